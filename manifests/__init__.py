@@ -1,0 +1,1 @@
+"""What an operator writes and what it permits: the manifest, its limits, names and decisions."""

@@ -1,0 +1,1 @@
+"""Makes an answer fit the tokens its reader can afford."""

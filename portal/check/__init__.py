@@ -1,0 +1,1 @@
+"""Checks a script against the stubs before anything runs."""

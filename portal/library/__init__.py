@@ -1,0 +1,1 @@
+"""All functions and their types: what `docs_search` searches and scripts import."""

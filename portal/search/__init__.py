@@ -1,0 +1,1 @@
+"""Finds the functions that fit a query."""
