@@ -1,0 +1,31 @@
+from portal.search.query import read_query
+from portal.search.words import terms_of
+
+
+def test_words_of_the_asking_are_left_out() -> None:
+    assert list(read_query("please show me how I could use the weather forecast").words) == terms_of(
+        "weather forecast", 100
+    )
+
+
+def test_words_of_the_asking_count_when_there_is_nothing_else() -> None:
+    assert read_query("help me").words == ("help",)
+
+
+def test_a_task_is_read_sentence_by_sentence() -> None:
+    query = read_query("Find the bug in the repository. Open an issue and then mail the report to Ann.")
+    assert [list(words) for words in query.sentences] == [
+        terms_of("find bug repository", 100),
+        terms_of("open issue", 100),
+        terms_of("mail report Ann", 100),
+    ]
+
+
+def test_a_single_sentence_is_not_split() -> None:
+    assert read_query("merge the pull request of v1.2, please!").sentences == ()
+
+
+def test_a_hostile_query_is_bounded() -> None:
+    query = read_query("drop the table. " * 100_000)
+    assert len(query.words) <= 4_000
+    assert len(query.sentences) <= 16

@@ -1,0 +1,57 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from portal.search.words import terms_of
+
+
+def test_spellings_of_one_identifier_share_their_terms() -> None:
+    parts = terms_of("create issue", 100)
+    for spelling in (
+        "create_issue",
+        "create-issue",
+        "createIssue",
+        "CreateIssue",
+        "CREATE_ISSUE",
+        "creating issues",
+    ):
+        assert set(parts) <= set(terms_of(spelling, 100)), spelling
+
+
+def test_digits_are_split_off_and_kept_together() -> None:
+    assert terms_of("Ec2Instance", 100) == terms_of("ec 2 instance ec2instance", 100)
+    assert "oauth2" in terms_of("OAuth2", 100)
+
+
+def test_acronym_before_a_word_is_a_word_of_its_own() -> None:
+    assert terms_of("parseHTTPRequest", 100)[:3] == terms_of("parse http request", 100)
+
+
+def test_brand_written_in_camel_case_is_found_in_lower_case() -> None:
+    assert set(terms_of("github", 100)) <= set(terms_of("GitHub", 100))
+
+
+def test_case_and_accents_do_not_matter() -> None:
+    assert terms_of("Übergröße café", 100) == terms_of("ubergrosse CAFE", 100)
+
+
+def test_stopwords_and_shortened_verbs_are_no_terms() -> None:
+    assert terms_of("What's the file I don't have?", 100) == terms_of("file", 100)
+
+
+def test_unspaced_scripts_become_pairs() -> None:
+    assert terms_of("搜索文件", 100) == ["搜索", "索文", "文件"]
+
+
+def test_text_beyond_the_cap_is_not_read() -> None:
+    assert terms_of("alpha beta", 5) == terms_of("alpha", 5)
+
+
+def test_blobs_are_no_terms() -> None:
+    assert terms_of("a" * 65, 100) == []
+
+
+@given(st.text(max_size=200))
+def test_any_text_has_terms_without_spaces_or_case(text: str) -> None:
+    for term in terms_of(text, 100):
+        assert term == "".join(term.split())
+        assert term == term.casefold()
