@@ -1,6 +1,6 @@
-"""Does docs_search find the right function among thousands, and how fast?
+"""Question: does docs_search find the right function among thousands, and how fast?
 
-    python benchmarks/search.py
+    python -m benchmarks.search
 
 Real tool registries and real queries with known answers (../shared/data, see its README) are searched three
 ways: plain BM25 over name and description, SQLite FTS5 with porter stemming, and the portal's own index. One need
@@ -11,8 +11,6 @@ their mean over the six sets whose labels are reliable. Raw numbers go to benchm
 import gzip
 import json
 import math
-import os
-import platform
 import re
 import sqlite3
 import statistics
@@ -25,6 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from benchmarks.measuring import RESULTS, machine, percentile
 from portal.search.index import SearchIndex
 from portal.search.stopwords import ASKING, STOPWORDS
 
@@ -33,9 +32,7 @@ T = TypeVar("T")
 Answer = tuple[str, str]
 Search = Callable[[str, int], Sequence[Answer]]
 
-REPOSITORY = Path(__file__).resolve().parent.parent
-DATA = REPOSITORY.parent / "shared" / "data"
-RESULTS = REPOSITORY / "benchmarks" / "results" / "search.json"
+DATA = RESULTS.parents[2] / "shared" / "data"
 RELIABLE = ("azure", "stabletoolbench", "bfcl_live", "toollinkos", "metatool", "livemcp_task")
 FILES = {"mcp": "registries.jsonl.gz"}
 
@@ -78,16 +75,7 @@ def main() -> int:
     speed = [measure_speed(corpora["mcp"], size, asked) for size in (3_000, 6_000, 50_000)]
     print_speed(speed)
     print(f"first build in a process, {len(corpora['mcp'])} functions, every word new: {cold_ms:.0f} ms")
-    machine = {"python": platform.python_version(), "machine": platform.machine(), "cpus": os.cpu_count()}
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(
-        json.dumps(
-            {"machine": machine, "quality": quality, "speed": speed, "first_build_ms": round(cold_ms)},
-            indent=1,
-        )
-        + "\n"
-    )
-    print(f"\nraw numbers: {RESULTS.relative_to(REPOSITORY)} ({machine})")
+    write_results(cold_ms, quality, speed)
     return 0
 
 
@@ -239,13 +227,13 @@ def measure_speed(
     changed = [replace(each) if each.upstream == one_upstream else each for each in tenants]
     rebuild_ms, _ = timed(lambda: SearchIndex.build(changed, index))
     queries = [each.query for each in asked if each.set in RELIABLE][::5]
-    times = sorted(timed(partial(index.search, query, 5))[0] for query in queries)
+    times = [timed(partial(index.search, query, 5))[0] for query in queries]
     return {
         "functions": size,
         "build_ms": round(build_ms, 1),
         "rebuild_one_upstream_ms": round(rebuild_ms, 1),
-        "query_p50_ms": round(times[len(times) // 2], 3),
-        "query_p95_ms": round(times[int(len(times) * 0.95)], 3),
+        "query_p50_ms": round(percentile(times, 0.5), 3),
+        "query_p95_ms": round(percentile(times, 0.95), 3),
     }
 
 
@@ -274,6 +262,14 @@ def print_speed(speed: Sequence[dict[str, float]]) -> None:
             f"{row['functions']:>10}{row['build_ms']:>12}{row['rebuild_one_upstream_ms']:>12}"
             f"{row['query_p50_ms']:>15}{row['query_p95_ms']:>10}"
         )
+
+
+def write_results(cold_ms: float, quality: Json, speed: Json) -> None:
+    where = RESULTS / "search.json"
+    where.parent.mkdir(exist_ok=True)
+    facts = {"machine": machine(), "quality": quality, "first_build_ms": round(cold_ms), "speed": speed}
+    where.write_text(json.dumps(facts, indent=1) + "\n", "utf-8")
+    print(f"\nraw numbers: {where.relative_to(RESULTS.parents[1])}")
 
 
 if __name__ == "__main__":
