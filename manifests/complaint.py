@@ -1,0 +1,180 @@
+"""A validation error in the words of the person who wrote the file: what is there, what may be, what to do.
+
+A value is shown only where it cannot be a secret: not if any of it came from the environment, and never under
+`env`, `headers`, `args`, `url` and `token`.
+"""
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import get_args
+
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from manifests.constraints import UNUSABLE
+from manifests.errors import Problem
+from manifests.json_value import Json
+from manifests.models import (
+    UPSTREAM_KIND,
+    Capabilities,
+    HttpUpstream,
+    Limits,
+    PortalManifest,
+    Section,
+    ServerSettings,
+    StdioUpstream,
+    ToolRules,
+)
+from manifests.yaml_source import KeyPath, Place
+
+_PRIVATE = frozenset({"env", "headers", "args", "url", "token"})
+_SHOWN = 60
+_KEY_ERROR = "[key]"  # pydantic's mark, at the end of a location, for an error in the key itself
+_WANTED = {
+    "string_type": "a string",
+    "string_too_short": "at least one character",
+    "tuple_type": "a list, like [a, b]",
+    "dict_type": "a mapping of names to values",
+    "model_type": "a mapping of keys to values",
+}
+
+
+@dataclass(frozen=True)
+class Complaint:
+    """Turns validation errors into problems: `places` is where things stand, `filled` what holds environment."""
+
+    places: Mapping[KeyPath, Place]
+    filled: Set[KeyPath]
+
+    def problem(self, error: ErrorDetails) -> Problem:
+        path, kind, is_key = self._subject(error["loc"])
+        if error["type"] == "extra_forbidden":
+            message, hint = _unknown_key(path, kind)
+            is_key = True
+        elif error["type"] == UPSTREAM_KIND:
+            message, hint = _kindless_upstream(path, error["input"])
+            is_key = True
+        elif error["type"] == UNUSABLE:
+            message, hint = f"{_label(path)} {error['msg']}", error["ctx"]["hint"]
+        else:
+            message, hint = self._wrong_value(path, kind, error)
+        place = self._place(path)
+        line, column = (place.line, place.column) if is_key else (place.value_line, place.value_column)
+        return Problem(message, line, column, hint, ".".join(map(str, path)))
+
+    def _subject(self, location: KeyPath) -> tuple[KeyPath, str, bool]:
+        """The path in the file, the kind of upstream it is in, and whether the key itself is meant."""
+        is_key = location[-1:] == (_KEY_ERROR,) and location[:2] + location[3:] not in self.places
+        path = location[:-1] if is_key else location
+        if path[:1] != ("upstreams",) or len(path) < 3:
+            return path, "", is_key
+        return path[:2] + path[3:], str(path[2]), is_key
+
+    def _place(self, path: KeyPath) -> Place:
+        while path and path not in self.places:
+            path = path[:-1]
+        return self.places.get(path) or Place(1, 1, 1, 1)
+
+    def _wrong_value(self, path: KeyPath, kind: str, error: ErrorDetails) -> tuple[str, str]:
+        section = _section_at(path[:-1], kind)
+        field = section.model_fields.get(str(path[-1])) if section and path else None
+        shown = "a value from the environment" if path in self.filled else _shown(path, error["input"])
+        message = f"{_label(path)} is {shown}; it must be {_wanted(error, field)}"
+        if error["type"] == "string_type" and not isinstance(error["input"], list | dict):
+            return message, "Put it in quotes." if error[
+                "input"
+            ] is not None else 'An empty string is written "".'
+        return message, ""
+
+
+def _wanted(error: ErrorDetails, field: FieldInfo | None) -> str:
+    if error["type"] == "literal_error":
+        return f"one of {error['ctx']['expected']}"
+    if error["type"] in ("string_too_long", "too_long"):
+        return f"at most {error['ctx']['max_length']} long"
+    if error["type"] in _WANTED:
+        return _WANTED[error["type"]]
+    annotation = field.annotation if field else None
+    number = "a whole number" if int in (annotation, *get_args(annotation)) else "a number"
+    return f"{number}{_range(field)}" if field else "something else"
+
+
+def _range(field: FieldInfo) -> str:
+    """The bounds of a number, in words."""
+    words = {"gt": "above", "ge": "at least", "le": "at most"}
+    bounds = [
+        f"{word} {getattr(bound, name)}"
+        for bound in field.metadata
+        for name, word in words.items()
+        if hasattr(bound, name)
+    ]
+    return ", " + " and ".join(bounds) if bounds else ""
+
+
+def _unknown_key(path: KeyPath, kind: str) -> tuple[str, str]:
+    key, section = str(path[-1]), _section_at(path[:-1], kind)
+    allowed = list(section.model_fields) if section else []
+    message = f"unknown key {_label(path)}"
+    other: type[Section] = HttpUpstream if kind == "command" else StdioUpstream
+    if kind and len(path) == 3 and key in other.model_fields:
+        wrong = "started with a command" if kind == "command" else "reached by url"
+        message = f"{key} has no meaning for an upstream that is {wrong}"
+    near = get_close_matches(key, allowed, n=1)
+    return message, f"{f'Did you mean {near[0]}? ' if near else ''}Allowed here: {', '.join(allowed)}."
+
+
+def _kindless_upstream(path: KeyPath, value: Json) -> tuple[str, str]:
+    name = _label(path)
+    if not isinstance(value, dict):
+        return f"the upstream {name} must be a mapping of keys to values", "Give it a command or a url."
+    if "command" in value and "url" in value:
+        return f"the upstream {name} has both command and url", "Keep one: command starts it, url reaches it."
+    hint = "command starts a program and speaks to it over stdio; url reaches a running server."
+    slips = {key: get_close_matches(key, ("command", "url"), n=1) for key in list(value)[:20]}
+    guesses = [f"Did you mean {near[0]} where you wrote {key}? " for key, near in slips.items() if near]
+    return f"the upstream {name} has neither command nor url", "".join(guesses[:1]) + hint
+
+
+def _section_at(path: KeyPath, kind: str) -> type[Section] | None:
+    match path:
+        case ():
+            return PortalManifest
+        case ("capabilities",):
+            return Capabilities
+        case ("capabilities", "limits"):
+            return Limits
+        case ("capabilities", "tools") | ("upstreams", _, "tools"):
+            return ToolRules
+        case ("server",):
+            return ServerSettings
+        case ("upstreams", _):
+            return StdioUpstream if kind == "command" else HttpUpstream
+    return None
+
+
+def _label(path: KeyPath) -> str:
+    """What to call the thing at a path: its key, or `item 2 of args`."""
+    if not path:
+        return "the manifest"
+    if isinstance(path[-1], int):
+        return f"item {path[-1] + 1} of {_label(path[:-1])}"
+    return path[-1] if path[-1].isidentifier() and len(path[-1]) <= _SHOWN else _cut(path[-1])
+
+
+def _shown(path: KeyPath, value: Json) -> str:
+    if value is None:
+        return "empty"
+    if isinstance(value, list | dict):
+        return "a list" if isinstance(value, list) else "a mapping"
+    if not _PRIVATE.isdisjoint(path):
+        return (
+            "text" if isinstance(value, str) else "true or false" if isinstance(value, bool) else "a number"
+        )
+    return str(value).lower() if isinstance(value, bool) else _cut(value)
+
+
+def _cut(value: str | int | float) -> str:
+    """As Python writes it, which escapes what a terminal would obey."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"

@@ -1,0 +1,113 @@
+"""Strings that must fit the place they are used at. A refusal never repeats the value: it may be a secret."""
+
+import re
+from typing import Annotated, TypeAlias
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field, SecretStr
+from pydantic_core import PydanticCustomError
+
+UNUSABLE = "unusable"
+"""The type of all errors raised here. The message reads on after the key's name; the context has a `hint`."""
+
+
+def _refusal(message: str, hint: str) -> PydanticCustomError:
+    return PydanticCustomError(UNUSABLE, message, {"hint": hint})
+
+
+def _matching(pattern: str, message: str, hint: str = "") -> AfterValidator:
+    expression = re.compile(pattern)
+
+    def check(text: str) -> str:
+        if not expression.fullmatch(text):
+            raise _refusal(message, hint)
+        return text
+
+    return AfterValidator(check)
+
+
+def _check_url(text: str) -> str:
+    hint = "Write it like https://tickets.example/mcp."
+    if re.search(r"[\x00-\x20\x7f]", text):
+        raise _refusal("contains a space or a control character", hint)
+    try:
+        parts = urlsplit(text)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise _refusal("must be http:// or https://, a host, and perhaps a port and a path", hint)
+    return text
+
+
+# Patterns in the JSON Schema let every ${...} pass: what it stands for is known only when the portal starts.
+_REFERENCE = r"\$\{"
+
+_without_nul = _matching(r"[^\x00]*", "contains a NUL character")
+Argument: TypeAlias = Annotated[str, _without_nul]
+HostPath: TypeAlias = Annotated[str, Field(min_length=1), _without_nul]
+
+UpstreamName: TypeAlias = Annotated[
+    str,
+    Field(max_length=100, json_schema_extra={"pattern": "[A-Za-z0-9]"}),
+    _matching(
+        r"[^\x00-\x1f\x7f]*[A-Za-z0-9][^\x00-\x1f\x7f]*",
+        "cannot name an upstream: it gives no Python name",
+        "Use at least one ASCII letter or digit, and no control characters; best something like `github`.",
+    ),
+]
+
+Variable: TypeAlias = Annotated[
+    str,
+    Field(json_schema_extra={"pattern": "^[^=]+$"}),
+    _matching(r"[^=\x00]+", "cannot name an environment variable", "A name is not empty and has no = in it."),
+]
+
+Url: TypeAlias = Annotated[
+    str,
+    Field(json_schema_extra={"pattern": rf"^[hH][tT][tT][pP][sS]?://[^\s]+$|{_REFERENCE}"}),
+    AfterValidator(_check_url),
+]
+
+HeaderName: TypeAlias = Annotated[
+    str,
+    Field(json_schema_extra={"pattern": r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$"}),
+    _matching(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", "cannot name an HTTP header", "Letters, digits and - only."),
+]
+
+Header: TypeAlias = Annotated[
+    str,
+    _matching(
+        r"[\t\x20-\x7e\x80-\xff]*",
+        "contains a line break or another character that HTTP does not allow in a header",
+        "If it comes from a file or a variable, look for a newline at its end.",
+    ),
+]
+
+
+def _check_token(token: SecretStr) -> SecretStr:
+    if not re.fullmatch(r"[\x21-\x7e]+", token.get_secret_value()):
+        hint = "Make one with: python -c 'import secrets; print(secrets.token_urlsafe(32))'"
+        raise _refusal("must be at least one character, all printable ASCII without spaces", hint)
+    return token
+
+
+Token: TypeAlias = Annotated[
+    SecretStr, AfterValidator(_check_token), Field(json_schema_extra={"minLength": 1})
+]
+
+Host: TypeAlias = Annotated[
+    str,
+    Field(json_schema_extra={"pattern": rf"^[^\s/@]+$|{_REFERENCE}"}),
+    _matching(r"[^\s/@]+", "must be a host, or a host and a port", "Write it like portal.example:8080."),
+]
+
+Origin: TypeAlias = Annotated[
+    str,
+    Field(json_schema_extra={"pattern": rf"^[A-Za-z][A-Za-z0-9+.-]*://[^\s/]+$|{_REFERENCE}"}),
+    _matching(
+        r"[A-Za-z][A-Za-z0-9+.-]*://[^\s/]+",
+        "must be an origin: a scheme, a host and perhaps a port, with no path",
+        "Write it like https://app.example.",
+    ),
+]

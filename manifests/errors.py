@@ -1,0 +1,44 @@
+"""What can be wrong with a manifest. All of it is the operator's to mend.
+
+Exception
+└── ManifestError     a manifest that cannot be used; carries every problem found, not only the first
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+_SHOWN = 100
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing wrong at one place. Holds no secret: values from the environment are never repeated."""
+
+    message: str
+    line: int | None = None  # counted from 1, as editors do
+    column: int | None = None
+    hint: str = ""
+    key: str = ""
+
+    def place(self, file: str) -> str:
+        """`portal.yaml:14:5`, or the file's name alone where there is no line."""
+        return file if self.line is None else f"{file}:{self.line}:{self.column}"
+
+
+class ManifestError(Exception):
+    """The manifest cannot be used; `problems` says everything that is wrong, in the file's order."""
+
+    def __init__(self, problems: Iterable[Problem], file: str = "portal.yaml") -> None:
+        self.problems = tuple(sorted(problems, key=lambda problem: (problem.line or 0, problem.column or 0)))
+        self.file = file
+        super().__init__(str(self))
+
+    def __str__(self) -> str:
+        lines = []
+        for problem in self.problems[:_SHOWN]:
+            lines.append(f"{problem.place(self.file)}: {problem.message}")
+            if problem.hint:
+                lines.append(f"    {problem.hint}")
+        if len(self.problems) > _SHOWN:
+            lines.append(f"... and {len(self.problems) - _SHOWN} more")
+        return "\n".join(lines)

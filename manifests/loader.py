@@ -1,0 +1,93 @@
+"""From portal.yaml to a Manifest, or to every problem it has at once."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from manifests.complaint import Complaint
+from manifests.errors import ManifestError, Problem
+from manifests.interpolation import Interpolation
+from manifests.json_value import Json
+from manifests.manifest import Manifest
+from manifests.models import PortalManifest
+from manifests.names import namespace_of
+from manifests.yaml_source import KeyPath, Place, read_yaml
+
+CONFIG_VARIABLE = "MCP_CODE_PORTAL_CONFIG"
+DEFAULT_FILE = Path("portal.yaml")
+MAX_BYTES = 1024 * 1024
+MAX_COMPLAINTS = 200
+
+
+def find_manifest(explicit: Path | None, environ: Mapping[str, str]) -> Path | None:
+    """The file to load: the one asked for, else `$MCP_CODE_PORTAL_CONFIG`, else `./portal.yaml` if it is there."""
+    if explicit is not None:
+        return explicit
+    if named := environ.get(CONFIG_VARIABLE):
+        return Path(named)
+    return DEFAULT_FILE if DEFAULT_FILE.exists() else None
+
+
+def load_manifest(path: Path | None, environ: Mapping[str, str]) -> Manifest:
+    """Load a manifest; without a path, the one that says nothing: no upstreams, defaults for the rest.
+
+    Raises:
+        ManifestError: The file cannot be read or used; it carries every problem found.
+    """
+    if path is None:
+        return Manifest(PortalManifest(), folder=Path.cwd())
+    try:
+        return _load(path, environ)
+    except ManifestError as error:
+        raise ManifestError(error.problems, path.name) from None
+
+
+def _load(path: Path, environ: Mapping[str, str]) -> Manifest:
+    source = read_yaml(_text(path))
+    interpolation = Interpolation(environ, source.places)
+    data = interpolation.manifest({} if source.data is None else source.data)
+    problems = [*source.problems, *interpolation.problems, *_clashes(data, source.places)]
+    try:
+        portal = PortalManifest.model_validate(data)
+    except ValidationError as error:
+        complaint = Complaint(source.places, interpolation.filled)
+        found = map(complaint.problem, error.errors(include_url=False)[:MAX_COMPLAINTS])
+        # What is wrong with a reference was said; that the hole it leaves is no good value is no news.
+        reported = {problem.key for problem in interpolation.problems}
+        problems += [problem for problem in found if problem.key not in reported]
+    # Outside the handler: the validation error shows values, and must not travel along as the context.
+    if problems:
+        raise ManifestError(problems)
+    return Manifest(portal, path.absolute().parent, path, source.places)
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise ManifestError([Problem(f"cannot be read: {error.strerror or 'unknown reason'}")]) from None
+    if len(content) > MAX_BYTES:
+        raise ManifestError([Problem(f"larger than {MAX_BYTES} bytes")])
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        column = error.start - content.rfind(b"\n", 0, error.start)
+        raise ManifestError([Problem("not UTF-8", line, column, "Save the file as UTF-8.")]) from None
+
+
+def _clashes(data: Json, places: Mapping[KeyPath, Place]) -> Iterator[Problem]:
+    """Upstreams whose names give the namespace of an earlier one: scripts could not tell them apart."""
+    upstreams = data.get("upstreams") if isinstance(data, dict) else None
+    first: dict[str, str] = {}
+    for name in upstreams if isinstance(upstreams, dict) else ():
+        namespace = namespace_of(name)
+        if first.setdefault(namespace, name) != name:
+            place, earlier = places["upstreams", name], places["upstreams", first[namespace]]
+            message = (
+                f"the upstreams {first[namespace]!r} ({earlier.line}:{earlier.column}) and {name!r} "
+                f"both give the namespace {namespace}"
+            )
+            yield Problem(message, place.line, place.column, "Rename one of them.", f"upstreams.{name}")

@@ -1,0 +1,41 @@
+"""A loaded manifest: what it says, and where it says it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from manifests.models import PortalManifest
+from manifests.names import namespace_of
+from manifests.rules import Rules
+from manifests.yaml_source import KeyPath, Place
+
+
+@dataclass(frozen=True, eq=False)
+class Manifest:
+    """What the operator wrote, with defaults for the rest.
+
+    `folder` is what relative paths in it are relative to; `path` is None when there is no file.
+    """
+
+    portal: PortalManifest
+    folder: Path
+    path: Path | None = None
+    places: Mapping[KeyPath, Place] = field(default_factory=dict, repr=False)
+
+    def where(self, *keys: str | int) -> str:
+        """`portal.yaml:14:5`, where a key stands, or `capabilities.limits.tool_calls (default)`."""
+        place = self.places.get(keys)
+        if place and self.path:
+            return f"{self.path.name}:{place.line}:{place.column}"
+        return f"{'.'.join(map(str, keys))} (default)"
+
+    @cached_property
+    def namespaces(self) -> Mapping[str, str]:
+        """The namespace of each upstream, by its name in the manifest."""
+        return {upstream: namespace_of(upstream) for upstream in self.portal.upstreams}
+
+    @cached_property
+    def rules(self) -> Rules:
+        """Its allow and deny patterns, compiled; `manifests.decision` asks them."""
+        return Rules(self.portal, self.namespaces)

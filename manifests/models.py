@@ -1,0 +1,287 @@
+"""What portal.yaml may say. Parsed once by `manifests.loader`; everybody else trusts these types.
+
+The descriptions reach operators: they are in the JSON Schema, from which editors complete and explain the
+file.
+"""
+
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Strict, Tag
+
+from manifests.constraints import (
+    Argument,
+    Header,
+    HeaderName,
+    Host,
+    HostPath,
+    Origin,
+    Token,
+    UpstreamName,
+    Url,
+    Variable,
+)
+from manifests.json_value import Json
+
+Pattern: TypeAlias = Annotated[str, Field(min_length=1, max_length=500)]
+Patterns: TypeAlias = Annotated[tuple[Pattern, ...], Strict(False), Field(max_length=1000)]
+Seconds: TypeAlias = Annotated[float, Field(gt=0, le=3600)]
+
+
+def _empty_is_default(value: Json) -> Json:
+    """A section with nothing in it (`upstreams:` and only comments below) keeps its defaults."""
+    return {} if value is None else value
+
+
+_section = BeforeValidator(_empty_is_default)
+
+
+class Section(BaseModel):
+    """Strict, because `tool_calls: "20"` is more often a slip than a wish."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
+
+
+class ToolRules(Section):
+    """Which tools scripts may call.
+
+    A pattern (`*`, `?`, `[abc]`; upper and lower case differ) is compared with the tool's own name, the
+    function's name, `upstream.tool` and `namespace.function`.
+    """
+
+    allow: Patterns = Field(default=("*",), description="Tools that may be called. Default: all of them.")
+    deny: Patterns = Field(default=(), description="Tools that may not, whatever allow says. Default: none.")
+
+
+class UpstreamSection(Section):
+    """What every upstream may say, however it is reached."""
+
+    tools: Annotated[ToolRules, _section] = Field(
+        default=ToolRules(),
+        description="Narrows capabilities.tools for this upstream: a call must pass both.",
+    )
+    call_seconds: Seconds = Field(
+        default=60.0,
+        description=(
+            "Seconds one call may take (default 60). A longer one ends in an error in the script, and its"
+            " outcome is unknown. Does not cover connecting."
+        ),
+    )
+    connect_seconds: Seconds = Field(
+        default=60.0,
+        description=(
+            "Seconds to start or connect and to list the tools (default 60). After that the upstream "
+            "counts as down. Does not cover calls."
+        ),
+    )
+
+
+class StdioUpstream(UpstreamSection):
+    """An MCP server that the portal starts as a child process and speaks to over its stdin and stdout."""
+
+    command: HostPath = Field(
+        description="The program to start: a name found on PATH, or a path relative to this file's folder.",
+    )
+    args: Annotated[tuple[Argument, ...], Strict(False)] = Field(
+        default=(),
+        repr=False,
+        description="The program's arguments, one per item.",
+    )
+    env: Annotated[dict[Variable, Argument], _section] = Field(
+        default_factory=dict,
+        repr=False,
+        description="Environment variables of the child: these, PATH, HOME, LANG and TMPDIR; no others.",
+    )
+    cwd: HostPath | None = Field(
+        default=None,
+        description="The child's working directory, relative to this file's folder. Default: that folder.",
+    )
+
+
+class HttpUpstream(UpstreamSection):
+    """An MCP server that is reached by URL."""
+
+    url: Url = Field(repr=False, description="The MCP endpoint, http:// or https://.")
+    headers: Annotated[dict[HeaderName, Header], _section] = Field(
+        default_factory=dict,
+        repr=False,
+        description="HTTP headers of every request, like Authorization.",
+    )
+    transport: Literal["streamable-http", "sse"] = Field(
+        default="streamable-http",
+        description="sse for a server that speaks only the older HTTP+SSE transport.",
+    )
+
+
+def _kind(value: Json) -> str | None:
+    """Which of the two an upstream is; None if it is neither, or tries to be both."""
+    if isinstance(value, StdioUpstream | HttpUpstream):
+        return "command" if isinstance(value, StdioUpstream) else "url"
+    kinds = [key for key in ("command", "url") if isinstance(value, dict) and key in value]
+    return kinds[0] if len(kinds) == 1 else None
+
+
+UPSTREAM_KIND = "upstream_kind"
+"""The type of the error for an upstream that has neither `command` nor `url`, or both."""
+
+Upstream: TypeAlias = Annotated[
+    Annotated[StdioUpstream, Tag("command")] | Annotated[HttpUpstream, Tag("url")],
+    Discriminator(_kind, custom_error_type=UPSTREAM_KIND, custom_error_message="needs command or url"),
+]
+
+
+class Limits(Section):
+    """What one run of a script may use. All of it is enforced outside the sandbox."""
+
+    wall_seconds: Seconds = Field(
+        default=60.0,
+        description=(
+            "Seconds a run may take by the clock (default 60). A longer run is stopped and answers with "
+            "its ledger. Covers waiting for upstreams; does not cover waiting for a free worker or "
+            "checking the script."
+        ),
+    )
+    cpu_seconds: Seconds = Field(
+        default=10.0,
+        description=(
+            "Seconds of computing a run may do (default 10). More stops it. Does not cover waiting for calls."
+        ),
+    )
+    memory_mib: Annotated[int, Field(ge=32, le=1024)] = Field(
+        default=256,
+        description=(
+            "MiB of memory a script may fill, Python itself included (default 256). Asking for more "
+            "raises MemoryError in the script or stops it. Does not cover the portal's own memory."
+        ),
+    )
+    tool_calls: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
+        default=200,
+        description=(
+            "Calls one run may make (default 200). The next one is refused; the script may go on without."
+            " Counts calls that fail or are refused later, too."
+        ),
+    )
+    parallel_calls: Annotated[int, Field(ge=1, le=1024)] = Field(
+        default=64,
+        description=(
+            "Calls of one run that may be under way at once (default 64). Others wait their turn; none is"
+            " refused. Does not cover calls of other runs."
+        ),
+    )
+    argument_bytes: Annotated[int, Field(ge=2, le=64 * 1024 * 1024)] = Field(
+        default=1024 * 1024,
+        description=(
+            "Bytes of the arguments of one call, as JSON in UTF-8 (default 1048576, 1 MiB). A call with "
+            "more is refused and not sent."
+        ),
+    )
+    outcome_bytes: Annotated[int, Field(ge=2, le=256 * 1024 * 1024)] = Field(
+        default=10 * 1024 * 1024,
+        description=(
+            "Bytes of what one call returns, as JSON in UTF-8 (default 10485760, 10 MiB). More is refused"
+            " with an error in the script, not cut. The upstream has acted by then."
+        ),
+    )
+    result_bytes: Annotated[int, Field(ge=2, le=256 * 1024 * 1024)] = Field(
+        default=10 * 1024 * 1024,
+        description=(
+            "Bytes of a script's value and of what it emits, as JSON in UTF-8 (default 10485760, 10 MiB)."
+            " More ends the run with an error. What the model sees of it is bound by "
+            "server.output_tokens."
+        ),
+    )
+    stdout_bytes: Annotated[int, Field(ge=0, le=64 * 1024 * 1024)] = Field(
+        default=256 * 1024,
+        description=(
+            "Bytes of what a script prints, in UTF-8 (default 262144, 256 KiB). The rest is dropped, and "
+            "the answer says so. Printing more never stops a run."
+        ),
+    )
+
+
+class Capabilities(Section):
+    """What every script may do."""
+
+    tools: Annotated[ToolRules, _section] = Field(
+        default=ToolRules(), description="Which tools scripts may call."
+    )
+    limits: Annotated[Limits, _section] = Field(
+        default=Limits(), description="What one run of a script may use."
+    )
+
+
+class ServerSettings(Section):
+    """How the portal itself serves."""
+
+    output_tokens: Annotated[int, Field(ge=100, le=10_000_000)] = Field(
+        default=6000,
+        description=(
+            "Tokens (o200k_base) of one answer to the model (default 6000). A longer one is cut by its "
+            "structure and says what was left out. Does not cover images and other binary content."
+        ),
+    )
+    start_seconds: Annotated[float, Field(ge=0, le=600)] = Field(
+        default=10.0,
+        description=(
+            "Seconds a search or script waits for upstreams that are still starting (default 10). After "
+            "that it goes on without them and says so. Starting itself goes on up to connect_seconds."
+        ),
+    )
+    check: Literal["strict", "warn", "off"] = Field(
+        default="strict",
+        description=(
+            "What the type check before a run may do: refuse the script (strict, the default), add "
+            "notices (warn), or nothing (off)."
+        ),
+    )
+    token: Token | None = Field(
+        default=None,
+        description=(
+            "The bearer token HTTP clients must send. Without one the portal serves on loopback only. "
+            "Write ${NAME} and keep the token itself in the environment."
+        ),
+    )
+    allowed_hosts: Annotated[tuple[Host, ...], Strict(False)] = Field(
+        default=(),
+        description="Host headers to accept over HTTP beside those of loopback, like portal.example:8080.",
+    )
+    allowed_origins: Annotated[tuple[Origin, ...], Strict(False)] = Field(
+        default=(),
+        description="Origin headers to accept over HTTP, like https://app.example. Default: loopback only.",
+    )
+    workers: Annotated[int, Field(ge=1, le=256)] | None = Field(
+        default=None,
+        description="Sandbox processes. Default: chosen by the number of processors.",
+    )
+    sessions: Annotated[int, Field(ge=0, le=1000)] = Field(
+        default=8,
+        description=(
+            "Sessions kept at once (default 8). One more ends the session that was idle longest. Runs "
+            "without a session do not count."
+        ),
+    )
+    session_idle_seconds: Annotated[float, Field(gt=0, le=86_400)] = Field(
+        default=900.0,
+        description=(
+            "Seconds a session is kept without a run (default 900). Then its variables are gone. A run in"
+            " progress does not count as idle."
+        ),
+    )
+
+
+class PortalManifest(Section):
+    """portal.yaml, the manifest of mcp-code-portal. Everything in it is optional."""
+
+    upstreams: Annotated[dict[UpstreamName, Upstream], _section] = Field(
+        default_factory=dict,
+        description=(
+            "The MCP servers behind the portal. The key names the upstream; scripts see it as a Python name."
+        ),
+    )
+    capabilities: Annotated[Capabilities, _section] = Field(
+        default=Capabilities(),
+        description="What every script may do. ${NAME} has no meaning here.",
+    )
+    server: Annotated[ServerSettings, _section] = Field(
+        default=ServerSettings(),
+        description="How the portal itself serves.",
+    )
