@@ -2,12 +2,17 @@
 
 import ast
 import linecache
+import re
 import warnings
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
+from sandbox_runtime.guest.awaits import await_notices, barrier_notices, forgotten_calls, with_awaits
+from sandbox_runtime.guest.expression_flow import LibraryCall
+from sandbox_runtime.guest.library_names import LIBRARY, LibraryNames
 from sandbox_runtime.guest.program import FILENAME, Program
+from sandbox_runtime.guest.scopes import Scopes
 
 
 @dataclass(frozen=True)
@@ -15,7 +20,8 @@ class Script:
     """A script that can run.
 
     `source` is its text after the insertion of awaits, line for line the user's. `names` are the library's
-    namespaces it mentions, `uses` the library's functions it refers to: (namespace, function, line).
+    namespaces it mentions, `uses` the library's functions it refers to: (namespace, function, line), with an
+    empty function where it is the namespace alone that is asked for.
     """
 
     source: str
@@ -36,9 +42,18 @@ class Script:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a "\d" in a script is the script's own affair
             tree = ast.parse(text, FILENAME)
-            names = frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name)) & namespaces
-            program = Program.compile(tree)
-        return cls(text, names, [], [], program)
+            if not {LIBRARY, *namespaces}.intersection(re.findall(r"\w+", text)):
+                return cls(text, frozenset(), [], [], Program.compile(tree))
+            scopes = Scopes(tree)
+            names = LibraryNames(tree, scopes, namespaces)
+            try:
+                forgotten = forgotten_calls(tree, scopes, names)
+            except RecursionError:
+                forgotten = []  # nested deeper than can be followed: it stays as it is
+            source, program, inserted = _mended(text, tree, forgotten)
+        barred = [call for call in forgotten if call.barrier is not None]
+        notices = [*await_notices(inserted), *barrier_notices(barred)]
+        return cls(source, names.names, names.uses, notices, program)
 
     def run(self, globals: dict[str, Any], drive: Callable[[Coroutine[Any, Any, Any]], Any]) -> Any:
         """Run the script in `globals` and return its value: its last expression, or what it returns.
@@ -49,3 +64,17 @@ class Script:
         lines = [line + "\n" for line in self.source.split("\n")]
         linecache.cache[FILENAME] = (len(self.source), None, lines, FILENAME)
         return self._program.run(globals, drive)
+
+
+def _mended(
+    text: str, tree: ast.Module, forgotten: list[LibraryCall]
+) -> tuple[str, Program, list[LibraryCall]]:
+    """The text with its awaits, its program, and the calls that got one."""
+    calls = [call for call in forgotten if call.barrier is None]
+    if calls:
+        source = with_awaits(text, tree, calls)
+        try:
+            return source, Program.compile(ast.parse(source, FILENAME)), calls
+        except SyntaxError:
+            pass  # either the script's own mistake, which is told at its own place, or ours, which nobody sees
+    return text, Program.compile(tree), []

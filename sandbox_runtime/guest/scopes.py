@@ -1,0 +1,297 @@
+"""Which scope of a script binds which name, read from its syntax tree without running it."""
+
+import ast
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_GUARDS = {"AttributeError", "NameError", "ImportError", "ModuleNotFoundError"}
+
+
+@dataclass(frozen=True, eq=False)
+class Binding:
+    """One place that gives a name a value: an import, a definition, or an assignment.
+
+    `value` is what a plain `name = value` assigns, `statement` the index of the top-level statement around it;
+    `is_last` says that the statement does nothing after binding the name, and all else before it.
+    """
+
+    node: ast.AST
+    scope: "Scope"
+    statement: int
+    value: ast.expr | None = None
+    imported: tuple[str, ...] = ()
+    is_last: bool = False
+
+
+@dataclass(eq=False)
+class Scope:
+    """A region of the script with names of its own."""
+
+    kind: Literal["module", "function", "comprehension", "class"]
+    parent: "Scope | None"
+    bindings: dict[str, list[Binding]] = field(default_factory=dict)
+    elsewhere: dict[str, "Scope"] = field(default_factory=dict)
+
+    def owner(self, name: str) -> "Scope | None":
+        """The scope whose variable `name` means here; None for a builtin, or a name nobody binds."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.elsewhere:
+                return scope.elsewhere[name]
+            if name in scope.bindings and (scope is self or scope.kind != "class"):
+                return scope
+            scope = scope.parent
+        return None
+
+    @property
+    def runs_at_once(self) -> bool:
+        """True if its code runs where it stands, not when something is called later."""
+        return self.kind == "module" or (
+            self.kind == "comprehension" and self.parent is not None and self.parent.runs_at_once
+        )
+
+
+@dataclass(frozen=True)
+class Mention:
+    """A name, or a dotted name, that the script reads; guarded if it handles the name's absence itself."""
+
+    node: ast.Name | ast.Attribute
+    scope: Scope
+    statement: int
+    is_guarded: bool
+
+
+@dataclass(frozen=True)
+class Import:
+    """A dotted name that an import statement asks for; without its last part for `import *`."""
+
+    path: tuple[str, ...]
+    line: int
+    is_guarded: bool
+
+
+@dataclass(frozen=True)
+class _Place:
+    scope: Scope
+    statement: int
+    is_guarded: bool
+
+    def inside(self, scope: Scope) -> "_Place":
+        return _Place(scope, self.statement, self.is_guarded)
+
+
+class Scopes:
+    """All scopes of a script, what they bind, and every dotted name it reads or imports."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self.module = Scope("module", None)
+        self.of: dict[ast.AST, Scope] = {}
+        self.mentions: list[Mention] = []
+        self.imports: list[Import] = []
+        self.calls: list[ast.Call] = []
+        self._todo: list[tuple[ast.AST, _Place]] = []
+        self._bound: list[tuple[Scope, str, Binding]] = []
+        self._nonlocal: list[tuple[Scope, str]] = []
+        self._readers: dict[type[ast.AST], Callable[[Any, _Place], None]] = {
+            ast.Name: self._read_name,
+            ast.Attribute: self._read_attribute,
+            ast.Call: self._read_call,
+            ast.Assign: self._read_assignment,
+            ast.AnnAssign: self._read_annotated,
+            ast.NamedExpr: self._read_walrus,
+            ast.Import: self._read_import,
+            ast.ImportFrom: self._read_import_from,
+            ast.Global: self._read_global,
+            ast.Nonlocal: self._read_nonlocal,
+            ast.FunctionDef: self._read_function,
+            ast.AsyncFunctionDef: self._read_function,
+            ast.Lambda: self._read_lambda,
+            ast.ClassDef: self._read_class,
+            ast.ExceptHandler: self._read_handler,
+            ast.MatchAs: self._read_capture,
+            ast.MatchStar: self._read_capture,
+            ast.MatchMapping: self._read_capture,
+            ast.Try: self._read_try,
+            ast.TryStar: self._read_try,
+            ast.If: self._read_condition,
+            ast.IfExp: self._read_condition,
+            **dict.fromkeys(COMPREHENSIONS, self._read_comprehension),
+        }
+        if sys.version_info >= (3, 12):
+            self._readers[ast.TypeAlias] = self._read_type_alias
+        for index, statement in enumerate(tree.body):
+            self._todo.append((statement, _Place(self.module, index, False)))
+            self._read(index)
+        self._settle()
+
+    def _read(self, statement: int) -> None:
+        while self._todo:
+            node, place = self._todo.pop()
+            read = self._readers.get(type(node))
+            if read is not None:
+                read(node, place)
+            else:
+                self._later(ast.iter_child_nodes(node), place)
+
+    def _later(self, nodes: Iterable[ast.AST | None], place: _Place) -> None:
+        self._todo.extend((node, place) for node in nodes if node is not None)
+
+    def _bind(self, name: str, node: ast.AST, place: _Place, value: ast.expr | None = None) -> None:
+        self._bound.append((place.scope, name, Binding(node, place.scope, place.statement, value)))
+
+    def _settle(self) -> None:
+        """Hand out what was bound, once every `global` and `nonlocal` is known."""
+        for scope, name, binding in self._bound:
+            if name not in scope.elsewhere and (scope, name) not in self._nonlocal:
+                scope.bindings.setdefault(name, []).append(binding)
+        for scope, name in self._nonlocal:
+            owner = scope.parent.owner(name) if scope.parent else None
+            scope.elsewhere[name] = owner or self.module
+        for scope, name, binding in self._bound:
+            if name in scope.elsewhere:
+                scope.elsewhere[name].bindings.setdefault(name, []).append(binding)
+
+    # What each kind of node binds, and in which scope its parts are read.
+
+    def _read_name(self, node: ast.Name, place: _Place) -> None:
+        if isinstance(node.ctx, ast.Load):
+            self.mentions.append(Mention(node, place.scope, place.statement, place.is_guarded))
+        else:
+            self._bind(node.id, node, place)
+
+    def _read_attribute(self, node: ast.Attribute, place: _Place) -> None:
+        root: ast.expr = node
+        while isinstance(root, ast.Attribute):
+            root = root.value
+        if isinstance(root, ast.Name):
+            self.mentions.append(Mention(node, place.scope, place.statement, place.is_guarded))
+        else:
+            self._later([root], place)
+
+    def _read_call(self, node: ast.Call, place: _Place) -> None:
+        self.calls.append(node)
+        self._later([node.func, *node.args, *node.keywords], place)
+
+    def _read_assignment(self, node: ast.Assign, place: _Place) -> None:
+        for target in node.targets:
+            if isinstance(target, ast.Name):
+                binding = Binding(target, place.scope, place.statement, node.value, is_last=True)
+                self._bound.append((place.scope, target.id, binding))
+            else:
+                self._later([target], place)
+        self._later([node.value], place)
+
+    def _read_annotated(self, node: ast.AnnAssign, place: _Place) -> None:
+        if isinstance(node.target, ast.Name):
+            self._bind(node.target.id, node.target, place, node.value)
+        self._later([None if isinstance(node.target, ast.Name) else node.target, node.value], place)
+
+    def _read_walrus(self, node: ast.NamedExpr, place: _Place) -> None:
+        scope = place.scope
+        while scope.kind == "comprehension" and scope.parent is not None:
+            scope = scope.parent
+        self._bind(node.target.id, node.target, place.inside(scope), node.value)
+        self._later([node.value], place)
+
+    def _read_import(self, node: ast.Import, place: _Place) -> None:
+        for alias in node.names:
+            path = tuple(alias.name.split("."))
+            self._import(alias.asname or path[0], node, path if alias.asname else path[:1], place)
+            self.imports.append(Import(path, node.lineno, place.is_guarded))
+
+    def _read_import_from(self, node: ast.ImportFrom, place: _Place) -> None:
+        module = tuple((node.module or "").split(".")) if node.level == 0 else ("",)
+        for alias in node.names:
+            path = (*module, alias.name) if alias.name != "*" else module
+            self._import(alias.asname or alias.name, node, path, place)
+            self.imports.append(Import(path, node.lineno, place.is_guarded))
+
+    def _import(self, name: str, node: ast.stmt, path: tuple[str, ...], place: _Place) -> None:
+        binding = Binding(node, place.scope, place.statement, imported=path)
+        self._bound.append((place.scope, name, binding))
+
+    def _read_global(self, node: ast.Global, place: _Place) -> None:
+        if place.scope is not self.module:
+            place.scope.elsewhere.update(dict.fromkeys(node.names, self.module))
+
+    def _read_nonlocal(self, node: ast.Nonlocal, place: _Place) -> None:
+        self._nonlocal += [(place.scope, name) for name in node.names]
+
+    def _read_function(self, node: ast.FunctionDef | ast.AsyncFunctionDef, place: _Place) -> None:
+        self._bind(node.name, node, place)
+        self._later(node.decorator_list, place)
+        self._later(node.body, self._function(node, place))
+
+    def _read_lambda(self, node: ast.Lambda, place: _Place) -> None:
+        self._later([node.body], self._function(node, place))
+
+    def _function(self, node: Function, place: _Place) -> _Place:
+        self._later([*node.args.defaults, *node.args.kw_defaults], place)
+        inner = place.inside(self._open(node, "function", place.scope))
+        for parameter in parameters(node):
+            self._bind(parameter.arg, parameter, inner)
+        return inner
+
+    def _read_class(self, node: ast.ClassDef, place: _Place) -> None:
+        self._bind(node.name, node, place)
+        self._later([*node.decorator_list, *node.bases, *node.keywords], place)
+        self._later(node.body, place.inside(self._open(node, "class", place.scope)))
+
+    def _read_comprehension(self, node: Comprehension, place: _Place) -> None:
+        inner = place.inside(self._open(node, "comprehension", place.scope))
+        self._later([node.generators[0].iter], place)
+        for index, generator in enumerate(node.generators):
+            self._later([generator.target, *generator.ifs], inner)
+            self._later([generator.iter] if index else [], inner)
+        elements = (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,)
+        self._later(elements, inner)
+
+    def _open(
+        self, node: ast.AST, kind: Literal["function", "comprehension", "class"], parent: Scope
+    ) -> Scope:
+        scope = self.of[node] = Scope(kind, parent)
+        return scope
+
+    def _read_handler(self, node: ast.ExceptHandler, place: _Place) -> None:
+        if node.name:
+            self._bind(node.name, node, place)
+        self._later([node.type, *node.body], place)
+
+    def _read_capture(self, node: ast.MatchAs | ast.MatchStar | ast.MatchMapping, place: _Place) -> None:
+        name = node.rest if isinstance(node, ast.MatchMapping) else node.name
+        if name:
+            self._bind(name, node, place)
+        self._later(ast.iter_child_nodes(node), place)
+
+    def _read_type_alias(self, node: ast.AST, place: _Place) -> None:
+        self._later([getattr(node, "name", None)], place)  # the value is not evaluated where it stands
+
+    def _read_try(self, node: ast.Try, place: _Place) -> None:
+        caught = {child.id for handler in node.handlers for child in _names(handler.type)}
+        guarded = _Place(place.scope, place.statement, place.is_guarded or bool(caught & _GUARDS))
+        self._later(node.body, guarded)
+        self._later([*node.handlers, *node.orelse, *node.finalbody], place)
+
+    def _read_condition(self, node: ast.If | ast.IfExp, place: _Place) -> None:
+        asks = any(name.id == "hasattr" for name in _names(node.test))
+        guarded = _Place(place.scope, place.statement, place.is_guarded or asks)
+        self._later([node.test], place)
+        for part in (node.body, node.orelse):
+            self._later(part if isinstance(part, list) else [part], guarded)
+
+
+def parameters(node: Function) -> list[ast.arg]:
+    """Every parameter of a function: by position, by keyword, `*args`, `**kwargs`."""
+    arguments = node.args
+    rest = [parameter for parameter in (arguments.vararg, arguments.kwarg) if parameter]
+    return [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, *rest]
+
+
+def _names(node: ast.AST | None) -> Iterator[ast.Name]:
+    return (child for child in ast.walk(node) if isinstance(child, ast.Name)) if node else iter(())
