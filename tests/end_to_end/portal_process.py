@@ -1,0 +1,109 @@
+"""A portal as its users start it: a process of its own, over stdio or over HTTP."""
+
+import queue
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx2
+import yaml
+from mcp import Client, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+
+from manifests.json_value import Json
+from tests.end_to_end.model import Model
+
+COMMAND = str(Path(sys.executable).with_name("mcp-code-portal"))
+START_SECONDS = 60
+STOP_SECONDS = 15
+
+
+@dataclass(frozen=True)
+class HttpPortal:
+    """A portal that listens on a free port of the loopback interface; `url` ends in /mcp."""
+
+    url: str
+    process: subprocess.Popen[str]
+
+    @property
+    def origin(self) -> str:
+        return self.url.removesuffix("/mcp")
+
+
+def write_manifest(folder: Path, upstreams: dict[str, dict[str, Json]], **sections: Json) -> Path:
+    """Write `folder`/portal.yaml; the upstreams get a minute to start, because machines that test are busy."""
+    server = {"start_seconds": 60, **sections.pop("server", {})}
+    path = folder / "portal.yaml"
+    path.write_text(yaml.safe_dump({"upstreams": upstreams, "server": server, **sections}))
+    return path
+
+
+def stdio_parameters(manifest: Path) -> StdioServerParameters:
+    return StdioServerParameters(
+        command=COMMAND, args=["serve", "--config", str(manifest)], cwd=manifest.parent
+    )
+
+
+@asynccontextmanager
+async def stdio_model(manifest: Path, mode: str = "auto") -> AsyncIterator[Model]:
+    """A model whose client has started the portal."""
+    async with Client(stdio_parameters(manifest), mode=mode) as client:
+        yield Model(client)
+
+
+@asynccontextmanager
+async def http_model(
+    portal: HttpPortal, mode: str = "auto", token: str | None = None
+) -> AsyncIterator[Model]:
+    """A model whose client talks to a running portal."""
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    async with (
+        httpx2.AsyncClient(headers=headers, timeout=httpx2.Timeout(30, read=120)) as http,
+        Client(streamable_http_client(portal.url, http_client=http), mode=mode) as client,
+    ):
+        yield Model(client)
+
+
+@contextmanager
+def http_portal(manifest: Path, address: str = "127.0.0.1:0") -> Iterator[HttpPortal]:
+    """Start `serve --http` and wait for the line that says where it listens."""
+    process = subprocess.Popen(
+        [COMMAND, "serve", "--config", str(manifest), "--http", address],
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=manifest.parent,
+    )
+    try:
+        yield HttpPortal(_listening_url(process), process)
+    finally:
+        process.terminate()
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+
+
+def _listening_url(process: subprocess.Popen[str]) -> str:
+    """The URL the portal tells; its stderr is read to the end, so that it never blocks on a full pipe."""
+    told: queue.Queue[str] = queue.Queue()
+
+    def read() -> None:
+        said = []
+        assert process.stderr is not None
+        for line in process.stderr:
+            said.append(line)
+            if found := re.search(r"listening on (http://\S+)", line):
+                told.put(found[1])
+        told.put("ended: " + "".join(said)[-2000:])
+
+    threading.Thread(target=read, daemon=True).start()
+    url = told.get(timeout=START_SECONDS)
+    assert url.startswith("http://"), url
+    return url

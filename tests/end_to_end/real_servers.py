@@ -1,0 +1,79 @@
+"""The real MCP servers of these tests: how a manifest names each, once scripts/servers has installed it."""
+
+from pathlib import Path
+
+from manifests.json_value import Json
+
+ROOT = Path(__file__).parents[2]
+INSTALLED = ROOT / ".cache/servers"
+NPM = ROOT / ".cache/npm/node_modules"
+
+
+def git(repository: Path) -> dict[str, Json]:
+    return {"command": _python_program("git", "mcp-server-git"), "args": ["--repository", str(repository)]}
+
+
+def time() -> dict[str, Json]:
+    return {"command": _python_program("time", "mcp-server-time"), "args": ["--local-timezone", "UTC"]}
+
+
+def fetch() -> dict[str, Json]:
+    return {"command": _python_program("fetch", "mcp-server-fetch")}
+
+
+def sqlite(database: Path) -> dict[str, Json]:
+    return {"command": _python_program("sqlite", "mcp-server-sqlite"), "args": ["--db-path", str(database)]}
+
+
+def excel(folder: Path) -> dict[str, Json]:
+    program = _python_program("excel", "excel-mcp-server")
+    return {"command": program, "args": ["stdio"], "env": {"EXCEL_FILES_PATH": str(folder)}}
+
+
+def redis(port: int) -> dict[str, Json]:
+    program = _python_program("redis", "redis-mcp-server")
+    return {"command": program, "args": ["--url", f"redis://127.0.0.1:{port}/0"]}
+
+
+def everything() -> dict[str, Json]:
+    return _npm_server("everything")
+
+
+def filesystem(folder: Path) -> dict[str, Json]:
+    return _npm_server("filesystem", str(folder))
+
+
+def memory(file: Path) -> dict[str, Json]:
+    return {**_npm_server("memory"), "env": {"MEMORY_FILE_PATH": str(file)}}
+
+
+def sequential_thinking() -> dict[str, Json]:
+    return _npm_server("sequential-thinking")
+
+
+def inspector_command() -> list[str]:
+    """How to start the MCP Inspector."""
+    return [_node(), _installed(NPM / ".bin/mcp-inspector")]
+
+
+def sdk1_python() -> str:
+    """A Python whose `mcp` is the last release of the SDK's first major version."""
+    return _python_program("sdk1", "python")
+
+
+def _python_program(server: str, program: str) -> str:
+    return _installed(INSTALLED / server / "bin" / program)
+
+
+def _npm_server(name: str, *args: str) -> dict[str, Json]:
+    script = _installed(NPM / f"@modelcontextprotocol/server-{name}/dist/index.js")
+    return {"command": _node(), "args": [script, *args]}
+
+
+def _node() -> str:
+    return _installed(INSTALLED / "node/bin/node")
+
+
+def _installed(path: Path) -> str:
+    assert path.exists(), f"{path.relative_to(ROOT)} is missing: run scripts/servers --all"
+    return str(path)

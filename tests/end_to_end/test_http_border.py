@@ -1,0 +1,95 @@
+"""What the portal refuses over HTTP, and what it tells whoever starts it."""
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from tests.end_to_end import real_servers
+from tests.end_to_end.portal_process import COMMAND, HttpPortal, http_model, http_portal, write_manifest
+
+pytestmark = pytest.mark.anyio
+
+TOKEN = "a-token-of-the-tests"
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
+ROUTES = ["/mcp", "/healthz", "/readyz", "/anything"]
+REFUSAL_SECONDS = 30
+
+
+@pytest.fixture(scope="module")
+def portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpPortal]:
+    """One with a token, a living upstream and a dead one."""
+    upstreams = {"time": real_servers.time(), "missing": {"command": "no-such-program-anywhere"}}
+    manifest = write_manifest(
+        tmp_path_factory.mktemp("http_border"), upstreams, server={"token": TOKEN, "start_seconds": 20}
+    )
+    with http_portal(manifest) as portal:
+        yield portal
+
+
+def test_bind_beyond_loopback_without_a_token_is_refused(tmp_path: Path) -> None:
+    manifest = write_manifest(tmp_path, {})
+    done = subprocess.run(
+        [COMMAND, "serve", "--config", str(manifest), "--http", "0.0.0.0:0"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=REFUSAL_SECONDS,
+    )
+    assert done.returncode != 0
+    assert "server.token" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_bind_beyond_loopback_with_a_token_serves(tmp_path: Path) -> None:
+    manifest = write_manifest(tmp_path, {}, server={"token": TOKEN})
+    with http_portal(manifest, "0.0.0.0:0") as portal:
+        url = portal.origin.replace("0.0.0.0", "127.0.0.1")
+        assert httpx2.get(f"{url}/healthz").status_code == 200
+        assert httpx2.post(f"{url}/mcp", json={}).status_code == 401
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_foreign_host_is_refused_on_every_route(portal: HttpPortal, route: str) -> None:
+    answer = httpx2.get(portal.origin + route, headers={"Host": "evil.example", **BEARER})
+    assert answer.status_code == 421
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_foreign_origin_is_refused_on_every_route(portal: HttpPortal, route: str) -> None:
+    answer = httpx2.get(portal.origin + route, headers={"Origin": "http://evil.example", **BEARER})
+    assert answer.status_code == 403
+
+
+@pytest.mark.parametrize("route", ["/mcp", "/anything"])
+@pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer wrong"}, {"Authorization": TOKEN}])
+def test_missing_or_wrong_token_is_refused(portal: HttpPortal, route: str, headers: dict[str, str]) -> None:
+    answer = httpx2.post(portal.origin + route, json={}, headers=headers)
+    assert answer.status_code == 401
+    assert answer.headers["WWW-Authenticate"].startswith("Bearer")
+
+
+async def test_client_with_the_token_is_served(portal: HttpPortal) -> None:
+    async with http_model(portal, token=TOKEN) as model:
+        assert await model.result_of("6 * 7") == 42
+
+
+def test_healthz_needs_no_token(portal: HttpPortal) -> None:
+    assert httpx2.get(f"{portal.origin}/healthz").status_code == 200
+
+
+async def test_readyz_is_ready_and_names_the_dead_upstream(portal: HttpPortal) -> None:
+    async with http_model(portal, token=TOKEN) as model:
+        await model.search()  # which waits for the upstreams to settle
+    answer = httpx2.get(f"{portal.origin}/readyz", headers=BEARER)
+    assert answer.status_code == 200
+    assert answer.json()["ready"] is True
+    assert "missing" in answer.json()["not_ready"]
+
+
+def test_readyz_names_nothing_to_strangers(portal: HttpPortal) -> None:
+    answer = httpx2.get(f"{portal.origin}/readyz")
+    assert answer.status_code == 200
+    assert "missing" not in answer.text
