@@ -1,7 +1,7 @@
 """Puts in the awaits that a script forgot, as text, and says so."""
 
 import ast
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 
 from sandbox_runtime.guest.dataflow import DataFlow
 from sandbox_runtime.guest.expression_flow import LibraryCall
@@ -9,6 +9,7 @@ from sandbox_runtime.guest.library_names import LibraryNames
 from sandbox_runtime.guest.scopes import Scopes
 
 _MAX_NOTICES = 5
+_MAX_CALLS = 3  # named in one notice
 _REMEDIES = {
     "a lambda": "use an `async def`",
     "a generator expression": "use a list comprehension",
@@ -22,15 +23,13 @@ def forgotten_calls(tree: ast.Module, scopes: Scopes, names: LibraryNames) -> li
     A script that is right as it stands has none: a call is forgotten only if its value can reach no `await`
     and no code that might await it.
     """
-    awaited = {node.value for node in ast.walk(tree) if isinstance(node, ast.Await)}
-    if all(call in awaited for call in names.calls):
+    if all(call in scopes.awaited for call in names.calls):
         return []
     return DataFlow(tree, scopes, names).forgotten()
 
 
-def with_awaits(text: str, tree: ast.Module, calls: Iterable[LibraryCall]) -> str:
-    """The text with an `await` before each call, in parentheses where what follows binds tighter."""
-    followed = _followed(tree)
+def with_awaits(text: str, followed: Set[ast.expr], calls: Iterable[LibraryCall]) -> str:
+    """The text with an `await` before each call, in parentheses where it is one of those that are followed."""
     lines = [line.encode() for line in text.split("\n")]
     insertions: list[tuple[int, int, bytes]] = []
     for call in calls:
@@ -41,9 +40,14 @@ def with_awaits(text: str, tree: ast.Module, calls: Iterable[LibraryCall]) -> st
         insertions.append((node.lineno, node.col_offset, b"(await " if is_bare else b"await "))
         if is_bare:
             insertions.append((*end, b")"))
-    for line, column, inserted in sorted(insertions, reverse=True):
-        old = lines[line - 1]
-        lines[line - 1] = old[:column] + inserted + old[column:]
+    pieces: dict[int, list[bytes]] = {}
+    done: dict[int, int] = {}
+    for line, column, inserted in sorted(insertions):
+        before = lines[line - 1][done.get(line, 0) : column]
+        pieces.setdefault(line, []).extend((before, inserted))
+        done[line] = column
+    for line, parts in pieces.items():
+        lines[line - 1] = b"".join(parts) + lines[line - 1][done[line] :]
     return b"\n".join(lines).decode()
 
 
@@ -52,13 +56,19 @@ def await_notices(calls: Sequence[LibraryCall]) -> list[str]:
     by_line: dict[int, list[str]] = {}
     for call in calls:
         by_line.setdefault(call.node.lineno, []).append(f"{call.function}(...)")
-    told = [f"line {line}: `await` was inserted before {' and '.join(by_line[line])}" for line in by_line]
+    told = [f"line {line}: `await` was inserted before {_listed(by_line[line])}" for line in by_line]
     if len(told) <= _MAX_NOTICES:
         return told
     others = ", ".join(str(line) for line in list(by_line)[_MAX_NOTICES - 1 :][:20])
     more = ", ..." if len(by_line) > _MAX_NOTICES + 19 else ""
     summary = f"`await` was inserted before {len(calls)} library calls in all, also in lines {others}{more}"
     return [*told[: _MAX_NOTICES - 1], summary]
+
+
+def _listed(calls: list[str]) -> str:
+    if len(calls) <= _MAX_CALLS:
+        return " and ".join(calls)
+    return f"{', '.join(calls[:_MAX_CALLS])} and {len(calls) - _MAX_CALLS} more"
 
 
 def barrier_notices(calls: Sequence[LibraryCall]) -> list[str]:
@@ -72,17 +82,6 @@ def barrier_notices(calls: Sequence[LibraryCall]) -> list[str]:
             f"{call.barrier}: {remedy}"
         )
     return told
-
-
-def _followed(tree: ast.Module) -> set[ast.expr]:
-    """The expressions that a `.name`, `[...]` or `(...)` follows."""
-    followed: set[ast.expr] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.Attribute, ast.Subscript)):
-            followed.add(node.value)
-        elif isinstance(node, ast.Call):
-            followed.add(node.func)
-    return followed
 
 
 def _is_closed(lines: list[bytes], line: int, column: int) -> bool:

@@ -15,7 +15,7 @@ class DataFlow(ExpressionFlow):
     """Reads a whole script once and knows then which of its library calls nothing will ever await."""
 
     def __init__(self, tree: ast.Module, scopes: Scopes, names: LibraryNames) -> None:
-        super().__init__(scopes, OwnFunctions.read(tree, scopes, names.paths))
+        super().__init__(scopes, OwnFunctions.read(scopes, names.paths))
         self._function: ast.AST | None = None
         self._runs = self._statements()
         self._block(tree.body)

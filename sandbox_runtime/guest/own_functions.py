@@ -37,16 +37,13 @@ class OwnFunctions:
     attributes: set[str] = field(default_factory=set)
 
     @classmethod
-    def read(cls, tree: ast.Module, scopes: Scopes, paths: dict[ast.expr, Path]) -> "OwnFunctions":
-        own = cls(paths)
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef):
-                own.attributes.update(scopes.of[node].bindings)
-                for statement in node.body:
-                    if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                        own.methods.setdefault(statement.name, []).append(statement)
-            elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-                own.attributes.add(node.attr)
+    def read(cls, scopes: Scopes, paths: dict[ast.expr, Path]) -> "OwnFunctions":
+        own = cls(paths, attributes=set(scopes.attributes))
+        for definition in scopes.classes:
+            own.attributes.update(scopes.of[definition].bindings)
+            for statement in definition.body:
+                if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                    own.methods.setdefault(statement.name, []).append(statement)
         return own
 
     @property

@@ -10,6 +10,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_LEAVES = {ast.Constant, ast.Load, ast.Store, ast.Del}
 _GUARDS = {"AttributeError", "NameError", "ImportError", "ModuleNotFoundError"}
 
 
@@ -87,7 +88,12 @@ class _Place:
 
 
 class Scopes:
-    """All scopes of a script, what they bind, and every dotted name it reads or imports."""
+    """All scopes of a script, what they bind, and what of its tree other readers need.
+
+    `mentions` are the dotted names it reads, `imports` those it imports; `awaited` are the operands of its
+    awaits, `followed` the expressions with a `.name`, `[...]` or `(...)` behind them; `attributes` are the
+    names of the attributes it assigns to.
+    """
 
     def __init__(self, tree: ast.Module) -> None:
         self.module = Scope("module", None)
@@ -95,13 +101,19 @@ class Scopes:
         self.mentions: list[Mention] = []
         self.imports: list[Import] = []
         self.calls: list[ast.Call] = []
+        self.awaited: set[ast.expr] = set()
+        self.followed: set[ast.expr] = set()
+        self.classes: list[ast.ClassDef] = []
+        self.attributes: set[str] = set()
         self._todo: list[tuple[ast.AST, _Place]] = []
         self._bound: list[tuple[Scope, str, Binding]] = []
         self._nonlocal: list[tuple[Scope, str]] = []
         self._readers: dict[type[ast.AST], Callable[[Any, _Place], None]] = {
             ast.Name: self._read_name,
             ast.Attribute: self._read_attribute,
+            ast.Subscript: self._read_subscript,
             ast.Call: self._read_call,
+            ast.Await: self._read_await,
             ast.Assign: self._read_assignment,
             ast.AnnAssign: self._read_annotated,
             ast.NamedExpr: self._read_walrus,
@@ -127,17 +139,27 @@ class Scopes:
             self._readers[ast.TypeAlias] = self._read_type_alias
         for index, statement in enumerate(tree.body):
             self._todo.append((statement, _Place(self.module, index, False)))
-            self._read(index)
+            self._read()
         self._settle()
 
-    def _read(self, statement: int) -> None:
-        while self._todo:
-            node, place = self._todo.pop()
-            read = self._readers.get(type(node))
+    def _read(self) -> None:
+        todo, readers = self._todo, self._readers
+        while todo:
+            node, place = todo.pop()
+            kind = type(node)
+            read = readers.get(kind)
             if read is not None:
                 read(node, place)
-            else:
-                self._later(ast.iter_child_nodes(node), place)
+            elif kind not in _LEAVES:
+                self._read_parts(node, place)
+
+    def _read_parts(self, node: ast.AST, place: _Place) -> None:
+        for name in node._fields:
+            part = getattr(node, name, None)
+            if isinstance(part, list):
+                self._todo.extend((item, place) for item in part if isinstance(item, ast.AST))
+            elif isinstance(part, ast.AST):
+                self._todo.append((part, place))
 
     def _later(self, nodes: Iterable[ast.AST | None], place: _Place) -> None:
         self._todo.extend((node, place) for node in nodes if node is not None)
@@ -166,16 +188,28 @@ class Scopes:
             self._bind(node.id, node, place)
 
     def _read_attribute(self, node: ast.Attribute, place: _Place) -> None:
+        if not isinstance(node.ctx, ast.Load):
+            self.attributes.add(node.attr)
         root: ast.expr = node
         while isinstance(root, ast.Attribute):
             root = root.value
         if isinstance(root, ast.Name):
             self.mentions.append(Mention(node, place.scope, place.statement, place.is_guarded))
         else:
-            self._later([root], place)
+            self.followed.add(root)
+            self._todo.append((root, place))
+
+    def _read_subscript(self, node: ast.Subscript, place: _Place) -> None:
+        self.followed.add(node.value)
+        self._todo += [(node.value, place), (node.slice, place)]
+
+    def _read_await(self, node: ast.Await, place: _Place) -> None:
+        self.awaited.add(node.value)
+        self._todo.append((node.value, place))
 
     def _read_call(self, node: ast.Call, place: _Place) -> None:
         self.calls.append(node)
+        self.followed.add(node.func)
         self._later([node.func, *node.args, *node.keywords], place)
 
     def _read_assignment(self, node: ast.Assign, place: _Place) -> None:
@@ -239,6 +273,7 @@ class Scopes:
         return inner
 
     def _read_class(self, node: ast.ClassDef, place: _Place) -> None:
+        self.classes.append(node)
         self._bind(node.name, node, place)
         self._later([*node.decorator_list, *node.bases, *node.keywords], place)
         self._later(node.body, place.inside(self._open(node, "class", place.scope)))
@@ -267,7 +302,7 @@ class Scopes:
         name = node.rest if isinstance(node, ast.MatchMapping) else node.name
         if name:
             self._bind(name, node, place)
-        self._later(ast.iter_child_nodes(node), place)
+        self._read_parts(node, place)
 
     def _read_type_alias(self, node: ast.AST, place: _Place) -> None:
         self._later([getattr(node, "name", None)], place)  # the value is not evaluated where it stands

@@ -50,7 +50,7 @@ class Script:
                 forgotten = forgotten_calls(tree, scopes, names)
             except RecursionError:
                 forgotten = []  # nested deeper than can be followed: it stays as it is
-            source, program, inserted = _mended(text, tree, forgotten)
+            source, program, inserted = _mended(text, tree, scopes.followed, forgotten)
         barred = [call for call in forgotten if call.barrier is not None]
         notices = [*await_notices(inserted), *barrier_notices(barred)]
         return cls(source, names.names, names.uses, notices, program)
@@ -67,12 +67,12 @@ class Script:
 
 
 def _mended(
-    text: str, tree: ast.Module, forgotten: list[LibraryCall]
+    text: str, tree: ast.Module, followed: set[ast.expr], forgotten: list[LibraryCall]
 ) -> tuple[str, Program, list[LibraryCall]]:
     """The text with its awaits, its program, and the calls that got one."""
     calls = [call for call in forgotten if call.barrier is None]
     if calls:
-        source = with_awaits(text, tree, calls)
+        source = with_awaits(text, followed, calls)
         try:
             return source, Program.compile(ast.parse(source, FILENAME)), calls
         except SyntaxError:
