@@ -1,0 +1,87 @@
+"""What one tool is to a script: a typed, keyword-only Python function."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
+from typing import Final
+
+from manifests.json_value import Json
+from portal.library.sound_schema import SoundSchema
+from portal.library.type_expressions import Type, render
+
+
+class NoDefault(Enum):
+    """The type of `NO_DEFAULT`."""
+
+    NO_DEFAULT = "no default"
+
+
+NO_DEFAULT: Final = NoDefault.NO_DEFAULT
+"""The schema declares no default; None would be one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One keyword of a function.
+
+    An optional parameter that a script leaves out is not sent: the upstream applies its own default, and
+    `default` only shows it. The one exception is a property that is both required and has a default; there
+    the default is sent (`is_default_sent`), because without it the call would break the tool's own schema.
+    None for an optional parameter whose schema does not take null (`is_nullable`) means: not sent.
+    """
+
+    name: str
+    wire_name: str
+    type: Type
+    required: bool
+    default: Json | NoDefault
+    default_source: str
+    """What stands behind `=` in a signature: the default if it is short and simple, `...`, or "" if required."""
+    doc: str
+    is_nullable: bool = False
+    is_default_sent: bool = False
+
+    @property
+    def annotation(self) -> str:
+        """The type as a signature shows it, `list[str] | None`."""
+        return render(self.type)
+
+
+@dataclass(frozen=True)
+class Function:
+    """One tool as scripts see it. `signature`, `stub` and `summary` are safe to show: no text of the
+    upstream stands anywhere but in docstrings, comments and string literals, escaped.
+
+    `signature` is one line, `async def tickets.create_issue(*, title: str, ...) -> Issue`; `stub` is the
+    function's part of its module: the types it needs, and the definition with its docstring.
+    """
+
+    namespace: str
+    name: str
+    upstream: str
+    tool: str
+    parameters: tuple[Parameter, ...]
+    returns: str
+    summary: str
+    description: str
+    signature: str
+    stub: str
+    input_schema: Json = field(repr=False)
+    output_schema: Json | None = field(repr=False)
+    wraps_result: bool
+    takes_others: bool
+    """Whether the tool takes arguments that its schema does not name."""
+    arguments: SoundSchema = field(repr=False)
+    """The input schema as calls are checked against it."""
+
+    @cached_property
+    def by_keyword(self) -> Mapping[str, Parameter]:
+        """Parameters by the keywords that scripts may use: their own names, and wire names beside them."""
+        own = {parameter.name: parameter for parameter in self.parameters}
+        return {parameter.wire_name: parameter for parameter in self.parameters} | own
+
+    @property
+    def qualified(self) -> str:
+        """What a script writes: `tickets.create_issue`."""
+        return f"{self.namespace}.{self.name}"

@@ -1,0 +1,79 @@
+"""One tool compiled on its own: everything about its function but the final names of its types."""
+
+from dataclasses import dataclass
+
+from portal.library.function import Parameter
+from portal.library.parameters import parameters
+from portal.library.plain_text import first_sentence, readable
+from portal.library.result_wrapper import WRAPPED, is_wrapper
+from portal.library.schema_types import SchemaTypes
+from portal.library.sound_schema import SoundNode, SoundSchema, sound_schema
+from portal.library.tool_types import ToolTypes
+from portal.library.type_definitions import Definition
+from portal.library.type_expressions import ANY, Type
+from portal.library.type_names import type_name
+from upstreams.recorded_tool import RecordedTool
+
+LONGEST_SUMMARY = 120
+"""Characters of a function's summary, the first sentence of its description."""
+
+LONGEST_DESCRIPTION = 1_500
+"""Characters of a tool's description that its docstring keeps."""
+
+
+@dataclass(frozen=True)
+class FunctionDraft:
+    """A function whose types are named as its tool alone would name them."""
+
+    name: str
+    owner: str
+    tool: RecordedTool
+    parameters: tuple[Parameter, ...]
+    others: Type | None
+    returns: Type
+    definitions: tuple[Definition, ...]
+    summary: str
+    description: str
+    wraps_result: bool
+    arguments: SoundSchema
+    notes: tuple[str, ...]
+
+
+def draft_function(name: str, tool: RecordedTool) -> FunctionDraft:
+    """Compile one tool; never raises, whatever the tool's schemas are."""
+    owner = type_name(name) or "Tool"
+    types = ToolTypes()
+    arguments = sound_schema(tool.input_schema)
+    argument_types = SchemaTypes(arguments, owner, types)
+    keywords = parameters(arguments, argument_types)
+    result = sound_schema(True if tool.output_schema is None else tool.output_schema)
+    result_types = SchemaTypes(result, owner, types)
+    is_wrapped = is_wrapper(tool.output_schema)
+    returns = (
+        ANY if tool.output_schema is None else result_types.result_type(_result_node(result, is_wrapped))
+    )
+    text = tool.description or tool.title or ""
+    return FunctionDraft(
+        name=name,
+        owner=owner,
+        tool=tool,
+        parameters=keywords.named,
+        others=keywords.others,
+        returns=returns,
+        definitions=tuple(types.definitions.values()),
+        summary=first_sentence(text, LONGEST_SUMMARY),
+        description=readable(text, LONGEST_DESCRIPTION),
+        wraps_result=is_wrapped,
+        arguments=arguments,
+        notes=(
+            *(f"arguments: {note}" for note in (*arguments.notes, *argument_types.notes)),
+            *(f"result: {note}" for note in (*result.notes, *result_types.notes)),
+        ),
+    )
+
+
+def _result_node(schema: SoundSchema, is_wrapped: bool) -> SoundNode:
+    if not is_wrapped or not isinstance(schema.root, dict):
+        return schema.root
+    node: SoundNode = schema.root["properties"][WRAPPED]
+    return node

@@ -1,0 +1,66 @@
+"""The types of one namespace: its tools' types side by side, shared where they are the same."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from portal.library.type_definitions import Definition, called, mentioned, shape
+from portal.library.type_expressions import BUILTIN_WORDS, TYPING_WORDS
+
+_RESERVED: Final = frozenset({*BUILTIN_WORDS, *TYPING_WORDS, "None", "True", "False"})
+
+
+class NamespaceTypes:
+    """All definitions of a namespace's module. A type that two tools define alike is there once; of types
+    that only share a name, the first keeps it and the others get their function's name in front.
+    """
+
+    def __init__(self, functions: Iterable[str]) -> None:
+        self.definitions: dict[str, Definition] = {}
+        self._reserved = _RESERVED.union(functions)
+
+    def admit(self, owner: str, definitions: Iterable[Definition]) -> Mapping[str, str]:
+        """Take in one tool's definitions; says what each is called from now on, where not as before."""
+        wanted = {definition.name: definition for definition in definitions}
+        names: dict[str, str] = {}
+        conflicts = [name for name, definition in wanted.items() if self._is_taken(definition)]
+        while conflicts:
+            name = conflicts.pop()
+            names[name] = self._free_name(owner, name, {*wanted, *names.values()})
+            # Whatever mentions a renamed type is no longer the type that is already there.
+            conflicts += [
+                other
+                for other, definition in wanted.items()
+                if other not in names
+                and other not in conflicts
+                and other in self.definitions
+                and name in mentioned(definition)
+            ]
+        for definition in wanted.values():
+            final = called(definition, names)
+            self.definitions.setdefault(final.name, final)
+        return names
+
+    def needed(self, names: Iterable[str]) -> Iterator[Definition]:
+        """The definitions with these names and all that they mention, the mentioned first."""
+        done: set[str] = set()
+        stack = [(name, False) for name in reversed(list(names))]
+        while stack:
+            name, is_ready = stack.pop()
+            if is_ready:
+                yield self.definitions[name]
+            elif name not in done:
+                done.add(name)
+                stack.append((name, True))
+                stack += [(inner, False) for inner in mentioned(self.definitions[name]) if inner not in done]
+
+    def _is_taken(self, definition: Definition) -> bool:
+        known = self.definitions.get(definition.name)
+        return definition.name in self._reserved or (known is not None and shape(known) != shape(definition))
+
+    def _free_name(self, owner: str, name: str, taken: Iterable[str]) -> str:
+        unavailable = {*taken, *self.definitions, *self._reserved}
+        wanted = f"{owner}{name}"
+        free, number = wanted, 2
+        while free in unavailable:
+            free, number = f"{wanted}{number}", number + 1
+        return free

@@ -1,0 +1,236 @@
+"""A stranger's JSON Schema, reduced to one small dialect that is safe to compile and to check values with.
+
+Upstreams send drafts 4 to 2020-12, OpenAPI's `nullable`, types that are no types, references to nowhere and
+trees that never end. Here each becomes the same dialect (2020-12 words, below), or `True`, "anything", at the
+smallest place that is broken, with a note. Two promises hold:
+
+- Nothing is fetched, and nothing is run: `pattern` and `patternProperties` hold regular expressions that may
+  take years (ReDoS), so they are shown to people but not evaluated here; nor is `format`. The upstream does.
+- Reduction only ever allows more. Keywords under a negation (`not`, `if`, the "exactly one" of `oneOf`, an
+  upper bound on `contains`) would refuse values once something beneath them is left out, so they are left
+  to the upstream as well. What the reduced schema refuses, the original refuses.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from manifests.json_value import Json
+from portal.library.plain_text import one_line
+from portal.library.schema_references import SchemaDocument, cut_endless_references
+from portal.library.schema_words import WORDS, bounds_of_draft_4, is_small_json, type_names
+
+SoundNode: TypeAlias = dict[str, Any] | bool
+"""True, False, or a dict of sound keywords. `type` is a list; `const` is an `enum`; `$ref` is a key of
+`definitions`; there is one combiner, `anyOf`, beside `allOf`."""
+
+MAX_SUBSCHEMAS: Final = 5_000
+"""Subschemas of one schema; those beyond allow anything."""
+
+MAX_DEPTH: Final = 40
+"""Levels of subschemas within one another; those beneath allow anything."""
+
+MAX_DEFINITIONS: Final = 400
+"""Places that references of one schema lead to; references to others allow anything."""
+
+MAX_NOTES: Final = 5
+
+
+@dataclass(frozen=True)
+class SoundSchema:
+    """A schema in the sound dialect. Every `$ref` in it is a key of `definitions`."""
+
+    root: SoundNode
+    definitions: Mapping[str, SoundNode] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def sound_schema(document: Json) -> SoundSchema:
+    """Reduce any JSON value to a sound schema; never raises."""
+    reduction = _Reduction(document)
+    root = reduction.node(document, (), 0)
+    definitions = reduction.definitions(root)
+    return SoundSchema(root, definitions, tuple(reduction.notes))
+
+
+class _Reduction:
+    """One schema on its way into the sound dialect."""
+
+    def __init__(self, document: Json) -> None:
+        self.notes: list[str] = []
+        self._document = SchemaDocument(document)
+        self._left = MAX_SUBSCHEMAS
+        self._wanted: dict[str, Json] = {}
+
+    def definitions(self, root: SoundNode) -> dict[str, SoundNode]:
+        """The places that references lead to, and those that these lead to, without endless loops."""
+        reduced: dict[str, SoundNode] = {}
+        while len(reduced) < len(self._wanted):
+            for reference, raw in list(self._wanted.items()):
+                if reference not in reduced:
+                    reduced[reference] = root if reference == "#" else self.node(raw, (reference,), 0)
+        for reference in cut_endless_references(reduced):
+            self.note((reference,), "a reference leads back to itself; anything is allowed")
+        return reduced
+
+    def note(self, path: tuple[str, ...], message: str) -> None:
+        if len(self.notes) < MAX_NOTES:
+            place = one_line("/".join(path), 120) or "the schema"
+            self.notes.append(f"{place}: {message}")
+
+    def node(self, raw: Json, path: tuple[str, ...], depth: int) -> SoundNode:
+        if isinstance(raw, bool):
+            return raw
+        if not isinstance(raw, dict):
+            self.note(path, "not a schema; anything is allowed")
+            return True
+        self._left -= 1
+        if self._left < 0 or depth > MAX_DEPTH:
+            self.note(path, "too large or too deep; anything is allowed here")
+            return True
+        reference = next(
+            (raw[word] for word in ("$ref", "$dynamicRef", "$recursiveRef") if word in raw), None
+        )
+        if reference is None:
+            return self._keywords(raw, path, depth)
+        return self._reference(reference, raw, path, depth)
+
+    def _reference(
+        self, reference: Json, raw: dict[str, Json], path: tuple[str, ...], depth: int
+    ) -> SoundNode:
+        found = self._document.find(reference)
+        siblings = {word: value for word, value in raw.items() if word not in _REFERENCES}
+        if self._document.references_stand_alone:
+            siblings = {word: value for word, value in siblings.items() if word in _ANNOTATIONS}
+        sound = self._keywords(siblings, path, depth)
+        if found is None or (len(self._wanted) >= MAX_DEFINITIONS and found[0] not in self._wanted):
+            self.note(path, "its reference leads nowhere in this schema; anything is allowed")
+            return sound
+        self._wanted[found[0]] = found[1]
+        return {**sound, "$ref": found[0]}
+
+    def _keywords(self, raw: dict[str, Json], path: tuple[str, ...], depth: int) -> dict[str, Any]:
+        sound: dict[str, Any] = {}
+        for word, value in raw.items():
+            keep = WORDS.get(word)
+            if keep is None:
+                continue
+            if keep(value):
+                sound[word] = value
+            elif not isinstance(
+                value, bool
+            ):  # drafts 3 and 4 had `required: true` and `exclusiveMinimum: true`
+                self.note((*path, word), "has no meaning here; ignored")
+        self._type_and_values(raw, sound, path)
+        bounds_of_draft_4(raw, sound)
+        self._object_keywords(raw, sound, path, depth)
+        self._array_keywords(raw, sound, path, depth)
+        self._combiners(raw, sound, path, depth)
+        return sound
+
+    def _type_and_values(self, raw: dict[str, Json], sound: dict[str, Any], path: tuple[str, ...]) -> None:
+        if "type" in raw:
+            names = type_names(raw["type"])
+            if names:
+                sound["type"] = names
+            else:
+                self.note((*path, "type"), "is no type of JSON Schema; ignored")
+        if "const" in raw and is_small_json(raw["const"]):
+            sound["enum"] = [raw["const"]]
+        if raw.get("nullable") is True:
+            if "type" in sound and "null" not in sound["type"]:
+                sound["type"] = [*sound["type"], "null"]
+            if "enum" in sound and None not in sound["enum"]:
+                sound["enum"] = [*sound["enum"], None]
+
+    def _object_keywords(
+        self, raw: dict[str, Json], sound: dict[str, Any], path: tuple[str, ...], depth: int
+    ) -> None:
+        properties = raw.get("properties", {})
+        patterns = raw.get("patternProperties", {})
+        if isinstance(properties, dict):
+            if "properties" in raw:
+                sound["properties"] = self._nodes(properties, path, depth)
+        else:
+            self.note((*path, "properties"), "is not an object; ignored")
+        extra = raw.get("additionalProperties")
+        if extra is None and raw.get("unevaluatedProperties") is False and not _COMBINERS & raw.keys():
+            extra = False
+        if extra is not None and isinstance(properties, dict) and isinstance(patterns, dict):
+            sound["additionalProperties"] = self.node(extra, (*path, "additionalProperties"), depth + 1)
+        if patterns and isinstance(patterns, dict):
+            self._pattern_properties(patterns, sound, path, depth)
+        if "propertyNames" in raw:
+            sound["propertyNames"] = self.node(raw["propertyNames"], (*path, "propertyNames"), depth + 1)
+        self._dependencies(raw, sound, path, depth)
+
+    def _pattern_properties(
+        self, patterns: dict[str, Json], sound: dict[str, Any], path: tuple[str, ...], depth: int
+    ) -> None:
+        """Which property a pattern means is not evaluated, so each other property may fit any of them."""
+        fitting = list(self._nodes(patterns, path, depth).values())
+        extra = sound.get("additionalProperties", True)
+        if extra is True:
+            sound.pop("additionalProperties", None)
+            sound["patternValues"] = {"anyOf": fitting}
+        else:
+            sound["additionalProperties"] = {"anyOf": fitting if extra is False else [*fitting, extra]}
+
+    def _dependencies(
+        self, raw: dict[str, Json], sound: dict[str, Any], path: tuple[str, ...], depth: int
+    ) -> None:
+        for word in ("dependencies", "dependentRequired", "dependentSchemas"):
+            entries = raw.get(word)
+            if not isinstance(entries, dict):
+                continue
+            names = {key: value for key, value in entries.items() if WORDS["required"](value)}
+            schemas = {key: value for key, value in entries.items() if isinstance(value, dict | bool)}
+            if names:
+                sound.setdefault("dependentRequired", {}).update(names)
+            if schemas:
+                sound.setdefault("dependentSchemas", {}).update(self._nodes(schemas, path, depth))
+
+    def _array_keywords(
+        self, raw: dict[str, Json], sound: dict[str, Any], path: tuple[str, ...], depth: int
+    ) -> None:
+        first, rest = raw.get("prefixItems"), raw.get("items")
+        if isinstance(rest, list):  # until 2019-09 a list of schemas was written `items`, and then came these
+            first, rest = rest, raw.get("additionalItems")
+        if isinstance(first, list) and first:
+            sound["prefixItems"] = self._list(first, (*path, "prefixItems"), depth)
+        if rest is not None and (first is None or isinstance(first, list)):
+            sound["items"] = self.node(rest, (*path, "items"), depth + 1)
+        if "contains" in raw and raw.get("minContains", 1) != 0:
+            sound["contains"] = self.node(raw["contains"], (*path, "contains"), depth + 1)
+
+    def _combiners(
+        self, raw: dict[str, Json], sound: dict[str, Any], path: tuple[str, ...], depth: int
+    ) -> None:
+        all_of: list[SoundNode] = []
+        for word in ("allOf", "anyOf", "oneOf"):
+            if word not in raw:
+                continue
+            members = raw[word]
+            if not isinstance(members, list) or not members:
+                self.note((*path, word), "is not a list of schemas; ignored")
+                continue
+            nodes = self._list(members, (*path, word), depth)
+            if word == "allOf":
+                all_of += nodes
+            elif "anyOf" in sound:
+                all_of.append({"anyOf": nodes})
+            else:
+                sound["anyOf"] = nodes
+        if all_of:
+            sound["allOf"] = all_of
+
+    def _nodes(self, raw: dict[str, Json], path: tuple[str, ...], depth: int) -> dict[str, SoundNode]:
+        return {str(key): self.node(value, (*path, str(key)), depth + 1) for key, value in raw.items()}
+
+    def _list(self, raw: Iterable[Json], path: tuple[str, ...], depth: int) -> list[SoundNode]:
+        return [self.node(value, (*path, str(index)), depth + 1) for index, value in enumerate(raw)]
+
+
+_REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
+_ANNOTATIONS: Final = frozenset({"title", "description", "default", "examples", "deprecated", "nullable"})
+_COMBINERS: Final = frozenset({"allOf", "anyOf", "oneOf", "if", "dependentSchemas", "$ref"})

@@ -1,0 +1,86 @@
+"""The library as a typed package on disk, for type checkers and editors."""
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from portal.library.library import Library
+from portal.library.namespace import GENERATED, Namespace
+
+PACKAGE: Final = "tools"
+
+
+class ForeignFileError(Exception):
+    """A file that is not ours stands where a stub belongs; nothing was written."""
+
+
+def write_stubs(library: Library, folder: Path) -> frozenset[Path]:
+    """Make `folder` hold the stubs of this library and of no other; says which files changed or went.
+
+    With the folder as root, `from tools import github`, `from tools.github import create_issue` and
+    `import github` resolve. Files are replaced one by one, each at once, and only if they differ. Stubs of a
+    former library are removed; files that do not begin as ours do are never touched.
+
+    Raises:
+        ForeignFileError: A file that is not ours is in the way.
+        OSError: The folder cannot be written.
+    """
+    files = {folder / path: text for path, text in _package(library)}
+    foreign = [path.name for path in files if path.exists() and not _is_ours(path)]
+    if foreign:
+        raise ForeignFileError(
+            f"not written by mcp-code-portal, and in the way: {', '.join(sorted(foreign))}"
+        )
+    (folder / PACKAGE).mkdir(parents=True, exist_ok=True)
+    changed = {path for path, text in files.items() if _write(path, text)}
+    return frozenset(changed | set(_remove_stale(folder, files)))
+
+
+def _package(library: Library) -> Iterator[tuple[str, str]]:
+    """Paths within the folder, and texts."""
+    imports = "".join(f"from . import {name} as {name}\n" for name in sorted(library.namespaces))
+    yield f"{PACKAGE}/__init__.pyi", f"{GENERATED}.\n{imports}"
+    yield f"{PACKAGE}/py.typed", ""
+    for name, namespace in library.namespaces.items():
+        yield f"{PACKAGE}/{name}.pyi", namespace.module
+        yield f"{name}.pyi", _top_level(namespace)
+
+
+def _top_level(namespace: Namespace) -> str:
+    """`import github`: by name, because `*` would leave out names that begin with `_`."""
+    names = "".join(f"    {name} as {name},\n" for name in namespace.functions)
+    imports = f"from {PACKAGE}.{namespace.name} import (\n{names})\n" if names else ""
+    return f"{GENERATED}.\n{imports}"
+
+
+def _write(path: Path, text: str) -> bool:
+    """Replace the file at once, unless it is the same already."""
+    data = text.encode()
+    if path.exists() and path.read_bytes() == data:
+        return False
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".stub-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except OSError:
+        os.unlink(temporary)
+        raise
+    return True
+
+
+def _remove_stale(folder: Path, files: Mapping[Path, str]) -> Iterator[Path]:
+    for path in (*folder.glob("*.pyi"), *(folder / PACKAGE).glob("*.pyi")):
+        if path not in files and _is_ours(path):
+            path.unlink()
+            yield path
+
+
+def _is_ours(path: Path) -> bool:
+    """An empty file is nobody's: `py.typed` is, and so is a stub whose first write was cut off."""
+    with path.open("rb") as file:
+        start = file.read(len(GENERATED))
+    return start in (GENERATED.encode(), b"")

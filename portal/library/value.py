@@ -1,0 +1,67 @@
+"""What a call returns to the script."""
+
+import json
+import math
+from typing import Final, NoReturn
+
+from manifests.json_value import Json
+from portal.library.function import Function
+from portal.library.result_wrapper import unwrapped
+from upstreams.tool_result import MISSING, ToolResult
+
+_SCALAR_STARTS: Final = frozenset('-0123456789tfn"')
+
+
+def script_value(function: Function, result: ToolResult) -> Json:
+    """A tool's result as Python data.
+
+    structuredContent as it is, without the wrapper that the stub does not show either; else the text, parsed
+    if it is JSON (see `parsed_text`); several text blocks are a list; with any other block among them it is
+    a list of MCP content blocks as dicts. Nothing at all is None. The declared outputSchema is not consulted:
+    one real result in thirteen violates its own.
+    """
+    if result.structured is not MISSING:
+        return unwrapped(result.structured) if function.wraps_result else result.structured
+    if not result.content:
+        return None
+    if not all(_is_text(block) for block in result.content):
+        return result.content
+    values = [parsed_text(block["text"]) for block in result.content]
+    return values[0] if len(values) == 1 else values
+
+
+def parsed_text(text: str) -> Json:
+    """The text's JSON value if it is an object or array, or a scalar that dumps back to the same text.
+
+    So "12" is 12 and "true" is True, but "007", "1.50" and "1e3" stay text, as does what is not JSON (NaN,
+    numbers beyond a double, nesting or integers beyond what Python's parser takes).
+    """
+    start = text.lstrip()[:1]
+    if start not in ("{", "[") and (start not in _SCALAR_STARTS or not start):
+        return text
+    try:
+        value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
+    except (ValueError, RecursionError):
+        return text
+    if isinstance(value, dict | list) or _dumps_back(value, text):
+        return value
+    return text
+
+
+def _dumps_back(value: Json, text: str) -> bool:
+    return text in (json.dumps(value), json.dumps(value, ensure_ascii=False))
+
+
+def _is_text(block: dict[str, Json]) -> bool:
+    return block.get("type") == "text" and isinstance(block.get("text"), str)
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError("a number beyond a double")
+    return number
