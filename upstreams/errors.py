@@ -2,6 +2,7 @@
 
     UpstreamError
     ├── UpstreamUnavailableError   the call never left the portal
+    ├── UpstreamArgumentError      the arguments cannot be sent; neither did this call
     ├── UpstreamTimeoutError       sent, no answer within its deadline: it may have acted
     ├── UpstreamLostError          sent, then the connection ended: it may have acted
     ├── UpstreamAnswerError        answered with something unreadable: it may have acted
@@ -33,6 +34,14 @@ class UpstreamUnavailableError(UpstreamError):
 
     code = "upstream_unavailable"
     hint = "Nothing was sent. Other upstreams still work; try this one again later."
+    outcome = "not_started"
+
+
+class UpstreamArgumentError(UpstreamError):
+    """The caller's arguments are no JSON that UTF-8 can carry; nothing was sent."""
+
+    code = "upstream_argument"
+    hint = "Send text without half surrogate pairs, such as a text cut inside an emoji."
     outcome = "not_started"
 
 

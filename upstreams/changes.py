@@ -1,0 +1,65 @@
+"""How the portal learns that an upstream's tools changed, in both eras."""
+
+from typing import Final
+
+import anyio
+from mcp.client import ClientSession, IncomingMessage
+from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost, listen
+from mcp.shared.exceptions import MCPError
+from mcp_types import ToolListChangedNotification
+
+from upstreams.diagnostics import Diagnostics
+from upstreams.errors import UpstreamUnavailableError
+from upstreams.wire import Wire
+
+_RELISTEN_SECONDS: Final = 1.0
+_LONGEST_RELISTEN_SECONDS: Final = 60.0
+
+
+class Changes:
+    """What the upstream says without being asked; the SDK session's message handler."""
+
+    def __init__(self, diagnostics: Diagnostics) -> None:
+        self._diagnostics = diagnostics
+        self._changed = anyio.Event()
+
+    async def __call__(self, message: IncomingMessage) -> None:
+        if isinstance(message, ToolListChangedNotification):
+            self._changed.set()
+        elif isinstance(message, Exception):
+            problem = (str(message).splitlines() or [""])[0]
+            self._diagnostics.note(f"sent something unreadable: {type(message).__name__}: {problem}")
+
+    async def wait(self) -> None:
+        """Return at the next change; those that came while nobody waited count as one."""
+        await self._changed.wait()
+        self._changed = anyio.Event()
+
+    async def listen(self, session: ClientSession, wire: Wire) -> None:
+        """Keep a subscription open where the era has one; older servers notify by themselves.
+
+        It is also how a stateless HTTP upstream's end is noticed before the next call.
+        """
+        capabilities = session.server_capabilities
+        if not (capabilities and capabilities.tools and capabilities.tools.list_changed):
+            return
+        delay = _RELISTEN_SECONDS
+        while True:
+            try:
+                async with listen(session, tools_list_changed=True) as subscription:
+                    async for _ in subscription:
+                        delay = _RELISTEN_SECONDS
+                        self._changed.set()
+            except (ListenNotSupportedError, TimeoutError):
+                return
+            except MCPError as error:
+                failure = wire.failures.claim(error)
+                if isinstance(failure, UpstreamUnavailableError):
+                    wire.give_up(str(failure))
+                return
+            except SubscriptionLost:
+                pass
+            await anyio.sleep(delay)
+            delay = min(delay * 2, _LONGEST_RELISTEN_SECONDS)
+            # Nothing is replayed: what changed meanwhile is only seen by listing again.
+            self._changed.set()

@@ -1,0 +1,199 @@
+"""Holds one stdio server and everything it spawns on a leash, so that no process outlives the portal.
+
+    python -I -S child_supervisor.py PORTAL_PID NAME=NAME=... COMMAND ARGUMENTS...
+
+Runs as its own process between the portal and the server, standard library only. The server gets this
+process's streams, and of its environment exactly the variables named (an interpreter started without a
+locale adds LC_CTYPE to its own). When the server ends, when SIGTERM arrives, or when the portal is gone,
+even by kill -9, every descendant gets SIGTERM, and SIGKILL a second later. The exit status is the server's,
+128 + N for signal N.
+
+On Linux descendants that left the process group are found too (`PR_SET_CHILD_SUBREAPER`), and the portal's
+death is a signal (`PR_SET_PDEATHSIG`). Elsewhere the parent is polled, and only the server's process group
+is reached.
+"""
+
+import contextlib
+import os
+import select
+import signal
+import sys
+import time
+
+GRACE_SECONDS = 1.0
+KILL_SECONDS = 1.0
+ON_LINUX: bool = sys.platform == "linux"
+POLL_SECONDS = 5.0 if ON_LINUX else 0.5
+CANNOT_EXECUTE = 126
+
+# The kernel sends it when the *thread* that started us ends, so it only means "look whether the portal lives".
+PARENT_SIGNAL = signal.SIGUSR1
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+
+
+class Leash:
+    """The server, its descendants, and the portal they must not outlive."""
+
+    def __init__(self, portal: int) -> None:
+        self._portal = portal
+        self._told_to_stop = False
+        self._server = 0
+
+    def run(self, command: list[str], environment: dict[str, str]) -> int:
+        wakeups = self._listen()
+        _adopt_orphans()
+        if self._is_portal_gone():
+            return 128 + signal.SIGTERM
+        self._server = _start(command, environment)
+        _let_go_of_streams()
+        status = None
+        while status is None and not self._told_to_stop and not self._is_portal_gone():
+            select.select([wakeups], [], [], POLL_SECONDS)
+            _drain(wakeups)
+            status = self._reap()
+        ended = self._end_descendants()
+        if status is None:
+            status = ended
+        return 128 + signal.SIGTERM if status is None else status
+
+    def _listen(self) -> int:
+        readable, writable = os.pipe()
+        os.set_blocking(readable, False)
+        os.set_blocking(writable, False)
+        signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
+        signal.signal(signal.SIGTERM, self._stop)
+        for number in (signal.SIGCHLD, PARENT_SIGNAL):
+            signal.signal(number, _wake)
+        # Ctrl-C and a closing terminal are for the portal, which then stops its servers in order.
+        for number in (signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        return readable
+
+    def _stop(self, _number: int, _frame: object) -> None:
+        self._told_to_stop = True
+
+    def _is_portal_gone(self) -> bool:
+        return os.getppid() != self._portal
+
+    def _reap(self) -> int | None:
+        """Collect all that have died; the server's exit status if it is among them."""
+        found = None
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return found
+            if pid == 0:
+                return found
+            if pid == self._server:
+                code = os.waitstatus_to_exitcode(status)
+                found = code if code >= 0 else 128 - code
+
+    def _end_descendants(self) -> int | None:
+        status = None
+        for number, seconds in ((signal.SIGTERM, GRACE_SECONDS), (signal.SIGKILL, KILL_SECONDS)):
+            signalled: set[int] = set()
+            deadline = time.monotonic() + seconds
+            while (alive := self._descendants()) and time.monotonic() < deadline:
+                for pid in alive - signalled:
+                    _send(pid, number)
+                if number == signal.SIGTERM:
+                    signalled |= alive
+                time.sleep(0.02)
+                reaped = self._reap()
+                status = status if reaped is None else reaped
+        return status
+
+    def _descendants(self) -> set[int]:
+        """Pids, and the negated server's group where there is no /proc to find the others."""
+        if ON_LINUX:
+            return _descendants_of(os.getpid())
+        try:
+            os.killpg(self._server, 0)
+        except OSError:
+            return set()
+        return {-self._server}
+
+
+def _wake(_number: int, _frame: object) -> None:
+    """Its arrival alone wakes the loop, through the wakeup pipe."""
+
+
+def _drain(wakeups: int) -> None:
+    with contextlib.suppress(BlockingIOError):
+        os.read(wakeups, 4096)
+
+
+def _send(pid: int, number: int) -> None:
+    with contextlib.suppress(OSError):
+        os.kill(pid, number)
+
+
+def _prctl(option: int, value: int) -> None:
+    if ON_LINUX:
+        import ctypes
+
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def _adopt_orphans() -> None:
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+    _prctl(PR_SET_PDEATHSIG, PARENT_SIGNAL)
+
+
+def _start(command: list[str], environment: dict[str, str]) -> int:
+    pid = os.fork()
+    if pid:
+        return pid
+    # From here to exec nothing may return: this is a copy of the supervisor.
+    try:
+        os.setpgid(0, 0)
+        _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+        os.execve(command[0], command, environment)
+    except OSError as error:
+        os.write(2, f"cannot run {command[0]}: {error.strerror}\n".encode())
+    finally:
+        os._exit(CANNOT_EXECUTE)
+
+
+def _let_go_of_streams() -> None:
+    """Only the server may hold its pipes: their closing is how either side learns that the other ended."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(null, stream)
+
+
+def _descendants_of(root: int) -> set[int]:
+    """All living descendants. A zombie counts: its other threads may be running; if not, it is reaped next."""
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit() and (parent := _parent_of(name)) is not None:
+            children.setdefault(parent, []).append(int(name))
+    found: set[int] = set()
+    reachable = [root]
+    while reachable:
+        born = [child for child in children.get(reachable.pop(), []) if child not in found]
+        found.update(born)
+        reachable.extend(born)
+    return found
+
+
+def _parent_of(pid: str) -> int | None:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            return int(stat.read().rpartition(b")")[2].split()[1])
+    except (OSError, ValueError, IndexError):
+        return None  # it ended while we looked
+
+
+def main() -> int:
+    portal, names, *command = sys.argv[1:]
+    environment = {name: os.environ[name] for name in names.split("=") if name in os.environ}
+    return Leash(int(portal)).run(command, environment)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,210 @@
+"""One open, negotiated connection to an upstream."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+import anyio
+from mcp.client import ClientSession
+from mcp.shared.dispatcher import ProgressFnT
+from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import find_invalid_x_mcp_header
+from mcp_types import METHOD_NOT_FOUND, PARSE_ERROR
+from pydantic_core import PydanticSerializationError, to_json
+
+from manifests.json_value import Json
+from upstreams.changes import Changes
+from upstreams.diagnostics import Diagnostics
+from upstreams.envelope import Envelope, client_info
+from upstreams.errors import (
+    UpstreamAnswerError,
+    UpstreamArgumentError,
+    UpstreamError,
+    UpstreamLostError,
+    UpstreamRefusedError,
+    UpstreamTimeoutError,
+    UpstreamUnavailableError,
+)
+from upstreams.negotiation import is_closed, negotiate
+from upstreams.recorded_tool import RecordedTool
+from upstreams.tool_listing import read_listing
+from upstreams.tool_result import ToolResult, read_result
+from upstreams.wire import Wire, with_last_words
+
+WireOpener = Callable[[Diagnostics], AbstractAsyncContextManager[Wire]]
+"""Reaches one upstream over its transport; raises UpstreamError when it cannot."""
+
+
+@asynccontextmanager
+async def open_connection(
+    open_wire: WireOpener, diagnostics: Diagnostics, *, seconds: float, handshake_first: bool
+) -> AsyncIterator["Connection"]:
+    """Connect, negotiate the era and list the tools, all within `seconds`.
+
+    Raises:
+        UpstreamError: It cannot be reached, or does not speak MCP; the message says which.
+    """
+    changes = Changes(diagnostics)
+    info = client_info()
+    async with (
+        open_wire(diagnostics) as wire,
+        ClientSession(
+            dispatcher=wire,
+            read_timeout_seconds=seconds + 1,
+            message_handler=changes,
+            client_info=info,
+        ) as session,
+    ):
+        try:
+            with anyio.fail_after(seconds):
+                await negotiate(session, wire, handshake_first)
+                connection = Connection(wire, session, Envelope(session, info), diagnostics, changes)
+                await connection.list_tools()
+        except TimeoutError:
+            reason = f"was not ready within {seconds:g} s"
+            raise UpstreamUnavailableError(with_last_words(reason, wire.last_words())) from None
+        except MCPError as error:
+            raise await _start_failure(error, wire) from error
+        except (UpstreamLostError, UpstreamTimeoutError) as error:
+            raise UpstreamUnavailableError(await wire.explain_end()) from error
+        yield connection
+
+
+async def _start_failure(error: MCPError, wire: Wire) -> UpstreamError:
+    if failure := wire.failures.claim(error):
+        return failure
+    if is_closed(error):
+        return UpstreamUnavailableError(await wire.explain_end())
+    return UpstreamRefusedError(f"refused to start: {error}", rpc_code=error.code)
+
+
+class Connection:
+    """Calls and listings on one connection; all of it raw JSON, each with a deadline."""
+
+    def __init__(
+        self,
+        wire: Wire,
+        session: ClientSession,
+        envelope: Envelope,
+        diagnostics: Diagnostics,
+        changes: Changes,
+    ) -> None:
+        self._wire = wire
+        self._session = session
+        self._envelope = envelope
+        self._diagnostics = diagnostics
+        self._changes = changes
+        self.tools: tuple[RecordedTool, ...] = ()
+
+    @property
+    def server(self) -> str:
+        """Name and version as the server gives them; empty when it does not."""
+        info = self._session.server_info
+        return f"{info.name} {info.version}".strip() if info else ""
+
+    @property
+    def is_modern(self) -> bool:
+        """Whether it speaks 2026-07-28 or later, without a handshake."""
+        return self._envelope.is_modern
+
+    @property
+    def instructions(self) -> str | None:
+        return self._session.instructions
+
+    async def call(
+        self, tool: str, arguments: dict[str, Json], *, seconds: float, progress: ProgressFnT | None = None
+    ) -> ToolResult:
+        """One tools/call. Runs in the caller's task, so no failure of the connection can cancel it.
+
+        When the caller is cancelled or `seconds` are over, the upstream is told (the SDK sends
+        notifications/cancelled, or since 2026-07-28 on HTTP closes the request).
+
+        Raises:
+            UpstreamError: See `upstreams/errors.py`; which of them says what may have happened.
+        """
+        if self._wire.ended.is_set():
+            raise UpstreamUnavailableError(await self._wire.explain_end())
+        _require_sendable(arguments)
+        params = self._envelope.params({"name": tool, "arguments": arguments})
+        options = self._envelope.call_options(tool, arguments, progress)
+        try:
+            with anyio.fail_after(seconds):
+                raw = await self._wire.send_raw_request("tools/call", params, options)
+        except TimeoutError:
+            raise UpstreamTimeoutError(f"no answer within {seconds:g} s") from None
+        except MCPError as error:
+            raise await self._failure(error) from error
+        return self._result(raw)
+
+    def _result(self, raw: dict[str, Json]) -> ToolResult:
+        kind = raw.get("resultType", "complete")
+        if kind == "input_required":
+            raise UpstreamRefusedError("the tool asks for more input, which the portal cannot give")
+        if kind != "complete":
+            raise UpstreamAnswerError(f"answered with an unknown type of result: {kind!r}")
+        return read_result(raw, null_is_a_value=self._envelope.is_modern)
+
+    async def _failure(self, error: MCPError) -> UpstreamError:
+        failure = self._wire.failures.claim(error)
+        if isinstance(failure, UpstreamUnavailableError):
+            self._wire.give_up(str(failure))
+        if failure:
+            return failure
+        if is_closed(error):
+            return UpstreamLostError(await self._wire.explain_end())
+        if error.code == PARSE_ERROR and error.message.startswith("Failed to parse"):
+            return UpstreamAnswerError("the answer is no JSON-RPC response")
+        return UpstreamRefusedError(error.message, rpc_code=error.code)
+
+    async def list_tools(self) -> None:
+        """Read `tools` anew. A server that has no tools/list has no tools.
+
+        Raises:
+            UpstreamError: The listing could not be had; `tools` are as before.
+        """
+        try:
+            tools = await read_listing(self._page, self._diagnostics)
+        except UpstreamRefusedError as error:
+            if error.rpc_code != METHOD_NOT_FOUND:
+                raise
+            self._diagnostics.note("offers no tools: it does not know tools/list")
+            tools = ()
+        self.tools = tuple(tool for tool in tools if self._has_usable_headers(tool))
+        self._envelope.learn_headers(self.tools)
+
+    async def _page(self, cursor: str | None) -> dict[str, Json]:
+        params = self._envelope.params({} if cursor is None else {"cursor": cursor})
+        try:
+            return await self._wire.send_raw_request("tools/list", params, self._envelope.list_options())
+        except MCPError as error:
+            raise await self._failure(error) from error
+
+    def _has_usable_headers(self, tool: RecordedTool) -> bool:
+        """2026-07-28 wants tools excluded whose `x-mcp-header` cannot be obeyed."""
+        if not self._envelope.is_modern:
+            return True
+        problem = find_invalid_x_mcp_header(tool.input_schema)
+        if problem is not None:
+            self._diagnostics.note(f"tool {tool.name!r} was left out: invalid x-mcp-header ({problem})")
+        return problem is None
+
+    async def wait_for_change(self) -> None:
+        """Return when the upstream says that its tools changed."""
+        await self._changes.wait()
+
+    async def listen(self) -> None:
+        """Ask the upstream to say so, as long as this is not cancelled."""
+        if self.is_modern:
+            await self._changes.listen(self._session, self._wire)
+
+    async def wait_until_ended(self) -> str:
+        """Why it ended."""
+        await self._wire.ended.wait()
+        return await self._wire.explain_end()
+
+
+def _require_sendable(arguments: dict[str, Json]) -> None:
+    # Half a surrogate pair cannot be sent as UTF-8; below this point it would end the connection.
+    try:
+        to_json(arguments)
+    except (PydanticSerializationError, ValueError) as error:
+        raise UpstreamArgumentError(f"the arguments cannot be sent as JSON: {error}") from error

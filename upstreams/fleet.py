@@ -1,0 +1,83 @@
+"""All upstreams of a portal."""
+
+import os
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+import anyio
+
+from manifests.models import HttpUpstream, StdioUpstream
+from upstreams.connection import WireOpener
+from upstreams.diagnostics import Diagnostics
+from upstreams.http_wire import open_http_wire, open_sse_wire
+from upstreams.scrubber import Scrubber
+from upstreams.stdio_child import StdioChild
+from upstreams.stdio_wire import open_stdio_wire
+from upstreams.upstream import Upstream
+from upstreams.wire import Wire
+
+
+class Fleet:
+    """The upstreams of a manifest, by their keys, in its order."""
+
+    def __init__(self, upstreams: Mapping[str, Upstream]) -> None:
+        self._upstreams = upstreams
+
+    def __iter__(self) -> Iterator[Upstream]:
+        return iter(self._upstreams.values())
+
+    def __len__(self) -> int:
+        return len(self._upstreams)
+
+    def __getitem__(self, name: str) -> Upstream:
+        return self._upstreams[name]
+
+    async def settled(self, seconds: float, names: Collection[str] | None = None) -> list[Upstream]:
+        """Wait until no upstream (of `names`) is starting, at most `seconds`; those that still are."""
+        watched = [upstream for upstream in self if names is None or upstream.name in names]
+        with anyio.move_on_after(seconds):
+            for upstream in watched:
+                await upstream.started()
+        return [upstream for upstream in watched if upstream.state.status == "starting"]
+
+
+@asynccontextmanager
+async def open_fleet(
+    specs: Mapping[str, StdioUpstream | HttpUpstream], folder: Path, on_change: Callable[[Upstream], None]
+) -> AsyncIterator[Fleet]:
+    """Start all upstreams at once, each supervised in its own task; returns before any is ready.
+
+    `on_change` is called, in the event loop, whenever the state or the tools of an upstream changed. On
+    leaving, all are closed at once, within 3 s, and no process of theirs is left.
+    """
+    upstreams = {
+        name: Upstream(
+            name,
+            _wire_opener(spec, folder),
+            Scrubber.for_upstream(spec),
+            connect_seconds=spec.connect_seconds,
+            on_change=on_change,
+        )
+        for name, spec in specs.items()
+    }
+    async with anyio.create_task_group() as tasks:
+        for upstream in upstreams.values():
+            tasks.start_soon(upstream.run, name=f"upstream {upstream.name}")
+        try:
+            yield Fleet(upstreams)
+        finally:
+            tasks.cancel_scope.cancel()
+
+
+def _wire_opener(spec: StdioUpstream | HttpUpstream, folder: Path) -> WireOpener:
+    def open_wire(diagnostics: Diagnostics) -> AbstractAsyncContextManager[Wire]:
+        if isinstance(spec, StdioUpstream):
+            # Looked up at every attempt: the command may have been installed since.
+            child = StdioChild.of(spec, folder, os.environ)
+            return open_stdio_wire(child, Scrubber.for_upstream(spec), diagnostics)
+        if spec.transport == "sse":
+            return open_sse_wire(spec)
+        return open_http_wire(spec, diagnostics)
+
+    return open_wire

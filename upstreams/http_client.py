@@ -1,0 +1,220 @@
+"""An HTTP client whose failures reach the call they belong to.
+
+Under the SDK's Streamable HTTP transport any exception of the client ends the whole connection, and with it
+everything that runs inside; a status like 401 becomes "Server returned an error response". Here every failure of
+a request becomes a JSON-RPC error response, which the SDK hands to exactly the call that caused it.
+"""
+
+from collections.abc import AsyncIterator, Callable
+from http import HTTPStatus
+from typing import Any, Final
+
+import anyio
+import httpx2
+from mcp_types import JSONRPCError
+from pydantic import ValidationError
+
+from upstreams.diagnostics import Diagnostics
+from upstreams.errors import (
+    UpstreamAnswerError,
+    UpstreamError,
+    UpstreamLostError,
+    UpstreamRefusedError,
+    UpstreamUnavailableError,
+)
+from upstreams.wire import Failures
+from upstreams.wire_text import MAX_MESSAGE_BYTES, excerpt, mended
+
+# Nobody waits for these but the connection itself, so a server that hangs must not hold it up.
+NOTIFICATION_SECONDS: Final = 2.0
+CLOSE_SECONDS: Final = 1.0
+
+_SESSION_HEADER: Final = "mcp-session-id"
+_METHOD_HEADER: Final = "mcp-method"
+_NEVER_SENT: Final = (
+    httpx2.ConnectError,
+    httpx2.ConnectTimeout,
+    httpx2.PoolTimeout,
+    httpx2.ProxyError,
+    httpx2.UnsupportedProtocol,
+    httpx2.LocalProtocolError,
+)
+_CREDENTIALS_HINT: Final = "; check `headers` in the manifest"
+
+
+class UpstreamHttpClient(httpx2.AsyncClient):
+    """What the SDK's Streamable HTTP transport sends with. POSTs never raise; answers are capped and mended."""
+
+    def __init__(self, failures: Failures, diagnostics: Diagnostics, **options: Any) -> None:
+        super().__init__(**options)
+        self._failures = failures
+        self._diagnostics = diagnostics
+
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        if request.method == "GET" or request.headers.get(_METHOD_HEADER) == "subscriptions/listen":
+            # A stream of events may be silent for as long as it likes.
+            request.extensions["timeout"] = {**request.extensions.get("timeout", {}), "read": None}
+        if request.method == "GET":
+            return _with_mended_events(await super().send(request, **options))
+        if request.method == "POST" and _awaits_answer(request.content):
+            return await self._ask(request, options)
+        return await self._tell(request, options)
+
+    async def _tell(self, request: httpx2.Request, options: dict[str, Any]) -> httpx2.Response:
+        """Send what has no answer: a notification, a reply, the end of a session."""
+        seconds = CLOSE_SECONDS if request.method == "DELETE" else NOTIFICATION_SECONDS
+        with anyio.move_on_after(seconds):
+            try:
+                return await super().send(request, **options)
+            except httpx2.RequestError as error:
+                self._diagnostics.note(f"a notification was not delivered: {describe(error)}")
+        return httpx2.Response(HTTPStatus.ACCEPTED, request=request)
+
+    async def _ask(self, request: httpx2.Request, options: dict[str, Any]) -> httpx2.Response:
+        try:
+            response = await super().send(request, **options)
+            return await self._readable(response)
+        except _NEVER_SENT as error:
+            return self._failed(request, UpstreamUnavailableError(describe(error)))
+        except httpx2.RequestError as error:
+            return self._failed(request, UpstreamLostError(describe(error)))
+        except UpstreamError as error:
+            return self._failed(request, error)
+
+    async def _readable(self, response: httpx2.Response) -> httpx2.Response:
+        kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if response.is_success and kind == "text/event-stream":
+            return _with_mended_events(response)
+        if response.status_code == HTTPStatus.ACCEPTED or response.next_request is not None:
+            return response
+        body = await _read_capped(response)
+        if response.is_error and not _is_json_rpc_error(kind, body):
+            raise _refusal(response, kind, body)
+        if response.is_error and _has_lost_session(response, body):
+            raise UpstreamUnavailableError("no longer knows this session")
+        if kind != "application/json":
+            raise UpstreamAnswerError(
+                f"the answer is {kind or 'of no type'} instead of JSON: {excerpt(body)!r}"
+            )
+        headers = [(name, value) for name, value in response.headers.items() if name not in _BODY_HEADERS]
+        return httpx2.Response(
+            response.status_code, headers=headers, content=mended(body), request=response.request
+        )
+
+    def _failed(self, request: httpx2.Request, error: UpstreamError) -> httpx2.Response:
+        answer = JSONRPCError(jsonrpc="2.0", id=None, error=self._failures.carry(error))
+        return httpx2.Response(HTTPStatus.BAD_GATEWAY, json=answer.model_dump(mode="json"), request=request)
+
+
+class SseHttpClient(httpx2.AsyncClient):
+    """What the SDK's older HTTP+SSE transport sends with. Answers arrive on the stream, so a message that
+    cannot be delivered leaves its call without one: the connection is given up."""
+
+    def __init__(self, give_up: Callable[[str], None], **options: Any) -> None:
+        super().__init__(**options)
+        self._give_up = give_up
+
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        if request.method == "GET":
+            return _with_mended_events(await super().send(request, **options))
+        try:
+            response = await super().send(request, **options)
+        except httpx2.RequestError as error:
+            self._give_up(describe(error))
+        else:
+            if response.is_success or response.next_request is not None:
+                return response
+            await response.aclose()
+            self._give_up(_status_line(response))
+        return httpx2.Response(HTTPStatus.ACCEPTED, request=request)
+
+
+def describe(error: httpx2.HTTPError) -> str:
+    """What went wrong, without the URL: that is the manifest's business and may carry a key."""
+    if isinstance(error, httpx2.HTTPStatusError):
+        return _status_line(error.response)
+    words = "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in type(error).__name__)
+    return f"{words.strip()}: {error}" if str(error) else words.strip()
+
+
+_BODY_HEADERS: Final = frozenset({"content-length", "content-encoding", "transfer-encoding"})
+
+
+def _awaits_answer(content: bytes) -> bool:
+    """Whether a POST's body is a JSON-RPC request: it has a method, and not one of a notification."""
+    start = content[:200].replace(b" ", b"")
+    return b'"method":' in start and b'"method":"notifications/' not in start
+
+
+async def _read_capped(response: httpx2.Response) -> bytes:
+    body = bytearray()
+    try:
+        async for chunk in response.aiter_bytes():
+            body += chunk
+            if len(body) > MAX_MESSAGE_BYTES:
+                raise UpstreamAnswerError(f"the answer is longer than {MAX_MESSAGE_BYTES} bytes")
+    finally:
+        await response.aclose()
+    return bytes(body)
+
+
+def _is_json_rpc_error(kind: str, body: bytes) -> bool:
+    if kind != "application/json":
+        return False
+    try:
+        JSONRPCError.model_validate_json(mended(body))
+    except ValidationError:
+        return False
+    return True
+
+
+def _refusal(response: httpx2.Response, kind: str, body: bytes) -> UpstreamError:
+    if _has_lost_session(response, body):
+        return UpstreamUnavailableError("no longer knows this session")
+    message = _status_line(response)
+    if body and kind in ("text/plain", "application/json"):
+        message += f": {excerpt(body)}"
+    # A gateway may say 502 or 504 after the server acted; a 4xx is the server's own no.
+    return UpstreamAnswerError(message) if response.is_server_error else UpstreamRefusedError(message)
+
+
+def _has_lost_session(response: httpx2.Response, body: bytes) -> bool:
+    """The specification says 404; servers built on the TypeScript examples say 400 and the word."""
+    if _SESSION_HEADER not in response.request.headers:
+        return False
+    if response.status_code == HTTPStatus.BAD_REQUEST:
+        return b"session" in body[:2000].lower()
+    return response.status_code == HTTPStatus.NOT_FOUND
+
+
+def _status_line(response: httpx2.Response) -> str:
+    hint = _CREDENTIALS_HINT if response.status_code in (401, 403) else ""
+    return f"HTTP {response.status_code} {response.reason_phrase}".rstrip() + hint
+
+
+def _with_mended_events(response: httpx2.Response) -> httpx2.Response:
+    if "content-encoding" not in response.headers and isinstance(response.stream, httpx2.AsyncByteStream):
+        response.stream = MendedLines(response.stream)
+    return response
+
+
+class MendedLines(httpx2.AsyncByteStream):
+    """An event stream whose lines are made fit for the SDK's parser."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream) -> None:
+        self._stream = stream
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        partial = bytearray()
+        async for chunk in self._stream:
+            end = max(chunk.rfind(b"\n"), chunk.rfind(b"\r")) + 1
+            if end:
+                yield mended(bytes(partial) + chunk[:end])
+                partial.clear()
+            partial += chunk[end:]
+            if len(partial) > MAX_MESSAGE_BYTES:
+                raise httpx2.ReadError(f"an event is longer than {MAX_MESSAGE_BYTES} bytes")
+        yield mended(bytes(partial))
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()

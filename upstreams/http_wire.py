@@ -1,0 +1,86 @@
+"""Reaches an upstream by URL: Streamable HTTP, and the HTTP+SSE transport it replaced."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Final
+
+import anyio
+import httpx2
+from mcp.client.sse import sse_client
+from mcp.client.streamable_http import streamable_http_client
+
+from manifests.models import HttpUpstream
+from upstreams.diagnostics import Diagnostics
+from upstreams.errors import UpstreamUnavailableError
+from upstreams.http_client import SseHttpClient, UpstreamHttpClient
+from upstreams.wire import Failures, Wire
+from upstreams.wire_text import MAX_MESSAGE_BYTES
+
+_WRITE_SECONDS: Final = 60.0
+_LEAST_READ_SECONDS: Final = 300.0
+_DAY_SECONDS: Final = 86_400.0
+
+
+@asynccontextmanager
+async def open_http_wire(spec: HttpUpstream, diagnostics: Diagnostics) -> AsyncIterator[Wire]:
+    """A wire over Streamable HTTP; nothing is sent yet, so this cannot fail."""
+    failures = Failures()
+    client = UpstreamHttpClient(
+        failures, diagnostics, headers=dict(spec.headers), timeout=_timeout(spec), limits=_limits()
+    )
+    async with (
+        client,
+        streamable_http_client(str(spec.url), http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES) as (
+            read_stream,
+            write_stream,
+        ),
+    ):
+        yield Wire(read_stream, write_stream, failures=failures)
+
+
+@asynccontextmanager
+async def open_sse_wire(spec: HttpUpstream) -> AsyncIterator[Wire]:
+    """A wire over HTTP+SSE, connected within `connect_seconds`.
+
+    The SDK reads no event over 1 MiB here: a longer answer ends the connection, which is then opened anew.
+    """
+    wires: list[Wire] = []
+
+    def give_up(reason: str) -> None:
+        for wire in wires:
+            wire.give_up(reason)
+
+    def new_client(
+        headers: dict[str, str] | None = None,
+        timeout: httpx2.Timeout | None = None,
+        auth: httpx2.Auth | None = None,
+    ) -> httpx2.AsyncClient:
+        return SseHttpClient(give_up, headers=headers, timeout=timeout, auth=auth, limits=_limits())
+
+    transport = sse_client(
+        str(spec.url),
+        headers=dict(spec.headers),
+        timeout=min(spec.connect_seconds, _WRITE_SECONDS),
+        sse_read_timeout=_DAY_SECONDS,
+        httpx_client_factory=new_client,
+    )
+    # One scope around the whole life: a scope may not end inside a transport that was entered in it.
+    with anyio.CancelScope(deadline=anyio.current_time() + spec.connect_seconds) as connecting:
+        async with AsyncExitStack() as stack:
+            read_stream, write_stream = await stack.enter_async_context(transport)
+            connecting.deadline = float("inf")
+            wires.append(Wire(read_stream, write_stream))
+            yield wires[0]
+    if connecting.cancelled_caught:
+        raise UpstreamUnavailableError(f"sent no endpoint within {spec.connect_seconds:g} s")
+
+
+def _timeout(spec: HttpUpstream) -> httpx2.Timeout:
+    # Deadlines are the calls' own. The read timeout only collects requests whose caller has long gone: before
+    # 2026-07-28 a cancelled call's POST stays open until the server answers it.
+    read_seconds = max(_LEAST_READ_SECONDS, spec.call_seconds) + 10
+    return httpx2.Timeout(_WRITE_SECONDS, connect=spec.connect_seconds, read=read_seconds, pool=None)
+
+
+def _limits() -> httpx2.Limits:
+    return httpx2.Limits(max_connections=None, max_keepalive_connections=32)

@@ -1,0 +1,46 @@
+"""Settles with which revision of the protocol to speak."""
+
+from mcp.client import ClientSession
+from mcp.shared.exceptions import MCPError
+from mcp_types import CONNECTION_CLOSED, UNSUPPORTED_PROTOCOL_VERSION
+from pydantic import ValidationError
+
+from upstreams.errors import UpstreamAnswerError, UpstreamUnavailableError
+from upstreams.wire import Wire
+
+
+class HandshakeFirstError(UpstreamUnavailableError):
+    """The server ended when asked for its revision; servers like that want `initialize` before all else."""
+
+
+async def negotiate(session: ClientSession, wire: Wire, handshake_first: bool) -> None:
+    """Settle the era: the 2026-07-28 probe, then the older handshake; what the SDK's `auto` mode does, which
+    can only be had together with a dispatcher of its own."""
+    if not handshake_first:
+        try:
+            await session.discover()
+            return
+        except MCPError as error:
+            failure = wire.failures.claim(error)
+            if isinstance(failure, UpstreamUnavailableError):
+                raise failure from error
+            if is_closed(error):
+                raise HandshakeFirstError(await wire.explain_end()) from error
+        except (ValidationError, RuntimeError):
+            pass  # no sensible answer to the probe is what an older server gives
+    try:
+        await session.initialize()
+    except MCPError as error:
+        # A slow starter may have read the probe, given up by then, first: that has settled the era.
+        if error.code != UNSUPPORTED_PROTOCOL_VERSION:
+            raise
+        await session.discover()
+    except (ValidationError, RuntimeError) as error:
+        problem = str(error).splitlines()[0]
+        raise UpstreamAnswerError(f"does not answer initialize as MCP says: {problem}") from error
+
+
+def is_closed(error: MCPError) -> bool:
+    """Whether the SDK says that no answer can come. Servers use the same code for errors of their own."""
+    phrases = ("Connection closed", "SSE stream")
+    return error.code == CONNECTION_CLOSED and error.message.startswith(phrases)

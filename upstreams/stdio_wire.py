@@ -1,0 +1,234 @@
+"""Starts a stdio server under its supervisor and carries its lines.
+
+The SDK's stdio client is not used: it adds five variables to the environment, reads a line of any length with
+quadratic copying, dies on bytes that are no UTF-8, and takes four seconds to close.
+"""
+
+import os
+import signal
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from types import TracebackType
+from typing import Final, Self
+
+import anyio
+from anyio.abc import ByteReceiveStream, ByteSendStream, Process
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCNotification
+
+from upstreams.diagnostics import Diagnostics
+from upstreams.errors import UpstreamUnavailableError
+from upstreams.json_rpc import MessageReader
+from upstreams.scrubber import Scrubber
+from upstreams.stdio_child import StdioChild
+from upstreams.wire import Failures, Wire
+from upstreams.wire_text import MAX_MESSAGE_BYTES, excerpt
+
+# Together they bound closing: a server that ignores both EOF and SIGTERM is gone after 2.3 s.
+EOF_GRACE_SECONDS: Final = 1.0
+SUPERVISOR_SECONDS: Final = 1.3
+REAP_SECONDS: Final = 0.5
+
+_KEPT_ENDS: Final = 4096
+_MAX_UNREAD_BYTES: Final = 64 * 1024 * 1024
+_STDERR_LINES: Final = 50
+_STDERR_LINE_BYTES: Final = 8192
+
+
+@asynccontextmanager
+async def open_stdio_wire(
+    child: StdioChild, scrub: Scrubber, diagnostics: Diagnostics
+) -> AsyncIterator[Wire]:
+    """A running child and its wire; on leaving, the child and all its descendants are gone within 3 s.
+
+    Started from the event loop's thread: the kernel ties the supervisor's death signal to that thread.
+    """
+    process = await _start(child)
+    assert process.stdin and process.stdout and process.stderr
+    failures = Failures()
+    stderr = StderrTail(scrub)
+
+    async def exit_status() -> str:
+        status = await _describe_exit(process)
+        with anyio.move_on_after(REAP_SECONDS):
+            await stderr.finished.wait()
+        return status
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(stderr.follow, process.stderr)
+        try:
+            yield Wire(
+                ChildOutput(process.stdout, MessageReader(failures, diagnostics)),
+                ChildInput(process.stdin),
+                failures=failures,
+                last_words=stderr.last_words,
+                exit_status=exit_status,
+            )
+        finally:
+            with anyio.CancelScope(shield=True):
+                await _stop(process)
+            tasks.cancel_scope.cancel()
+
+
+async def _start(child: StdioChild) -> Process:
+    try:
+        return await anyio.open_process(
+            child.command, cwd=child.folder, env=child.environment, start_new_session=True
+        )
+    except (OSError, ValueError) as error:
+        raise UpstreamUnavailableError(f"could not be started: {error}") from error
+
+
+async def _stop(process: Process) -> None:
+    assert process.stdin
+    with suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+        await process.stdin.aclose()
+    if not await _has_ended(process, EOF_GRACE_SECONDS):
+        with suppress(ProcessLookupError):
+            process.terminate()
+        if not await _has_ended(process, SUPERVISOR_SECONDS):
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    with anyio.move_on_after(REAP_SECONDS):
+        await process.aclose()
+
+
+async def _has_ended(process: Process, seconds: float) -> bool:
+    with anyio.move_on_after(seconds):
+        await process.wait()
+    return process.returncode is not None
+
+
+async def _describe_exit(process: Process) -> str:
+    if not await _has_ended(process, EOF_GRACE_SECONDS):
+        return "closed its stdout"
+    status = process.returncode or 0
+    # The supervisor reports a signal the way shells do.
+    return f"ended by signal {status - 128}" if status > 128 else f"exited with status {status}"
+
+
+class ChildOutput:
+    """The child's stdout as the SDK's read stream; it runs in the dispatcher's task, without one of its own."""
+
+    def __init__(self, stdout: ByteReceiveStream, reader: MessageReader) -> None:
+        self._stdout = stdout
+        self._reader = reader
+        self._messages: deque[SessionMessage] = deque()
+        self._partial = bytearray()
+        self._skipped_head = b""
+
+    async def receive(self) -> SessionMessage:
+        while not self._messages:
+            self._take(await self._stdout.receive())
+        return self._messages.popleft()
+
+    def _take(self, chunk: bytes) -> None:
+        *lines, rest = chunk.split(b"\n")
+        for line in lines:
+            self._append(line)
+            self._end_line()
+        self._append(rest)
+
+    def _append(self, piece: bytes) -> None:
+        self._partial += piece
+        if len(self._partial) > MAX_MESSAGE_BYTES:
+            self._skipped_head = self._skipped_head or bytes(self._partial[:_KEPT_ENDS])
+            del self._partial[:-_KEPT_ENDS]
+
+    def _end_line(self) -> None:
+        line, self._partial = bytes(self._partial), bytearray()
+        if self._skipped_head:
+            self._messages.extend(self._reader.too_long(self._skipped_head, line))
+            self._skipped_head = b""
+        else:
+            self._messages.extend(self._reader.read(line))
+
+    async def aclose(self) -> None:
+        """The process owns the pipe."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage:
+        try:
+            return await self.receive()
+        except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
+            raise StopAsyncIteration from None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+class ChildInput:
+    """The child's stdin as the SDK's write stream."""
+
+    def __init__(self, stdin: ByteSendStream) -> None:
+        self._stdin = stdin
+        self._unread_bytes = 0
+
+    async def send(self, item: SessionMessage) -> None:
+        """Queue one line, then wait until the child reads; a notification only waits a moment.
+
+        A cancelled wait leaves the line whole in the queue. When 64 MiB lie there unread, the child counts
+        as gone.
+        """
+        line = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+        if self._unread_bytes + len(line) > _MAX_UNREAD_BYTES:
+            raise anyio.BrokenResourceError
+        self._unread_bytes += len(line)
+        # The courtesy notice that a call was cancelled must not hold its caller beyond the deadline.
+        moment = 0.05 if isinstance(item.message, JSONRPCNotification) else None
+        with anyio.move_on_after(moment) as waited:
+            await self._write(line)
+        if not waited.cancelled_caught:
+            self._unread_bytes = 0
+
+    async def _write(self, line: bytes) -> None:
+        try:
+            await self._stdin.send(line)
+        except OSError as error:
+            raise anyio.BrokenResourceError from error
+
+    async def aclose(self) -> None:
+        """The process owns the pipe."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+class StderrTail:
+    """The last fifty lines a child wrote to stderr, scrubbed; never passed on to ours."""
+
+    def __init__(self, scrub: Scrubber) -> None:
+        self._scrub = scrub
+        self._lines: deque[str] = deque(maxlen=_STDERR_LINES)
+        self._partial = b""
+        self.finished = anyio.Event()
+
+    async def follow(self, stderr: ByteReceiveStream) -> None:
+        with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
+            async for chunk in stderr:
+                *lines, rest = (self._partial + chunk).split(b"\n")
+                self._lines.extend(self._shown(line) for line in lines if line.strip())
+                self._partial = rest[:_STDERR_LINE_BYTES]
+        self.finished.set()
+
+    def _shown(self, line: bytes) -> str:
+        # Scrubbed before it is cut: half a secret is a secret too.
+        return excerpt(self._scrub(line[:_STDERR_LINE_BYTES].decode("utf-8", "replace")).encode(), 200)
+
+    def last_words(self, count: int = 5) -> str:
+        """The last lines for a state's detail, joined by " | "."""
+        lines = [*self._lines, *([self._shown(self._partial)] if self._partial.strip() else [])]
+        return " | ".join(lines[-count:])

@@ -1,0 +1,77 @@
+"""What carries JSON-RPC messages between the portal and one upstream, and how it ended."""
+
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import anyio
+from mcp.shared.exceptions import MCPError
+from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
+from mcp_types import INTERNAL_ERROR, ErrorData
+
+from upstreams.errors import UpstreamError
+
+
+class Wire(JSONRPCDispatcher):
+    """The SDK's own boundary between JSON-RPC and typed MCP, and therefore where the portal takes hold.
+
+    Requests go through `send_raw_request` and come back as raw JSON. The SDK's typed layer above would refuse
+    a whole listing for one malformed tool, drop what it does not know and fail results that miss their
+    outputSchema; a filter on the streams below would have to correlate ids, and differently for each
+    transport. Here is one place for both eras and all three transports, and it is public API.
+    """
+
+    def __init__(
+        self,
+        read_stream: Any,  # the SDK's stream protocols have no public name
+        write_stream: Any,
+        *,
+        failures: "Failures | None" = None,
+        last_words: Callable[[], str] = lambda: "",
+        exit_status: Callable[[], Awaitable[str]] | None = None,
+    ) -> None:
+        super().__init__(read_stream, write_stream)
+        self.failures = failures or Failures()
+        self.last_words = last_words
+        self._exit_status = exit_status
+        self._reason = ""
+        self.ended = anyio.Event()
+
+    def give_up(self, reason: str) -> None:
+        """Nothing sent from now on would arrive; whoever holds the connection should open a new one."""
+        self._reason = self._reason or reason
+        self.ended.set()
+
+    async def explain_end(self) -> str:
+        """Why it ended, for a human; waits a moment for the exit status of a child."""
+        if self._reason:
+            return self._reason
+        status = await self._exit_status() if self._exit_status else "closed the connection"
+        return with_last_words(status, self.last_words())
+
+    async def run(self, *arguments: Any, **options: Any) -> None:
+        try:
+            await super().run(*arguments, **options)
+        finally:
+            self.ended.set()
+
+
+class Failures:
+    """Takes errors found below the SDK past it: between transport and caller it knows only JSON-RPC errors."""
+
+    def __init__(self) -> None:
+        self._carried: dict[str, UpstreamError] = {}
+
+    def carry(self, error: UpstreamError) -> ErrorData:
+        """The JSON-RPC error that stands for `error`; its token cannot be guessed by an upstream."""
+        token = secrets.token_hex(16)
+        self._carried[token] = error
+        return ErrorData(code=INTERNAL_ERROR, message=str(error), data=token)
+
+    def claim(self, error: MCPError) -> UpstreamError | None:
+        token = error.error.data
+        return self._carried.pop(token, None) if isinstance(token, str) else None
+
+
+def with_last_words(reason: str, last_words: str) -> str:
+    return f"{reason}; its stderr ended with: {last_words}" if last_words else reason
