@@ -1,0 +1,253 @@
+"""What a script's value is, and that it runs as the module it looks like."""
+
+import asyncio
+import contextlib
+import linecache
+import sys
+import traceback
+import types
+from typing import Any
+
+import pytest
+
+from sandbox_runtime.guest.script import Script
+
+
+def run(text: str, globals: dict[str, Any] | None = None) -> Any:
+    return Script.parse(text, frozenset()).run({} if globals is None else globals, asyncio.run)
+
+
+VALUES = [
+    ("1 + 1", 2),
+    ("x = 1", None),
+    ("", None),
+    ("# nothing", None),
+    ("'only a docstring'", "only a docstring"),
+    ("x = 3\nx * 2", 6),
+    ("x = 3\nx * 2;", 6),
+    ("x = 3; x", 3),
+    ("if True:\n    5", None),
+    ("import asyncio\nawait asyncio.sleep(0, 7)", 7),
+    ("import asyncio\n[await asyncio.sleep(0, i) for i in range(3)]", [0, 1, 2]),
+    ("import asyncio\n[[await asyncio.sleep(0, i) for i in [j]] for j in range(2)]", [[0], [1]]),
+    ("import asyncio\nx = await asyncio.sleep(0, 7)\n(lambda: x)()", 7),
+    ("import asyncio\nasync def f():\n    return 4\nasyncio.run(f())", 4),
+    ("return 5", 5),
+    ("return", None),
+    ("x = 1\nreturn x + 1", 2),
+    ("if 1:\n    return 'a'\n'b'", "a"),
+    ("if 0:\n    return 'a'\n'b'", "b"),
+    ("if 0:\n    return 'a'", None),
+    ("for i in range(9):\n    if i == 4:\n        return i", 4),
+    ("i = 0\nwhile True:\n    i += 1\n    if i > 2:\n        return i", 3),
+    ("for i in []:\n    pass\nelse:\n    return 8", 8),
+    ("match {'a': 1, 'b': 2}:\n    case {'a': x, **rest}:\n        return [x, rest]", [1, {"b": 2}]),
+    (
+        "match [1, 2, 3]:\n    case [x, *rest] as whole:\n        return x, rest, whole",
+        (1, [2, 3], [1, 2, 3]),
+    ),
+    ("done = []\ntry:\n    return done\nfinally:\n    done.append(1)", [1]),
+    ("try:\n    return 1\nfinally:\n    return 2", 2),
+    ("try:\n    return 1\nexcept:\n    return 2", 1),
+    ("try:\n    1 / 0\nexcept:\n    return 2", 2),
+    ("try:\n    1 / 0\nexcept ZeroDivisionError as error:\n    return str(error)", "division by zero"),
+    ("import io\nwith io.StringIO('a') as f:\n    return f.read()", "a"),
+    ("import asyncio\nx = await asyncio.sleep(0, 3)\nif x:\n    return x\n5", 3),
+    ("x: int = 1\nreturn x", 1),
+    ("x: undefined_name\nreturn 'x' in globals()", False),
+    ("x = 1\ndef f():\n    global x\n    x += 1\nf()\nreturn x", 2),
+    ("global x\nx = 1\nreturn x", 1),
+    ("from math import *\nreturn floor(2.5)", 2),
+    ("from os.path import *\nfrom math import floor as f\nreturn basename('a/b'), f(1.5)", ("b", 1)),
+    ("x = 1\ndel x\nreturn 'x' in globals()", False),
+    ("return [y := 5, y]", [5, 5]),
+    ("z = [w := i for i in range(3)]\nreturn w", 2),
+    ("import os.path, json as j\nreturn os.path.basename('a/b'), j.dumps(1)", ("b", "1")),
+    ("def f():\n    return later\nlater = 3\nreturn f()", 3),
+    ("class A:\n    def f(self):\n        return later\nlater = 4\nreturn A().f(), A.__qualname__", (4, "A")),
+    ("class A:\n    x: int = 1\nreturn A.x", 1),
+    ("exec('q = 1')\nreturn q", 1),
+    (
+        "locals()['q'] = 2\nreturn q, globals() is locals(), 'q' in dir(), 'q' in vars()",
+        (2, True, True, True),
+    ),
+    ("x = 1\nreturn eval('x + 1')", 2),
+    ("def g():\n    yield 1\n    return 2\nreturn list(g())", [1]),
+    ("xs = [1, 2]\nreturn [x * y for x in xs for y in xs if x], sum(x for x in xs)", ([1, 2, 2, 4], 3)),
+    ("fs = [lambda: i for i in range(2)]\nreturn [f() for f in fs]", [1, 1]),
+    ("'a docstring'\nreturn __doc__", "a docstring"),
+    ("from __future__ import annotations\ndef f(x: undefined): return 1\nreturn f(1)", 1),
+    ("'a docstring'\nfrom __future__ import annotations\nx: undefined = 1\nreturn x", 1),
+    ("def f():\n    def x(): return 1\n    return x()\nreturn f()", 1),
+    (
+        "def f():\n  x = 1\n  def g():\n    nonlocal x\n    x += 1\n    return x\n  return g()\nreturn f()",
+        2,
+    ),
+    ("import sys\nreturn sys._getframe().f_code.co_name", "<module>"),
+    ("return\nx = 1", None),
+]
+
+
+@pytest.mark.parametrize(("text", "value"), VALUES)
+def test_value_is_the_last_expression_or_what_a_return_returns(text: str, value: Any) -> None:
+    assert run(text) == value
+
+
+TASK_GROUP = """
+import asyncio
+done = []
+async def work():
+    await asyncio.sleep(0)
+    done.append(1)
+async with asyncio.TaskGroup() as group:
+    group.create_task(work())
+    return done
+"""
+
+
+def test_return_from_a_task_group_waits_for_its_tasks() -> None:
+    assert run(TASK_GROUP) == [1]
+
+
+def test_return_passes_through_a_with_statement_as_no_exception() -> None:
+    text = "class C:\n  def __enter__(s): pass\n  def __exit__(s, kind, *rest): seen.append(kind)\n"
+    globals: dict[str, Any] = {"seen": []}
+    assert run(text + "with C():\n  return 1", globals) == 1
+    assert globals["seen"] == [None]
+
+
+RETURNING = (
+    "import json\nx = 1\ny: int = 2\ndef f(): return x\nclass A: pass\nfor i in range(2): pass\nreturn f()"
+)
+
+
+def test_names_assigned_beside_a_return_are_real_globals() -> None:
+    globals: dict[str, Any] = {}
+    run(RETURNING, globals)
+    assert {"json", "x", "y", "f", "A", "i"} <= set(globals)
+    assert run("x + y + i, A.__name__", globals) == (4, "A")
+
+
+def test_a_name_bound_only_in_dead_code_is_still_the_sessions() -> None:
+    assert run("if 0:\n    x = 1\nreturn x", {"x": 5}) == 5
+
+
+def test_a_value_leaves_no_name_behind() -> None:
+    globals: dict[str, Any] = {}
+    run("x = 1\nx", globals)
+    run("if x: return x", globals)
+    assert set(globals) == {"x", "__builtins__"}
+
+
+def test_plain_script_runs_its_own_event_loop() -> None:
+    def refuse(coroutine: Any) -> Any:
+        coroutine.close()
+        raise AssertionError("no loop was needed")
+
+    text = "import asyncio\nasync def main():\n    return 3\nasyncio.run(main())"
+    assert Script.parse(text, frozenset()).run({}, refuse) == 3
+
+
+MISTAKES = [
+    ("x = (1,\ny = 2", 1),
+    ("yield 1", 1),
+    ("return 1\nyield 2", 2),
+    ("class A:\n    return 1", 2),
+    ("return 1\nbreak", 2),
+    ("x = 1\nglobal x\nreturn x", 2),
+    ("def f():\n    await g()", 2),
+    ("def f():\n    x = 1\n    global x", 3),
+    ("nonlocal x\nreturn 1", 1),
+    ("try:\n    pass\nexcept* ValueError:\n    return 1", 4),
+    ("return 1\nfrom __future__ import annotations", 2),
+]
+
+
+@pytest.mark.parametrize(("text", "line"), MISTAKES)
+def test_syntax_error_stands_at_the_users_line(text: str, line: int) -> None:
+    with pytest.raises(SyntaxError) as caught:
+        Script.parse(text, frozenset())
+    assert caught.value.lineno == line
+
+
+def test_star_import_in_a_function_stays_an_error() -> None:
+    with pytest.raises(SyntaxError):
+        Script.parse("def f():\n    from math import *\nreturn 1", frozenset())
+
+
+@pytest.mark.parametrize("text", ["def f():\n    return 1 / 0\n\nif True:\n    return f()", "x = 1\n1 / 0\n"])
+def test_traceback_shows_the_scripts_lines(text: str) -> None:
+    try:
+        run(text)
+    except ZeroDivisionError as error:
+        frames = [
+            frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == "script.py"
+        ]
+    lines = text.split("\n")
+    assert frames[0].name == "<module>"
+    assert all(frame.lineno and frame.line == lines[frame.lineno - 1].strip() for frame in frames)
+    assert "1 / 0" in str(frames[-1].line)
+
+
+def test_later_run_shows_its_own_lines() -> None:
+    run("x = 1")
+    run("y = 2\ny")
+    assert linecache.getline("script.py", 1) == "y = 2\n"
+
+
+def test_star_import_that_fails_stands_at_its_line() -> None:
+    try:
+        run("x = 1\nfrom no_such_module import *\nreturn x")
+    except ModuleNotFoundError as error:
+        frames = traceback.extract_tb(error.__traceback__)
+    assert frames[-1].filename == "script.py" or frames[-2].filename == "script.py"
+    assert {frame.lineno for frame in frames if frame.filename == "script.py"} == {2}
+
+
+def test_classes_of_a_returning_script_can_be_pickled() -> None:
+    module = types.ModuleType("scripted")
+    sys.modules["scripted"] = module
+    module.__dict__["__name__"] = "scripted"
+    text = "import pickle\nclass A:\n    pass\nreturn type(pickle.loads(pickle.dumps(A()))) is A"
+    assert run(text, module.__dict__) is True
+    del sys.modules["scripted"]
+
+
+@pytest.mark.parametrize(
+    "text", ["\ufeff1", "x = 1\r\nx\r\n", "x = 1\rx", "'''a\r\nb'''", "x = '\x0c'\n\x0cx"]
+)
+def test_line_ends_and_marks_of_editors_do_no_harm(text: str) -> None:
+    run(text)
+
+
+HOSTILE = [
+    "\x00",
+    "x = '\ud800'",
+    "(" * 5000,
+    "-" * 100_000 + "1",
+    "x" + ".y" * 50_000,
+    "x" + "[0]" * 50_000,
+    "1" + "+1" * 50_000,
+    "\\",
+    "\\\n" * 1000,
+    "'''",
+    "f'{",
+    "git" + ".f()" * 20_000,
+    "print(" * 90 + "git.f()" + ")" * 90,
+    "if 1:\n    pass\n" + "elif git.f():\n    pass\n" * 3000,
+    "x = " + " + ".join(["git.f()"] * 3000),
+    "\t x",
+    "git." + "ß" * 100_000 + "()",
+    "await await await git.f()",
+    "global git\ngit.f()\nnonlocal git",
+    "def f[T: git.f()](x: git.f() = git.f()) -> git.f(): pass" if sys.version_info >= (3, 12) else "1",
+    "a = b = c = a; a.f(); from a import b; import c as a",
+    "git = git\ngit.f()",
+    "class git(git.f()): git = git.f()\ngit.f()",
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_no_text_breaks_the_parser(text: str) -> None:
+    with contextlib.suppress(SyntaxError, RecursionError, MemoryError, ValueError):
+        Script.parse(text, frozenset({"git"}))
