@@ -55,6 +55,8 @@ class Complaint:
         elif error["type"] == UPSTREAM_KIND:
             message, hint = _kindless_upstream(path, error["input"])
             is_key = True
+        elif is_key and error["type"] != UNUSABLE:
+            message, hint = f"the key {_label(path)} must be {_wanted(error, None)}", ""
         elif error["type"] == UNUSABLE:
             message, hint = f"{_label(path)} {error['msg']}", error["ctx"]["hint"]
         else:
@@ -65,11 +67,10 @@ class Complaint:
 
     def _subject(self, location: KeyPath) -> tuple[KeyPath, str, bool]:
         """The path in the file, the kind of upstream it is in, and whether the key itself is meant."""
-        is_key = location[-1:] == (_KEY_ERROR,) and location[:2] + location[3:] not in self.places
-        path = location[:-1] if is_key else location
-        if path[:1] != ("upstreams",) or len(path) < 3:
-            return path, "", is_key
-        return path[:2] + path[3:], str(path[2]), is_key
+        has_kind = location[:1] == ("upstreams",) and location[2:3] in (("command",), ("url",))
+        path, kind = (location[:2] + location[3:], str(location[2])) if has_kind else (location, "")
+        is_key = path[-1:] == (_KEY_ERROR,) and path not in self.places
+        return path[:-1] if is_key else path, kind, is_key
 
     def _place(self, path: KeyPath) -> Place:
         while path and path not in self.places:

@@ -248,8 +248,10 @@ class ServerSettings(Section):
         default=(),
         description="Origin headers to accept over HTTP, like https://app.example. Default: loopback only.",
     )
-    workers: Annotated[int, Field(ge=1, le=256)] | None = Field(
+    workers: int | None = Field(
         default=None,
+        ge=1,
+        le=256,
         description="Sandbox processes. Default: chosen by the number of processors.",
     )
     sessions: Annotated[int, Field(ge=0, le=1000)] = Field(

@@ -1,0 +1,164 @@
+"""May this call happen, by which rule, and where is that rule?"""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from manifests.decision import Decision, decide, unmatched_patterns
+from manifests.manifest import Manifest
+from manifests.models import Capabilities, HttpUpstream, PortalManifest, ToolRules
+from manifests.names import identifier
+from tests.manifests.conftest import Load
+
+MANIFEST = """\
+upstreams:
+  files: {command: x}
+  tickets:
+    command: x
+    tools: {allow: ["*"], deny: ["delete_*"]}
+  time: {command: x, tools: {allow: [time_.get_*]}}
+capabilities:
+  tools:
+    allow: ["*"]
+    deny:
+      - files.write_*
+      - drop-*
+"""
+
+
+def ask(manifest: Manifest, upstream: str, tool: str) -> Decision:
+    return decide(manifest, upstream=upstream, tool=tool, function=identifier(tool))
+
+
+def rules(allow: list[str], deny: list[str], *upstreams: str) -> Manifest:
+    tools = ToolRules(allow=tuple(allow), deny=tuple(deny))
+    portal = PortalManifest(
+        upstreams={name: HttpUpstream(url="http://localhost") for name in upstreams or ("files",)},
+        capabilities=Capabilities(tools=tools),
+    )
+    return Manifest(portal, Path.cwd())
+
+
+@pytest.mark.parametrize(
+    ("upstream", "tool", "granted", "rule", "where"),
+    [
+        ("files", "read_file", True, "capabilities.tools.allow: *", "portal.yaml:9:13"),
+        ("files", "write_file", False, "capabilities.tools.deny: files.write_*", "portal.yaml:11:9"),
+        ("files", "write-file", False, "capabilities.tools.deny: files.write_*", "portal.yaml:11:9"),
+        ("tickets", "write_file", True, "capabilities.tools.allow: *", "portal.yaml:9:13"),
+        ("tickets", "delete_ticket", False, "upstreams.tickets.tools.deny: delete_*", "portal.yaml:5:34"),
+        ("files", "delete_file", True, "capabilities.tools.allow: *", "portal.yaml:9:13"),
+        ("files", "drop-table", False, "capabilities.tools.deny: drop-*", "portal.yaml:12:9"),
+        ("files", "drop_table", True, "capabilities.tools.allow: *", "portal.yaml:9:13"),
+        ("time", "get_time", True, "capabilities.tools.allow: *", "portal.yaml:9:13"),
+        ("time", "set_time", False, "upstreams.time.tools.allow has no pattern for it", "portal.yaml:6:30"),
+        ("mail", "send", False, "the manifest has no upstream 'mail'", "portal.yaml:1:1"),
+    ],
+)
+def test_decision_names_its_rule_and_the_rules_place(
+    load: Load, upstream: str, tool: str, granted: bool, rule: str, where: str
+) -> None:
+    assert ask(load(MANIFEST), upstream, tool) == Decision(granted, rule, where)
+
+
+def test_without_rules_everything_is_granted_by_default() -> None:
+    portal = PortalManifest(upstreams={"files": HttpUpstream(url="http://localhost")})
+    decision = ask(Manifest(portal, Path.cwd()), "files", "rm")
+    assert decision == Decision(True, "capabilities.tools.allow: *", "capabilities.tools.allow (default)")
+
+
+@pytest.mark.parametrize(
+    "pattern", ["read-file", "read_file", "my-files.read-file", "my_files.read_file", "read?file"]
+)
+def test_each_of_a_tools_names_can_be_allowed_and_denied(pattern: str) -> None:
+    assert ask(rules([pattern], [], "my-files"), "my-files", "read-file").granted
+    assert not ask(rules(["*"], [pattern], "my-files"), "my-files", "read-file").granted
+
+
+@pytest.mark.parametrize("pattern", ["READ_file", "files.Read_*", "my_files.read-file.x", "read", ""])
+def test_pattern_must_match_a_whole_name_in_its_case(pattern: str) -> None:
+    assert not ask(rules([pattern] if pattern else [], [], "files"), "files", "read_file").granted
+
+
+def test_empty_allow_grants_nothing() -> None:
+    assert not ask(rules([], []), "files", "read").granted
+
+
+def test_first_matching_pattern_of_the_list_is_named() -> None:
+    decision = ask(rules(["*"], ["x*", "files.re*", "read"]), "files", "read")
+    assert decision.rule == "capabilities.tools.deny: files.re*"
+
+
+def test_upstream_cannot_let_itself_in_by_the_name_of_its_tool() -> None:
+    manifest = rules(["files.*", "my.notes.*"], [], "files", "evil", "my", "my.notes")
+    assert ask(manifest, "files", "read").granted
+    assert ask(manifest, "my.notes", "read").granted
+    assert not ask(manifest, "evil", "files.read").granted
+    assert not ask(manifest, "my", "notes.read").granted
+
+
+def test_tool_with_a_dot_in_its_name_is_allowed_by_that_name() -> None:
+    assert ask(rules(["browser.*"], [], "web", "files"), "web", "browser.open").granted
+
+
+def test_upstreams_rules_say_nothing_about_other_upstreams(load: Load) -> None:
+    manifest = load(
+        "upstreams: {a: {command: x, tools: {deny: ['*']}}, b: {command: x, tools: {allow: ['b.*']}}}\n"
+    )
+    assert not ask(manifest, "a", "read").granted
+    assert ask(manifest, "b", "read").granted
+
+
+names = st.text(st.sampled_from("ab.-_*?[]!"), max_size=6)
+
+
+@given(st.lists(names.filter(bool), max_size=4), names)
+def test_deny_wins_over_every_allow(patterns: list[str], tool: str) -> None:
+    decision = ask(rules(patterns, ["*"]), "files", tool)
+    assert decision == Decision(False, "capabilities.tools.deny: *", decision.where)
+
+
+@given(st.lists(names.filter(bool), max_size=4), st.lists(names.filter(bool), max_size=4), names)
+def test_what_is_allowed_is_denied_when_the_same_patterns_deny(
+    allow: list[str], deny: list[str], tool: str
+) -> None:
+    if ask(rules(allow, deny), "files", tool).granted:
+        assert not ask(rules(["*"], allow), "files", tool).granted
+        assert ask(rules(["*"], deny), "files", tool).granted
+
+
+def test_patterns_that_match_nothing_are_reported(load: Load) -> None:
+    manifest = load(MANIFEST.replace("files.write_*", "file.write_*").replace("delete_*", "remove_*"))
+    tools = {
+        "files": {"write_file": "write_file", "drop-it": "drop_it"},
+        "tickets": {"delete_ticket": "delete_ticket"},
+        "time": {"get_time": "get_time"},
+    }
+    found = unmatched_patterns(manifest, tools)
+    assert [(p.line, p.column, p.key) for p in found] == [
+        (11, 9, "capabilities.tools.deny"),
+        (5, 34, "upstreams.tickets.tools.deny"),
+    ]
+
+
+def test_patterns_for_an_upstream_that_is_down_are_not_reported(load: Load) -> None:
+    manifest = load(MANIFEST)
+    assert [problem.line for problem in unmatched_patterns(manifest, {})] == [12]
+    listed = {"files": {"write_x": "write_x", "drop-x": "drop_x"}}
+    assert unmatched_patterns(manifest, listed) == []
+
+
+def test_defaults_are_never_reported(load: Load) -> None:
+    assert unmatched_patterns(load("upstreams: {a: {command: x}}"), {"a": {}}) == []
+
+
+def test_thousand_patterns_decide_like_one(load: Load) -> None:
+    deny = ", ".join(f"'p{n}_*'" for n in range(999))
+    manifest = load(
+        f"upstreams: {{a: {{command: x}}}}\ncapabilities: {{tools: {{deny: [{deny}, '*_end']}}}}\n"
+    )
+    assert ask(manifest, "a", "p998_x").rule == "capabilities.tools.deny: p998_*"
+    assert ask(manifest, "a", "the_end").rule == "capabilities.tools.deny: *_end"
+    assert ask(manifest, "a", "p999_x").granted

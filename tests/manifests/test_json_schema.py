@@ -1,0 +1,133 @@
+"""The schema that ships agrees with the models, and with what the loader says."""
+
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from manifests.json_schema import generated_schema, schema_text
+from manifests.json_value import Json
+from manifests.models import PortalManifest, Section
+from manifests.yaml_source import read_yaml
+from tests.manifests.conftest import Problems
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture(scope="module")
+def validator() -> jsonschema.Draft7Validator:
+    schema = read_yaml(schema_text()).data  # JSON is YAML
+    jsonschema.Draft7Validator.check_schema(schema)
+    return jsonschema.Draft7Validator(schema)
+
+
+def test_shipped_schema_is_fresh() -> None:
+    assert schema_text() == generated_schema(), "run: python -m manifests.json_schema"
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.name)
+def test_examples_are_valid_and_name_the_schema(validator: jsonschema.Draft7Validator, path: Path) -> None:
+    text = path.read_text()
+    validator.validate(read_yaml(text).data)
+    reference = text.splitlines()[0].partition("$schema=")[2]
+    assert (path.parent / reference).read_text() == schema_text()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{}",
+        "upstreams:\ncapabilities:\nserver:\n",
+        "upstreams: {a: {command: x, args: [a], env: {B: c}, cwd: d, tools: {allow: [], deny: ['*']}}}",
+        "upstreams: {a: {command: x, env: , tools: , cwd: }, b: {url: 'HTTP://x', headers: }}",
+        "upstreams: {a: {url: '${HOST}', transport: '${S}', headers: {A: '${T}'}, call_seconds: 1.5}}",
+        "upstreams: {größe 2: {url: 'https://x/y?z', transport: sse}}",
+        "capabilities: {tools: , limits: {wall_seconds: 1, memory_mib: 1024, tool_calls: 0}}",
+        "server: {check: off, token: '${T}', workers: , sessions: 0}",
+        "server: {check: '${C}', allowed_hosts: ['${T}', 'a:80'], allowed_origins: ['https://a']}",
+    ],
+)
+def test_what_the_loader_takes_the_schema_takes(
+    validator: jsonschema.Draft7Validator, problems: Problems, text: str
+) -> None:
+    assert problems(text, HOST="http://localhost/mcp", T="t", C="warn", S="sse") == []
+    validator.validate(read_yaml(text).data)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[]",
+        "x: 1",
+        "upstreams: []",
+        "upstreams: {a: }",
+        "upstreams: {a: npx}",
+        "upstreams: {a: {}}",
+        "upstreams: {a: {args: []}}",
+        "upstreams: {a: {command: x, url: 'http://x'}}",
+        "upstreams: {a: {command: x, headers: {}}}",
+        "upstreams: {a: {command: x, transport: sse}}",
+        "upstreams: {a: {url: 'http://x', env: {}}}",
+        "upstreams: {a: {url: 'ftp://x'}}",
+        "upstreams: {a: {url: 'http://x', transport: http}}",
+        "upstreams: {a: {url: 'http://x', headers: {A: 5}}}",
+        "upstreams: {a: {url: 'http://x', headers: {a b: c}}}",
+        "upstreams: {a: {command: }}",
+        "upstreams: {a: {command: ''}}",
+        "upstreams: {a: {command: 5}}",
+        "upstreams: {a: {command: x, args: y}}",
+        "upstreams: {a: {command: x, args: [5]}}",
+        "upstreams: {a: {command: x, env: {A: 5}}}",
+        "upstreams: {a: {command: x, env: {A: }}}",
+        "upstreams: {a: {command: x, env: {A=B: c}}}",
+        "upstreams: {a: {command: x, cwd: ''}}",
+        "upstreams: {a: {command: x, call_seconds: 0}}",
+        "upstreams: {a: {command: x, call_seconds: '${S}'}}",
+        "upstreams: {a: {command: x, tools: []}}",
+        "upstreams: {a: {command: x, tools: {allow: '*'}}}",
+        "upstreams: {a: {command: x, tools: {deny: ['']}}}",
+        "upstreams: {'--': {command: x}}",
+        f"upstreams: {{{'a' * 101}: {{command: x}}}}",
+        "capabilities: {limits: {wall_seconds: 0}}",
+        "capabilities: {limits: {memory_mib: 1}}",
+        "capabilities: {limits: {tool_calls: -1}}",
+        "capabilities: {limits: {tool_calls: 1.5}}",
+        "capabilities: {limits: {tool_calls: true}}",
+        "capabilities: {limits: {tool_calls: '5'}}",
+        "capabilities: {limits: {tool_calls: }}",
+        "capabilities: {limits: {tool_cals: 5}}",
+        "server: {check: maybe}",
+        "server: {token: ''}",
+        "server: {token: 5}",
+        "server: {workers: 0}",
+        "server: {workers: x}",
+        "server: {output_tokens: }",
+        "server: {allowed_hosts: ['http://x']}",
+        "server: {allowed_origins: [x]}",
+    ],
+)
+def test_what_the_loader_refuses_for_its_structure_the_schema_refuses(
+    validator: jsonschema.Draft7Validator, problems: Problems, text: str
+) -> None:
+    assert problems(text, S="5")
+    assert not validator.is_valid(read_yaml(text).data)
+
+
+def test_every_key_is_described() -> None:
+    models = [*_subclasses(Section)]
+    assert PortalManifest in models and len(models) > 7
+    for model in models:
+        assert all(field.description for field in model.model_fields.values()), model
+
+
+def test_every_limit_tells_its_default() -> None:
+    definitions: Json = read_yaml(schema_text()).data["definitions"]
+    for name, limit in definitions["Limits"]["properties"].items():
+        default = limit["default"]
+        assert f"(default {int(default)}" in limit["description"], name
+        assert limit["maximum"] > default
+
+
+def _subclasses(model: type[Section]) -> list[type[Section]]:
+    direct = model.__subclasses__()
+    return [*direct, *(nested for subclass in direct for nested in _subclasses(subclass))]

@@ -1,0 +1,170 @@
+"""YAML: data and places for what is reasonable, a ManifestError for the rest, nothing else for anything."""
+
+import math
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from manifests.errors import ManifestError
+from manifests.yaml_source import MAX_NODES, Place, read_yaml
+
+yaml_like = st.text(st.sampled_from("ab01:-{}[],&*!|>'\"%@` \n\t#?$<.~"), max_size=60)
+
+
+@pytest.fixture(params=["libyaml", "python"])
+def both_parsers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some platforms have PyYAML without libyaml."""
+    if request.param == "python":
+        monkeypatch.delattr(yaml, "CSafeLoader")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("off", "off"),
+        ("on", "on"),
+        ("yes", "yes"),
+        ("no", "no"),
+        ("true", True),
+        ("False", False),
+        ("~", None),
+        ("null", None),
+        ("''", ""),
+        ("12", 12),
+        ("-7", -7),
+        ("0o17", 15),
+        ("0x1F", 31),
+        ("1_000", "1_000"),
+        ("12:30", "12:30"),
+        ("2026-01-31", "2026-01-31"),
+        ("1.5", 1.5),
+        ("1e3", 1000.0),
+        (".inf", math.inf),
+        ('"12"', "12"),
+        ("9" * 5000, "9" * 5000),
+        ("1e999999", math.inf),
+        ("=", "="),
+    ],
+)
+@pytest.mark.usefixtures("both_parsers")
+def test_scalars_mean_what_editors_take_them_for(text: str, value: object) -> None:
+    assert read_yaml(f"key: {text}\n").data == {"key": value}
+
+
+@pytest.mark.usefixtures("both_parsers")
+def test_places_are_those_of_keys_and_values() -> None:
+    source = read_yaml("a:\n  bé: [x,\n    12]\n")
+    assert source.places[("a",)] == Place(1, 1, 2, 3)
+    assert source.places["a", "bé"] == Place(2, 3, 2, 7)
+    assert source.places["a", "bé", 0] == Place(2, 8, 2, 8, "x")
+    assert source.places["a", "bé", 1] == Place(3, 5, 3, 5, "12")
+
+
+@pytest.mark.usefixtures("both_parsers")
+def test_empty_text_is_nothing() -> None:
+    assert read_yaml("").data is None
+    assert read_yaml("# only a comment\n").data is None
+    assert read_yaml("---\n...\n").data is None
+
+
+@pytest.mark.usefixtures("both_parsers")
+def test_alias_stands_for_its_anchor() -> None:
+    source = read_yaml("a: &rules {allow: [x]}\nb: *rules\n")
+    assert source.data == {"a": {"allow": ["x"]}, "b": {"allow": ["x"]}}
+    assert source.places[("b",)].line == 2
+    assert source.places["b", "allow"].line == 1
+    assert not source.problems
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column"),
+    [
+        ("a: [1\nb: 2\n", 2, 2),
+        ("a: b: c\n", 1, 5),
+        ("\ta: 1\n", 1, 1),
+        ("a: {T: ${X}}\n", 1, 9),
+        ("a: 1\n---\nb: 2\n", 2, 1),
+        ("a: *nowhere\n", 1, 4),
+        ("a: &loop [*loop]\n", 1, 11),
+        ("a: 1\nb: \x07\n", 2, 4),
+    ],
+)
+@pytest.mark.usefixtures("both_parsers")
+def test_what_is_no_yaml_is_one_problem_with_its_place(text: str, line: int, column: int) -> None:
+    with pytest.raises(ManifestError) as caught:
+        read_yaml(text)
+    [problem] = caught.value.problems
+    assert (problem.line, problem.column) == (line, column)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column"),
+    [
+        ("a: 1\na: 2\n", 2, 1),
+        ("12: x\n", 1, 1),
+        ("true: x\n", 1, 1),
+        ("? [a, b]\n: x\n", 1, 3),
+        ("? {a: b}\n: x\n", 1, 3),
+        ("a: !!python/object:os.system x\n", 1, 4),
+        ("a: ! x\n", 1, 4),
+        ("b: &b {x: 1}\na: {<<: *b}\n", 2, 5),
+    ],
+)
+@pytest.mark.usefixtures("both_parsers")
+def test_what_is_yaml_but_no_manifest_is_noted_and_the_rest_is_read(
+    text: str, line: int, column: int
+) -> None:
+    source = read_yaml(text + "last: 1\n")
+    [problem] = source.problems
+    assert (problem.line, problem.column) == (line, column)
+    assert source.data["last"] == 1
+
+
+def test_duplicate_key_names_both_places() -> None:
+    [problem] = read_yaml("a: 1\nb: 2\na: 3\n").problems
+    assert "1:1" in problem.message
+    assert problem.line == 3
+
+
+def test_aliases_that_multiply_are_stopped() -> None:
+    laughs = ["l0: &l0 [x, x, x, x, x, x, x, x, x, x]"]
+    laughs += [f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 10)}]" for n in range(1, 10)]
+    with pytest.raises(ManifestError):
+        read_yaml("\n".join(laughs))
+
+
+def test_a_few_aliases_are_welcome() -> None:
+    text = "a: &a [x]\n" + "".join(f"b{n}: *a\n" for n in range(100))
+    assert len(read_yaml(text).data) == 101
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 100_000,
+        "{a: " * 50_000,
+        "- " * 100_000,
+        "a: &a [[[[[[[[[[[[[[[[[[[[x]]]]]]]]]]]]]]]]]]]]\nb: [[[[[[[[[[[[[[*a]]]]]]]]]]]]]]\n",
+        "[" + "1, " * (MAX_NODES + 10) + "1]",
+    ],
+)
+def test_what_is_too_deep_or_too_much_is_refused(text: str) -> None:
+    with pytest.raises(ManifestError):
+        read_yaml(text)
+
+
+@pytest.mark.usefixtures("both_parsers")
+def test_long_text_within_the_bounds_is_read() -> None:
+    assert len(read_yaml("[" + "1, " * 5000 + "1]").data) == 5001
+
+
+@given(st.one_of(st.text(), yaml_like))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    try:
+        source = read_yaml(text)
+    except ManifestError as error:
+        assert error.problems
+    else:
+        assert () in source.places or source.data is None
