@@ -1,0 +1,36 @@
+"""Builds the sandbox's guest component as part of the package build; see sandbox_runtime/build_guest.py."""
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+
+class GuestBuildHook(BuildHookInterface[Any]):
+    """Makes sure that sandbox_runtime/guest.wasm is what its sources give before a wheel is packed."""
+
+    PLUGIN_NAME = "custom"
+
+    def dependencies(self) -> list[str]:
+        """What the build needs; nothing when the component is there already, so that it can be brought along."""
+        build = self._build()
+        return [] if self.target_name != "wheel" or build.is_current else [self._module().COMPONENTIZE]
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        build = self._build()
+        if self.target_name == "wheel" and not build.is_current:
+            build.build(self.app.display_waiting)
+
+    def _build(self) -> Any:
+        return self._module().GuestBuild(Path(self.root) / "sandbox_runtime")
+
+    def _module(self) -> ModuleType:
+        # By its path: the package itself is not importable while it is being built.
+        path = Path(self.root) / "sandbox_runtime" / "build_guest.py"
+        spec = importlib.util.spec_from_file_location("build_guest", path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module

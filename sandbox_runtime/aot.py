@@ -1,0 +1,189 @@
+"""The guest component, compiled ahead of time for this machine, in a private cache.
+
+Compiling takes 5 s; loading what was compiled takes 5 ms. `python -m sandbox_runtime.aot` fills the cache,
+for images that should start at once.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import importlib.metadata
+import importlib.resources
+import os
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from sandbox_runtime import child_process
+from sandbox_runtime.engine import CONFIGURATION
+from sandbox_runtime.errors import ComponentError
+
+CACHE_VARIABLE = "MCP_CODE_PORTAL_CACHE"
+_COMPILE_SECONDS = 180
+_POLL_SECONDS = 0.1
+_UNUSED_SECONDS = 30 * 86400
+
+
+def guest_component() -> Path:
+    """The component that came with this package.
+
+    Raises:
+        ComponentError: It is not there.
+    """
+    path = Path(str(importlib.resources.files("sandbox_runtime"))) / "guest.wasm"
+    if not path.is_file():
+        raise ComponentError("the sandbox's guest component, sandbox_runtime/guest.wasm, is missing")
+    return path
+
+
+def default_cache(environ: Mapping[str, str]) -> Path:
+    """$MCP_CODE_PORTAL_CACHE, or the system's folder for caches."""
+    if environ.get(CACHE_VARIABLE):
+        return Path(environ[CACHE_VARIABLE])
+    home = Path(environ.get("HOME") or "~").expanduser()
+    if sys.platform == "darwin":
+        return home / "Library" / "Caches" / "mcp-code-portal"
+    return Path(environ.get("XDG_CACHE_HOME") or home / ".cache") / "mcp-code-portal"
+
+
+class AotCache:
+    """Compiled components in one folder.
+
+    What lies there is loaded as native code, so the folder must belong to this user (or root) and be writable
+    by nobody else. Where it cannot be had, a temporary one serves, until `close`.
+    """
+
+    def __init__(self, folder: Path, progress: Callable[[str], None]) -> None:
+        self._folder = folder
+        self._progress = progress
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+
+    def compiled(self, component: Path) -> Path:
+        """The compiled form of `component`; compiles it when it is not there.
+
+        Raises:
+            ComponentError: It does not compile.
+        """
+        name = f"guest-{_key(component)}.cwasm"
+        ready = self._folder / name
+        if _is_private(self._folder) and ready.is_file():
+            with contextlib.suppress(OSError):
+                os.utime(ready)
+            return ready
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if _is_private(self._folder):
+                return self._compile_once(component, self._folder / name)
+        except OSError:
+            pass  # read-only, or full
+        self._progress(
+            f"the cache folder cannot be used; set {CACHE_VARIABLE} to a private one to start faster"
+        )
+        self._temporary = self._temporary or tempfile.TemporaryDirectory(prefix="mcp-code-portal-")
+        return self._compile_once(component, Path(self._temporary.name) / name)
+
+    def discard(self, compiled: Path) -> None:
+        """Drop a file that the engine refused."""
+        compiled.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+    def _compile_once(self, component: Path, target: Path) -> Path:
+        with self._lock(target.with_suffix(".lock")):
+            if not target.is_file():
+                self._progress("preparing the sandbox for this machine, once (about 5 s)")
+                _compile(component, target)
+                _prune(target)
+        return target
+
+    @contextlib.contextmanager
+    def _lock(self, path: Path) -> Iterator[None]:
+        """Hold a lock that other portals respect; one that dies lets go of it."""
+        with path.open("w") as file:
+            if not _try_lock(file.fileno()):
+                self._progress("another portal is preparing the sandbox; waiting for it")
+                deadline = time.monotonic() + _COMPILE_SECONDS
+                while not _try_lock(file.fileno()):
+                    if time.monotonic() > deadline:
+                        raise ComponentError("another portal has been preparing the sandbox for too long")
+                    time.sleep(_POLL_SECONDS)
+            yield
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _compile(component: Path, target: Path) -> None:
+    """Compile in a process of its own: the engine can abort its process, and takes 350 MB while it compiles."""
+    descriptor, name = tempfile.mkstemp(prefix=target.stem, suffix=".partial", dir=target.parent)
+    os.close(descriptor)
+    partial = Path(name)
+    try:
+        with child_process.start("sandbox_runtime.compiler", str(component), name) as child:
+            try:
+                status = child.wait(_COMPILE_SECONDS)
+            except BaseException:
+                child.kill()
+                raise
+        if status != 0:
+            raise ComponentError(f"the guest component did not compile (status {status})")
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _prune(kept: Path) -> None:
+    """Remove what no portal has used for a month: every new version leaves 50 MB behind."""
+    for other in kept.parent.glob("guest-*"):
+        with contextlib.suppress(OSError):
+            if time.time() - other.stat().st_mtime > _UNUSED_SECONDS:
+                other.unlink()
+
+
+def _is_private(folder: Path) -> bool:
+    try:
+        status = folder.stat()
+    except OSError:
+        return False
+    return status.st_uid in (os.geteuid(), 0) and not status.st_mode & 0o022
+
+
+def _key(component: Path) -> str:
+    """Everything that compiled code depends on."""
+    digest = hashlib.sha256(component.read_bytes())
+    parts = (
+        importlib.metadata.version("wasmtime"),
+        CONFIGURATION,
+        platform.system(),
+        platform.machine(),
+        _cpu(),
+    )
+    digest.update("\n".join(parts).encode())
+    return digest.hexdigest()[:32]
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line for line in lines if line.startswith(("flags", "Features"))), "")
+
+
+def main() -> None:
+    cache = AotCache(default_cache(os.environ), lambda text: print(text, file=sys.stderr))  # noqa: T201
+    print(cache.compiled(guest_component()))  # noqa: T201  # a command prints
+
+
+if __name__ == "__main__":
+    main()

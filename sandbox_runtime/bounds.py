@@ -1,0 +1,69 @@
+"""The limits of a run, and the words for exceeding one: which, its value, and where it is set."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from manifests.models import Limits
+from sandbox_runtime.frames import TrapCause
+from sandbox_runtime.result import RunError
+
+_LEDGER_HINT = "A call that the ledger calls unknown may have happened: check before running it again."
+_HINTS = {
+    "wall_seconds": "Make slow calls in parallel with asyncio.gather, or do the work in several scripts.",
+    "cpu_seconds": "Let the tools filter and sort, or work on less data.",
+    "memory_mib": "Work on data in pieces, and keep only what you need of each.",
+    "result_bytes": "Return a summary, or only the rows and fields that matter.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Limits with their origin; `where` says where a limit is set, as an operator would look it up."""
+
+    limits: Limits
+    where: Callable[[str], str]
+
+    def name(self, key: str) -> str:
+        """For example "the limit tool_calls of 200 (portal.yaml:14:5)"."""
+        return f"the limit {key} of {getattr(self.limits, key):,} ({self.where(key)})"
+
+    def wall(self) -> RunError:
+        return self._error("wall_limit", "wall_seconds", "the script was stopped after")
+
+    def memory(self) -> RunError:
+        return self._error("memory_limit", "memory_mib", "the script needed more memory than")
+
+    def result(self, size: int | None) -> RunError:
+        told = "" if size is None else f", {size:,} bytes,"
+        return self._error("result_limit", "result_bytes", f"the script's result{told} is over")
+
+    def trap(self, cause: int, message: str) -> RunError:
+        """The error for an instance that ended without an answer."""
+        match cause:
+            case TrapCause.CPU:
+                return self._error(
+                    "cpu_limit", "cpu_seconds", "the script was stopped: it computed for more than"
+                )
+            case TrapCause.MEMORY:
+                return self.memory()
+            case TrapCause.RESULT:
+                return self.result(None)
+            case TrapCause.OUTBOX:
+                return self._error(
+                    "argument_limit", "argument_bytes", "the script was stopped: a call was far over"
+                )
+            case TrapCause.STACK:
+                return RunError(
+                    "script_error", "RecursionError: the script exhausted the interpreter's stack"
+                )
+            case TrapCause.EXIT | TrapCause.CLEAN_EXIT:
+                return RunError("script_exit", "the script ended its process")
+        reason = message.rpartition("wasm trap: ")[2].splitlines()[:1] or ["unknown"]
+        return RunError("script_error", f"SystemError: the interpreter broke down ({reason[0][:200]})")
+
+    def _error(self, code: str, key: str, what: str) -> RunError:
+        return RunError(code, f"{what} {self.name(key)}", hint=_HINTS.get(key, ""))
+
+
+def worker_lost(reason: str) -> RunError:
+    return RunError("worker_lost", f"the worker process of this run is gone: {reason}", hint=_LEDGER_HINT)

@@ -1,0 +1,124 @@
+"""Builds `guest.wasm`, the component scripts run in: `python -m sandbox_runtime.build_guest`.
+
+The package build does the same through `hatch_build.py`, which loads this file by its path, so it imports the
+standard library only. A stamp beside the component tells whether it is what the sources would give.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+COMPONENTIZE = "componentize-py==0.25.1"
+_KEPT_ENVIRONMENT = ("PATH", "HOME", "TMPDIR")
+
+
+class GuestBuildError(Exception):
+    """The component could not be built; the message carries the end of what componentize-py said."""
+
+
+class GuestBuild:
+    """The component of one source tree; `package` is its `sandbox_runtime` folder."""
+
+    def __init__(self, package: Path) -> None:
+        self._package = package
+        self.component = package / "guest.wasm"
+        self._stamp = package / "guest.stamp"
+
+    @property
+    def is_current(self) -> bool:
+        """True if the component is there and its stamp says that these sources made it."""
+        if not (self.component.exists() and self._stamp.exists()):
+            return False
+        return self._stamp.read_text().strip() == self._fingerprint()
+
+    def build(self, display: Callable[[str], None]) -> None:
+        """Build the component in about 15 s. Needs componentize-py to be importable.
+
+        Raises:
+            GuestBuildError: componentize-py failed.
+        """
+        display("building the sandbox's guest component (about 15 s)")
+        fingerprint = self._fingerprint()
+        with tempfile.TemporaryDirectory() as scratch:
+            built = self._componentize(Path(scratch))
+            # Copied, then renamed: a build that is interrupted leaves the old component or the new one.
+            partial = self.component.with_suffix(".partial")
+            shutil.copyfile(built, partial)
+            partial.replace(self.component)
+        self._stamp.write_text(fingerprint + "\n")
+        display(f"built {self.component.name}, {self.component.stat().st_size / 1e6:.1f} MB")
+
+    def _componentize(self, scratch: Path) -> Path:
+        sources, environment = scratch / "sources", scratch / "environment"
+        self._stage(sources)
+        # Without a VIRTUAL_ENV of its own, componentize-py would swallow whatever packages happen to be around.
+        site_packages = f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
+        (environment / site_packages).mkdir(parents=True)
+        output = scratch / "guest.wasm"
+        # pip's build environment is a path, not a virtual environment: the child is told this process's path.
+        run = (
+            f"import sys; sys.path[:] = {sys.path!r}; from componentize_py import script; sys.exit(script())"
+        )
+        arguments = ["-d", str(self._package / "wit"), "-w", "sandbox", "componentize", "-p", str(sources)]
+        done = subprocess.run(
+            [sys.executable, "-c", run, *arguments, "sandbox_runtime.guest.entry", "-o", str(output)],
+            env={**_kept_environment(), "VIRTUAL_ENV": str(environment)},
+            cwd=scratch,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0 or not output.exists():
+            raise GuestBuildError(
+                f"componentize-py failed with status {done.returncode}:\n{done.stdout[-4000:]}"
+            )
+        return output
+
+    def _stage(self, sources: Path) -> None:
+        """Copy what goes inside: `sandbox_runtime/guest`, and no other part of the package."""
+        package = sources / "sandbox_runtime"
+        (package / "guest").mkdir(parents=True)
+        shutil.copyfile(self._package / "__init__.py", package / "__init__.py")
+        for source in (self._package / "guest").glob("*.py"):
+            shutil.copyfile(source, package / "guest" / source.name)
+
+    def _fingerprint(self) -> str:
+        digest = hashlib.sha256(COMPONENTIZE.encode())
+        for source in self._sources():
+            content = source.read_bytes()
+            digest.update(f"\n{source.relative_to(self._package)} {len(content)}\n".encode())
+            digest.update(content)
+        return digest.hexdigest()
+
+    def _sources(self) -> Iterator[Path]:
+        yield self._package / "build_guest.py"
+        yield from sorted(self._package.glob("wit/*.wit"))
+        yield from sorted(self._package.glob("guest/*.py"))
+
+
+def _kept_environment() -> dict[str, str]:
+    return {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
+
+
+def main() -> int:
+    build = GuestBuild(Path(__file__).resolve().parent)
+    if build.is_current:
+        print("guest.wasm is up to date", file=sys.stderr)  # noqa: T201  # a command prints
+        return 0
+    try:
+        build.build(lambda text: print(text, file=sys.stderr, flush=True))  # noqa: T201
+    except GuestBuildError as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

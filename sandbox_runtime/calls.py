@@ -1,0 +1,41 @@
+"""The sandbox's port: a call goes out, an outcome comes back. Whoever runs a script supplies it."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from manifests.json_value import Json
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One call a running script makes.
+
+    `seq` counts the calls of one run from 1, in the order they reached the host. `function` is what the
+    script wrote, "namespace.name"; like `arguments` it comes from the guest and is not to be believed.
+    """
+
+    seq: int
+    function: str
+    arguments: dict[str, Json]
+
+
+@dataclass(frozen=True, slots=True)
+class CallError:
+    """Why a call has no value; the script gets it as a `ToolError` with the same `code` and `hint`."""
+
+    code: str
+    message: str
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a call came to: a value, or an error."""
+
+    value: Json = None
+    error: CallError | None = None
+
+
+CallPort: TypeAlias = Callable[[ToolCall], Awaitable[Outcome]]
+"""Answers one call. Cancelled, and awaited to its end, when the run ends first; what it raises ends the run."""

@@ -1,0 +1,206 @@
+"""The calls of one run: counted, limited, started, answered, and ended with the run."""
+
+import asyncio
+import sys
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from sandbox_runtime.bounds import Bounds
+from sandbox_runtime.calls import CallError, CallPort, Outcome, ToolCall
+from sandbox_runtime.frames import FrameError, ToWorker
+from sandbox_runtime.guest_json import GuestJsonError, encode, parse
+from sandbox_runtime.worker_process import WorkerProcess
+
+_ANSWER_FRAME_BYTES = 1 << 20
+_MAX_FUNCTION_BYTES = 512
+_MAX_WAITING = 10_000
+
+
+class CallsInFlight:
+    """Stands between a worker and the port.
+
+    A call over a limit is answered with an error that the script can catch. Calls beyond `parallel_calls` wait
+    their turn, and so do all while the worker does not read its answers.
+    """
+
+    def __init__(
+        self,
+        worker: WorkerProcess,
+        port: CallPort,
+        bounds: Bounds,
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        self._worker = worker
+        self._port = port
+        self._bounds = bounds
+        self._limits = bounds.limits
+        self._fail = fail
+        self._seq = 0
+        self._waiting: deque[tuple[int, ToolCall]] = deque()
+        self._running: dict[int, asyncio.Task[None]] = {}
+        self._answers: list[bytes] = []
+        self._answers_bytes = 0
+        self._is_flushing = False
+        self._is_over = False
+        self._error_codes: set[str] = set()
+
+    def receive(self, batch: bytes) -> None:
+        """Take a batch of lines from the guest.
+
+        Raises:
+            FrameError: No honest guest would have written it.
+        """
+        self._is_flushing = True  # whatever is answered at once goes out in one frame, below
+        for line in batch.split(b"\n"):
+            parts = line.split(b" ", 2)
+            identity = _identity(parts[0])
+            if len(parts) == 3:
+                self._accept(identity, parts[1], parts[2])
+            elif len(parts) == 1:
+                self._cancel(identity)
+            else:
+                raise FrameError("a call without arguments")
+        self._start_waiting()
+        self._flush()
+
+    def resume(self) -> None:
+        self._start_waiting()
+
+    def knows(self, code: str) -> bool:
+        """Whether a call of this run failed with this code: the guest may name it as the reason it ended."""
+        return code in self._error_codes
+
+    def stop(self) -> bool:
+        """Cancel what is in flight; True if the port has to be awaited."""
+        self._is_over = True
+        self._waiting.clear()
+        self._answers.clear()
+        for task in self._running.values():
+            task.cancel()
+        return bool(self._running)
+
+    async def ended(self) -> None:
+        """Wait until the port is done with what was cancelled."""
+        while self._running:
+            await asyncio.wait(self._running.values())
+
+    def _accept(self, identity: int, function: bytes, arguments: bytes) -> None:
+        if identity in self._running or len(function) > _MAX_FUNCTION_BYTES:
+            raise FrameError("a call that no guest of ours would make")
+        self._seq += 1
+        refusal = self._refusal(arguments)
+        if refusal is None:
+            try:
+                values = parse(arguments)
+            except GuestJsonError as error:
+                refusal = CallError("argument_error", f"the arguments cannot be sent: {error}")
+            else:
+                if not isinstance(values, dict) or len(self._waiting) >= _MAX_WAITING:
+                    raise FrameError("arguments that are no object, or too many calls")
+                self._waiting.append(
+                    (identity, ToolCall(self._seq, function.decode("utf-8", "replace"), values))
+                )
+                return
+        self._answer(identity, Outcome(error=refusal))
+
+    def _refusal(self, arguments: bytes) -> CallError | None:
+        if self._seq > self._limits.tool_calls:
+            message = f"the call was not made: {self._bounds.name('tool_calls')} is used up"
+            return CallError(
+                "tool_calls_limit", message, "Do the work in fewer calls, or in several scripts."
+            )
+        # A guest that sees that arguments are too long sends only their size.
+        claimed = arguments[1:21] if arguments[:1] == b"!" else b""
+        size = int(claimed) if claimed.isdigit() else len(arguments)
+        if size > self._limits.argument_bytes or claimed:
+            message = f"the call was not made: its arguments are {size:,} bytes, {self._bounds.name('argument_bytes')}"
+            return CallError("argument_limit", message, "Send less in one call.")
+        return None
+
+    def _start_waiting(self) -> None:
+        while self._waiting and len(self._running) < self._limits.parallel_calls:
+            if self._worker.is_congested or self._is_over:
+                return
+            identity, call = self._waiting.popleft()
+            self._start(identity, call)
+
+    def _start(self, identity: int, call: ToolCall) -> None:
+        task = _eager_task(self._run(identity, call))
+        if task.done():
+            self._ended(identity, task)
+        else:
+            self._running[identity] = task
+            task.add_done_callback(lambda done: self._go_on(identity, done))
+
+    async def _run(self, identity: int, call: ToolCall) -> None:
+        self._answer(identity, await self._port(call))
+
+    def _ended(self, identity: int, task: "asyncio.Task[None]") -> None:
+        self._running.pop(identity, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fail(error)
+
+    def _go_on(self, identity: int, task: "asyncio.Task[None]") -> None:
+        self._ended(identity, task)
+        self._start_waiting()
+
+    def _cancel(self, identity: int) -> None:
+        task = self._running.get(identity)
+        if task is not None:
+            task.cancel()
+        else:
+            self._waiting = deque(waiting for waiting in self._waiting if waiting[0] != identity)
+
+    def _answer(self, identity: int, outcome: Outcome) -> None:
+        if self._is_over:
+            return
+        error = outcome.error
+        if error is None:
+            value = encode(outcome.value)
+            if len(value) > self._limits.outcome_bytes:
+                error = self._too_long(len(value))
+            else:
+                self._post(b"[%d,1,%b]" % (identity, value))
+        if error is not None:
+            self._error_codes.add(error.code)
+            told = encode([error.code, error.message, error.hint])
+            self._post(b"[%d,0,%b]" % (identity, told[1:-1]))
+
+    def _too_long(self, size: int) -> CallError:
+        message = f"the call was made and answered {size:,} bytes: {self._bounds.name('outcome_bytes')}"
+        return CallError("outcome_limit", message, "Ask for less: filter, limit, or page.")
+
+    def _post(self, answer: bytes) -> None:
+        self._answers.append(answer)
+        self._answers_bytes += len(answer)
+        if self._answers_bytes > _ANSWER_FRAME_BYTES:
+            self._send_answers()
+        elif not self._is_flushing:
+            self._is_flushing = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._is_flushing = False
+        self._start_waiting()
+        self._send_answers()
+
+    def _send_answers(self) -> None:
+        if self._answers:
+            self._worker.send(ToWorker.ANSWERS, b",".join(self._answers))
+            self._answers.clear()
+            self._answers_bytes = 0
+
+
+def _identity(text: bytes) -> int:
+    if not text.isdigit() or len(text) > 15:
+        raise FrameError("a call without a number")
+    return int(text)
+
+
+def _eager_task(work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+    """A task that has already run to its first wait, where Python can do that (3.12)."""
+    loop = asyncio.get_running_loop()
+    if sys.version_info >= (3, 12):
+        return asyncio.Task(work, loop=loop, eager_start=True)
+    return loop.create_task(work)

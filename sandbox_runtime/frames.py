@@ -1,0 +1,103 @@
+"""The channel between portal and worker: frames of `<u32 length><u8 kind><payload>` on a Unix socket pair."""
+
+import enum
+from collections.abc import Iterator
+from struct import Struct
+
+HEADER = Struct("<IB")
+RUN_HEADER = Struct("<dQQQQ?")
+"""Starts a PREPARE frame: cpu_seconds, memory_bytes, stdout_bytes, outbox_bytes, result_bytes, is_session."""
+END_HEADER = Struct("<dQ")
+"""Starts FINISHED and TRAPPED: CPU milliseconds, bytes of output that were dropped."""
+TRAP_HEADER = Struct("<B")
+"""Follows END_HEADER in TRAPPED: a `TrapCause`."""
+COUNT = Struct("<Q")
+
+MAX_TO_WORKER_BYTES = 1 << 30
+"""The worker refuses a longer frame; the portal never makes one, since outcomes are limited one by one."""
+
+
+class ToWorker(enum.IntEnum):
+    """What the portal asks."""
+
+    PREPARE = 1  # RUN_HEADER, u64 length of the namespaces, namespaces separated by spaces, script
+    EXECUTE = 2  # settings, JSON for the guest
+    ANSWERS = 3  # the elements of a JSON array for the guest
+    RENEW = 4  # drop the instance, and have a new one
+
+
+class ToPortal(enum.IntEnum):
+    """What the worker tells."""
+
+    READY = 1  # process id, then the protections in force, separated by spaces
+    CALLS = 2  # lines of the guest: "ID NAMESPACE.FUNCTION JSON", or "ID" to cancel
+    OUTPUT = 3  # text that the script printed
+    DROPPED = 4  # COUNT: bytes of output dropped so far
+    BLOCK = 5  # a content block of the guest, JSON
+    PREPARED = 6  # JSON of the guest
+    FINISHED = 7  # END_HEADER, then the guest's header line and value
+    TRAPPED = 8  # END_HEADER, TRAP_HEADER, then the engine's message
+
+
+class TrapCause(enum.IntEnum):
+    """Why the worker says that an instance ended without an answer."""
+
+    GUEST = 0  # the guest itself: abort, bad bytecode
+    CPU = 1
+    MEMORY = 2
+    STACK = 3
+    EXIT = 4  # the guest ended its process with a status other than 0
+    CLEAN_EXIT = 5
+    RESULT = 6  # the answer is longer than it may be
+    OUTBOX = 7  # a batch of calls is longer than it may be
+
+
+class FrameError(Exception):
+    """The other side broke the rules of the channel."""
+
+
+class FrameReader:
+    """Cuts a stream of bytes into frames. `max_bytes` is checked before anything of that size is kept."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self._buffer = bytearray()
+
+    @property
+    def has_frame(self) -> bool:
+        """Whether a whole frame is waiting."""
+        buffer = self._buffer
+        return len(buffer) >= HEADER.size and len(buffer) >= HEADER.size + HEADER.unpack_from(buffer)[0]
+
+    def feed(self, data: bytes) -> None:
+        self._buffer += data
+
+    def take(self) -> tuple[int, bytes] | None:
+        """The next frame, kind and payload, or None while it is not whole.
+
+        Raises:
+            FrameError: It is longer than allowed.
+        """
+        buffer = self._buffer
+        if len(buffer) < HEADER.size:
+            return None
+        length, kind = HEADER.unpack_from(buffer)
+        if length > self.max_bytes:
+            raise FrameError(f"a frame of {length} bytes, where {self.max_bytes} are allowed")
+        end = HEADER.size + length
+        if len(buffer) < end:
+            return None
+        with memoryview(buffer) as view:
+            payload = bytes(view[HEADER.size : end])
+        del buffer[:end]
+        return kind, payload
+
+    def frames(self) -> Iterator[tuple[int, bytes]]:
+        while (frame := self.take()) is not None:
+            yield frame
+
+
+def frame(kind: int, *parts: bytes) -> bytes:
+    """One frame, as bytes."""
+    payload = b"".join(parts)
+    return HEADER.pack(len(payload), kind) + payload

@@ -1,0 +1,196 @@
+"""A script's calls of upstream functions, from the guest's side."""
+
+import asyncio
+import collections.abc
+import sys
+from collections.abc import Callable, Generator
+from typing import Any, NoReturn
+
+from sandbox_runtime.guest.border import Border
+from sandbox_runtime.guest.output import Output
+from sandbox_runtime.guest.tool_error import ToolError
+from sandbox_runtime.guest.values import Uncrossable, decode, encode_arguments
+
+_OUTBOX_CHARS = 1 << 20
+
+
+class Calls:
+    """Starts calls, hands them to the host in batches, and gives each its answer."""
+
+    def __init__(self, border: Border, output: Output) -> None:
+        self.argument_bytes = 1 << 20
+        self._border = border
+        self._output = output
+        self._created = 0
+        self._last = 0
+        self._outbox: list[str] = []
+        self._outbox_chars = 0
+        self._pending: dict[int, _CallFuture] = {}
+        self._unstarted: dict[int, tuple[str, int]] = {}
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the host owes an answer."""
+        return bool(self._pending)
+
+    def begin(self) -> None:
+        """Start a run: what an earlier one left open is nobody's business now."""
+        self._outbox.clear()
+        self._pending.clear()
+        self._unstarted.clear()
+
+    def create(self, function: str, arguments: dict[str, object], line: int) -> "Call":
+        self._created += 1
+        self._unstarted[self._created] = (function, line)
+        return Call(self, self._created, function, arguments)
+
+    def start(self, created: int, function: str, arguments: dict[str, object]) -> "_CallFuture":
+        self.forget(created)
+        text = encode_arguments(function, arguments)
+        size = len(text) if text.isascii() else len(text.encode())
+        if size > self.argument_bytes:
+            # The host refuses it all the same; it only needs to know how large it would have been.
+            text = f"!{size}"
+        self._last += 1
+        future = _CallFuture(self, self._last)
+        self._pending[self._last] = future
+        self._post(f"{self._last} {function} {text}")
+        return future
+
+    def forget(self, created: int) -> None:
+        self._unstarted.pop(created, None)
+
+    def cancel(self, identity: int) -> None:
+        if self._pending.pop(identity, None) is not None:
+            self._post(str(identity))
+
+    def cross(self, timeout_ms: int) -> None:
+        """Hand over what is to be done, wait for news at most `timeout_ms` (negative: without end), deliver it."""
+        self._output.flush()
+        outbox = "\n".join(self._outbox)
+        self._outbox.clear()
+        self._outbox_chars = 0
+        news = self._border.exchange(outbox, timeout_ms)
+        if news:
+            self._deliver(news)
+
+    def never_awaited(self) -> list[str]:
+        """Notices about calls that were written and never ran."""
+        places = dict.fromkeys(self._unstarted.values())
+        return [
+            f"`{function}(...)` on line {line} was never awaited, so it never ran"
+            for function, line in places
+        ][:10]
+
+    def _post(self, line: str) -> None:
+        self._outbox.append(line)
+        self._outbox_chars += len(line)
+        if self._outbox_chars > _OUTBOX_CHARS:
+            self.cross(0)
+
+    def _deliver(self, news: str) -> None:
+        for answer in decode(news):
+            future = self._pending.pop(answer[0], None)
+            if future is None or future.done():
+                continue
+            if answer[1]:
+                future.set_result(answer[2])
+            else:
+                future.set_exception(ToolError(answer[3], answer[2], answer[4]))
+
+
+class _CallFuture(asyncio.Future):  # type: ignore[type-arg]  # the C class takes no arguments at run time here
+    """The answer to come; cancelling it cancels the call at the host."""
+
+    def __init__(self, calls: Calls, identity: int) -> None:
+        super().__init__()
+        self._calls = calls
+        self._identity = identity
+
+    def cancel(self, msg: Any = None) -> bool:
+        self._calls.cancel(self._identity)
+        return super().cancel(msg)
+
+
+def _refuse(call: "Call", *_: object) -> NoReturn:
+    raise TypeError(call.advice())
+
+
+class Call(Uncrossable, collections.abc.Coroutine):  # type: ignore[type-arg]
+    """A call that has not started: like a coroutine it starts when it is awaited or made a task.
+
+    Used as if it were its value, it says what is missing.
+    """
+
+    __slots__ = ("_arguments", "_calls", "_created", "_function", "_iterator")
+
+    def __init__(self, calls: Calls, created: int, function: str, arguments: dict[str, object]) -> None:
+        self._calls = calls
+        self._created = created
+        self._function = function
+        self._arguments = arguments
+        self._iterator: Any = None
+
+    def advice(self) -> str:
+        return f"`{self._function}(...)` was not awaited: write `await {self._function}(...)`"
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        if self._iterator is not None:
+            raise RuntimeError(
+                f"cannot await the same call of {self._function} twice: keep its value, or make a task of it"
+            )
+        self._iterator = iter(())  # whatever happens now, it was awaited
+        self._iterator = self._calls.start(self._created, self._function, self._arguments).__await__()
+        return self._iterator  # type: ignore[no-any-return]
+
+    def send(self, value: Any) -> Any:
+        if self._iterator is None:
+            self.__await__()
+        return self._iterator.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        if self._iterator is None:
+            self.close()
+            raise error[0]
+        return self._iterator.throw(*error)
+
+    def close(self) -> None:
+        if self._iterator is None:
+            self._calls.forget(self._created)
+            self._iterator = iter(())
+        elif hasattr(self._iterator, "close"):
+            self._iterator.close()
+
+    def __repr__(self) -> str:
+        return f"<call of {self._function}, not awaited>"
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith(("_", "cr_", "gi_", "ag_")):
+            raise AttributeError(name)
+        _refuse(self)
+
+    __hash__ = object.__hash__
+    __getitem__ = __setitem__ = __delitem__ = __iter__ = __len__ = __bool__ = __contains__ = _refuse
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __mod__ = __or__ = __ror__ = __and__ = (
+        _refuse
+    )
+    __truediv__ = __floordiv__ = __neg__ = __int__ = __float__ = __index__ = __enter__ = __aenter__ = (
+        __aiter__
+    ) = _refuse
+
+
+def function_of(calls: Calls, namespace: str, name: str, signature: Callable[[], str]) -> Callable[..., Call]:
+    """The callable a script sees. `signature` is asked only when a mistake or a curious script needs it."""
+    qualified = f"{namespace}.{name}"
+
+    def function(*positional: object, **arguments: object) -> Call:
+        if positional:
+            shown = signature()
+            raise TypeError(f"{qualified}() takes keyword arguments only" + (f": {shown}" if shown else ""))
+        return calls.create(qualified, arguments, sys._getframe(1).f_lineno)
+
+    function.__name__ = name
+    function.__qualname__ = qualified
+    function.__module__ = namespace
+    return function

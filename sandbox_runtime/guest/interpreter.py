@@ -1,0 +1,136 @@
+"""Prepares and runs scripts: what the component exports, in terms of the other files here."""
+
+import builtins
+import io
+import json
+import random
+import sys
+import types
+from typing import Any, NoReturn
+
+from sandbox_runtime.guest import loop
+from sandbox_runtime.guest.border import Border
+from sandbox_runtime.guest.calls import Calls
+from sandbox_runtime.guest.library import Library
+from sandbox_runtime.guest.output import Output
+from sandbox_runtime.guest.portal_module import PortalModule, ResultLimitError
+from sandbox_runtime.guest.script import Script
+from sandbox_runtime.guest.tool_error import ToolError
+from sandbox_runtime.guest.tracebacks import describe, describe_syntax
+from sandbox_runtime.guest.values import NotJsonError, encode_value
+
+_NO_SETTINGS = '{"library": {}, "argument_bytes": 0, "result_bytes": 4}'
+
+
+class Interpreter:
+    """The one interpreter of an instance. Its globals live as long as the instance does."""
+
+    def __init__(self, border: Border) -> None:
+        self._output = Output(border)
+        self._calls = Calls(border, self._output)
+        self._loop = loop.install(self._calls)
+        self._library = Library(self._calls)
+        self._portal = PortalModule(border)
+        self._script: Script | None = None
+        self._main = types.ModuleType("__main__")
+        self._install()
+
+    def prepare(self, text: str, namespaces: str) -> str:
+        """Parse a script and keep it."""
+        self._library.offer(frozenset(namespaces.split()))
+        self._script = None
+        try:
+            script = Script.parse(text, self._library.namespaces)
+        except Exception as error:  # noqa: BLE001  # whatever parsing trips over is the script's mistake
+            return json.dumps({"error": describe_syntax(error)})
+        self._script = script
+        prepared = {
+            "source": None if script.source == text else script.source,
+            "names": sorted(script.names),
+            "uses": script.uses,
+            "notices": script.notices,
+        }
+        return json.dumps(prepared)
+
+    def execute(self, settings: str) -> str:
+        """Run what was prepared. Returns a header in one line, then the JSON of the value."""
+        script, self._script = self._script, None
+        assert script is not None
+        self._begin(script, json.loads(settings))
+        header: dict[str, Any] = {}
+        value = "null"
+        try:
+            value, notices = self._value(script)
+            header["notices"] = [*notices, *self._calls.never_awaited()]
+        except BaseException as error:  # noqa: BLE001  # anything a script raises is its result
+            header["error"] = self._error(error)
+            header["notices"] = self._calls.never_awaited()
+        self._output.flush()
+        return f"{json.dumps(header)}\n{value}"
+
+    def wake(self) -> None:
+        """Be an instance of one's own, and touch the pages that every run touches.
+
+        The random state in the image is the same for all instances.
+        """
+        random.seed()
+        self.prepare("None", "")
+        self.execute(_NO_SETTINGS)
+
+    def forget(self) -> None:
+        """Drop what the runs so far left behind."""
+        self._script = None
+        self._main.__dict__.clear()
+        self._main.__dict__.update(__name__="__main__", __builtins__=builtins)
+        self._library.offer(frozenset())
+        self._library.show((), {})
+
+    def _install(self) -> None:
+        names = vars(builtins)
+        names.update(ToolError=ToolError, portal=self._portal, exit=sys.exit, quit=sys.exit, input=_no_input)
+        sys.modules["portal"] = self._portal
+        sys.modules["__main__"] = self._main
+        self.forget()
+        sys.argv = ["script.py"]
+        sys.stdin = io.StringIO()
+        sys.__stdout__ = sys.__stderr__ = sys.stdout = sys.stderr = self._output  # type: ignore[misc,assignment]
+
+    def _begin(self, script: Script, settings: dict[str, Any]) -> None:
+        sys.stdout = sys.stderr = self._output
+        self._output.begin()
+        self._calls.begin()
+        self._calls.argument_bytes = settings["argument_bytes"]
+        self._portal.begin(settings["result_bytes"])
+        self._library.show(script.names, settings["library"])
+
+    def _value(self, script: Script) -> tuple[str, tuple[str, ...]]:
+        try:
+            value = script.run(self._main.__dict__, self._loop.drive)
+        except SystemExit as error:
+            if error.code not in (None, 0):
+                raise
+            value = None
+        text, notices = encode_value(value)
+        self._portal.charge(len(text) if text.isascii() else len(text.encode()))
+        return text, notices
+
+    def _error(self, error: BaseException) -> dict[str, Any]:
+        if isinstance(error, MemoryError):
+            error.__traceback__ = None  # its frames hold what filled the memory
+            return {"code": "memory_limit"}
+        if isinstance(error, ResultLimitError):
+            return {"code": "result_limit", "bytes": error.size}
+        told = describe(error, self._library.namespaces)
+        if isinstance(error, SystemExit):
+            code = error.code
+            told["code"] = "script_exit"
+            told["message"] = (
+                f"the script exited with status {code}" if isinstance(code, int) else str(code)[:2000]
+            )
+        elif isinstance(error, NotJsonError) and told["line"] is None:
+            told.update(code="result_not_json", message=str(error), traceback="")
+        return told
+
+
+def _no_input(prompt: object = "") -> NoReturn:
+    raise EOFError("input() has nobody to ask here: put the values into the script")

@@ -1,0 +1,172 @@
+"""An event loop that waits in the host: timers, calls, and nothing else can wake a script."""
+
+import asyncio
+import asyncio.base_events
+import asyncio.events
+import math
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from sandbox_runtime.guest.calls import Calls
+
+_POLLS_PER_CROSSING = 16
+_DEADLOCK = (
+    "the script waits for something that can never happen: no call, timer or other task is left to wake it"
+)
+
+
+class DeadlockError(RuntimeError):
+    """The script waits for something that can never happen."""
+
+    __module__ = "builtins"
+
+
+class HostLoop(asyncio.base_events.BaseEventLoop):
+    """The standard loop over one blocking host function instead of a selector."""
+
+    def __init__(self, calls: Calls) -> None:
+        super().__init__()
+        self._selector = _HostSelector(self, calls)
+        self._main: asyncio.Future[Any] | None = None
+        self._is_deadlocked = False
+
+    def drive(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """Run a coroutine to its end, then end what it left behind, as `asyncio.run` does."""
+        try:
+            return self.run_until_complete(self.create_task(coroutine))
+        finally:
+            self._end_leftovers()
+
+    def run_until_complete(self, future: Any) -> Any:
+        outer, self._main = self._main, asyncio.ensure_future(future, loop=self)
+        self._is_deadlocked = False
+        try:
+            return super().run_until_complete(self._main)
+        except asyncio.CancelledError as error:
+            if not self._is_deadlocked:
+                raise
+            raise DeadlockError(_DEADLOCK).with_traceback(error.__traceback__) from None
+        finally:
+            self._main = outer
+
+    def end_deadlock(self) -> None:
+        """Wake the main task with a cancellation, so that the error shows the line where it waits."""
+        self._is_deadlocked = True
+        if self._main is None or not self._main.cancel():
+            self.stop()
+
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:
+        """There are no threads in here: it runs at once."""
+        future = self.create_future()
+        try:
+            future.set_result(func(*args))
+        except Exception as error:  # noqa: BLE001  # the script's own error, handed back through its future
+            future.set_exception(error)
+        return future
+
+    def _end_leftovers(self) -> None:
+        leftovers = asyncio.all_tasks(self)
+        if not leftovers:
+            return
+        for task in leftovers:
+            task.cancel()
+        try:
+            self.run_until_complete(asyncio.gather(*leftovers, return_exceptions=True))
+        except DeadlockError:
+            return
+
+    def _process_events(self, event_list: object) -> None:
+        """Answers were delivered while the selector waited."""
+
+    def _write_to_self(self) -> None:
+        """No other thread could have to wake this loop."""
+
+
+class _HostSelector:
+    """What the loop asks for events."""
+
+    def __init__(self, loop: HostLoop, calls: Calls) -> None:
+        self._loop = loop
+        self._calls = calls
+        self._polls = 0
+
+    def select(self, timeout: float | None) -> tuple[()]:
+        if timeout is None:
+            if self._calls.is_waiting:
+                self._calls.cross(-1)
+            else:
+                self._loop.end_deadlock()
+        elif timeout > 0:
+            self._calls.cross(math.ceil(timeout * 1000))
+        else:
+            # A busy script must not starve answers, nor pay for a crossing at every step.
+            self._polls += 1
+            if self._polls % _POLLS_PER_CROSSING == 0 and self._calls.is_waiting:
+                self._calls.cross(0)
+        return ()
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class HostLoopPolicy:
+    """Gives `asyncio.run` and friends a loop of ours."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+        self._current: Any = None
+
+    def get_event_loop(self) -> Any:
+        if self._current is None or self._current.is_closed():
+            self._current = self.new_event_loop()
+        return self._current
+
+    def set_event_loop(self, loop: Any) -> None:
+        self._current = loop
+
+    def new_event_loop(self) -> HostLoop:
+        return HostLoop(self._calls)
+
+
+def install(calls: Calls) -> HostLoop:
+    """Make asyncio and `time.sleep` wait in the host. Returns the loop that scripts with top-level await use."""
+    policy = HostLoopPolicy(calls)
+    asyncio.events._event_loop_policy = policy  # type: ignore[attr-defined]
+    asyncio.run = _nesting(asyncio.run)
+    time.sleep = _sleep_of(calls)  # type: ignore[assignment]  # whole numbers are floats enough
+    return policy.new_event_loop()
+
+
+def _nesting(run: Callable[..., Any]) -> Callable[..., Any]:
+    """Let `asyncio.run(main())` work in a script that also has a top-level await; the outer loop pauses."""
+
+    def nested_run(main: Any, *, debug: bool | None = None, loop_factory: Any = None) -> Any:
+        outer = asyncio._get_running_loop()
+        if outer is None:
+            return run(main, debug=debug, loop_factory=loop_factory)
+        task: Any = asyncio.current_task()
+        asyncio.tasks._leave_task(outer, task)
+        asyncio._set_running_loop(None)
+        try:
+            return run(main, debug=debug, loop_factory=loop_factory)
+        finally:
+            asyncio._set_running_loop(outer)
+            asyncio.tasks._enter_task(outer, task)
+
+    return nested_run
+
+
+def _sleep_of(calls: Calls) -> Callable[[float], None]:
+    def sleep(seconds: float, /) -> None:
+        """Wait in the host, where a limit can end it; WASI's own sleep cannot be interrupted."""
+        if seconds < 0:
+            raise ValueError("sleep length must be non-negative")
+        end = time.monotonic() + seconds
+        while True:
+            left = end - time.monotonic()
+            if left <= 0:
+                return
+            calls.cross(math.ceil(min(left, 86400) * 1000))
+
+    return sleep

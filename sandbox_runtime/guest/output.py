@@ -1,0 +1,73 @@
+"""What a script prints, standard output and standard error alike."""
+
+import io
+
+from sandbox_runtime.guest.border import Border
+from sandbox_runtime.guest.values import clean
+
+_EAGER_LINES = 256
+_BUFFER_CHARS = 4096
+_PIECE_CHARS = 1 << 20
+
+
+class Output(io.TextIOBase):
+    """A text stream that ends at the host.
+
+    The first 256 lines of a run cross one by one, so that a run that is stopped keeps what it printed;
+    later ones in pieces of 4 KB, so that a flood costs little.
+    """
+
+    encoding = "utf-8"
+    errors = "replace"
+
+    def __init__(self, border: Border) -> None:
+        self._border = border
+        self._parts: list[str] = []
+        self._chars = 0
+        self._eager_lines = _EAGER_LINES
+        self.buffer = _OutputBytes(self)
+
+    def begin(self) -> None:
+        """Start a run."""
+        self._eager_lines = _EAGER_LINES
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        if not isinstance(text, str):
+            raise TypeError(f"write() argument must be str, not {type(text).__name__}")
+        self._parts.append(text)
+        self._chars += len(text)
+        if self._chars >= _BUFFER_CHARS:
+            self.flush()
+        elif self._eager_lines and "\n" in text:
+            self._eager_lines -= 1
+            self.flush()
+        return len(text)
+
+    def flush(self) -> None:
+        if not self._parts:
+            return
+        text = clean("".join(self._parts))
+        self._parts.clear()
+        self._chars = 0
+        for start in range(0, len(text), _PIECE_CHARS):
+            self._border.print(text[start : start + _PIECE_CHARS])
+
+
+class _OutputBytes(io.RawIOBase):
+    """`sys.stdout.buffer`: bytes are shown as the text they encode."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: bytes) -> int:  # type: ignore[override]  # any bytes-like object, as files take them
+        self._output.write(bytes(data).decode("utf-8", "replace"))
+        return len(data)
+
+    def flush(self) -> None:
+        self._output.flush()

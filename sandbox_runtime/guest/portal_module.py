@@ -1,0 +1,55 @@
+"""The module `portal` that scripts import."""
+
+import types
+from collections.abc import Iterable, Mapping
+
+from sandbox_runtime.guest.border import Border
+from sandbox_runtime.guest.tool_error import ToolError
+from sandbox_runtime.guest.values import encode_value
+
+
+class ResultLimitError(Exception):
+    """The value and the emitted blocks together are larger than the run may return."""
+
+    __module__ = "portal"
+
+    def __init__(self, size: int) -> None:
+        super().__init__(f"the result is {size:,} bytes, more than this run may return")
+        self.size = size
+
+
+class PortalModule(types.ModuleType):
+    """`emit`, and the exception class calls raise."""
+
+    def __init__(self, border: Border) -> None:
+        super().__init__("portal", "What a script can do besides calling upstream functions.")
+        self.ToolError = ToolError
+        self.__all__ = ["ToolError", "emit"]
+        self.__dict__["__border"] = border
+        self.begin(0)
+
+    def begin(self, result_bytes: int) -> None:
+        self.__dict__["__left"] = result_bytes
+        self.__dict__["__used"] = 0
+
+    def charge(self, size: int) -> None:
+        """Count bytes of the answer.
+
+        Raises:
+            ResultLimitError: There are too many; the host would refuse them.
+        """
+        hidden = self.__dict__
+        if hidden["__used"] + size > hidden["__left"]:
+            raise ResultLimitError(hidden["__used"] + size)
+        hidden["__used"] += size
+
+    def emit(self, blocks: Mapping[str, object] | Iterable[Mapping[str, object]]) -> None:
+        """Put MCP content blocks, dicts with a "type", into the answer beside the script's value."""
+        for block in [blocks] if isinstance(blocks, Mapping) else list(blocks):
+            if not isinstance(block, Mapping) or not isinstance(block.get("type"), str):
+                raise TypeError(
+                    f'portal.emit takes content blocks, dicts with a "type", not {type(block).__name__}'
+                )
+            text, _ = encode_value(dict(block))
+            self.charge(len(text) if text.isascii() else len(text.encode()))
+            self.__dict__["__border"].emit(text)

@@ -1,0 +1,12 @@
+"""The one exception a call can raise inside a script."""
+
+
+class ToolError(Exception):
+    """A call has no value. `str(error)` is what the tool or the portal said, `code` is stable, `hint` helps."""
+
+    __module__ = "portal"
+
+    def __init__(self, message: str = "", code: str = "tool_error", hint: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        self.hint = hint

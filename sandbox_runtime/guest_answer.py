@@ -1,0 +1,115 @@
+"""Reads what the guest answers, as far as it can be believed: types are checked, lengths cut, codes known."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from manifests.json_value import Json
+from sandbox_runtime.bounds import Bounds
+from sandbox_runtime.guest_json import GuestJsonError, parse
+from sandbox_runtime.prepared import LibraryUse, Prepared
+from sandbox_runtime.result import RunError
+
+_MAX_TEXT_CHARS = 8000
+_MAX_NOTICES = 100
+_MAX_USES = 10_000
+_GUEST_CODES = frozenset({"script_error", "script_exit", "result_not_json"})
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """A run's value or error, and the guest's notices."""
+
+    value: Json
+    error: RunError | None
+    notices: tuple[str, ...]
+
+
+def read_prepared(payload: bytes, script: str) -> Prepared:
+    """What the guest tells of a script it parsed."""
+    told = _object(payload)
+    error = told.get("error")
+    if isinstance(error, dict):
+        return Prepared(script, error=_error(error, "syntax_error"))
+    source = told.get("source")
+    return Prepared(
+        source if isinstance(source, str) else script,
+        frozenset(_texts(told.get("names"), _MAX_USES)),
+        tuple(_use(use) for use in _list(told.get("uses"))[:_MAX_USES] if _is_use(use)),
+        _texts(told.get("notices"), _MAX_NOTICES),
+    )
+
+
+def read_ending(payload: bytes, bounds: Bounds, knows: Callable[[str], bool]) -> Ending:
+    """The guest's last words; `knows` tells whether a call of the run failed with a code."""
+    header, _, value = payload.partition(b"\n")
+    told = _object(header)
+    notices = _texts(told.get("notices"), _MAX_NOTICES)
+    error = told.get("error")
+    if isinstance(error, dict):
+        return Ending(None, _run_error(error, bounds, knows), notices)
+    if len(value) > bounds.limits.result_bytes:
+        return Ending(None, bounds.result(len(value)), notices)
+    try:
+        return Ending(parse(value), None, notices)
+    except GuestJsonError as problem:
+        return Ending(
+            None, RunError("result_not_json", f"the script's value cannot be returned: {problem}"), notices
+        )
+
+
+def _run_error(told: dict[str, Json], bounds: Bounds, knows: Callable[[str], bool]) -> RunError:
+    code = told.get("code")
+    if code == "memory_limit":
+        return bounds.memory()
+    if code == "result_limit":
+        size = told.get("bytes")
+        return bounds.result(size if isinstance(size, int) else None)
+    if isinstance(code, str) and (code in _GUEST_CODES or knows(code)):
+        return _error(told, code)
+    return _error(told, "script_error")
+
+
+def _error(told: dict[str, Json], code: str) -> RunError:
+    line = told.get("line")
+    return RunError(
+        code,
+        _text(told.get("message")) or "the script failed",
+        line if isinstance(line, int) and not isinstance(line, bool) else None,
+        _text(told.get("hint")),
+        _text(told.get("traceback")),
+    )
+
+
+def _object(payload: bytes) -> dict[str, Json]:
+    try:
+        told = parse(payload)
+    except GuestJsonError:
+        told = None
+    if isinstance(told, dict):
+        return told
+    return {
+        "error": {
+            "code": "script_error",
+            "message": "SystemError: the script broke the interpreter it ran in",
+        }
+    }
+
+
+def _text(value: Json) -> str:
+    return value[:_MAX_TEXT_CHARS] if isinstance(value, str) else ""
+
+
+def _list(value: Json) -> list[Json]:
+    return value if isinstance(value, list) else []
+
+
+def _texts(value: Json, most: int) -> tuple[str, ...]:
+    return tuple(_text(item) for item in _list(value)[:most] if isinstance(item, str))
+
+
+def _is_use(use: Json) -> bool:
+    return isinstance(use, list) and len(use) == 3 and all(map(isinstance, use, (str, str, int)))
+
+
+def _use(use: list[Json]) -> LibraryUse:
+    return LibraryUse(_text(use[0]), _text(use[1]), use[2])

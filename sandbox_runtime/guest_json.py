@@ -1,0 +1,68 @@
+"""Reads JSON that comes from the guest: every way to be hostile is an error here, never a crash further in."""
+
+import json
+import re
+
+from manifests.json_value import Json
+
+MAX_DEPTH = 200
+_LONE_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+class GuestJsonError(ValueError):
+    """It is not JSON that the portal can carry; the message says why."""
+
+
+def parse(text: bytes) -> Json:
+    """Parse UTF-8 JSON of at most 200 levels; NaN and infinities become None, lone surrogates U+FFFD.
+
+    Raises:
+        GuestJsonError: It is malformed, too deep, or has an integer longer than Python reads (4,300 digits).
+    """
+    # A surrogate can only come as an escape, since bytes that encode one are no UTF-8.
+    suspicious = b"\\ud" in text or b"\\uD" in text
+    try:
+        value = json.loads(text.decode("utf-8", "replace"), parse_constant=_nothing)
+        if text.count(b"[") + text.count(b"{") > MAX_DEPTH:
+            _check_depth(value)
+        if suspicious:
+            value = json.loads(clean(json.dumps(value, ensure_ascii=False)))
+    except RecursionError:
+        raise GuestJsonError(f"it is nested more than {MAX_DEPTH} levels deep") from None
+    except json.JSONDecodeError as error:
+        raise GuestJsonError(f"it is no JSON: {error.msg}") from None
+    except ValueError:
+        raise GuestJsonError("it has an integer of more than 4,300 digits") from None
+    return value
+
+
+def clean(text: str) -> str:
+    """Replace lone surrogates, which no encoding of text can carry, by U+FFFD."""
+    return _LONE_SURROGATES.sub("\ufffd", text)
+
+
+def encode(value: Json) -> bytes:
+    """JSON for the guest, which reads NaN too, as UTF-8."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return clean(text).encode()
+
+
+def _nothing(_constant: str) -> None:
+    return None
+
+
+def _check_depth(value: Json) -> None:
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        level = [inner for outer in level for inner in _containers(outer)]
+        if not level:
+            return
+    raise GuestJsonError(f"it is nested more than {MAX_DEPTH} levels deep")
+
+
+def _containers(value: Json) -> list[Json]:
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [item for item in items if isinstance(item, (dict, list))]

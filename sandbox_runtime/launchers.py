@@ -1,0 +1,138 @@
+"""Two ways to start worker processes: through a fork server (Linux), or each on its own (everywhere)."""
+
+import asyncio
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from sandbox_runtime import child_process
+from sandbox_runtime.errors import PlatformError, WorkerStartError
+from sandbox_runtime.fork_server import READY
+
+_START_SECONDS = 20.0
+
+
+class Launcher(Protocol):
+    """Starts workers. `launch` takes the worker's end of a socket pair and returns what kills and buries it, once."""
+
+    async def launch(self, end: socket.socket) -> Callable[[], None]: ...
+    async def close(self) -> None: ...
+
+
+def default_launcher(compiled: Path) -> Launcher:
+    """The faster way that this system offers.
+
+    Raises:
+        PlatformError: Windows.
+    """
+    if sys.platform == "win32":
+        raise PlatformError("the sandbox needs Unix sockets and signals")
+    # wasmtime handles traps through Mach ports on macOS, which a fork does not carry over.
+    return ForkLauncher(compiled) if sys.platform == "linux" else SpawnLauncher(compiled)
+
+
+class SpawnLauncher:
+    """One process per worker, started from scratch in about 80 ms."""
+
+    def __init__(self, compiled: Path) -> None:
+        self._compiled = compiled
+        self._dying: set[asyncio.Task[None]] = set()
+
+    async def launch(self, end: socket.socket) -> Callable[[], None]:
+        child = child_process.start(
+            "sandbox_runtime.worker", str(self._compiled), descriptor=end.fileno(), parent=os.getpid()
+        )
+
+        def kill() -> None:
+            child.kill()
+            reaper = asyncio.get_running_loop().create_task(_reap(child))
+            self._dying.add(reaper)
+            reaper.add_done_callback(self._dying.discard)
+
+        return kill
+
+    async def close(self) -> None:
+        """Wait for workers that were killed, so that none stays behind as a zombie."""
+        if self._dying:
+            await asyncio.wait(self._dying, timeout=_START_SECONDS)
+
+
+class ForkLauncher:
+    """Forks workers from a process that has the engine loaded; starts that process when there is none."""
+
+    def __init__(self, compiled: Path) -> None:
+        self._compiled = compiled
+        self._server: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._starting = asyncio.Lock()
+        self._last_number = 0
+
+    async def launch(self, end: socket.socket) -> Callable[[], None]:
+        control = await self._connected()
+        self._last_number += 1
+        number = self._last_number
+        try:
+            socket.send_fds(control, [b"+%d" % number], [end.fileno()])
+        except OSError as error:
+            self._forget(control)
+            raise WorkerStartError("the fork server is gone") from error
+        return lambda: _tell(control, b"-%d" % number)
+
+    async def close(self) -> None:
+        server, self._server = self._server, None
+        if self._control is not None:
+            self._control.close()
+        if server is not None:
+            server.kill()
+            await _reap(server)
+
+    async def _connected(self) -> socket.socket:
+        async with self._starting:
+            if self._control is not None and (self._server is None or self._server.poll() is not None):
+                self._forget(self._control)
+            if self._control is None:
+                self._control = await self._start()
+            return self._control
+
+    async def _start(self) -> socket.socket:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._server = child_process.start(
+                "sandbox_runtime.fork_server",
+                str(self._compiled),
+                descriptor=theirs.fileno(),
+                parent=os.getpid(),
+            )
+        ours.setblocking(False)
+        try:
+            async with asyncio.timeout(_START_SECONDS):
+                answer = await asyncio.get_running_loop().sock_recv(ours, len(READY))
+        except TimeoutError:
+            answer = b""
+        if answer != READY:
+            ours.close()
+            self._server.kill()
+            await _reap(self._server)
+            raise WorkerStartError("the fork server did not start")
+        return ours
+
+    def _forget(self, control: socket.socket) -> None:
+        if self._control is control:
+            self._control = None
+        control.close()
+
+
+def _tell(control: socket.socket, message: bytes) -> None:
+    # A fork server that is gone has taken its workers with it.
+    with contextlib.suppress(OSError):
+        control.send(message)
+
+
+async def _reap(child: "subprocess.Popen[bytes]") -> None:
+    """Collect a child that was killed: a matter of milliseconds."""
+    await asyncio.to_thread(child.wait)

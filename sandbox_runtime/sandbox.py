@@ -1,0 +1,122 @@
+"""The sandbox: open it once, and run any number of scripts, each in a worker of its own."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from manifests.models import Limits
+from sandbox_runtime.aot import AotCache, default_cache, guest_component
+from sandbox_runtime.bounds import Bounds, worker_lost
+from sandbox_runtime.errors import WorkerStartError
+from sandbox_runtime.launchers import Launcher, default_launcher
+from sandbox_runtime.result import RunError
+from sandbox_runtime.run import Run
+from sandbox_runtime.session import Session
+from sandbox_runtime.workers import BusyError, Workers
+
+_LEAST_WORKERS = 2
+
+
+@asynccontextmanager
+async def open_sandbox(
+    *,
+    workers: int | None = None,
+    component: Path | None = None,
+    cache: Path | None = None,
+    progress: Callable[[str], None],
+    launch: Callable[[Path], Launcher] = default_launcher,
+) -> AsyncIterator["Sandbox"]:
+    """Start the workers, one per core and at least two unless `workers` says otherwise, and end them at the end.
+
+    The first time on a machine this compiles the guest component for 5 s, which `progress` is told. Must be
+    entered on a thread that lasts as long as the sandbox: workers end with the thread that started them.
+
+    Raises:
+        SandboxError: The sandbox cannot work here; the message says why.
+    """
+    aot = AotCache(cache or default_cache(os.environ), progress)
+    wasm = component or guest_component()
+    size = workers or max(_LEAST_WORKERS, os.cpu_count() or 1)
+    try:
+        pool = await _open_workers(aot, wasm, size, progress, launch)
+        try:
+            yield Sandbox(pool)
+        finally:
+            await pool.close()
+    finally:
+        aot.close()
+
+
+class Sandbox:
+    """Runs scripts."""
+
+    def __init__(self, workers: Workers) -> None:
+        self._workers = workers
+
+    @asynccontextmanager
+    async def run(
+        self, limits: Limits, where: Callable[[str], str], session: Session | None = None
+    ) -> AsyncIterator[Run]:
+        """Take a worker for one script; `where` tells where a limit is set.
+
+        Waits for a free one. If none comes (`sandbox_busy`), or the session is gone (`worker_lost`), the run
+        refuses everything with that error.
+        """
+        bounds = Bounds(limits, where)
+        if session is not None:
+            async with session.turn:
+                lost = None if session.alive else worker_lost("the session has ended")
+                run = Run(session.worker, bounds, is_session=True, refusal=lost)
+                try:
+                    yield run
+                finally:
+                    run.close()
+            return
+        try:
+            worker = await self._workers.take()
+        except BusyError as error:
+            hint = "Try again in a moment."
+            yield Run(None, bounds, is_session=False, refusal=RunError("sandbox_busy", str(error), hint=hint))
+            return
+        run = Run(worker, bounds, is_session=False, refusal=None)
+        try:
+            yield run
+        finally:
+            run.close()
+            self._workers.give_back(worker)
+
+    async def open_session(self) -> Session:
+        """Start a session, with a worker besides those of the pool; the caller closes it.
+
+        Raises:
+            WorkerStartError: Its worker did not start.
+        """
+        return Session(await self._workers.start(_let_go))
+
+
+def _let_go(_: object) -> None:
+    """A session's worker is not replaced."""
+
+
+async def _open_workers(
+    aot: AotCache, wasm: Path, size: int, progress: Callable[[str], None], launch: Callable[[Path], Launcher]
+) -> Workers:
+    compiled = await asyncio.to_thread(aot.compiled, wasm)
+    try:
+        return await _started(Workers(launch(compiled), size, progress))
+    except WorkerStartError:
+        # A file that was damaged on disk fails here; a second failure has another cause.
+        aot.discard(compiled)
+        compiled = await asyncio.to_thread(aot.compiled, wasm)
+        return await _started(Workers(launch(compiled), size, progress))
+
+
+async def _started(workers: Workers) -> Workers:
+    try:
+        await workers.open()
+    except BaseException:
+        await workers.close()
+        raise
+    return workers

@@ -1,0 +1,210 @@
+"""The worker process: one channel, one live instance, one run at a time.
+
+It imports the engine and the standard library, holds no secret, and never reads what guest and portal tell
+each other.
+"""
+
+import os
+import socket
+import sys
+import threading
+import time
+
+from wasmtime import WasmtimeError
+
+from sandbox_runtime.channel import Channel
+from sandbox_runtime.engine import GuestEngine, exit_status
+from sandbox_runtime.frames import COUNT, END_HEADER, RUN_HEADER, TRAP_HEADER, ToPortal, ToWorker, TrapCause
+from sandbox_runtime.parent import end_with_parent, has_parent
+from sandbox_runtime.run_host import RunHost, RunLimits
+
+_YIELD_SECONDS = 0.0002
+_MEMORY_EVIDENCE = 0.6
+_INITIAL_MEMORY_BYTES = 24 << 20
+
+
+class Worker:
+    """Serves the portal at the other end of a socket until that is closed."""
+
+    def __init__(self, end: socket.socket, engine: GuestEngine, host: RunHost, parent: int) -> None:
+        self._channel = Channel(end)
+        self._engine = engine
+        self._host = host
+        self._limits = RunLimits(0, 0, 0, 0, 0, False)
+        self._clock = CpuClock(engine, parent)
+        self._memory = MemoryMeter()
+        host.connect(self._channel)
+
+    def serve(self) -> None:
+        self._clock.start()
+        self._instance = self._engine.instantiate()
+        self._memory.set_baseline()
+        self._channel.send(ToPortal.READY, COUNT.pack(os.getpid()))
+        while True:
+            kind, payload = self._channel.receive()
+            if kind == ToWorker.PREPARE:
+                self._prepare(payload)
+            elif kind == ToWorker.EXECUTE:
+                self._execute(payload)
+            elif kind == ToWorker.RENEW:
+                self._renew()
+            elif kind != ToWorker.ANSWERS:  # an answer may come too late
+                os._exit(1)
+
+    def _prepare(self, payload: bytes) -> None:
+        self._limits = limits = RunLimits.parse(payload)
+        (length,) = COUNT.unpack_from(payload, RUN_HEADER.size)
+        start = RUN_HEADER.size + COUNT.size
+        namespaces, script = payload[start : start + length], payload[start + length :]
+        self._host.begin(limits)
+        self._instance.limit(limits.memory_bytes)
+        self._clock.begin(limits.cpu_seconds)
+        try:
+            answer = self._instance.prepare(script, namespaces)
+        except WasmtimeError as error:
+            self._tell_trap(error)
+        else:
+            self._clock.pause()
+            self._channel.send(ToPortal.PREPARED, answer)
+
+    def _execute(self, settings: bytes) -> None:
+        self._clock.resume()
+        try:
+            answer = self._instance.execute(settings)
+            if len(answer) > self._limits.result_bytes + self._limits.outbox_bytes:
+                raise self._host.stop(TrapCause.RESULT)
+        except WasmtimeError as error:
+            self._tell_trap(error)
+            return
+        self._clock.pause()
+        self._channel.send(ToPortal.FINISHED, self._end(), answer)
+        if not self._limits.is_session:
+            # Let the portal, often woken on this very CPU, read the result before the work that nobody waits for.
+            time.sleep(_YIELD_SECONDS)
+            self._renew()
+
+    def _tell_trap(self, error: WasmtimeError) -> None:
+        self._clock.pause()
+        message = str(error)
+        cause = self._cause(error, message)
+        self._channel.send(ToPortal.TRAPPED, self._end(), TRAP_HEADER.pack(cause), message[-500:].encode())
+        self._renew()
+
+    def _cause(self, error: WasmtimeError, message: str) -> TrapCause:
+        if self._host.stopped is not None:
+            return self._host.stopped
+        if self._clock.is_exceeded:
+            return TrapCause.CPU
+        status = exit_status(error)
+        if status is not None:
+            return TrapCause.CLEAN_EXIT if status == 0 else TrapCause.EXIT
+        if "call stack exhausted" in message:
+            return TrapCause.STACK
+        # CPython aborts where it cannot even raise MemoryError: then most of the memory is in use.
+        used = _INITIAL_MEMORY_BYTES + self._memory.grown_bytes()
+        return TrapCause.MEMORY if used > _MEMORY_EVIDENCE * self._limits.memory_bytes else TrapCause.GUEST
+
+    def _end(self) -> bytes:
+        return END_HEADER.pack(self._clock.used_seconds * 1000, self._host.dropped_bytes)
+
+    def _renew(self) -> None:
+        self._instance.close()
+        self._instance = self._engine.instantiate()
+
+
+class CpuClock:
+    """Ends a run that used its CPU time; waiting for calls costs none.
+
+    The engine's epoch moves only when a limit is exceeded, so a run that keeps its limit is never interrupted.
+    The thread sleeps for good after a second without runs.
+    """
+
+    TICK_SECONDS = 0.01
+    _IDLE_TICKS = 100
+
+    def __init__(self, engine: GuestEngine, parent: int) -> None:
+        self.is_exceeded = False
+        self.used_seconds = 0.0
+        self._engine = engine
+        self._parent = parent
+        self._deadline: float | None = None
+        self._left = 0.0
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._is_asleep = False
+
+    def start(self) -> None:
+        threading.Thread(target=self._tick, daemon=True).start()
+
+    def begin(self, cpu_seconds: float) -> None:
+        self.is_exceeded = False
+        self.used_seconds = 0.0
+        self._left = cpu_seconds
+        self.resume()
+
+    def resume(self) -> None:
+        self._deadline = time.process_time() + self._left
+        if self._is_asleep:
+            self._wake.set()
+
+    def pause(self) -> None:
+        with self._lock:
+            deadline, self._deadline = self._deadline, None
+        if deadline is not None:
+            left = deadline - time.process_time()
+            self.used_seconds += self._left - left
+            self._left = left
+
+    def _tick(self) -> None:
+        idle = 0
+        while True:
+            time.sleep(self.TICK_SECONDS)
+            if not has_parent(self._parent):
+                os._exit(0)
+            with self._lock:
+                if self._deadline is None:
+                    idle += 1
+                elif time.process_time() > self._deadline:
+                    self.is_exceeded = True
+                    self._engine.engine.increment_epoch()
+            if self._deadline is not None:
+                idle = 0
+            elif idle >= self._IDLE_TICKS:
+                self._sleep_until_needed()
+                idle = 0
+
+    def _sleep_until_needed(self) -> None:
+        self._wake.clear()
+        self._is_asleep = True
+        if self._deadline is None:
+            self._wake.wait()
+        self._is_asleep = False
+
+
+class MemoryMeter:
+    """How much more memory the process may write to than when its instance was new; Linux only."""
+
+    def __init__(self) -> None:
+        self._baseline = 0
+        # Opened once: a locked-down worker opens nothing any more.
+        self._statm = os.open("/proc/self/statm", os.O_RDONLY) if sys.platform == "linux" else None
+
+    def set_baseline(self) -> None:
+        self._baseline = self._data_bytes()
+
+    def grown_bytes(self) -> int:
+        return self._data_bytes() - self._baseline
+
+    def _data_bytes(self) -> int:
+        if self._statm is None:
+            return 0
+        return int(os.pread(self._statm, 200, 0).split()[5]) * 4096
+
+
+def main(arguments: list[str]) -> None:
+    """Start as a process of its own: compiled component, descriptor of the channel, process id of the portal."""
+    compiled, descriptor, parent = arguments
+    end_with_parent(int(parent))
+    host = RunHost()
+    engine = GuestEngine(compiled, host)
+    Worker(socket.socket(fileno=int(descriptor)), engine, host, int(parent)).serve()

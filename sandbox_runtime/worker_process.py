@@ -1,0 +1,127 @@
+"""The portal's end of one worker process."""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Protocol
+
+from sandbox_runtime.errors import WorkerStartError
+from sandbox_runtime.frames import COUNT, FrameError, FrameReader, ToPortal, ToWorker, frame
+from sandbox_runtime.launchers import Launcher
+
+_START_SECONDS = 20.0
+_IDLE_FRAME_BYTES = 1 << 16
+_CONGESTION_BYTES = 8 << 20
+
+
+class FrameListener(Protocol):
+    """Takes what a worker tells during a run. May raise FrameError, which costs the worker its life."""
+
+    def receive(self, kind: int, payload: bytes) -> None: ...
+    def resume(self) -> None:
+        """The worker reads again."""
+
+    def lose(self, reason: str) -> None:
+        """The worker is dead, by whatever cause."""
+
+
+class WorkerProcess(asyncio.Protocol):
+    """One worker: its socket, its death, and who listens to it.
+
+    What a worker says is not believed either: a guest that broke out of the engine would speak through it.
+    """
+
+    def __init__(self, on_death: Callable[["WorkerProcess"], None]) -> None:
+        self.pid = 0
+        self.is_alive = True
+        self.is_congested = False
+        self._on_death = on_death
+        self._reader = FrameReader(_IDLE_FRAME_BYTES)
+        self._listener: FrameListener | None = None
+        self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._transport: asyncio.Transport | None = None
+        self._kill: Callable[[], None] | None = None
+
+    @classmethod
+    async def start(cls, launcher: Launcher, on_death: Callable[["WorkerProcess"], None]) -> "WorkerProcess":
+        """Start a worker and wait until it is ready.
+
+        Raises:
+            WorkerStartError: It ended, or did not become ready in 20 s.
+        """
+        worker = cls(on_death)
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        try:
+            with theirs:
+                worker._kill = await launcher.launch(theirs)
+            await asyncio.get_running_loop().create_connection(lambda: worker, sock=ours)
+            async with asyncio.timeout(_START_SECONDS):
+                await worker._ready
+        except TimeoutError as error:
+            raise WorkerStartError("a worker did not become ready") from error
+        finally:
+            if not (
+                worker._ready.done() and not worker._ready.cancelled() and worker._ready.exception() is None
+            ):
+                worker.kill("it did not start")
+                ours.close()
+        return worker
+
+    def listen(self, listener: FrameListener | None, max_frame_bytes: int = _IDLE_FRAME_BYTES) -> None:
+        """Send what comes from now on to `listener`; without one, anything that comes is a breach."""
+        self._listener = listener
+        self._reader.max_bytes = max_frame_bytes
+
+    def send(self, kind: ToWorker, *parts: bytes) -> None:
+        if self._transport is not None and self.is_alive:
+            self._transport.write(frame(kind, *parts))
+
+    def kill(self, reason: str) -> None:
+        """End the process now, whatever it does. Harmless when it is dead."""
+        if not self.is_alive:
+            return
+        self.is_alive = False
+        if self._kill is not None:
+            self._kill()
+        if self._transport is not None:
+            self._transport.abort()
+        if not self._ready.done():
+            self._ready.set_exception(WorkerStartError(f"a worker did not start: {reason}"))
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.lose(reason)
+        self._on_death(self)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        transport.set_write_buffer_limits(high=_CONGESTION_BYTES)
+        self._transport = transport
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.kill("its process ended")
+
+    def pause_writing(self) -> None:
+        self.is_congested = True
+
+    def resume_writing(self) -> None:
+        self.is_congested = False
+        if self._listener is not None:
+            self._listener.resume()
+
+    def data_received(self, data: bytes) -> None:
+        self._reader.feed(data)
+        try:
+            for kind, payload in self._reader.frames():
+                self._receive(kind, payload)
+        except FrameError as error:
+            self.kill(f"it broke the channel's rules: {error}")
+
+    def _receive(self, kind: int, payload: bytes) -> None:
+        if self._listener is not None:
+            self._listener.receive(kind, payload)
+        elif kind == ToPortal.READY and not self._ready.done() and len(payload) >= COUNT.size:
+            (self.pid,) = COUNT.unpack_from(payload)
+            self._ready.set_result(None)
+        elif self.is_alive:
+            raise FrameError(f"frame {kind} while no run is going on")

@@ -1,0 +1,123 @@
+"""The worker processes: which are free, who waits for one, and the replacing of those that die."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from sandbox_runtime.errors import WorkerStartError
+from sandbox_runtime.launchers import Launcher
+from sandbox_runtime.worker_process import WorkerProcess
+
+_MAX_WAITING = 1000
+_WAIT_SECONDS = 60.0
+_RETRY_SECONDS = 1.0
+_QUICK_RETRIES = 3
+
+
+class BusyError(Exception):
+    """All workers are taken, and too many callers wait, or this one waited too long."""
+
+
+class Workers:
+    """A fixed number of workers for everyone, first come, first served."""
+
+    def __init__(self, launcher: Launcher, size: int, report: Callable[[str], None]) -> None:
+        self._launcher = launcher
+        self._size = size
+        self._report = report
+        self._all: set[WorkerProcess] = set()
+        self._free: deque[WorkerProcess] = deque()
+        self._waiting: deque[asyncio.Future[WorkerProcess]] = deque()
+        self._healing: set[asyncio.Task[None]] = set()
+        self._is_open = True
+
+    async def open(self) -> None:
+        """Start them all.
+
+        Raises:
+            WorkerStartError: One did not start.
+        """
+        for worker in await asyncio.gather(*(self.start(self._replace) for _ in range(self._size))):
+            self._free.append(worker)
+
+    async def start(self, on_death: Callable[[WorkerProcess], None]) -> WorkerProcess:
+        """Start one more worker, for the pool or for a session."""
+
+        def forget(dead: WorkerProcess) -> None:
+            self._all.discard(dead)
+            on_death(dead)
+
+        worker = await WorkerProcess.start(self._launcher, forget)
+        if not (worker.is_alive and self._is_open):
+            worker.kill("the sandbox was closed")
+            raise WorkerStartError("the sandbox was closed while a worker started")
+        self._all.add(worker)
+        return worker
+
+    async def take(self) -> WorkerProcess:
+        """The worker that has been free longest; waits for one in the order of asking, at most 60 s.
+
+        Raises:
+            BusyError: 1,000 callers wait already, or the wait was too long.
+        """
+        if self._free:
+            return self._free.popleft()
+        if len(self._waiting) >= _MAX_WAITING:
+            raise BusyError(f"all {self._size} workers are busy and {_MAX_WAITING:,} scripts wait")
+        turn: asyncio.Future[WorkerProcess] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            async with asyncio.timeout(_WAIT_SECONDS):
+                return await turn
+        except TimeoutError as error:
+            raise BusyError(f"all {self._size} workers were busy for {_WAIT_SECONDS:g} s") from error
+        finally:
+            if turn.cancelled() or not turn.done():
+                self._leave(turn)
+
+    def give_back(self, worker: WorkerProcess) -> None:
+        """Hand a worker to the next caller, or keep it. A dead one is replaced already."""
+        if not worker.is_alive:
+            return
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(worker)
+                return
+        self._free.append(worker)
+
+    async def close(self) -> None:
+        self._is_open = False
+        for worker in list(self._all):
+            worker.kill("the sandbox was closed")
+        for healing in list(self._healing):
+            healing.cancel()
+        if self._healing:
+            await asyncio.wait(self._healing)
+        await self._launcher.close()
+
+    def _leave(self, turn: "asyncio.Future[WorkerProcess]") -> None:
+        if turn in self._waiting:
+            self._waiting.remove(turn)
+
+    def _replace(self, dead: WorkerProcess) -> None:
+        if dead in self._free:
+            self._free.remove(dead)
+        if self._is_open:
+            healing = asyncio.get_running_loop().create_task(self._heal())
+            self._healing.add(healing)
+            healing.add_done_callback(self._healing.discard)
+
+    async def _heal(self) -> None:
+        failures = 0
+        while self._is_open:
+            try:
+                self.give_back(await self.start(self._replace))
+            except WorkerStartError as error:
+                failures += 1
+                if failures == _QUICK_RETRIES:
+                    self._report(f"workers do not start, trying on: {error}")
+                if failures >= _QUICK_RETRIES:
+                    await asyncio.sleep(_RETRY_SECONDS)
+            else:
+                return
