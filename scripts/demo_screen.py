@@ -1,0 +1,74 @@
+"""How the demo looks: plain text, with colours on a terminal."""
+
+import json
+from collections.abc import Mapping, Sequence
+
+from mcp_types import CallToolResult, Tool
+from rich.console import Console
+from rich.syntax import Syntax
+from rich.text import Text
+
+from portal.budget.tokens import count_tokens
+
+WIDTH = 118
+
+
+class Screen:
+    """Prints the parts of the demo one after the other."""
+
+    def __init__(self) -> None:
+        self._console = Console(highlight=False, soft_wrap=True)
+
+    def show_tools(self, tools: Sequence[Tool]) -> None:
+        self._title("tools/list", "all that a model ever reads of the servers behind the portal")
+        self._console.print(f"  {', '.join(tool.name for tool in tools)}")
+
+    def show_search(self, query: str, answer: CallToolResult) -> None:
+        self._title("docs_search", f'"{query}"')
+        assert answer.structured_content is not None
+        for function in answer.structured_content["functions"]:
+            self._console.print(
+                Syntax(_shortened(function["signature"]), "python", background_color="default")
+            )
+
+    def show_run(self, script: str, answer: CallToolResult) -> None:
+        self._title("execute_code", "one round trip; the script runs in CPython 3.14 inside WebAssembly")
+        self._console.print(Syntax(script.strip(), "python", background_color="default"))
+        assert answer.structured_content is not None
+        self._title("result", "all that comes back to the model")
+        self._console.print(f"  {json.dumps(answer.structured_content['result'])}", markup=False)
+        self._title("ledger", "what each call did")
+        for call in answer.structured_content["calls"]:
+            self._console.print(
+                f"  {call['seq']}  {call['function']:26} {call['state']:8} {call['ms']:7.1f} ms"
+            )
+
+    def show_tokens(self, direct: Mapping[str, Sequence[Tool]], tools: Sequence[Tool]) -> None:
+        self._title(
+            "tokens", "of tool definitions that a model reads before it has done anything (o200k_base)"
+        )
+        costs = {name: definition_tokens(listed) for name, listed in direct.items()}
+        parts = ", ".join(f"{name} {cost:,}" for name, cost in costs.items())
+        before, after = sum(costs.values()), definition_tokens(tools)
+        count = sum(map(len, direct.values()))
+        self._console.print(
+            f"  directly            {before:7,}  {count} tools of {len(direct)} servers: {parts}"
+        )
+        self._console.print(f"  through the portal  {after:7,}  2 tools, whatever stands behind them")
+
+    def _title(self, name: str, rest: str) -> None:
+        self._console.print(Text.assemble("\n", (name, "bold cyan"), "  ", (rest, "dim")))
+
+
+def definition_tokens(tools: Sequence[Tool]) -> int:
+    """Tokens of name, description and inputSchema as compact JSON."""
+    definitions = [
+        {"name": tool.name, "description": tool.description or "", "inputSchema": tool.input_schema}
+        for tool in tools
+    ]
+    return count_tokens(json.dumps(definitions, ensure_ascii=False, separators=(",", ":")))
+
+
+def _shortened(signature: str) -> str:
+    line = f"  {signature}"
+    return line if len(line) <= WIDTH else f"{line[: WIDTH - 1]}…"
