@@ -182,12 +182,11 @@ class CallFlow:
         graph.link(owner.contents, result.contents)
         if method.attr in data_functions.OF_COROUTINES:
             graph.flow(owner.itself, AWAITED)
-        # What an earlier run of the session made may have methods of its own, whatever they are called.
-        is_foreign = isinstance(method.value, ast.Name) and scope.owner(method.value.id) is None
-        if method.attr in data_functions.WRITERS and not is_foreign:
+        is_unclear = self._is_from_earlier(method.value, scope) and method.attr in data_functions.UNCLEAR
+        if method.attr in data_functions.WRITERS and not is_unclear:
             for value in arguments.all():
                 graph.put(value, owner)
-        elif method.attr in data_functions.READERS and not is_foreign:
+        elif method.attr in data_functions.READERS:
             for value in arguments.all():
                 graph.link(value.contents, owner.contents)
                 graph.flow(value.itself, result.itself)  # values.get(key, default)
@@ -196,6 +195,10 @@ class CallFlow:
             gives = method.attr in data_functions.GIVE_AWAITED
             results.append(self._unknown_call(arguments, is_awaited=gives))
         return self._merged([result, *results])
+
+    def _is_from_earlier(self, node: ast.expr, scope: Scope) -> bool:
+        """True for a variable of an earlier run of the session, of which nothing is known."""
+        return isinstance(node, ast.Name) and node not in self._own.paths and scope.owner(node.id) is None
 
     def _own_method_call(self, method: Function, arguments: Arguments) -> Value:
         if self._own.is_decorated(method):

@@ -25,6 +25,8 @@ _BUILTINS = _words(
 )
 # Methods that put their arguments into the object.
 WRITERS = _words("add append appendleft extend extendleft insert put put_nowait setdefault update")
+# Those of them that are as likely to belong to a class of the script's own.
+UNCLEAR = _words("add put put_nowait")
 # Methods that only read their arguments; what they return may come out of the object.
 READERS = (
     frozenset(

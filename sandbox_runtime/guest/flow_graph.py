@@ -68,6 +68,8 @@ class FlowGraph:
         for source in (_RETURNED, _AWAIT_GIVES) if is_awaited else (_RETURNED,):
             self.flow(source, value.itself)
             self.flow(source, value.contents)
+        if not is_awaited:
+            self.flow(value.contents, AWAITED)  # what is put into it may be seen by others who hold it
         return value
 
     def give_away(self, function: ast.AST) -> None:
