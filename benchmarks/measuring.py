@@ -1,0 +1,61 @@
+"""What every benchmark needs: where raw results go, what machine this is, percentiles, a free port."""
+
+import os
+import platform
+import socket
+import time
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+RESULTS = Path(__file__).resolve().parent / "results"
+
+
+def machine() -> dict[str, str | int | None]:
+    return {
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "mcp": version("mcp"),
+        "wasmtime": version("wasmtime"),
+        "date": time.strftime("%Y-%m-%d"),
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The value below which `share` (0 to 1) of `values` lie."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_for_port(port: int, *, seconds: float) -> None:
+    """Return when something listens on the port of loopback.
+
+    Raises:
+        TimeoutError: Nothing does within `seconds`.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"nothing listens on port {port} after {seconds:g} s") from None
+            time.sleep(0.05)
+        else:
+            return

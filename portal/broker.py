@@ -1,0 +1,94 @@
+"""The only way out of the sandbox: decides, validates, records and forwards each call of one run.
+
+Rule 1: nothing the guest says is believed. Grant and schema are looked at here, budgets and sizes just before, in
+the sandbox's host side, for every call.
+Rule 2: every call has an entry in the ledger before anything is done with it, and the entry is `unknown` from the
+moment at which the upstream may have seen the call until its answer was read.
+"""
+
+import json
+
+from manifests.decision import decide
+from manifests.json_value import Json
+from manifests.manifest import Manifest
+from portal.catalog import Snapshot, not_granted
+from portal.ledger import CallState, Entry, Ledger
+from portal.library.arguments import ArgumentError, bind
+from portal.library.function import Function
+from portal.library.value import script_value
+from sandbox_runtime.calls import CallError, Outcome, ToolCall
+from upstreams.errors import UpstreamError
+from upstreams.fleet import Fleet
+from upstreams.tool_result import ToolResult
+
+MAX_ERROR_CHARACTERS = 4_000
+"""A tool's own error text is cut to this length before the script sees it."""
+
+
+class Broker:
+    """Implements the sandbox's call port for one run, against the library that the run was checked against."""
+
+    def __init__(self, manifest: Manifest, snapshot: Snapshot, fleet: Fleet) -> None:
+        self.ledger = Ledger()
+        self._manifest = manifest
+        self._snapshot = snapshot
+        self._fleet = fleet
+
+    def open(self, seq: int, function: str) -> None:
+        """The script made a call; it may have to wait for its turn."""
+        self.ledger.open(seq, function)
+
+    def withhold(self, seq: int, error: CallError) -> None:
+        """A limit kept the call from the upstream, or its answer from the script."""
+        self.ledger[seq].withhold(error)
+
+    async def __call__(self, call: ToolCall) -> Outcome:
+        self.open(call.seq, call.function)
+        return await self.call(call)
+
+    async def call(self, call: ToolCall) -> Outcome:
+        """Forward one call of the running script, if its manifest grants it.
+
+        Arguments must satisfy the tool's input schema. Whatever goes wrong comes back as an error with a stable
+        `code`, never as an exception.
+        """
+        entry = self.ledger[call.seq]
+        function = self._snapshot.library.functions.get(call.function)
+        refusal = self._snapshot.absence(call.function) if function is None else self._grant_refusal(function)
+        if function is None or refusal is not None:
+            return _ended(entry, "refused", refusal)
+        try:
+            arguments = bind(function, call.arguments).wire
+        except ArgumentError as error:
+            return _ended(entry, "refused", CallError("invalid_arguments", str(error), error.hint))
+        return await self._forward(entry, function, arguments)
+
+    async def _forward(self, entry: Entry, function: Function, arguments: dict[str, Json]) -> Outcome:
+        upstream = self._fleet[function.upstream]
+        call_seconds = self._manifest.portal.upstreams[function.upstream].call_seconds
+        try:
+            result = await upstream.call(function.tool, arguments, seconds=call_seconds, on_sent=entry.sent)
+        except UpstreamError as error:
+            return _ended(entry, error.outcome, CallError(error.code, str(error), error.hint))
+        if result.is_error:
+            hint = f"Its signature: {function.signature}"
+            return _ended(entry, "failed", CallError("tool_error", _error_text(result), hint))
+        entry.end("done")
+        return Outcome(value=script_value(function, result))
+
+    def _grant_refusal(self, function: Function) -> CallError | None:
+        decision = decide(
+            self._manifest, upstream=function.upstream, tool=function.tool, function=function.name
+        )
+        return None if decision.granted else not_granted(function.qualified, decision)
+
+
+def _ended(entry: Entry, state: CallState, error: CallError | None) -> Outcome:
+    entry.end(state, error)
+    return Outcome(error=error)
+
+
+def _error_text(result: ToolResult) -> str:
+    texts = [block["text"] for block in result.content if isinstance(block.get("text"), str)]
+    text = "\n".join(texts) or json.dumps(result.content)[:MAX_ERROR_CHARACTERS]
+    return text[:MAX_ERROR_CHARACTERS] or "the tool failed and said nothing about it"

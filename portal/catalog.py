@@ -1,0 +1,179 @@
+"""The library, its search index and its stub files, kept in step with the tools that the upstreams list.
+
+Rule 1: a Snapshot never changes. A run keeps the one it was checked against; a new one is put in its place at once.
+"""
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+
+import anyio
+import anyio.to_thread
+import structlog
+
+from manifests.decision import Decision, decide
+from manifests.manifest import Manifest
+from manifests.names import function_names
+from portal.check.checker import Checker
+from portal.library.library import Library, LibrarySource
+from portal.library.stub_package import write_stubs
+from portal.search.index import SearchIndex
+from sandbox_runtime.calls import CallError
+from upstreams.fleet import Fleet
+from upstreams.recorded_tool import RecordedTool
+from upstreams.upstream import Upstream
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What scripts may call at one moment.
+
+    `denied` holds the functions that the manifest refuses, by qualified name; `silent` says why an upstream's
+    namespace is empty, by namespace.
+    """
+
+    version: int
+    library: Library
+    index: SearchIndex
+    denied: Mapping[str, Decision]
+    silent: Mapping[str, str]
+
+    @property
+    def namespaces(self) -> frozenset[str]:
+        """All that scripts may mention: also those whose upstream is down or whose tools are all refused."""
+        denied = {qualified.partition(".")[0] for qualified in self.denied}
+        return frozenset(self.library.namespaces) | frozenset(self.silent) | denied
+
+    def absence(self, qualified: str) -> CallError:
+        """Why there is no such function, and what to do next."""
+        namespace, _, name = qualified.partition(".")
+        if decision := self.denied.get(qualified):
+            return not_granted(qualified, decision)
+        if namespace in self.silent:
+            return CallError(
+                "upstream_unavailable",
+                f"{qualified} cannot be called: {self.silent[namespace]}",
+                "Nothing was sent. Try again later, or do without it.",
+            )
+        near = self.library.nearest(qualified)
+        if namespace in self.library.namespaces:
+            message = f"{namespace} has no function {name!r}"
+        else:
+            near = near or difflib.get_close_matches(namespace, self.namespaces)
+            message = f"there is no namespace {namespace!r}"
+        hint = f"Nearest: {', '.join(near)}." if near else ""
+        return CallError(
+            "unknown_function", message, f'{hint} Look it up: docs_search(query="{_words(name)}")'.strip()
+        )
+
+
+class Catalog:
+    """Rebuilds the snapshot whenever an upstream's tools or state change, one rebuild at a time."""
+
+    def __init__(self, manifest: Manifest, stubs: Path, checker: Checker | None) -> None:
+        self._manifest = manifest
+        self._stubs = stubs
+        self._checker = checker
+        self._fleet: Fleet | None = None
+        self._changed = anyio.Event()
+        self._rebuilt = anyio.Event()
+        self._dirty = False
+        empty = Library.compile([])
+        self.snapshot = Snapshot(0, empty, SearchIndex.build([]), MappingProxyType({}), MappingProxyType({}))
+
+    def note_change(self, upstream: Upstream) -> None:
+        """Called by the fleet whenever an upstream's state or tools changed."""
+        log.info(
+            "upstream_changed",
+            upstream=upstream.name,
+            status=upstream.state.status,
+            tools=len(upstream.tools),
+        )
+        self._dirty = True
+        self._changed.set()
+
+    async def keep(self, fleet: Fleet) -> None:
+        """Follow the fleet until cancelled."""
+        self._fleet = fleet
+        self._dirty = True
+        while True:
+            if self._dirty:
+                await self._rebuild(fleet)
+            self._rebuilt.set()
+            await self._changed.wait()
+            self._changed = anyio.Event()
+
+    async def fresh(self) -> Snapshot:
+        """The snapshot that holds every change noted so far."""
+        while self._dirty:
+            self._rebuilt = anyio.Event()
+            await self._rebuilt.wait()
+        return self.snapshot
+
+    async def _rebuild(self, fleet: Fleet) -> None:
+        self._dirty = False
+        upstreams = list(fleet)
+        build = partial(self._build, self.snapshot, upstreams)
+        snapshot, touched = await anyio.to_thread.run_sync(build)
+        if self._checker is not None and touched:
+            await self._checker.update(touched)
+        self.snapshot = snapshot
+
+    def _build(self, former: Snapshot, upstreams: list[Upstream]) -> tuple[Snapshot, frozenset[Path]]:
+        denied: dict[str, Decision] = {}
+        silent: dict[str, str] = {}
+        sources = []
+        for upstream in upstreams:
+            namespace = self._manifest.namespaces[upstream.name]
+            granted = list(self._granted(upstream, namespace, denied))
+            if granted:
+                summary = upstream.instructions or upstream.server or ""
+                sources.append(LibrarySource(upstream.name, namespace, summary, granted))
+            elif not upstream.tools:
+                silent[namespace] = _silence(upstream)
+        library = Library.compile(sources, former.library)
+        touched = frozenset(write_stubs(library, self._stubs))
+        index = SearchIndex.build(library.functions.values(), former.index)
+        snapshot = Snapshot(
+            former.version + 1, library, index, MappingProxyType(denied), MappingProxyType(silent)
+        )
+        return snapshot, touched
+
+    def _granted(
+        self, upstream: Upstream, namespace: str, denied: dict[str, Decision]
+    ) -> Iterable[RecordedTool]:
+        names = function_names([tool.name for tool in upstream.tools])
+        for tool in upstream.tools:
+            name = names[tool.name]
+            decision = decide(self._manifest, upstream=upstream.name, tool=tool.name, function=name)
+            if decision.granted:
+                yield tool
+            else:
+                denied[f"{namespace}.{name}"] = decision
+
+
+def not_granted(qualified: str, decision: Decision) -> CallError:
+    """What a script, or its check, is told of a call that the manifest refuses."""
+    return CallError(
+        "not_granted",
+        f"{qualified} is not granted to scripts: {decision.rule}",
+        f"An operator can change that at {decision.where}.",
+    )
+
+
+def _silence(upstream: Upstream) -> str:
+    state = upstream.state
+    if state.status == "ready":
+        return f"upstream {upstream.name!r} lists no tools"
+    since = state.since.strftime("%H:%M:%S")
+    detail = f": {state.detail}" if state.detail else ""
+    return f"upstream {upstream.name!r} is {state.status} since {since}{detail}"
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ").strip()[:60]

@@ -1,0 +1,1 @@
+"""The command line: the same engine as the server, from the shell."""

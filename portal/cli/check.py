@@ -1,0 +1,104 @@
+"""`mcp-code-portal check`: everything that can be wrong with a set-up, told at once."""
+
+from argparse import Namespace
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+
+from rich.table import Table
+
+from manifests.decision import unmatched_patterns
+from manifests.manifest import Manifest
+from manifests.names import function_names
+from portal.cli.terminal import Terminal
+from portal.composition import Portal, open_portal
+from portal.execution import ExecuteCode
+from upstreams.upstream import Upstream
+
+PROBE = "import sys; sys.version.split()[0]"
+
+
+@dataclass
+class Findings:
+    """`errors` make the exit status 1; `warnings` do not."""
+
+    manifest: str
+    sandbox: str = ""
+    upstreams: list[dict[str, object]] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+async def check(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
+    """Start everything, look at it, and report; the manifest itself was read before this is called."""
+    findings = Findings(manifest=manifest.path.name if manifest.path else "none (all defaults)")
+    async with open_portal(manifest, terminal.note) as portal:
+        with terminal.waiting("starting the sandbox and the upstreams"):
+            await _look_at_sandbox(portal, findings)
+            slowest = max((u.connect_seconds for u in manifest.portal.upstreams.values()), default=0)
+            await portal.fleet.settled(slowest)
+            snapshot = await portal.catalog.fresh()
+        for upstream in portal.fleet:
+            _look_at_upstream(upstream, portal, findings)
+        findings.warnings.extend(snapshot.library.diagnostics)
+        _look_at_patterns(portal, findings)
+    if options.json:
+        terminal.json(asdict(findings))
+    else:
+        _show(findings, terminal)
+    return 1 if findings.errors else 0
+
+
+async def _look_at_sandbox(portal: Portal, findings: Findings) -> None:
+    answer = await portal.execution.run(ExecuteCode(PROBE))
+    if answer.error is not None:
+        findings.errors.append(
+            f"the sandbox does not run: {answer.error.message} {answer.error.hint}".strip()
+        )
+        return
+    findings.sandbox = f"CPython {answer.result} in wasmtime {version('wasmtime')}"
+
+
+def _look_at_upstream(upstream: Upstream, portal: Portal, findings: Findings) -> None:
+    state = upstream.state
+    library = portal.catalog.snapshot.library
+    functions = sum(function.upstream == upstream.name for function in library.functions.values())
+    findings.upstreams.append(
+        {
+            "name": upstream.name,
+            "namespace": portal.manifest.namespaces[upstream.name],
+            "status": state.status,
+            "server": upstream.server or "",
+            "tools": len(upstream.tools),
+            "functions": functions,
+            "detail": state.detail,
+        }
+    )
+    if state.status != "ready":
+        findings.errors.append(f"upstream {upstream.name!r} is {state.status}: {state.detail}")
+    findings.warnings.extend(f"upstream {upstream.name!r}: {text}" for text in upstream.diagnostics)
+
+
+def _look_at_patterns(portal: Portal, findings: Findings) -> None:
+    """Patterns that match nothing, unless an upstream is down whose tools they may mean."""
+    if any(upstream.state.status != "ready" for upstream in portal.fleet):
+        return
+    tools = {u.name: function_names([tool.name for tool in u.tools]) for u in portal.fleet}
+    file = portal.manifest.path.name if portal.manifest.path else ""
+    for problem in unmatched_patterns(portal.manifest, tools):
+        findings.warnings.append(f"{problem.place(file)}: {problem.message} {problem.hint}".strip())
+
+
+def _show(findings: Findings, terminal: Terminal) -> None:
+    terminal.out.print(f"manifest  {findings.manifest}", markup=False)
+    terminal.out.print(f"sandbox   {findings.sandbox or 'does not run'}", markup=False)
+    table = Table("upstream", "namespace", "state", "server", "tools", "functions", box=None, pad_edge=False)
+    for row in findings.upstreams:
+        cells = (row[key] for key in ("name", "namespace", "status", "server", "tools", "functions"))
+        table.add_row(*(str(cell).replace("[", r"\[") for cell in cells))
+    if findings.upstreams:
+        terminal.out.print(table)
+    for text in findings.warnings:
+        terminal.out.print(f"warning: {text}", markup=False, style="yellow")
+    for text in findings.errors:
+        terminal.out.print(f"error: {text}", markup=False, style="red")
+    terminal.out.print(f"{len(findings.errors)} errors, {len(findings.warnings)} warnings", markup=False)

@@ -1,0 +1,136 @@
+"""Reads the command line and runs one command."""
+
+import argparse
+import os
+from collections.abc import Iterator, Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+import anyio
+from sandbox_runtime.errors import SandboxError
+
+from manifests.errors import ManifestError
+from manifests.loader import find_manifest, load_manifest
+from portal.cli.check import check
+from portal.cli.run import run_script
+from portal.cli.schema import print_schema
+from portal.cli.search import search
+from portal.cli.serve import serve
+from portal.cli.stubs import stubs
+from portal.cli.terminal import Terminal
+from portal.http_gate import OpenBindError
+from portal.logs import configure_logs
+from portal.serving import BindError, parse_address
+
+USAGE_ERROR = 2
+INTERRUPTED = 130
+"""What a shell reports for a command that Ctrl-C ended."""
+
+_TOLD = (ManifestError, SandboxError, OpenBindError, BindError, OSError)
+"""Errors that their own text explains; anything else is a defect of ours and keeps its traceback."""
+
+
+def run_command_line(arguments: Sequence[str]) -> int:
+    """Run one command and return its exit status: 0, 1 it failed, 2 it was asked wrongly, 130 Ctrl-C."""
+    terminal = Terminal()
+    options = _parser().parse_args(arguments)
+    configure_logs(options.log_level or ("info" if options.command is serve else "warning"))
+    try:
+        manifest = load_manifest(find_manifest(options.config, os.environ), os.environ)
+        return anyio.run(options.command, manifest, options, terminal)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except ManifestError as error:
+        terminal.error(str(error))
+        return USAGE_ERROR
+    except BaseExceptionGroup as group:
+        return _told(group, terminal)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 1
+    except _TOLD as error:
+        terminal.error(_readable(error))
+        return 1
+
+
+def _told(group: BaseExceptionGroup[BaseException], terminal: Terminal) -> int:
+    """A task of the portal failed: tell each cause, or raise what nobody can have expected."""
+    causes = list(_causes(group))
+    if all(isinstance(cause, KeyboardInterrupt) for cause in causes):
+        return INTERRUPTED
+    if not all(isinstance(cause, _TOLD) for cause in causes):
+        raise group
+    for cause in causes:
+        terminal.error(_readable(cause))
+    return 1
+
+
+def _causes(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    for cause in group.exceptions:
+        if isinstance(cause, BaseExceptionGroup):
+            yield from _causes(cause)
+        else:
+            yield cause
+
+
+def _readable(error: BaseException) -> str:
+    hint = getattr(error, "hint", "")
+    return f"{error} {hint}".strip()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="mcp-code-portal",
+        description="Two MCP tools in front of any number of MCP servers: docs_search and execute_code.",
+        epilog="Every command takes --config FILE; without it $MCP_CODE_PORTAL_CONFIG, then ./portal.yaml.",
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {version('mcp-code-portal')}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+
+    command = _command(commands, "serve", serve, "serve MCP over stdio, or over HTTP with --http")
+    command.add_argument(
+        "--http", metavar="HOST:PORT", type=_address, help="listen here, at /mcp, instead of using stdio"
+    )
+
+    command = _command(commands, "run", run_script, "run a script file as execute_code would")
+    command.add_argument("script", help="the Python file, or - for standard input")
+    command.add_argument("--timeout", type=float, metavar="SECONDS", help="lower than limits.wall_seconds")
+    _json_option(command, "print the whole answer as JSON")
+
+    command = _command(commands, "search", search, "find functions as docs_search would")
+    command.add_argument("query", nargs="?", default="", help="a few words; none lists the namespaces")
+    command.add_argument("--full", action="store_true", help="show types and documentation too")
+    command.add_argument("--upstream", metavar="NAME", help="only this upstream")
+    command.add_argument("--limit", type=int, default=5, metavar="N", help="1 to 50, default 5")
+    _json_option(command, "print the structured answer as JSON")
+
+    command = _command(commands, "stubs", stubs, "print or write the typed stubs of all functions")
+    command.add_argument("namespace", nargs="?", help="only this namespace")
+    command.add_argument("--out", type=Path, metavar="DIR", help="write an importable package here instead")
+
+    command = _command(commands, "check", check, "check the manifest, the upstreams and the sandbox")
+    _json_option(command, "print the findings as JSON")
+
+    _command(commands, "schema", print_schema, "print the JSON Schema of portal.yaml, for editors")
+    return parser
+
+
+def _command(
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, function: object, text: str
+) -> argparse.ArgumentParser:
+    parser = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="the manifest, portal.yaml")
+    parser.add_argument("--log-level", choices=["debug", "info", "warning", "error"], help="how much to log")
+    parser.set_defaults(command=function)
+    return parser
+
+
+def _json_option(parser: argparse.ArgumentParser, text: str) -> None:
+    parser.add_argument("--json", action="store_true", help=text)
+
+
+def _address(text: str) -> tuple[str, int]:
+    try:
+        return parse_address(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error

@@ -1,0 +1,54 @@
+"""`mcp-code-portal run`."""
+
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+from manifests.json_value import Json
+from manifests.manifest import Manifest
+from portal.cli.terminal import Terminal
+from portal.composition import open_portal
+from portal.execution import ExecuteCode
+
+
+async def run_script(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
+    """Run a script; its prints and its value go to stdout, the ledger and notices to stderr."""
+    try:
+        code = _code(options.script)
+    except (OSError, UnicodeDecodeError) as error:
+        terminal.error(f"cannot read {options.script}: {error}")
+        return 2
+    async with open_portal(manifest, terminal.note) as portal:
+        with terminal.waiting(f"running {options.script}"):
+            answer = await portal.execution.run(ExecuteCode(code, timeout_seconds=options.timeout))
+    if options.json:
+        terminal.json(answer.structured())
+    else:
+        _show(answer.structured(), terminal)
+    return 0 if answer.status == "ok" else 1
+
+
+def _code(script: str) -> str:
+    return sys.stdin.read() if script == "-" else Path(script).read_text("utf-8")
+
+
+def _show(answer: dict[str, Json], terminal: Terminal) -> None:
+    if answer["stdout"]:
+        terminal.result(answer["stdout"])
+    if answer["result"] is not None:
+        terminal.json(answer["result"])
+    for row in answer["calls"]:
+        error = f"  {row['error']['code']}: {row['error']['message']}" if "error" in row else ""
+        many = f" x{row['count']}" if "count" in row else ""
+        terminal.note(
+            f"{row['seq']:>4}  {row['state']:<11} {row['ms']:>8} ms  {row['function']}{many}{error}"
+        )
+    for notice in answer["notices"]:
+        terminal.note(f"notice: {notice}")
+    if error := answer["error"]:
+        if traceback := error.get("traceback"):
+            terminal.note(traceback)
+        at = f" (line {error['line']})" if error["line"] else ""
+        terminal.error(f"{answer['status']}, {error['code']}{at}: {error['message']}")
+        if error["hint"]:
+            terminal.note(f"hint: {error['hint']}")

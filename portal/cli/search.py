@@ -1,0 +1,32 @@
+"""`mcp-code-portal search`."""
+
+from argparse import Namespace
+
+from manifests.manifest import Manifest
+from portal.cli.terminal import Terminal
+from portal.composition import open_portal
+from portal.requests import RequestError, docs_search_request
+
+
+async def search(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
+    """Print what docs_search answers: stub code, or JSON."""
+    try:
+        request = docs_search_request(
+            {
+                "query": options.query,
+                "detail": "full" if options.full else "brief",
+                "upstream": options.upstream,
+                "limit": options.limit,
+            }
+        )
+    except RequestError as error:
+        terminal.error(str(error))
+        return 2
+    async with open_portal(manifest, terminal.note, runs_scripts=False) as portal:
+        with terminal.waiting("starting the upstreams"):
+            answer = await portal.docs_search.answer(request)
+    if options.json:
+        terminal.json(answer.structured)
+    else:
+        terminal.result(answer.text)
+    return 0

@@ -1,0 +1,19 @@
+"""`mcp-code-portal serve`."""
+
+from argparse import Namespace
+
+from manifests.manifest import Manifest
+from portal.cli.terminal import Terminal
+from portal.serving import serve_http, serve_stdio
+
+
+async def serve(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
+    """Serve until the client closes stdin, or until a signal ends the HTTP server."""
+    if options.http is None:
+        if terminal.err.is_terminal:
+            terminal.note("serving MCP on stdin and stdout; an MCP client is expected there. Ctrl-C ends it.")
+        await serve_stdio(manifest, terminal.note)
+    else:
+        host, port = options.http
+        await serve_http(manifest, host, port, terminal.note)
+    return 0

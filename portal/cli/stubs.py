@@ -1,0 +1,43 @@
+"""`mcp-code-portal stubs`."""
+
+import difflib
+from argparse import Namespace
+
+from manifests.manifest import Manifest
+from portal.cli.terminal import Terminal
+from portal.composition import open_portal
+from portal.library.library import Library
+from portal.library.stub_package import write_stubs
+
+
+async def stubs(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
+    """Print the stubs of one namespace or all, or write them as a package; waits for every upstream."""
+    async with open_portal(manifest, terminal.note, runs_scripts=False) as portal:
+        with terminal.waiting("starting the upstreams"):
+            slowest = max((u.connect_seconds for u in manifest.portal.upstreams.values()), default=0)
+            await portal.fleet.settled(slowest)
+            library = (await portal.catalog.fresh()).library
+        missing = [u for u in portal.fleet if u.state.status != "ready"]
+        for upstream in missing:
+            terminal.error(f"upstream {upstream.name!r} is {upstream.state.status}: {upstream.state.detail}")
+    if options.namespace and options.namespace not in library.namespaces:
+        near = (
+            difflib.get_close_matches(options.namespace, library.namespaces)
+            or sorted(library.namespaces)[:20]
+        )
+        terminal.error(f"there is no namespace {options.namespace!r}; there are: {', '.join(near) or 'none'}")
+        return 1
+    _put(library, options, terminal)
+    return 1 if missing else 0
+
+
+def _put(library: Library, options: Namespace, terminal: Terminal) -> None:
+    if options.out is None:
+        chosen = [options.namespace] if options.namespace else sorted(library.namespaces)
+        for namespace in chosen:
+            terminal.result(library.module(namespace))
+        return
+    write_stubs(library, options.out)
+    terminal.note(
+        f"{len(library.functions)} functions of {len(library.namespaces)} namespaces are in {options.out}"
+    )

@@ -1,0 +1,205 @@
+"""One `execute_code`: prepare, check, run, answer."""
+
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+
+import structlog
+
+from manifests.manifest import Manifest
+from manifests.models import Limits
+from portal.answer import Answer
+from portal.broker import Broker
+from portal.catalog import Catalog, Snapshot
+from portal.check.checker import Checker
+from portal.check.diagnostic import Diagnostic
+from portal.sessions import Sessions, UnknownSessionError
+from sandbox_runtime.prepared import Prepared
+from sandbox_runtime.result import RunError, RunResult
+from sandbox_runtime.run import Run
+from sandbox_runtime.sandbox import Sandbox
+from sandbox_runtime.session import Session
+from upstreams.fleet import Fleet
+
+log = structlog.get_logger()
+
+MAX_DIAGNOSTICS = 8
+"""Findings told in one refusal; more are counted."""
+
+
+@dataclass(frozen=True)
+class ExecuteCode:
+    """The arguments of one call, already of the right types."""
+
+    code: str
+    session: str | None = None
+    timeout_seconds: float | None = None
+
+
+class Execution:
+    """Runs scripts against the catalog's current snapshot."""
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        catalog: Catalog,
+        fleet: Fleet,
+        sandbox: Callable[[], Awaitable[Sandbox]],
+        checker: Checker | None,
+    ) -> None:
+        self._manifest = manifest
+        self._catalog = catalog
+        self._fleet = fleet
+        self._sandbox = sandbox
+        self._checker = checker
+        self._sessions = Sessions(manifest.portal.server)
+
+    async def run(self, request: ExecuteCode) -> Answer:
+        """Run one script. Never raises for what the script, its tools or its worker did."""
+        run_id = f"run_{secrets.token_hex(8)}"
+        limits, notices = self._limits(request.timeout_seconds)
+        sandbox = await self._sandbox()
+        try:
+            async with self._sessions.use(sandbox, request.session) as session:
+                answer = await self._run_in(sandbox, session, request.code, limits, run_id)
+                identifier = session.id if session is not None and session.alive else None
+        except UnknownSessionError as error:
+            return _refused(run_id, RunError(error.code, str(error), hint=error.hint))
+        if request.session is not None and identifier is None:
+            notices.append("the session has ended with this run; its variables are gone")
+        return replace(answer, notices=(*notices, *answer.notices), session=identifier)
+
+    async def _run_in(
+        self, sandbox: Sandbox, session: Session | None, code: str, limits: Limits, run_id: str
+    ) -> Answer:
+        snapshot = await self._catalog.fresh()
+        async with sandbox.run(limits, self._where, session) as run:
+            prepared = await run.prepare(code, snapshot.namespaces)
+            if prepared.error is not None:
+                return _refused(run_id, prepared.error, prepared.notices)
+            snapshot = await self._awaited(snapshot, prepared)
+            found = await self._check(prepared, snapshot)
+            if found.error is not None:
+                return _refused(run_id, found.error, (*prepared.notices, *found.notices))
+            answer = await self._execute(run, prepared, snapshot, run_id)
+        return replace(answer, notices=(*prepared.notices, *found.notices, *answer.notices))
+
+    async def _execute(self, run: Run, prepared: Prepared, snapshot: Snapshot, run_id: str) -> Answer:
+        broker = Broker(self._manifest, snapshot, self._fleet)
+        result = await run.execute(snapshot.library.table(prepared.names), broker)
+        log.info(
+            "script_ran",
+            run=run_id,
+            error=result.error and result.error.code,
+            calls=broker.ledger.calls,
+            ms=round(result.wall_ms, 1),
+        )
+        return Answer(
+            status="ok" if result.error is None else "error",
+            run_id=run_id,
+            result=result.value,
+            stdout=result.stdout,
+            error=_with_effects(result, broker),
+            calls=broker.ledger.rows(),
+            notices=(*result.notices, *self._stdout_notice(result)),
+            emitted=result.emitted,
+        )
+
+    async def _awaited(self, snapshot: Snapshot, prepared: Prepared) -> Snapshot:
+        """The snapshot once the upstreams that the script names have started, or have had their time to."""
+        waited = snapshot.silent.keys() & prepared.names
+        if not waited:
+            return snapshot
+        keys = {key for key, namespace in self._manifest.namespaces.items() if namespace in waited}
+        await self._fleet.settled(self._manifest.portal.server.start_seconds, keys)
+        return await self._catalog.fresh()
+
+    async def _check(self, prepared: Prepared, snapshot: Snapshot) -> "_Finding":
+        mode = self._manifest.portal.server.check
+        if mode == "off":
+            return _Finding()
+        absent = _absences(prepared, snapshot)
+        typed: Sequence[Diagnostic] = ()
+        if not absent and self._checker is not None:
+            typed = await self._checker.check(prepared, snapshot.library)
+        diagnostics = [*absent, *typed]
+        refusing = [diagnostic for diagnostic in diagnostics if diagnostic.refuses]
+        if refusing and mode == "strict":
+            return _Finding(error=_check_error(refusing))
+        return _Finding(notices=tuple(f"line {d.line}: {d.message} {d.hint}".strip() for d in diagnostics))
+
+    def _limits(self, timeout_seconds: float | None) -> tuple[Limits, list[str]]:
+        limits = self._manifest.portal.capabilities.limits
+        if timeout_seconds is None:
+            return limits, []
+        if timeout_seconds > limits.wall_seconds:
+            where = self._where("wall_seconds")
+            lowered = f"lowered to limits.wall_seconds = {limits.wall_seconds:g} ({where})"
+            return limits, [f"timeout_seconds {timeout_seconds:g} was {lowered}"]
+        return limits.model_copy(update={"wall_seconds": timeout_seconds}), []
+
+    def _where(self, limit: str) -> str:
+        return self._manifest.where("capabilities", "limits", limit)
+
+    def _stdout_notice(self, result: RunResult) -> tuple[str, ...]:
+        if not result.stdout_bytes_dropped:
+            return ()
+        kept = self._manifest.portal.capabilities.limits.stdout_bytes
+        where = self._where("stdout_bytes")
+        limit = f"limits.stdout_bytes = {kept:,} ({where})"
+        return (f"stdout: {result.stdout_bytes_dropped:,} bytes beyond {limit} were dropped",)
+
+
+@dataclass(frozen=True)
+class _Finding:
+    error: RunError | None = None
+    notices: tuple[str, ...] = ()
+
+
+def _refused(run_id: str, error: RunError, notices: Sequence[str] = ()) -> Answer:
+    return Answer("refused", run_id, error=error, notices=tuple(notices))
+
+
+def _absences(prepared: Prepared, snapshot: Snapshot) -> list[Diagnostic]:
+    """Functions that the script names and the library does not have, each once."""
+    seen: set[str] = set()
+    found = []
+    for use in prepared.uses:
+        qualified = f"{use.namespace}.{use.function}"
+        if qualified in seen or qualified in snapshot.library.functions:
+            continue
+        seen.add(qualified)
+        absence = snapshot.absence(qualified)
+        found.append(Diagnostic(use.line, absence.message, absence.hint, True, absence.code))
+    return found
+
+
+def _check_error(diagnostics: list[Diagnostic]) -> RunError:
+    lines = [f"line {d.line}: {d.message}" for d in diagnostics[:MAX_DIAGNOSTICS]]
+    if len(diagnostics) > MAX_DIAGNOSTICS:
+        lines.append(f"and {len(diagnostics) - MAX_DIAGNOSTICS} more")
+    hints = dict.fromkeys(d.hint for d in diagnostics[:MAX_DIAGNOSTICS] if d.hint)
+    codes = {d.code for d in diagnostics}
+    code = (
+        codes.pop()
+        if len(codes) == 1 and codes <= {"not_granted", "upstream_unavailable"}
+        else "check_failed"
+    )
+    return RunError(
+        code,
+        "Nothing ran. " + "; ".join(lines),
+        line=diagnostics[0].line,
+        hint="\n".join(hints),
+    )
+
+
+def _with_effects(result: RunResult, broker: Broker) -> RunError | None:
+    """The error, with a warning where calls of the failed run had or may have had effects."""
+    error = result.error
+    if error is None:
+        return None
+    done, unknown = broker.ledger.count("done"), broker.ledger.count("unknown")
+    if not (done or unknown):
+        return error
+    told = f"Before that {done} calls were done" + (f" and {unknown} may have been" if unknown else "")
+    return replace(error, hint=f"{error.hint} {told}: see `calls` before you run it again.".strip())

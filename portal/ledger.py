@@ -1,0 +1,106 @@
+"""The ledger of one run: what each call that its script made did, told honestly whatever ended the run."""
+
+import time
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from manifests.json_value import Json
+from sandbox_runtime.calls import CallError
+
+CallState: TypeAlias = Literal["not_started", "done", "failed", "refused", "unknown"]
+"""not_started: never sent; done: answered with a value; failed: answered with an error; refused: the portal did not
+send it; unknown: sent, and no answer was read, so it may have acted."""
+
+MAX_ROWS = 100
+"""A longer ledger is summarised: rows that are not `done` come first, the rest are counted per function and state."""
+
+MAX_ENTRIES = 20_000
+"""Calls beyond this many are only counted, so that a flood of refused ones costs no memory. `limits.tool_calls` is
+lower unless an operator raised it past this."""
+
+
+@dataclass(slots=True)
+class Entry:
+    """One call. It ends `unknown` if nothing is said of it after `sent()`."""
+
+    seq: int
+    function: str
+    began: float
+    state: CallState = "not_started"
+    ended: float | None = None
+    error: CallError | None = None
+
+    def sent(self) -> None:
+        self.state = "unknown"
+
+    def end(self, state: CallState, error: CallError | None = None) -> None:
+        self.state, self.error, self.ended = state, error, time.monotonic()
+
+    def withhold(self, error: CallError) -> None:
+        """A limit said no: to a call that was not sent, or to the answer of one that was done."""
+        self.end("done" if self.state == "done" else "refused", error)
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Entries by `seq`, which counts the calls of one run from 1 in the order in which the script made them."""
+
+    entries: dict[int, Entry] = field(default_factory=dict)
+    calls: int = 0
+
+    def open(self, seq: int, function: str) -> None:
+        self.calls += 1
+        if len(self.entries) < MAX_ENTRIES:
+            self.entries[seq] = Entry(seq, function[:200], time.monotonic())
+
+    def __getitem__(self, seq: int) -> Entry:
+        """The entry of a call; beyond MAX_ENTRIES one that nobody keeps."""
+        return self.entries.get(seq) or Entry(seq, "", time.monotonic())
+
+    def count(self, *states: CallState) -> int:
+        return sum(entry.state in states for entry in self.entries.values())
+
+    def rows(self) -> list[dict[str, Json]]:
+        """`[{seq, function, state, ms, error?}]`; beyond MAX_ROWS, rows with `count` stand for many calls."""
+        now = time.monotonic()
+        if self.calls <= MAX_ROWS:
+            return [_row(entry, now) for entry in self.entries.values()]
+        notable = [entry for entry in self.entries.values() if entry.state != "done"][: MAX_ROWS // 2]
+        kept = {entry.seq for entry in notable}
+        rest = [entry for entry in self.entries.values() if entry.seq not in kept]
+        rows = [_row(entry, now) for entry in notable] + _summary(rest, now)
+        if dropped := self.calls - len(self.entries):
+            rows.append(
+                {"seq": MAX_ENTRIES + 1, "function": "…", "state": "refused", "ms": 0, "count": dropped}
+            )
+        return rows
+
+
+def _row(entry: Entry, now: float) -> dict[str, Json]:
+    row: dict[str, Json] = {
+        "seq": entry.seq,
+        "function": entry.function,
+        "state": entry.state,
+        "ms": _milliseconds(entry, now),
+    }
+    if entry.error is not None:
+        row["error"] = {"code": entry.error.code, "message": entry.error.message[:300]}
+    return row
+
+
+def _summary(entries: list[Entry], now: float) -> list[dict[str, Json]]:
+    groups: dict[tuple[str, str], dict[str, Json]] = {}
+    for entry in entries:
+        key = (entry.function, entry.state)
+        if key not in groups and len(groups) >= MAX_ROWS // 2:
+            key = ("…", entry.state)
+        group = groups.setdefault(
+            key, {"seq": entry.seq, "function": key[0], "state": key[1], "ms": 0.0, "count": 0}
+        )
+        group["count"] += 1
+        group["ms"] = round(group["ms"] + _milliseconds(entry, now), 1)
+    return list(groups.values())
+
+
+def _milliseconds(entry: Entry, now: float) -> float:
+    return round(((entry.ended or now) - entry.began) * 1000, 1)

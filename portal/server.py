@@ -1,0 +1,126 @@
+"""The MCP server: two tools in both eras of the protocol, and the one table that turns an error into an answer."""
+
+import secrets
+from collections.abc import Awaitable, Callable
+from importlib.metadata import version
+from typing import Any, TypeAlias
+
+import structlog
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    INVALID_PARAMS,
+    CallToolRequestParams,
+    CallToolResult,
+    ListToolsResult,
+    PaginatedRequestParams,
+    TextContent,
+)
+
+from manifests.json_value import Json
+from portal.answer import Answer
+from portal.budget.answer import fit
+from portal.compact_json import compact
+from portal.composition import Portal
+from portal.definitions import DOCS_SEARCH, EXECUTE_CODE, INSTRUCTIONS, tool_definitions
+from portal.emitted import content_blocks
+from portal.requests import RequestError, docs_search_request, execute_code_request
+from sandbox_runtime.result import RunError
+
+log = structlog.get_logger()
+
+Context: TypeAlias = ServerRequestContext[Any, Any]
+"""What the SDK hands to every handler."""
+
+ToolHandler: TypeAlias = Callable[[Portal, dict[str, Json]], Awaitable[CallToolResult]]
+
+
+def build_server(portal: Portal) -> Server[Any]:
+    """The server of one portal, for any transport. Connections share it; it keeps no state of theirs.
+
+    Source: MCP 2026-07-28, server/tools; older revisions are served by the SDK.
+    """
+
+    async def list_tools(context: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
+        return ListToolsResult(tools=tool_definitions())
+
+    async def call_tool(context: Context, params: CallToolRequestParams) -> CallToolResult:
+        handler = _TOOLS.get(params.name)
+        if handler is None:
+            raise MCPError(
+                INVALID_PARAMS, f"unknown tool {params.name[:100]!r}: there are {', '.join(_TOOLS)}"
+            )
+        return await _guarded(handler, portal, params.arguments or {})
+
+    return Server(
+        "mcp-code-portal",
+        version=version("mcp-code-portal"),
+        title="MCP code portal",
+        instructions=INSTRUCTIONS,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+    )
+
+
+async def _guarded(handler: ToolHandler, portal: Portal, arguments: dict[str, Json]) -> CallToolResult:
+    """The one place that may catch everything: the client gets a code and a number to look up, never internals."""
+    try:
+        return await handler(portal, arguments)
+    except RequestError as error:
+        return _failure(error.code, str(error))
+    except Exception as error:
+        number = secrets.token_hex(4)
+        log.exception("request_failed", number=number, error=type(error).__name__)
+        return _failure("internal_error", f"the portal failed at this request; its log has it under {number}")
+
+
+async def _docs_search(portal: Portal, arguments: dict[str, Json]) -> CallToolResult:
+    answer = await portal.docs_search.answer(docs_search_request(arguments))
+    return CallToolResult(content=[_text(answer.text)], structured_content=_clean(answer.structured))
+
+
+async def _execute_code(portal: Portal, arguments: dict[str, Json]) -> CallToolResult:
+    answer = await portal.execution.run(execute_code_request(arguments))
+    return tool_result(answer, portal.manifest.portal.server.output_tokens)
+
+
+def tool_result(answer: Answer, output_tokens: int) -> CallToolResult:
+    """The same facts in `content` and in `structuredContent`: some clients show the model only one of them."""
+    blocks, notices = content_blocks(answer.emitted, output_tokens // 2)
+    structured = answer.structured()
+    structured["notices"].extend(notices)
+    structured, _ = fit(structured, output_tokens)
+    structured = _clean(structured)
+    return CallToolResult(
+        content=[_text(compact(structured)), *blocks],
+        structured_content=structured,
+        is_error=answer.status != "ok",
+    )
+
+
+def _failure(code: str, message: str) -> CallToolResult:
+    answer = Answer("refused", run_id="", error=RunError(code, message))
+    return tool_result(answer, output_tokens=1_000)
+
+
+def _text(text: str) -> TextContent:
+    return TextContent(type="text", text=_encodable(text))
+
+
+def _clean(value: Json) -> Json:
+    """The value with lone surrogates replaced: one of them would end the SDK's whole stdio server."""
+    if isinstance(value, str):
+        return _encodable(value)
+    if isinstance(value, list):
+        return [_clean(item) for item in value]
+    if isinstance(value, dict):
+        return {_encodable(key): _clean(item) for key, item in value.items()}
+    return value
+
+
+def _encodable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode() if not text.isascii() else text
+
+
+_TOOLS: dict[str, ToolHandler] = {DOCS_SEARCH: _docs_search, EXECUTE_CODE: _execute_code}

@@ -1,0 +1,90 @@
+"""Serves a portal over stdio or HTTP until the client leaves or the process is told to end."""
+
+import ipaddress
+import socket
+from collections.abc import Callable
+
+import anyio
+import uvicorn
+from mcp.server.stdio import stdio_server
+
+from manifests.manifest import Manifest
+from portal.composition import open_portal
+from portal.http_app import build_http_app
+from portal.http_gate import gate_rules
+from portal.server import build_server
+
+SHUTDOWN_SECONDS = 3
+"""How long open HTTP responses may take to end after Ctrl-C."""
+
+
+class BindError(Exception):
+    """The address cannot be listened on."""
+
+    code = "bind_failed"
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """`127.0.0.1:8080`, `[::1]:8080`, `:8080` (loopback) or `8080` as host and port.
+
+    Raises:
+        ValueError: It is none of these.
+    """
+    host, _, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
+    if not port.isdigit() or int(port) > 65535:
+        raise ValueError(f"{text!r} is no HOST:PORT, such as 127.0.0.1:8080")
+    return host, int(port)
+
+
+async def serve_stdio(manifest: Manifest, progress: Callable[[str], None]) -> None:
+    """Serve one client on stdin and stdout; returns when it closes them."""
+    async with open_portal(manifest, progress) as portal, stdio_server() as (reader, writer):
+        server = build_server(portal)
+        await server.run(reader, writer, server.create_initialization_options())
+
+
+async def serve_http(manifest: Manifest, host: str, port: int, progress: Callable[[str], None]) -> None:
+    """Serve any number of clients at http://host:port/mcp; returns after SIGINT or SIGTERM.
+
+    Raises:
+        OpenBindError: `host` is not loopback and the manifest sets no `server.token`.
+        BindError: The port is taken, or the host is not ours.
+    """
+    settings = manifest.portal.server
+    rules = gate_rules(
+        host,
+        token=settings.token.get_secret_value() if settings.token else None,
+        allowed_hosts=settings.allowed_hosts,
+        allowed_origins=settings.allowed_origins,
+    )
+    listener = _listener(host, port)
+    async with open_portal(manifest, progress) as portal:
+        app = build_http_app(portal, build_server(portal), rules)
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+        )
+        shown = f"[{host}]" if ":" in host else host
+        progress(f"listening on http://{shown}:{listener.getsockname()[1]}/mcp")
+        await uvicorn.Server(config).serve(sockets=[listener])
+        await anyio.lowlevel.checkpoint()
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.AF_INET6 if ipaddress.ip_address(host).version == 6 else socket.AF_INET
+    except ValueError:
+        family = socket.AF_INET
+    listener = socket.socket(family)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise BindError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+    listener.listen(128)
+    return listener

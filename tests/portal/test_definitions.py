@@ -1,0 +1,29 @@
+"""What a model reads before its first call stays small, and says what it has to know."""
+
+import json
+
+from portal.budget.tokens import count_tokens
+
+from portal.definitions import INSTRUCTIONS, tool_definitions
+
+
+def definitions_as_a_client_shows_them() -> str:
+    shown = [
+        {"name": tool.name, "description": tool.description, "inputSchema": tool.input_schema}
+        for tool in tool_definitions()
+    ]
+    return json.dumps(shown, ensure_ascii=False, separators=(",", ":"))
+
+
+def test_the_two_definitions_cost_fewer_than_500_tokens() -> None:
+    assert count_tokens(definitions_as_a_client_shows_them()) < 500
+
+
+def test_the_instructions_cost_fewer_than_100_tokens() -> None:
+    assert count_tokens(INSTRUCTIONS) < 100
+
+
+def test_a_model_is_taught_to_search_await_run_in_parallel_and_return_little() -> None:
+    text = definitions_as_a_client_shows_them() + INSTRUCTIONS
+    for lesson in ("each step", "await", "asyncio.gather", "only what matters", "docs_search", "keyword"):
+        assert lesson in text, lesson

@@ -1,0 +1,113 @@
+"""Who may talk to the portal over HTTP."""
+
+import httpx2
+import pytest
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+
+from portal.http_gate import GateRules, HttpGate, OpenBindError, gate_rules, is_loopback
+
+pytestmark = pytest.mark.anyio
+
+ROUTES = ("/mcp", "/healthz", "/readyz", "/nowhere")
+
+
+def rules(host: str = "127.0.0.1", token: str | None = None, **allowed: list[str]) -> GateRules:
+    return gate_rules(
+        host,
+        token=token,
+        allowed_hosts=allowed.get("hosts", []),
+        allowed_origins=allowed.get("origins", []),
+    )
+
+
+async def status(gate: GateRules, path: str = "/mcp", **headers: str) -> int:
+    async def answer(request: Request) -> PlainTextResponse:
+        return PlainTextResponse("reached")
+
+    routes = [Route(path, answer, methods=["GET", "POST"]) for path in ROUTES[:3]]
+    app = Starlette(routes=routes, middleware=[Middleware(HttpGate, rules=gate)])
+    transport = httpx2.ASGITransport(app=app)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8080") as client:
+        raw = {name: value.encode() for name, value in headers.items()}
+        return (await client.post(path, headers=raw)).status_code
+
+
+async def test_a_local_client_passes() -> None:
+    assert await status(rules()) == 200
+    assert await status(rules(), Host="localhost:8080") == 200
+    assert await status(rules(), Host="[::1]:8080") == 200
+
+
+@pytest.mark.parametrize("path", ROUTES)
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.test",
+        "127.0.0.1.nip.test:8080",
+        "localhost.evil.test",
+        "127.0.0.1:8080@evil.test",
+        "",
+        "0.0.0.0",
+    ],
+)
+async def test_a_foreign_host_is_refused_on_every_route(path: str, host: str) -> None:
+    assert await status(rules(), path, Host=host) == 421
+
+
+@pytest.mark.parametrize("path", ROUTES)
+@pytest.mark.parametrize("origin", ["https://evil.test", "null", "http://localhost.evil.test", "file://", ""])
+async def test_a_foreign_origin_is_refused_on_every_route(path: str, origin: str) -> None:
+    assert await status(rules(), path, Origin=origin) == 403
+
+
+async def test_origins_of_this_machine_and_granted_ones_pass() -> None:
+    assert await status(rules(), Origin="http://localhost:3000") == 200
+    assert await status(rules(origins=["https://app.test"]), Origin="https://app.test") == 200
+
+
+async def test_a_granted_host_passes() -> None:
+    gate = rules("0.0.0.0", token="secret", hosts=["portal.test"])
+    assert await status(gate, Host="portal.test", Authorization="Bearer secret") == 200
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    ["", "secret", "Bearer", "Bearer ", "Bearer wrong", "Basic secret", "Bearer secret2", "Bearer sécret"],
+)
+async def test_a_wrong_token_is_refused(authorization: str) -> None:
+    assert await status(rules(token="secret"), Authorization=authorization) == 401
+
+
+async def test_the_right_token_passes() -> None:
+    assert await status(rules(token="secret"), Authorization="Bearer secret") == 200
+    assert await status(rules(token="secret"), Authorization="bearer secret") == 200
+
+
+async def test_health_is_told_without_a_token() -> None:
+    assert await status(rules(token="secret"), "/healthz") == 200
+    assert await status(rules(token="secret"), "/readyz") == 200
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "example.test"])
+def test_listening_beyond_loopback_needs_a_token(host: str) -> None:
+    with pytest.raises(OpenBindError):
+        rules(host)
+    assert rules(host, token="secret").token == "secret"
+
+
+def test_an_empty_token_is_none() -> None:
+    with pytest.raises(OpenBindError):
+        rules("0.0.0.0", token="")
+
+
+def test_loopback_is_recognised() -> None:
+    assert is_loopback("127.0.0.1")
+    assert is_loopback("127.8.8.8")
+    assert is_loopback("::1")
+    assert is_loopback("localhost")
+    assert not is_loopback("0.0.0.0")
+    assert not is_loopback("localhost.evil.test")

@@ -1,0 +1,63 @@
+"""The ledger tells what became of each call, and stays readable for ten thousand of them."""
+
+from portal.ledger import MAX_ENTRIES, MAX_ROWS, Ledger
+from sandbox_runtime.calls import CallError
+
+REFUSAL = CallError("tool_calls_limit", "too many")
+
+
+def test_a_call_that_was_never_sent_is_not_started() -> None:
+    ledger = Ledger()
+    ledger.open(1, "git.git_log")
+    assert [row["state"] for row in ledger.rows()] == ["not_started"]
+
+
+def test_a_call_that_was_sent_is_unknown_until_its_answer_is_read() -> None:
+    ledger = Ledger()
+    ledger.open(1, "git.git_log")
+    entry = ledger[1]
+    entry.sent()
+    assert ledger.rows()[0]["state"] == "unknown"
+    entry.end("done")
+    assert ledger.rows()[0]["state"] == "done"
+
+
+def test_rows_keep_the_order_of_the_calls_and_tell_the_error() -> None:
+    ledger = Ledger()
+    ledger.open(1, "a.b")
+    ledger.open(2, "a.c")
+    ledger[1].end("done")
+    ledger[2].withhold(REFUSAL)
+    rows = ledger.rows()
+    assert [(row["seq"], row["function"]) for row in rows] == [(1, "a.b"), (2, "a.c")]
+    assert rows[1]["error"] == {"code": "tool_calls_limit", "message": "too many"}
+    assert "error" not in rows[0]
+
+
+def test_a_long_ledger_is_summarised_and_still_counts_every_call() -> None:
+    ledger = Ledger()
+    for seq in range(1, 1_001):
+        ledger.open(seq, "a.b")
+        ledger[seq].end("failed" if seq == 501 else "done", REFUSAL if seq == 501 else None)
+    rows = ledger.rows()
+    assert len(rows) <= MAX_ROWS
+    assert {"seq": 501, "state": "failed"}.items() <= rows[0].items()
+    assert sum(row.get("count", 1) for row in rows) == 1_000
+
+
+def test_a_flood_of_refused_calls_is_counted_in_bounded_memory() -> None:
+    ledger = Ledger()
+    for seq in range(1, MAX_ENTRIES + 5_001):
+        ledger.open(seq, "a.b")
+        ledger[seq].withhold(REFUSAL)
+    assert len(ledger.entries) == MAX_ENTRIES
+    assert sum(row.get("count", 1) for row in ledger.rows()) == MAX_ENTRIES + 5_000
+
+
+def test_an_answer_too_long_for_the_script_was_still_a_call_that_was_done() -> None:
+    ledger = Ledger()
+    ledger.open(1, "a.b")
+    ledger[1].end("done")
+    ledger[1].withhold(CallError("outcome_limit", "too long"))
+    row = ledger.rows()[0]
+    assert (row["state"], row["error"]["code"]) == ("done", "outcome_limit")
