@@ -44,7 +44,17 @@ def visible(text: str) -> str:
     """The text without characters that show nothing, or that change how others are shown; keeps newlines."""
     if text.isascii():
         return _UNSAFE_ASCII.sub("", text)
-    return "".join(character for character in text if character == "\n" or not _is_hidden(character))
+    return "".join(character for character in text if character == "\n" or not is_hidden(character))
+
+
+def is_hidden(character: str) -> bool:
+    """Whether a character shows nothing, or changes how others are shown."""
+    return (
+        unicodedata.category(character) in _HIDDEN_CATEGORIES
+        or character in _BLANK_LETTERS
+        or "\ufe00" <= character <= "\ufe0f"
+        or "\U000e0100" <= character <= "\U000e01ef"
+    )
 
 
 def cut(text: str, longest: int) -> str:
@@ -54,12 +64,3 @@ def cut(text: str, longest: int) -> str:
     head = text[: longest - 1]
     space = max(head.rfind(" "), head.rfind("\n"))
     return (head[:space] if space > longest // 2 else head).rstrip(" \n,;:") + "…"
-
-
-def _is_hidden(character: str) -> bool:
-    return (
-        unicodedata.category(character) in _HIDDEN_CATEGORIES
-        or character in _BLANK_LETTERS
-        or "\ufe00" <= character <= "\ufe0f"
-        or "\U000e0100" <= character <= "\U000e01ef"
-    )

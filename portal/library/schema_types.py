@@ -41,20 +41,6 @@ LONGEST_INLINE_LITERAL: Final = 160
 """Characters of a literal that stand where it is used; a longer one gets a name."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a type sits: the name it gets if its schema has none, and the property it belongs to."""
-
-    name: str
-    property_name: str = ""
-
-    @classmethod
-    def within(cls, name: str, property_name: str, owner: str) -> "_Place":
-        part = type_name(property_name) or "Value"
-        nested = f"{name}{part}"
-        return cls(nested if len(nested) <= LONGEST_TYPE_NAME else f"{owner}{part}", property_name)
-
-
 @dataclass(slots=True)
 class _OpenReference:
     """A definition whose type is being made; `wanted` is set once it is sure to be a typed dict."""
@@ -80,14 +66,17 @@ class SchemaTypes:
 
     def property_type(self, key: str, node: SoundNode) -> Type:
         """The type of one of the tool's own parameters: `CreateIssueLabels`, but not `CreateIssueIssue`."""
-        if self._owner.endswith(type_name(key) or "?"):
-            return self._type(node, _Place(self._owner, key))
-        return self._type(node, _Place.within(self._owner, key, self._owner))
+        is_repetition = self._owner.endswith(type_name(key) or "?")
+        return self._type(node, self._owner if is_repetition else self._nested(self._owner, key))
 
     def result_type(self, node: SoundNode) -> Type:
-        return self._type(node, _Place(f"{self._owner}Result"))
+        """The type of the tool's result, the root or what its wrapper holds."""
+        place = f"{self._owner}Result"
+        if node is self._schema.root and "#" in self._schema.definitions:
+            return self._referred("#", place)
+        return self._type(node, place)
 
-    def _type(self, node: SoundNode, place: _Place, reference: str | None = None) -> Type:
+    def _type(self, node: SoundNode, place: str, reference: str | None = None) -> Type:
         if not isinstance(node, dict):
             return ANY
         self._left -= 1
@@ -109,14 +98,14 @@ class SchemaTypes:
             reference = None
         return union([self._of_kind(kind, node, place, reference) for kind in kinds])
 
-    def _of_kind(self, kind: str, node: dict[str, Any], place: _Place, reference: str | None) -> Type:
+    def _of_kind(self, kind: str, node: dict[str, Any], place: str, reference: str | None) -> Type:
         if kind == "object":
             return self._object(node, place, reference)
         if kind == "array":
             return self._array(node, place)
         return _SCALARS[kind]
 
-    def _referred(self, reference: str, place: _Place) -> Type:
+    def _referred(self, reference: str, place: str) -> Type:
         reference = self._end_of_chain(reference)
         if reference in self._finished:
             return self._finished[reference]
@@ -124,8 +113,8 @@ class SchemaTypes:
         if opened is not None:
             return self._recursion(opened)
         self._open[reference] = _OpenReference()
-        name = _definition_name(reference) or place.name
-        type_ = self._type(self._schema.definitions[reference], _Place(name, place.property_name), reference)
+        name = _definition_name(reference) or place
+        type_ = self._type(self._schema.definitions[reference], name, reference)
         del self._open[reference]
         self._finished[reference] = type_
         return type_
@@ -147,7 +136,7 @@ class SchemaTypes:
         named = Named(opened.claimed)
         return union([named, NONE]) if opened.is_nullable else named
 
-    def _object(self, node: dict[str, Any], place: _Place, reference: str | None) -> Type:
+    def _object(self, node: dict[str, Any], place: str, reference: str | None) -> Type:
         properties: dict[str, SoundNode] = node.get("properties") or {}
         other = node.get("additionalProperties", node.get("patternValues"))
         if not properties:
@@ -155,14 +144,14 @@ class SchemaTypes:
         if len(properties) > MAX_FIELDS or self._types.is_full:
             self._note("has more types or properties than a stub can show; some are dict[str, Any]")
             return DictOf(ANY)
-        name = title_name(node.get("title"), place.property_name) or place.name
+        name = title_name(node.get("title")) or place
         opened = self._open[reference] if reference else _OpenReference()
         opened.wanted, opened.is_nullable = name, "null" in node.get("type", ())
         required = set(node.get("required", ()))
         fields = tuple(
             Field(
                 key,
-                self._type(child, _Place.within(name, key, self._owner)),
+                self._type(child, self._nested(name, key)),
                 key in required,
                 value_doc(child),
             )
@@ -170,16 +159,16 @@ class SchemaTypes:
         )
         extra = None
         if other is not None and other is not False:
-            extra = self._type(other, _Place.within(name, "value", self._owner))
+            extra = self._type(other, self._nested(name, "value"))
         return self._types.typed_dict(name, opened.claimed, fields, extra)
 
-    def _array(self, node: dict[str, Any], place: _Place) -> Type:
+    def _array(self, node: dict[str, Any], place: str) -> Type:
         items = [*node.get("prefixItems", ())]
         if isinstance(node.get("items"), dict):
             items.append(node["items"])
         return ListOf(union([self._type(item, place) for item in items[:MAX_ALTERNATIVES]]) if items else ANY)
 
-    def _alternatives(self, node: dict[str, Any], place: _Place) -> Type:
+    def _alternatives(self, node: dict[str, Any], place: str) -> Type:
         base = {word: value for word, value in node.items() if word != "anyOf"}
         members = [member for member in node["anyOf"] if member is not False]
         telling = [member for member in members if member is True or carries_type(member) or "$ref" in member]
@@ -194,7 +183,7 @@ class SchemaTypes:
             return ANY
         return union([self._type(member, place) for member in telling])
 
-    def _enum(self, node: dict[str, Any], place: _Place) -> Type:
+    def _enum(self, node: dict[str, Any], place: str) -> Type:
         values = node["enum"]
         if "type" in node:
             values = [value for value in values if is_kind(value, node["type"])]
@@ -207,12 +196,18 @@ class SchemaTypes:
         type_ = union([exact, *loose]) if len(loose) < len(values) else union(loose)
         if len(render(type_)) <= LONGEST_INLINE_LITERAL or self._types.is_full:
             return type_
-        return self._named_literal(type_, title_name(node.get("title"), place.property_name) or place.name)
+        return self._named_literal(type_, title_name(node.get("title")) or place)
 
     def _named_literal(self, type_: Type, name: str) -> Type:
         """A name for the long literal in a type, so that `None` still stands where the type is used."""
         members = type_.members if isinstance(type_, Union) else (type_,)
         return union([self._types.alias(name, m) if isinstance(m, Literal) else m for m in members])
+
+    def _nested(self, name: str, key: str) -> str:
+        """What a type is called that has no better name, after where it sits: `CreateIssueLabels`."""
+        part = type_name(key) or "Value"
+        nested = f"{name}{part}"
+        return nested if len(nested) <= LONGEST_TYPE_NAME else f"{self._owner}{part}"
 
     def _note(self, message: str) -> None:
         if message not in self.notes:

@@ -9,7 +9,7 @@ from manifests.json_value import Json
 
 TYPE_NAMES: Final = frozenset({"null", "boolean", "object", "array", "number", "string", "integer"})
 
-MAX_VALUES: Final = 2_000
+MAX_VALUES: Final = 10_000
 """JSON values within one `enum`, `const`, `default` or `examples`; with more the keyword is left out."""
 
 _MAX_VALUE_DEPTH: Final = 12

@@ -33,7 +33,8 @@ MAX_DEPTH: Final = 40
 MAX_DEFINITIONS: Final = 400
 """Places that references of one schema lead to; references to others allow anything."""
 
-MAX_NOTES: Final = 5
+MAX_PLACES: Final = 3
+"""Places that one note names."""
 
 
 @dataclass(frozen=True)
@@ -50,14 +51,14 @@ def sound_schema(document: Json) -> SoundSchema:
     reduction = _Reduction(document)
     root = reduction.node(document, (), 0)
     definitions = reduction.definitions(root)
-    return SoundSchema(root, definitions, tuple(reduction.notes))
+    return SoundSchema(root, definitions, reduction.notes())
 
 
 class _Reduction:
     """One schema on its way into the sound dialect."""
 
     def __init__(self, document: Json) -> None:
-        self.notes: list[str] = []
+        self._notes: dict[str, list[str]] = {}
         self._document = SchemaDocument(document)
         self._left = MAX_SUBSCHEMAS
         self._wanted: dict[str, Json] = {}
@@ -70,13 +71,20 @@ class _Reduction:
                 if reference not in reduced:
                     reduced[reference] = root if reference == "#" else self.node(raw, (reference,), 0)
         for reference in cut_endless_references(reduced):
-            self.note((reference,), "a reference leads back to itself; anything is allowed")
+            self.note((reference,), "references here only lead to references, or back; anything is allowed")
         return reduced
 
     def note(self, path: tuple[str, ...], message: str) -> None:
-        if len(self.notes) < MAX_NOTES:
-            place = one_line("/".join(path), 120) or "the schema"
-            self.notes.append(f"{place}: {message}")
+        places = self._notes.setdefault(message, [])
+        if len(places) <= MAX_PLACES:
+            places.append(one_line("/".join(path), 80) or "the schema")
+
+    def notes(self) -> tuple[str, ...]:
+        """One note per kind of trouble, with the first places it was found at."""
+        return tuple(
+            f"{', '.join(places[:MAX_PLACES])}{', …' if len(places) > MAX_PLACES else ''}: {message}"
+            for message, places in self._notes.items()
+        )
 
     def node(self, raw: Json, path: tuple[str, ...], depth: int) -> SoundNode:
         if isinstance(raw, bool):
@@ -120,7 +128,7 @@ class _Reduction:
             elif not isinstance(
                 value, bool
             ):  # drafts 3 and 4 had `required: true` and `exclusiveMinimum: true`
-                self.note((*path, word), "has no meaning here; ignored")
+                self.note((*path, word), "makes no sense here, or is too large; ignored")
         self._type_and_values(raw, sound, path)
         bounds_of_draft_4(raw, sound)
         self._object_keywords(raw, sound, path, depth)

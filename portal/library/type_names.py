@@ -26,7 +26,7 @@ def is_telling(name: str) -> bool:
     return len(name) > 1 and name not in _GENERIC
 
 
-def title_name(title: object, property_name: str) -> str:
-    """The name a schema's title gives it; "" if the title only repeats the property, or says nothing."""
-    name = type_name(title) if isinstance(title, str) else ""
-    return name if is_telling(name) and name != type_name(property_name) else ""
+def title_name(title: str | None) -> str:
+    """The name that a schema's title gives its type; "" if there is none, or it says nothing."""
+    name = type_name(title or "")
+    return name if is_telling(name) else ""

@@ -1,0 +1,40 @@
+"""Tools for the tests of the library: short to write, compiled one at a time."""
+
+from manifests.json_value import Json
+from portal.library.function import Function
+from portal.library.library import Library
+from portal.library.namespace import LibrarySource
+from upstreams.recorded_tool import RecordedTool
+
+
+def tool(
+    name: str = "create_issue", input_schema: Json = None, output_schema: Json = None, description: str = ""
+) -> RecordedTool:
+    schema = {"type": "object", "properties": {}} if input_schema is None else input_schema
+    return RecordedTool(name, description, schema, output_schema, {}, None)
+
+
+def source(*tools: RecordedTool, namespace: str = "tickets", upstream: str = "tickets") -> LibrarySource:
+    return LibrarySource(upstream, namespace, "Issues and their labels.", tools)
+
+
+def library(*tools: RecordedTool) -> Library:
+    return Library.compile([source(*tools)])
+
+
+def function(
+    input_schema: Json = None, output_schema: Json = None, name: str = "create_issue", description: str = ""
+) -> Function:
+    """The function of a tool that is alone in its namespace."""
+    compiled = library(tool(name, input_schema, output_schema, description))
+    return next(iter(compiled.functions.values()))
+
+
+def arguments(required: tuple[str, ...] = (), **properties: Json) -> Json:
+    """An input schema with these properties and no others."""
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(required),
+        "additionalProperties": False,
+    }

@@ -1,0 +1,177 @@
+import pytest
+
+from manifests.json_value import Json
+from tests.portal.library.sample_tools import arguments, function, library, tool
+
+
+def annotation(schema: Json, **definitions: Json) -> str:
+    compiled = function({**arguments(("a",), a=schema), "$defs": definitions})
+    return compiled.parameters[0].annotation
+
+
+@pytest.mark.parametrize(
+    ("schema", "expected"),
+    [
+        ({"type": "string"}, "str"),
+        ({"type": "integer"}, "int"),
+        ({"type": "number"}, "float"),
+        ({"type": "boolean"}, "bool"),
+        ({"type": "null"}, "None"),
+        ({}, "Any"),
+        (True, "Any"),
+        ("string", "Any"),
+        ({"type": "text"}, "Any"),
+        ({"type": ["string", "null"]}, "str | None"),
+        ({"type": ["null", "string", "integer"]}, "str | int | None"),
+        ({"type": "string", "nullable": True}, "str | None"),
+        ({"type": "array"}, "list[Any]"),
+        ({"type": "array", "items": {"type": "string"}}, "list[str]"),
+        ({"items": {"type": "string"}}, "list[str]"),
+        ({"type": "array", "prefixItems": [{"type": "string"}, {"type": "integer"}]}, "list[str | int]"),
+        (
+            {"type": "array", "items": [{"type": "string"}], "additionalItems": {"type": "null"}},
+            "list[str | None]",
+        ),
+        ({"type": "object"}, "dict[str, Any]"),
+        ({"type": "object", "additionalProperties": {"type": "integer"}}, "dict[str, int]"),
+        ({"type": "object", "patternProperties": {"^x": {"type": "integer"}}}, "dict[str, int]"),
+        ({"enum": ["open", "closed"]}, "Literal['open', 'closed']"),
+        ({"type": "string", "enum": ["a", 1]}, "Literal['a']"),
+        ({"enum": ["a", 1, True, None]}, "Literal['a', 1, True] | None"),
+        ({"enum": [1.5, "a"]}, "Literal['a'] | float"),
+        ({"enum": [{"a": 1}, ["b"]]}, "dict[str, Any] | list[Any]"),
+        ({"const": "fixed"}, "Literal['fixed']"),
+        ({"type": "string", "enum": ["a"], "nullable": True}, "Literal['a'] | None"),
+        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, "str | None"),
+        ({"oneOf": [{"type": "null"}, {"type": "array", "items": {"type": "string"}}]}, "list[str] | None"),
+        ({"anyOf": [{"const": "a"}, {"const": "b"}, {"type": "integer"}]}, "Literal['a', 'b'] | int"),
+        ({"type": "string", "anyOf": [{"format": "uri"}, {"maxLength": 3}]}, "str"),
+        ({"anyOf": [{"type": "string"}, {}]}, "Any"),
+        ({"allOf": [{"type": "string"}, {"maxLength": 3}]}, "str"),
+        ({"$ref": "#/$defs/Text"}, "str"),
+        ({"allOf": [{"$ref": "#/$defs/Text"}], "description": "d"}, "str"),
+        ({"$ref": "#/$defs/Point", "description": "d"}, "Point"),
+        ({"anyOf": [{"$ref": "#/$defs/Point"}, {"type": "null"}]}, "Point | None"),
+        ({"allOf": [{"$ref": "#/$defs/Point"}], "title": "A"}, "Point"),
+        ({"$ref": "#/$defs/Nowhere"}, "Any"),
+        ({"$ref": "https://example.com/schema.json"}, "Any"),
+        ({"$ref": "#"}, "CreateIssueA"),
+    ],
+)
+def test_schema_becomes_annotation(schema: Json, expected: str) -> None:
+    point = {"type": "object", "properties": {"x": {"type": "number"}}}
+    assert annotation(schema, Text={"type": "string"}, Point=point) == expected
+
+
+def test_object_becomes_typed_dict_named_after_its_property() -> None:
+    label = {"type": "object", "properties": {"name": {"type": "string"}, "color": {"type": "string"}}}
+    stub = function(arguments(labels={"type": "array", "items": {**label, "required": ["name"]}})).stub
+    assert "class CreateIssueLabels(TypedDict):\n    name: str\n    color: NotRequired[str]\n" in stub
+    assert "labels: list[CreateIssueLabels] = ..." in stub
+
+
+def test_title_names_a_type_if_it_says_anything() -> None:
+    issue = {"type": "object", "title": "Issue", "properties": {"id": {"type": "integer"}}}
+    options = {"type": "object", "title": "Options", "properties": {"deep": {"type": "boolean"}}}
+    compiled = function(arguments(issue=issue, options=options))
+    assert [parameter.annotation for parameter in compiled.parameters] == ["Issue", "CreateIssueOptions"]
+
+
+def test_keys_that_are_no_attributes_get_the_functional_form() -> None:
+    schema = {"type": "object", "properties": {"from": {"type": "string"}, "a-b": {}}, "required": ["from"]}
+    stub = function(arguments(edge=schema)).stub
+    expected = "CreateIssueEdge = TypedDict(\"CreateIssueEdge\", {\n    'from': str,\n    'a-b': NotRequired[Any],\n})"
+    assert expected in stub
+
+
+def test_key_that_hides_a_word_of_its_own_annotations_gets_the_functional_form() -> None:
+    schema = {"type": "object", "properties": {"list": {"type": "array"}, "int": {"type": "integer"}}}
+    assert "'list': list[Any]" in function(arguments(a=schema)).stub
+
+
+def test_recursive_schema_becomes_recursive_type() -> None:
+    tree = {
+        "type": "object",
+        "properties": {"children": {"type": "array", "items": {"$ref": "#/$defs/Tree"}}},
+    }
+    stub = function({**arguments(tree={"$ref": "#/$defs/Tree"}), "$defs": {"Tree": tree}}).stub
+    assert "class Tree(TypedDict, total=False):\n    children: list[Tree]" in stub
+
+
+def test_recursion_without_an_object_between_is_any_at_the_inner_place() -> None:
+    value = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"$ref": "#/$defs/Value"}}]}
+    assert annotation({"$ref": "#/$defs/Value"}, Value=value) == "str | list[Any]"
+
+
+def test_merged_parts_become_one_typed_dict() -> None:
+    base = {"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]}
+    more = {"type": "object", "properties": {"name": {"type": "string"}}}
+    stub = function(
+        {**arguments(a={"allOf": [{"$ref": "#/$defs/Base"}, more]}), "$defs": {"Base": base}}
+    ).stub
+    assert (
+        "    id: int\n    name: NotRequired[str]\n" in stub
+        or "    name: NotRequired[str]\n    id: int\n" in stub
+    )
+
+
+def test_object_that_says_it_is_open_takes_other_keys() -> None:
+    schema = {"type": "object", "properties": {"a": {}}, "additionalProperties": {"type": "integer"}}
+    assert "(TypedDict, total=False, extra_items=int)" in function(arguments(a=schema)).stub
+
+
+def test_long_literal_gets_a_name() -> None:
+    values = [f"language {number}" for number in range(40)]
+    compiled = function(arguments(language={"anyOf": [{"enum": values}, {"type": "null"}]}))
+    assert compiled.parameters[0].annotation == "CreateIssueLanguage | None"
+    assert "CreateIssueLanguage = Literal['language 0', " in compiled.stub
+
+
+def test_result_type_comes_from_the_output_schema() -> None:
+    issue = {
+        "type": "object",
+        "title": "Issue",
+        "properties": {"id": {"type": "integer"}},
+        "required": ["id"],
+    }
+    assert function(output_schema=issue).returns == "Issue"
+    assert function().returns == "Any"
+
+
+@pytest.mark.parametrize("mark", [{"x-fastmcp-wrap-result": True}, {"required": ["result"]}])
+def test_wrapped_result_is_typed_without_its_wrapper(mark: dict[str, Json]) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"result": {"type": "array", "items": {"type": "string"}}},
+        **mark,
+    }
+    compiled = function(output_schema=schema)
+    assert (compiled.returns, compiled.wraps_result) == ("list[str]", True)
+
+
+def test_result_with_more_than_the_wrapped_value_keeps_its_shape() -> None:
+    schema = {"type": "object", "properties": {"result": {}, "next": {}}, "required": ["result"]}
+    assert function(output_schema=schema).wraps_result is False
+
+
+def test_same_type_of_two_tools_is_there_once() -> None:
+    issue = {"type": "object", "title": "Issue", "properties": {"id": {"type": "integer"}}}
+    module = library(tool("get", output_schema=issue), tool("close", output_schema=issue)).module("tickets")
+    assert module.count("class Issue") == 1
+
+
+def test_different_types_of_one_name_are_kept_apart() -> None:
+    one = {"type": "object", "title": "Issue", "properties": {"id": {"type": "integer"}}}
+    other = {"type": "object", "title": "Issue", "properties": {"id": {"type": "string"}}}
+    box = {"type": "object", "title": "Box", "properties": {"issue": other}}
+    compiled = library(
+        tool("a", output_schema=one), tool("b", output_schema=other), tool("c", output_schema=box)
+    )
+    assert compiled.functions["tickets.a"].returns == "Issue"
+    assert compiled.functions["tickets.b"].returns == "BIssue"
+    assert "issue: CIssue" in compiled.functions["tickets.c"].stub
+
+
+def test_type_is_never_called_like_a_function() -> None:
+    issue = {"type": "object", "title": "Issue", "properties": {"id": {"type": "integer"}}}
+    assert library(tool("Issue", output_schema=issue)).functions["tickets.Issue"].returns == "IssueIssue"

@@ -1,0 +1,151 @@
+import pytest
+
+from manifests.json_value import Json
+from portal.library.arguments import ArgumentError, bind
+from portal.library.function import Function
+from tests.portal.library.sample_tools import arguments, function
+
+TEXT = {"type": "string"}
+ISSUE = arguments(
+    ("title",),
+    title={"type": "string", "minLength": 1},
+    labels={"type": "array", "items": {"type": "object", "properties": {"name": TEXT}, "required": ["name"]}},
+    state={"enum": ["open", "closed"]},
+    **{"from": TEXT, "cik-A": {"type": "integer"}},
+)
+
+
+def refusal(compiled: Function, kwargs: dict[str, Json]) -> str:
+    with pytest.raises(ArgumentError) as caught:
+        bind(compiled, kwargs)
+    assert caught.value.hint == compiled.signature
+    assert caught.value.code == "invalid_arguments"
+    return str(caught.value)
+
+
+def test_arguments_get_their_wire_names_back() -> None:
+    bound = bind(function(ISSUE), {"title": "a", "from_": "b", "cik_A": 1})
+    assert bound.wire == {"title": "a", "from": "b", "cik-A": 1}
+
+
+def test_wire_names_are_taken_too() -> None:
+    assert bind(function(ISSUE), {"title": "a", "from": "b", "cik-A": 1}).wire["cik-A"] == 1
+
+
+def test_one_argument_by_both_of_its_names_is_refused() -> None:
+    assert "twice" in refusal(function(ISSUE), {"title": "a", "from": "b", "from_": "c"})
+
+
+def test_own_name_of_one_parameter_wins_over_the_wire_name_of_another() -> None:
+    compiled = function(arguments(**{"class": {"type": "integer"}, "class_": TEXT}))
+    assert bind(compiled, {"class_": "text"}).wire == {"class_": "text"}
+
+
+def test_unknown_argument_is_refused_with_the_nearest() -> None:
+    message = refusal(function(ISSUE), {"title": "a", "lables": []})
+    assert message == "tickets.create_issue: has no argument 'lables'; near: 'labels'"
+
+
+def test_missing_argument_is_named() -> None:
+    assert refusal(function(ISSUE), {}) == "tickets.create_issue: lacks argument 'title'"
+
+
+def test_value_that_does_not_fit_is_told_with_its_path() -> None:
+    message = refusal(function(ISSUE), {"title": "a", "labels": [{"name": "x"}, {"name": 3}], "state": "opn"})
+    assert "labels[1]['name'] is 3, not a str" in message
+    assert "state is 'opn', not one of 'open', 'closed'" in message
+
+
+def test_long_values_are_cut_in_messages() -> None:
+    assert len(refusal(function(ISSUE), {"title": "a", "state": "x" * 100_000})) < 300
+
+
+def test_values_are_carried_over_unchanged() -> None:
+    value: Json = {"deep": [1, 2.5, None, True, "ü", 12345678901234567890]}
+    assert bind(function(arguments(a={})), {"a": value}).wire == {"a": value}
+
+
+def test_default_is_left_to_the_upstream() -> None:
+    assert bind(function(arguments(a={"type": "integer", "default": 3})), {}).wire == {}
+
+
+def test_default_of_a_required_property_is_sent() -> None:
+    assert bind(function(arguments(("a",), a={"type": "integer", "default": 3})), {}).wire == {"a": 3}
+
+
+def test_none_omits_an_optional_argument() -> None:
+    assert bind(function(ISSUE), {"title": "a", "state": None}).wire == {"title": "a"}
+
+
+def test_none_is_sent_where_the_schema_takes_null() -> None:
+    compiled = function(arguments(a={"type": ["string", "null"]}, b={}))
+    assert bind(compiled, {"a": None, "b": None}).wire == {"a": None, "b": None}
+
+
+def test_none_for_a_required_argument_is_refused() -> None:
+    assert "title is None, not a str" in refusal(function(ISSUE), {"title": None})
+
+
+def test_others_are_passed_on_by_a_tool_that_takes_them() -> None:
+    compiled = function(
+        {"type": "object", "properties": {"a": TEXT}, "additionalProperties": {"type": "integer"}}
+    )
+    assert bind(compiled, {"a": "x", "more": 3}).wire == {"a": "x", "more": 3}
+    assert "more is 'x', not an int" in refusal(compiled, {"more": "x"})
+
+
+def test_tool_whose_schema_is_unreadable_can_still_be_called() -> None:
+    assert bind(function("no schema"), {"anything": 1}).wire == {"anything": 1}
+
+
+def test_broken_part_of_a_schema_refuses_nothing_but_its_neighbours_still_do() -> None:
+    compiled = function(arguments(a={"type": "invalid", "minimum": "x"}, b={"type": "integer"}))
+    assert bind(compiled, {"a": object, "b": 3}).wire["b"] == 3
+    assert "b is 'x', not an int" in refusal(compiled, {"b": "x"})
+
+
+def test_pattern_of_a_stranger_is_never_run() -> None:
+    compiled = function(arguments(a={"type": "string", "pattern": "^(a+)+$"}))
+    assert bind(compiled, {"a": "a" * 50 + "!"}).wire == {"a": "a" * 50 + "!"}
+
+
+def test_reference_that_leads_outside_is_never_followed() -> None:
+    assert bind(function(arguments(a={"$ref": "http://127.0.0.1:9/schema"})), {"a": 3}).wire == {"a": 3}
+
+
+def test_recursive_schema_checks_deep_values() -> None:
+    tree = {
+        "type": "object",
+        "properties": {"child": {"$ref": "#/$defs/Tree"}},
+        "additionalProperties": False,
+    }
+    compiled = function({**arguments(tree={"$ref": "#/$defs/Tree"}), "$defs": {"Tree": tree}})
+    bind(compiled, {"tree": {"child": {"child": {}}}})
+    assert "tree['child']['child'] has no property 'x'" in refusal(
+        compiled, {"tree": {"child": {"child": {"x": 1}}}}
+    )
+
+
+def test_very_deep_value_is_passed_on() -> None:
+    tree = {"type": "object", "properties": {"child": {"$ref": "#/$defs/Tree"}}}
+    compiled = function({**arguments(tree={"$ref": "#/$defs/Tree"}), "$defs": {"Tree": tree}})
+    deep: dict[str, Json] = {}
+    for _ in range(5_000):
+        deep = {"child": deep}
+    assert bind(compiled, {"tree": deep}).wire["tree"] is deep
+
+
+def test_schema_that_fans_out_is_given_up_after_so_many_steps() -> None:
+    fan = {
+        f"d{n}": {"anyOf": [{"properties": {"a": {"$ref": f"#/$defs/d{n + 1}"}}, "maxProperties": 0}] * 2}
+        for n in range(40)
+    }
+    schema = {**arguments(a={"$ref": "#/$defs/d0"}), "$defs": {**fan, "d40": {"not": {}}}}
+    value: dict[str, Json] = {}
+    for _ in range(40):
+        value = {"a": value}
+    bind(function(schema), {"a": {}})
+    try:
+        bind(function(schema), {"a": value})
+    except ArgumentError as error:
+        assert len(str(error)) < 2_000

@@ -1,0 +1,93 @@
+from portal.library.library import Library
+from tests.portal.library.sample_tools import arguments, function, library, source, tool
+
+TEXT = {"type": "string"}
+
+
+def test_functions_are_found_by_what_scripts_write() -> None:
+    compiled = Library.compile([source(tool("echo-it"), namespace="everything", upstream="every-thing")])
+    echo = compiled.functions["everything.echo_it"]
+    assert (echo.upstream, echo.tool, echo.namespace, echo.name) == (
+        "every-thing",
+        "echo-it",
+        "everything",
+        "echo_it",
+    )
+    assert compiled.namespaces["everything"].functions["echo_it"] is echo
+
+
+def test_order_of_an_upstreams_tools_changes_nothing() -> None:
+    one = library(tool("b", arguments(a=TEXT)), tool("a"))
+    other = library(tool("a"), tool("b", arguments(a=TEXT)))
+    assert one.module("tickets") == other.module("tickets")
+    assert list(one.functions) == ["tickets.a", "tickets.b"]
+
+
+def test_only_a_changed_upstream_is_compiled_again() -> None:
+    kept, changed = source(tool("f"), namespace="kept"), source(tool("f"), namespace="changed")
+    first = Library.compile([kept, changed])
+    second = Library.compile([kept, source(tool("g"), namespace="changed")], first)
+    assert second.namespaces["kept"] is first.namespaces["kept"]
+    assert list(second.functions) == ["kept.f", "changed.g"]
+    assert list(first.functions) == ["kept.f", "changed.f"]
+
+
+def test_upstream_that_is_gone_is_gone_from_the_next_library() -> None:
+    first = library(tool("f"))
+    assert not Library.compile([], first).functions
+
+
+def test_broken_tool_is_told_and_leaves_its_neighbours_alone() -> None:
+    broken = arguments(a={"type": "invalid"})
+    compiled = library(tool("broken", broken), tool("whole", arguments(a=TEXT)))
+    assert compiled.functions["tickets.whole"].signature.endswith("(*, a: str = ...) -> Any")
+    [note] = compiled.diagnostics
+    assert note.startswith("tickets.broken: arguments: a/type: ")
+
+
+def test_second_upstream_of_one_namespace_is_told() -> None:
+    compiled = Library.compile([source(tool("f")), source(tool("g"), upstream="other")])
+    assert list(compiled.functions) == ["tickets.f"]
+    assert compiled.diagnostics
+
+
+def test_tool_listed_twice_is_there_once_and_told() -> None:
+    compiled = library(tool("f", arguments(a=TEXT)), tool("f"))
+    assert len(compiled.functions) == 1
+    assert "1 tools have the name of another one" in compiled.diagnostics[0]
+
+
+def test_table_has_signatures_of_the_namespaces_asked_for() -> None:
+    compiled = Library.compile([source(tool("f")), source(tool("g"), namespace="other")])
+    assert compiled.table(["tickets", "absent"]) == {"tickets": {"f": "async def tickets.f() -> Any"}}
+
+
+def test_nearest_names_know_misspellings_word_order_and_other_namespaces() -> None:
+    compiled = Library.compile(
+        [
+            source(tool("create_issue"), tool("list_issues"), tool("close"), namespace="github"),
+            source(tool("search"), namespace="wiki"),
+        ]
+    )
+    assert compiled.nearest("github.create_isue")[0] == "github.create_issue"
+    assert compiled.nearest("github.issue_create")[0] == "github.create_issue"
+    assert compiled.nearest("gihub.close")[0] == "github.close"
+    assert compiled.nearest("github.search") == ["wiki.search"]
+    assert compiled.nearest("search") == ["wiki.search"]
+    assert compiled.nearest("nothing.like_it_anywhere") == []
+
+
+def test_schema_too_deep_to_digest_is_compiled_each_time() -> None:
+    deep: object = {}
+    for _ in range(100_000):
+        deep = {"items": deep}
+    first = library(tool("f", arguments(a=deep)))
+    assert Library.compile([source(tool("f", arguments(a=deep)))], first).functions["tickets.f"].name == "f"
+
+
+def test_parameter_tells_what_scripts_and_searches_need() -> None:
+    [parameter] = function(
+        arguments(("from",), **{"from": {"type": "integer", "description": "Start."}})
+    ).parameters
+    assert (parameter.name, parameter.wire_name, parameter.annotation) == ("from_", "from", "int")
+    assert (parameter.required, parameter.doc) == (True, "Start.")

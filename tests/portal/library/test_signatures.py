@@ -1,0 +1,113 @@
+import ast
+
+from tests.portal.library.sample_tools import arguments, function, library, tool
+
+TEXT = {"type": "string"}
+
+
+def test_signature_is_one_line_with_the_required_parameters_first() -> None:
+    compiled = function(arguments(("title",), labels={"type": "array", "items": TEXT}, title=TEXT))
+    assert (
+        compiled.signature == "async def tickets.create_issue(*, title: str, labels: list[str] = ...) -> Any"
+    )
+
+
+def test_tool_without_parameters_has_empty_parentheses() -> None:
+    assert function().signature == "async def tickets.create_issue() -> Any"
+
+
+def test_simple_defaults_are_shown() -> None:
+    compiled = function(
+        arguments(
+            a={"type": "integer", "default": 10},
+            b={"type": "string", "default": "x"},
+            c={"type": "boolean", "default": False},
+            d={"type": "array", "default": []},
+            e={"type": "number", "default": 1},
+            f={"type": "object", "default": {}},
+            g={"enum": ["up", "down"], "default": "up"},
+        )
+    )
+    assert (
+        "(*, a: int = 10, b: str = 'x', c: bool = False, d: list[Any] = [], e: float = 1,"
+        " f: dict[str, Any] = {}, g: Literal['up', 'down'] = 'up')"
+    ) in compiled.signature
+
+
+def test_default_that_does_not_fit_its_type_is_told_in_the_docstring() -> None:
+    compiled = function(
+        arguments(a={"type": "integer", "default": "ten"}, b={"type": "array", "default": ["x"]})
+    )
+    assert "(*, a: int = ..., b: list[Any] = ...)" in compiled.signature
+    assert 'a: Default: "ten"' in compiled.stub
+    assert 'b: Default: ["x"]' in compiled.stub
+
+
+def test_null_default_makes_the_parameter_nullable() -> None:
+    assert "a: str | None = None" in function(arguments(a={"type": "string", "default": None})).signature
+
+
+def test_long_signature_leaves_out_optional_parameters_only() -> None:
+    optional = {f"option_number_{number}": TEXT for number in range(60)}
+    compiled = function(arguments(("title",), title=TEXT, **optional))
+    assert len(compiled.signature) < 460
+    assert "(*, title: str, option_number_0: str = ..., " in compiled.signature
+    assert compiled.signature.endswith(", ...) -> Any")
+    assert "option_number_59: str = ..." in compiled.stub
+
+
+def test_names_that_are_no_identifiers_are_renamed() -> None:
+    compiled = function(arguments(**{"from": TEXT, "$meta": TEXT, "cik-A": TEXT}), name="create-issue")
+    assert (
+        "tickets.create_issue(*, from_: str = ..., _meta: str = ..., cik_A: str = ...)" in compiled.signature
+    )
+
+
+def test_tool_that_names_no_arguments_takes_any() -> None:
+    assert "(**others: Any)" in function({"type": "object"}).signature
+    assert "(**others: int)" in function({"additionalProperties": {"type": "integer"}}).signature
+
+
+def test_required_property_with_a_default_may_be_left_out() -> None:
+    assert "(*, a: int = 3)" in function(arguments(("a",), a={"type": "integer", "default": 3})).signature
+
+
+def test_alternatives_of_the_arguments_are_all_there() -> None:
+    schema = {"type": "object", "oneOf": [{"properties": {"a": TEXT}}, {"properties": {"b": TEXT}}]}
+    assert "(*, a: str = ..., b: str = ...)" in function(schema).signature
+
+
+def test_hints_follow_the_description_of_a_parameter() -> None:
+    compiled = function(
+        arguments(
+            due={"type": "string", "format": "date-time", "description": "When."},
+            count={"type": "integer", "minimum": 1, "maximum": 100},
+            tags={"type": "array", "maxItems": 5, "description": "Tags.", "deprecated": True},
+        )
+    )
+    assert "Args:\n        due: When. (date-time)\n" in compiled.stub
+    assert "count: 1 to 100\n" in compiled.stub
+    assert "tags: Tags. (deprecated; <= 5 items)\n" in compiled.stub
+
+
+def test_module_says_that_none_omits_an_optional_argument() -> None:
+    module = library(tool("f", arguments(a=TEXT))).module("tickets")
+    assert "async def f(*, a: str | None = ...) -> Any: ..." in module
+
+
+def test_module_of_tools_named_like_builtins_still_means_the_builtins() -> None:
+    schema = arguments(a={"type": "array", "items": TEXT})
+    module = library(tool("list", schema), tool("str", schema)).module("tickets")
+    assert "from builtins import list as _list, str as _str" in module
+    assert "async def list(*, a: _list[_str] | None = ...) -> Any: ..." in module
+
+
+def test_stub_has_only_the_types_its_function_needs() -> None:
+    box = {"type": "object", "properties": {"a": TEXT}}
+    compiled = library(tool("one", arguments(first=box)), tool("two", arguments(second=box)))
+    names = [
+        node.name
+        for node in ast.parse(compiled.functions["tickets.one"].stub).body
+        if isinstance(node, ast.ClassDef | ast.AsyncFunctionDef)
+    ]
+    assert names == ["OneFirst", "one"]

@@ -1,0 +1,114 @@
+import ast
+import subprocess
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from portal.library.library import Library
+from portal.library.stub_package import ForeignFileError, write_stubs
+from tests.portal.library.nasty_tools import nasty_tools
+from tests.portal.library.sample_tools import arguments, library, source, tool
+
+TEXT = {"type": "string"}
+ISSUE = {"type": "object", "title": "Issue", "properties": {"title": TEXT}, "required": ["title"]}
+
+
+def type_errors(folder: Path) -> list[str]:
+    """What ty finds in a folder, one line each."""
+    command = [
+        Path(sysconfig.get_path("scripts"), "ty"),
+        "check",
+        "--output-format",
+        "concise",
+        "--no-progress",
+    ]
+    done = subprocess.run(
+        [*command, "."], cwd=folder, capture_output=True, text=True, check=False, timeout=60
+    )
+    return [line for line in done.stdout.splitlines() if ": error[" in line or ": warning[" in line]
+
+
+def test_stubs_resolve_by_each_kind_of_import(tmp_path: Path) -> None:
+    create = tool(
+        "create_issue", arguments(("title",), title=TEXT, labels={"type": "array", "items": TEXT}), ISSUE
+    )
+    write_stubs(library(create, tool("_private")), tmp_path)
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import tickets\n"
+        "from tools import tickets as again\n"
+        "from tools.tickets import create_issue\n"
+        "async def main() -> None:\n"
+        "    a: str = (await tickets.create_issue(title='x', labels=None))['title']\n"
+        "    b: str = (await again.create_issue(title='x', labels=['y']))['title']\n"
+        "    c: str = (await create_issue(title='x'))['title']\n"
+        "    await tickets._private()\n"
+    )
+    assert type_errors(tmp_path) == []
+    script.write_text(
+        "from tools import tickets\n"
+        "async def main() -> None:\n"
+        "    await tickets.create_issue()\n"
+        "    await tickets.create_issue(title=3)\n"
+        "    await tickets.create_issue(title='x', lables=[])\n"
+        "    (await tickets.create_issue(title='x'))['titel']\n"
+        "    await tickets.create_isue(title='x')\n"
+    )
+    assert [int(line.split(":")[1]) for line in type_errors(tmp_path)] == [3, 4, 5, 6, 7]
+
+
+def test_stubs_of_nasty_tools_are_valid(tmp_path: Path) -> None:
+    sources = [source(each, namespace=f"nasty_{number}") for number, each in enumerate(nasty_tools())]
+    compiled = Library.compile([source(*nasty_tools()), *sources])
+    write_stubs(compiled, tmp_path)
+    assert type_errors(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "nasty", nasty_tools(), ids=lambda nasty: nasty.name[:20].encode("ascii", "ignore").decode()
+)
+def test_nasty_tool_compiles_to_bounded_text(nasty: object) -> None:
+    [function] = library(nasty).functions.values()  # type: ignore[arg-type]  # parametrize gives objects
+    ast.parse(function.stub)
+    assert len(function.stub) < 60_000
+    assert len(function.signature) < 3_000
+
+
+def test_stub_package_is_complete(tmp_path: Path) -> None:
+    changed = write_stubs(library(tool("f")), tmp_path)
+    names = {"tools/__init__.pyi", "tools/py.typed", "tools/tickets.pyi", "tickets.pyi"}
+    assert {path.relative_to(tmp_path).as_posix() for path in changed} == names
+    assert all((tmp_path / name).exists() for name in names)
+
+
+def test_only_what_changed_is_written(tmp_path: Path) -> None:
+    kept = source(tool("f"), namespace="kept")
+    write_stubs(Library.compile([kept, source(tool("f"))]), tmp_path)
+    assert not write_stubs(Library.compile([kept, source(tool("f"))]), tmp_path)
+    changed = write_stubs(Library.compile([kept, source(tool("f", arguments(a=TEXT)))]), tmp_path)
+    assert changed == {tmp_path / "tools" / "tickets.pyi"}
+
+
+def test_stubs_of_a_former_library_are_removed(tmp_path: Path) -> None:
+    write_stubs(library(tool("f")), tmp_path)
+    changed = write_stubs(Library.compile([]), tmp_path)
+    assert {tmp_path / "tickets.pyi", tmp_path / "tools" / "tickets.pyi"} <= changed
+    assert sorted(path.name for path in tmp_path.rglob("*.*")) == ["__init__.pyi", "py.typed"]
+
+
+def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
+    own = tmp_path / "own.pyi"
+    own.write_text("x: int\n")
+    write_stubs(library(tool("f")), tmp_path)
+    write_stubs(Library.compile([]), tmp_path)
+    assert own.read_text() == "x: int\n"
+
+
+def test_file_of_others_in_the_way_is_not_overwritten(tmp_path: Path) -> None:
+    own = tmp_path / "tickets.pyi"
+    own.write_text("x: int\n")
+    with pytest.raises(ForeignFileError, match=r"tickets\.pyi"):
+        write_stubs(library(tool("f")), tmp_path)
+    assert own.read_text() == "x: int\n"
+    assert not (tmp_path / "tools").exists()
