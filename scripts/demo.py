@@ -3,7 +3,7 @@
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import TextIO
 
@@ -14,7 +14,8 @@ from demo_servers import (
     ROOT,
     DemoError,
     demo_servers,
-    fetch_servers,
+    fetch_tools,
+    fetched_tools,
     make_database,
     make_repository,
     repository,
@@ -22,9 +23,9 @@ from demo_servers import (
 )
 from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.stdio import stdio_client
-from mcp_types import CallToolResult, Tool
+from mcp_types import CallToolResult
 
-LOG = HOME / "portal.log"
+LOG = HOME / "demo.log"
 ANSWER_SECONDS = 120
 HEARTBEAT_SECONDS = 3
 QUERIES = ("commit history of a repository", "run a SQL query")
@@ -51,7 +52,9 @@ best, sales, made = max(week, key=lambda row: row[1])
 def main() -> int:
     started = time.monotonic()
     try:
-        prepare()
+        HOME.mkdir(exist_ok=True)
+        with open(LOG, "w") as log:
+            prepare(log)
         with open(LOG, "w") as log:
             anyio.run(show, Screen(), log)
     except KeyboardInterrupt:
@@ -59,22 +62,23 @@ def main() -> int:
     except (DemoError, MCPError, OSError, ExceptionGroup) as error:
         print(f"demo: {reason(error)}", file=sys.stderr)
         return 1
-    print(f"{time.monotonic() - started:.0f} s. Look into .demo: portal.yaml, week.xlsx, portal.log")
+    print(f"{time.monotonic() - started:.0f} s. Look into .demo: portal.yaml, week.xlsx, demo.log")
     return 0
 
 
-def prepare() -> None:
-    HOME.mkdir(exist_ok=True)
+def prepare(log: TextIO) -> None:
+    """Make what the servers work on, write the manifest, and fetch the servers that are not there yet."""
     make_repository()
     make_database()
     write_manifest()
-    fetch_servers(step)
+    for name, server in demo_servers().items():
+        if fetched_tools(name) is None:
+            with heartbeat(f"fetching {server.packages[0]} from PyPI and asking it for its tools"):
+                anyio.run(fetch_tools, name, log)
 
 
 async def show(screen: Screen, log: TextIO) -> None:
-    with heartbeat("asking the four servers what their own tools would cost a model"):
-        direct = await direct_definitions(log)
-    with heartbeat("starting the portal with these servers behind it, and running a script through it"):
+    with heartbeat("starting the portal with four servers behind it, and running a script through it"):
         async with portal_client(log) as client:
             tools = (await client.list_tools()).tools
             found = [await call(client, "docs_search", query=query, limit=1) for query in QUERIES]
@@ -83,22 +87,7 @@ async def show(screen: Screen, log: TextIO) -> None:
     for query, answer in zip(QUERIES, found, strict=True):
         screen.show_search(query, answer)
     screen.show_run(SCRIPT, run)
-    screen.show_tokens(direct, tools)
-
-
-async def direct_definitions(log: TextIO) -> dict[str, list[Tool]]:
-    """What a client that is connected to each server itself would read."""
-    definitions: dict[str, list[Tool]] = {}
-
-    async def ask(name: str, parameters: StdioServerParameters) -> None:
-        async with Client(stdio_client(parameters, errlog=log)) as client:
-            definitions[name] = (await client.list_tools()).tools
-
-    with anyio.fail_after(ANSWER_SECONDS):
-        async with anyio.create_task_group() as tasks:
-            for name, server in demo_servers().items():
-                tasks.start_soon(ask, name, StdioServerParameters(**server.upstream()))
-    return definitions
+    screen.show_tokens({name: fetched_tools(name) or [] for name in demo_servers()}, tools)
 
 
 @asynccontextmanager
@@ -117,11 +106,6 @@ async def call(client: Client, tool: str, **arguments: object) -> CallToolResult
     if result.is_error:
         raise DemoError(f"{tool} failed: {result.structured_content}\n{log_tail()}")
     return result
-
-
-def step(title: str, work: Callable[[], None]) -> None:
-    with heartbeat(title):
-        work()
 
 
 @contextmanager
@@ -155,7 +139,7 @@ def reason(error: BaseException) -> str:
 
 def log_tail() -> str:
     text = LOG.read_text(errors="replace") if LOG.exists() else ""
-    return "\n".join(["", "last lines of .demo/portal.log:", *text.splitlines()[-20:]])
+    return "\n".join(["", "last lines of .demo/demo.log:", *text.splitlines()[-20:]])
 
 
 if __name__ == "__main__":

@@ -1,14 +1,21 @@
 """The four real MCP servers of the demo, what they work on, and the manifest that names them."""
 
+import json
 import os
 import sqlite3
 import subprocess
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
+import anyio
 import yaml
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
+from mcp_types import Tool
+
+from manifests.json_value import Json
 
 ROOT = Path(__file__).resolve().parents[1]
 HOME = ROOT / ".demo"
@@ -24,26 +31,21 @@ class DemoError(Exception):
 
 @dataclass(frozen=True)
 class DemoServer:
-    """A server from PyPI; `packages` are exact, the first one has the program."""
+    """A server from PyPI, started by uvx in an environment of its own; the first of `packages` has the program."""
 
     packages: tuple[str, ...]
     program: str
     args: tuple[str, ...]
     env: dict[str, str]
 
-    def upstream(self) -> dict[str, object]:
-        """The server as a manifest names it: started as anyone would, but from what was fetched before."""
-        return {
-            "command": str(UVX),
-            "args": ["--offline", *self.uvx_args(), *self.args],
-            "env": self.env,
-        }
+    def upstream(self) -> dict[str, Json]:
+        """The server as a manifest names it: from what was fetched before, so that it needs no network."""
+        return {"command": str(UVX), "args": ["--offline", *self.uvx_args()], "env": dict(self.env)}
 
     def uvx_args(self) -> list[str]:
-        """How uvx runs it, in an environment of its own made with the demo's Python."""
         first, *others = self.packages
         withs = [word for package in others for word in ("--with", package)]
-        return ["--quiet", "--python", str(PYTHON), "--from", first, *withs, self.program]
+        return ["--quiet", "--python", str(PYTHON), "--from", first, *withs, self.program, *self.args]
 
 
 def repository() -> Path:
@@ -80,20 +82,28 @@ def write_manifest() -> Path:
     return path
 
 
-def fetch_servers(step: Callable[[str, Callable[[], None]], None]) -> None:
-    """Have uv install each server, once; `step` shows a title while it runs what it is given."""
-    for name, server in demo_servers().items():
-        stamp = HOME / f"{name}.fetched"
-        wanted = " ".join(server.uvx_args())
-        if stamp.exists() and stamp.read_text() == wanted:
-            continue
-        step(f"fetching {server.packages[0]} from PyPI", lambda server=server: _fetch(server))
-        stamp.write_text(wanted)
+def fetched_tools(name: str) -> list[Tool] | None:
+    """The tools that the server listed when it was fetched; None when it was not, or in another version."""
+    path = HOME / f"{name}.json"
+    if not path.exists():
+        return None
+    fetched = json.loads(path.read_text())
+    if fetched["server"] != demo_servers()[name].upstream():
+        return None
+    return [Tool.model_validate(tool) for tool in fetched["tools"]]
 
 
-def _fetch(server: DemoServer) -> None:
-    command = [str(UVX), *server.uvx_args(), "--help"]
-    _run(command, f"{server.packages[0]} could not be fetched from PyPI", {**os.environ, **server.env})
+async def fetch_tools(name: str, log: TextIO) -> None:
+    """Have uv install the server from PyPI, ask it for its tools as any client would, and keep them."""
+    server = demo_servers()[name]
+    parameters = StdioServerParameters(
+        command=str(UVX), args=server.uvx_args(), env={**os.environ, **server.env}
+    )
+    with anyio.fail_after(FETCH_SECONDS):
+        async with Client(stdio_client(parameters, errlog=log)) as client:
+            tools = (await client.list_tools()).tools
+    listed = [tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in tools]
+    (HOME / f"{name}.json").write_text(json.dumps({"server": server.upstream(), "tools": listed}))
 
 
 def make_repository() -> None:
@@ -101,11 +111,11 @@ def make_repository() -> None:
     folder = repository()
     if (folder / ".git").exists():
         return
-    git = ["git", "-C", str(folder), "-c", "user.name=Demo", "-c", "user.email=demo@example.invalid"]
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "README.md").write_text("# Demo\n")
-    for arguments in (["init", "--quiet"], ["add", "README.md"], ["commit", "--quiet", "--message", "Begin"]):
-        _run([*git, *arguments], "git could not make a repository for the demo", dict(os.environ))
+    _git(folder, "init", "--quiet")
+    _git(folder, "add", "README.md")
+    _git(folder, "commit", "--quiet", "--message", "Begin")
 
 
 def make_database() -> None:
@@ -124,17 +134,14 @@ def make_database() -> None:
         database.commit()
 
 
-def _run(command: list[str], complaint: str, env: dict[str, str]) -> None:
-    try:
-        subprocess.run(
-            command,
-            check=True,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=FETCH_SECONDS,
-            env=env,
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        said = str(getattr(error, "stderr", None) or error).strip()
-        raise DemoError(f"{complaint}:\n{said[-1500:]}") from error
+def _git(folder: Path, *args: str) -> None:
+    author = ["-c", "user.name=Demo", "-c", "user.email=demo@example.invalid"]
+    done = subprocess.run(
+        ["git", "-C", str(folder), *author, *args],
+        check=False,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        raise DemoError(f"git could not make a repository for the demo: {done.stderr.strip()}")

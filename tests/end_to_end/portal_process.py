@@ -80,7 +80,7 @@ def http_portal(manifest: Path, address: str = "127.0.0.1:0") -> Iterator[HttpPo
         cwd=manifest.parent,
     )
     try:
-        yield HttpPortal(_listening_url(process), process)
+        yield HttpPortal(listening_url(process), process)
     finally:
         process.terminate()
         try:
@@ -90,7 +90,7 @@ def http_portal(manifest: Path, address: str = "127.0.0.1:0") -> Iterator[HttpPo
             raise
 
 
-def _listening_url(process: subprocess.Popen[str]) -> str:
+def listening_url(process: subprocess.Popen[str]) -> str:
     """The URL the portal tells; its stderr is read to the end, so that it never blocks on a full pipe."""
     told: queue.Queue[str] = queue.Queue()
 
