@@ -47,6 +47,8 @@ class Changes:
         while True:
             try:
                 async with listen(session, tools_list_changed=True) as subscription:
+                    # Nothing is replayed: what changed before this moment is only seen by listing again.
+                    self._changed.set()
                     async for _ in subscription:
                         delay = _RELISTEN_SECONDS
                         self._changed.set()
@@ -61,5 +63,3 @@ class Changes:
                 pass
             await anyio.sleep(delay)
             delay = min(delay * 2, _LONGEST_RELISTEN_SECONDS)
-            # Nothing is replayed: what changed meanwhile is only seen by listing again.
-            self._changed.set()

@@ -5,7 +5,7 @@
 Runs as its own process between the portal and the server, standard library only. The server gets this
 process's streams, and of its environment exactly the variables named (an interpreter started without a
 locale adds LC_CTYPE to its own). When the server ends, when SIGTERM arrives, or when the portal is gone,
-even by kill -9, every descendant gets SIGTERM, and SIGKILL a second later. The exit status is the server's,
+even by kill -9, every descendant gets SIGTERM, and SIGKILL 0.7 s later. The exit status is the server's,
 128 + N for signal N.
 
 On Linux descendants that left the process group are found too (`PR_SET_CHILD_SUBREAPER`), and the portal's
@@ -20,7 +20,7 @@ import signal
 import sys
 import time
 
-GRACE_SECONDS = 1.0
+GRACE_SECONDS = 0.7
 KILL_SECONDS = 1.0
 ON_LINUX: bool = sys.platform == "linux"
 POLL_SECONDS = 5.0 if ON_LINUX else 0.5

@@ -5,6 +5,7 @@ everything that runs inside; a status like 401 becomes "Server returned an error
 a request becomes a JSON-RPC error response, which the SDK hands to exactly the call that caused it.
 """
 
+import re
 from collections.abc import AsyncIterator, Callable
 from http import HTTPStatus
 from typing import Any, Final
@@ -56,7 +57,7 @@ class UpstreamHttpClient(httpx2.AsyncClient):
             request.extensions["timeout"] = {**request.extensions.get("timeout", {}), "read": None}
         if request.method == "GET":
             return _with_mended_events(await super().send(request, **options))
-        if request.method == "POST" and _awaits_answer(request.content):
+        if request.method == "POST" and awaits_answer(request.content):
             return await self._ask(request, options)
         return await self._tell(request, options)
 
@@ -85,8 +86,10 @@ class UpstreamHttpClient(httpx2.AsyncClient):
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if response.is_success and kind == "text/event-stream":
             return _with_mended_events(response)
-        if response.status_code == HTTPStatus.ACCEPTED or response.next_request is not None:
-            return response
+        if response.next_request is not None:
+            return response  # the SDK follows it or says why not
+        if response.status_code == HTTPStatus.ACCEPTED:
+            raise UpstreamAnswerError("took the request with HTTP 202 but sends no answer")
         body = await _read_capped(response)
         if response.is_error and not _is_json_rpc_error(kind, body):
             raise _refusal(response, kind, body)
@@ -140,10 +143,15 @@ def describe(error: httpx2.HTTPError) -> str:
 _BODY_HEADERS: Final = frozenset({"content-length", "content-encoding", "transfer-encoding"})
 
 
-def _awaits_answer(content: bytes) -> bool:
-    """Whether a POST's body is a JSON-RPC request: it has a method, and not one of a notification."""
-    start = content[:200].replace(b" ", b"")
-    return b'"method":' in start and b'"method":"notifications/' not in start
+# As the SDK's models serialise: the envelope's members first, so that nothing inside `params` can pass for one.
+_REQUEST: Final = re.compile(
+    rb'\{\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*(?:\d+|"[^"]*")\s*,\s*"method"\s*:'
+)
+
+
+def awaits_answer(content: bytes) -> bool:
+    """Whether a POST's body is a JSON-RPC request rather than a notification or a reply."""
+    return _REQUEST.match(content) is not None
 
 
 async def _read_capped(response: httpx2.Response) -> bytes:

@@ -88,10 +88,13 @@ class Upstream:
         *,
         seconds: float,
         progress: ProgressFnT | None = None,
+        on_sent: Callable[[], None] = lambda: None,
     ) -> ToolResult:
         """Call a tool; waits for a starting upstream and for the answer, together at most `seconds`.
 
         A call that never left, because the connection turned out to be dead, is sent once more on the next.
+        `on_sent` is called when the upstream may see the call from then on: a caller that is cancelled before
+        knows that nothing happened.
 
         Raises:
             UpstreamError: With a scrubbed message; the class says what may have happened.
@@ -99,6 +102,7 @@ class Upstream:
         deadline = anyio.current_time() + seconds
         try:
             connection = await self._connected(deadline)
+            on_sent()
             try:
                 result = await self._call_on(connection, tool, arguments, deadline, progress)
             except UpstreamUnavailableError:

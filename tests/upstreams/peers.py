@@ -1,0 +1,133 @@
+"""Real peers for the tests: stdio servers, HTTP servers on a loopback port, and a fleet that watches itself."""
+
+import json
+import os
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import uvicorn
+from starlette.types import ASGIApp
+
+from manifests.models import HttpUpstream, StdioUpstream
+from upstreams.fleet import Fleet, open_fleet
+from upstreams.tool_result import ToolResult
+from upstreams.upstream import Upstream
+
+RAW_SERVER = Path(__file__).with_name("raw_server.py")
+DEADLINE_SECONDS = 30
+
+
+def raw_server(
+    *,
+    env: dict[str, str] | None = None,
+    cwd: str | None = None,
+    connect_seconds: float = 20,
+    **behaviour: Any,
+) -> StdioUpstream:
+    return StdioUpstream(
+        command=sys.executable,
+        args=(str(RAW_SERVER), json.dumps(behaviour)),
+        env=env or {},
+        cwd=cwd,
+        connect_seconds=connect_seconds,
+    )
+
+
+class WatchedFleet:
+    """A fleet and its changes: what to wait on instead of sleeping."""
+
+    def __init__(self) -> None:
+        self.fleet = Fleet({})
+        self.history: list[tuple[str, str]] = []
+        self._changed = anyio.Event()
+
+    def note(self, upstream: Upstream) -> None:
+        self.history.append((upstream.name, upstream.state.status))
+        self._changed.set()
+        self._changed = anyio.Event()
+
+    def __getitem__(self, name: str) -> Upstream:
+        return self.fleet[name]
+
+    async def until(self, is_true: Callable[[], bool]) -> None:
+        with anyio.fail_after(DEADLINE_SECONDS):
+            while not is_true():
+                await self._changed.wait()
+
+
+@asynccontextmanager
+async def fleet_of(
+    folder: Path | None = None, *, settled: bool = True, **specs: StdioUpstream | HttpUpstream
+) -> AsyncIterator[WatchedFleet]:
+    watched = WatchedFleet()
+    async with open_fleet(specs, folder or Path.cwd(), watched.note) as fleet:
+        watched.fleet = fleet
+        if settled:
+            assert not await fleet.settled(DEADLINE_SECONDS)
+        yield watched
+
+
+def text_of(result: ToolResult) -> Any:
+    """The JSON in the one text block of a result."""
+    (block,) = result.content
+    return json.loads(block["text"])
+
+
+class HttpPeer(uvicorn.Server):
+    """An ASGI app on a real loopback socket; `port` 0 takes a free one."""
+
+    def __init__(self, app: ASGIApp, port: int = 0) -> None:
+        super().__init__(
+            uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1, lifespan="auto")
+        )
+        self.is_up = anyio.Event()
+        self.has_ended = anyio.Event()
+        self._socket = socket.socket()
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._socket.bind(("127.0.0.1", port))
+        self.port = self._socket.getsockname()[1]
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.is_up.set()
+
+    async def run_to_end(self) -> None:
+        await self._serve([self._socket])
+        self._socket.close()
+        self.has_ended.set()
+
+
+@asynccontextmanager
+async def http_peer(app: ASGIApp, port: int = 0) -> AsyncIterator[HttpPeer]:
+    peer = HttpPeer(app, port)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(peer.run_to_end)
+        await peer.is_up.wait()
+        try:
+            yield peer
+        finally:
+            peer.should_exit = peer.force_exit = True
+
+
+def closed_port() -> int:
+    """A loopback port where nobody listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+async def process_end(pid: int) -> None:
+    """Return when the process has ended."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        await anyio.wait_readable(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,78 @@
+"""A Streamable HTTP server of the handshake era, so that it can misbehave."""
+
+import itertools
+import json
+from typing import Any
+
+import anyio
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+TOOLS = [{"name": "echo", "inputSchema": {"type": "object"}}]
+
+
+class RawHttpServer:
+    """Answers by the book until told otherwise; counts the calls it executed."""
+
+    def __init__(self) -> None:
+        self.app = Starlette(routes=[Route("/mcp", self._handle, methods=["POST", "GET", "DELETE"])])
+        self.executed = 0
+        self.authorization: str | None = None
+        self.call_answer: Response | None = None
+        self.hangs_on_calls = False
+        self.as_events = False
+        self.result_text = '{"content":[]}'
+        self._sessions: set[str] = set()
+        self._ids = itertools.count()
+
+    def forget_sessions(self) -> None:
+        self._sessions.clear()
+
+    async def _handle(self, request: Request) -> Response:
+        if self.authorization and request.headers.get("authorization") != self.authorization:
+            return Response("who are you?", status_code=401, media_type="text/plain")
+        if request.method != "POST":
+            return Response(status_code=405)
+        message = await request.json()
+        if message["method"] == "server/discover":
+            return Response("unknown method", status_code=400, media_type="text/plain")
+        if message["method"] == "initialize":
+            return self._initialize(message)
+        if request.headers.get("mcp-session-id") not in self._sessions:
+            return Response(status_code=404)
+        if "id" not in message:
+            return Response(status_code=202)
+        if message["method"] == "tools/list":
+            return _json(message, json.dumps({"tools": TOOLS}))
+        return await self._call(message)
+
+    def _initialize(self, message: dict[str, Any]) -> Response:
+        session = f"session-{next(self._ids)}"
+        self._sessions.add(session)
+        info = {"name": "raw http", "version": "1"}
+        result = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": info}
+        return JSONResponse(
+            {"jsonrpc": "2.0", "id": message["id"], "result": result}, headers={"mcp-session-id": session}
+        )
+
+    async def _call(self, message: dict[str, Any]) -> Response:
+        self.executed += 1
+        if self.hangs_on_calls:
+            await anyio.sleep_forever()
+        if self.call_answer is not None:
+            return self.call_answer
+        return _events(message, self.result_text) if self.as_events else _json(message, self.result_text)
+
+
+def _body(message: dict[str, Any], result: str) -> str:
+    return f'{{"jsonrpc":"2.0","id":{message["id"]},"result":{result}}}'
+
+
+def _json(message: dict[str, Any], result: str) -> Response:
+    return Response(_body(message, result), media_type="application/json")
+
+
+def _events(message: dict[str, Any], result: str) -> Response:
+    return Response(f"event: message\ndata: {_body(message, result)}\n\n", media_type="text/event-stream")

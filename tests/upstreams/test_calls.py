@@ -1,0 +1,168 @@
+"""Calls over stdio: answers as they were on the wire, deadlines, cancellation, crashes."""
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, raw_server, text_of
+from upstreams.errors import (
+    UpstreamAnswerError,
+    UpstreamArgumentError,
+    UpstreamLostError,
+    UpstreamRefusedError,
+    UpstreamTimeoutError,
+)
+from upstreams.tool_result import MISSING
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_ready_upstream_answers() -> None:
+    async with fleet_of(server=raw_server()) as fleet:
+        upstream = fleet["server"]
+        result = await upstream.call("echo", {"n": 2**63, "text": "é💥"}, seconds=DEADLINE_SECONDS)
+        assert text_of(result) == {"n": 2**63, "text": "é💥"}
+        assert (upstream.server, upstream.instructions) == ("raw 1", "be kind")
+        assert (result.structured, result.is_error) == (MISSING, False)
+
+
+@pytest.mark.parametrize(
+    ("sent", "content", "structured"),
+    [
+        (
+            '{"content":[{"type":"hologram","depth":3,"_meta":{"x":1}}]}',
+            [{"type": "hologram", "depth": 3, "_meta": {"x": 1}}],
+            MISSING,
+        ),
+        ('{"content":[],"structuredContent":{"id":9223372036854775807}}', [], {"id": 9223372036854775807}),
+        ('{"structuredContent":{"surprise":[]}}', [], {"surprise": []}),
+        (
+            '{"content":[{"type":"text","text":"a"}],"structuredContent":null}',
+            [{"type": "text", "text": "a"}],
+            MISSING,
+        ),
+        ('{"content":{"type":"text","text":"a"}}', [{"type": "text", "text": "a"}], MISSING),
+        ('{"content":["a",{"type":"text"}]}', [{"type": "text", "text": "a"}, {"type": "text"}], MISSING),
+        ('{"toolResult":7}', [{"type": "text", "text": '{"toolResult": 7}'}], MISSING),
+        ("{}", [], MISSING),
+        (
+            '{"content":[{"type":"text","text":"cut \\ud83d"}]}',
+            [{"type": "text", "text": "cut \ufffd"}],
+            MISSING,
+        ),
+        (
+            '{"content":[{"type":"text","text":"\\ud83d\\ude00 \\\\ud83d"}]}',
+            [{"type": "text", "text": "😀 \\ud83d"}],
+            MISSING,
+        ),
+    ],
+)
+async def test_sloppy_results_are_kept_whole(sent: str, content: object, structured: object) -> None:
+    async with fleet_of(server=raw_server()) as fleet:
+        result = await fleet["server"].call("raw", {"result": sent}, seconds=DEADLINE_SECONDS)
+    assert (result.content, result.structured) == (content, structured)
+
+
+async def test_bytes_that_are_no_utf8_do_not_end_the_connection() -> None:
+    async with fleet_of(server=raw_server()) as fleet:
+        sent = b'{"content":[{"type":"text","text":"\xff\xfe"}]}'
+        result = await fleet["server"].call("raw_bytes", {"result": sent.hex()}, seconds=DEADLINE_SECONDS)
+        assert result.content == [{"type": "text", "text": "\ufffd\ufffd"}]
+
+
+@pytest.mark.parametrize(
+    "result", ["null", "[1,2]", "{" * 300 + "}" * 300, '{"a":' + "[" * 300 + "]" * 300 + "}", "{oops}"]
+)
+async def test_unreadable_answer_has_an_unknown_outcome(result: str) -> None:
+    async with fleet_of(server=raw_server()) as fleet:
+        with pytest.raises(UpstreamAnswerError) as caught:
+            await fleet["server"].call("raw", {"result": result}, seconds=DEADLINE_SECONDS)
+        assert caught.value.outcome == "unknown"
+        await fleet["server"].call("echo", {}, seconds=DEADLINE_SECONDS)
+
+
+async def test_answer_over_the_cap_is_refused_and_the_connection_goes_on() -> None:
+    async with fleet_of(server=raw_server()) as fleet:
+        with pytest.raises(UpstreamAnswerError):
+            await fleet["server"].call("flood", {"bytes": 65 * 1024 * 1024}, seconds=DEADLINE_SECONDS)
+        assert (
+            text_of(await fleet["server"].call("flood", {"bytes": 100_000}, seconds=DEADLINE_SECONDS))
+            == "x" * 100_000
+        )
+        assert [status for _, status in fleet.history] == ["ready"]
+
+
+async def test_error_of_the_upstream_is_told_with_its_code() -> None:
+    async with fleet_of(server=raw_server()) as fleet:
+        with pytest.raises(UpstreamRefusedError) as caught:
+            # -32000 is also what the SDK says when a connection ends; this one has not.
+            await fleet["server"].call(
+                "error", {"code": -32000, "message": "no such issue"}, seconds=DEADLINE_SECONDS
+            )
+        assert (caught.value.rpc_code, caught.value.outcome) == (-32000, "failed")
+        assert "no such issue" in str(caught.value)
+
+
+async def test_unsendable_arguments_are_refused_before_sending() -> None:
+    async with fleet_of(server=raw_server()) as fleet:
+        with pytest.raises(UpstreamArgumentError) as caught:
+            await fleet["server"].call("echo", {"text": "\ud800"}, seconds=DEADLINE_SECONDS)
+        assert caught.value.outcome == "not_started"
+        await fleet["server"].call("echo", {"text": "\u0000"}, seconds=DEADLINE_SECONDS)
+
+
+async def test_silent_upstream_meets_the_deadline_and_is_told() -> None:
+    async with fleet_of(server=raw_server()) as fleet:
+        with pytest.raises(UpstreamTimeoutError) as caught:
+            await fleet["server"].call("hang", {}, seconds=0.05)
+        assert caught.value.outcome == "unknown"
+        assert len(text_of(await fleet["server"].call("cancelled", {}, seconds=DEADLINE_SECONDS))) == 1
+
+
+async def test_cancelled_caller_leaves_nothing_and_the_upstream_is_told() -> None:
+    async with fleet_of(server=raw_server()) as fleet:
+        upstream = fleet["server"]
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: upstream.call("hang", {}, seconds=DEADLINE_SECONDS))
+            # In order behind the hanging call on one pipe: once it is answered, that one has arrived.
+            await upstream.call("echo", {}, seconds=DEADLINE_SECONDS)
+            tasks.cancel_scope.cancel()
+        assert len(text_of(await upstream.call("cancelled", {}, seconds=DEADLINE_SECONDS))) == 1
+
+
+async def test_crash_during_a_call_is_unknown_and_the_next_call_works(tmp_path: Path) -> None:
+    effect = tmp_path / "effect"
+    async with fleet_of(server=raw_server()) as fleet:
+        with pytest.raises(UpstreamLostError) as caught:
+            await fleet["server"].call("crash", {"acts_on": str(effect)}, seconds=DEADLINE_SECONDS)
+        assert caught.value.outcome == "unknown"
+        assert "status 7" in str(caught.value)
+        assert "about to crash" in str(caught.value)
+        await fleet["server"].call("echo", {}, seconds=DEADLINE_SECONDS)
+        assert effect.read_text() == "done\n"
+        assert [status for _, status in fleet.history] == ["ready", "starting", "ready"]
+
+
+@pytest.mark.parametrize("method", ["sampling/createMessage", "elicitation/create", "roots/list", "made/up"])
+async def test_requests_of_the_upstream_are_refused_and_do_not_hang(method: str) -> None:
+    async with fleet_of(server=raw_server()) as fleet:
+        result = await fleet["server"].call("ask", {"method": method}, seconds=DEADLINE_SECONDS)
+        assert "error" in text_of(result)
+
+
+async def test_ping_of_the_upstream_is_answered() -> None:
+    async with fleet_of(server=raw_server()) as fleet:
+        result = await fleet["server"].call("ask", {"method": "ping"}, seconds=DEADLINE_SECONDS)
+        assert text_of(result)["result"] == {}
+
+
+async def test_progress_reaches_the_caller() -> None:
+    seen = []
+
+    async def note(progress: float, total: float | None, message: str | None) -> None:
+        seen.append((progress, total, message))
+
+    async with fleet_of(server=raw_server()) as fleet:
+        await fleet["server"].call("progress", {}, seconds=DEADLINE_SECONDS, progress=note)
+    assert seen == [(1.0, 2.0, None)]

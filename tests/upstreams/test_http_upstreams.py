@@ -1,0 +1,236 @@
+"""Upstreams by URL: both eras and both transports, and what servers and gateways do to them."""
+
+import json
+
+import anyio
+import pytest
+from mcp.server.mcpserver import MCPServer
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from manifests.models import HttpUpstream
+from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, http_peer
+from tests.upstreams.raw_http_server import RawHttpServer
+from upstreams.errors import (
+    UpstreamAnswerError,
+    UpstreamError,
+    UpstreamRefusedError,
+    UpstreamTimeoutError,
+    UpstreamUnavailableError,
+)
+
+pytestmark = pytest.mark.anyio
+
+
+def real_server() -> MCPServer:
+    server = MCPServer("real", version="3")
+
+    @server.tool()
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    @server.tool()
+    async def wait() -> None:
+        await anyio.sleep_forever()
+
+    return server
+
+
+def url_of(port: int, path: str = "mcp") -> str:
+    return f"http://127.0.0.1:{port}/{path}"
+
+
+async def test_real_server_answers_over_streamable_http() -> None:
+    async with (
+        http_peer(real_server().streamable_http_app()) as peer,
+        fleet_of(real=HttpUpstream(url=url_of(peer.port))) as fleet,
+    ):
+        result = await fleet["real"].call("add", {"a": 2**53, "b": 1}, seconds=DEADLINE_SECONDS)
+        assert result.structured == {"result": 2**53 + 1}
+        assert fleet["real"].server == "real 3"
+
+
+async def test_real_server_answers_over_sse() -> None:
+    async with (
+        http_peer(real_server().sse_app()) as peer,
+        fleet_of(real=HttpUpstream(url=url_of(peer.port, "sse"), transport="sse")) as fleet,
+    ):
+        result = await fleet["real"].call("add", {"a": 1, "b": 1}, seconds=DEADLINE_SECONDS)
+        assert result.structured == {"result": 2}
+
+
+@pytest.mark.parametrize("transport", ["streamable-http", "sse"])
+async def test_upstream_rides_over_a_restart_of_its_server(transport: str) -> None:
+    def app():  # type: ignore[no-untyped-def]  # two kinds of Starlette app
+        server = real_server()
+        return server.sse_app() if transport == "sse" else server.streamable_http_app()
+
+    path = "sse" if transport == "sse" else "mcp"
+    async with http_peer(app()) as peer:
+        spec = HttpUpstream.model_validate({"url": url_of(peer.port, path), "transport": transport})
+        async with fleet_of(real=spec) as fleet:
+            upstream = fleet["real"]
+            await upstream.call("add", {"a": 1, "b": 1}, seconds=DEADLINE_SECONDS)
+            peer.should_exit = peer.force_exit = True
+            await peer.has_ended.wait()
+            with pytest.raises(UpstreamError) as caught:
+                await upstream.call("add", {"a": 1, "b": 1}, seconds=DEADLINE_SECONDS)
+            # On SSE nothing says whether a message arrived before the stream ended.
+            if transport == "streamable-http":
+                assert caught.value.outcome == "not_started"
+            async with http_peer(app(), peer.port):
+                await fleet.until(lambda: upstream.state.status == "ready")
+                result = await upstream.call("add", {"a": 1, "b": 1}, seconds=DEADLINE_SECONDS)
+                assert result.structured == {"result": 2}
+
+
+@pytest.mark.parametrize("transport", ["streamable-http", "sse"])
+async def test_silent_tool_meets_the_deadline_and_others_go_on(transport: str) -> None:
+    server = real_server()
+    app, path = (server.sse_app(), "sse") if transport == "sse" else (server.streamable_http_app(), "mcp")
+    async with http_peer(app) as peer:
+        spec = HttpUpstream.model_validate({"url": url_of(peer.port, path), "transport": transport})
+        async with fleet_of(real=spec) as fleet:
+            with pytest.raises(UpstreamTimeoutError):
+                await fleet["real"].call("wait", {}, seconds=0.1)
+            result = await fleet["real"].call("add", {"a": 1, "b": 1}, seconds=DEADLINE_SECONDS)
+            assert result.structured == {"result": 2}
+
+
+async def test_call_on_a_forgotten_session_is_sent_again_on_a_new_one() -> None:
+    server = RawHttpServer()
+    async with (
+        http_peer(server.app) as peer,
+        fleet_of(raw=HttpUpstream(url=url_of(peer.port))) as fleet,
+    ):
+        server.forget_sessions()
+        await fleet["raw"].call("echo", {}, seconds=DEADLINE_SECONDS)
+        assert server.executed == 1
+
+
+async def test_wrong_credentials_are_told_without_showing_them() -> None:
+    server = RawHttpServer()
+    server.authorization = "Bearer right"
+    async with http_peer(server.app) as peer:
+        wrong = HttpUpstream(url=url_of(peer.port), headers={"Authorization": "Bearer wr0ng-token"})
+        right = HttpUpstream(url=url_of(peer.port), headers={"Authorization": "Bearer right"})
+        async with fleet_of(wrong=wrong, right=right) as fleet:
+            assert fleet["right"].state.status == "ready"
+            assert "401" in fleet["wrong"].state.detail
+            assert "wr0ng-token" not in fleet["wrong"].state.detail
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (Response("<html>busy</html>", media_type="text/html"), UpstreamAnswerError),
+        (Response("{oops", media_type="application/json"), UpstreamAnswerError),
+        (Response("gateway", status_code=502, media_type="text/plain"), UpstreamAnswerError),
+        (Response("slow down", status_code=429, media_type="text/plain"), UpstreamRefusedError),
+        (Response(status_code=403), UpstreamRefusedError),
+        (Response(status_code=202), UpstreamAnswerError),
+        (Response("data: {oops\n\n", media_type="text/event-stream"), UpstreamAnswerError),
+        (
+            Response(
+                json.dumps({"jsonrpc": "2.0", "id": None, "error": {"code": -32602, "message": "no"}}),
+                status_code=400,
+                media_type="application/json",
+            ),
+            UpstreamRefusedError,
+        ),
+    ],
+)
+async def test_bad_http_answer_is_an_error_of_its_call_alone(
+    answer: Response, error: type[UpstreamError]
+) -> None:
+    server = RawHttpServer()
+    async with (
+        http_peer(server.app) as peer,
+        fleet_of(raw=HttpUpstream(url=url_of(peer.port))) as fleet,
+    ):
+        server.call_answer = answer
+        with pytest.raises(error):
+            await fleet["raw"].call("echo", {}, seconds=DEADLINE_SECONDS)
+        server.call_answer = None
+        await fleet["raw"].call("echo", {}, seconds=DEADLINE_SECONDS)
+        assert [status for _, status in fleet.history] == ["ready"]
+
+
+async def test_hanging_calls_do_not_hold_up_others() -> None:
+    server = RawHttpServer()
+    async with (
+        http_peer(server.app) as peer,
+        fleet_of(raw=HttpUpstream(url=url_of(peer.port))) as fleet,
+    ):
+        server.hangs_on_calls = True
+        for _ in range(3):
+            with pytest.raises(UpstreamTimeoutError):
+                await fleet["raw"].call("echo", {}, seconds=0.05)
+        server.hangs_on_calls = False
+        await fleet["raw"].call("echo", {}, seconds=DEADLINE_SECONDS)
+
+
+@pytest.mark.parametrize("as_events", [False, True])
+async def test_half_surrogates_and_large_integers_survive(as_events: bool) -> None:
+    server = RawHttpServer()
+    server.as_events = as_events
+    server.result_text = (
+        '{"content":[{"type":"x","text":"cut \\ud83d"}],"structuredContent":{"n":9223372036854775807}}'
+    )
+    async with (
+        http_peer(server.app) as peer,
+        fleet_of(raw=HttpUpstream(url=url_of(peer.port))) as fleet,
+    ):
+        result = await fleet["raw"].call("echo", {}, seconds=DEADLINE_SECONDS)
+        assert result.content == [{"type": "x", "text": "cut \ufffd"}]
+        assert result.structured == {"n": 9223372036854775807}
+
+
+async def test_body_over_the_cap_is_refused() -> None:
+    server = RawHttpServer()
+    async with (
+        http_peer(server.app) as peer,
+        fleet_of(raw=HttpUpstream(url=url_of(peer.port))) as fleet,
+    ):
+        server.call_answer = Response(b" " * (65 * 1024 * 1024), media_type="application/json")
+        with pytest.raises(UpstreamAnswerError):
+            await fleet["raw"].call("echo", {}, seconds=DEADLINE_SECONDS)
+        server.call_answer = None
+        await fleet["raw"].call("echo", {}, seconds=DEADLINE_SECONDS)
+
+
+async def test_answer_of_several_mebibytes_arrives_as_events() -> None:
+    server = RawHttpServer()
+    server.as_events = True
+    server.result_text = json.dumps({"content": [{"type": "text", "text": "x" * 3_000_000}]})
+    async with (
+        http_peer(server.app) as peer,
+        fleet_of(raw=HttpUpstream(url=url_of(peer.port))) as fleet,
+    ):
+        result = await fleet["raw"].call("echo", {}, seconds=DEADLINE_SECONDS)
+        assert len(result.content[0]["text"]) == 3_000_000
+
+
+@pytest.mark.parametrize("transport", ["streamable-http", "sse"])
+async def test_server_that_accepts_and_says_nothing_is_down_in_time(transport: str) -> None:
+    async def silent(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await anyio.sleep_forever()
+
+    async with http_peer(silent) as peer:
+        spec = {"url": url_of(peer.port), "transport": transport, "connect_seconds": 0.3}
+        async with fleet_of(silent=HttpUpstream.model_validate(spec)) as fleet:
+            assert fleet["silent"].state.status == "down"
+            assert "0.3 s" in fleet["silent"].state.detail
+
+
+async def test_unsendable_arguments_do_not_end_the_connection() -> None:
+    server = RawHttpServer()
+    async with (
+        http_peer(server.app) as peer,
+        fleet_of(raw=HttpUpstream(url=url_of(peer.port))) as fleet,
+    ):
+        with pytest.raises(UpstreamError) as caught:
+            await fleet["raw"].call("echo", {"text": "\ud800"}, seconds=DEADLINE_SECONDS)
+        assert not isinstance(caught.value, UpstreamUnavailableError)
+        await fleet["raw"].call("echo", {}, seconds=DEADLINE_SECONDS)

@@ -1,0 +1,113 @@
+"""Servers made with the official SDK, in this process, in both eras of the protocol."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+from mcp.server import Server
+from mcp.server.mcpserver import Context, MCPServer
+from mcp.shared.memory import create_client_server_memory_streams
+from mcp_types import CallToolResult, ListToolsResult, TextContent, Tool
+
+from manifests.models import HttpUpstream
+from tests.upstreams.peers import DEADLINE_SECONDS, WatchedFleet, fleet_of, http_peer
+from upstreams.diagnostics import Diagnostics
+from upstreams.errors import UpstreamRefusedError
+from upstreams.scrubber import Scrubber
+from upstreams.upstream import Upstream
+from upstreams.wire import Wire
+
+pytestmark = pytest.mark.anyio
+
+WITH_HEADER = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}
+BAD_HEADER = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "no good name"}}}
+
+
+async def list_tools(context: Any, params: Any) -> ListToolsResult:
+    schemas = {"plain": {"type": "object"}, "with_header": WITH_HEADER, "bad_header": BAD_HEADER}
+    promise = {"type": "object", "required": ["kept"]}
+    tools = [Tool(name=name, input_schema=schema, output_schema=promise) for name, schema in schemas.items()]
+    return ListToolsResult(tools=tools)
+
+
+async def call_tool(context: Any, params: Any) -> CallToolResult:
+    if params.name == "fail":
+        return CallToolResult(content=[TextContent(text="it failed")], is_error=True)
+    return CallToolResult(content=[TextContent(text="ok")], structured_content={"broken": "promise"})
+
+
+@asynccontextmanager
+async def in_memory(server: Server[Any]) -> AsyncIterator[Upstream]:
+    @asynccontextmanager
+    async def open_wire(diagnostics: Diagnostics) -> AsyncIterator[Wire]:
+        async with (
+            create_client_server_memory_streams() as (client, (server_reads, server_writes)),
+            anyio.create_task_group() as tasks,
+        ):
+            tasks.start_soon(server.run, server_reads, server_writes, server.create_initialization_options())
+            yield Wire(*client)
+            tasks.cancel_scope.cancel()
+
+    watched = WatchedFleet()
+    upstream = Upstream("sdk", open_wire, Scrubber(()), connect_seconds=20, on_change=watched.note)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(upstream.run)
+        await watched.until(lambda: upstream.state.status != "starting")
+        yield upstream
+        tasks.cancel_scope.cancel()
+
+
+async def test_modern_server_works_and_its_broken_promise_is_passed_on() -> None:
+    async with in_memory(Server("sdk", on_list_tools=list_tools, on_call_tool=call_tool)) as upstream:
+        assert upstream.state.status == "ready"
+        result = await upstream.call("plain", {}, seconds=DEADLINE_SECONDS)
+        assert result.structured == {"broken": "promise"}
+        failed = await upstream.call("fail", {}, seconds=DEADLINE_SECONDS)
+        assert (failed.is_error, failed.content) == (True, [{"type": "text", "text": "it failed"}])
+
+
+async def test_tool_whose_headers_cannot_be_sent_is_left_out() -> None:
+    async with in_memory(Server("sdk", on_list_tools=list_tools, on_call_tool=call_tool)) as upstream:
+        assert [tool.name for tool in upstream.tools] == ["plain", "with_header"]
+        assert len(upstream.diagnostics) == 1
+
+
+async def test_server_without_tools_is_ready_and_says_so() -> None:
+    async with in_memory(Server("empty")) as upstream:
+        assert (upstream.state.status, upstream.tools) == ("ready", ())
+        assert len(upstream.diagnostics) == 1
+
+
+async def test_call_the_server_rejects_is_refused() -> None:
+    async with in_memory(Server("empty")) as upstream:
+        with pytest.raises(UpstreamRefusedError):
+            await upstream.call("anything", {}, seconds=DEADLINE_SECONDS)
+
+
+async def test_arguments_marked_for_headers_reach_a_modern_http_server() -> None:
+    # The SDK's server answers a call whose headers do not match its arguments with an error.
+    server = Server("sdk", on_list_tools=list_tools, on_call_tool=call_tool)
+    async with (
+        http_peer(server.streamable_http_app()) as peer,
+        fleet_of(sdk=HttpUpstream(url=f"http://127.0.0.1:{peer.port}/mcp")) as fleet,
+    ):
+        result = await fleet["sdk"].call("with_header", {"region": "eu-1 é"}, seconds=DEADLINE_SECONDS)
+        assert not result.is_error
+
+
+async def test_modern_server_that_changes_its_tools_is_listed_again() -> None:
+    server = MCPServer("changing")
+
+    @server.tool()
+    async def grow(context: Context) -> None:
+        server.add_tool(lambda: None, name="grown")
+        await context.notify_tools_changed()
+
+    async with (
+        http_peer(server.streamable_http_app()) as peer,
+        fleet_of(sdk=HttpUpstream(url=f"http://127.0.0.1:{peer.port}/mcp")) as fleet,
+    ):
+        await fleet["sdk"].call("grow", {}, seconds=DEADLINE_SECONDS)
+        await fleet.until(lambda: "grown" in [tool.name for tool in fleet["sdk"].tools])

@@ -1,0 +1,113 @@
+"""Upstreams start, fail and come back without touching each other."""
+
+import os
+from pathlib import Path
+
+import anyio
+import pytest
+
+from manifests.models import HttpUpstream, StdioUpstream
+from tests.upstreams.peers import DEADLINE_SECONDS, closed_port, fleet_of, raw_server, text_of
+from upstreams.errors import UpstreamError, UpstreamUnavailableError
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_hanging_and_a_dead_upstream_do_not_delay_a_good_one(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "never")
+    specs = {
+        "hanging": raw_server(waits_for=str(tmp_path / "never")),
+        "dead": raw_server(exits_with=3),
+        "absent": StdioUpstream(command="no-such-command"),
+        "good": raw_server(),
+    }
+    async with fleet_of(settled=False, **specs) as fleet:
+        result = await fleet["good"].call("echo", {"a": 1}, seconds=DEADLINE_SECONDS)
+        assert text_of(result) == {"a": 1}
+        await fleet.until(lambda: fleet["dead"].state.status == "down")
+        assert [upstream.name for upstream in await fleet.fleet.settled(0)] == ["hanging"]
+        assert [upstream.name for upstream in await fleet.fleet.settled(0, ["good", "dead"])] == []
+
+
+async def test_call_waits_for_an_upstream_that_is_starting(tmp_path: Path) -> None:
+    fifo = tmp_path / "go"
+    os.mkfifo(fifo)
+    results = []
+    async with fleet_of(settled=False, slow=raw_server(waits_for=str(fifo))) as fleet:
+
+        async def call() -> None:
+            results.append(await fleet["slow"].call("echo", {}, seconds=DEADLINE_SECONDS))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call)
+            await anyio.to_thread.run_sync(fifo.write_text, "go")
+    assert len(results) == 1
+
+
+async def test_call_to_an_upstream_that_never_starts_ends_at_its_deadline(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "never")
+    async with fleet_of(settled=False, slow=raw_server(waits_for=str(tmp_path / "never"))) as fleet:
+        with pytest.raises(UpstreamUnavailableError, match="still starting") as caught:
+            await fleet["slow"].call("echo", {}, seconds=0.05)
+        assert caught.value.outcome == "not_started"
+
+
+async def test_upstream_that_does_not_get_ready_in_time_is_down(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "never")
+    slow = raw_server(waits_for=str(tmp_path / "never"), connect_seconds=0.3)
+    async with fleet_of(slow=slow) as fleet:
+        assert fleet["slow"].state.status == "down"
+        assert "0.3 s" in fleet["slow"].state.detail
+
+
+async def test_down_upstream_answers_at_once_and_says_why_and_since_when() -> None:
+    async with fleet_of(absent=StdioUpstream(command="uvx-of-nowhere")) as fleet:
+        with pytest.raises(UpstreamUnavailableError) as caught:
+            await fleet["absent"].call("echo", {}, seconds=DEADLINE_SECONDS)
+        assert "'uvx-of-nowhere' was not found on PATH" in str(caught.value)
+        assert f"{fleet['absent'].state.since:%Y-%m-%d}" in str(caught.value)
+        assert caught.value.outcome == "not_started"
+
+
+async def test_missing_working_directory_is_told() -> None:
+    async with fleet_of(lost=raw_server(cwd="no/such/folder")) as fleet:
+        assert "'no/such/folder' does not exist" in fleet["lost"].state.detail
+
+
+async def test_stderr_of_a_server_that_fails_to_start_is_in_its_state() -> None:
+    async with fleet_of(dead=raw_server(stderr="cannot open database", exits_with=3)) as fleet:
+        assert "status 3" in fleet["dead"].state.detail
+        assert "cannot open database" in fleet["dead"].state.detail
+
+
+async def test_upstream_that_keeps_crashing_is_down_and_comes_back() -> None:
+    async with fleet_of(server=raw_server()) as fleet:
+        for _ in range(2):
+            with pytest.raises(UpstreamError):
+                await fleet["server"].call("crash", {}, seconds=DEADLINE_SECONDS)
+        await fleet.until(lambda: ("server", "down") in fleet.history)
+        await fleet.until(lambda: fleet["server"].state.status == "ready")
+        await fleet["server"].call("echo", {}, seconds=DEADLINE_SECONDS)
+
+
+async def test_server_that_dies_when_probed_is_opened_by_handshake() -> None:
+    async with fleet_of(old=raw_server(dies_when_probed=True)) as fleet:
+        assert [status for _, status in fleet.history] == ["ready"]
+
+
+async def test_refused_http_connection_does_not_cancel_the_caller() -> None:
+    url = f"http://127.0.0.1:{closed_port()}/mcp"
+    for transport in ("streamable-http", "sse"):
+        async with fleet_of(gone=HttpUpstream(url=url, transport=transport)) as fleet:
+            assert fleet["gone"].state.status == "down"
+            with pytest.raises(UpstreamUnavailableError):
+                await fleet["gone"].call("echo", {}, seconds=DEADLINE_SECONDS)
+            await anyio.lowlevel.checkpoint()
+
+
+async def test_leaving_the_fleet_stops_every_upstream() -> None:
+    async with fleet_of(one=raw_server(), two=StdioUpstream(command="no-such-command")) as fleet:
+        pass
+    assert [upstream.state.status for upstream in fleet.fleet] == ["stopped", "stopped"]
+    with pytest.raises(UpstreamUnavailableError):
+        await fleet["one"].call("echo", {}, seconds=DEADLINE_SECONDS)

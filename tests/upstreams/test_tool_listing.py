@@ -1,0 +1,136 @@
+"""Whatever an upstream lists, every tool that can be called is kept and the rest is noted."""
+
+from typing import Any
+
+import pytest
+
+from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, raw_server, text_of
+from upstreams.diagnostics import Diagnostics
+from upstreams.recorded_tool import RecordedTool
+from upstreams.scrubber import Scrubber
+from upstreams.tool_listing import MAX_PAGES, MAX_TOOLS, Listing
+
+pytestmark = pytest.mark.anyio
+
+GOOD = {"name": "good", "inputSchema": {"type": "object"}}
+
+
+async def listed(*tools: Any) -> tuple[dict[str, RecordedTool], tuple[str, ...]]:
+    async with fleet_of(server=raw_server(tools=tools)) as fleet:
+        upstream = fleet["server"]
+        assert upstream.state.status == "ready"
+        return {tool.name: tool for tool in upstream.tools}, upstream.diagnostics
+
+
+async def test_tool_is_recorded_as_it_was_sent() -> None:
+    sent = {
+        "name": "get-it",
+        "title": "Get it",
+        "description": "Gets.",
+        "inputSchema": {
+            "type": "object",
+            "properties": {"from": {"const": 9007199254740993}},
+            "x-odd": [None],
+        },
+        "outputSchema": {"type": "object", "$defs": {}},
+        "annotations": {"readOnlyHint": True, "unknownHint": 1},
+        "execution": {"ours": "not"},
+    }
+    tools, diagnostics = await listed(sent)
+    assert tools["get-it"] == RecordedTool(
+        name="get-it",
+        title="Get it",
+        description="Gets.",
+        input_schema=sent["inputSchema"],
+        output_schema=sent["outputSchema"],
+        annotations={"readOnlyHint": True, "unknownHint": 1},
+    )
+    assert diagnostics == ()
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {},
+        {"type": ["object", "null"]},
+        {"type": 5},
+        {"properties": {}},
+        {"type": "array"},
+        {"type": "object", "$ref": 3},
+    ],
+)
+async def test_odd_input_schema_is_kept(schema: dict[str, Any]) -> None:
+    tools, _ = await listed({"name": "odd", "inputSchema": schema}, GOOD)
+    assert tools["odd"].input_schema == schema
+    assert "good" in tools
+
+
+@pytest.mark.parametrize("schema", [None, True, "object", [], 5])
+async def test_input_schema_that_is_no_object_is_replaced_and_noted(schema: Any) -> None:
+    tools, diagnostics = await listed({"name": "odd", "inputSchema": schema}, GOOD)
+    assert tools["odd"].input_schema == {"type": "object"}
+    assert any("'odd'" in remark for remark in diagnostics)
+
+
+@pytest.mark.parametrize("broken", [None, 5, "tool", [], {}, {"name": 5}, {"name": ""}, {"name": "n" * 201}])
+async def test_tool_without_a_usable_name_is_left_out_alone(broken: Any) -> None:
+    tools, diagnostics = await listed(broken, GOOD)
+    assert list(tools) == ["good"]
+    assert len(diagnostics) == 1
+
+
+async def test_odd_members_are_ignored_and_noted() -> None:
+    odd = {**GOOD, "description": 5, "title": [], "outputSchema": "yes", "annotations": [1]}
+    tools, diagnostics = await listed(odd)
+    assert tools["good"] == RecordedTool("good", "", {"type": "object"}, None, {}, None)
+    assert len(diagnostics) == 4
+
+
+async def test_output_schema_of_type_array_is_no_problem() -> None:
+    tools, diagnostics = await listed({**GOOD, "outputSchema": {"type": "array"}})
+    assert tools["good"].output_schema == {"type": "array"}
+    assert diagnostics == ()
+
+
+async def test_first_of_two_tools_with_one_name_is_used() -> None:
+    tools, diagnostics = await listed({**GOOD, "description": "first"}, {**GOOD, "description": "second"})
+    assert tools["good"].description == "first"
+    assert len(diagnostics) == 1
+
+
+async def test_tools_that_are_no_list_are_noted() -> None:
+    async with fleet_of(server=raw_server(tools={"name": "x"})) as fleet:
+        assert fleet["server"].tools == ()
+        assert len(fleet["server"].diagnostics) == 1
+
+
+async def test_pagination_without_end_is_cut() -> None:
+    async with fleet_of(server=raw_server(pages="endless")) as fleet:
+        assert len(fleet["server"].tools) == MAX_PAGES
+        assert len(fleet["server"].diagnostics) == 1
+
+
+async def test_pagination_in_a_circle_ends() -> None:
+    async with fleet_of(server=raw_server(pages="circle")) as fleet:
+        assert [tool.name for tool in fleet["server"].tools] == ["echo"]
+
+
+def test_more_tools_than_the_cap_are_cut() -> None:
+    diagnostics = Diagnostics(Scrubber(()))
+    listing = Listing(diagnostics)
+    page = [{"name": f"t{n}", "inputSchema": {"type": "object"}} for n in range(MAX_TOOLS + 1)]
+    assert listing.add_page({"tools": page, "nextCursor": "more"}) is None
+    assert len(listing.tools) == MAX_TOOLS
+    assert len(diagnostics.remarks) == 1
+
+
+async def test_change_of_the_tools_is_followed() -> None:
+    async with fleet_of(server=raw_server()) as fleet:
+        await fleet["server"].call("change", {"name": "added"}, seconds=DEADLINE_SECONDS)
+        await fleet.until(lambda: "added" in [tool.name for tool in fleet["server"].tools])
+
+
+async def test_banner_on_stdout_is_noted_and_skipped() -> None:
+    async with fleet_of(server=raw_server(banner="Server listening on stdio!")) as fleet:
+        assert text_of(await fleet["server"].call("echo", {}, seconds=DEADLINE_SECONDS)) == {}
+        assert any("Server listening" in remark for remark in fleet["server"].diagnostics)

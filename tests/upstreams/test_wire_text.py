@@ -1,0 +1,75 @@
+"""Text of strangers is mended without touching what was whole."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mcp_types import JSONRPCNotification, JSONRPCRequest
+
+from manifests.models import HttpUpstream, StdioUpstream
+from upstreams.http_client import awaits_answer
+from upstreams.scrubber import Scrubber
+from upstreams.wire_text import answered_id, excerpt, mended
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(st.characters(codec="utf-8")),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(st.characters(codec="utf-8")), inner),
+)
+
+
+@given(JSON, st.booleans())
+def test_whole_json_is_not_touched(value: object, ensure_ascii: bool) -> None:
+    text = json.dumps(value, ensure_ascii=ensure_ascii).encode()
+    assert mended(text) == text
+
+
+@given(st.text(st.characters(codec=None)), st.booleans())  # with half surrogates
+def test_mended_json_is_always_utf8_and_keeps_its_length(value: str, nested: bool) -> None:
+    text = json.dumps([value] if nested else value)
+    read = json.loads(mended(text.encode()))
+    read.encode() if isinstance(read, str) else read[0].encode()
+    # Two halves that stand side by side become one character on reading; nothing else changes the length.
+    assert len(json.dumps(read)) == len(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "request_id"),
+    [
+        (b'{"jsonrpc":"2.0","id":7,"result":{', 7),
+        (b'{"id": 7, "result": {', 7),
+        (b'{"result":{"id":1},"jsonrpc":"2.0","id":7}', 7),
+        (b'{"result":[],"id":7,"jsonrpc":"2.0"}', 7),
+        (b'{"result":{"id":1}}', None),
+        (b"listening on port 7", None),
+    ],
+)
+def test_id_of_an_unreadable_answer_is_found(text: bytes, request_id: int | None) -> None:
+    assert answered_id(text, text) == request_id
+
+
+def test_excerpt_is_one_printable_line() -> None:
+    assert excerpt(b"\x1b[31mred\r\nalert\xff" + b"x" * 1000, 20) == " [31mred  alert\ufffdxxxx…"
+
+
+def test_posts_that_await_an_answer_are_told_from_those_that_do_not() -> None:
+    request = JSONRPCRequest(
+        jsonrpc="2.0", id="listen-1", method="tools/call", params={"method": "notifications/x"}
+    )
+    notification = JSONRPCNotification(
+        jsonrpc="2.0", method="notifications/cancelled", params={"requestId": 1}
+    )
+    assert awaits_answer(request.model_dump_json(exclude_unset=True).encode())
+    assert not awaits_answer(notification.model_dump_json(exclude_unset=True).encode())
+    assert not awaits_answer(b'{"jsonrpc":"2.0","id":1,"result":{}}')
+
+
+def test_secrets_of_every_place_are_hidden() -> None:
+    http = HttpUpstream(
+        url="https://user:p%40ssword@host/mcp?key=query-key", headers={"Authorization": "Bearer abc-token"}
+    )
+    scrub = Scrubber.for_upstream(http)
+    told = scrub("p%40ssword p@ssword query-key Bearer abc-token abc-token")
+    assert not any(secret in told for secret in ("ssword", "query-key", "abc-token"))
+    stdio = StdioUpstream(command="x", args=("postgres://u:db-pass@h/db",), env={"A": "env-secret", "B": "1"})
+    assert Scrubber.for_upstream(stdio)("1 env-secret db-pass") == "1 [hidden] [hidden]"
