@@ -30,13 +30,20 @@ class LibraryNames:
             if path is not None:
                 self.paths[mention.node] = path
                 if not mention.is_guarded:
-                    uses.update((mention.node.lineno, *use) for use in _uses(path))
+                    uses.update((mention.node.lineno, *use) for use in self._uses(path))
         for found in scopes.imports:
             if not found.is_guarded:
-                uses.update((found.line, *use) for use in _uses(self._imported(found.path)))
+                uses.update((found.line, *use) for use in self._uses(self._imported(found.path)))
         self.uses = [(namespace, function, line) for line, namespace, function in sorted(uses)]
         self.calls = [call for call in scopes.calls if is_library_function(self.paths.get(call.func))]
         self.names = frozenset(self._mentioned(tree, scopes)) & namespaces
+
+    def _uses(self, path: Path) -> Iterator[tuple[str, str]]:
+        """The function that a path leads to, or an empty one in a namespace that does not exist."""
+        if path[0] != LIBRARY or len(path) == 1 or any(part.startswith("__") for part in path[:3]):
+            return
+        if len(path) > 2 or path[1] not in self._namespaces:
+            yield path[1], path[2] if len(path) > 2 else ""
 
     def _mentioned(self, tree: ast.Module, scopes: Scopes) -> Iterator[str]:
         """What could name a namespace; rather one too many than one too few."""
@@ -102,11 +109,6 @@ class LibraryNames:
 
 def is_library_function(path: Path | None) -> bool:
     return path is not None and path[0] == LIBRARY and len(path) == 3
-
-
-def _uses(path: Path) -> Iterator[tuple[str, str]]:
-    if path[0] == LIBRARY and len(path) > 1 and not any(part.startswith("__") for part in path[:3]):
-        yield path[1], path[2] if len(path) > 2 else ""
 
 
 def _words(tree: ast.Module) -> Iterator[str]:

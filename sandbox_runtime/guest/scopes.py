@@ -11,7 +11,8 @@ Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _LEAVES = {ast.Constant, ast.Load, ast.Store, ast.Del}
-_GUARDS = {"AttributeError", "NameError", "ImportError", "ModuleNotFoundError"}
+# Who catches one of these has thought of a name that is not there.
+_GUARDS = {"AttributeError", "NameError", "ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -308,8 +309,11 @@ class Scopes:
         self._later([getattr(node, "name", None)], place)  # the value is not evaluated where it stands
 
     def _read_try(self, node: ast.Try, place: _Place) -> None:
-        caught = {child.id for handler in node.handlers for child in _names(handler.type)}
-        guarded = _Place(place.scope, place.statement, place.is_guarded or bool(caught & _GUARDS))
+        catches = any(
+            handler.type is None or any(name.id in _GUARDS for name in _names(handler.type))
+            for handler in node.handlers
+        )
+        guarded = _Place(place.scope, place.statement, place.is_guarded or catches)
         self._later(node.body, guarded)
         self._later([*node.handlers, *node.orelse, *node.finalbody], place)
 

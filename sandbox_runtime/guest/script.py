@@ -21,7 +21,8 @@ class Script:
 
     `source` is its text after the insertion of awaits, line for line the user's. `names` are the library's
     namespaces it mentions, `uses` the library's functions it refers to: (namespace, function, line), with an
-    empty function where it is the namespace alone that is asked for.
+    empty function for a namespace that does not exist. What the script tries in a `try` that would catch its
+    absence is not among them.
     """
 
     source: str

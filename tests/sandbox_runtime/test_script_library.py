@@ -9,12 +9,12 @@ NAMESPACES = frozenset({"git", "files", "weather"})
 USES = [
     ("await git.log()", [("git", "log", 1)]),
     ("x = 1\nawait tools.git.log()", [("git", "log", 2)]),
-    ("from tools import git\nawait git.log()", [("git", "", 1), ("git", "log", 2)]),
-    ("from tools import git as g\nawait g.log()", [("git", "", 1), ("git", "log", 2)]),
-    ("import git\nstart = git.log", [("git", "", 1), ("git", "log", 2)]),
+    ("from tools import git\nawait git.log()", [("git", "log", 2)]),
+    ("from tools import git as g\nawait g.log()", [("git", "log", 2)]),
+    ("import git\nstart = git.log", [("git", "log", 2)]),
     ("from tools.git import log as l\nawait l()", [("git", "log", 1), ("git", "log", 2)]),
-    ("from git import *", [("git", "", 1)]),
-    ("g = git\nawait g.log()", [("git", "", 1), ("git", "log", 2)]),
+    ("from git import *", []),
+    ("g = git\nawait g.log()", [("git", "log", 2)]),
     ("await tools.nothing.log()", [("nothing", "log", 1)]),
     ("from tools import nothing", [("nothing", "", 1)]),
     ("git.log.__doc__, git.__name__, tools.__path__", [("git", "log", 1)]),
@@ -25,7 +25,9 @@ USES = [
     ("'git.log()'", []),
     ("try:\n    git.maybe\nexcept AttributeError:\n    git.log", [("git", "log", 4)]),
     ("try:\n    import git, tools.nothing\nexcept ImportError:\n    pass", []),
-    ("if hasattr(git, 'maybe'):\n    git.maybe()\ngit.log", [("git", "", 1), ("git", "log", 3)]),
+    ("try:\n    git.maybe()\nexcept:\n    pass", []),
+    ("try:\n    git.log\nexcept ToolError:\n    git.maybe", [("git", "log", 2), ("git", "maybe", 4)]),
+    ("if hasattr(git, 'maybe'):\n    git.maybe()\ngit.log", [("git", "log", 3)]),
 ]  # fmt: skip
 
 
