@@ -48,8 +48,8 @@ async def open_fleet(
 ) -> AsyncIterator[Fleet]:
     """Start all upstreams at once, each supervised in its own task; returns before any is ready.
 
-    `on_change` is called, in the event loop, whenever the state or the tools of an upstream changed. On
-    leaving, all are closed at once, within 3 s, and no process of theirs is left.
+    `on_change` is called, in the event loop, whenever the state or the tools of an upstream changed; it must
+    not raise. On leaving, all are closed at once, within 3 s, and no process of theirs is left.
     """
     upstreams = {
         name: Upstream(

@@ -109,7 +109,9 @@ class Upstream:
                 connection = await self._connected(deadline, after=connection)
                 result = await self._call_on(connection, tool, arguments, deadline, progress)
         except UpstreamError as error:
-            raise self._told(error) from error
+            # The same error, for the caller: scrubbed, and naming the upstream.
+            error.args = (f"upstream {self.name!r}: {self._scrub(str(error))}",)
+            raise
         self._backoff.succeeded()
         return result
 
@@ -123,11 +125,6 @@ class Upstream:
     ) -> ToolResult:
         seconds = max(0.0, deadline - anyio.current_time())
         return await connection.call(tool, arguments, seconds=seconds, progress=progress)
-
-    def _told(self, error: UpstreamError) -> UpstreamError:
-        """The same error, for the caller: scrubbed, and naming the upstream."""
-        error.args = (f"upstream {self.name!r}: {self._scrub(str(error))}",)
-        return error
 
     async def _connected(self, deadline: float, *, after: Connection | None = None) -> Connection:
         """The connection that is open now or, while starting, soon; a newer one than `after`."""

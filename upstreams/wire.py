@@ -49,7 +49,7 @@ class Wire(JSONRPCDispatcher):
         status = await self._exit_status() if self._exit_status else "closed the connection"
         return with_last_words(status, self.last_words())
 
-    async def run(self, *arguments: Any, **options: Any) -> None:
+    async def run(self, *arguments: Any, **options: Any) -> None:  # passed on as they are
         try:
             await super().run(*arguments, **options)
         finally:

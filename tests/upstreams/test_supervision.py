@@ -7,8 +7,10 @@ import anyio
 import pytest
 
 from manifests.models import HttpUpstream, StdioUpstream
-from tests.upstreams.peers import DEADLINE_SECONDS, closed_port, fleet_of, raw_server, text_of
+from tests.upstreams.peers import DEADLINE_SECONDS, closed_port, fleet_of, http_peer, raw_server, text_of
+from tests.upstreams.raw_http_server import RawHttpServer
 from upstreams.errors import UpstreamError, UpstreamUnavailableError
+from upstreams.upstream import Upstream
 
 pytestmark = pytest.mark.anyio
 
@@ -103,6 +105,26 @@ async def test_refused_http_connection_does_not_cancel_the_caller() -> None:
             with pytest.raises(UpstreamUnavailableError):
                 await fleet["gone"].call("echo", {}, seconds=DEADLINE_SECONDS)
             await anyio.lowlevel.checkpoint()
+
+
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+async def test_call_under_way_when_the_fleet_closes_is_unknown(transport: str) -> None:
+    server = RawHttpServer()
+    server.hangs_on_calls = True
+    outcomes: list[str] = []
+
+    async def call(upstream: Upstream, tool: str) -> None:
+        try:
+            await upstream.call(tool, {}, seconds=DEADLINE_SECONDS)
+        except UpstreamError as error:
+            outcomes.append(error.outcome)
+
+    async with http_peer(server.app) as peer, anyio.create_task_group() as callers:
+        http = HttpUpstream(url=f"http://127.0.0.1:{peer.port}/mcp")
+        async with fleet_of(one=http if transport == "http" else raw_server()) as fleet:
+            callers.start_soon(call, fleet["one"], "hang")
+            await anyio.wait_all_tasks_blocked()
+    assert outcomes == ["unknown"]
 
 
 async def test_leaving_the_fleet_stops_every_upstream() -> None:
