@@ -11,6 +11,7 @@ from portal.library.value_text import listing, value_text
 from portal.library.violations import violations
 
 _LONGEST_PATH = 120
+_LONGEST_MESSAGE = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,4 +102,4 @@ def _path_text(function: Function, path: Path) -> str:
 
 
 def _error(function: Function, message: str) -> ArgumentError:
-    return ArgumentError(f"{function.qualified}: {message}", hint=function.signature)
+    return ArgumentError(cut(f"{function.qualified}: {message}", _LONGEST_MESSAGE), hint=function.signature)

@@ -48,7 +48,7 @@ class Parameter:
         return render(self.type)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Function:
     """One tool as scripts see it. `signature`, `stub` and `summary` are safe to show: no text of the
     upstream stands anywhere but in docstrings, comments and string literals, escaped.
@@ -85,3 +85,8 @@ class Function:
     def qualified(self) -> str:
         """What a script writes: `tickets.create_issue`."""
         return f"{self.namespace}.{self.name}"
+
+    @property
+    def brief(self) -> str:
+        """The cheapest useful line: the signature, and what the tool is for."""
+        return f"{self.signature}  # {self.summary}" if self.summary else self.signature

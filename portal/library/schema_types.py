@@ -31,6 +31,9 @@ from portal.library.type_names import LONGEST_TYPE_NAME, is_telling, title_name,
 MAX_NODES: Final = 2_000
 """Subschemas of one schema that get a type, each time they are reached; those beyond are `Any`."""
 
+MAX_DEPTH: Final = 40
+"""Types within one another, references followed; those beneath are `Any`."""
+
 MAX_FIELDS: Final = 250
 """Keys of a typed dict; an object with more is a `dict[str, Any]`."""
 
@@ -61,6 +64,7 @@ class SchemaTypes:
         self._owner = owner
         self._types = types
         self._left = MAX_NODES
+        self._depth = 0
         self._open: dict[str, _OpenReference] = {}
         self._finished: dict[str, Type] = {}
 
@@ -80,9 +84,17 @@ class SchemaTypes:
         if not isinstance(node, dict):
             return ANY
         self._left -= 1
-        if self._left < 0:
-            self._note("has more types than a stub can show; the rest is Any")
+        if self._left < 0 or self._depth >= MAX_DEPTH:
+            self._note(
+                "has more types, or types deeper within one another, than a stub can show; the rest is Any"
+            )
             return ANY
+        self._depth += 1
+        type_ = self._described(node, place, reference)
+        self._depth -= 1
+        return type_
+
+    def _described(self, node: dict[str, Any], place: str, reference: str | None) -> Type:
         if "$ref" in node and not carries_type(node):
             return self._referred(node["$ref"], place)
         if "$ref" in node or "allOf" in node:

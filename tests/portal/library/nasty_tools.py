@@ -149,6 +149,14 @@ def _huge() -> Iterator[tuple[str, Json, Json]]:
         f"o{n}": _object(a={"$ref": f"#/$defs/o{n + 1}"}, b={"$ref": f"#/$defs/o{n + 1}"}) for n in range(60)
     }
     yield "grow", {**_object(a={"$ref": "#/$defs/o0"}), "$defs": grow}, None
+    chain = {
+        f"c{n}": {"type": "array", "items": _object(a={"$ref": f"#/$defs/c{n + 1}"})} for n in range(500)
+    }
+    yield (
+        "chain",
+        {**_object(a={"$ref": "#/$defs/c0"}), "$defs": chain},
+        {"$ref": "#/$defs/c0", "$defs": chain},
+    )
     merge = {
         f"m{n}": {"allOf": [{"$ref": f"#/$defs/m{n + 1}"}] * 2, **_object(**{f"x{n}": {}})} for n in range(60)
     }

@@ -74,6 +74,7 @@ def test_nearest_names_know_misspellings_word_order_and_other_namespaces() -> No
     assert compiled.nearest("gihub.close")[0] == "github.close"
     assert compiled.nearest("github.search") == ["wiki.search"]
     assert compiled.nearest("search") == ["wiki.search"]
+    assert compiled.nearest("list_isues") == ["github.list_issues"]
     assert compiled.nearest("nothing.like_it_anywhere") == []
 
 
