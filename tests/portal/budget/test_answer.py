@@ -1,0 +1,213 @@
+import json
+from copy import deepcopy
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from manifests.json_value import Json
+from portal.budget.answer import fit
+from portal.budget.tokens import count_tokens
+from tests.portal.budget.answers import answer, call, compact, shows_no_more
+
+_WORDS = "lorem ipsum dolor sit amet, consectetur adipiscing elit; "
+
+
+def _rows(count: int) -> list[Json]:
+    return [
+        {"id": number, "name": f"row {number}", "tags": ["a", "b"], "body": _WORDS * 4}
+        for number in range(count)
+    ]
+
+
+def _nested(levels: int) -> Json:
+    value: Json = "bottom"
+    for _ in range(levels):
+        value = {"inner": [value]}
+    return value
+
+
+_HUGE = {
+    "rows": _rows(24_000),
+    "one text": _WORDS * 200_000,
+    "one letter": "a" * 10_000_000,
+    "spaces": " " * 10_000_000,
+    "chinese": "世界" * 2_000_000,
+    "numbers": list(range(500_000)),
+    "empty lists": [[] for _ in range(500_000)],
+    "keys": {f"key {number}": number for number in range(100_000)},
+    "long keys": {"k" * 100_000 + str(number): number for number in range(50)},
+    "nesting": _nested(10_000),
+    "matrix": [list(range(1_000))] * 1_000,
+    "two texts": [_WORDS * 50_000, _WORDS * 10],
+}
+
+
+def test_small_answer_is_left_alone() -> None:
+    given_answer = answer(
+        {"total": 2, "items": [1, "é"]}, stdout="done\n", calls=(call(1),), notices=("late",)
+    )
+    fitted, notices = fit(given_answer, 6_000)
+    assert fitted is given_answer
+    assert notices == []
+
+
+def test_answer_that_fits_by_tokens_but_not_by_bytes_is_left_alone() -> None:
+    given_answer = answer(_rows(40))
+    assert len(compact(given_answer)) > 6_000 > count_tokens(compact(given_answer))
+    fitted, notices = fit(given_answer, 6_000)
+    assert fitted == given_answer
+    assert notices == []
+
+
+@pytest.mark.parametrize("max_tokens", [200, 1_000, 6_000])
+@pytest.mark.parametrize("kind", _HUGE)
+def test_huge_result_fits_and_says_what_is_missing(kind: str, max_tokens: int) -> None:
+    fitted, notices = fit(answer(_HUGE[kind]), max_tokens)
+    text = compact(fitted)
+    assert count_tokens(text) <= max_tokens
+    assert json.loads(text) == fitted
+    assert any("result" in notice for notice in notices)
+    assert fitted["notices"] == notices
+
+
+@pytest.mark.parametrize("kind", ["rows", "one text", "chinese", "numbers", "keys", "matrix", "two texts"])
+def test_the_budget_is_used(kind: str) -> None:
+    fitted, _ = fit(answer(_HUGE[kind]), 6_000)
+    assert count_tokens(compact(fitted)) > 5_000
+
+
+def test_rows_are_kept_whole_from_the_head_and_counted() -> None:
+    rows = _rows(5_000)
+    fitted, notices = fit(answer({"items": rows, "total": 5_000}), 6_000)
+    shown = fitted["result"]["items"]
+    kept = len(shown) - 1
+    assert shown[:kept] == rows[:kept]
+    assert shown[-1] == f"… {5_000 - kept:,} more items left out"
+    assert fitted["result"]["total"] == 5_000
+    assert f"result.items: {5_000 - kept:,} of 5,000 items left out" in notices
+
+
+def test_texts_are_cut_before_keys_are_dropped() -> None:
+    result = {f"field{number}": _WORDS * 200 for number in range(30)}
+    fitted, _ = fit(answer(result), 1_000)
+    assert fitted["result"].keys() == result.keys()
+
+
+def test_stdout_gets_a_share_beside_a_large_result() -> None:
+    for result in (_HUGE["rows"], _HUGE["one text"]):
+        fitted, notices = fit(answer(result, stdout="line of a log\n" * 10_000), 6_000)
+        assert len(compact(fitted["result"])) > 8_000
+        assert len(fitted["stdout"]) > 2_000
+        assert any(notice.startswith("stdout: the first ") for notice in notices)
+
+
+def test_stdout_gets_all_when_there_is_no_result() -> None:
+    fitted, _ = fit(answer(stdout=_WORDS * 10_000), 6_000)
+    assert count_tokens(fitted["stdout"]) > 5_000
+
+
+def test_status_error_and_run_stay() -> None:
+    error = {
+        "code": "script_error",
+        "message": "ValueError: no such issue",
+        "line": 3,
+        "hint": "list them first",
+    }
+    given_answer = answer(_HUGE["rows"], error=error, notices=("an await was inserted in line 2",))
+    given_answer["session"] = "s-0123456789abcdef"
+    fitted, notices = fit(given_answer, 1_000)
+    assert fitted["error"] == error
+    assert fitted["notices"] == ["an await was inserted in line 2", *notices]
+    assert (fitted["status"], fitted["run_id"], fitted["session"]) == (
+        "error",
+        given_answer["run_id"],
+        "s-0123456789abcdef",
+    )
+
+
+def test_absurd_error_is_shortened() -> None:
+    error = {"code": "script_error", "message": _WORDS * 10_000, "line": 1, "hint": ""}
+    fitted, notices = fit(answer(error=error), 1_000)
+    assert fitted["error"]["code"] == "script_error"
+    assert fitted["error"]["message"].startswith(_WORDS)
+    assert any(notice.startswith("error.message: the first ") for notice in notices)
+
+
+def test_ledger_keeps_what_did_not_end_well() -> None:
+    calls = tuple(call(seq, state="failed" if seq in (7, 950) else "done") for seq in range(1_000))
+    fitted, notices = fit(answer(_HUGE["rows"], calls=calls), 2_000)
+    assert [row["seq"] for row in fitted["calls"] if row["state"] == "failed"] == [7, 950]
+    assert {"function": "github.list_issues", "state": "done", "count": 998} in fitted["calls"]
+    assert "calls: 1,000 rows summarised" in notices
+
+
+@pytest.mark.parametrize(
+    "result",
+    [10**5_000, "lone \ud800", {"\udfff": 1}, _nested(100)],
+    ids=["integer", "surrogate", "surrogate in a key", "nesting"],
+)
+def test_what_json_cannot_carry_is_replaced_and_told(result: Json) -> None:
+    fitted, notices = fit(answer(result), 6_000)
+    assert json.loads(compact(fitted).encode()) == fitted
+    assert len(notices) == 1
+
+
+def test_integers_of_any_usual_size_stay_whole() -> None:
+    result = {"balance": 2**200, "id": 2**63, "digits": 10**400}
+    assert fit(answer(result), 6_000)[0]["result"] == result
+
+
+def test_the_answer_given_is_not_changed() -> None:
+    given_answer = answer(_rows(500), stdout="x" * 50_000)
+    before = deepcopy(given_answer)
+    fit(given_answer, 300)
+    assert given_answer == before
+
+
+_KEYS = st.text(max_size=12)
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=30) | st.dictionaries(_KEYS, inner, max_size=30),
+    max_leaves=120,
+)
+_REPEATED = st.builds(lambda value, times: [value] * times, _VALUES, st.integers(0, 3_000))
+_TEXTS = st.builds(lambda text, times: text * times, st.text(min_size=1, max_size=30), st.integers(0, 5_000))
+_ERRORS = st.none() | st.fixed_dictionaries(
+    {"code": st.sampled_from(["script_error", "wall_limit"]), "message": _TEXTS, "line": st.integers(1, 999)}
+)
+_CALLS = st.lists(
+    st.builds(
+        call, st.integers(0, 9_999), st.sampled_from(["a.b", "c.d"]), st.sampled_from(["done", "failed"])
+    ),
+    max_size=120,
+).map(tuple)
+_ANSWERS = st.builds(
+    answer,
+    _VALUES | _REPEATED | _TEXTS,
+    stdout=_TEXTS,
+    error=_ERRORS,
+    calls=_CALLS,
+    notices=st.lists(_TEXTS, max_size=5).map(tuple),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(_ANSWERS, st.integers(200, 8_000))
+def test_any_answer_fits_is_json_and_tells_its_cuts(given_answer: dict[str, Json], max_tokens: int) -> None:
+    fitted, notices = fit(given_answer, max_tokens)
+    text = compact(fitted)
+    assert count_tokens(text) <= max_tokens
+    assert json.loads(text.encode()) == fitted
+    assert fitted.keys() == given_answer.keys()
+    assert bool(notices) == (fitted != given_answer)
+    assert shows_no_more(fitted["result"], given_answer["result"])
+    assert fit(given_answer, max_tokens) == (fitted, notices)
+
+
+@settings(max_examples=100, deadline=None)
+@given(_ANSWERS, st.integers(200, 4_000), st.integers(0, 4_000))
+def test_larger_budget_never_shows_less(given_answer: dict[str, Json], max_tokens: int, more: int) -> None:
+    less, _ = fit(given_answer, max_tokens)
+    larger, _ = fit(given_answer, max_tokens + more)
+    assert shows_no_more(less["result"], larger["result"])

@@ -1,0 +1,66 @@
+import lzma
+import subprocess
+import sys
+from hashlib import sha1
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+import tiktoken
+from hypothesis import given
+from hypothesis import strategies as st
+
+from portal.budget.encoding import o200k_base
+from portal.budget.tokens import count_tokens, is_within
+
+_PROSE = "It isn't 1234 o'clock,\n\tbut `f(x) == {'a': [1.5, \"été\"]}` … 世界 🙂 — CamelCase snake_case\r\n\r\n   "
+
+
+def test_tokens_are_those_of_tiktoken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ranks = lzma.decompress(files("portal.budget").joinpath("o200k_base.tiktoken.xz").read_bytes())
+    address = "https://openaipublic.blob.core.windows.net/encodings/o200k_base.tiktoken"
+    (tmp_path / sha1(address.encode()).hexdigest()).write_bytes(ranks)
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
+    theirs = tiktoken.get_encoding("o200k_base")
+    assert o200k_base().encode_ordinary(_PROSE) == theirs.encode_ordinary(_PROSE)
+    assert o200k_base().special_tokens_set == theirs.special_tokens_set
+    assert o200k_base().n_vocab == theirs.n_vocab
+
+
+def test_known_counts() -> None:
+    assert count_tokens("") == 0
+    assert count_tokens("hello world") == 2
+    assert count_tokens("<|endoftext|>") > 1
+
+
+@given(st.lists(st.sampled_from([*_PROSE.split(" "), "a" * 40, " ", "'s", '","', "12", "\n"]), min_size=1))
+def test_long_text_is_counted_in_parts_exactly(words: list[str]) -> None:
+    text = " ".join([*words, "end "])
+    text *= 70_000 // len(text) + 1
+    assert count_tokens(text) == len(o200k_base().encode_ordinary(text))
+
+
+@pytest.mark.parametrize("unit", [" ", "\n", "a", "-", "中", "\u0301", "\ud800", " \n"])
+def test_a_million_of_anything_is_counted(unit: str) -> None:
+    assert count_tokens(unit * 1_000_000) > 1_000
+
+
+def test_is_within_agrees_with_counting() -> None:
+    for text in (_PROSE, _PROSE * 1_000, "世界" * 30_000):
+        tokens = count_tokens(text)
+        assert is_within(text, tokens)
+        assert not is_within(text, tokens - 1)
+
+
+def test_few_bytes_are_decided_without_the_tokenizer() -> None:
+    program = (
+        "import sys\n"
+        "from portal.budget.answer import fit\n"
+        "from portal.budget.tokens import is_within\n"
+        "assert is_within('x' * 1000, 1000)\n"
+        "assert fit({'status': 'ok', 'result': [1, 'ü'], 'notices': []}, 6000)[1] == []\n"
+        "assert 'tiktoken' not in sys.modules\n"
+        "assert not is_within('x ' * 1000, 10)\n"
+        "assert 'tiktoken' in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).parents[3], timeout=60)
