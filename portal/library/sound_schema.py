@@ -96,9 +96,7 @@ class _Reduction:
         if self._left < 0 or depth > MAX_DEPTH:
             self.note(path, "too large or too deep; anything is allowed here")
             return True
-        reference = next(
-            (raw[word] for word in ("$ref", "$dynamicRef", "$recursiveRef") if word in raw), None
-        )
+        reference = next((raw[word] for word in _REFERENCES if word in raw), None)
         if reference is None:
             return self._keywords(raw, path, depth)
         return self._reference(reference, raw, path, depth)
@@ -125,9 +123,8 @@ class _Reduction:
                 continue
             if keep(value):
                 sound[word] = value
-            elif not isinstance(
-                value, bool
-            ):  # drafts 3 and 4 had `required: true` and `exclusiveMinimum: true`
+            elif not isinstance(value, bool):
+                # A bool is draft 3's `required: true`, on the property, or draft 4's `exclusiveMinimum: true`.
                 self.note((*path, word), "makes no sense here, or is too large; ignored")
         self._type_and_values(raw, sound, path)
         bounds_of_draft_4(raw, sound)

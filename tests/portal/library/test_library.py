@@ -1,4 +1,6 @@
+from manifests.names import function_names
 from portal.library.library import Library
+from portal.library.namespace import LibrarySource
 from tests.portal.library.sample_tools import arguments, function, library, source, tool
 
 TEXT = {"type": "string"}
@@ -43,6 +45,14 @@ def test_broken_tool_is_told_and_leaves_its_neighbours_alone() -> None:
     assert compiled.functions["tickets.whole"].signature.endswith("(*, a: str = ...) -> Any")
     [note] = compiled.diagnostics
     assert note.startswith("tickets.broken: arguments: a/type: ")
+
+
+def test_name_does_not_depend_on_which_tools_are_granted() -> None:
+    names = function_names(["delete-it", "delete_it"])
+    granted = LibrarySource("tickets", "tickets", "", [tool("delete-it")], names)
+    [function_] = Library.compile([granted]).functions.values()
+    assert function_.tool == "delete-it"
+    assert function_.name == names["delete-it"] != "delete_it"
 
 
 def test_second_upstream_of_one_namespace_is_told() -> None:
