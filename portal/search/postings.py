@@ -15,8 +15,8 @@ from portal.search.vocabulary import Vocabulary
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-# One number per field: how much an occurrence counts, and how far a long field is discounted. Chosen on the
-# development queries, on a plateau: half or twice any of them moves the result by less than a point.
+# One number per field: how much an occurrence counts, and how far a long field is discounted. Round numbers on a
+# plateau of the development queries: half or twice of one costs 1.4 points of Recall@5 at worst, mostly nothing.
 _WEIGHTS = np.array([3.0, 1.2, 1.0, 0.8, 0.5])
 _DISCOUNTS = np.array([0.5, 0.3, 0.7, 0.5, 0.5])
 _SATURATION = 1.2

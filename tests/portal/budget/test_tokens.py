@@ -63,4 +63,5 @@ def test_few_bytes_are_decided_without_the_tokenizer() -> None:
         "assert not is_within('x ' * 1000, 10)\n"
         "assert 'tiktoken' in sys.modules\n"
     )
-    subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).parents[3], timeout=60)
+    ended = subprocess.run([sys.executable, "-c", program], cwd=Path(__file__).parents[3], timeout=60)
+    assert ended.returncode == 0
