@@ -30,7 +30,7 @@ def function(
     return next(iter(compiled.functions.values()))
 
 
-def arguments(required: tuple[str, ...] = (), **properties: Json) -> Json:
+def arguments(required: tuple[str, ...] = (), /, **properties: Json) -> Json:
     """An input schema with these properties and no others."""
     return {
         "type": "object",

@@ -15,9 +15,9 @@ HIDDEN = "\x00\x1b\u202e\u2066\u200b\u200d\ufeff\u00ad\U000e0041\ufe0f\u3164"
 @given(st.text(max_size=300))
 def test_docstring_holds_its_text_and_nothing_behind_it(text: str) -> None:
     plain = readable(text, 200)
-    parsed = ast.parse(docstring(plain)).body
-    assert len(parsed) == 1
-    assert ast.literal_eval(parsed[0].value).rstrip("\n") == plain
+    source = docstring(plain)
+    assert len(ast.parse(source).body) == 1
+    assert ast.literal_eval(source).rstrip("\n") == plain
 
 
 @given(st.text(alphabet="\"\\\n a'#", max_size=60))

@@ -9,6 +9,7 @@ from portal.library.library import Library
 from portal.library.stub_package import ForeignFileError, write_stubs
 from tests.portal.library.nasty_tools import nasty_tools
 from tests.portal.library.sample_tools import arguments, library, source, tool
+from upstreams.recorded_tool import RecordedTool
 
 TEXT = {"type": "string"}
 ISSUE = {"type": "object", "title": "Issue", "properties": {"title": TEXT}, "required": ["title"]}
@@ -68,8 +69,8 @@ def test_stubs_of_nasty_tools_are_valid(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "nasty", nasty_tools(), ids=lambda nasty: nasty.name[:20].encode("ascii", "ignore").decode()
 )
-def test_nasty_tool_compiles_to_bounded_text(nasty: object) -> None:
-    [function] = library(nasty).functions.values()  # type: ignore[arg-type]  # parametrize gives objects
+def test_nasty_tool_compiles_to_bounded_text(nasty: RecordedTool) -> None:
+    [function] = library(nasty).functions.values()
     ast.parse(function.stub)
     assert len(function.stub) < 60_000
     assert len(function.signature) < 3_000
