@@ -17,16 +17,9 @@ ISSUE = {"type": "object", "title": "Issue", "properties": {"title": TEXT}, "req
 
 def type_errors(folder: Path) -> list[str]:
     """What ty finds in a folder, one line each."""
-    command = [
-        Path(sysconfig.get_path("scripts"), "ty"),
-        "check",
-        "--output-format",
-        "concise",
-        "--no-progress",
-    ]
-    done = subprocess.run(
-        [*command, "."], cwd=folder, capture_output=True, text=True, check=False, timeout=60
-    )
+    ty = str(Path(sysconfig.get_path("scripts"), "ty"))
+    command = [ty, "check", "--output-format", "concise", "--no-progress", "."]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=60)
     return [line for line in done.stdout.splitlines() if ": error[" in line or ": warning[" in line]
 
 
