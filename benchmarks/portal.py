@@ -10,6 +10,7 @@ stdio upstream that answers at once. Writes benchmarks/results/portal.json.
 
 import argparse
 import contextlib
+import gzip
 import json
 import os
 import subprocess
@@ -33,7 +34,9 @@ DEADLINE_SECONDS = 300
 
 TRIVIAL = "1 + 1"
 SEQUENTIAL = "r = [await echo.echo(number=i) for i in range(5)]\n[x['number'] for x in r]"
-GATHERED = "import asyncio\nr = await asyncio.gather(*[echo.echo(number=i) for i in range(5)])\n[x['number'] for x in r]"
+GATHERED = """import asyncio
+r = await asyncio.gather(*[echo.echo(number=i) for i in range(5)])
+[x['number'] for x in r]"""
 
 
 @contextlib.contextmanager
@@ -57,15 +60,14 @@ def registries(file: Path, count: int) -> Iterator[str]:
 
 
 def names(file: Path, count: int) -> list[str]:
-    import gzip
-
-    rows = [json.loads(line)["server"] for line in gzip.open(file, "rt", encoding="utf-8")]
+    with gzip.open(file, "rt", encoding="utf-8") as lines:
+        rows = [json.loads(line)["server"] for line in lines]
     return [name for name in rows if "/" not in name][:count]
 
 
 @contextlib.asynccontextmanager
 async def connected(command: list[str]) -> AsyncIterator[Client]:
-    parameters = StdioServerParameters(command=command[0], args=command[1:])
+    parameters = StdioServerParameters(command=command[0], args=command[1:], env=dict(os.environ))
     async with Client(stdio_client(parameters)) as client:
         yield client
 

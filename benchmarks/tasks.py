@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import gzip
 import json
+import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -250,7 +251,9 @@ async def replay_split(tasks: list[dict[str, Any]], script: Path, folder: Path) 
             rows = "\n".join(f"  {name}: {{url: 'http://127.0.0.1:{port}/{name}/mcp'}}" for name in ports)
             manifest.write_text(f"upstreams:\n{rows}\nserver: {{output_tokens: 200000}}\n", "utf-8")
             command = StdioServerParameters(
-                command=sys.executable, args=["-m", "portal", "serve", "--config", str(manifest)]
+                command=sys.executable,
+                args=["-m", "portal", "serve", "--config", str(manifest), "--log-level", "error"],
+                env=dict(os.environ),
             )
             async with Client(stdio_client(command)) as portal:
                 listed = (await portal.list_tools()).tools

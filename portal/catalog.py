@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
@@ -18,13 +19,17 @@ from manifests.decision import Decision, decide
 from manifests.manifest import Manifest
 from manifests.names import function_names
 from portal.check.checker import Checker
-from portal.library.library import Library, LibrarySource
+from portal.library.function import Function
+from portal.library.library import Library
+from portal.library.namespace import LibrarySource
 from portal.library.stub_package import write_stubs
-from portal.search.index import SearchIndex
 from sandbox_runtime.calls import CallError
 from upstreams.fleet import Fleet
 from upstreams.recorded_tool import RecordedTool
 from upstreams.upstream import Upstream
+
+if TYPE_CHECKING:
+    from portal.search.index import SearchIndex
 
 log = structlog.get_logger()
 
@@ -39,7 +44,7 @@ class Snapshot:
 
     version: int
     library: Library
-    index: SearchIndex
+    index: "SearchIndex[Function] | None"
     denied: Mapping[str, Decision]
     silent: Mapping[str, str]
 
@@ -83,8 +88,7 @@ class Catalog:
         self._changed = anyio.Event()
         self._rebuilt = anyio.Event()
         self._dirty = False
-        empty = Library.compile([])
-        self.snapshot = Snapshot(0, empty, SearchIndex.build([]), MappingProxyType({}), MappingProxyType({}))
+        self.snapshot = Snapshot(0, Library.compile([]), None, MappingProxyType({}), MappingProxyType({}))
 
     def note_change(self, upstream: Upstream) -> None:
         """Called by the fleet whenever an upstream's state or tools changed."""
@@ -125,6 +129,9 @@ class Catalog:
         self.snapshot = snapshot
 
     def _build(self, former: Snapshot, upstreams: list[Upstream]) -> tuple[Snapshot, frozenset[Path]]:
+        # Here, in a thread, and not on top: numpy takes a third of a second to import, and no client waits for it.
+        from portal.search.index import SearchIndex
+
         denied: dict[str, Decision] = {}
         silent: dict[str, str] = {}
         sources = []

@@ -7,7 +7,7 @@ from typing import Literal
 
 from manifests.json_value import Json
 from manifests.manifest import Manifest
-from portal.budget.tokens import count_tokens
+from portal.budget.tokens import is_within
 from portal.catalog import Catalog, Snapshot
 from portal.compact_json import compact
 from portal.library.function import Function
@@ -72,7 +72,7 @@ class DocsSearch:
                     f"{left_out} more do not fit here: ask for fewer, or for one upstream",
                 ]
             text = _text(answer, functions[:shown], full)
-            fits = max(count_tokens(text), count_tokens(compact(answer))) <= budget
+            fits = is_within(text, budget) and is_within(compact(answer), budget)
             if fits or (shown <= 1 and listed <= 1):
                 return DocsSearchAnswer(answer, text)
             shown, listed = max(shown * 3 // 4, min(shown, 1)), listed * 3 // 4
@@ -139,6 +139,7 @@ def _found(
     exact = snapshot.library.functions.get(request.query.strip())
     if exact is not None and upstream in (None, exact.upstream):
         return (exact,), 1
+    assert snapshot.index is not None, "a fresh snapshot has one"
     hits = snapshot.index.search(request.query, request.limit, upstream)
     return hits.functions, hits.total
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from mcp_types import ContentBlock, TextContent
+from mcp_types import ContentBlock, EmbeddedResource, TextContent, TextResourceContents
 from pydantic import TypeAdapter, ValidationError
 
 from manifests.json_value import Json
@@ -35,8 +35,8 @@ def content_blocks(
                 f"portal.emit: block {position} is no MCP content block ({fault['msg']}) and was left out"
             )
             continue
-        if isinstance(block, TextContent):
-            tokens = count_tokens(block.text)
+        if text := _text(block):
+            tokens = count_tokens(text)
             if tokens > max_text_tokens:
                 notices.append(
                     f"portal.emit: text block {position} of {tokens:,} tokens does not fit and was left out"
@@ -49,3 +49,12 @@ def content_blocks(
             f"portal.emit: {len(emitted) - MAX_BLOCKS} blocks beyond the first {MAX_BLOCKS} were left out"
         )
     return blocks, notices
+
+
+def _text(block: ContentBlock) -> str:
+    """What of the block a model reads as text."""
+    if isinstance(block, TextContent):
+        return block.text
+    if isinstance(block, EmbeddedResource) and isinstance(block.resource, TextResourceContents):
+        return block.resource.text
+    return ""

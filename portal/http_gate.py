@@ -5,7 +5,6 @@ Rule 2: beyond loopback nothing is served without a token.
 """
 
 import hmac
-import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,23 +12,13 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from portal.address import is_loopback
+from portal.errors import OpenBindError
+
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 """Served without a token, because what starts a container has none; they tell names only to those who have it."""
-
-
-class OpenBindError(Exception):
-    """An address beyond loopback was asked for, and no `server.token` is set."""
-
-    code = "open_bind"
-
-    def __init__(self, host: str) -> None:
-        super().__init__(
-            f"refusing to listen on {host!r} without a token: whoever reaches this address could run scripts. "
-            'Set server.token in portal.yaml, server: {token: "${MCP_CODE_PORTAL_TOKEN}"}, '
-            "or listen on 127.0.0.1."
-        )
 
 
 @dataclass(frozen=True)
@@ -62,15 +51,6 @@ def gate_rules(
     hosts = {*LOOPBACK_NAMES, bracketed, *allowed_hosts}
     origins = {*(f"http://{name}" for name in LOOPBACK_NAMES), *allowed_origins}
     return GateRules(frozenset(map(str.lower, hosts)), frozenset(map(str.lower, origins)), token)
-
-
-def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 class HttpGate:

@@ -3,6 +3,7 @@
 import logging
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 
 import structlog
 from structlog.typing import Processor
@@ -17,13 +18,26 @@ def configure_logs(level: str) -> None:
     structlog.configure(
         processors=list(_processors()),
         wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=lambda *_: _Stderr(),
         cache_logger_on_first_use=False,
     )
-    # The SDK and uvicorn log what clients and upstreams do wrong at INFO; that is ours to tell.
+    # httpx2 logs URLs with their queries at INFO, and the SDK logs tracebacks of what strangers send.
     logging.basicConfig(
         stream=sys.stderr, level=max(number, logging.WARNING), format="%(name)s: %(message)s", force=True
     )
+    for name in ("mcp", "client", "server"):
+        logging.getLogger(name).setLevel(logging.DEBUG if number == logging.DEBUG else logging.CRITICAL)
+
+
+class _Stderr:
+    """Writes lines to stderr. A reader that went away must not end the portal, so that fails silently."""
+
+    def msg(self, line: str) -> None:
+        with suppress(OSError, ValueError):
+            sys.stderr.write(line + "\n")
+            sys.stderr.flush()
+
+    debug = info = warning = error = critical = exception = msg
 
 
 def _processors() -> Iterable[Processor]:

@@ -10,31 +10,13 @@ from mcp.server.stdio import stdio_server
 
 from manifests.manifest import Manifest
 from portal.composition import open_portal
+from portal.errors import BindError
 from portal.http_app import build_http_app
 from portal.http_gate import gate_rules
 from portal.server import build_server
 
 SHUTDOWN_SECONDS = 3
 """How long open HTTP responses may take to end after Ctrl-C."""
-
-
-class BindError(Exception):
-    """The address cannot be listened on."""
-
-    code = "bind_failed"
-
-
-def parse_address(text: str) -> tuple[str, int]:
-    """`127.0.0.1:8080`, `[::1]:8080`, `:8080` (loopback) or `8080` as host and port.
-
-    Raises:
-        ValueError: It is none of these.
-    """
-    host, _, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
-    if not port.isdigit() or int(port) > 65535:
-        raise ValueError(f"{text!r} is no HOST:PORT, such as 127.0.0.1:8080")
-    return host, int(port)
 
 
 async def serve_stdio(manifest: Manifest, progress: Callable[[str], None]) -> None:

@@ -28,7 +28,7 @@ class Findings:
     warnings: list[str] = field(default_factory=list)
 
 
-async def check(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
+async def command(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
     """Start everything, look at it, and report; the manifest itself was read before this is called."""
     findings = Findings(manifest=manifest.path.name if manifest.path else "none (all defaults)")
     async with open_portal(manifest, terminal.note) as portal:

@@ -3,30 +3,25 @@
 import argparse
 import os
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 
 import anyio
-from sandbox_runtime.errors import SandboxError
 
 from manifests.errors import ManifestError
 from manifests.loader import find_manifest, load_manifest
-from portal.cli.check import check
-from portal.cli.run import run_script
-from portal.cli.schema import print_schema
-from portal.cli.search import search
-from portal.cli.serve import serve
-from portal.cli.stubs import stubs
+from portal.address import parse_address
 from portal.cli.terminal import Terminal
-from portal.http_gate import OpenBindError
+from portal.errors import PortalError
 from portal.logs import configure_logs
-from portal.serving import BindError, parse_address
+from sandbox_runtime.errors import SandboxError
 
 USAGE_ERROR = 2
 INTERRUPTED = 130
 """What a shell reports for a command that Ctrl-C ended."""
 
-_TOLD = (ManifestError, SandboxError, OpenBindError, BindError, OSError)
+_TOLD = (ManifestError, SandboxError, PortalError, OSError)
 """Errors that their own text explains; anything else is a defect of ours and keeps its traceback."""
 
 
@@ -34,10 +29,12 @@ def run_command_line(arguments: Sequence[str]) -> int:
     """Run one command and return its exit status: 0, 1 it failed, 2 it was asked wrongly, 130 Ctrl-C."""
     terminal = Terminal()
     options = _parser().parse_args(arguments)
-    configure_logs(options.log_level or ("info" if options.command is serve else "warning"))
+    configure_logs(options.log_level)
+    # Imported by name, because the SDK behind most commands takes a second to import and --help needs none of it.
+    command = import_module(f"portal.cli.{options.command}").command
     try:
         manifest = load_manifest(find_manifest(options.config, os.environ), os.environ)
-        return anyio.run(options.command, manifest, options, terminal)
+        return int(anyio.run(command, manifest, options, terminal))
     except KeyboardInterrupt:
         return INTERRUPTED
     except ManifestError as error:
@@ -87,41 +84,51 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"%(prog)s {version('mcp-code-portal')}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
-    command = _command(commands, "serve", serve, "serve MCP over stdio, or over HTTP with --http")
+    command = _command(commands, "serve", "serve MCP over stdio, or over HTTP with --http", log_level="info")
     command.add_argument(
         "--http", metavar="HOST:PORT", type=_address, help="listen here, at /mcp, instead of using stdio"
     )
 
-    command = _command(commands, "run", run_script, "run a script file as execute_code would")
+    command = _command(commands, "run", "run a script file as execute_code would")
     command.add_argument("script", help="the Python file, or - for standard input")
     command.add_argument("--timeout", type=float, metavar="SECONDS", help="lower than limits.wall_seconds")
     _json_option(command, "print the whole answer as JSON")
 
-    command = _command(commands, "search", search, "find functions as docs_search would")
+    command = _command(commands, "search", "find functions as docs_search would")
     command.add_argument("query", nargs="?", default="", help="a few words; none lists the namespaces")
     command.add_argument("--full", action="store_true", help="show types and documentation too")
     command.add_argument("--upstream", metavar="NAME", help="only this upstream")
     command.add_argument("--limit", type=int, default=5, metavar="N", help="1 to 50, default 5")
     _json_option(command, "print the structured answer as JSON")
 
-    command = _command(commands, "stubs", stubs, "print or write the typed stubs of all functions")
-    command.add_argument("namespace", nargs="?", help="only this namespace")
-    command.add_argument("--out", type=Path, metavar="DIR", help="write an importable package here instead")
+    command = _command(commands, "stubs", "print or write the typed stubs of all functions")
+    command.add_argument("namespace", nargs="?", help="print only this namespace")
+    command.add_argument("--out", type=Path, metavar="DIR", help="write all as an importable package here")
 
-    command = _command(commands, "check", check, "check the manifest, the upstreams and the sandbox")
+    command = _command(commands, "check", "check the manifest, the upstreams and the sandbox")
     _json_option(command, "print the findings as JSON")
 
-    _command(commands, "schema", print_schema, "print the JSON Schema of portal.yaml, for editors")
+    _command(commands, "schema", "print the JSON Schema of portal.yaml, for editors")
     return parser
 
 
 def _command(
-    commands: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, function: object, text: str
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    name: str,
+    text: str,
+    *,
+    log_level: str = "error",
 ) -> argparse.ArgumentParser:
+    """A command whose module in `portal.cli` has its name."""
     parser = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
     parser.add_argument("--config", type=Path, metavar="FILE", help="the manifest, portal.yaml")
-    parser.add_argument("--log-level", choices=["debug", "info", "warning", "error"], help="how much to log")
-    parser.set_defaults(command=function)
+    parser.add_argument(
+        "--log-level",
+        choices=["debug", "info", "warning", "error"],
+        default=log_level,
+        help=f"how much to log on stderr (default: {log_level})",
+    )
+    parser.set_defaults(command=name)
     return parser
 
 

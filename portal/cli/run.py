@@ -11,7 +11,7 @@ from portal.composition import open_portal
 from portal.execution import ExecuteCode
 
 
-async def run_script(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
+async def command(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
     """Run a script; its prints and its value go to stdout, the ledger and notices to stderr."""
     try:
         code = _code(options.script)

@@ -8,7 +8,7 @@ from portal.composition import open_portal
 from portal.requests import RequestError, docs_search_request
 
 
-async def search(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
+async def command(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
     """Print what docs_search answers: stub code, or JSON."""
     try:
         request = docs_search_request(

@@ -7,7 +7,7 @@ from portal.cli.terminal import Terminal
 from portal.serving import serve_http, serve_stdio
 
 
-async def serve(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
+async def command(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
     """Serve until the client closes stdin, or until a signal ends the HTTP server."""
     if options.http is None:
         if terminal.err.is_terminal:

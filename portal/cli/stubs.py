@@ -10,7 +10,7 @@ from portal.library.library import Library
 from portal.library.stub_package import write_stubs
 
 
-async def stubs(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
+async def command(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
     """Print the stubs of one namespace or all, or write them as a package; waits for every upstream."""
     async with open_portal(manifest, terminal.note, runs_scripts=False) as portal:
         with terminal.waiting("starting the upstreams"):

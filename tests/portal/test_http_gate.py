@@ -8,7 +8,9 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from portal.http_gate import GateRules, HttpGate, OpenBindError, gate_rules, is_loopback
+from portal.address import is_loopback
+from portal.errors import OpenBindError
+from portal.http_gate import GateRules, HttpGate, gate_rules
 
 pytestmark = pytest.mark.anyio
 
