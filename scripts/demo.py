@@ -28,7 +28,7 @@ from mcp_types import CallToolResult
 LOG = HOME / "demo.log"
 ANSWER_SECONDS = 120
 HEARTBEAT_SECONDS = 3
-QUERIES = ("commit history of a repository", "run a SQL query")
+QUERIES = ("show commit logs", "read rows from a database")
 SCRIPT = f"""\
 import ast, asyncio, re
 from collections import Counter
@@ -81,7 +81,7 @@ async def show(screen: Screen, log: TextIO) -> None:
     with heartbeat("starting the portal with four servers behind it, and running a script through it"):
         async with portal_client(log) as client:
             tools = (await client.list_tools()).tools
-            found = [await call(client, "docs_search", query=query, limit=1) for query in QUERIES]
+            found = [await call(client, "docs_search", query=query, limit=3) for query in QUERIES]
             run = await call(client, "execute_code", code=SCRIPT)
     screen.show_tools(tools)
     for query, answer in zip(QUERIES, found, strict=True):
