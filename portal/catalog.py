@@ -137,10 +137,11 @@ class Catalog:
         sources = []
         for upstream in upstreams:
             namespace = self._manifest.namespaces[upstream.name]
-            granted = list(self._granted(upstream, namespace, denied))
+            names = function_names([tool.name for tool in upstream.tools])
+            granted = list(self._granted(upstream, names, denied))
             if granted:
                 summary = upstream.instructions or upstream.server or ""
-                sources.append(LibrarySource(upstream.name, namespace, summary, granted))
+                sources.append(LibrarySource(upstream.name, namespace, summary, granted, names))
             elif not upstream.tools:
                 silent[namespace] = _silence(upstream)
         library = Library.compile(sources, former.library)
@@ -152,9 +153,10 @@ class Catalog:
         return snapshot, touched
 
     def _granted(
-        self, upstream: Upstream, namespace: str, denied: dict[str, Decision]
+        self, upstream: Upstream, names: Mapping[str, str], denied: dict[str, Decision]
     ) -> Iterable[RecordedTool]:
-        names = function_names([tool.name for tool in upstream.tools])
+        """The tools that scripts may call; the others go to `denied`. `names` are of all tools, whatever is granted."""
+        namespace = self._manifest.namespaces[upstream.name]
         for tool in upstream.tools:
             name = names[tool.name]
             decision = decide(self._manifest, upstream=upstream.name, tool=tool.name, function=name)

@@ -46,10 +46,13 @@ class DocsSearch:
         snapshot = await self._catalog.fresh()
         notices = self._state_notices()
         upstream = self._upstream(request.upstream, notices)
-        functions, total = _found(snapshot, request, upstream)
+        functions, total, exact = _found(snapshot, request, upstream)
         if request.query.strip() and not functions:
             notices.append(_nothing(snapshot, request.query))
-        full = request.detail == "full" or _is_exact(request.query, functions)
+        if exact and not request.query.strip().isalpha():
+            # One plain word may be a function's name and still be a search: its others follow, briefly.
+            functions, total = functions[:exact], exact
+        full = len(functions) if request.detail == "full" else exact
         namespaces = None if request.query.strip() else self._namespaces(snapshot)
         return self._fitted(functions, total, notices, namespaces, full)
 
@@ -59,7 +62,7 @@ class DocsSearch:
         total: int,
         notices: list[str],
         namespaces: list[dict[str, Json]] | None,
-        full: bool,
+        full: int,
     ) -> DocsSearchAnswer:
         """The answer with as many functions and namespaces as fit; the rest is counted in a notice."""
         budget = self._manifest.portal.server.output_tokens
@@ -130,26 +133,13 @@ _NO_UPSTREAMS = (
 
 def _found(
     snapshot: Snapshot, request: DocsSearchRequest, upstream: str | None
-) -> tuple[Sequence[Function], int]:
-    if not request.query.strip():
-        if upstream is None:
-            return (), len(snapshot.library.functions)
-        own = [f for f in snapshot.library.functions.values() if f.upstream == upstream]
-        return own[: request.limit], len(own)
-    exact = snapshot.library.functions.get(request.query.strip())
-    if exact is not None and upstream in (None, exact.upstream):
-        return (exact,), 1
+) -> tuple[Sequence[Function], int, int]:
+    """The functions, how many there are in all, and how many of them have the very name that was asked for."""
+    if not request.query.strip() and upstream is None:
+        return (), len(snapshot.library.functions), 0
     assert snapshot.index is not None, "a fresh snapshot has one"
     hits = snapshot.index.search(request.query, request.limit, upstream)
-    return hits.functions, hits.total
-
-
-def _is_exact(query: str, functions: Sequence[Function]) -> bool:
-    return len(functions) == 1 and query.strip() in (
-        functions[0].qualified,
-        functions[0].name,
-        functions[0].tool,
-    )
+    return hits.functions, hits.total, hits.exact
 
 
 def _nothing(snapshot: Snapshot, query: str) -> str:
@@ -163,10 +153,10 @@ def _answer(
     total: int,
     notices: list[str],
     namespaces: list[dict[str, Json]] | None,
-    full: bool,
+    full: int,
 ) -> dict[str, Json]:
     answer: dict[str, Json] = {
-        "functions": [_row(function, full) for function in functions],
+        "functions": _rows(functions, full),
         "total": total,
         "notices": notices,
     }
@@ -175,37 +165,56 @@ def _answer(
     return answer
 
 
-def _row(function: Function, full: bool) -> dict[str, Json]:
-    row: dict[str, Json] = {
-        "name": function.qualified,
-        "upstream": function.upstream,
-        "tool": function.tool,
-        "signature": function.signature,
-        "summary": function.summary,
-    }
-    if full:
-        row["stub"] = function.stub
-    return row
+def _rows(functions: Sequence[Function], full: int) -> list[dict[str, Json]]:
+    """One row a function; the first `full` of them have a `stub`."""
+    rows: list[dict[str, Json]] = [
+        {
+            "name": function.qualified,
+            "upstream": function.upstream,
+            "tool": function.tool,
+            "signature": _signature(function),
+            "summary": function.summary,
+        }
+        for function in functions
+    ]
+    for row, stub in zip(rows, _stubs(functions[:full]), strict=False):
+        row["stub"] = stub
+    return rows
 
 
-def _text(answer: dict[str, Json], functions: Sequence[Function], full: bool) -> str:
-    """The same facts as Python stub code; what is no code is a comment."""
-    lines = []
-    for row in answer.get("namespaces", ()):
-        summary = f"  {row['summary']}" if row["summary"] else ""
-        upstream = "" if row["upstream"] == row["namespace"] else f" (upstream {row['upstream']!r})"
-        lines.append(f"# {row['namespace']}{upstream}: {row['functions']} functions, {row['state']}{summary}")
+def _signature(function: Function) -> str:
+    """As it stands in the namespace's stub, where the name has no prefix."""
+    return function.signature.replace(f"async def {function.qualified}(", f"async def {function.name}(", 1)
+
+
+def _stubs(functions: Sequence[Function]) -> list[str]:
+    """Each function's stub, with those of its types that an earlier one of its namespace has not brought."""
+    told: set[tuple[str, str]] = set()
+    stubs = []
     for function in functions:
-        origin = "" if function.tool == function.name else f"  # tool {function.tool!r}"
-        if full:
-            lines.append(f"# {function.qualified}, upstream {function.upstream!r}{origin}\n{function.stub}\n")
-        else:
-            lines.append(f"{function.signature}{origin}\n    {_docstring(function.summary)}")
+        news = [text for text in function.types if (function.namespace, text) not in told]
+        told.update((function.namespace, text) for text in news)
+        stubs.append("\n\n".join([*news, function.definition]))
+    return stubs
+
+
+def _text(answer: dict[str, Json], functions: Sequence[Function], full: int) -> str:
+    """The same facts as Python stub code; what is no code is a comment."""
+    lines = [_namespace_line(row) for row in answer.get("namespaces", ())]
+    for function, stub in zip(functions, _stubs(functions[:full]), strict=False):
+        tool = "" if function.tool == function.name else f", tool {function.tool!r}"
+        lines.append(f"# {function.qualified}, of upstream {function.upstream!r}{tool}\n{stub}\n")
+    for function in functions[full:]:
+        tool = "" if function.tool == function.name else f" (tool {function.tool!r})"
+        about = f": {function.summary}" if function.summary else ""
+        lines.append(f"{_signature(function)}: ...  # {function.qualified}{tool}{about}")
     if functions and answer["total"] > len(functions):
         lines.append(f"# {len(functions)} of {answer['total']}")
     lines.extend(f"# notice: {notice}" for notice in answer["notices"])
     return "\n".join(lines) or "# nothing"
 
 
-def _docstring(summary: str) -> str:
-    return f'"""{summary}"""' if summary else "..."
+def _namespace_line(row: dict[str, Json]) -> str:
+    summary = f": {row['summary']}" if row["summary"] else ""
+    upstream = "" if row["upstream"] == row["namespace"] else f" (upstream {row['upstream']!r})"
+    return f"# {row['namespace']}{upstream}, {row['functions']} functions, {row['state']}{summary}"

@@ -66,7 +66,10 @@ class Function:
     summary: str
     description: str
     signature: str
-    stub: str
+    types: tuple[str, ...]
+    """The definitions of the types that the signature needs, in an order in which they can stand."""
+    definition: str
+    """The function as it stands in a stub: parameters, return type, docstring."""
     input_schema: Json = field(repr=False)
     output_schema: Json | None = field(repr=False)
     wraps_result: bool
@@ -87,6 +90,6 @@ class Function:
         return f"{self.namespace}.{self.name}"
 
     @property
-    def brief(self) -> str:
-        """The cheapest useful line: the signature, and what the tool is for."""
-        return f"{self.signature}  # {self.summary}" if self.summary else self.signature
+    def stub(self) -> str:
+        """The function's part of its module: the types it needs, and its definition."""
+        return "\n\n".join([*self.types, self.definition])

@@ -132,7 +132,8 @@ def _function(source: LibrarySource, draft: FunctionDraft, types: NamespaceTypes
         summary=draft.summary,
         description=draft.description,
         signature=signature(qualified, draft.parameters, draft.others, draft.returns, LONGEST_SIGNATURE),
-        stub=_stub_text(draft, types),
+        types=_needed_types(draft, types),
+        definition=definition(draft.name, draft.parameters, draft.others, draft.returns, _body(draft)),
         input_schema=draft.tool.input_schema,
         output_schema=draft.tool.output_schema,
         wraps_result=draft.wraps_result,
@@ -141,12 +142,11 @@ def _function(source: LibrarySource, draft: FunctionDraft, types: NamespaceTypes
     )
 
 
-def _stub_text(draft: FunctionDraft, types: NamespaceTypes) -> str:
+def _needed_types(draft: FunctionDraft, types: NamespaceTypes) -> tuple[str, ...]:
     shown = [each.type for each in draft.parameters]
     shown += [draft.returns] if draft.others is None else [draft.others, draft.returns]
     needed = types.needed(dict.fromkeys(name for type_ in shown for name in names_in(type_)))
-    text = definition(draft.name, draft.parameters, draft.others, draft.returns, _body(draft))
-    return "\n\n".join([*map(definition_text, needed), text])
+    return tuple(map(definition_text, needed))
 
 
 def _module_text(draft: FunctionDraft, spelling: Spelling) -> str:

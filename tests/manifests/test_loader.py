@@ -257,8 +257,8 @@ def test_folder_is_absolute_even_if_the_path_is_not(tmp_path: Path, monkeypatch:
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.name)
 def test_examples_load(path: Path) -> None:
-    environ = {"PORTAL_TOKEN": "p", "TICKETS_TOKEN": "t"}
-    assert load_manifest(path, environ).portal.upstreams
+    environ = {"PORTAL_TOKEN": "p", "TICKETS_TOKEN": "t", "MCP_CODE_PORTAL_TOKEN": "m"}
+    assert load_manifest(path, environ).path == path
 
 
 def test_manifest_of_a_thousand_upstreams_is_loaded(load: Load) -> None:

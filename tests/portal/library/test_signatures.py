@@ -111,8 +111,3 @@ def test_stub_has_only_the_types_its_function_needs() -> None:
         if isinstance(node, ast.ClassDef | ast.AsyncFunctionDef)
     ]
     assert names == ["OneFirst", "one"]
-
-
-def test_brief_is_signature_and_summary() -> None:
-    compiled = function(description="Create an issue. At length.")
-    assert compiled.brief == "async def tickets.create_issue() -> Any  # Create an issue."
