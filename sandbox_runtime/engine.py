@@ -1,12 +1,6 @@
-"""The wasm engine: its fixed configuration, what it links into the guest, and one live instance.
+"""The wasm engine: its fixed configuration, what it links into the guest, and one live instance."""
 
-Host functions are registered through wasmtime's C bindings: the Python wrapper looks up the types of every
-call anew (20 us each, benchmarks/sandbox.py) and passes exceptions through a variable of the whole process.
-Nothing but an error pointer may leave such a function.
-"""
-
-import ctypes
-from collections.abc import Callable
+import os
 from ctypes import byref
 from typing import Any, Protocol
 
@@ -14,8 +8,11 @@ import wasmtime._ffi as ffi
 from wasmtime import Config, Engine, ExitTrap, Store, WasiConfig, WasmtimeError
 from wasmtime.component import Component, Linker
 
+from sandbox_runtime import abi
+
 _HOST = "portal:sandbox/host@0.1.0"
-_STRING: int = ffi.WASMTIME_COMPONENT_STRING.value
+_RANDOM = "wasi:random/random@0.2.9"
+_MAX_RANDOM_BYTES = 1 << 16
 _MAX_WASM_STACK = 1 << 20
 _UNUSED_PROPOSALS = (
     "wasm_threads",
@@ -34,7 +31,7 @@ _UNUSED_PROPOSALS = (
     "wasm_custom_page_sizes",
     "wasm_stack_switching",
 )
-# What the component needs to exist at all is 366 pages, 30 core instances, 1 memory, 8 tables.
+# What the component needs to exist at all: 366 pages, 30 core instances, 1 memory, 8 tables.
 _BOUNDS = {"table_elements": 50_000, "instances": 40, "tables": 16, "memories": 1}
 
 CONFIGURATION = f"cranelift epoch stack={_MAX_WASM_STACK} without {' '.join(_UNUSED_PROPOSALS)}"
@@ -53,7 +50,7 @@ def new_engine() -> Engine:
 
 
 class HostFunctions(Protocol):
-    """What the guest may call; see wit/sandbox.wit. Anything raised but WasmtimeError is a bug."""
+    """What the guest may call; see wit/sandbox.wit. Only WasmtimeError may be raised."""
 
     def exchange(self, outbox: bytes, timeout_ms: int) -> bytes: ...
     def print(self, text: bytes) -> None: ...
@@ -64,7 +61,7 @@ class GuestEngine:
     """The engine with the guest component loaded and linked."""
 
     def __init__(self, compiled: str, host: HostFunctions) -> None:
-        """Load a file that `compile_component` wrote: native code, so it must come from a private place.
+        """Load a file that `compile_component` made: native code, so it must come from a private place.
 
         Raises:
             WasmtimeError: The file is damaged, or made by another engine.
@@ -73,7 +70,11 @@ class GuestEngine:
         self._component = Component.deserialize_file(self.engine, compiled)
         self._linker = Linker(self.engine)
         self._linker.add_wasip2()
-        self._callbacks = _link(self._linker, host)
+        self._linker.allow_shadowing = True
+        self._kept = [
+            *abi.link(self._linker, _HOST, _host(host)),
+            *abi.link(self._linker, _RANDOM, _RANDOMNESS),
+        ]
         self._exports = {name: _export(self._component, name) for name in ("wake", "prepare", "execute")}
 
     def instantiate(self) -> "GuestInstance":
@@ -91,21 +92,20 @@ class GuestInstance:
         self._store.set_wasi(WasiConfig())
         self.limit(self.START_MEMORY_BYTES)
         self._instance = linker.instantiate(self._store, component)
-        self._wake = self._function(exports["wake"])
         self._prepare = self._function(exports["prepare"])
         self._execute = self._function(exports["execute"])
-        _call(self._wake, self._store)
+        abi.call(self._function(exports["wake"]), self._store)
 
     def limit(self, memory_bytes: int) -> None:
-        """Bound the memory from here on, and end the next call at the next tick of the engine's epoch."""
+        """Bound the memory from here on, and let the next tick of the engine's epoch end what runs."""
         self._store.set_limits(memory_size=memory_bytes, **_BOUNDS)
         self._store.set_epoch_deadline(1)
 
     def prepare(self, script: bytes, namespaces: bytes) -> bytes:
-        return _call_for_text(self._prepare, self._store, script, namespaces)
+        return abi.call_for_text(self._prepare, self._store, script, namespaces)
 
     def execute(self, settings: bytes) -> bytes:
-        return _call_for_text(self._execute, self._store, settings)
+        return abi.call_for_text(self._execute, self._store, settings)
 
     def close(self) -> None:
         self._store.close()
@@ -141,89 +141,29 @@ def _export(component: Component, name: str) -> Any:
     return index
 
 
-def _call(function: Any, store: Store, *texts: bytes, results: Any = None) -> None:
-    values = (ffi.wasmtime_component_val_t * len(texts))()
-    try:
-        for value, text in zip(values, texts, strict=True):
-            _set_text(value, text)
-        count = 0 if results is None else 1
-        error = ffi.wasmtime_component_func_call(
-            byref(function), store._context(), values, len(texts), results, count
-        )
-    finally:
-        for value in values:
-            ffi.wasmtime_component_val_delete(byref(value))
-    if error:
-        raise WasmtimeError._from_ptr(error)
-
-
-def _call_for_text(function: Any, store: Store, *texts: bytes) -> bytes:
-    result = ffi.wasmtime_component_val_t()
-    _call(function, store, *texts, results=byref(result))
-    try:
-        return _text(result)
-    finally:
-        ffi.wasmtime_component_val_delete(byref(result))
-
-
-def _text(value: Any) -> bytes:
-    vector = value.of.string
-    return ctypes.string_at(vector.data, vector.size) if vector.size else b""
-
-
-def _set_text(value: Any, text: bytes) -> None:
-    vector = ffi.wasm_byte_vec_t()
-    ffi.wasm_byte_vec_new(byref(vector), len(text), _byte_pointer(text))
-    value.of.string = vector
-    value.kind = _STRING
-
-
-def _byte_pointer(text: bytes) -> Any:
-    return ctypes.cast(ctypes.c_char_p(text), ctypes.POINTER(ffi.wasm_byte_t))
-
-
-_FINALIZER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-
-
-def _link(linker: Linker, host: HostFunctions) -> tuple[Any, ...]:
-    """Register the host functions. The returned callbacks must live as long as the linker."""
-
+def _host(host: HostFunctions) -> dict[str, abi.HostFunction]:
     def exchange(arguments: Any, results: Any) -> None:
-        _set_text(results[0], host.exchange(_text(arguments[0]), arguments[1].of.s64))
+        abi.set_text(results[0], host.exchange(abi.get_text(arguments[0]), arguments[1].of.s64))
 
-    def print_text(arguments: Any, results: Any) -> None:
-        host.print(_text(arguments[0]))
+    def print_text(arguments: Any, _: Any) -> None:
+        host.print(abi.get_text(arguments[0]))
 
-    def emit(arguments: Any, results: Any) -> None:
-        host.emit(_text(arguments[0]))
+    def emit(arguments: Any, _: Any) -> None:
+        host.emit(abi.get_text(arguments[0]))
 
-    finalizer = _FINALIZER(lambda _: None)
-    callbacks = [finalizer]
-    with linker.root() as root, root.add_instance(_HOST) as instance:
-        for name, function in ((b"exchange", exchange), (b"print", print_text), (b"emit", emit)):
-            callback = _callback(function)
-            buffer = ctypes.create_string_buffer(name)
-            error = ffi.wasmtime_component_linker_instance_add_func(
-                instance.ptr(), buffer, len(name), callback, None, finalizer
-            )
-            if error:
-                raise WasmtimeError._from_ptr(error)
-            callbacks.append(callback)
-    return tuple(callbacks)
+    return {"exchange": exchange, "print": print_text, "emit": emit}
 
 
-def _callback(function: Callable[[Any, Any], None]) -> Any:
-    def enter(_data: Any, _context: Any, _type: Any, arguments: Any, _n: Any, results: Any, _m: Any) -> int:
-        try:
-            function(arguments, results)
-        except WasmtimeError as error:
-            return _error_pointer(error)
-        except BaseException as error:  # noqa: BLE001  # an exception must not unwind through native frames
-            return _error_pointer(WasmtimeError(f"host function failed: {type(error).__name__}"))
-        return 0
-
-    return ffi.wasmtime_component_func_callback_t(enter)
+def _random_bytes(arguments: Any, results: Any) -> None:
+    size = arguments[0].of.u64
+    if size > _MAX_RANDOM_BYTES:
+        raise WasmtimeError(f"{size} random bytes at once")
+    abi.set_bytes(results[0], os.urandom(size))
 
 
-def _error_pointer(error: WasmtimeError) -> int:
-    return ctypes.cast(error._consume(), ctypes.c_void_p).value or 0
+def _random_u64(_: Any, results: Any) -> None:
+    abi.set_u64(results[0], int.from_bytes(os.urandom(8), "little"))
+
+
+# The engine's own randomness is seeded once per process and not after a fork: forked workers would draw the same.
+_RANDOMNESS: dict[str, abi.HostFunction] = {"get-random-bytes": _random_bytes, "get-random-u64": _random_u64}
