@@ -16,7 +16,7 @@ class GuestBuildHook(BuildHookInterface[Any]):
     def dependencies(self) -> list[str]:
         """What the build needs; nothing when the component is there already, so that it can be brought along."""
         build = self._build()
-        return [] if self.target_name != "wheel" or build.is_current else [self._module().COMPONENTIZE]
+        return [] if self.target_name != "wheel" or build.is_current else list(self._module().REQUIREMENTS)
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         build = self._build()

@@ -5,6 +5,7 @@ standard library only. A stamp beside the component tells whether it is what the
 """
 
 import hashlib
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -13,7 +14,9 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-COMPONENTIZE = "componentize-py==0.25.1"
+REQUIREMENTS = ("componentize-py==0.25.1", "tzdata==2026.6")
+"""What a build needs; tzdata goes inside."""
+
 _KEPT_ENVIRONMENT = ("PATH", "HOME", "TMPDIR")
 
 
@@ -37,10 +40,10 @@ class GuestBuild:
         return self._stamp.read_text().strip() == self._fingerprint()
 
     def build(self, display: Callable[[str], None]) -> None:
-        """Build the component in about 15 s. Needs componentize-py to be importable.
+        """Build the component in about 15 s. Needs `REQUIREMENTS` to be importable.
 
         Raises:
-            GuestBuildError: componentize-py failed.
+            GuestBuildError: componentize-py failed, or a requirement is missing.
         """
         display("building the sandbox's guest component (about 15 s)")
         fingerprint = self._fingerprint()
@@ -82,15 +85,21 @@ class GuestBuild:
         return output
 
     def _stage(self, sources: Path) -> None:
-        """Copy what goes inside: `sandbox_runtime/guest`, and no other part of the package."""
+        """Copy what goes inside: `sandbox_runtime/guest`, no other part of the package, and tzdata."""
         package = sources / "sandbox_runtime"
         (package / "guest").mkdir(parents=True)
         shutil.copyfile(self._package / "__init__.py", package / "__init__.py")
         for source in (self._package / "guest").glob("*.py"):
             shutil.copyfile(source, package / "guest" / source.name)
+        tzdata = importlib.util.find_spec("tzdata")
+        if tzdata is None or tzdata.origin is None:
+            raise GuestBuildError(f"the build needs {REQUIREMENTS[1]}")
+        shutil.copytree(
+            Path(tzdata.origin).parent, sources / "tzdata", ignore=shutil.ignore_patterns("__pycache__")
+        )
 
     def _fingerprint(self) -> str:
-        digest = hashlib.sha256(COMPONENTIZE.encode())
+        digest = hashlib.sha256("\n".join(REQUIREMENTS).encode())
         for source in self._sources():
             content = source.read_bytes()
             digest.update(f"\n{source.relative_to(self._package)} {len(content)}\n".encode())

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 
 _ROOT = "/python"
 _LEFT_OUT = """
-    __pycache__ site-packages test tests idlelib tkinter turtledemo turtle.py ensurepip venv pydoc_data curses _pyrepl
+    __pycache__ site-packages test tests idlelib tkinter turtledemo turtle.py ensurepip venv pydoc_data curses
     antigravity.py this.py __hello__.py __phello__ config-3.14-wasm32-wasi
 """
 _IMPORTED_AHEAD = """

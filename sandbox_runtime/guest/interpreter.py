@@ -3,6 +3,7 @@
 import builtins
 import io
 import json
+import os
 import random
 import sys
 import types
@@ -16,8 +17,8 @@ from sandbox_runtime.guest.output import Output
 from sandbox_runtime.guest.portal_module import PortalModule, ResultLimitError
 from sandbox_runtime.guest.script import Script
 from sandbox_runtime.guest.tool_error import ToolError
-from sandbox_runtime.guest.tracebacks import describe, describe_syntax
-from sandbox_runtime.guest.values import NotJsonError, encode_value
+from sandbox_runtime.guest.tracebacks import describe, describe_syntax, innermost_line
+from sandbox_runtime.guest.values import NotJsonError, encode_value, explain_in_json
 
 _NO_SETTINGS = '{"library": {}, "argument_bytes": 0, "result_bytes": 4}'
 
@@ -73,7 +74,7 @@ class Interpreter:
 
         The random state in the image is the same for all instances.
         """
-        random.seed()
+        random.seed(os.urandom(32))
         self.prepare("None", "")
         self.execute(_NO_SETTINGS)
 
@@ -86,16 +87,17 @@ class Interpreter:
         self._library.show((), {})
 
     def _install(self) -> None:
+        explain_in_json()
         names = vars(builtins)
         names.update(ToolError=ToolError, portal=self._portal, exit=sys.exit, quit=sys.exit, input=_no_input)
         sys.modules["portal"] = self._portal
         sys.modules["__main__"] = self._main
         self.forget()
-        sys.argv = ["script.py"]
         sys.stdin = io.StringIO()
         sys.__stdout__ = sys.__stderr__ = sys.stdout = sys.stderr = self._output  # type: ignore[misc,assignment]
 
     def _begin(self, script: Script, settings: dict[str, Any]) -> None:
+        sys.argv = ["script.py"]
         sys.stdout = sys.stderr = self._output
         self._output.begin()
         self._calls.begin()
@@ -116,8 +118,9 @@ class Interpreter:
 
     def _error(self, error: BaseException) -> dict[str, Any]:
         if isinstance(error, MemoryError):
+            line = innermost_line(error)
             error.__traceback__ = None  # its frames hold what filled the memory
-            return {"code": "memory_limit"}
+            return {"code": "memory_limit", "line": line}
         if isinstance(error, ResultLimitError):
             return {"code": "result_limit", "bytes": error.size}
         told = describe(error, self._library.namespaces)

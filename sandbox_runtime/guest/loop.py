@@ -56,7 +56,7 @@ class HostLoop(asyncio.base_events.BaseEventLoop):
         if self._main is None or not self._main.cancel():
             self.stop()
 
-    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:  # type: ignore[override]
         """There are no threads in here: it runs at once."""
         future = self.create_future()
         try:

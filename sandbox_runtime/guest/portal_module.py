@@ -1,7 +1,7 @@
 """The module `portal` that scripts import."""
 
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 
 from sandbox_runtime.guest.border import Border
 from sandbox_runtime.guest.tool_error import ToolError
@@ -43,9 +43,9 @@ class PortalModule(types.ModuleType):
             raise ResultLimitError(hidden["__used"] + size)
         hidden["__used"] += size
 
-    def emit(self, blocks: Mapping[str, object] | Iterable[Mapping[str, object]]) -> None:
+    def emit(self, blocks: Mapping[str, object] | Sequence[Mapping[str, object]]) -> None:
         """Put MCP content blocks, dicts with a "type", into the answer beside the script's value."""
-        for block in [blocks] if isinstance(blocks, Mapping) else list(blocks):
+        for block in blocks if isinstance(blocks, (list, tuple)) else [blocks]:
             if not isinstance(block, Mapping) or not isinstance(block.get("type"), str):
                 raise TypeError(
                     f'portal.emit takes content blocks, dicts with a "type", not {type(block).__name__}'

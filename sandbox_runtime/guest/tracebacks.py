@@ -12,14 +12,15 @@ from sandbox_runtime.guest.tool_error import ToolError
 SCRIPT_NAME = "script.py"
 _MAX_MESSAGE_CHARS = 2000
 _MAX_TRACEBACK_CHARS = 4000
+_MAX_FRAMES = 100
 _NO_FILES = "Scripts have no files, processes or network of their own: call upstream functions instead."
+_NO_THREADS = "There are no threads here: use asyncio.gather for calls in parallel."
 _NO_PACKAGE = "The sandbox has Python's standard library only, and the namespaces that docs_search shows."
 
 
 def describe(error: BaseException, namespaces: Collection[str]) -> dict[str, Any]:
     """Code, message, line, hint and traceback of an uncaught exception."""
-    report = traceback.TracebackException.from_exception(error)
-    line = _line(error, report)
+    report = traceback.TracebackException.from_exception(error, limit=-_MAX_FRAMES)
     for part in _parts(report):
         part.stack = traceback.StackSummary.from_list(
             [frame for frame in part.stack if frame.filename == SCRIPT_NAME]
@@ -27,7 +28,7 @@ def describe(error: BaseException, namespaces: Collection[str]) -> dict[str, Any
     return {
         "code": error.code if isinstance(error, ToolError) else "script_error",
         "message": _shorten(_message(error, report), _MAX_MESSAGE_CHARS),
-        "line": line,
+        "line": innermost_line(error),
         "hint": _shorten(_hint(error, namespaces), _MAX_MESSAGE_CHARS),
         "traceback": _shorten("".join(report.format()), _MAX_TRACEBACK_CHARS),
     }
@@ -66,10 +67,15 @@ def _leaves(group: BaseExceptionGroup[Any]) -> Iterator[BaseException]:
             yield error
 
 
-def _line(error: BaseException, report: traceback.TracebackException) -> int | None:
-    for frame in reversed(report.stack):
-        if frame.filename == SCRIPT_NAME:
-            return frame.lineno
+def innermost_line(error: BaseException) -> int | None:
+    """The last line of the script that an exception passed through."""
+    lines = [
+        line
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if frame.f_code.co_filename == SCRIPT_NAME
+    ]
+    if lines:
+        return lines[-1]
     if isinstance(error, SyntaxError) and error.filename == SCRIPT_NAME:
         return error.lineno
     return None
@@ -93,6 +99,14 @@ def _hint(error: BaseException, namespaces: Collection[str]) -> str:
     if isinstance(error, NameError) and error.name:
         near = difflib.get_close_matches(error.name, namespaces, 1)
         return f"Did you mean the namespace {near[0]}?" if near else ""
+    if isinstance(error, ImportError) and error.name == "tools":
+        return (
+            f"There are these namespaces: {', '.join(sorted(namespaces))}"
+            if namespaces
+            else "There are no namespaces."
+        )
+    if isinstance(error, RuntimeError) and str(error) == "can't start new thread":
+        return _NO_THREADS
     if isinstance(error, ModuleNotFoundError):
         return _NO_PACKAGE
     if isinstance(error, OSError) and error.errno in (

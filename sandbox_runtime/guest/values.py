@@ -35,6 +35,18 @@ class Uncrossable:
         raise NotImplementedError
 
 
+def explain_in_json() -> None:
+    """Let `json.dumps` in a script say what is missing, too."""
+    default = json.JSONEncoder.default
+
+    def explaining(self: json.JSONEncoder, o: Any) -> Any:
+        if isinstance(o, Uncrossable):
+            raise NotJsonError(o.advice())
+        return default(self, o)
+
+    json.JSONEncoder.default = explaining  # type: ignore[method-assign]
+
+
 def clean(text: str) -> str:
     """Replace lone surrogates, which no encoding of text can carry, by U+FFFD."""
     if text.isascii():
