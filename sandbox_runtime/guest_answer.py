@@ -1,7 +1,7 @@
 """Reads what the guest answers, as far as it can be believed: types are checked, lengths cut, codes known."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from manifests.json_value import Json
 from sandbox_runtime.bounds import Bounds
@@ -60,7 +60,7 @@ def read_ending(payload: bytes, bounds: Bounds, knows: Callable[[str], bool]) ->
 def _run_error(told: dict[str, Json], bounds: Bounds, knows: Callable[[str], bool]) -> RunError:
     code = told.get("code")
     if code == "memory_limit":
-        return bounds.memory()
+        return replace(bounds.memory(), line=_line(told))
     if code == "result_limit":
         size = told.get("bytes")
         return bounds.result(size if isinstance(size, int) else None)
@@ -70,14 +70,18 @@ def _run_error(told: dict[str, Json], bounds: Bounds, knows: Callable[[str], boo
 
 
 def _error(told: dict[str, Json], code: str) -> RunError:
-    line = told.get("line")
     return RunError(
         code,
         _text(told.get("message")) or "the script failed",
-        line if isinstance(line, int) and not isinstance(line, bool) else None,
+        _line(told),
         _text(told.get("hint")),
         _text(told.get("traceback")),
     )
+
+
+def _line(told: dict[str, Json]) -> int | None:
+    line = told.get("line")
+    return line if type(line) is int else None
 
 
 def _object(payload: bytes) -> dict[str, Json]:

@@ -1,6 +1,7 @@
 """Reads JSON that comes from the guest: every way to be hostile is an error here, never a crash further in."""
 
 import json
+import math
 import re
 
 from manifests.json_value import Json
@@ -9,7 +10,7 @@ MAX_DEPTH = 200
 _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
-class GuestJsonError(ValueError):
+class GuestJsonError(Exception):
     """It is not JSON that the portal can carry; the message says why."""
 
 
@@ -22,7 +23,7 @@ def parse(text: bytes) -> Json:
     # A surrogate can only come as an escape, since bytes that encode one are no UTF-8.
     suspicious = b"\\ud" in text or b"\\uD" in text
     try:
-        value = json.loads(text.decode("utf-8", "replace"), parse_constant=_nothing)
+        value = json.loads(text.decode("utf-8", "replace"), parse_constant=_nothing, parse_float=_finite)
         if text.count(b"[") + text.count(b"{") > MAX_DEPTH:
             _check_depth(value)
         if suspicious:
@@ -48,6 +49,11 @@ def encode(value: Json) -> bytes:
         return text.encode()
     except UnicodeEncodeError:
         return clean(text).encode()
+
+
+def _finite(text: str) -> float | None:
+    number = float(text)
+    return number if math.isfinite(number) else None
 
 
 def _nothing(_constant: str) -> None:

@@ -64,11 +64,11 @@ class RunHost:
         return b"[%b]" % b",".join(parts)
 
     def print(self, text: bytes) -> None:
-        left = self._limits.stdout_bytes - self._printed_bytes
+        # Once something is dropped, all that follows is: output has an end, not holes.
+        left = 0 if self.dropped_bytes else self._limits.stdout_bytes - self._printed_bytes
         kept = text
         if len(text) > left:
             kept = text[:left].decode("utf-8", "ignore").encode()
-            self._printed_bytes = self._limits.stdout_bytes
             self.dropped_bytes += len(text) - len(kept)
         self._printed_bytes += len(kept)
         if kept:

@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from manifests.models import Limits
@@ -14,6 +14,7 @@ from sandbox_runtime.launchers import Launcher, default_launcher
 from sandbox_runtime.result import RunError
 from sandbox_runtime.run import Run
 from sandbox_runtime.session import Session
+from sandbox_runtime.worker_process import WorkerProcess
 from sandbox_runtime.workers import BusyError, Workers
 
 _LEAST_WORKERS = 2
@@ -65,27 +66,35 @@ class Sandbox:
         refuses everything with that error.
         """
         bounds = Bounds(limits, where)
-        if session is not None:
-            async with session.turn:
-                lost = None if session.alive else worker_lost("the session has ended")
-                run = Run(session.worker, bounds, is_session=True, refusal=lost)
-                try:
-                    yield run
-                finally:
-                    run.close()
+        if session is None:
+            run = await self._new_run(bounds)
+            try:
+                yield run
+            finally:
+                run.close()
+                if run.worker is not None:
+                    self._workers.give_back(run.worker)
             return
+        async with session.turn:
+            lost = None if session.alive else worker_lost("the session has ended")
+            run = Run(session.worker, bounds, refusal=lost)
+            try:
+                yield run
+            finally:
+                run.close()
+
+    async def _new_run(self, bounds: Bounds) -> Run:
+        async def replace() -> WorkerProcess | None:
+            with suppress(BusyError):
+                return await self._workers.take()
+            return None
+
         try:
-            worker = await self._workers.take()
+            return Run(await self._workers.take(), bounds, replace=replace)
         except BusyError as error:
-            hint = "Try again in a moment."
-            yield Run(None, bounds, is_session=False, refusal=RunError("sandbox_busy", str(error), hint=hint))
-            return
-        run = Run(worker, bounds, is_session=False, refusal=None)
-        try:
-            yield run
-        finally:
-            run.close()
-            self._workers.give_back(worker)
+            return Run(
+                None, bounds, refusal=RunError("sandbox_busy", str(error), hint="Try again in a moment.")
+            )
 
     async def open_session(self) -> Session:
         """Start a session, with a worker besides those of the pool; the caller closes it.

@@ -88,6 +88,7 @@ class WorkerProcess(asyncio.Protocol):
             self._transport.abort()
         if not self._ready.done():
             self._ready.set_exception(WorkerStartError(f"a worker did not start: {reason}"))
+            self._ready.exception()  # nobody may be waiting for it any more
         listener, self._listener = self._listener, None
         if listener is not None:
             listener.lose(reason)
