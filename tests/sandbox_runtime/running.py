@@ -1,0 +1,92 @@
+"""Runs scripts the way the portal does, with a port that the test supplies."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from manifests.json_value import Json
+from manifests.models import Limits
+from sandbox_runtime.calls import CallError, CallPort, Outcome, ToolCall
+from sandbox_runtime.prepared import Prepared
+from sandbox_runtime.result import RunResult
+from sandbox_runtime.sandbox import Sandbox
+from sandbox_runtime.session import Session
+
+NAMESPACES = ("files", "git")
+TABLE = {
+    "git": {
+        "git_log": "async def git_log(*, count: int = 10) -> list[dict]",
+        "git_diff": "async def git_diff(*, target: str) -> str",
+        "git_show": "async def git_show(*, revision: str) -> str",
+        "fails": "async def fails() -> None",
+        "hangs": "async def hangs() -> None",
+    }
+}
+
+
+def where(key: str) -> str:
+    return f"portal.yaml:7:{len(key)}"
+
+
+@dataclass
+class EchoPort:
+    """Answers with the arguments, and keeps the calls; `git.fails` fails, `git.hangs` never answers."""
+
+    calls: list[ToolCall] = field(default_factory=list)
+    cancelled: list[int] = field(default_factory=list)
+    hanging: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def __call__(self, call: ToolCall) -> Outcome:
+        self.calls.append(call)
+        if call.function == "git.fails":
+            return Outcome(error=CallError("upstream_down", "git is down", "Try again later."))
+        if call.function == "git.hangs":
+            self.hanging.set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                self.cancelled.append(call.seq)
+                raise
+        return Outcome(call.arguments)
+
+
+def answering(value: Json) -> CallPort:
+    """A port that answers everything with one value."""
+
+    async def answer(_: ToolCall) -> Outcome:
+        return Outcome(value)
+
+    return answer
+
+
+@dataclass(frozen=True)
+class Runner:
+    """Runs one script from its text to its result."""
+
+    sandbox: Sandbox
+
+    async def __call__(
+        self,
+        script: str,
+        *,
+        port: CallPort | None = None,
+        limits: Limits | None = None,
+        session: Session | None = None,
+        then: Callable[[Prepared], Awaitable[None]] | None = None,
+    ) -> RunResult:
+        async with self.sandbox.run(limits or Limits(), where, session) as run:
+            prepared = await run.prepare(script, NAMESPACES)
+            if then is not None:
+                await then(prepared)
+            table = {name: TABLE[name] for name in prepared.names if name in TABLE}
+            return await run.execute(table, port or EchoPort())
+
+    async def value(self, script: str, *, port: CallPort | None = None) -> Json:
+        result = await self(script, port=port)
+        assert result.error is None, result.error
+        return result.value
+
+    async def code(self, script: str, *, limits: Limits | None = None) -> str:
+        result = await self(script, limits=limits)
+        assert result.error is not None
+        return result.error.code

@@ -1,0 +1,96 @@
+"""The compiled component: made once, kept in private, made again when it is damaged."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from manifests.models import Limits
+from sandbox_runtime.aot import CACHE_VARIABLE, AotCache, default_cache, guest_component
+from sandbox_runtime.errors import ComponentError
+from sandbox_runtime.sandbox import open_sandbox
+from tests.sandbox_runtime.running import EchoPort, where
+
+EMPTY_COMPONENT = b"\0asm\x0d\0\x01\0"
+"""The smallest component there is; it compiles at once."""
+
+
+@pytest.fixture
+def component(tmp_path: Path) -> Path:
+    path = tmp_path / "small.wasm"
+    path.write_bytes(EMPTY_COMPONENT)
+    return path
+
+
+def test_second_use_finds_what_the_first_compiled(tmp_path: Path, component: Path) -> None:
+    told: list[str] = []
+    first = AotCache(tmp_path / "cache", told.append).compiled(component)
+    second = AotCache(tmp_path / "cache", told.append).compiled(component)
+    assert first == second
+    assert len(told) == 1
+    assert (tmp_path / "cache").stat().st_mode & 0o777 == 0o700
+
+
+def test_other_component_is_compiled_apart(tmp_path: Path, component: Path) -> None:
+    cache = AotCache(tmp_path / "cache", print)
+    first = cache.compiled(component)
+    component.write_bytes(EMPTY_COMPONENT + b"\0\x02\x01x")  # a custom section
+    assert cache.compiled(component) != first
+
+
+def test_two_portals_that_start_at_once_compile_once(tmp_path: Path, component: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from sandbox_runtime.aot import AotCache; "
+        "AotCache(Path(sys.argv[1]), print).compiled(Path(sys.argv[2]))"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path / "cache"), str(component)]
+    portals = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    told = [portal.communicate() for portal in portals]
+    assert [portal.returncode for portal in portals] == [0, 0, 0]
+    assert sum(output.count("preparing the sandbox for this machine") for output, _ in told) == 1
+    assert len(list((tmp_path / "cache").glob("*.cwasm"))) == 1
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770])
+def test_folder_that_others_may_write_is_not_trusted(tmp_path: Path, component: Path, mode: int) -> None:
+    folder = tmp_path / "cache"
+    trusted = AotCache(folder, print).compiled(component)
+    folder.chmod(mode)
+    told: list[str] = []
+    cache = AotCache(folder, told.append)
+    compiled = cache.compiled(component)
+    assert compiled != trusted
+    assert any(CACHE_VARIABLE in message for message in told)
+    cache.close()
+    assert not compiled.exists()
+
+
+def test_file_that_is_no_component_is_an_error(tmp_path: Path, component: Path) -> None:
+    component.write_bytes(b"\0asm nonsense")
+    with pytest.raises(ComponentError):
+        AotCache(tmp_path / "cache", print).compiled(component)
+    assert list((tmp_path / "cache").glob("*.partial")) == []
+
+
+@pytest.mark.anyio
+async def test_damaged_file_is_compiled_again(tmp_path: Path) -> None:
+    compiled = AotCache(default_cache(os.environ), print).compiled(guest_component())
+    folder = tmp_path / "cache"
+    folder.mkdir(mode=0o700)
+    (folder / compiled.name).write_bytes(compiled.read_bytes()[:1_000_000])
+    told: list[str] = []
+    opened = open_sandbox(workers=1, cache=folder, progress=told.append)
+    async with opened as sandbox, sandbox.run(Limits(), where) as run:
+        await run.prepare("1 + 1", ())
+        result = await run.execute({}, EchoPort())
+    assert result.value == 2
+    assert len(told) == 1
+
+
+def test_cache_folder_can_be_chosen() -> None:
+    assert default_cache({CACHE_VARIABLE: "/somewhere", "HOME": "/home/x"}) == Path("/somewhere")
+    if sys.platform == "linux":
+        assert default_cache({"HOME": "/home/x"}) == Path("/home/x/.cache/mcp-code-portal")
+        assert default_cache({"HOME": "/home/x", "XDG_CACHE_HOME": "/c"}) == Path("/c/mcp-code-portal")

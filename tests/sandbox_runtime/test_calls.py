@@ -1,0 +1,252 @@
+"""Calls: how scripts write them, that they run in parallel, and what becomes of them when the script goes on."""
+
+import asyncio
+
+import anyio
+import pytest
+
+from manifests.models import Limits
+from sandbox_runtime.calls import Outcome, ToolCall
+from tests.sandbox_runtime.running import EchoPort, Runner, answering
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "await git.git_log(count=3)",
+        "import git\nawait git.git_log(count=3)",
+        "import git as g\nawait g.git_log(count=3)",
+        "import tools\nawait tools.git.git_log(count=3)",
+        "import tools.git\nawait tools.git.git_log(count=3)",
+        "from tools import git\nawait git.git_log(count=3)",
+        "from tools import git as history\nawait history.git_log(count=3)",
+        "from tools.git import git_log\nawait git_log(count=3)",
+        "from git import git_log\nawait git_log(count=3)",
+        "from tools.git import *\nawait git_log(count=3)",
+        "import importlib\nawait importlib.import_module('git').git_log(count=3)",
+        "await getattr(git, 'git_log')(**{'count': 3})",
+        "import asyncio\nasync def main():\n    return await git.git_log(count=3)\nasyncio.run(main())",
+        "import asyncio\nasync def f():\n    return await git.git_log(count=3)\nawait f() if 0 else asyncio.run(f())",
+        "import asyncio\nt = asyncio.create_task(git.git_log(count=3))\nawait t",
+        "import asyncio\n(await asyncio.gather(git.git_log(count=3)))[0]",
+        "import asyncio\nawait asyncio.wait_for(git.git_log(count=3), 5)",
+        "import asyncio\nasync with asyncio.TaskGroup() as g:\n    t = g.create_task(git.git_log(count=3))\nt.result()",
+        "import asyncio\n[await c for c in asyncio.as_completed([git.git_log(count=3)])][0]",
+        "git = git\nawait git.git_log(count=3)",
+    ],
+)
+async def test_every_way_to_write_a_call_makes_the_same_call(run: Runner, script: str) -> None:
+    port = EchoPort()
+    assert await run.value(script, port=port) == {"count": 3}
+    assert port.calls == [ToolCall(1, "git.git_log", {"count": 3})]
+
+
+async def test_gathered_calls_are_under_way_together(run: Runner) -> None:
+    everyone = asyncio.Barrier(20)
+
+    async def meet(call: ToolCall) -> Outcome:
+        await everyone.wait()
+        return Outcome(call.seq)
+
+    script = "import asyncio\nawait asyncio.gather(*[git.git_log(count=i) for i in range(20)])"
+    assert await run.value(script, port=meet) == list(range(1, 21))
+
+
+async def test_calls_beyond_parallel_calls_wait_their_turn(run: Runner) -> None:
+    under_way: set[int] = set()
+    most = 0
+
+    async def count(call: ToolCall) -> Outcome:
+        nonlocal most
+        under_way.add(call.seq)
+        most = max(most, len(under_way))
+        await anyio.lowlevel.checkpoint()
+        under_way.remove(call.seq)
+        return Outcome(call.seq)
+
+    script = "import asyncio\nsum(await asyncio.gather(*[git.git_log(count=i) for i in range(30)]))"
+    result = await run(script, port=count, limits=Limits(parallel_calls=4))
+    assert (result.error, result.value, most) == (None, sum(range(1, 31)), 4)
+
+
+async def test_answers_come_back_to_their_own_calls(run: Runner) -> None:
+    turns = [asyncio.Event() for _ in range(3)]
+
+    async def backwards(call: ToolCall) -> Outcome:
+        index = call.arguments["count"]
+        if index < 2:
+            await turns[index + 1].wait()
+        turns[index].set()
+        return Outcome(f"answer {index}")
+
+    script = "import asyncio\nawait asyncio.gather(*[git.git_log(count=i) for i in range(3)])"
+    assert await run.value(script, port=backwards) == ["answer 0", "answer 1", "answer 2"]
+
+
+async def test_timeout_in_the_script_cancels_its_call(run: Runner) -> None:
+    port = EchoPort()
+    script = """
+import asyncio
+try:
+    async with asyncio.timeout(0.02):
+        await git.hangs()
+except TimeoutError:
+    x = 'late'
+await git.git_log()
+x
+"""
+    assert await run.value(script, port=port) == "late"
+    assert port.cancelled == [1]
+
+
+async def test_call_that_nobody_awaits_ends_with_the_run(run: Runner) -> None:
+    port = EchoPort()
+    script = "import asyncio\nt = asyncio.create_task(git.hangs())\nawait git.git_log()\n'done'"
+    assert await run.value(script, port=port) == "done"
+    assert [call.function for call in port.calls if call.seq in port.cancelled] == ["git.hangs"]
+
+
+async def test_call_that_was_never_awaited_is_told(run: Runner) -> None:
+    result = await run("def forget():\n    git.git_log()\nforget()\n1")
+    assert result.value == 1
+    assert any("git.git_log" in notice and "line 2" in notice for notice in result.notices)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "c['x']",
+        "c.items",
+        "list(c)",
+        "len(c)",
+        "bool(c)",
+        "c + 1",
+        "1 in c",
+        "c == 1",
+        "c < 1",
+        "json.dumps({'a': c})",
+    ],
+)
+async def test_call_used_as_its_value_says_what_is_missing(run: Runner, use: str) -> None:
+    result = await run(f"import json\ndef use(c):\n    return {use}\nuse((lambda: git.git_log())())")
+    assert result.error is not None
+    assert "await git.git_log(...)" in result.error.message
+    assert result.error.line == 3
+
+
+async def test_same_call_cannot_be_awaited_twice(run: Runner) -> None:
+    result = await run(
+        "async def twice(c):\n    await c\n    await c\nawait twice((lambda: git.git_log())())"
+    )
+    assert result.error is not None
+    assert "twice" in result.error.message
+
+
+async def test_tool_error_is_caught_by_name_with_everything_it_has(run: Runner) -> None:
+    for name in ("ToolError", "portal.ToolError"):
+        script = f"try:\n    await git.fails()\nexcept {name} as e:\n    x = [str(e), e.code, e.hint]\nx"
+        assert await run.value(script) == ["git is down", "upstream_down", "Try again later."]
+
+
+async def test_unknown_function_names_the_nearest(run: Runner) -> None:
+    result = await run("await git.git_lgo()")
+    assert result.error is not None
+    assert "git.git_log" in result.error.message
+    assert "5 functions" in result.error.message
+
+
+async def test_function_of_a_namespace_without_a_table_is_for_the_host_to_answer(run: Runner) -> None:
+    port = EchoPort()
+    await run("await files.whatever(a=1)", port=port)
+    assert port.calls[0].function == "files.whatever"
+
+
+async def test_positional_argument_shows_the_signature(run: Runner) -> None:
+    result = await run("await git.git_log(3)")
+    assert result.error is not None
+    assert "async def git_log(*, count: int = 10)" in result.error.message
+
+
+async def test_argument_that_is_no_json_is_named(run: Runner) -> None:
+    result = await run("import datetime\nawait git.git_log(since={'day': datetime.date(2026, 1, 2)})")
+    assert result.error is not None
+    assert "argument since['day'] is a date" in result.error.message
+    assert result.error.line == 2
+
+
+async def test_own_variable_hides_a_namespace(run: Runner) -> None:
+    assert await run.value("git = [1, 2]\nlen(git)") == 2
+
+
+async def test_outcomes_of_every_kind_arrive(run: Runner) -> None:
+    odd = [None, True, 2**70, 1.5, float("inf"), "é😀\u2028", "\ud800", {"": []}]
+    script = (
+        "v = await git.git_log()\n[v[0], v[1], v[2] == 2**70, v[3], v[4] == float('inf'), v[5], v[6], v[7]]"
+    )
+    assert await run.value(script, port=answering(odd)) == [
+        None,
+        True,
+        True,
+        1.5,
+        True,
+        "é😀\u2028",
+        "\ufffd",
+        {"": []},
+    ]
+
+
+async def test_large_outcomes_in_parallel_arrive_whole(run: Runner) -> None:
+    script = "import asyncio\nsum(map(len, await asyncio.gather(*[git.git_log(i=i) for i in range(12)])))"
+    assert await run.value(script, port=answering("x" * 3_000_000)) == 36_000_000
+
+
+async def test_busy_loop_still_gets_its_answers(run: Runner) -> None:
+    start = "import asyncio\nt = asyncio.create_task(git.git_log(count=1))\n"
+    script = start + "while not t.done():\n    await asyncio.sleep(0)\nt.result()"
+    assert await run.value(script) == {"count": 1}
+
+
+async def test_emitted_blocks_come_beside_the_value(run: Runner) -> None:
+    result = await run(
+        "import portal\nportal.emit({'type': 'text', 'text': 'a'})\nportal.emit([{'type': 'image'}])\n1"
+    )
+    assert result.value == 1
+    assert result.emitted == ({"type": "text", "text": "a"}, {"type": "image"})
+
+
+async def test_forged_blocks_are_left_out(run: Runner) -> None:
+    raw = "from wit_world.imports import host\nfor b in ('{', '[]', '{\"type\": 1}', '[' * 90000):\n    host.emit(b)\n1"
+    result = await run(raw)
+    assert (result.value, result.emitted) == (1, ())
+    assert result.notices
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "x",
+        "1 a",
+        "1 a.b [1]",
+        "-1 a.b {}",
+        "9999999999999999 a.b {}",
+        "\\x00",
+        "1 a.b {}\\n1 a.b {}\\n\\n",
+    ],
+)
+async def test_batch_that_no_guest_of_ours_writes_costs_the_worker(run: Runner, line: str) -> None:
+    assert (
+        await run.code(f"from wit_world.imports import host\nhost.exchange('{line}', 1000)") == "worker_lost"
+    )
+    assert await run.value("2") == 2
+
+
+async def test_arguments_that_cannot_be_read_are_refused(run: Runner) -> None:
+    raw = "from wit_world.imports import host\nhost.exchange('1 a.b ' + {}, 1000)"
+    for arguments in (
+        "'{\"a\": ' + '[' * 5000 + ']' * 5000 + '}'",
+        "'{\"a\": ' + '1' * 5000 + '}'",
+        "'nonsense'",
+    ):
+        assert "argument_error" in await run.value(raw.format(arguments))

@@ -1,0 +1,180 @@
+"""A worker that was taken over can say anything: it loses its run, and the portal neither hangs nor breaks."""
+
+import asyncio
+import socket
+import struct
+from collections.abc import Callable
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from manifests.models import Limits
+from sandbox_runtime.frames import COUNT, END_HEADER, TRAP_HEADER, FrameError, FrameReader, ToPortal, frame
+from sandbox_runtime.result import RunResult
+from sandbox_runtime.sandbox import Sandbox
+from sandbox_runtime.workers import Workers
+from tests.sandbox_runtime.running import EchoPort, where
+
+pytestmark = pytest.mark.anyio
+
+READY = frame(ToPortal.READY, COUNT.pack(1))
+PREPARED = frame(ToPortal.PREPARED, b'{"source": null, "names": [], "uses": [], "notices": []}')
+END = END_HEADER.pack(1.0, 0)
+FINISHED = frame(ToPortal.FINISHED, END, b"{}\n1")
+
+
+class TakenOver:
+    """A launcher of workers that answer each frame with the next of some bytes, then close."""
+
+    def __init__(self, *answers: bytes) -> None:
+        self._answers = answers
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def launch(self, end: socket.socket) -> Callable[[], None]:
+        copy = end.dup()
+        copy.setblocking(False)
+        task = asyncio.create_task(self._serve(copy))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return copy.close
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+    async def _serve(self, end: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.sock_sendall(end, READY)
+            for answer in self._answers:
+                await loop.sock_recv(end, 1 << 16)
+                await loop.sock_sendall(end, answer)
+        except OSError:
+            pass
+        finally:
+            end.close()
+
+
+async def run_with(*answers: bytes, limits: Limits | None = None) -> RunResult:
+    workers = Workers(TakenOver(*answers), 1, print)
+    await workers.open()
+    try:
+        async with asyncio.timeout(20), Sandbox(workers).run(limits or Limits(), where) as run:
+            await run.prepare("1", ())
+            return await run.execute({}, EchoPort())
+    finally:
+        await workers.close()
+
+
+async def test_honest_answers_are_understood() -> None:
+    result = await run_with(PREPARED, frame(ToPortal.OUTPUT, b"hi") + FINISHED)
+    assert (result.error, result.value, result.stdout) == (None, 1, "hi")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"\x00",
+        struct.pack("<IB", 0xFFFFFFFF, ToPortal.FINISHED),
+        struct.pack("<IB", 1 << 28, ToPortal.OUTPUT) + b"x" * 1000,
+        frame(0, b""),
+        frame(99, b"what"),
+        frame(ToPortal.PREPARED, b"{}"),
+        frame(ToPortal.READY, COUNT.pack(2)),
+        frame(ToPortal.CALLS, b"nonsense"),
+        frame(ToPortal.CALLS, b"\xff\xfe a.b {}"),
+        frame(ToPortal.DROPPED, b"123"),
+        frame(ToPortal.OUTPUT, b"x" * 300_000),
+        frame(ToPortal.BLOCK, b"x" * 20_000_000),
+        frame(ToPortal.FINISHED, b""),
+        frame(ToPortal.FINISHED, END[:-1]),
+        frame(ToPortal.TRAPPED, b""),
+        frame(ToPortal.TRAPPED, END),
+    ],
+)
+async def test_broken_frame_loses_the_worker(answer: bytes) -> None:
+    result = await run_with(PREPARED, answer)
+    assert result.error is not None
+    assert result.error.code == "worker_lost"
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"",
+        b"\n",
+        b"[]\n1",
+        b"{\n1",
+        b"{}\n",
+        b"{}\n{",
+        b"{}\n" + b"[" * 100_000,
+        b"{}\n" + b"[" * 300 + b"]" * 300,
+        b"{}\n" + b"9" * 5000,
+        b'{"error": 3}\nnonsense',
+        b'{"error": {}}\n',
+        b'{"error": {"code": "sandbox_busy", "message": 3, "line": true, "hint": []}}\n',
+        b'{"error": {"code": ["x"], "message": "m"}}\n',
+        b'{"notices": {"a": 1}, "error": {"code": "script_error", "message": "' + b"x" * 100_000 + b'"}}\n',
+    ],
+)
+async def test_forged_ending_is_an_error_of_the_script(payload: bytes) -> None:
+    result = await run_with(PREPARED, frame(ToPortal.FINISHED, END, payload))
+    assert result.error is not None
+    assert result.error.code in ("script_error", "result_not_json")
+    assert len(result.error.message) < 10_000
+    assert result.error.line is None
+
+
+async def test_forged_preparation_is_harmless() -> None:
+    forged = b'{"source": 3, "names": {"a": 1}, "uses": [[1, 2, 3], ["a", "b", "c"], ["a", "b", 4]], "notices": "x"}'
+    workers = Workers(TakenOver(frame(ToPortal.PREPARED, forged)), 1, print)
+    await workers.open()
+    async with Sandbox(workers).run(Limits(), where) as run:
+        prepared = await run.prepare("1", ())
+    await workers.close()
+    assert (prepared.source, prepared.names, prepared.notices) == ("1", frozenset(), ())
+    assert [(use.namespace, use.function, use.line) for use in prepared.uses] == [("a", "b", 4)]
+
+
+@pytest.mark.parametrize("cause", [0, 1, 2, 3, 4, 6, 7, 200])
+async def test_every_trap_has_a_code(cause: int) -> None:
+    result = await run_with(PREPARED, frame(ToPortal.TRAPPED, END, TRAP_HEADER.pack(cause), b"\xff" * 100))
+    assert result.error is not None
+
+
+async def test_numbers_and_lone_surrogates_that_json_lacks_are_replaced() -> None:
+    result = await run_with(
+        PREPARED, frame(ToPortal.FINISHED, END, b'{}\n[NaN, "\\ud800", "\\ud83d\\ude00", 1e999]')
+    )
+    assert result.value == [None, "\ufffd", "😀", None]
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(kind=st.integers(0, 255), payload=st.binary(max_size=64), tail=st.binary(max_size=16))
+async def test_no_bytes_hang_or_break_the_portal(
+    anyio_backend: str, kind: int, payload: bytes, tail: bytes
+) -> None:
+    result = await run_with(PREPARED, frame(kind, payload) + tail)
+    assert isinstance(result, RunResult)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    frames=st.lists(st.tuples(st.integers(0, 255), st.binary(max_size=40)), max_size=6), cut=st.integers(1, 7)
+)
+def test_frames_survive_any_cutting_of_the_stream(frames: list[tuple[int, bytes]], cut: int) -> None:
+    stream = b"".join(frame(kind, payload) for kind, payload in frames)
+    reader, read = FrameReader(1000), []
+    for start in range(0, len(stream), cut):
+        reader.feed(stream[start : start + cut])
+        read += reader.frames()
+    assert read == frames
+
+
+def test_length_is_checked_before_the_payload_comes() -> None:
+    reader = FrameReader(100)
+    reader.feed(struct.pack("<IB", 101, 1))
+    with pytest.raises(FrameError):
+        reader.take()

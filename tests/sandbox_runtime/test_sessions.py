@@ -1,0 +1,109 @@
+"""Sessions keep what a run defined; nothing else does, and a session that is gone says so."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+
+import pytest
+
+from manifests.models import Limits
+from sandbox_runtime.sandbox import Sandbox
+from sandbox_runtime.session import Session
+from tests.sandbox_runtime.running import EchoPort, Runner, where
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def session(sandbox: Sandbox) -> AsyncIterator[Session]:
+    session = await sandbox.open_session()
+    yield session
+    session.close()
+
+
+async def test_names_imports_and_definitions_stay(run: Runner, session: Session) -> None:
+    await run("import math\nrows = [1, 2]\ndef double(x):\n    return 2 * x", session=session)
+    assert (await run("rows.append(double(3))\nrows", session=session)).value == [1, 2, 6]
+    assert (await run("math.floor(1.5), len(rows)", session=session)).value == [1, 3]
+
+
+async def test_sessions_do_not_see_each_other(sandbox: Sandbox, run: Runner, session: Session) -> None:
+    other = await sandbox.open_session()
+    await run("secret = 1", session=session)
+    result = await run("'secret' in globals()", session=other)
+    other.close()
+    assert result.value is False
+    assert await run.value("'secret' in globals()") is False
+    assert session.id != other.id
+
+
+async def test_failed_run_leaves_its_session_usable(run: Runner, session: Session) -> None:
+    await run("kept = 1", session=session)
+    for script in ("1 / 0", "def f(:", "import sys\nsys.exit(3)", "{1, 2}", "bytearray(10**9)"):
+        assert (await run(script, session=session)).error is not None
+        assert session.alive
+    assert (await run("kept", session=session)).value == 1
+
+
+@pytest.mark.parametrize("script", ["import os\nos.abort()", "while True: pass", "await git.hangs()"])
+async def test_broken_or_stopped_session_is_gone_and_says_so(
+    run: Runner, session: Session, script: str
+) -> None:
+    result = await run(script, session=session, limits=Limits(cpu_seconds=0.1, wall_seconds=0.5))
+    assert result.error is not None
+    assert not session.alive
+    async with run.sandbox.run(Limits(), where, session) as later:
+        prepared = await later.prepare("1", ())
+    assert prepared.error is not None
+    assert prepared.error.code == "worker_lost"
+
+
+async def test_killed_session_is_gone(sandbox: Sandbox, run: Runner, session: Session) -> None:
+    async with sandbox.run(Limits(), where, session) as one:
+        assert one.worker_pid is not None
+        os.kill(one.worker_pid, signal.SIGKILL)
+        assert (await one.prepare("1", ())).error is not None
+    assert not session.alive
+    assert await run.value("1 + 1") == 2
+
+
+async def test_calls_of_an_earlier_run_do_not_reach_a_later_one(run: Runner, session: Session) -> None:
+    first, second = EchoPort(), EchoPort()
+    await run(
+        "import asyncio\nold = asyncio.create_task(git.hangs())\nawait git.git_log()",
+        session=session,
+        port=first,
+    )
+    result = await run("old.cancelled(), await git.git_log(count=2)", session=session, port=second)
+    assert result.value == [True, {"count": 2}]
+    assert [call.function for call in second.calls] == ["git.git_log"]
+
+
+async def test_namespaces_are_those_of_the_run(sandbox: Sandbox, session: Session) -> None:
+    async def names(script: str, namespaces: tuple[str, ...]) -> object:
+        async with sandbox.run(Limits(), where, session) as run:
+            await run.prepare(script, namespaces)
+            result = await run.execute({}, EchoPort())
+        return result.value if result.error is None else result.error.code
+
+    assert await names("import git\nawait git.git_log(count=1)", ("git",)) == {"count": 1}
+    assert await names("import tools, sys\n[dir(tools), 'git' in sys.modules]", ("files",)) == [
+        ["files"],
+        False,
+    ]
+
+
+async def test_runs_of_one_session_take_turns(run: Runner, session: Session) -> None:
+    await run("seen = []", session=session)
+    script = "import asyncio\nseen.append('in')\nawait asyncio.sleep(0.01)\nseen.append('out')"
+    await asyncio.gather(*(run(script, session=session) for _ in range(3)))
+    assert (await run("seen", session=session)).value == ["in", "out"] * 3
+
+
+async def test_sessions_do_not_use_up_the_pool(sandbox: Sandbox, run: Runner) -> None:
+    sessions = [await sandbox.open_session() for _ in range(3)]
+    assert await run.value("1 + 1") == 2
+    for session in sessions:
+        session.close()
+        assert not session.alive

@@ -1,0 +1,177 @@
+"""Worker processes: disposable, alone with their run, replaced when they die; forked and spawned alike."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from manifests.models import Limits
+from sandbox_runtime.launchers import ForkLauncher, SpawnLauncher
+from sandbox_runtime.prepared import Prepared
+from sandbox_runtime.sandbox import Sandbox, open_sandbox
+from tests.sandbox_runtime.running import EchoPort, Runner, where
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(scope="module", params=[ForkLauncher, SpawnLauncher])
+async def sandbox(anyio_backend: str, request: pytest.FixtureRequest) -> AsyncIterator[Sandbox]:
+    async with open_sandbox(workers=2, progress=print, launch=request.param) as sandbox:
+        yield sandbox
+
+
+async def test_scripts_run_and_call(run: Runner) -> None:
+    assert await run.value("print('x')\nawait git.git_log(count=1)") == {"count": 1}
+
+
+async def test_killed_worker_costs_its_own_run_only(sandbox: Sandbox, run: Runner) -> None:
+    port, other = EchoPort(), EchoPort()
+    async with sandbox.run(Limits(), where) as doomed, anyio.create_task_group() as tasks:
+        await doomed.prepare("print('kept')\nawait git.hangs()", ("git",))
+        tasks.start_soon(_kill_when_calling, port, doomed.worker_pid)
+        spared: list[object] = []
+        tasks.start_soon(_collect, run, other, spared)
+        result = await doomed.execute({}, port)
+        await other.hanging.wait()
+        tasks.cancel_scope.cancel()
+    assert result.error is not None
+    assert (result.error.code, result.stdout) == ("worker_lost", "kept\n")
+    assert port.cancelled == [1]
+    assert spared == []
+
+
+async def test_pool_heals_after_every_worker_died(sandbox: Sandbox, run: Runner) -> None:
+    for _ in range(4):
+        async with sandbox.run(Limits(), where) as one:
+            assert one.worker_pid is not None
+            os.kill(one.worker_pid, signal.SIGKILL)
+    for _ in range(4):
+        assert await run.value("1 + 1") == 2
+
+
+async def test_worker_that_dies_between_prepare_and_execute_is_lost(sandbox: Sandbox, run: Runner) -> None:
+    async def kill(_: Prepared) -> None:
+        await run("import os")  # a run in the other worker, so that the death is noticed meanwhile
+
+    async with sandbox.run(Limits(), where) as one:
+        await one.prepare("1", ())
+        assert one.worker_pid is not None
+        os.kill(one.worker_pid, signal.SIGKILL)
+        await kill(Prepared(""))
+        result = await one.execute({}, EchoPort())
+    assert result.error is not None
+    assert result.error.code == "worker_lost"
+
+
+async def test_cancelled_run_ends_its_worker_and_its_calls(sandbox: Sandbox, run: Runner) -> None:
+    port = EchoPort()
+    pid: list[int | None] = []
+
+    async def execute() -> None:
+        async with sandbox.run(Limits(), where) as one:
+            pid.append(one.worker_pid)
+            await one.prepare("await git.hangs()", ("git",))
+            await one.execute({}, port)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(execute)
+        await port.hanging.wait()
+        tasks.cancel_scope.cancel()
+    assert port.cancelled == [1]
+    assert pid[0] is not None
+    await _gone(pid[0])
+    assert await run.value("1 + 1") == 2
+
+
+async def test_cancelled_busy_loop_ends_too(sandbox: Sandbox, run: Runner) -> None:
+    task = asyncio.create_task(run("await git.git_log()\nwhile True: pass", port=(port := EchoPort())))
+    while not port.calls:
+        await anyio.lowlevel.checkpoint()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await run.value("1 + 1") == 2
+
+
+async def test_failing_port_raises_where_the_run_was_asked_for(run: Runner) -> None:
+    async def broken(_: object) -> object:
+        raise LookupError("a bug of the portal")
+
+    with pytest.raises(LookupError):
+        await run("await git.git_log()", port=broken)  # type: ignore[arg-type]
+    assert await run.value("1 + 1") == 2
+
+
+async def test_nothing_survives_between_runs(run: Runner) -> None:
+    await run(
+        "import json, builtins, sys\nx = 1\njson.dumps = None\nbuiltins.len = None\nsys.modules['leak'] = json"
+    )
+    script = "import json, sys\n['x' in globals(), json.dumps([1]), len([1]), 'leak' in sys.modules]"
+    for _ in range(3):
+        assert await run.value(script) == [False, "[1]", 1, False]
+
+
+async def test_runs_do_not_share_their_randomness(run: Runner) -> None:
+    drawing = "[random.random(), str(uuid.uuid4()), os.urandom(8).hex(), secrets.token_hex(8)]"
+    script = f"import random, uuid, os, secrets\n{drawing}"
+    drawn = [await run.value(script) for _ in range(6)]
+    assert all(len(set(column)) == 6 for column in zip(*drawn, strict=True))
+
+
+async def test_prepared_script_that_does_not_run_leaves_nothing(sandbox: Sandbox, run: Runner) -> None:
+    for _ in range(3):
+        async with sandbox.run(Limits(), where) as one:
+            prepared = await one.prepare("print('never')\nawait git.git_log()", ("git",))
+            assert prepared.error is None
+    assert (await run("1 + 1")).stdout == ""
+
+
+async def test_callers_wait_their_turn_for_a_worker(run: Runner) -> None:
+    results = await asyncio.gather(*(run(f"await git.git_log(count={index})") for index in range(20)))
+    assert [result.value for result in results] == [{"count": index} for index in range(20)]
+
+
+async def test_worker_holds_no_environment_and_no_foreign_descriptor(sandbox: Sandbox) -> None:
+    async with sandbox.run(Limits(), where) as one:
+        process = Path(f"/proc/{one.worker_pid}")
+        assert (process / "environ").read_bytes().strip(b"\0") == b""
+        opened = [os.readlink(entry) for entry in (process / "fd").iterdir()]
+    sockets = [name for name in opened if name.startswith("socket:")]
+    assert len(sockets) == 1
+    others = [name for name in opened if not name.startswith(("socket:", "anon_inode:"))]
+    assert all(name in ("/dev/null", f"{process}/statm") or name.endswith(".cwasm") for name in others)
+
+
+async def test_workers_are_gone_after_the_sandbox_is_closed() -> None:
+    async with open_sandbox(workers=2, progress=print) as sandbox, sandbox.run(Limits(), where) as one:
+        pid = one.worker_pid
+    assert pid is not None
+    await _gone(pid)
+
+
+async def _kill_when_calling(port: EchoPort, pid: int | None) -> None:
+    await port.hanging.wait()
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+
+
+async def _collect(run: Runner, port: EchoPort, results: list[object]) -> None:
+    results.append(await run("await git.hangs()", port=port))
+
+
+async def _gone(pid: int) -> None:
+    """Wait until a process is dead; a zombie counts, its parent buries it when it comes to it."""
+    with anyio.fail_after(10):
+        while _state(pid) not in ("", "Z"):
+            await anyio.lowlevel.checkpoint()
+
+
+def _state(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
