@@ -36,7 +36,7 @@ class Image:
         bring_component(source)
         for command in self._instructions("RUN"):
             if not command.startswith("useradd"):
-                self.run(command, source)
+                self._run(command, source)
 
     def healthcheck(self) -> list[str]:
         (line,) = self._instructions("HEALTHCHECK")
@@ -48,16 +48,24 @@ class Image:
         return [*self._words(entry), *self._words(arguments)]
 
     def environment(self) -> dict[str, str]:
-        """What ENV sets, with the Python of the tests in the place of the image's."""
-        moved = self.folder / "opt/mcp-code-portal"
-        path = f"{moved}/bin:{Path(sys.executable).parent}:{os.environ['PATH']}"
-        return {**os.environ, "PATH": path, "MCP_CODE_PORTAL_CACHE": f"{moved}/cache"}
+        """What ENV sets in the last stage, over the variables of the tests."""
+        build = self._build_environment()
+        return {**build, "PATH": f"{self.folder}/opt/mcp-code-portal/bin{os.pathsep}{build['PATH']}"}
 
-    def run(self, command: str, cwd: Path) -> None:
+    def _build_environment(self) -> dict[str, str]:
+        """What ENV sets in the build stage; its `python` is the one of the tests."""
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        return {
+            **os.environ,
+            "PATH": path,
+            "MCP_CODE_PORTAL_CACHE": f"{self.folder}/opt/mcp-code-portal/cache",
+        }
+
+    def _run(self, command: str, cwd: Path) -> None:
         done = subprocess.run(
             ["sh", "-ec", self._moved(command)],
             cwd=cwd,
-            env=self.environment(),
+            env=self._build_environment(),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
