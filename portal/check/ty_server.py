@@ -1,0 +1,228 @@
+"""One `ty server` process, spoken to over the Language Server Protocol on its pipes."""
+
+import json
+import os
+import subprocess
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+import anyio
+from anyio.abc import Process
+from anyio.streams.buffered import BufferedByteReceiveStream
+from ty._find_ty import find_ty_bin  # its own `python -m ty` uses it; there is no public name
+
+from manifests.json_value import Json
+
+_MAX_HEADER_BYTES: Final = 4096
+_CREATED, _CHANGED, _DELETED = 1, 2, 3
+
+
+class TyServerError(Exception):
+    """The server died, or said what nobody understands; a new one has to be started."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One diagnostic as ty gave it. Lines count from 1 and columns from 0, in characters."""
+
+    rule: str
+    message: str
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+
+
+class TyServer:
+    """A warm type checker over one folder of stubs.
+
+    It sees nothing of the portal's environment, and ends when its standard input does: with the portal,
+    however that ends. Not safe for concurrent use: one question at a time.
+    """
+
+    def __init__(self, process: Process, folder: Path) -> None:
+        assert process.stdin is not None and process.stdout is not None
+        self._process = process
+        self._stdin = process.stdin
+        self._stdout = BufferedByteReceiveStream(process.stdout)
+        self._folder = folder
+        self._requests = 0
+        self._unsent: list[Json] = []
+        self._notebook = f"{folder.as_uri()}/script.ipynb"
+        cells = self._notebook.replace("file:", "vscode-notebook-cell:", 1)
+        self._cells = (f"{cells}#preamble", f"{cells}#script")
+        self.documents = 0
+
+    @classmethod
+    async def start(cls, folder: Path) -> Self:
+        """Start a server whose root is `folder`.
+
+        Raises:
+            OSError: There is no ty to start.
+            TyServerError: It did not answer as a language server does.
+        """
+        # ty looks for a virtual environment and for settings of a user: there are none for it to find.
+        environment = {name: str(folder) for name in ("HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME")}
+        process = await anyio.open_process(
+            [find_ty_bin(), "server"],
+            stderr=subprocess.DEVNULL,
+            cwd=folder,
+            env=environment | _needed_by_windows(),
+            start_new_session=True,  # Ctrl-C is for the portal
+        )
+        server = cls(process, folder)
+        try:
+            await server._initialize()
+        except BaseException:
+            await server.stop()
+            raise
+        return server
+
+    async def findings(self, preamble: str, script: str) -> list[Finding]:
+        """What ty has to say about a script that follows a preamble.
+
+        Both are cells of a notebook: there, and only there, ty lets a top-level `await` pass, and the script
+        keeps its own line numbers. It is one notebook for all scripts, which is faster than one for each.
+        """
+        self.documents += 1
+        texts = dict(zip(self._cells, (preamble, script), strict=True))
+        if self.documents == 1:
+            self._notify("notebookDocument/didOpen", _opened(self._notebook, texts))
+        else:
+            self._notify("notebookDocument/didChange", _changed(self._notebook, texts, self.documents))
+        *_, cell = self._cells
+        answer = await self._request("textDocument/diagnostic", {"textDocument": {"uri": cell}})
+        return [_finding(item) for item in answer["items"]]
+
+    def files_changed(self, files: Collection[Path], known: Collection[Path]) -> None:
+        """Tell that stubs were written or removed since the last question; those of `known` are not new."""
+        changes = [{"uri": file.as_uri(), "type": _change(file, known)} for file in files]
+        self._notify("workspace/didChangeWatchedFiles", {"changes": changes})
+
+    async def stop(self) -> None:
+        """End the process; it has nothing to save."""
+        with anyio.CancelScope(shield=True):
+            if self._process.returncode is None:
+                self._process.kill()
+            await self._process.aclose()
+
+    def resident_bytes(self) -> int | None:
+        """Memory of the process, where the system tells it cheaply."""
+        try:
+            pages = Path(f"/proc/{self._process.pid}/statm").read_text().split()[1]
+        except (OSError, IndexError):
+            return None
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+    async def _initialize(self) -> None:
+        root = {"uri": self._folder.as_uri(), "name": "library"}
+        capabilities = {
+            "textDocument": {"diagnostic": {"dynamicRegistration": False}},
+            "notebookDocument": {"synchronization": {"dynamicRegistration": False}},
+            "workspace": {"didChangeWatchedFiles": {"dynamicRegistration": False}},
+            "general": {"positionEncodings": ["utf-32"]},
+        }
+        parameters = {"processId": os.getpid(), "workspaceFolders": [root], "capabilities": capabilities}
+        answer = await self._request("initialize", {"rootUri": root["uri"], **parameters})
+        if answer["capabilities"].get("positionEncoding") != "utf-32":
+            raise TyServerError("ty does not count columns in characters")
+        self._notify("initialized", {})
+
+    async def _request(self, method: str, parameters: Json) -> Json:
+        self._requests += 1
+        number = self._requests
+        await self._send({"id": number, "method": method, "params": parameters})
+        while True:
+            message = await self._receive()
+            if "method" in message and "id" in message:
+                await self._send({"id": message["id"], "result": _agreed(message)})
+            elif message.get("id") == number:
+                if "result" not in message:
+                    raise TyServerError(f"ty refused {method}")
+                return message["result"]
+
+    def _notify(self, method: str, parameters: Json) -> None:
+        """Say something that has no answer; it goes out with the next request."""
+        self._unsent.append({"method": method, "params": parameters})
+
+    async def _send(self, message: Json) -> None:
+        bodies = [json.dumps({"jsonrpc": "2.0", **each}).encode() for each in (*self._unsent, message)]
+        self._unsent.clear()
+        with _as_server_error():
+            await self._stdin.send(
+                b"".join(b"Content-Length: %d\r\n\r\n%b" % (len(body), body) for body in bodies)
+            )
+
+    async def _receive(self) -> Json:
+        with _as_server_error():
+            header = await self._stdout.receive_until(b"\r\n\r\n", _MAX_HEADER_BYTES)
+            fields = dict(line.split(b":", 1) for line in header.lower().split(b"\r\n"))
+            return json.loads(await self._stdout.receive_exactly(int(fields[b"content-length"])))
+
+
+@contextmanager
+def _as_server_error() -> Iterator[None]:
+    """Give everything that can go wrong on a pipe to a dying process one name."""
+    try:
+        yield
+    except (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream) as error:
+        raise TyServerError("ty went away") from error
+    except (anyio.IncompleteRead, anyio.DelimiterNotFound, ValueError, KeyError) as error:
+        raise TyServerError("ty sent what is no message") from error
+
+
+def _needed_by_windows() -> dict[str, str]:
+    return {name: os.environ[name] for name in ("SYSTEMROOT", "TEMP") if name in os.environ}
+
+
+def _opened(notebook: str, cells: dict[str, str]) -> Json:
+    return {
+        "notebookDocument": {
+            "uri": notebook,
+            "notebookType": "jupyter-notebook",
+            "version": 1,
+            "cells": [{"kind": 2, "document": uri} for uri in cells],
+        },
+        "cellTextDocuments": [
+            {"uri": uri, "languageId": "python", "version": 1, "text": text} for uri, text in cells.items()
+        ],
+    }
+
+
+def _changed(notebook: str, cells: dict[str, str], version: int) -> Json:
+    changes = [
+        {"document": {"uri": uri, "version": version}, "changes": [{"text": text}]}
+        for uri, text in cells.items()
+    ]
+    return {
+        "notebookDocument": {"uri": notebook, "version": version},
+        "change": {"cells": {"textContent": changes}},
+    }
+
+
+def _finding(item: Json) -> Finding:
+    start, end = item["range"]["start"], item["range"]["end"]
+    return Finding(
+        rule=str(item.get("code") or ""),
+        message=item["message"],
+        line=start["line"] + 1,
+        column=start["character"],
+        end_line=end["line"] + 1,
+        end_column=end["character"],
+    )
+
+
+def _agreed(message: Json) -> Json:
+    """The answer to a question of the server's own: its defaults will do."""
+    if message["method"] == "workspace/configuration":
+        return [{} for _ in message["params"].get("items", ())]
+    return None
+
+
+def _change(file: Path, known: Collection[Path]) -> int:
+    if not file.exists():
+        return _DELETED
+    return _CHANGED if file in known else _CREATED

@@ -1,0 +1,186 @@
+"""How the checker lives: changing stubs, many askers, a type checker that dies or hangs, and its end."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from portal.check import checker as checker_module
+from portal.check.checker import Checker, open_checker
+from portal.library.library import Library
+from tests.portal.check.small_library import TEXT, library, prepared, stubs, tool
+
+pytestmark = pytest.mark.anyio
+
+LIBRARY = library()
+# Only ty sees what is wrong here: a field that a result does not declare.
+TYPED = "r = await github.get_issue()\nr['nme']"
+
+
+@pytest.fixture
+async def checker(tmp_path: Path) -> AsyncIterator[Checker]:
+    stubs(tmp_path, LIBRARY)
+    async with open_checker(tmp_path) as opened:
+        yield opened
+
+
+async def codes(checker: Checker, text: str, of: Library = LIBRARY) -> list[str]:
+    return [diagnostic.code for diagnostic in await checker.check(prepared(text, of), of)]
+
+
+def type_checker(checker: Checker) -> int:
+    """The process that the checker talks to now."""
+    server = checker._server
+    assert server is not None
+    return server._process.pid
+
+
+async def test_changed_stubs_are_seen(checker: Checker, tmp_path: Path) -> None:
+    text = "r = await github.find()\nr['number'], r['nme']"
+    assert await codes(checker, TYPED) == ["unknown_field"]
+    larger = library(
+        tool("find", TEXT, {"type": "object", "properties": {"number": {}}, "required": ["number"]})
+    )
+    await checker.update(stubs(tmp_path, larger))
+    assert len(await checker.check(prepared(text, larger), larger)) == 2  # `text` is missing, `nme` unknown
+    await checker.update(stubs(tmp_path, LIBRARY))
+    assert await codes(checker, TYPED) == ["unknown_field"]
+
+
+async def test_new_namespace_is_seen(checker: Checker, tmp_path: Path) -> None:
+    await codes(checker, TYPED)
+    await checker.update(stubs(tmp_path, Library.compile([])))
+    assert await codes(checker, TYPED, Library.compile([])) == []
+    await checker.update(stubs(tmp_path, LIBRARY))
+    assert await codes(checker, TYPED) == ["unknown_field"]
+
+
+async def test_same_script_is_answered_from_memory(checker: Checker) -> None:
+    first = await checker.check(prepared(TYPED, LIBRARY), LIBRARY)
+    os.kill(type_checker(checker), signal.SIGSTOP)
+    assert await checker.check(prepared(TYPED, LIBRARY), LIBRARY) is first
+
+
+async def test_script_without_the_library_asks_nobody(tmp_path: Path) -> None:
+    checker = Checker(tmp_path)
+    assert await checker.check(prepared("x: int = 'a'", LIBRARY), LIBRARY) == ()
+    assert checker._server is None
+
+
+async def test_many_may_ask_at_once(checker: Checker) -> None:
+    answers: dict[int, list[str]] = {}
+
+    async def ask(number: int) -> None:
+        wrong = number % 2
+        answers[number] = await codes(
+            checker, f"r = await github.get_issue()\nr['{'nme' if wrong else 'title'}'], {number}"
+        )
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(20):
+            tasks.start_soon(ask, number)
+    assert answers == {number: ["unknown_field"] * (number % 2) for number in range(20)}
+
+
+async def test_death_of_the_type_checker_is_not_noticed(checker: Checker) -> None:
+    await codes(checker, TYPED)
+    former = type_checker(checker)
+    os.kill(former, signal.SIGKILL)
+    assert await codes(checker, TYPED + "\n1") == ["unknown_field"]
+    assert type_checker(checker) != former
+
+
+async def test_hanging_type_checker_costs_a_warning(
+    checker: Checker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await codes(checker, TYPED)
+    monkeypatch.setattr(checker_module, "ANSWER_SECONDS", 0.2)
+    os.kill(type_checker(checker), signal.SIGSTOP)
+    assert await codes(checker, TYPED + "\n1") == ["unchecked"]
+    monkeypatch.undo()
+    assert await codes(checker, TYPED + "\n1") == ["unknown_field"]
+
+
+async def test_arguments_are_checked_without_a_type_checker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("portal.check.ty_server.find_ty_bin", lambda: str(tmp_path / "nothing"))
+    found = await Checker(tmp_path).check(prepared("await echo.say(text=1)", LIBRARY), LIBRARY)
+    assert [(diagnostic.code, diagnostic.refuses) for diagnostic in found] == [
+        ("invalid_arguments", True),
+        ("unchecked", False),
+    ]
+
+
+async def test_worn_type_checker_is_replaced(checker: Checker, monkeypatch: pytest.MonkeyPatch) -> None:
+    await codes(checker, TYPED)
+    former = type_checker(checker)
+    monkeypatch.setattr(checker_module, "MAX_DOCUMENTS", 1)
+    assert await codes(checker, TYPED + "\n1") == ["unknown_field"]
+    assert type_checker(checker) != former
+
+
+HOSTILE = [
+    "github.get_issue\n" + "x = [" * 80 + "]" * 80,
+    "github.get_issue\n" + "x." + "y." * 3000 + "z",
+    "github.get_issue\n" + "1" + "+1" * 5000,
+    "github.get_issue\n'" + "\u202e😀" * 1000 + "'",
+    "github.get_issue(**{'a" + "b" * 50000 + "': 1})",
+    "# github.get_issue\ngithub" * 2,
+    "github.get_issue\n" + "a = 1\n" * 60_000,
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+async def test_no_script_breaks_the_checker(checker: Checker, text: str) -> None:
+    try:
+        script = prepared(text, LIBRARY)
+    except (SyntaxError, RecursionError):
+        return
+    await checker.check(script, LIBRARY)
+    assert await codes(checker, TYPED) == ["unknown_field"]
+
+
+async def test_nothing_is_left_when_the_checker_closes(tmp_path: Path) -> None:
+    stubs(tmp_path, LIBRARY)
+    async with open_checker(tmp_path) as checker:
+        await codes(checker, TYPED)
+        pid = type_checker(checker)
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+PORTAL = """
+import anyio, sys
+from pathlib import Path
+from portal.check.checker import open_checker
+
+async def main():
+    async with open_checker(Path(sys.argv[1])) as checker:
+        await checker.warm()
+        print(checker._server._process.pid, flush=True)
+        await anyio.sleep_forever()
+
+anyio.run(main)
+"""
+
+
+async def test_type_checker_ends_with_a_portal_that_is_killed(tmp_path: Path) -> None:
+    stubs(tmp_path, LIBRARY)
+    command = [sys.executable, "-c", PORTAL, str(tmp_path)]
+    root = str(Path(__file__).parents[3])
+    async with await anyio.open_process(
+        command, env={**os.environ, "PYTHONPATH": root}, stderr=subprocess.DEVNULL
+    ) as portal:
+        assert portal.stdout is not None
+        pid = int(await portal.stdout.receive())
+        watched = os.pidfd_open(pid)
+        portal.kill()
+        with anyio.fail_after(10):
+            await anyio.wait_readable(watched)  # when the process has ended
+        os.close(watched)
