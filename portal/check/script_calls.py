@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, Self
 
+from portal.check.f_strings import without_f_strings
 from portal.library.function import Function
 
 _HANDLES_ERRORS: Final = {"ToolError", "AttributeError", "TypeError", "Exception", "BaseException"}
@@ -56,11 +57,8 @@ class ScriptCalls:
     @classmethod
     def read(cls, source: str, uses: Iterable[Use], functions: Mapping[str, Function]) -> Self | None:
         """None if this Python cannot parse the script: the sandbox's may be newer."""
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                tree = ast.parse(source)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
+        tree = _parsed(source) or _parsed(without_f_strings(source))
+        if tree is None:
             return None
         by_line: dict[int, list[Use]] = {}
         for use in uses:
@@ -79,6 +77,15 @@ class ScriptCalls:
                 if qualified is not None and qualified in functions:
                     calls[node] = ScriptCall(node, functions[qualified], is_guarded)
         return found
+
+
+def _parsed(source: str) -> ast.Module | None:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
 
 
 def _walk(tree: ast.Module) -> Iterator[ast.AST]:

@@ -7,6 +7,7 @@ import pytest
 
 from portal.check.checker import Checker, open_checker
 from portal.check.diagnostic import Diagnostic
+from sandbox_runtime.prepared import LibraryUse, Prepared
 from tests.portal.check.small_library import library, prepared, stubs
 
 pytestmark = pytest.mark.anyio
@@ -82,6 +83,13 @@ async def test_script_that_cannot_run_right_is_refused(
 async def test_hint_of_a_wrong_argument_is_the_signature(checker: Checker) -> None:
     (diagnostic,) = await check(checker, "await echo.say(txt='a')")
     assert diagnostic.hint == LIBRARY.functions["echo.say"].signature
+
+
+async def test_script_of_a_newer_python_is_checked(checker: Checker) -> None:
+    text = 'r = await github.get_issue()\nf"{r["title"]}"\nawait echo.say(text=1, txt=f"{r["title"]}")'
+    uses = (LibraryUse("github", "get_issue", 1), LibraryUse("echo", "say", 3))
+    found = await checker.check(Prepared(text, frozenset({"github", "echo"}), uses), LIBRARY)
+    assert [(diagnostic.line, diagnostic.refuses) for diagnostic in found] == [(3, True), (3, True)]
 
 
 async def test_every_mistake_is_told_at_once(checker: Checker) -> None:
