@@ -27,9 +27,9 @@ class Screen:
         self._title("docs_search", f'"{query}"')
         assert answer.structured_content is not None
         for function in answer.structured_content["functions"]:
-            self._console.print(
-                Syntax(_shortened(function["signature"]), "python", background_color="default")
-            )
+            parameters = function["signature"].partition("(")[2]
+            line = _shortened(f"  {function['name']}({parameters}")
+            self._console.print(Syntax(line, "python", background_color="default"))
 
     def show_run(self, script: str, answer: CallToolResult) -> None:
         self._title("execute_code", "one round trip; the script runs in CPython 3.14 inside WebAssembly")
@@ -69,6 +69,5 @@ def definition_tokens(tools: Sequence[Tool]) -> int:
     return count_tokens(json.dumps(definitions, ensure_ascii=False, separators=(",", ":")))
 
 
-def _shortened(signature: str) -> str:
-    line = f"  {signature}"
+def _shortened(line: str) -> str:
     return line if len(line) <= WIDTH else f"{line[: WIDTH - 1]}…"
