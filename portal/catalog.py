@@ -84,10 +84,10 @@ class Catalog:
         self._manifest = manifest
         self._stubs = stubs
         self._checker = checker
-        self._fleet: Fleet | None = None
+        self._noted = 1  # changes, the first of which is that there is a fleet
+        self._held = 0  # of these, as many as the snapshot holds
         self._changed = anyio.Event()
         self._rebuilt = anyio.Event()
-        self._dirty = False
         self.snapshot = Snapshot(0, Library.compile([]), None, MappingProxyType({}), MappingProxyType({}))
 
     def note_change(self, upstream: Upstream) -> None:
@@ -98,31 +98,30 @@ class Catalog:
             status=upstream.state.status,
             tools=len(upstream.tools),
         )
-        self._dirty = True
+        self._noted += 1
         self._changed.set()
 
     async def keep(self, fleet: Fleet) -> None:
         """Follow the fleet until cancelled."""
-        self._fleet = fleet
-        self._dirty = True
         while True:
-            if self._dirty:
+            while self._held < self._noted:
+                noted = self._noted
                 await self._rebuild(fleet)
-            self._rebuilt.set()
-            await self._changed.wait()
+                self._held = noted
+                self._rebuilt.set()
+                self._rebuilt = anyio.Event()
             self._changed = anyio.Event()
+            await self._changed.wait()
 
     async def fresh(self) -> Snapshot:
-        """The snapshot that holds every change noted so far."""
-        while self._dirty:
-            self._rebuilt = anyio.Event()
+        """The snapshot that holds every change noted so far; later ones keep nobody waiting."""
+        noted = self._noted
+        while self._held < noted:
             await self._rebuilt.wait()
         return self.snapshot
 
     async def _rebuild(self, fleet: Fleet) -> None:
-        self._dirty = False
-        upstreams = list(fleet)
-        build = partial(self._build, self.snapshot, upstreams)
+        build = partial(self._build, self.snapshot, list(fleet))
         snapshot, touched = await anyio.to_thread.run_sync(build)
         if self._checker is not None and touched:
             await self._checker.update(touched)

@@ -1,0 +1,216 @@
+"""A portal in this process, behind an MCP client, with upstreams that are real MCP servers.
+
+`Peer` is one of the official SDK on a loopback port whose tools are functions of the test; `raw_server` and others of
+`tests/upstreams/peers.py` are programs over stdio.
+"""
+
+import json
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import anyio
+import yaml
+from mcp import Client
+from mcp.server.lowlevel import Server
+from mcp_types import CallToolResult, ListToolsResult, TextContent, Tool
+
+from manifests.json_value import Json
+from manifests.loader import load_manifest
+from portal.composition import Portal, open_portal
+from portal.server import build_server
+from tests.upstreams.peers import RAW_SERVER, http_peer
+
+DEADLINE_SECONDS = 30
+
+Act: TypeAlias = Callable[[dict[str, Json]], Awaitable[CallToolResult]]
+"""What a tool of a peer does with its arguments."""
+
+ANYTHING: dict[str, Json] = {"type": "object"}
+
+
+def tool(name: str, schema: dict[str, Json] | None = None, **more: Json) -> Tool:
+    return Tool(name=name, input_schema=schema or ANYTHING, **more)
+
+
+def schema(*required: str, **properties: Json) -> dict[str, Json]:
+    """The inputSchema of an object with these properties."""
+    return {"type": "object", "properties": properties, "required": list(required)}
+
+
+def structured(value: Json) -> CallToolResult:
+    """A result as servers of today send it, in both forms."""
+    return CallToolResult(content=[TextContent(text=json.dumps(value))], structured_content=value)
+
+
+def text(words: str, *, is_error: bool = False) -> CallToolResult:
+    return CallToolResult(content=[TextContent(text=words)], is_error=is_error)
+
+
+class Peer:
+    """An upstream in this process. Its tools answer their own arguments unless the test says otherwise.
+
+    `calls` holds `(tool, arguments)` of every call that arrived, `cancelled` the tools whose call was cancelled.
+    """
+
+    def __init__(self, *tools: Tool, instructions: str | None = None, **acts: Act) -> None:
+        self.tools = list(tools) or [tool("echo")]
+        self.acts = acts
+        self.calls: list[tuple[str, dict[str, Json]]] = []
+        self.cancelled: list[str] = []
+        self.changed = anyio.Event()
+        self.server: Server[Any] = Server(
+            "peer", version="1", instructions=instructions, on_list_tools=self._list, on_call_tool=self._call
+        )
+
+    async def until(self, is_true: Callable[[], bool]) -> None:
+        """Return as soon as `is_true` of what arrived."""
+        with anyio.fail_after(DEADLINE_SECONDS):
+            while not is_true():
+                await self.changed.wait()
+
+    async def _list(self, context: Any, params: Any) -> ListToolsResult:
+        return ListToolsResult(tools=self.tools)
+
+    async def _call(self, context: Any, params: Any) -> CallToolResult:
+        arguments = params.arguments or {}
+        self.calls.append((params.name, arguments))
+        self._tell()
+        try:
+            act = self.acts.get(params.name)
+            return structured(arguments) if act is None else await act(arguments)
+        except anyio.get_cancelled_exc_class():
+            self.cancelled.append(params.name)
+            self._tell()
+            raise
+
+    def _tell(self) -> None:
+        self.changed.set()
+        self.changed = anyio.Event()
+
+
+class Barrier:
+    """A tool that answers only when `size` calls of it are there at once."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.most = 0
+        self._here = 0
+        self._all_here = anyio.Event()
+
+    async def __call__(self, arguments: dict[str, Json]) -> CallToolResult:
+        self._here += 1
+        self.most = max(self.most, self._here)
+        if self._here >= self.size:
+            self._all_here.set()
+        with anyio.fail_after(DEADLINE_SECONDS):
+            await self._all_here.wait()
+        self._here -= 1
+        return structured(arguments)
+
+
+async def never(arguments: dict[str, Json]) -> CallToolResult:
+    """A tool that does not answer."""
+    await anyio.sleep_forever()
+    return text("never")
+
+
+def raw(**behaviour: Json) -> dict[str, Json]:
+    """A manifest's entry for `tests/upstreams/raw_server.py`."""
+    return {"command": sys.executable, "args": [str(RAW_SERVER), json.dumps(behaviour)]}
+
+
+def raw_tools(*names: str) -> list[Json]:
+    """Tools that the raw server knows, taking anything."""
+    return [{"name": name, "inputSchema": ANYTHING} for name in names]
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A portal and a client of it."""
+
+    portal: Portal
+    client: Client
+
+    async def call(self, name: str, **arguments: Json) -> CallToolResult:
+        with anyio.fail_after(DEADLINE_SECONDS):
+            return await self.client.call_tool(name, arguments)
+
+    async def run(self, code: str, **arguments: Json) -> dict[str, Json]:
+        """What execute_code answers; both forms of it say the same."""
+        result = await self.call("execute_code", code=code, **arguments)
+        answer = result.structured_content
+        assert isinstance(answer, dict)
+        assert answer == json.loads(text_of(result))
+        assert result.is_error is (answer["status"] != "ok")
+        return answer
+
+    async def result_of(self, code: str, **arguments: Json) -> Json:
+        """The value of a script that must succeed."""
+        answer = await self.run(code, **arguments)
+        assert answer["status"] == "ok", answer
+        return answer["result"]
+
+    async def error_of(self, code: str, **arguments: Json) -> dict[str, Json]:
+        """The error of a script that must fail."""
+        error = (await self.run(code, **arguments))["error"]
+        assert isinstance(error, dict), "the script succeeded"
+        return error
+
+    async def search(self, query: str = "", **arguments: Json) -> dict[str, Json]:
+        result = await self.call("docs_search", query=query, **arguments)
+        assert not result.is_error, result.content
+        assert isinstance(result.structured_content, dict)
+        return result.structured_content
+
+    async def search_text(self, query: str = "", **arguments: Json) -> str:
+        return text_of(await self.call("docs_search", query=query, **arguments))
+
+
+def text_of(result: CallToolResult) -> str:
+    first = result.content[0]
+    assert isinstance(first, TextContent)
+    return first.text
+
+
+def states(answer: dict[str, Json]) -> list[tuple[str, str]]:
+    """The ledger as pairs of function and state."""
+    return [(row["function"], row["state"]) for row in answer["calls"]]
+
+
+def write_manifest(folder: Path, upstreams: dict[str, dict[str, Json]], **sections: Json) -> Path:
+    """Write `folder`/portal.yaml, which gives upstreams all the time that a busy machine may take."""
+    path = folder / "portal.yaml"
+    server = {"start_seconds": DEADLINE_SECONDS, **sections.pop("server", {})}
+    path.write_text(yaml.safe_dump({"upstreams": upstreams, "server": server, **sections}, sort_keys=False))
+    return path
+
+
+@asynccontextmanager
+async def opened(
+    folder: Path,
+    upstreams: dict[str, Peer | dict[str, Json]] | None = None,
+    *,
+    mode: str = "auto",
+    environ: dict[str, str] | None = None,
+    **sections: Json,
+) -> AsyncIterator[Opened]:
+    """A portal over these upstreams, and a client of it. Enter and leave it in one task.
+
+    An upstream is a Peer, which is served here, or a manifest's entry.
+    """
+    async with AsyncExitStack() as stack:
+        entries: dict[str, dict[str, Json]] = {}
+        for name, upstream in (upstreams or {}).items():
+            if isinstance(upstream, Peer):
+                peer = await stack.enter_async_context(http_peer(upstream.server.streamable_http_app()))
+                entries[name] = {"url": f"http://127.0.0.1:{peer.port}/mcp"}
+            else:
+                entries[name] = upstream
+        manifest = load_manifest(write_manifest(folder, entries, **sections), environ or {})
+        portal = await stack.enter_async_context(open_portal(manifest, lambda line: None))
+        client = await stack.enter_async_context(Client(build_server(portal), mode=mode))
+        yield Opened(portal, client)
