@@ -5,9 +5,11 @@ can reach a place in some run reaches it in the graph.
 """
 
 import ast
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from sandbox_runtime.guest.scopes import Scope
+
+Key = TypeVar("Key")
 
 
 class Value(NamedTuple):
@@ -82,14 +84,20 @@ class FlowGraph:
     def variable(self, owner: Scope | None, name: str) -> Value:
         if owner is not None and owner.kind == "class":
             return self.attribute(name)
-        return self._variables.setdefault((owner, name), self.fresh())
+        return self._place(self._variables, (owner, name))
 
     def attribute(self, name: str) -> Value:
         """All attributes of one name are one place, whatever the object."""
-        return self._attributes.setdefault(name, self.fresh())
+        return self._place(self._attributes, name)
 
     def returned(self, function: ast.AST) -> Value:
-        return self._returned.setdefault(function, self.fresh())
+        return self._place(self._returned, function)
+
+    def _place(self, places: dict[Key, Value], key: Key) -> Value:
+        place = places.get(key)
+        if place is None:
+            place = places[key] = self.fresh()
+        return place
 
     def await_variables(self) -> None:
         for value in self._variables.values():
