@@ -28,8 +28,8 @@ ANSWER_SECONDS: Final = 2.0
 MAX_SOURCE_CHARACTERS: Final = 200_000
 """Longer scripts run without a check of their types."""
 
-MAX_DOCUMENTS: Final = 3_000
-"""Scripts after which ty is started anew; it keeps about 30 KB of each."""
+MAX_DOCUMENTS: Final = 10_000
+"""Scripts after which ty is started anew. It forgets each with the next one (46 MB after 2,000), so far."""
 
 MAX_RESIDENT_BYTES: Final = 512 * 1024 * 1024
 """Memory after which ty is started anew, where the system tells."""
