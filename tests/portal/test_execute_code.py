@@ -1,0 +1,272 @@
+"""What execute_code answers: value, prints, errors and notices of one script, and the calls it made."""
+
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+from mcp_types import AudioContent, CallToolResult, ImageContent, TextContent
+
+from manifests.json_value import Json
+from tests.portal.peers import Barrier, Opened, Peer, opened, schema, states, structured, text, text_of, tool
+
+pytestmark = pytest.mark.anyio
+
+PARALLEL_CALLS = 20
+IMAGE = ImageContent(data="aGk=", mime_type="image/png")
+
+
+async def fail(arguments: dict[str, Json]) -> CallToolResult:
+    return text("there is no row 7", is_error=True)
+
+
+async def scan(arguments: dict[str, Json]) -> CallToolResult:
+    return CallToolResult(content=[TextContent(text="caption"), IMAGE])
+
+
+async def count(arguments: dict[str, Json]) -> CallToolResult:
+    return structured({"result": 2**63 + 1})
+
+
+@pytest.fixture(scope="module")
+def peer() -> Peer:
+    wrapped = {"type": "object", "properties": {"result": {"type": "integer"}}, "required": ["result"]}
+    return Peer(
+        tool("echo"),
+        tool("meet"),
+        tool("fail"),
+        tool("scan"),
+        tool("count", output_schema=wrapped),
+        tool("typed", schema("a", a={"type": "integer", "maximum": 9}, b={"enum": ["x", "y"]})),
+        tool("delete-it", schema("class", **{"class": {"type": "string"}})),
+        tool("drop_all"),
+        meet=Barrier(PARALLEL_CALLS),
+        fail=fail,
+        scan=scan,
+        count=count,
+    )
+
+
+@pytest.fixture(scope="module")
+async def portal(peer: Peer, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Opened]:
+    folder = tmp_path_factory.mktemp("execute_code")
+    async with opened(folder, {"store": peer}, capabilities={"tools": {"deny": ["drop_*"]}}) as portal:
+        yield portal
+
+
+async def test_an_answer_has_these_fields_in_both_forms(portal: Opened) -> None:
+    answer = await portal.run("print('said')\n{'a': 1}")
+    run_id = answer.pop("run_id")
+    assert isinstance(run_id, str) and run_id
+    assert answer == {
+        "status": "ok",
+        "result": {"a": 1},
+        "stdout": "said\n",
+        "error": None,
+        "calls": [],
+        "notices": [],
+    }
+
+
+@pytest.mark.parametrize(
+    ("code", "value"),
+    [
+        ("1 + 1", 2),
+        ("x = 1\nif x:\n    return ['early']\n'late'", ["early"]),
+        ("x = 1", None),
+        ("", None),
+        ("# nothing\n", None),
+        ("[2**63 - 1, -2**63, 2**70]", [2**63 - 1, -(2**63), 2**70]),
+        ("'zürich 😀 \\u2028 \\x00'", "zürich 😀 \u2028 \x00"),
+        ("(1, 2.5, None, True)", [1, 2.5, None, True]),
+        ("import sys\nprint('bye')\nsys.exit(0)", None),
+        ("from tools import store\nawait store.echo(a=1)", {"a": 1}),
+        ("import store\nawait store.echo(a=1)", {"a": 1}),
+        ("import statistics, decimal\nstatistics.mean([1, 3])", 2),
+    ],
+)
+async def test_the_value_of_a_script(portal: Opened, code: str, value: Json) -> None:
+    assert await portal.result_of(code) == value
+
+
+async def test_numbers_that_json_has_not_become_null_and_are_told(portal: Opened) -> None:
+    answer = await portal.run("[1.5, float('nan'), {'deep': float('-inf')}]")
+    assert (answer["status"], answer["result"]) == ("ok", [1.5, None, {"deep": None}])
+    assert len(answer["notices"]) == 2
+    assert "'deep'" in answer["notices"][1]
+
+
+@pytest.mark.parametrize(
+    ("code", "place", "kind"),
+    [
+        ("{'a': [1, {2, 3}]}", "['a'][1]", "set"),
+        ("{'a': b'x'}", "['a']", "bytes"),
+        ("import datetime\n[datetime.date(2020, 1, 1)]", "[0]", "date"),
+        ("object()", "result", "object"),
+    ],
+)
+async def test_a_value_that_is_not_json_is_named_with_its_place(
+    portal: Opened, code: str, place: str, kind: str
+) -> None:
+    error = await portal.error_of(code)
+    assert error["code"] == "result_not_json"
+    assert place in error["message"]
+    assert kind in error["message"]
+
+
+async def test_half_a_surrogate_does_not_end_the_server(portal: Opened) -> None:
+    assert (await portal.run("{'a\\ud800': 'b\\udfff'}"))["status"] == "ok"
+    assert (await portal.run("print('\\ud800')"))["status"] == "ok"
+    assert await portal.result_of("1") == 1
+
+
+async def test_an_exception_keeps_what_was_printed_and_shows_the_scripts_lines_only(portal: Opened) -> None:
+    code = "import asyncio\nasync def f():\n    return 1 / 0\nprint('before')\nawait asyncio.gather(f())"
+    answer = await portal.run(code)
+    error = answer["error"]
+    assert (answer["status"], answer["result"], answer["stdout"]) == ("error", None, "before\n")
+    assert (error["code"], error["line"]) == ("script_error", 3)
+    assert "ZeroDivisionError" in error["message"]
+    files = [line for line in error["traceback"].splitlines() if line.startswith("  File ")]
+    assert files and all("script.py" in line for line in files), error["traceback"]
+
+
+async def test_a_syntax_error_is_refused_with_its_line(portal: Opened) -> None:
+    answer = await portal.run("await store.echo(a=1)\nx = (\n")
+    assert answer["status"] == "refused"
+    assert (answer["error"]["code"], answer["error"]["line"]) == ("syntax_error", 2)
+    assert answer["calls"] == []
+
+
+async def test_an_exit_with_a_status_is_an_error(portal: Opened) -> None:
+    error = await portal.error_of("import sys\nsys.exit(3)")
+    assert (error["code"], error["line"]) == ("script_exit", 2)
+
+
+async def test_a_forgotten_await_is_inserted_and_told(portal: Opened) -> None:
+    answer = await portal.run("x = store.echo(a=1)\nx['a']")
+    assert (answer["status"], answer["result"]) == ("ok", 1)
+    assert any("line 1" in notice and "await" in notice for notice in answer["notices"])
+
+
+async def test_a_tool_error_is_caught_with_the_tools_own_text(portal: Opened) -> None:
+    code = (
+        "try:\n    await store.fail()\nexcept ToolError as error:\n    told = [str(error), error.code]\ntold"
+    )
+    answer = await portal.run(code)
+    assert answer["result"] == ["there is no row 7", "tool_error"]
+    assert states(answer) == [("store.fail", "failed")]
+
+
+async def test_a_tool_error_that_nobody_catches_is_the_scripts_error(portal: Opened) -> None:
+    answer = await portal.run("await store.echo(a=1)\nawait store.fail()")
+    assert (answer["error"]["code"], answer["error"]["message"]) == ("tool_error", "there is no row 7")
+    assert answer["error"]["line"] == 2
+    assert states(answer) == [("store.echo", "done"), ("store.fail", "failed")]
+    assert "calls" in answer["error"]["hint"], "it is told that a call was done"
+
+
+async def test_twenty_calls_run_at_the_same_time(portal: Opened, peer: Peer) -> None:
+    code = (
+        "import asyncio\n"
+        f"found = await asyncio.gather(*[store.meet(i=i) for i in range({PARALLEL_CALLS})])\n"
+        "[row['i'] for row in found]"
+    )
+    answer = await portal.run(code)
+    assert answer["result"] == list(range(PARALLEL_CALLS))
+    assert [row["seq"] for row in answer["calls"]] == list(range(1, PARALLEL_CALLS + 1))
+    assert {row["state"] for row in answer["calls"]} == {"done"}
+
+
+async def test_rows_of_the_ledger_have_these_fields(portal: Opened) -> None:
+    (row,) = (await portal.run("await store.echo()"))["calls"]
+    assert row.keys() == {"seq", "function", "state", "ms"}
+    (row,) = (await portal.run("await store.fail()"))["calls"]
+    assert row["error"].keys() == {"code", "message"}
+
+
+async def test_an_unknown_function_is_refused_with_the_nearest_before_anything_runs(
+    portal: Opened, peer: Peer
+) -> None:
+    before = len(peer.calls)
+    answer = await portal.run("await store.echo(a=1)\nawait store.ecko(a=1)")
+    assert answer["status"] == "refused"
+    assert answer["error"]["line"] == 2
+    assert "store.echo" in answer["error"]["hint"]
+    assert len(peer.calls) == before
+
+
+async def test_a_function_that_is_not_granted_is_refused_with_rule_and_place(
+    portal: Opened, peer: Peer
+) -> None:
+    answer = await portal.run("await store.drop_all()")
+    assert (answer["status"], answer["error"]["code"]) == ("refused", "not_granted")
+    assert "drop_*" in answer["error"]["message"]
+    assert "portal.yaml:" in answer["error"]["hint"]
+    assert "drop_all" not in [name for name, _ in peer.calls]
+
+
+async def test_a_call_that_the_check_cannot_see_is_refused_by_the_broker(portal: Opened, peer: Peer) -> None:
+    code = (
+        "errors = []\n"
+        "for name, arguments in [('typed', {'a': 'no'}), ('typed', {'a': 10}), ('typed', {'a': 1, 'c': 2})]:\n"
+        "    try:\n"
+        "        await getattr(store, name)(**arguments)\n"
+        "    except ToolError as error:\n"
+        "        errors.append([error.code, bool(error.hint)])\n"
+        "errors"
+    )
+    answer = await portal.run(code)
+    assert answer["result"] == [["invalid_arguments", True]] * 3
+    assert {row["state"] for row in answer["calls"]} == {"refused"}
+    assert "typed" not in [name for name, _ in peer.calls]
+
+
+@pytest.mark.parametrize(
+    "call", ["store.typed(a='x')", "store.typed(a=1, b='z')", "store.typed(a=1, c=2)", "store.typed()"]
+)
+async def test_wrong_arguments_are_refused_with_the_signature(portal: Opened, call: str) -> None:
+    answer = await portal.run(f"print('ran')\nawait {call}")
+    assert (answer["status"], answer["stdout"]) == ("refused", "")
+    assert (answer["error"]["code"], answer["error"]["line"]) == ("check_failed", 2)
+    assert "store.typed(*, a: int" in answer["error"]["hint"]
+
+
+async def test_renamed_functions_and_parameters_call_the_right_tool(portal: Opened, peer: Peer) -> None:
+    await portal.result_of("await store.delete_it(class_='A')")
+    assert peer.calls[-1] == ("delete-it", {"class": "A"})
+
+
+async def test_the_wrapper_around_a_result_is_taken_off(portal: Opened) -> None:
+    assert await portal.result_of("n = await store.count()\nn - 1") == 2**63
+
+
+async def test_an_image_reaches_the_client_beside_the_answer(portal: Opened) -> None:
+    code = "blocks = await store.scan()\nportal.emit(blocks[1])\n[block['type'] for block in blocks]"
+    result = await portal.call("execute_code", code=code)
+    assert json.loads(text_of(result))["result"] == ["text", "image"]
+    assert result.content[1:] == [IMAGE]
+
+
+async def test_a_block_that_is_no_content_is_left_out_and_told(portal: Opened) -> None:
+    code = (
+        "import portal\n"
+        "portal.emit({'type': 'nonsense'})\n"
+        "portal.emit({'type': 'audio', 'data': 'aGk=', 'mimeType': 'audio/wav'})"
+    )
+    result = await portal.call("execute_code", code=code)
+    assert [type(block) for block in result.content[1:]] == [AudioContent]
+    assert len(json.loads(text_of(result))["notices"]) == 1
+
+
+async def test_calls_collected_first_and_awaited_later_are_left_as_they_are(portal: Opened) -> None:
+    code = "import asyncio\nfs = [store.echo(i=i) for i in range(3)]\nawait asyncio.gather(*fs)"
+    answer = await portal.run(code)
+    assert answer["result"] == [{"i": 0}, {"i": 1}, {"i": 2}]
+
+
+async def test_wrong_arguments_of_the_tool_itself_are_refused(portal: Opened) -> None:
+    for arguments in ({}, {"code": 1}, {"code": "1", "timeout": 5}, {"code": "1", "timeout_seconds": -1}):
+        result = await portal.call("execute_code", **arguments)
+        assert result.is_error
+        assert isinstance(result.structured_content, dict)
+        assert result.structured_content["error"]["code"] == "invalid_arguments"
