@@ -1,5 +1,6 @@
 """The arguments of the two tools, read from what a client sent."""
 
+import sys
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
@@ -49,7 +50,10 @@ def _read(tool: str, readers: dict[str, Reader], arguments: dict[str, Json]) -> 
 
 
 def _shown(value: Json) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # an integer of more digits than Python writes
+        text = "that"
     return text if len(text) <= 60 else text[:57] + "..."
 
 
@@ -73,7 +77,7 @@ def _limit(value: Json) -> int:
 
 
 def _seconds(value: Json) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= sys.float_info.max:
         raise ValueError("is a number of seconds above 0")
     return float(value)
 

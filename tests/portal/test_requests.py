@@ -48,6 +48,9 @@ def test_a_wrong_docs_search_argument_is_named(arguments: dict[str, Json]) -> No
         {"code": 1},
         {"code": "1", "timeout_seconds": 0},
         {"code": "1", "timeout_seconds": "fast"},
+        {"code": "1", "timeout_seconds": float("nan")},
+        {"code": "1", "timeout_seconds": 10**400},
+        {"code": "1", "timeout_seconds": 10**5_000},
         {"script": "1"},
     ],
 )
