@@ -40,6 +40,11 @@ def type_checker(checker: Checker) -> int:
     return server._process.pid
 
 
+def freeze(pid: int) -> None:
+    os.kill(pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)
+
+
 async def test_changed_stubs_are_seen(checker: Checker, tmp_path: Path) -> None:
     text = "r = await github.find()\nr['number'], r['nme']"
     assert await codes(checker, TYPED) == ["unknown_field"]
@@ -62,7 +67,7 @@ async def test_new_namespace_is_seen(checker: Checker, tmp_path: Path) -> None:
 
 async def test_same_script_is_answered_from_memory(checker: Checker) -> None:
     first = await checker.check(prepared(TYPED, LIBRARY), LIBRARY)
-    os.kill(type_checker(checker), signal.SIGSTOP)
+    freeze(type_checker(checker))
     assert await checker.check(prepared(TYPED, LIBRARY), LIBRARY) is first
 
 
@@ -100,7 +105,7 @@ async def test_hanging_type_checker_costs_a_warning(
 ) -> None:
     await codes(checker, TYPED)
     monkeypatch.setattr(checker_module, "ANSWER_SECONDS", 0.2)
-    os.kill(type_checker(checker), signal.SIGSTOP)
+    freeze(type_checker(checker))
     assert await codes(checker, TYPED + "\n1") == ["unchecked"]
     monkeypatch.undo()
     assert await codes(checker, TYPED + "\n1") == ["unknown_field"]
