@@ -28,6 +28,13 @@ class SessionBusyError(UnknownSessionError):
     hint = "Wait for its answer, or begin another session."
 
 
+class NoSessionFreeError(UnknownSessionError):
+    """As many sessions as there may be are running scripts; nothing of this one ran."""
+
+    code = "session_busy"
+    hint = "Wait for one of their answers, or run the script without a session."
+
+
 class Sessions:
     """At most `server.sessions` of them: the one used least recently goes first, an idle one after
     `server.session_idle_seconds`. Each holds a worker process of a few megabytes.
@@ -38,6 +45,7 @@ class Sessions:
         self._idle_seconds = settings.session_idle_seconds
         self._parked: OrderedDict[str, tuple[Session, float]] = OrderedDict()
         self._busy: set[str] = set()
+        self._starting = 0
 
     @asynccontextmanager
     async def use(self, sandbox: Sandbox, identifier: str | None) -> AsyncIterator[Session | None]:
@@ -48,6 +56,7 @@ class Sessions:
         Raises:
             UnknownSessionError: There is none with that id, or it has ended.
             SessionBusyError: Another run uses it now.
+            NoSessionFreeError: A new one would be one too many, and none is idle.
             WorkerStartError: A new one could not be started.
         """
         if identifier is None:
@@ -71,12 +80,22 @@ class Sessions:
                 session.close()
 
     async def _begin(self, sandbox: Sandbox) -> Session:
-        while self._parked and len(self._parked) + len(self._busy) >= self._capacity:
+        while self._parked and self._size >= self._capacity:
             _, (oldest, _) = self._parked.popitem(last=False)
             oldest.close()
-        if len(self._busy) >= self._capacity:
-            raise SessionBusyError(f"all {self._capacity} sessions (server.sessions) are running scripts now")
-        return await sandbox.open_session()
+        if self._size >= self._capacity:
+            raise NoSessionFreeError(
+                f"all {self._capacity} sessions (server.sessions) are running scripts now"
+            )
+        self._starting += 1
+        try:
+            return await sandbox.open_session()
+        finally:
+            self._starting -= 1
+
+    @property
+    def _size(self) -> int:
+        return len(self._parked) + len(self._busy) + self._starting
 
     def _taken(self, identifier: str) -> Session:
         if identifier in self._busy:

@@ -1,0 +1,141 @@
+"""Sessions keep variables between runs for those who ask, and for nobody else."""
+
+from collections.abc import AsyncIterator
+
+import anyio
+import pytest
+
+from manifests.json_value import Json
+from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, never, opened, tool
+
+pytestmark = pytest.mark.anyio
+
+CAPACITY = 2
+
+
+@pytest.fixture(scope="module")
+def peer() -> Peer:
+    return Peer(tool("echo"), tool("hang"), hang=never)
+
+
+@pytest.fixture(scope="module")
+async def portal(peer: Peer, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Opened]:
+    folder = tmp_path_factory.mktemp("sessions")
+    async with opened(folder, {"store": peer}, server={"sessions": CAPACITY}) as portal:
+        yield portal
+
+
+async def new_session(portal: Opened, code: str = "x = 1") -> str:
+    identifier = (await portal.run(code, session="new"))["session"]
+    assert isinstance(identifier, str) and len(identifier) >= 20
+    return identifier
+
+
+async def test_a_run_without_a_session_answers_none_and_keeps_nothing(portal: Opened) -> None:
+    assert "session" not in await portal.run("kept = 1")
+    assert (await portal.error_of("kept"))["code"] == "script_error"
+
+
+async def test_variables_imports_and_functions_are_there_in_the_next_run(portal: Opened) -> None:
+    code = "import math\ndef double(n):\n    return 2 * n\nfound = await store.echo(n=3)"
+    session = await new_session(portal, code)
+    answer = await portal.run("await store.echo(n=double(found['n']) + math.floor(0.5))", session=session)
+    assert (answer["result"], answer["session"]) == ({"n": 6}, session)
+
+
+async def test_sessions_share_nothing(portal: Opened) -> None:
+    left, right = await new_session(portal, "x = 'left'"), await new_session(portal, "x = 'right'")
+    assert await portal.result_of("x", session=left) == "left"
+    assert await portal.result_of("x", session=right) == "right"
+
+
+async def test_an_unknown_session_is_refused_before_anything_runs(portal: Opened, peer: Peer) -> None:
+    before = len(peer.calls)
+    answer = await portal.run("await store.echo()", session="x" * 500)
+    assert (answer["status"], answer["error"]["code"]) == ("refused", "unknown_session")
+    assert "session" not in answer
+    assert len(answer["error"]["message"]) < 400
+    assert len(peer.calls) == before
+
+
+async def test_the_session_used_least_recently_makes_room(portal: Opened) -> None:
+    first, second = await new_session(portal), await new_session(portal)
+    await portal.result_of("x", session=first)
+    await new_session(portal)
+    assert (await portal.error_of("x", session=second))["code"] == "unknown_session"
+    assert await portal.result_of("x", session=first) == 1
+
+
+async def test_an_exception_leaves_the_session_as_it_was_reached(portal: Opened) -> None:
+    session = await new_session(portal)
+    answer = await portal.run("x = 2\n1 / 0", session=session)
+    assert (answer["status"], answer["session"]) == ("error", session)
+    assert await portal.result_of("x", session=session) == 2
+
+
+async def test_a_script_that_is_refused_leaves_the_session_alone(portal: Opened) -> None:
+    session = await new_session(portal)
+    assert (await portal.run("x = (", session=session))["status"] == "refused"
+    assert (await portal.run("x = 5\nawait store.ecko()", session=session))["status"] == "refused"
+    assert await portal.result_of("x", session=session) == 1
+
+
+async def test_a_session_that_a_limit_ended_is_told_and_gone(portal: Opened) -> None:
+    session = await new_session(portal)
+    answer = await portal.run("await store.hang()", session=session, timeout_seconds=0.3)
+    assert answer["error"]["code"] == "wall_limit"
+    assert "session" not in answer
+    assert any("session" in notice for notice in answer["notices"])
+    assert (await portal.error_of("x", session=session))["code"] == "unknown_session"
+
+
+async def test_a_session_runs_one_script_at_a_time(portal: Opened, peer: Peer) -> None:
+    session = await new_session(portal)
+    before = len(peer.calls)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lambda: portal.run("await store.hang()", session=session, timeout_seconds=20))
+        await peer.until(lambda: len(peer.calls) > before)
+        answer = await portal.run("x", session=session)
+        tasks.cancel_scope.cancel()
+    assert (answer["status"], answer["error"]["code"]) == ("refused", "session_busy")
+
+
+async def test_when_all_sessions_are_busy_a_new_one_is_refused(portal: Opened, peer: Peer) -> None:
+    before = len(peer.calls)
+    answers: list[Json] = []
+    async with anyio.create_task_group() as tasks:
+        for _ in range(CAPACITY):
+            tasks.start_soon(lambda: portal.run("await store.hang()", session="new", timeout_seconds=20))
+        await peer.until(lambda: len(peer.calls) == before + CAPACITY)
+        answers.append(await portal.error_of("1", session="new"))
+        tasks.cancel_scope.cancel()
+    assert answers[0]["code"] == "session_busy"
+
+
+async def test_no_more_sessions_begin_at_once_than_there_is_room_for(portal: Opened, peer: Peer) -> None:
+    before = len(peer.calls)
+    codes: list[str] = []
+    async with anyio.create_task_group() as tasks:
+
+        async def begin() -> None:
+            answer = await portal.run("await store.hang()", session="new", timeout_seconds=20)
+            codes.append(answer["error"]["code"])
+            if len(codes) == 3:
+                tasks.cancel_scope.cancel()
+
+        with anyio.fail_after(DEADLINE_SECONDS):
+            for _ in range(CAPACITY + 3):
+                tasks.start_soon(begin)
+            await anyio.sleep_forever()
+    assert codes == ["session_busy"] * 3
+    assert len(peer.calls) <= before + CAPACITY
+
+
+async def test_an_idle_session_ends(tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("idle")
+    async with opened(folder, server={"session_idle_seconds": 0.001}) as portal:
+        session = await new_session(portal)
+        with anyio.fail_after(DEADLINE_SECONDS):
+            while (answer := await portal.run("x", session=session))["status"] == "ok":
+                pass
+    assert answer["error"]["code"] == "unknown_session"
