@@ -1,10 +1,11 @@
 """`docs_search`: finds functions and shows them as Python stub code."""
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from manifests.decision import Decision
 from manifests.json_value import Json
 from manifests.manifest import Manifest
 from portal.budget.tokens import is_within
@@ -12,6 +13,10 @@ from portal.catalog import Catalog, Snapshot
 from portal.compact_json import compact
 from portal.library.function import Function
 from upstreams.fleet import Fleet
+from upstreams.upstream import Upstream
+
+MAX_STATE_NOTICES = 10
+"""Upstreams that are not ready, told with their reason; of as many more the name, the rest are counted."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +52,10 @@ class DocsSearch:
         notices = self._state_notices()
         upstream = self._upstream(request.upstream, notices)
         functions, total, exact = _found(snapshot, request, upstream)
-        if request.query.strip() and not functions:
-            notices.append(_nothing(snapshot, request.query))
+        if decision := snapshot.denied.get(request.query.strip()):
+            notices.append(_denial(request.query.strip(), decision))
+        elif request.query.strip() and not functions:
+            notices.append(_NOTHING)
         if exact and not request.query.strip().isalpha():
             # One plain word may be a function's name and still be a search: its others follow, briefly.
             functions, total = functions[:exact], exact
@@ -64,33 +71,33 @@ class DocsSearch:
         namespaces: list[dict[str, Json]] | None,
         full: int,
     ) -> DocsSearchAnswer:
-        """The answer with as many functions and namespaces as fit; the rest is counted in a notice."""
+        """The answer with as many functions and namespaces as fit; a notice says what does not."""
         budget = self._manifest.portal.server.output_tokens
-        shown, listed = len(functions), len(namespaces or [])
+        shown, listed, documented = len(functions), len(namespaces or []), full
         while True:
-            answer = _answer(functions[:shown], total, notices, namespaces and namespaces[:listed], full)
-            if left_out := len(functions) - shown + len(namespaces or []) - listed:
-                answer["notices"] = [
-                    *notices,
-                    f"{left_out} more do not fit here: ask for fewer, or for one upstream",
-                ]
-            text = _text(answer, functions[:shown], full)
-            fits = is_within(text, budget) and is_within(compact(answer), budget)
-            if fits or (shown <= 1 and listed <= 1):
+            answer = _answer(
+                functions[:shown], total, notices, namespaces and namespaces[:listed], documented
+            )
+            left_out = len(functions) - shown + len(namespaces or []) - listed
+            answer["notices"] = [*notices, *_omissions(left_out, functions[documented:full])]
+            text = _text(answer, functions[:shown], documented)
+            if is_within(text, budget) and is_within(compact(answer), budget):
                 return DocsSearchAnswer(answer, text)
-            shown, listed = max(shown * 3 // 4, min(shown, 1)), listed * 3 // 4
+            if shown > 1 or listed > 1:
+                shown, listed = max(shown * 3 // 4, min(shown, 1)), listed * 3 // 4
+            elif documented:
+                documented = 0
+            else:
+                return DocsSearchAnswer(answer, text)
 
     def _state_notices(self) -> list[str]:
-        """One line for each upstream that cannot be called now."""
-        notices = []
-        for upstream in self._fleet:
-            if upstream.state.status == "ready":
-                continue
-            since = upstream.state.since.strftime("%H:%M:%S")
-            detail = f": {upstream.state.detail}" if upstream.state.detail else ""
-            notices.append(
-                f"upstream {upstream.name!r} is {upstream.state.status} since {since}{detail[:300]}"
-            )
+        """One line for each upstream that cannot be called now; of many, the names of some."""
+        silent = [upstream for upstream in self._fleet if upstream.state.status != "ready"]
+        notices = [_state_notice(upstream) for upstream in silent[:MAX_STATE_NOTICES]]
+        if others := silent[MAX_STATE_NOTICES:]:
+            names = ", ".join(repr(upstream.name) for upstream in others[:MAX_STATE_NOTICES])
+            more = ", ..." if len(others) > MAX_STATE_NOTICES else ""
+            notices.append(f"{len(others)} more upstreams are not ready: {names}{more}")
         if not self._manifest.portal.upstreams:
             notices.append(_NO_UPSTREAMS)
         return notices
@@ -124,6 +131,21 @@ class DocsSearch:
         return rows
 
 
+def _state_notice(upstream: Upstream) -> str:
+    since = upstream.state.since.strftime("%H:%M:%S")
+    detail = f": {upstream.state.detail}" if upstream.state.detail else ""
+    return f"upstream {upstream.name!r} is {upstream.state.status} since {since}{detail[:300]}"
+
+
+def _omissions(left_out: int, undocumented: Sequence[Function]) -> Iterator[str]:
+    if left_out:
+        yield f"{left_out} more do not fit here: ask for fewer, or for one upstream"
+    if undocumented:
+        yield f"types and documentation of {undocumented[0].qualified} do not fit into server.output_tokens"
+
+
+_NOTHING = "nothing fits: try other words for one step of the task, or an empty query for the namespaces"
+
 _NO_UPSTREAMS = (
     "no upstreams are configured, so there are no functions yet. The smallest portal.yaml that helps: "
     'upstreams: {time: {command: uvx, args: ["mcp-server-time"]}} — pass it with --config, '
@@ -142,10 +164,8 @@ def _found(
     return hits.functions, hits.total, hits.exact
 
 
-def _nothing(snapshot: Snapshot, query: str) -> str:
-    if decision := snapshot.denied.get(query.strip()):
-        return f"{query.strip()} exists but is not granted to scripts: {decision.rule} ({decision.where})"
-    return "nothing fits: try other words for one step of the task, or an empty query for the namespaces"
+def _denial(qualified: str, decision: Decision) -> str:
+    return f"{qualified} exists but is not granted to scripts: {decision.rule} ({decision.where})"
 
 
 def _answer(

@@ -1,0 +1,230 @@
+"""docs_search shows functions as Python stub code and as data, and tells what cannot be called now and why."""
+
+import ast
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from manifests.json_value import Json
+from portal.budget.tokens import count_tokens
+from portal.compact_json import compact
+from tests.portal.peers import (
+    DEADLINE_SECONDS,
+    Opened,
+    Peer,
+    opened,
+    raw,
+    raw_tools,
+    schema,
+    text_of,
+    tool,
+)
+from tests.upstreams.peers import closed_port
+
+pytestmark = pytest.mark.anyio
+
+NASTY = "first\nsecond\r\n\tthird \x00 \x0c \u2028 \x1b[31m \"\"\" ''' \\ # {x}"
+
+
+@pytest.fixture(scope="module")
+async def portal(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Opened]:
+    issue = {"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]}
+    tracker = Peer(
+        tool(
+            "create_issue",
+            schema("title", title={"type": "string", "description": "what it is about"}),
+            description="Create an issue in the tracker.",
+            output_schema=issue,
+        ),
+        tool("list-issues", schema(state={"enum": ["open", "closed"]}), description="List issues."),
+        tool("get", schema("id", id={"type": "integer"}), description="Get an issue by its number."),
+        *(tool(f"wipe_{number}", description="Wipe an issue.") for number in range(60)),
+        tool("delete_issue", description="Delete an issue."),
+        instructions="Issues\nand such",
+    )
+    nasty = Peer(
+        tool("strange", schema(x={"type": "string", "description": NASTY}), description=NASTY),
+        instructions=NASTY,
+    )
+    folder = tmp_path_factory.mktemp("docs_search")
+    upstreams: dict[str, Peer | dict[str, Json]] = {
+        "issue-tracker": tracker,
+        "nasty": nasty,
+        "dead": {"url": f"http://127.0.0.1:{closed_port()}/mcp"},
+    }
+    grants: Json = {"tools": {"deny": ["issue-tracker.delete_*"]}}
+    async with opened(folder, upstreams, capabilities=grants) as portal:
+        yield portal
+
+
+async def test_an_answer_has_these_fields(portal: Opened) -> None:
+    answer = await portal.search("create an issue", limit=1)
+    assert answer.keys() == {"functions", "total", "notices"}
+    (row,) = answer["functions"]
+    assert row.keys() == {"name", "upstream", "tool", "signature", "summary"}
+    assert (row["name"], row["upstream"]) == ("issue_tracker.create_issue", "issue-tracker")
+    assert row["tool"] == "create_issue"
+    assert answer["total"] > 1
+
+
+async def test_upstream_and_tool_are_told_verbatim(portal: Opened) -> None:
+    rows = (await portal.search("list issues"))["functions"]
+    assert (rows[0]["name"], rows[0]["tool"]) == ("issue_tracker.list_issues", "list-issues")
+
+
+@pytest.mark.parametrize("detail", ["brief", "full"])
+@pytest.mark.parametrize("query", ["", "issue", "strange", "issue_tracker.create_issue", "nothing_like_it"])
+async def test_the_text_is_python(portal: Opened, query: str, detail: str) -> None:
+    ast.parse(await portal.search_text(query, detail=detail, limit=50))
+
+
+async def test_the_text_tells_what_the_structure_tells(portal: Opened) -> None:
+    result = await portal.call("docs_search", query="issue", limit=7)
+    answer = result.structured_content
+    assert isinstance(answer, dict)
+    for row in answer["functions"]:
+        assert row["name"] in text_of(result)
+        assert f"async def {row['name'].partition('.')[2]}(" in text_of(result)
+    assert str(answer["total"]) in text_of(result)
+    for notice in answer["notices"]:
+        assert notice.split("\n")[0] in text_of(result)
+
+
+async def test_an_empty_query_lists_the_namespaces_with_their_states(portal: Opened) -> None:
+    answer = await portal.search("")
+    rows = {row["upstream"]: row for row in answer["namespaces"]}
+    assert rows["issue-tracker"].keys() == {"namespace", "upstream", "summary", "functions", "state"}
+    assert (rows["issue-tracker"]["namespace"], rows["issue-tracker"]["state"]) == ("issue_tracker", "ready")
+    assert rows["issue-tracker"]["functions"] == 63
+    assert (rows["dead"]["functions"], rows["dead"]["state"]) == (0, "down")
+    assert answer["functions"] == []
+
+
+async def test_an_exact_name_answers_that_function_in_full(portal: Opened) -> None:
+    answer = await portal.search("issue_tracker.create_issue")
+    assert [row["name"] for row in answer["functions"]] == ["issue_tracker.create_issue"]
+    assert "what it is about" in answer["functions"][0]["stub"]
+    assert "what it is about" in await portal.search_text("issue_tracker.create_issue")
+
+
+async def test_full_detail_adds_types_and_documentation(portal: Opened) -> None:
+    brief, full = (
+        await portal.search("create issue", limit=1),
+        await portal.search("create issue", limit=1, detail="full"),
+    )
+    assert "stub" not in brief["functions"][0]
+    assert "what it is about" in full["functions"][0]["stub"]
+    assert "TypedDict" in full["functions"][0]["stub"]
+
+
+async def test_a_dead_upstream_is_told_in_every_answer(portal: Opened) -> None:
+    for query in ("", "issue", "nothing_like_it"):
+        assert any("'dead' is down" in notice for notice in (await portal.search(query))["notices"])
+
+
+async def test_one_upstream_can_be_asked_by_its_key_or_its_namespace(portal: Opened) -> None:
+    for name in ("issue-tracker", "issue_tracker"):
+        rows = (await portal.search("issue", upstream=name, limit=3))["functions"]
+        assert [row["upstream"] for row in rows] == ["issue-tracker"] * 3
+    assert (await portal.search("issue", upstream="nasty"))["functions"] == []
+
+
+async def test_an_unknown_upstream_finds_nothing_and_names_the_nearest(portal: Opened) -> None:
+    answer = await portal.search("issue", upstream="issue-traker")
+    assert answer["functions"] == []
+    assert any("issue-tracker" in notice for notice in answer["notices"])
+
+
+async def test_a_function_that_is_not_granted_is_not_shown_and_explained_to_those_who_name_it(
+    portal: Opened,
+) -> None:
+    answer = await portal.search("delete issue", limit=50)
+    assert "issue_tracker.delete_issue" not in [row["name"] for row in answer["functions"]]
+    answer = await portal.search("issue_tracker.delete_issue")
+    assert any("delete_*" in notice and "portal.yaml:" in notice for notice in answer["notices"])
+
+
+@pytest.mark.parametrize("limit", [1, 50])
+async def test_a_limit_is_kept(portal: Opened, limit: int) -> None:
+    assert len((await portal.search("issue", limit=limit))["functions"]) == limit
+
+
+@pytest.mark.parametrize("arguments", [{"limit": 0}, {"limit": 51}, {"detail": "most"}, {"words": "x"}])
+async def test_wrong_arguments_are_named(portal: Opened, arguments: dict[str, Json]) -> None:
+    result = await portal.call("docs_search", **arguments)
+    assert result.is_error
+    assert next(iter(arguments)) in text_of(result)
+
+
+async def test_an_answer_fits_the_budget_and_says_what_is_left_out(tmp_path: Path) -> None:
+    properties = {f"property_{n}": {"type": "string", "description": "words " * 80} for n in range(15)}
+    peer = Peer(*(tool(f"issue_{n}", schema(**properties), description="An issue.") for n in range(40)))
+    async with opened(tmp_path, {"tracker": peer}, server={"output_tokens": 1_000}) as portal:
+        for detail in ("brief", "full"):
+            result = await portal.call("docs_search", query="issue", limit=40, detail=detail)
+            answer = result.structured_content
+            assert isinstance(answer, dict)
+            assert count_tokens(text_of(result)) <= 1_000
+            assert count_tokens(compact(answer)) <= 1_000
+            assert len(answer["functions"]) < 40
+            assert any(str(40 - len(answer["functions"])) in notice for notice in answer["notices"])
+            ast.parse(text_of(result))
+
+
+async def test_many_dead_upstreams_fit_the_budget(tmp_path: Path) -> None:
+    upstreams: dict[str, Peer | dict[str, Json]] = {
+        f"dead_{number}": {"url": f"http://127.0.0.1:{closed_port()}/mcp"} for number in range(60)
+    }
+    async with opened(tmp_path, upstreams, server={"output_tokens": 1_000}) as portal:
+        for query in ("", "issue"):
+            result = await portal.call("docs_search", query=query)
+            assert count_tokens(text_of(result)) <= 1_000
+            assert count_tokens(compact(result.structured_content)) <= 1_000
+
+
+async def test_a_search_waits_for_upstreams_that_start_and_then_names_them(tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    os.mkfifo(go)
+    upstreams: dict[str, Peer | dict[str, Json]] = {"slow": raw(waits_for=str(go)), "quick": Peer()}
+    async with opened(tmp_path, upstreams, server={"start_seconds": 0.2}) as portal:
+        answer = await portal.search("echo")
+        assert [row["name"] for row in answer["functions"]] == ["quick.echo"]
+        assert any("'slow' is starting" in notice for notice in answer["notices"])
+    found: list[Json] = []
+    async with opened(tmp_path, upstreams) as portal, anyio.create_task_group() as tasks:
+
+        async def search() -> None:
+            found.extend(row["name"] for row in (await portal.search("echo"))["functions"])
+
+        tasks.start_soon(search)
+        with anyio.fail_after(DEADLINE_SECONDS):
+            await anyio.to_thread.run_sync(go.write_text, "go")
+    assert sorted(found) == ["quick.echo", "slow.echo"]
+
+
+async def test_without_upstreams_both_tools_say_how_to_begin(tmp_path: Path) -> None:
+    async with opened(tmp_path) as portal:
+        for query in ("", "issue"):
+            assert any("portal.yaml" in notice for notice in (await portal.search(query))["notices"])
+        assert await portal.result_of("import math\nmath.isqrt(50)") == 7
+        answer = await portal.run("await tracker.create_issue(title='x')")
+    assert answer["status"] in ("refused", "error")
+
+
+async def test_an_upstream_without_tools_or_with_none_granted_is_told(tmp_path: Path) -> None:
+    locked = {"tools": {"deny": ["*"]}, **raw(tools=raw_tools("echo"))}
+    async with opened(tmp_path, {"empty": raw(tools=[]), "locked": locked}) as portal:
+        assert (await portal.search("anything"))["functions"] == []
+        for name, code in (("empty", "upstream_unavailable"), ("locked", "not_granted")):
+            answer = await portal.run(f"await {name}.echo()")
+            assert (answer["status"], answer["error"]["code"]) == ("refused", code)
+
+
+async def test_the_name_that_is_found_is_the_name_to_call(tmp_path: Path) -> None:
+    async with opened(tmp_path, {"time": Peer(tool("utc-clock"))}) as portal:
+        (row,) = (await portal.search("utc"))["functions"]
+        assert row["name"] == "time_.utc_clock"
+        assert await portal.result_of(f"await {row['name']}(a=1)") == {"a": 1}
