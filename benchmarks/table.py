@@ -1,0 +1,88 @@
+"""Writes README's table of numbers from benchmarks/results/*.json, between the two markers.
+
+python -m benchmarks.table
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measuring import RESULTS
+
+README = Path(__file__).resolve().parent.parent / "README.md"
+BEGIN, END = "<!-- numbers:begin -->", "<!-- numbers:end -->"
+
+
+def read(name: str) -> dict[str, Any]:
+    return dict(json.loads((RESULTS / f"{name}.json").read_text("utf-8")))
+
+
+def portal_rows() -> Iterator[str]:
+    measured = read("portal")
+    rows = measured["rows"]
+    yield "| through an MCP client over stdio | " + " | ".join(_behind(row) for row in rows) + " |"
+    yield "|---|" + "---|" * len(rows)
+    for key, label in (
+        ("trivial", "a trivial script, p50 / p99"),
+        ("five_calls", "five upstream calls in one script, one after the other"),
+        ("five_calls_gathered", "the same, gathered"),
+        ("five_direct_calls", "five direct calls, without a portal"),
+        ("search", "docs_search"),
+    ):
+        yield f"| {label} | " + " | ".join(f"{r[key]['p50_ms']} / {r[key]['p99_ms']} ms" for r in rows) + " |"
+    for key, label in (
+        ("start_to_tools_list_ms", "start to tools/list"),
+        ("start_to_first_script_ms", "start to the first script's answer"),
+        ("start_to_whole_library_ms", "start to the whole library"),
+    ):
+        yield f"| {label} | " + " | ".join(f"{row[key] / 1000:.1f} s" for row in rows) + " |"
+    yield "| memory of the portal and all its processes | " + " | ".join(_memory(row) for row in rows) + " |"
+    yield ""
+    yield f"({_machine(measured['machine'])}; client, portal and upstreams share it.)"
+
+
+def task_rows() -> Iterator[str]:
+    tasks = read("tasks")["tasks"]
+    right = sum(not task["differences"] for task in tasks)
+    direct, portal = (sum(task[f"{side}_tokens"] for task in tasks) for side in ("direct", "portal"))
+    trips, fewer = (sum(task[f"{side}_round_trips"] for task in tasks) for side in ("direct", "portal"))
+    yield (
+        f"Of {len(tasks)} multi-step tasks with known answers (BFCL v4), {right} make every call with the recorded "
+        f"arguments, get every recorded result and end in the recorded state. They cost {portal:,} tokens and "
+        f"{fewer:,} round trips through the portal, with one search a turn and every result returned, and "
+        f"{direct:,} tokens and {trips:,} round trips when their tools are called one by one "
+        "(`python -m benchmarks.tasks`)."
+    )
+
+
+def search_rows() -> Iterator[str]:
+    quality = {name: sets["macro"] for name, sets in read("search")["quality"].items()}
+    cells = ", ".join(f"{name} {row['recall@5']:.3f} / {row['ndcg@10']:.3f}" for name, row in quality.items())
+    yield f"Search, Recall@5 / nDCG@10 over six sets of queries: {cells} (`python -m benchmarks.search`)."
+
+
+def _behind(row: dict[str, Any]) -> str:
+    servers = "1 server" if row["servers"] == 1 else f"{row['servers']} servers"
+    functions = "1 tool" if row["functions"] == 1 else f"{row['functions']:,} tools"
+    return f"{servers}, {functions}"
+
+
+def _memory(row: dict[str, Any]) -> str:
+    return f"{sum(row['memory_mb'].values()):.0f} MB"
+
+
+def _machine(machine: dict[str, Any]) -> str:
+    return f"{machine['cores']} cores, {machine['processor']}, Python {machine['python']}, {machine['date']}"
+
+
+def main() -> None:
+    text = README.read_text("utf-8")
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    parts = ["\n".join(rows()) for rows in (portal_rows, task_rows, search_rows)]
+    README.write_text(f"{before}{BEGIN}\n" + "\n\n".join(parts) + f"\n{END}{after}", "utf-8")
+
+
+if __name__ == "__main__":
+    main()
