@@ -1,8 +1,9 @@
 """Content blocks that a script handed to `portal.emit`, checked before they go to the client."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from mcp_types import ContentBlock, EmbeddedResource, TextContent, TextResourceContents
+from mcp_types import ContentBlock, EmbeddedResource, ResourceLink, TextContent, TextResourceContents
 from pydantic import TypeAdapter, ValidationError
 
 from manifests.json_value import Json
@@ -14,18 +15,26 @@ MAX_BLOCKS = 32
 _BLOCK: TypeAdapter[ContentBlock] = TypeAdapter(ContentBlock)
 
 
-def content_blocks(
-    emitted: Sequence[dict[str, Json]], max_text_tokens: int
-) -> tuple[list[ContentBlock], list[str]]:
-    """The blocks that are MCP content, and a notice for each one left out.
+@dataclass(frozen=True)
+class Emitted:
+    """The blocks that are MCP content, and a notice for each one left out; `tokens` is what the blocks' text costs."""
 
-    Text blocks count against `max_text_tokens` (tokens of o200k_base) all together; images, audio and resources do
-    not, their bytes were capped by `limits.result_bytes`.
+    blocks: Sequence[ContentBlock]
+    notices: Sequence[str]
+    tokens: int
+
+
+def content_blocks(emitted: Sequence[dict[str, Json]], max_text_tokens: int) -> Emitted:
+    """Choose the blocks to send.
+
+    What a model reads of them as text counts against `max_text_tokens` (o200k_base) all together; images, audio and
+    binary resources do not, their bytes were capped by `limits.result_bytes`.
 
     Source: MCP 2026-07-28, server/tools#tool-result.
     """
     blocks: list[ContentBlock] = []
     notices: list[str] = []
+    left_tokens = max_text_tokens
     for position, raw in enumerate(emitted[:MAX_BLOCKS]):
         try:
             block = _BLOCK.validate_python(raw)
@@ -37,18 +46,18 @@ def content_blocks(
             continue
         if text := _text(block):
             tokens = count_tokens(text)
-            if tokens > max_text_tokens:
+            if tokens > left_tokens:
                 notices.append(
                     f"portal.emit: text block {position} of {tokens:,} tokens does not fit and was left out"
                 )
                 continue
-            max_text_tokens -= tokens
+            left_tokens -= tokens
         blocks.append(block)
     if len(emitted) > MAX_BLOCKS:
         notices.append(
             f"portal.emit: {len(emitted) - MAX_BLOCKS} blocks beyond the first {MAX_BLOCKS} were left out"
         )
-    return blocks, notices
+    return Emitted(blocks, notices, max_text_tokens - left_tokens)
 
 
 def _text(block: ContentBlock) -> str:
@@ -57,4 +66,6 @@ def _text(block: ContentBlock) -> str:
         return block.text
     if isinstance(block, EmbeddedResource) and isinstance(block.resource, TextResourceContents):
         return block.resource.text
+    if isinstance(block, ResourceLink):
+        return " ".join(filter(None, (block.name, block.title, block.uri, block.description)))
     return ""

@@ -92,13 +92,13 @@ async def _execute_code(portal: Portal, arguments: dict[str, Json]) -> CallToolR
 
 def tool_result(answer: Answer, output_tokens: int) -> CallToolResult:
     """The same facts in `content` and in `structuredContent`: some clients show the model only one of them."""
-    blocks, notices = content_blocks(answer.emitted, output_tokens // 2)
+    emitted = content_blocks(answer.emitted, output_tokens // 2)
     structured = answer.structured()
-    structured["notices"].extend(notices)
-    structured, _ = fit(structured, output_tokens)
+    structured["notices"].extend(emitted.notices)
+    structured, _ = fit(structured, output_tokens - emitted.tokens)
     structured = _clean(structured)
     return CallToolResult(
-        content=[_text(compact(structured)), *blocks],
+        content=[_text(compact(structured)), *emitted.blocks],
         structured_content=structured,
         is_error=answer.status != "ok",
     )

@@ -1,0 +1,71 @@
+"""Content blocks of a script are checked and counted before a client gets them."""
+
+import pytest
+from mcp_types import ImageContent, ResourceLink, TextContent
+
+from manifests.json_value import Json
+from portal.budget.tokens import count_tokens
+from portal.emitted import MAX_BLOCKS, content_blocks
+
+PLENTY = 10_000
+WORD: dict[str, Json] = {"type": "text", "text": "word"}
+IMAGE: dict[str, Json] = {"type": "image", "data": "aGk=" * 10_000, "mimeType": "image/png"}
+
+
+def test_content_is_passed_on_in_its_order() -> None:
+    emitted = content_blocks([WORD, IMAGE, WORD], PLENTY)
+    assert [type(block) for block in emitted.blocks] == [TextContent, ImageContent, TextContent]
+    assert not emitted.notices
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        {},
+        {"type": "text"},
+        {"type": "text", "text": 5},
+        {"type": "image", "data": "aGk="},
+        {"type": "video", "data": "aGk=", "mimeType": "video/mp4"},
+        {"type": ["text"], "text": "x"},
+        {"type": "resource", "resource": {"uri": "file:///x"}},
+    ],
+)
+def test_what_is_no_content_is_left_out_and_told(block: dict[str, Json]) -> None:
+    emitted = content_blocks([block, WORD], PLENTY)
+    assert len(emitted.blocks) == 1
+    assert len(emitted.notices) == 1
+
+
+def test_a_notice_shows_nothing_of_a_large_block() -> None:
+    (notice,) = content_blocks([{"type": "text", "text": ["x" * 100_000]}], PLENTY).notices
+    assert len(notice) < 300
+
+
+def test_text_counts_against_the_budget_and_images_do_not() -> None:
+    emitted = content_blocks([WORD, IMAGE, WORD, WORD], 2 * count_tokens("word"))
+    assert [type(block) for block in emitted.blocks] == [TextContent, ImageContent, TextContent]
+    assert emitted.tokens == 2 * count_tokens("word")
+    assert len(emitted.notices) == 1
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"type": "resource", "resource": {"uri": "file:///x", "text": "word " * 500}},
+        {"type": "resource_link", "uri": "file:///x", "name": "x", "description": "word " * 500},
+    ],
+)
+def test_text_of_resources_counts_too(block: dict[str, Json]) -> None:
+    assert not content_blocks([block], 100).blocks
+    assert content_blocks([block], PLENTY).tokens >= 500
+
+
+def test_a_link_is_content() -> None:
+    link = {"type": "resource_link", "uri": "file:///x", "name": "x"}
+    assert [type(block) for block in content_blocks([link], PLENTY).blocks] == [ResourceLink]
+
+
+def test_blocks_beyond_the_most_are_counted() -> None:
+    emitted = content_blocks([WORD] * (MAX_BLOCKS + 5), PLENTY)
+    assert len(emitted.blocks) == MAX_BLOCKS
+    assert any("5" in notice for notice in emitted.notices)
