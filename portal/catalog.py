@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 
+MAX_NAME_CHARACTERS = 200
+"""Of a longer name that a guest made up nothing more is looked at or told."""
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """What scripts may call at one moment.
@@ -56,9 +60,10 @@ class Snapshot:
 
     def absence(self, qualified: str) -> CallError:
         """Why there is no such function, and what to do next."""
-        namespace, _, name = qualified.partition(".")
         if decision := self.denied.get(qualified):
             return not_granted(qualified, decision)
+        qualified = qualified[:MAX_NAME_CHARACTERS]
+        namespace, _, name = qualified.partition(".")
         if namespace in self.silent:
             return CallError(
                 "upstream_unavailable",

@@ -1,0 +1,87 @@
+"""The broker refuses what is not granted or does not fit, whatever the guest claims, and sends nothing of it."""
+
+from collections.abc import AsyncIterator
+
+import anyio
+import pytest
+
+from manifests.json_value import Json
+from portal.broker import Broker
+from sandbox_runtime.calls import ToolCall
+from tests.portal.peers import Opened, Peer, opened, raw, raw_tools, schema, tool
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(scope="module")
+def peer() -> Peer:
+    return Peer(
+        tool("echo"),
+        tool("typed", schema("a", a={"type": "integer"}, b={"type": "string", "default": "x"})),
+        tool("drop_all"),
+    )
+
+
+@pytest.fixture(scope="module")
+async def portal(peer: Peer, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Opened]:
+    folder = tmp_path_factory.mktemp("broker")
+    upstreams: dict[str, Peer | dict[str, Json]] = {
+        "store": peer,
+        "silent": raw(exits_with=3),
+        "locked": {**raw(tools=raw_tools("echo")), "tools": {"deny": ["*"]}},
+    }
+    grants: Json = {"tools": {"deny": ["store.drop_*"]}}
+    async with opened(folder, upstreams, capabilities=grants) as portal:
+        await portal.search()  # which waits for the upstreams
+        yield portal
+
+
+async def brokered(portal: Opened) -> Broker:
+    return Broker(portal.portal.manifest, await portal.portal.catalog.fresh(), portal.portal.fleet)
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "code"),
+    [
+        ("store.drop_all", {}, "not_granted"),
+        ("locked.echo", {}, "not_granted"),
+        ("silent.echo", {}, "upstream_unavailable"),
+        ("store.nothing", {}, "unknown_function"),
+        ("nowhere.echo", {}, "unknown_function"),
+        ("drop_all", {}, "unknown_function"),
+        ("", {}, "unknown_function"),
+        ("store." + "x" * 100_000, {}, "unknown_function"),
+        ("store.typed", {"a": "text"}, "invalid_arguments"),
+        ("store.typed", {"a": 1, "c": 2}, "invalid_arguments"),
+        ("store.typed", {}, "invalid_arguments"),
+    ],
+)
+async def test_a_call_that_may_not_be_is_refused_and_not_sent(
+    portal: Opened, peer: Peer, function: str, arguments: dict[str, Json], code: str
+) -> None:
+    before = len(peer.calls)
+    broker = await brokered(portal)
+    outcome = await broker(ToolCall(1, function, arguments))
+    assert outcome.error is not None
+    assert outcome.error.code == code
+    assert len(outcome.error.message) < 2_000
+    (row,) = broker.ledger.rows()
+    assert (row["state"], row["error"]["code"]) == ("refused", code)
+    assert len(peer.calls) == before
+
+
+async def test_a_call_that_may_be_is_sent_once(portal: Opened, peer: Peer) -> None:
+    before = len(peer.calls)
+    broker = await brokered(portal)
+    outcome = await broker(ToolCall(1, "store.typed", {"a": 1}))
+    assert outcome.error is None
+    assert peer.calls[before:] == [("typed", {"a": 1})]
+    assert [row["state"] for row in broker.ledger.rows()] == ["done"]
+
+
+async def test_a_call_that_is_cancelled_before_it_is_sent_is_not_started(portal: Opened) -> None:
+    broker = await brokered(portal)
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await broker(ToolCall(1, "store.echo", {}))
+    assert [row["state"] for row in broker.ledger.rows()] in (["not_started"], ["unknown"])
