@@ -1,0 +1,141 @@
+"""The portal over HTTP, in this process: MCP for many clients at once, health for whatever starts it."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import httpx2
+import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+
+from manifests.json_value import Json
+from portal.http_app import MAX_REQUEST_BYTES, build_http_app
+from portal.http_gate import gate_rules
+from portal.server import build_server
+from tests.portal.peers import DEADLINE_SECONDS, Barrier, Opened, Peer, never, opened, text_of, tool
+from tests.upstreams.peers import closed_port, http_peer
+
+pytestmark = pytest.mark.anyio
+
+TOKEN = "a-token-of-the-tests"
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
+JSON_RPC = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+
+
+@asynccontextmanager
+async def served(portal: Opened, token: str | None = None) -> AsyncIterator[str]:
+    """The portal on a loopback port; yields its origin."""
+    rules = gate_rules("127.0.0.1", token=token, allowed_hosts=(), allowed_origins=())
+    app = build_http_app(portal.portal, build_server(portal.portal), rules)
+    async with http_peer(app) as peer:
+        yield f"http://127.0.0.1:{peer.port}"
+
+
+@asynccontextmanager
+async def client(
+    origin: str, mode: str = "auto", headers: dict[str, str] | None = None
+) -> AsyncIterator[Client]:
+    async with (
+        httpx2.AsyncClient(headers=headers or {}, timeout=DEADLINE_SECONDS) as http,
+        Client(streamable_http_client(f"{origin}/mcp", http_client=http), mode=mode) as client,
+    ):
+        yield client
+
+
+def call(number: int, code: str) -> dict[str, Json]:
+    """A request as a client of the handshake era sends it, with a number of its own choice."""
+    params = {"name": "execute_code", "arguments": {"code": code}}
+    return {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_both_eras_are_served(tmp_path: Path, mode: str) -> None:
+    async with (
+        opened(tmp_path, {"store": Peer()}) as portal,
+        served(portal) as origin,
+        client(origin, mode) as caller,
+    ):
+        result = await caller.call_tool("execute_code", {"code": "await store.echo(a=1)"})
+        assert json.loads(text_of(result))["result"] == {"a": 1}
+
+
+async def test_clients_with_the_same_request_numbers_get_their_own_answers(tmp_path: Path) -> None:
+    count = 6
+    barrier = Barrier(count)
+    upstreams: dict[str, Peer | dict[str, Json]] = {"store": Peer(tool("meet"), meet=barrier)}
+    answers: dict[int, Json] = {}
+    async with (
+        opened(tmp_path, upstreams, server={"workers": count}) as portal,
+        served(portal) as origin,
+        anyio.create_task_group() as tasks,
+    ):
+
+        async def ask(number: int) -> None:
+            async with client(origin, "legacy" if number % 2 else "auto") as caller:
+                code = f"(await store.meet(n={number}))['n']"
+                result = await caller.call_tool("execute_code", {"code": code})
+                answers[number] = json.loads(text_of(result))["result"]
+
+        for number in range(count):
+            tasks.start_soon(ask, number)
+    assert barrier.most == count, "all of them were there at once"
+    assert answers == {number: number for number in range(count)}
+
+
+async def test_a_client_that_goes_away_ends_its_run(tmp_path: Path) -> None:
+    peer = Peer(tool("hang"), tool("echo"), hang=never)
+    async with opened(tmp_path, {"store": peer}) as portal, served(portal) as origin:
+        async with anyio.create_task_group() as tasks:
+
+            async def ask() -> None:
+                async with client(origin) as caller:
+                    await caller.call_tool("execute_code", {"code": "await store.hang()"})
+
+            tasks.start_soon(ask)
+            await peer.until(lambda: bool(peer.calls))
+            tasks.cancel_scope.cancel()
+        await peer.until(lambda: peer.cancelled == ["hang"])
+        assert await portal.result_of("await store.echo(a=1)") == {"a": 1}
+
+
+async def test_health_and_readiness_are_told_although_an_upstream_is_down(tmp_path: Path) -> None:
+    dead: dict[str, Json] = {"url": f"http://127.0.0.1:{closed_port()}/mcp"}
+    async with opened(tmp_path, {"dead": dead, "store": Peer()}) as portal:
+        await portal.search()  # which waits for the upstreams
+        async with served(portal, TOKEN) as origin, httpx2.AsyncClient(base_url=origin) as http:
+            assert (await http.get("/healthz")).status_code == 200
+            stranger, friend = await http.get("/readyz"), await http.get("/readyz", headers=BEARER)
+    assert (stranger.status_code, friend.status_code) == (200, 200)
+    assert stranger.json() == {"ready": True, "upstreams": {"down": 1, "ready": 1}}
+    assert friend.json()["not_ready"].keys() == {"dead"}
+    assert "dead" not in stranger.text
+
+
+async def test_every_route_looks_at_host_origin_and_token(tmp_path: Path) -> None:
+    async with opened(tmp_path) as portal, served(portal, TOKEN) as origin:
+        async with httpx2.AsyncClient(base_url=origin) as http:
+            for path in ("/mcp", "/healthz", "/readyz", "/nowhere"):
+                evil_host = await http.get(path, headers={"Host": "evil.test", **BEARER})
+                evil_origin = await http.get(path, headers={"Origin": "http://evil.test", **BEARER})
+                assert (evil_host.status_code, evil_origin.status_code) == (421, 403), path
+            for method in ("GET", "POST", "DELETE", "OPTIONS"):
+                assert (await http.request(method, "/mcp")).status_code == 401
+                assert (await http.request(method, "/nowhere")).status_code == 401
+            assert (await http.get("/nowhere", headers=BEARER)).status_code == 404
+        async with client(origin, headers=BEARER) as caller:
+            result = await caller.call_tool("execute_code", {"code": "6 * 7"})
+            assert json.loads(text_of(result))["result"] == 42
+
+
+async def test_nonsense_is_answered_with_an_error_and_harms_nobody(tmp_path: Path) -> None:
+    async with opened(tmp_path) as portal, served(portal) as origin:
+        async with httpx2.AsyncClient(base_url=origin, headers=JSON_RPC) as http:
+            for body in (b"", b"{", b"[]", b"null", b'"x"', b"\xff\xfe", b"[" * 100_000, b'{"id": 1}'):
+                assert 400 <= (await http.post("/mcp", content=body)).status_code < 500, body[:20]
+            large = json.dumps(call(1, "x" * MAX_REQUEST_BYTES)).encode()
+            assert (await http.post("/mcp", content=large)).status_code == 413
+        async with client(origin) as caller:
+            assert len((await caller.list_tools()).tools) == 2
