@@ -26,7 +26,7 @@ MAX_ERROR_CHARACTERS = 4_000
 
 
 class Broker:
-    """Implements the sandbox's call port for one run, against the library that the run was checked against."""
+    """The sandbox's call port and call observer of one run, against the library that the run was checked against."""
 
     def __init__(self, manifest: Manifest, snapshot: Snapshot, fleet: Fleet) -> None:
         self.ledger = Ledger()
@@ -43,10 +43,6 @@ class Broker:
         self.ledger[seq].withhold(error)
 
     async def __call__(self, call: ToolCall) -> Outcome:
-        self.open(call.seq, call.function)
-        return await self.call(call)
-
-    async def call(self, call: ToolCall) -> Outcome:
         """Forward one call of the running script, if its manifest grants it.
 
         Arguments must satisfy the tool's input schema. Whatever goes wrong comes back as an error with a stable

@@ -86,7 +86,7 @@ class Execution:
 
     async def _execute(self, run: Run, prepared: Prepared, snapshot: Snapshot, run_id: str) -> Answer:
         broker = Broker(self._manifest, snapshot, self._fleet)
-        result = await run.execute(snapshot.library.table(prepared.names), broker)
+        result = await run.execute(snapshot.library.table(prepared.names), broker, broker)
         log.info(
             "script_ran",
             run=run_id,

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from manifests.json_value import Json
 
@@ -39,3 +39,23 @@ class Outcome:
 
 CallPort: TypeAlias = Callable[[ToolCall], Awaitable[Outcome]]
 """Answers one call. Cancelled, and awaited to its end, when the run ends first; what it raises ends the run."""
+
+
+class CallObserver(Protocol):
+    """Hears of every call, also of those that the port never sees."""
+
+    def open(self, seq: int, function: str) -> None:
+        """The script made a call. It may have to wait for its turn, and the run may end before that."""
+
+    def withhold(self, seq: int, error: CallError) -> None:
+        """A limit kept the call from the port, or its outcome from the script."""
+
+
+class NoObserver:
+    """Listens to nothing."""
+
+    def open(self, seq: int, function: str) -> None:
+        """Pass over it."""
+
+    def withhold(self, seq: int, error: CallError) -> None:
+        """Pass over it."""

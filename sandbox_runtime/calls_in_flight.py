@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from sandbox_runtime.bounds import Bounds
-from sandbox_runtime.calls import CallError, CallPort, Outcome, ToolCall
+from sandbox_runtime.calls import CallError, CallObserver, CallPort, Outcome, ToolCall
 from sandbox_runtime.frames import FrameError, ToWorker
 from sandbox_runtime.guest_json import GuestJsonError, encode, parse
 from sandbox_runtime.worker_process import WorkerProcess
@@ -28,11 +28,13 @@ class CallsInFlight:
         self,
         worker: WorkerProcess,
         port: CallPort,
+        observer: CallObserver,
         bounds: Bounds,
         fail: Callable[[BaseException], None],
     ) -> None:
         self._worker = worker
         self._port = port
+        self._observer = observer
         self._bounds = bounds
         self._limits = bounds.limits
         self._fail = fail
@@ -89,6 +91,8 @@ class CallsInFlight:
         if identity in self._running or len(function) > _MAX_FUNCTION_BYTES:
             raise FrameError("a call that no guest of ours would make")
         self._seq += 1
+        name = function.decode("utf-8", "replace")
+        self._observer.open(self._seq, name)
         refusal = self._refusal(arguments)
         if refusal is None:
             try:
@@ -98,11 +102,10 @@ class CallsInFlight:
             else:
                 if not isinstance(values, dict) or len(self._waiting) >= _MAX_WAITING:
                     raise FrameError("arguments that are no object, or too many calls")
-                self._waiting.append(
-                    (identity, ToolCall(self._seq, function.decode("utf-8", "replace"), values))
-                )
+                self._waiting.append((identity, ToolCall(self._seq, name, values)))
                 return
-        self._answer(identity, Outcome(error=refusal))
+        self._observer.withhold(self._seq, refusal)
+        self._answer(identity, self._seq, Outcome(error=refusal))
 
     def _refusal(self, arguments: bytes) -> CallError | None:
         if self._seq > self._limits.tool_calls:
@@ -134,7 +137,7 @@ class CallsInFlight:
             task.add_done_callback(lambda done: self._go_on(identity, done))
 
     async def _run(self, identity: int, call: ToolCall) -> None:
-        self._answer(identity, await self._port(call))
+        self._answer(identity, call.seq, await self._port(call))
 
     def _ended(self, identity: int, task: "asyncio.Task[None]") -> None:
         self._running.pop(identity, None)
@@ -152,7 +155,7 @@ class CallsInFlight:
         else:
             self._waiting = deque(waiting for waiting in self._waiting if waiting[0] != identity)
 
-    def _answer(self, identity: int, outcome: Outcome) -> None:
+    def _answer(self, identity: int, seq: int, outcome: Outcome) -> None:
         if self._is_over:
             return
         error = outcome.error
@@ -160,6 +163,7 @@ class CallsInFlight:
             value = encode(outcome.value)
             if len(value) > self._limits.outcome_bytes:
                 error = self._too_long(len(value))
+                self._observer.withhold(seq, error)
             else:
                 self._post(b"[%d,1,%b]" % (identity, value))
         if error is not None:

@@ -8,7 +8,7 @@ import anyio
 
 from manifests.json_value import Json
 from sandbox_runtime.bounds import Bounds, worker_lost
-from sandbox_runtime.calls import CallPort
+from sandbox_runtime.calls import CallObserver, CallPort, NoObserver
 from sandbox_runtime.calls_in_flight import CallsInFlight
 from sandbox_runtime.captured import Captured
 from sandbox_runtime.frames import (
@@ -32,6 +32,7 @@ LibraryTable: TypeAlias = Mapping[str, Mapping[str, str]]
 
 MAX_SCRIPT_BYTES = 1 << 20
 _PREPARE_SECONDS = 5.0
+_REPLACEMENTS = 3
 _FRAME_SLACK_BYTES = 2 << 20
 _TOO_SLOW = RunError("wall_limit", f"the script took more than {_PREPARE_SECONDS:g} s to parse")
 _CANCELLED = RunError("cancelled", "the run was cancelled")
@@ -86,13 +87,10 @@ class Run:
         names = " ".join(namespaces).encode()
         parts = (self._run_header(), COUNT.pack(len(names)), names, text)
         kind, payload = await self._ask(ToWorker.PREPARE, parts, _PREPARE_SECONDS, _TOO_SLOW)
-        if kind == _LOST and self._error is not _TOO_SLOW and self._replace is not None:
-            # It died while it was idle, and nothing has run yet.
-            self.worker = await self._replace()
-            if self.worker is not None:
-                self._error = None
-                self._listen()
-                kind, payload = await self._ask(ToWorker.PREPARE, parts, _PREPARE_SECONDS, _TOO_SLOW)
+        for _ in range(_REPLACEMENTS):
+            if kind != _LOST or self._error is _TOO_SLOW or not await self._take_another():
+                break
+            kind, payload = await self._ask(ToWorker.PREPARE, parts, _PREPARE_SECONDS, _TOO_SLOW)
         if kind == ToPortal.PREPARED:
             prepared = read_prepared(payload, script)
             self._error = prepared.error
@@ -100,8 +98,10 @@ class Run:
         self._error = self._failure(kind, payload)
         return Prepared(script, error=self._error)
 
-    async def execute(self, table: LibraryTable, port: CallPort) -> RunResult:
-        """Run the prepared script; whatever it does is in the result.
+    async def execute(
+        self, table: LibraryTable, port: CallPort, observer: CallObserver | None = None
+    ) -> RunResult:
+        """Run the prepared script; whatever it does is in the result. `observer` hears of all its calls.
 
         Cancelling this kills the worker and ends the calls in flight, in milliseconds.
 
@@ -112,7 +112,7 @@ class Run:
         started = loop.time()
         if self._error is not None or self.worker is None:
             return self._result(Ending(None, self._error, ()), 0.0, 0.0)
-        self._calls = CallsInFlight(self.worker, port, self._bounds, self._fail)
+        self._calls = CallsInFlight(self.worker, port, observer or NoObserver(), self._bounds, self._fail)
         try:
             settings = (encode(self._settings(table)),)
             wall_seconds = self._bounds.limits.wall_seconds
@@ -170,6 +170,15 @@ class Run:
             self._error = worker_lost(reason)
         if self._next is not None and not self._next.done():
             self._next.set_result((_LOST, b""))
+
+    async def _take_another(self) -> bool:
+        """Go on with another worker: this one died while it was idle, and nothing has run yet."""
+        self.worker = await self._replace() if self._replace is not None else None
+        if self.worker is None:
+            return False
+        self._error = None
+        self._listen()
+        return True
 
     def _listen(self) -> None:
         if self.worker is not None:

@@ -61,6 +61,7 @@ async def test_a_call_that_may_not_be_is_refused_and_not_sent(
 ) -> None:
     before = len(peer.calls)
     broker = await brokered(portal)
+    broker.open(1, function)
     outcome = await broker(ToolCall(1, function, arguments))
     assert outcome.error is not None
     assert outcome.error.code == code
@@ -73,6 +74,7 @@ async def test_a_call_that_may_not_be_is_refused_and_not_sent(
 async def test_a_call_that_may_be_is_sent_once(portal: Opened, peer: Peer) -> None:
     before = len(peer.calls)
     broker = await brokered(portal)
+    broker.open(1, "store.typed")
     outcome = await broker(ToolCall(1, "store.typed", {"a": 1}))
     assert outcome.error is None
     assert peer.calls[before:] == [("typed", {"a": 1})]
@@ -83,5 +85,6 @@ async def test_a_call_that_is_cancelled_before_it_is_sent_is_not_started(portal:
     broker = await brokered(portal)
     with anyio.CancelScope() as scope:
         scope.cancel()
+        broker.open(1, "store.echo")
         await broker(ToolCall(1, "store.echo", {}))
     assert [row["state"] for row in broker.ledger.rows()] in (["not_started"], ["unknown"])
