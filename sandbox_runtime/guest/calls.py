@@ -169,9 +169,18 @@ class Call(Uncrossable, collections.abc.Coroutine):  # type: ignore[type-arg]
             raise AttributeError(name)
         _refuse(self)
 
+    def __bool__(self) -> bool:
+        """Like a coroutine it is there: `if call: await call` is right as it stands."""
+        return True
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Call):
+            _refuse(self)
+        return self is other
+
     __hash__ = object.__hash__
-    __getitem__ = __setitem__ = __delitem__ = __iter__ = __len__ = __bool__ = __contains__ = _refuse
-    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
+    __getitem__ = __setitem__ = __delitem__ = __iter__ = __len__ = __contains__ = _refuse
+    __lt__ = __le__ = __gt__ = __ge__ = _refuse
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __mod__ = __or__ = __ror__ = __and__ = (
         _refuse
     )

@@ -1,5 +1,6 @@
 """Prepares and runs scripts: what the component exports, in terms of the other files here."""
 
+import asyncio
 import builtins
 import io
 import json
@@ -12,7 +13,7 @@ from typing import Any, NoReturn
 from sandbox_runtime.guest import loop
 from sandbox_runtime.guest.border import Border
 from sandbox_runtime.guest.calls import Calls
-from sandbox_runtime.guest.library import Library
+from sandbox_runtime.guest.library import Library, Namespace
 from sandbox_runtime.guest.output import Output
 from sandbox_runtime.guest.portal_module import PortalModule, ResultLimitError
 from sandbox_runtime.guest.script import Script
@@ -41,7 +42,7 @@ class Interpreter:
         self._library.offer(frozenset(namespaces.split()))
         self._script = None
         try:
-            script = Script.parse(text, self._library.namespaces)
+            script = Script.parse(text, self._unshadowed())
         except Exception as error:  # noqa: BLE001  # whatever parsing trips over is the script's mistake
             return json.dumps({"error": describe_syntax(error)})
         self._script = script
@@ -86,10 +87,19 @@ class Interpreter:
         self._library.offer(frozenset())
         self._library.show((), {})
 
+    def _unshadowed(self) -> frozenset[str]:
+        """The namespaces, without those whose name an earlier run of the session gave to something else."""
+        own = self._main.__dict__
+        return frozenset(
+            name for name in self._library.namespaces if name not in own or isinstance(own[name], Namespace)
+        )
+
     def _install(self) -> None:
         explain_in_json()
         names = vars(builtins)
-        names.update(ToolError=ToolError, portal=self._portal, exit=sys.exit, quit=sys.exit, input=_no_input)
+        # asyncio is there because gathering calls is what scripts are for, and its import is easily forgotten.
+        names.update(asyncio=asyncio, ToolError=ToolError, portal=self._portal)
+        names.update(exit=sys.exit, quit=sys.exit, input=_no_input)
         sys.modules["portal"] = self._portal
         sys.modules["__main__"] = self._main
         self.forget()

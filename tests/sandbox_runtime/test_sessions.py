@@ -107,3 +107,10 @@ async def test_sessions_do_not_use_up_the_pool(sandbox: Sandbox, run: Runner) ->
     for session in sessions:
         session.close()
         assert not session.alive
+
+
+async def test_name_that_a_session_took_from_a_namespace_is_its_own(run: Runner, session: Session) -> None:
+    await run("def git():\n    return {'log': 1}", session=session)
+    result = await run("git()['log']", session=session)
+    assert (result.value, result.notices) == (1, ())
+    assert (await run("await tools.git.git_log(count=2)", session=session)).value == {"count": 2}
