@@ -1,10 +1,14 @@
 """Serves a portal over stdio or HTTP until the client leaves or the process is told to end."""
 
+import io
 import ipaddress
 import socket
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import anyio
+import anyio.to_thread
 import uvicorn
 from mcp.server.stdio import stdio_server
 
@@ -21,13 +25,16 @@ SHUTDOWN_SECONDS = 3
 
 async def serve_stdio(manifest: Manifest, progress: Callable[[str], None]) -> None:
     """Serve one client on stdin and stdout; returns when it closes them."""
-    async with open_portal(manifest, progress) as portal, stdio_server() as (reader, writer):
+    async with (
+        open_portal(manifest, progress) as portal,
+        stdio_server(stdin=_Lines.of_stdin()) as (reader, writer),
+    ):
         server = build_server(portal)
         await server.run(reader, writer, server.create_initialization_options())
 
 
 async def serve_http(manifest: Manifest, host: str, port: int, progress: Callable[[str], None]) -> None:
-    """Serve any number of clients at http://host:port/mcp; returns after SIGINT or SIGTERM.
+    """Serve any number of clients at http://host:port/mcp until cancelled.
 
     Raises:
         OpenBindError: `host` is not loopback and the manifest sets no `server.token`.
@@ -52,8 +59,40 @@ async def serve_http(manifest: Manifest, host: str, port: int, progress: Callabl
         )
         shown = f"[{host}]" if ":" in host else host
         progress(f"listening on http://{shown}:{listener.getsockname()[1]}/mcp")
-        await uvicorn.Server(config).serve(sockets=[listener])
-        await anyio.lowlevel.checkpoint()
+        await _HttpServer(config).serve_until_cancelled(listener)
+
+
+class _HttpServer(uvicorn.Server):
+    """uvicorn, ended by cancellation: its own handling of SIGTERM ends the process before upstreams are closed."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def serve_until_cancelled(self, listener: socket.socket) -> None:
+        """Responses that are under way get SHUTDOWN_SECONDS to end."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._serve_shielded, listener, tasks.cancel_scope)
+            try:
+                await anyio.sleep_forever()
+            finally:
+                self.should_exit = True
+
+    async def _serve_shielded(self, listener: socket.socket, whole: anyio.CancelScope) -> None:
+        with anyio.CancelScope(shield=True):
+            await self.serve(sockets=[listener])
+        whole.cancel()
+
+
+class _Lines(anyio.AsyncFile[str]):
+    """What the client sends. Unlike the SDK's own reader of stdin it can be cancelled; its thread reads on."""
+
+    @classmethod
+    def of_stdin(cls) -> "_Lines":
+        return cls(io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8", errors="replace"))
+
+    async def readline(self) -> str:
+        return await anyio.to_thread.run_sync(self.wrapped.readline, abandon_on_cancel=True)
 
 
 def _listener(host: str, port: int) -> socket.socket:

@@ -3,6 +3,7 @@
 import argparse
 import os
 from collections.abc import Iterator, Sequence
+from functools import partial
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -12,53 +13,52 @@ import anyio
 from manifests.errors import ManifestError
 from manifests.loader import find_manifest, load_manifest
 from portal.address import parse_address
+from portal.cli.ending import INTERRUPTED, TERMINATED, until_signal
 from portal.cli.terminal import Terminal
 from portal.errors import PortalError
 from portal.logs import configure_logs
 from sandbox_runtime.errors import SandboxError
 
 USAGE_ERROR = 2
-INTERRUPTED = 130
-"""What a shell reports for a command that Ctrl-C ended."""
 
-_TOLD = (ManifestError, SandboxError, PortalError, OSError)
+_TOLD = (SandboxError, PortalError, OSError)
 """Errors that their own text explains; anything else is a defect of ours and keeps its traceback."""
 
 
 def run_command_line(arguments: Sequence[str]) -> int:
-    """Run one command and return its exit status: 0, 1 it failed, 2 it was asked wrongly, 130 Ctrl-C."""
+    """Run one command and return its exit status.
+
+    0, 1 it failed, 2 it was asked wrongly, 130 Ctrl-C, 143 SIGTERM; for `serve` SIGTERM is the usual end, and 0.
+    """
     terminal = Terminal()
     options = _parser().parse_args(arguments)
     configure_logs(options.log_level)
-    # Imported by name, because the SDK behind most commands takes a second to import and --help needs none of it.
-    command = import_module(f"portal.cli.{options.command}").command
     try:
-        manifest = load_manifest(find_manifest(options.config, os.environ), os.environ)
-        return int(anyio.run(command, manifest, options, terminal))
+        # Imported by name, because the SDK behind most commands takes a second to import and --help needs none of it.
+        command = import_module(f"portal.cli.{options.command}").command
+        path = find_manifest(options.config, os.environ) if options.needs_manifest else None
+        manifest = load_manifest(path, os.environ)
+        status = anyio.run(until_signal, partial(command, manifest, options, terminal))
     except KeyboardInterrupt:
         return INTERRUPTED
+    except BaseExceptionGroup as group:
+        return _told(group, terminal)
     except ManifestError as error:
         terminal.error(str(error))
         return USAGE_ERROR
-    except BaseExceptionGroup as group:
-        return _told(group, terminal)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return 1
-    except _TOLD as error:
-        terminal.error(_readable(error))
-        return 1
+    return 0 if options.command == "serve" and status == TERMINATED else status
 
 
 def _told(group: BaseExceptionGroup[BaseException], terminal: Terminal) -> int:
-    """A task of the portal failed: tell each cause, or raise what nobody can have expected."""
+    """The command failed: tell each cause, or raise what nobody can have expected."""
     causes = list(_causes(group))
     if all(isinstance(cause, KeyboardInterrupt) for cause in causes):
         return INTERRUPTED
     if not all(isinstance(cause, _TOLD) for cause in causes):
         raise group
     for cause in causes:
-        terminal.error(_readable(cause))
+        if not isinstance(cause, BrokenPipeError):  # who reads our output has seen enough of it
+            terminal.error(_readable(cause))
     return 1
 
 
@@ -91,7 +91,7 @@ def _parser() -> argparse.ArgumentParser:
 
     command = _command(commands, "run", "run a script file as execute_code would")
     command.add_argument("script", help="the Python file, or - for standard input")
-    command.add_argument("--timeout", type=float, metavar="SECONDS", help="lower than limits.wall_seconds")
+    command.add_argument("--timeout", type=_seconds, metavar="SECONDS", help="lower than limits.wall_seconds")
     _json_option(command, "print the whole answer as JSON")
 
     command = _command(commands, "search", "find functions as docs_search would")
@@ -108,7 +108,8 @@ def _parser() -> argparse.ArgumentParser:
     command = _command(commands, "check", "check the manifest, the upstreams and the sandbox")
     _json_option(command, "print the findings as JSON")
 
-    _command(commands, "schema", "print the JSON Schema of portal.yaml, for editors")
+    command = _command(commands, "schema", "print the JSON Schema of portal.yaml, for editors")
+    command.set_defaults(needs_manifest=False)
     return parser
 
 
@@ -128,7 +129,7 @@ def _command(
         default=log_level,
         help=f"how much to log on stderr (default: {log_level})",
     )
-    parser.set_defaults(command=name)
+    parser.set_defaults(command=name, needs_manifest=True)
     return parser
 
 
@@ -141,3 +142,13 @@ def _address(text: str) -> tuple[str, int]:
         return parse_address(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
+    return seconds

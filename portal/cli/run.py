@@ -4,6 +4,8 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
+import anyio.to_thread
+
 from manifests.json_value import Json
 from manifests.manifest import Manifest
 from portal.cli.terminal import Terminal
@@ -14,7 +16,7 @@ from portal.execution import ExecuteCode
 async def command(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
     """Run a script; its prints and its value go to stdout, the ledger and notices to stderr."""
     try:
-        code = _code(options.script)
+        code = await anyio.to_thread.run_sync(_code, options.script, abandon_on_cancel=True)
     except (OSError, UnicodeDecodeError) as error:
         terminal.error(f"cannot read {options.script}: {error}")
         return 2
@@ -29,7 +31,7 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
 
 
 def _code(script: str) -> str:
-    return sys.stdin.read() if script == "-" else Path(script).read_text("utf-8")
+    return sys.stdin.read() if script == "-" else Path(script).read_text("utf-8-sig")
 
 
 def _show(answer: dict[str, Json], terminal: Terminal) -> None:

@@ -1,0 +1,74 @@
+"""The command `mcp-code-portal`: in this process where that shows the same, else as a process of its own."""
+
+import io
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+
+from portal.cli.command_line import run_command_line
+
+COMMAND = (sys.executable, "-m", "portal")
+COMMAND_SECONDS = 60
+ROOT = Path(__file__).parents[2]
+CHANGING = ("MCP_CODE_PORTAL_CONFIG", "NO_COLOR", "FORCE_COLOR", "TERM")
+"""Variables that may be set where the tests run, and change what a command does."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """A command that has ended, and what it wrote."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+PortalCommand: TypeAlias = Callable[..., Done]
+"""`portal(*arguments, cwd, stdin, env)`: runs a command from start to end in this process."""
+
+
+def portal_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> PortalCommand:
+    def portal(*arguments: str, cwd: Path, stdin: str = "", env: dict[str, str] | None = None) -> Done:
+        with monkeypatch.context() as place:
+            for name in CHANGING:
+                place.delenv(name, raising=False)
+            for name, value in (env or {}).items():
+                place.setenv(name, value)
+            place.chdir(cwd)
+            place.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode()), encoding="utf-8"))
+            try:
+                status = run_command_line(arguments)
+            except SystemExit as ended:  # so argparse ends --help and wrong arguments
+                status = int(ended.code or 0)
+        return Done(status, *capsys.readouterr())
+
+    return portal
+
+
+def started(
+    *arguments: str, cwd: Path, env: dict[str, str] | None = None, **more: Any
+) -> subprocess.Popen[str]:
+    """A command as a process of its own; the caller ends it."""
+    kept = {name: value for name, value in os.environ.items() if name not in CHANGING}
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    return subprocess.Popen(
+        [*COMMAND, *arguments],
+        cwd=cwd,
+        text=True,
+        encoding="utf-8",
+        env={**kept, "PYTHONPATH": str(ROOT), **(env or {})},
+        **{**streams, **more},
+    )
+
+
+def finished(*arguments: str, cwd: Path, stdin: str = "", env: dict[str, str] | None = None) -> Done:
+    """A process of its own, from start to end."""
+    process = started(*arguments, cwd=cwd, env=env)
+    stdout, stderr = process.communicate(stdin, COMMAND_SECONDS)
+    return Done(process.returncode, stdout, stderr)

@@ -1,0 +1,139 @@
+"""Ctrl-C and SIGTERM end every command in order and soon, and leave no process behind. Linux: looks at /proc."""
+
+import fcntl
+import json
+import os
+import select
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from tests.end_to_end.process_tree import ProcessTree
+from tests.portal.commands import COMMAND_SECONDS, started
+from tests.portal.peers import raw, raw_tools, write_manifest
+
+SIGNALS = pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM], ids=lambda sent: sent.name)
+STATUSES = {signal.SIGINT: 130, signal.SIGTERM: 143}
+SERVING = {signal.SIGINT: 130, signal.SIGTERM: 0}
+
+FIFO_SCRIPT = """
+import asyncio
+try:
+    await raw.crash(acts_on={fifo!r})
+except ToolError:
+    pass
+await asyncio.sleep(1_000)
+"""
+CLIENT = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_manifest(tmp_path, {"raw": raw(tools=raw_tools("crash"))})
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "script.py").write_text(FIFO_SCRIPT.format(fifo=str(tmp_path / "fifo")))
+    return tmp_path
+
+
+@contextmanager
+def running(*arguments: str, cwd: Path) -> Iterator[subprocess.Popen[str]]:
+    process = started(*arguments, cwd=cwd)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def ended_by(process: subprocess.Popen[str], sent: signal.Signals) -> int:
+    """The exit status after the signal; nothing below the process is left."""
+    tree = ProcessTree(process.pid)
+    try:
+        process.send_signal(sent)
+        status = process.wait(COMMAND_SECONDS)
+        assert tree.survivors() == []
+    finally:
+        tree.close()
+    return status
+
+
+def wait_for_line(stream: IO[str] | None, words: str) -> None:
+    assert stream is not None
+    for line in stream:
+        if words in line:
+            return
+    raise AssertionError(f"{words!r} was not told")
+
+
+def wait_for_writer(fifo: Path) -> None:
+    reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        assert select.select([reader], [], [], COMMAND_SECONDS)[0], "the script did not begin"
+    finally:
+        os.close(reader)
+
+
+@SIGNALS
+def test_a_script_in_the_middle_of_its_run(folder: Path, sent: signal.Signals) -> None:
+    with running("run", "script.py", cwd=folder) as process:
+        wait_for_writer(folder / "fifo")
+        assert ended_by(process, sent) == STATUSES[sent]
+        out, err = process.communicate()
+    assert out == ""
+    assert "Traceback" not in err
+
+
+@SIGNALS
+def test_a_script_that_is_still_typed_in(tmp_path: Path, sent: signal.Signals) -> None:
+    with running("run", "-", cwd=tmp_path) as process:
+        assert process.stdin
+        wait_for_reader(process.stdin.fileno())
+        assert ended_by(process, sent) == STATUSES[sent]
+
+
+def wait_for_reader(pipe: int) -> None:
+    """Return as soon as somebody has read from the pipe: it is full before, and it has room then."""
+    fcntl.fcntl(pipe, fcntl.F_SETFL, fcntl.fcntl(pipe, fcntl.F_GETFL) | os.O_NONBLOCK)
+    try:
+        while True:
+            os.write(pipe, b"#" * 4096)
+    except BlockingIOError:
+        pass
+    assert select.select([], [pipe], [], COMMAND_SECONDS)[1], "nobody read"
+
+
+@SIGNALS
+def test_a_server_on_stdio_whose_client_stays(folder: Path, sent: signal.Signals) -> None:
+    with running("serve", cwd=folder) as process:
+        assert process.stdin and process.stdout
+        request = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": CLIENT}
+        process.stdin.write(json.dumps(request) + "\n")
+        process.stdin.flush()
+        assert "mcp-code-portal" in process.stdout.readline()
+        wait_for_line(process.stderr, "upstream_connected")
+        assert ended_by(process, sent) == SERVING[sent]
+
+
+@SIGNALS
+def test_a_server_on_http(folder: Path, sent: signal.Signals) -> None:
+    with running("serve", "--http", "127.0.0.1:0", cwd=folder) as process:
+        wait_for_line(process.stderr, "listening on http://127.0.0.1:")
+        wait_for_line(process.stderr, "upstream_connected")
+        assert ended_by(process, sent) == SERVING[sent]
+        assert process.stderr
+        assert "stopped" in process.stderr.read(), "its upstreams were closed in order"
+
+
+def test_a_command_that_waits_for_an_upstream(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "never")
+    pids = tmp_path / "pids"
+    os.mkfifo(pids)
+    write_manifest(tmp_path, {"slow": raw(pid_file=str(pids), waits_for=str(tmp_path / "never"))})
+    with running("search", "x", cwd=tmp_path) as process:
+        wait_for_writer(pids)
+        assert ended_by(process, signal.SIGINT) == STATUSES[signal.SIGINT]
