@@ -45,7 +45,8 @@ def _processors() -> Iterable[Processor]:
     yield structlog.processors.add_log_level
     yield structlog.processors.TimeStamper(fmt="iso")
     if sys.stderr.isatty():
-        yield structlog.dev.ConsoleRenderer()
+        # Rich tracebacks would show the values of variables, and some are secrets.
+        yield structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
     else:
         yield structlog.processors.format_exc_info
         yield structlog.processors.JSONRenderer()

@@ -5,11 +5,12 @@ from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 
 from rich.table import Table
+from rich.text import Text
 
 from manifests.decision import unmatched_patterns
 from manifests.manifest import Manifest
 from manifests.names import function_names
-from portal.cli.terminal import Terminal
+from portal.cli.terminal import Terminal, visible
 from portal.composition import Portal, open_portal
 from portal.execution import ExecuteCode
 from upstreams.upstream import Upstream
@@ -89,16 +90,16 @@ def _look_at_patterns(portal: Portal, findings: Findings) -> None:
 
 
 def _show(findings: Findings, terminal: Terminal) -> None:
-    terminal.out.print(f"manifest  {findings.manifest}", markup=False)
-    terminal.out.print(f"sandbox   {findings.sandbox or 'does not run'}", markup=False)
+    terminal.line(f"manifest  {findings.manifest}")
+    terminal.line(f"sandbox   {findings.sandbox or 'does not run'}")
     table = Table("upstream", "namespace", "state", "server", "tools", "functions", box=None, pad_edge=False)
     for row in findings.upstreams:
         cells = (row[key] for key in ("name", "namespace", "status", "server", "tools", "functions"))
-        table.add_row(*(str(cell).replace("[", r"\[") for cell in cells))
+        table.add_row(*(Text(visible(str(cell))) for cell in cells))
     if findings.upstreams:
         terminal.out.print(table)
     for text in findings.warnings:
-        terminal.out.print(f"warning: {text}", markup=False, style="yellow")
+        terminal.line(f"warning: {text}", style="yellow")
     for text in findings.errors:
-        terminal.out.print(f"error: {text}", markup=False, style="red")
-    terminal.out.print(f"{len(findings.errors)} errors, {len(findings.warnings)} warnings", markup=False)
+        terminal.line(f"error: {text}", style="red")
+    terminal.line(f"{len(findings.errors)} errors, {len(findings.warnings)} warnings")

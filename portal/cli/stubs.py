@@ -7,7 +7,7 @@ from manifests.manifest import Manifest
 from portal.cli.terminal import Terminal
 from portal.composition import open_portal
 from portal.library.library import Library
-from portal.library.stub_package import write_stubs
+from portal.library.stub_package import ForeignFileError, write_stubs
 
 
 async def command(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
@@ -27,7 +27,11 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
         )
         terminal.error(f"there is no namespace {options.namespace!r}; there are: {', '.join(near) or 'none'}")
         return 1
-    _put(library, options, terminal)
+    try:
+        _put(library, options, terminal)
+    except ForeignFileError as error:
+        terminal.error(f"{options.out}: {error}")
+        return 1
     return 1 if missing else 0
 
 

@@ -1,6 +1,8 @@
 """What a person sees: results on stdout, progress and errors on stderr, colours only on a terminal."""
 
+import io
 import json
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,13 +12,19 @@ from rich.markup import escape
 
 from manifests.json_value import Json
 
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""What moves a terminal's cursor, colours it or more; texts of upstreams must not."""
+
 
 class Terminal:
     """The two streams of one command. NO_COLOR and TERM=dumb are honoured."""
 
     def __init__(self) -> None:
-        self.out = Console(highlight=False, soft_wrap=True)
-        self.err = Console(stderr=True, highlight=False, soft_wrap=True)
+        self.out = _Stdout(highlight=False, soft_wrap=True, emoji=False)
+        self.err = _Stderr(stderr=True, highlight=False, soft_wrap=True, emoji=False)
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            # Not every encoding has every character.
+            sys.stdout.reconfigure(errors="backslashreplace")
 
     def result(self, text: str) -> None:
         """Print text that may hold anything, exactly as it is."""
@@ -26,12 +34,16 @@ class Terminal:
     def json(self, value: Json) -> None:
         self.result(json.dumps(value, ensure_ascii=False, indent=2))
 
+    def line(self, text: str, style: str | None = None) -> None:
+        """Print one line of a report."""
+        self.out.print(visible(text), markup=False, style=style)
+
     def note(self, text: str) -> None:
         """One line of progress or advice, on stderr."""
-        self.err.print(escape(text), style="dim")
+        self.err.print(escape(visible(text)), style="dim")
 
     def error(self, text: str) -> None:
-        self.err.print(f"[bold red]error:[/] {escape(text)}")
+        self.err.print(f"[bold red]error:[/] {escape(visible(text))}")
 
     @contextmanager
     def waiting(self, text: str) -> Iterator[None]:
@@ -41,3 +53,20 @@ class Terminal:
             return
         with self.err.status(escape(text)):
             yield
+
+
+class _Stdout(Console):
+    def on_broken_pipe(self) -> None:
+        """End the command as any other write to a reader that went away does; rich would exit at once."""
+        raise BrokenPipeError
+
+
+class _Stderr(Console):
+    def on_broken_pipe(self) -> None:
+        """Go on in silence: whoever read our logs went away, and the work goes on."""
+        self.quiet = True
+
+
+def visible(text: str) -> str:
+    """The text with what would steer a terminal spelt out."""
+    return _CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", text)

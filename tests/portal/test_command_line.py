@@ -1,0 +1,316 @@
+"""The commands as a person or a script uses them: results on stdout, all else on stderr, and an exit status."""
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from manifests.json_value import Json
+from tests.portal.commands import COMMAND_SECONDS, PortalCommand, finished, portal_command, started
+from tests.portal.peers import raw, raw_tools, write_manifest
+from tests.upstreams.peers import closed_port
+
+SCRIPT = "print('said')\nfound = await store.echo(n=41)\nfound['n'] + 1\n"
+SECRET = "s3cret-of-the-tests"
+HOSTILE = "\x1b]0;owned\x07 :boom: [red]"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with portal.yaml, which every command finds by itself."""
+    folder = tmp_path_factory.mktemp("command_line")
+    tools: list[Json] = [
+        *raw_tools("echo"),
+        {"name": "error", "inputSchema": {"type": "object"}, "description": "Fail as told."},
+    ]
+    write_manifest(folder, {"store": raw(tools=tools)})
+    return folder
+
+
+@pytest.fixture
+def portal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> PortalCommand:
+    return portal_command(monkeypatch, capsys)
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("bare")
+
+
+@pytest.mark.parametrize("command", ["", "serve", "run", "search", "stubs", "check", "schema"])
+def test_help_is_printed_on_stdout(portal: PortalCommand, bare: Path, command: str) -> None:
+    done = portal(*command.split(), "--help", cwd=bare)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"usage: mcp-code-portal {command}".strip())
+
+
+def test_version_is_printed_on_stdout(portal: PortalCommand, bare: Path) -> None:
+    done = portal("--version", cwd=bare)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("mcp-code-portal ")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "",
+        "nonsense",
+        "run",
+        "run x.py --timeout 0",
+        "run x.py --timeout nan",
+        "run x.py --timeout soon",
+        "search x --limit 0",
+        "search x --limit many",
+        "serve --http nowhere",
+        "serve --http 127.0.0.1:99999",
+        "check --log-level loud",
+        "run missing.py",
+        "check --config missing.yaml",
+        "check --config .",
+    ],
+)
+def test_what_makes_no_sense_exits_with_2_and_says_why(
+    portal: PortalCommand, bare: Path, arguments: str
+) -> None:
+    done = portal(*arguments.split(), cwd=bare)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "error:" in done.stderr
+
+
+def test_run_prints_prints_and_value_on_stdout_and_the_ledger_on_stderr(
+    portal: PortalCommand, folder: Path
+) -> None:
+    (folder / "script.py").write_text("\ufeff" + SCRIPT, "utf-8")
+    done = portal("run", "script.py", cwd=folder)
+    assert (done.returncode, done.stdout) == (0, "said\n42\n")
+    assert "store.echo" in done.stderr
+
+
+def test_run_as_json_prints_the_whole_answer_and_nothing_else(portal: PortalCommand, folder: Path) -> None:
+    done = portal("run", "-", "--json", cwd=folder, stdin=SCRIPT)
+    answer = json.loads(done.stdout)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (answer["status"], answer["result"], answer["stdout"]) == ("ok", 42, "said\n")
+    assert [row["function"] for row in answer["calls"]] == ["store.echo"]
+
+
+def test_run_of_a_script_that_fails_exits_with_1(portal: PortalCommand, folder: Path) -> None:
+    for code, told in [("1 / 0", "ZeroDivisionError"), ("await store.ecko()", "store.echo"), ("(", "line 1")]:
+        done = portal("run", "-", cwd=folder, stdin=code)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert told in done.stderr
+    done = portal("run", "-", "--json", cwd=folder, stdin="1 / 0")
+    assert (done.returncode, json.loads(done.stdout)["status"]) == (1, "error")
+
+
+def test_run_prints_what_no_terminal_here_can_show(portal: PortalCommand, bare: Path) -> None:
+    assert portal("run", "-", cwd=bare, stdin="['zürich', '😀', '\\ud800']").returncode == 0
+    done = finished("run", "-", cwd=bare, stdin="'z\\xfcrich'", env={"PYTHONIOENCODING": "ascii"})
+    assert (done.returncode, done.stdout) == (0, '"z\\xfcrich"\n')
+
+
+def test_nothing_an_upstream_says_steers_the_terminal(portal: PortalCommand, folder: Path) -> None:
+    done = portal("run", "-", cwd=folder, stdin=f"await store.error(code=-32000, message={HOSTILE!r})")
+    assert done.returncode == 1
+    assert "\x1b" not in done.stderr and "\x07" not in done.stderr
+    assert ":boom: [red]" in done.stderr
+
+
+def test_search_prints_what_docs_search_answers(portal: PortalCommand, folder: Path) -> None:
+    done = portal("search", "echo", cwd=folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "async def echo(" in done.stdout
+    done = portal("search", "--json", cwd=folder)
+    assert [row["upstream"] for row in json.loads(done.stdout)["namespaces"]] == ["store"]
+    done = portal("search", "echo", "--json", "--full", "--upstream", "store", "--limit", "1", cwd=folder)
+    assert "stub" in json.loads(done.stdout)["functions"][0]
+
+
+def test_commands_work_without_any_manifest(portal: PortalCommand, bare: Path) -> None:
+    assert portal("run", "-", cwd=bare, stdin="6 * 7").stdout == "42\n"
+    for query in ([], ["create issue"]):
+        done = portal("search", *query, cwd=bare)
+        assert done.returncode == 0
+        assert "portal.yaml" in done.stdout
+    assert portal("check", cwd=bare).returncode == 0
+    assert portal("stubs", cwd=bare).returncode == 0
+
+
+def test_stubs_written_are_found_by_a_type_checker(
+    portal: PortalCommand, folder: Path, tmp_path: Path
+) -> None:
+    done = portal("stubs", "--out", str(tmp_path), cwd=folder)
+    assert (done.returncode, done.stdout) == (0, "")
+    (tmp_path / "good.py").write_text("import tools.store\nfrom tools.store import echo\nimport store\n")
+    (tmp_path / "bad.py").write_text("from tools.store import nothing_like_it\n")
+    for script, status in (("good.py", 0), ("bad.py", 1)):
+        ty = subprocess.run(
+            [Path(sys.executable).with_name("ty"), "check", "--project", tmp_path, tmp_path / script],
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_SECONDS,
+        )
+        assert ty.returncode == status, ty.stdout + ty.stderr
+
+
+def test_stubs_leave_files_of_others_alone(portal: PortalCommand, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "store.pyi").write_text("mine = 1\n")
+    done = portal("stubs", "--out", str(tmp_path), cwd=folder)
+    assert done.returncode == 1
+    assert "store.pyi" in done.stderr
+    assert (tmp_path / "store.pyi").read_text() == "mine = 1\n"
+    done = portal("stubs", "--out", str(tmp_path / "store.pyi"), cwd=folder)
+    assert done.returncode == 1
+    assert "error:" in done.stderr
+
+
+def test_stubs_of_one_namespace_or_all_go_to_stdout(portal: PortalCommand, folder: Path) -> None:
+    assert "async def echo(" in portal("stubs", cwd=folder).stdout
+    done = portal("stubs", "store", cwd=folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    done = portal("stubs", "stoer", cwd=folder)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "store" in done.stderr
+
+
+def test_check_of_a_good_setup(portal: PortalCommand, folder: Path) -> None:
+    done = portal("check", "--json", cwd=folder)
+    findings = json.loads(done.stdout)
+    assert (done.returncode, done.stderr, findings["errors"]) == (0, "", [])
+    assert findings["upstreams"][0]["status"] == "ready"
+    assert "CPython 3.14" in findings["sandbox"]
+
+
+def test_check_tells_everything_that_is_wrong_and_no_secret(portal: PortalCommand, tmp_path: Path) -> None:
+    upstreams: dict[str, dict[str, Json]] = {
+        "dead": {
+            "url": f"http://127.0.0.1:{closed_port()}/mcp",
+            "headers": {"Authorization": "Bearer ${TOKEN}"},
+        },
+        "ending": {**raw(exits_with=3), "env": {"TOKEN": "${TOKEN}"}},
+    }
+    upstreams["ending"]["args"] = [
+        "-c",
+        "import os, sys; sys.exit('no: ' + os.environ['TOKEN'] + ' \x1b[31m')",
+    ]
+    write_manifest(tmp_path, upstreams)
+    for arguments in (["check"], ["check", "--json"], ["search", "x"], ["stubs"]):
+        done = portal(*arguments, cwd=tmp_path, env={"TOKEN": SECRET})
+        told = done.stdout + done.stderr
+        assert done.returncode == (0 if arguments[0] == "search" else 1)
+        assert "dead" in told and "ending" in told
+        assert SECRET not in told
+        assert "\x1b" not in told
+
+
+def test_check_tells_a_pattern_that_matches_nothing_as_a_warning(
+    portal: PortalCommand, tmp_path: Path
+) -> None:
+    write_manifest(
+        tmp_path, {"store": raw()}, capabilities={"tools": {"deny": ["store.no_such_*", "store.echo"]}}
+    )
+    done = portal("check", "--json", cwd=tmp_path)
+    findings = json.loads(done.stdout)
+    assert done.returncode == 0
+    (warning,) = [text for text in findings["warnings"] if "no_such_" in text]
+    assert "portal.yaml:" in warning
+
+
+@pytest.mark.parametrize("command", ["serve", "run -", "search x", "stubs", "check"])
+def test_every_problem_of_a_manifest_is_told_with_its_place(
+    portal: PortalCommand, tmp_path: Path, command: str
+) -> None:
+    (tmp_path / "portal.yaml").write_text(
+        "upstream: {}\n"
+        "upstreams:\n"
+        "  a: {command: x, url: http://x}\n"
+        "  b: {command: x, env: {K: '${NO_SUCH_VARIABLE_ANYWHERE}'}}\n"
+        "server:\n"
+        "  output_tokens: many\n"
+    )
+    done = portal(*command.split(), cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    for place in ("portal.yaml:1:1", "portal.yaml:3:", "portal.yaml:4:", "portal.yaml:6:18"):
+        assert place in done.stderr, done.stderr
+    assert "NO_SUCH_VARIABLE_ANYWHERE" in done.stderr
+
+
+def test_the_schema_is_printed_even_when_the_manifest_is_broken(
+    portal: PortalCommand, tmp_path: Path
+) -> None:
+    (tmp_path / "portal.yaml").write_text("upstream: {}\n")
+    done = portal("schema", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "upstreams" in json.loads(done.stdout)["properties"]
+
+
+def test_the_manifest_is_found_by_the_variable_too(portal: PortalCommand, folder: Path, bare: Path) -> None:
+    variables = {"MCP_CODE_PORTAL_CONFIG": str(folder / "portal.yaml")}
+    assert "async def echo(" in portal("search", "echo", cwd=bare, env=variables).stdout
+
+
+@pytest.mark.parametrize("arguments", [["search", "echo"], ["check"], ["run", "-"]])
+def test_there_is_no_colour_in_a_pipe(portal: PortalCommand, folder: Path, arguments: list[str]) -> None:
+    done = portal(*arguments, cwd=folder, stdin="1 / 0", env={"TERM": "xterm-256color"})
+    assert "\x1b" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["stubs"], ["check"], ["run", "script.py"], ["schema"]])
+def test_a_reader_that_goes_away_ends_a_command_quietly(folder: Path, arguments: list[str]) -> None:
+    (folder / "script.py").write_text(SCRIPT)
+    process = started(*arguments, cwd=folder)
+    assert process.stdin and process.stdout and process.stderr
+    process.stdout.close()
+    told = process.stderr.read()
+    assert process.wait(COMMAND_SECONDS) in (0, 1)
+    assert "Traceback" not in told and "BrokenPipe" not in told
+    process.stdin.close()
+    process.stderr.close()
+
+
+def test_logs_that_nobody_reads_do_not_end_a_command(folder: Path) -> None:
+    process = started("run", "-", "--log-level", "debug", cwd=folder)
+    assert process.stderr
+    process.stderr.close()
+    process.stderr = None
+    out, _ = process.communicate(SCRIPT, COMMAND_SECONDS)
+    assert (process.returncode, out) == (0, "said\n42\n")
+
+
+def test_serving_on_a_port_that_is_taken_is_told(portal: PortalCommand, bare: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = portal("serve", "--http", f"127.0.0.1:{taken.getsockname()[1]}", cwd=bare)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert str(taken) not in done.stderr
+    assert "cannot listen" in done.stderr
+
+
+def test_serving_beyond_this_machine_without_a_token_is_refused(portal: PortalCommand, bare: Path) -> None:
+    for host in ("0.0.0.0:0", "[::]:0", "example.test:0"):
+        done = portal("serve", "--http", host, cwd=bare)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "server.token" in done.stderr
+
+
+def test_serving_ends_when_the_client_closes_stdin_and_stdout_is_the_protocols(folder: Path) -> None:
+    client = {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "t", "version": "1"},
+    }
+    request = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": client}
+    stdin = f"nonsense\n{json.dumps(request)}\n"
+    done = finished("serve", "--log-level", "debug", cwd=folder, stdin=stdin)
+    assert done.returncode == 0
+    messages = [json.loads(line) for line in done.stdout.splitlines()]
+    (answer,) = [message for message in messages if message.get("id") == 1]
+    assert answer["result"]["serverInfo"]["name"] == "mcp-code-portal"
+
+
+def test_the_installed_command_is_the_module(bare: Path) -> None:
+    script = Path(sys.executable).with_name("mcp-code-portal")
+    done = subprocess.run([script, "--version"], capture_output=True, text=True, timeout=COMMAND_SECONDS)
+    assert (done.returncode, done.stdout) == (0, finished("--version", cwd=bare).stdout)
