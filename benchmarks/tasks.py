@@ -17,10 +17,12 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import httpx2
 import uvicorn
 from mcp import Client, StdioServerParameters
@@ -153,8 +155,7 @@ async def served(app: Starlette) -> AsyncIterator[int]:
     server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_level="warning"))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(server.serve)
-        while not server.started:
-            await anyio.sleep(0.02)
+        await anyio.to_thread.run_sync(partial(wait_for_port, port, seconds=30))
         yield port
         server.should_exit = True
 

@@ -3,7 +3,6 @@
 import json
 
 from portal.budget.tokens import count_tokens
-
 from portal.definitions import INSTRUCTIONS, tool_definitions
 
 
