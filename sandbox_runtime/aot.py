@@ -5,7 +5,6 @@ for images that should start at once.
 """
 
 import contextlib
-import fcntl
 import hashlib
 import importlib.metadata
 import importlib.resources
@@ -116,6 +115,8 @@ class AotCache:
 
 
 def _try_lock(descriptor: int) -> bool:
+    import fcntl  # not on Windows, where this module must still be importable to say so
+
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -129,7 +130,9 @@ def _compile(component: Path, target: Path) -> None:
     os.close(descriptor)
     partial = Path(name)
     try:
-        with child_process.start("sandbox_runtime.compiler", str(component), name) as child:
+        with child_process.start(
+            "sandbox_runtime.compiler", str(component), name, parent=os.getpid()
+        ) as child:
             try:
                 status = child.wait(_COMPILE_SECONDS)
             except BaseException:

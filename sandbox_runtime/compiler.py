@@ -3,11 +3,13 @@
 import os
 
 from sandbox_runtime.engine import compile_component
+from sandbox_runtime.parent import end_with_parent
 
 
 def main(arguments: list[str]) -> None:
-    """Compile one file into another, which is complete on disk when this returns."""
-    component, target = arguments
+    """Compile: the component, the file to write, which is complete on disk at the end, process id of the portal."""
+    component, target, parent = arguments
+    end_with_parent(int(parent))
     with open(component, "rb") as source:
         compiled = compile_component(source.read())
     with open(target, "wb") as file:

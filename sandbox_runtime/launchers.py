@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from sandbox_runtime import child_process
-from sandbox_runtime.errors import PlatformError, WorkerStartError
+from sandbox_runtime.errors import WorkerStartError
 from sandbox_runtime.fork_server import READY
 
 _START_SECONDS = 20.0
@@ -25,13 +25,7 @@ class Launcher(Protocol):
 
 
 def default_launcher(compiled: Path) -> Launcher:
-    """The faster way that this system offers.
-
-    Raises:
-        PlatformError: Windows.
-    """
-    if sys.platform == "win32":
-        raise PlatformError("the sandbox needs Unix sockets and signals")
+    """The faster way that this system offers."""
     # wasmtime handles traps through Mach ports on macOS, which a fork does not carry over.
     return ForkLauncher(compiled) if sys.platform == "linux" else SpawnLauncher(compiled)
 

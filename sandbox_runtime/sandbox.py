@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 from manifests.models import Limits
 from sandbox_runtime.aot import AotCache, default_cache, guest_component
 from sandbox_runtime.bounds import Bounds, worker_lost
-from sandbox_runtime.errors import WorkerStartError
+from sandbox_runtime.errors import PlatformError, WorkerStartError
 from sandbox_runtime.launchers import Launcher, default_launcher
 from sandbox_runtime.result import RunError
 from sandbox_runtime.run import Run
@@ -37,6 +38,8 @@ async def open_sandbox(
     Raises:
         SandboxError: The sandbox cannot work here; the message says why.
     """
+    if sys.platform == "win32":
+        raise PlatformError("the sandbox needs Unix sockets and signals")
     aot = AotCache(cache or default_cache(os.environ), progress)
     wasm = component or guest_component()
     size = workers or max(_LEAST_WORKERS, os.cpu_count() or 1)
@@ -55,6 +58,11 @@ class Sandbox:
 
     def __init__(self, workers: Workers) -> None:
         self._workers = workers
+
+    @property
+    def protections(self) -> tuple[str, ...]:
+        """What the system adds to the engine's isolation here, as every worker reports it, for example "seccomp"."""
+        return self._workers.protections
 
     @asynccontextmanager
     async def run(

@@ -15,6 +15,7 @@ from wasmtime import WasmtimeError
 from sandbox_runtime.channel import Channel
 from sandbox_runtime.engine import GuestEngine, exit_status
 from sandbox_runtime.frames import COUNT, END_HEADER, RUN_HEADER, TRAP_HEADER, ToPortal, ToWorker, TrapCause
+from sandbox_runtime.lockdown import harden, seal
 from sandbox_runtime.parent import end_with_parent, has_parent
 from sandbox_runtime.run_host import RunHost, RunLimits
 
@@ -36,10 +37,14 @@ class Worker:
         host.connect(self._channel)
 
     def serve(self) -> None:
+        protections = harden()
         self._clock.start()
         self._instance = self._engine.instantiate()
+        self._start_engine_threads()
         self._memory.set_baseline()
-        self._channel.send(ToPortal.READY, COUNT.pack(os.getpid()))
+        pid = COUNT.pack(os.getpid())
+        protections += seal()
+        self._channel.send(ToPortal.READY, pid, " ".join(protections).encode())
         while True:
             kind, payload = self._channel.receive()
             if kind == ToWorker.PREPARE:
@@ -50,6 +55,15 @@ class Worker:
                 self._renew()
             elif kind != ToWorker.ANSWERS:  # an answer may come too late
                 os._exit(1)
+
+    def _start_engine_threads(self) -> None:
+        """Make the engine start its own I/O thread: once sealed it could not, and a script's `select` would hang.
+
+        It would start one per core; the variable is its only switch.
+        """
+        os.environ["TOKIO_WORKER_THREADS"] = "1"
+        self._instance.prepare(b"__import__('select').select([], [], [], 0.001)", b"")
+        self._instance.execute(b'{"library": {}, "argument_bytes": 0, "result_bytes": 100}')
 
     def _prepare(self, payload: bytes) -> None:
         self._limits = limits = RunLimits.parse(payload)

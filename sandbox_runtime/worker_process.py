@@ -33,6 +33,7 @@ class WorkerProcess(asyncio.Protocol):
 
     def __init__(self, on_death: Callable[["WorkerProcess"], None]) -> None:
         self.pid = 0
+        self.protections: tuple[str, ...] = ()
         self.is_alive = True
         self.is_congested = False
         self._on_death = on_death
@@ -123,6 +124,7 @@ class WorkerProcess(asyncio.Protocol):
             self._listener.receive(kind, payload)
         elif kind == ToPortal.READY and not self._ready.done() and len(payload) >= COUNT.size:
             (self.pid,) = COUNT.unpack_from(payload)
+            self.protections = tuple(payload[COUNT.size :].decode("ascii", "replace").split())
             self._ready.set_result(None)
         elif self.is_alive:
             raise FrameError(f"frame {kind} while no run is going on")

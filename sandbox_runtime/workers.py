@@ -31,6 +31,12 @@ class Workers:
         self._healing: set[asyncio.Task[None]] = set()
         self._is_open = True
 
+    @property
+    def protections(self) -> tuple[str, ...]:
+        """What every worker that lives has given up besides what the engine denies."""
+        names = [worker.protections for worker in self._all]
+        return tuple(name for name in names[0] if all(name in others for others in names)) if names else ()
+
     async def open(self) -> None:
         """Start them all.
 
@@ -70,10 +76,11 @@ class Workers:
             async with asyncio.timeout(_WAIT_SECONDS):
                 return await turn
         except TimeoutError as error:
+            self._leave(turn)
             raise BusyError(f"all {self._size} workers were busy for {_WAIT_SECONDS:g} s") from error
-        finally:
-            if turn.cancelled() or not turn.done():
-                self._leave(turn)
+        except asyncio.CancelledError:
+            self._leave(turn)
+            raise
 
     def give_back(self, worker: WorkerProcess) -> None:
         """Hand a worker to the next caller, or keep it. A dead one is replaced already."""
@@ -99,6 +106,8 @@ class Workers:
     def _leave(self, turn: "asyncio.Future[WorkerProcess]") -> None:
         if turn in self._waiting:
             self._waiting.remove(turn)
+        if turn.done() and not turn.cancelled():
+            self.give_back(turn.result())  # it came in the moment of giving up
 
     def _replace(self, dead: WorkerProcess) -> None:
         if dead in self._free:

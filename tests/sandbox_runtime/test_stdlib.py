@@ -58,6 +58,8 @@ missing
         ("import time\nt = time.monotonic()\ntime.sleep(0.02)\ntime.monotonic() - t >= 0.02", True),
         ("import asyncio, time\nt = time.monotonic()\nawait asyncio.gather(*[asyncio.sleep(0.05) for _ in range(9)])\n"
          "0.05 <= time.monotonic() - t < 0.4", True),
+        ("import select\nselect.select([], [], [], 0.01)", [[], [], []]),
+        ("import os\nos.write(1, b'past the capture')", 16),
         ("import asyncio\nq = asyncio.Queue()\nasync def put():\n    await q.put(7)\nt = asyncio.create_task(put())\n"
          "await q.get()", 7),
         ("import logging\nlogging.getLogger('x').warning('w')\nNone", None),

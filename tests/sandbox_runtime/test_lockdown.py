@@ -1,0 +1,92 @@
+"""What a worker can still do to the machine, if a script broke out of the engine: nothing."""
+
+import json
+import platform
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from sandbox_runtime.sandbox import Sandbox
+
+ATTEMPTS = {
+    "read a file": "open('/etc/hostname').close()",
+    "list a folder": "os.listdir('/')",
+    "write a file": "open('/tmp/escaped', 'w').close()",
+    "change the folder": "os.chdir('/')",
+    "open a socket": "socket.socket()",
+    "start a process": "os.posix_spawn('/bin/true', ['true'], {})",
+    "fork": "os.fork()",
+    "run a program": "os.execv('/bin/true', ['true'])",
+    "start a thread": "threading.Thread(target=int).start()",
+    "kill its parent": "os.kill(os.getppid(), 0)",
+    "make memory executable": "mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_EXEC)",
+    "raise its limits": "resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))",
+    "trace another": "check(libc.ptrace(16, os.getppid(), 0, 0))",
+    "load a library": "ctypes.CDLL('libz.so.1')",
+}
+HARMLESS = {
+    "use memory": "mmap.mmap(-1, 1 << 20).close()",
+    "draw random bytes": "os.urandom(100_000)",
+    "sleep": "time.sleep(0.001)",
+    "tell the time": "time.process_time()",
+    "look at its parent": "os.getppid()",
+    "answer": "end.send(b'')",
+}
+PROGRAM = """
+import ctypes, json, mmap, os, resource, socket, subprocess, sys, threading, time
+from sandbox_runtime.lockdown import harden, seal
+end = socket.socket(fileno=int(sys.argv[1]))
+libc = ctypes.CDLL(None, use_errno=True)
+def check(result):
+    if result < 0:
+        raise OSError(ctypes.get_errno(), "refused")
+done = harden()
+done += seal()
+refused = {}
+for name, attempt in json.loads(sys.argv[2]).items():
+    try:
+        exec(attempt)
+    except (OSError, RuntimeError, ValueError) as error:
+        refused[name] = type(error).__name__
+end.sendall(json.dumps([done, refused]).encode())
+"""
+
+
+def attempt(attempts: dict[str, str]) -> tuple[set[str], set[str]]:
+    """What a locked-down process gave up, and which attempts it failed at."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        command = [sys.executable, "-c", PROGRAM, str(theirs.fileno()), json.dumps(attempts)]
+        done = subprocess.run(command, pass_fds=[theirs.fileno()], timeout=60, check=False)
+        assert done.returncode in (0, 1, 120), "a refused call must not kill"
+        protections, refused = json.loads(ours.recv(1 << 16))
+    return set(protections), set(refused)
+
+
+def test_every_way_out_is_refused() -> None:
+    protections, refused = attempt(ATTEMPTS)
+    if "seccomp" in protections:
+        assert refused == set(ATTEMPTS)
+    elif any(name.startswith("landlock") for name in protections):
+        assert refused >= {
+            "read a file",
+            "list a folder",
+            "write a file",
+            "run a program",
+            "raise its limits",
+        }
+
+
+def test_what_a_worker_needs_still_works() -> None:
+    assert attempt(HARMLESS)[1] == set()
+
+
+@pytest.mark.anyio
+async def test_workers_report_what_protects_them(sandbox: Sandbox) -> None:
+    if sys.platform == "linux":
+        assert {"no_new_privs", "rlimits"} <= set(sandbox.protections)
+        assert ("seccomp" in sandbox.protections) == (platform.machine() == "x86_64")
+    else:
+        assert sandbox.protections == ()
