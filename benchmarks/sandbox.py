@@ -1,0 +1,172 @@
+"""Question: what does the sandbox itself cost, across its process border, with calls that are answered at once?
+
+    python -m benchmarks.sandbox
+
+Every run has an instance of its own. Raw numbers go to benchmarks/results/sandbox.json.
+"""
+
+import asyncio
+import json
+import time
+from pathlib import Path
+
+from benchmarks.measuring import RESULTS, machine, percentile
+from manifests.models import Limits
+from sandbox_runtime.calls import Outcome, ToolCall
+from sandbox_runtime.result import RunResult
+from sandbox_runtime.sandbox import Sandbox, open_sandbox
+
+WORKERS = 2
+LIMITS = Limits(tool_calls=100_000, parallel_calls=1024, cpu_seconds=60)
+CLIENTS = 8
+THROUGHPUT_RUNS = 2400
+PAUSE_SECONDS = 0.004
+ROWS = [
+    {"id": i, "name": f"row {i}", "tags": ["a", "b"], "note": "x" * 130, "score": i / 7}
+    for i in range(24_000)
+]
+
+Measures = dict[str, float]
+
+
+async def main() -> None:
+    started = time.perf_counter()
+    async with open_sandbox(workers=WORKERS, progress=print) as sandbox:
+        await _run(sandbox, "1 + 1")
+        measures: Measures = {"open sandbox to first result, ms": _ms(started)}
+        measures |= await _trivial(sandbox)
+        measures |= await _calls(sandbox)
+        measures |= await _large_result(sandbox)
+        measures |= await _loop(sandbox)
+        measures |= await _throughput(sandbox)
+        measures |= await _replacement(sandbox)
+        measures |= _memory(await _pid(sandbox))
+        protections = sandbox.protections
+    for name, value in measures.items():
+        print(f"{value:12,.2f}  {name}")
+    report = {
+        "question": (__doc__ or "").splitlines()[0],
+        "machine": machine(),
+        "workers": WORKERS,
+        "protections": protections,
+        "measures": measures,
+    }
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / "sandbox.json").write_text(json.dumps(report, indent=2) + "\n")
+
+
+async def _trivial(sandbox: Sandbox) -> Measures:
+    times, cpu = [], []
+    for _ in range(1000):
+        await asyncio.sleep(PAUSE_SECONDS)
+        started = time.perf_counter()
+        result = await _run(sandbox, "1 + 1")
+        times.append(_ms(started))
+        cpu.append(result.cpu_ms)
+    return {
+        "trivial script, p50, ms": percentile(times, 0.5),
+        "trivial script, p99, ms": percentile(times, 0.99),
+        "trivial script, worker CPU of the run, p50, ms": percentile(cpu, 0.5),
+    }
+
+
+async def _calls(sandbox: Sandbox) -> Measures:
+    one = "await bench.echo(i=1, text='x')"
+    sequential = "for i in range(1000):\n    await bench.echo(i=i)"
+    gathered = "import asyncio\nlen(await asyncio.gather(*[bench.echo(i=i) for i in range(1000)]))"
+    slow = "import asyncio\nlen(await asyncio.gather(*[bench.slow(i=i) for i in range(50)]))"
+    return {
+        "script with one call, p50, ms": await _median(sandbox, one, 200),
+        "1,000 sequential calls, p50, us per call": await _median(sandbox, sequential, 5),
+        "1,000 gathered calls, p50, us per call": await _median(sandbox, gathered, 10),
+        "50 parallel calls of 50 ms, p50, ms": await _median(sandbox, slow, 20),
+    }
+
+
+async def _large_result(sandbox: Sandbox) -> Measures:
+    size = len(json.dumps(ROWS))
+    script = "rows = await bench.rows()\n[row for row in rows if row['id'] % 1200 == 0]"
+    return {f"a {size / 1e6:.1f} MB result filtered to 20 rows, p50, ms": await _median(sandbox, script, 7)}
+
+
+async def _loop(sandbox: Sandbox) -> Measures:
+    loop = "total = 0\nfor i in range(3_000_000):\n    total += i % 7\n"
+    native = compile(f"def f():\n    {loop.replace(chr(10), chr(10) + '    ')}\nf()", "loop", "exec")
+    inside = await _median(sandbox, f"def f():\n    {loop.replace(chr(10), chr(10) + '    ')}\nf()", 3)
+    times = []
+    for _ in range(3):
+        started = time.perf_counter()
+        exec(native, {})
+        times.append(_ms(started))
+    return {"pure Python loop, times the portal's own Python": inside / percentile(times, 0.5)}
+
+
+async def _throughput(sandbox: Sandbox) -> Measures:
+    async def client() -> None:
+        for _ in range(THROUGHPUT_RUNS // CLIENTS):
+            await _run(sandbox, "1 + 1")
+
+    started = time.perf_counter()
+    await asyncio.gather(*(client() for _ in range(CLIENTS)))
+    return {
+        f"trivial scripts per second, {CLIENTS} clients": THROUGHPUT_RUNS / (time.perf_counter() - started)
+    }
+
+
+async def _replacement(sandbox: Sandbox) -> Measures:
+    """From the moment a worker is told to die until two scripts have run, so that its successor ran one."""
+    times = []
+    for _ in range(20):
+        async with sandbox.run(LIMITS, str) as run:
+            assert run.worker is not None
+            run.worker.kill("to measure what follows")
+        started = time.perf_counter()
+        await asyncio.gather(*(_run(sandbox, "1 + 1") for _ in range(WORKERS)))
+        times.append(_ms(started))
+    return {"killed worker replaced and used, p50, ms": percentile(times, 0.5)}
+
+
+def _memory(pid: int) -> Measures:
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return {}
+    private = sum(int(line.split()[1]) for line in lines if line.startswith("Private_Dirty"))
+    return {"private memory of a spare worker, MB": private / 1000}
+
+
+async def _pid(sandbox: Sandbox) -> int:
+    async with sandbox.run(LIMITS, str) as run:
+        return run.worker_pid or 0
+
+
+async def _median(sandbox: Sandbox, script: str, rounds: int) -> float:
+    times = []
+    for _ in range(rounds):
+        started = time.perf_counter()
+        await _run(sandbox, script)
+        times.append(_ms(started))
+    return percentile(times, 0.5)
+
+
+async def _run(sandbox: Sandbox, script: str) -> RunResult:
+    async with sandbox.run(LIMITS, str) as run:
+        await run.prepare(script, ("bench",))
+        result = await run.execute({}, _answer)
+    if result.error is not None:
+        raise RuntimeError(result.error.message)
+    return result
+
+
+async def _answer(call: ToolCall) -> Outcome:
+    if call.function == "bench.slow":
+        await asyncio.sleep(0.05)
+    return Outcome(ROWS if call.function == "bench.rows" else call.arguments)
+
+
+def _ms(started: float) -> float:
+    return (time.perf_counter() - started) * 1000
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
