@@ -22,6 +22,7 @@ class RawHttpServer:
         self.authorization: str | None = None
         self.call_answer: Response | None = None
         self.hangs_on_calls = False
+        self.is_hanging = anyio.Event()
         self.as_events = False
         self.result_text = '{"content":[]}'
         self._sessions: set[str] = set()
@@ -60,6 +61,7 @@ class RawHttpServer:
     async def _call(self, message: dict[str, Any]) -> Response:
         self.executed += 1
         if self.hangs_on_calls:
+            self.is_hanging.set()
             await anyio.sleep_forever()
         if self.call_answer is not None:
             return self.call_answer

@@ -123,7 +123,11 @@ async def test_call_under_way_when_the_fleet_closes_is_unknown(transport: str) -
         http = HttpUpstream(url=f"http://127.0.0.1:{peer.port}/mcp")
         async with fleet_of(one=http if transport == "http" else raw_server()) as fleet:
             callers.start_soon(call, fleet["one"], "hang")
-            await anyio.wait_all_tasks_blocked()
+            if transport == "http":
+                await server.is_hanging.wait()
+            else:
+                await anyio.lowlevel.checkpoint()  # the caller goes first
+                await fleet["one"].call("echo", {}, seconds=DEADLINE_SECONDS)  # it reads line by line
     assert outcomes == ["unknown"]
 
 
