@@ -1,0 +1,48 @@
+"""What a person sees on a terminal, and a program in a pipe."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.portal.commands import COMMAND_SECONDS, started
+
+
+def on_terminal(*arguments: str, cwd: Path, env: dict[str, str]) -> str:
+    """All that a command without input writes on a terminal."""
+    ours, theirs = os.openpty()
+    process = started(*arguments, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    seen = b""
+    try:
+        while chunk := os.read(ours, 65_536):
+            seen += chunk
+    except OSError:  # so Linux tells that nobody has the terminal open any more
+        pass
+    finally:
+        os.close(ours)
+        process.wait(COMMAND_SECONDS)
+    return seen.decode()
+
+
+@pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_colours_can_be_turned_off(tmp_path: Path, env: dict[str, str]) -> None:
+    (tmp_path / "portal.yaml").write_text("nonsense: 1\n")
+    shown = on_terminal("check", cwd=tmp_path, env={"TERM": "xterm-256color", **env})
+    assert "error:" in shown
+    assert "\x1b[3" not in shown and "\x1b[9" not in shown, shown
+
+
+def test_an_error_has_a_colour_on_a_terminal(tmp_path: Path) -> None:
+    (tmp_path / "portal.yaml").write_text("nonsense: 1\n")
+    shown = on_terminal("check", cwd=tmp_path, env={"TERM": "xterm-256color"})
+    assert "\x1b[" in shown
+    assert "error:" in shown
+
+
+def test_waiting_is_shown_on_a_terminal(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text("'done'")
+    shown = on_terminal("run", "script.py", cwd=tmp_path, env={"TERM": "xterm-256color"})
+    assert "running script.py" in shown
+    assert '"done"' in shown
