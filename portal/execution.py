@@ -201,5 +201,7 @@ def _with_effects(result: RunResult, broker: Broker) -> RunError | None:
     done, unknown = broker.ledger.count("done"), broker.ledger.count("unknown")
     if not (done or unknown):
         return error
-    told = f"Before that {done} calls were done" + (f" and {unknown} may have been" if unknown else "")
-    return replace(error, hint=f"{error.hint} {told}: see `calls` before you run it again.".strip())
+    told = ", ".join(f"{count} {state}" for count, state in ((done, "done"), (unknown, "unknown")) if count)
+    return replace(
+        error, hint=f"{error.hint} Calls before that: {told}. See `calls` before you run it again.".strip()
+    )
