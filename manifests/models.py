@@ -252,7 +252,10 @@ class ServerSettings(Section):
         default=None,
         ge=1,
         le=256,
-        description="Sandbox processes. Default: chosen by the number of processors.",
+        description=(
+            "Sandbox processes, so scripts that run at once. Default: one per processor and at least 2, more "
+            "while scripts wait for slow calls, up to 8 per processor."
+        ),
     )
     sessions: Annotated[int, Field(ge=0, le=1000)] = Field(
         default=8,

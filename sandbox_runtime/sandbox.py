@@ -19,6 +19,7 @@ from sandbox_runtime.worker_process import WorkerProcess
 from sandbox_runtime.workers import BusyError, Workers
 
 _LEAST_WORKERS = 2
+_WORKERS_PER_CORE = 8
 
 
 @asynccontextmanager
@@ -30,7 +31,8 @@ async def open_sandbox(
     progress: Callable[[str], None],
     launch: Callable[[Path], Launcher] = default_launcher,
 ) -> AsyncIterator["Sandbox"]:
-    """Start the workers, one per core and at least two unless `workers` says otherwise, and end them at the end.
+    """Start the workers, and end them at the end: one per core and at least two, more while scripts wait for slow
+    calls, up to eight per core. `workers` fixes the number instead.
 
     The first time on a machine this compiles the guest component for 5 s, which `progress` is told. Must be
     entered on a thread that lasts as long as the sandbox: workers end with the thread that started them.
@@ -42,9 +44,11 @@ async def open_sandbox(
         raise PlatformError("the sandbox needs Unix sockets and signals")
     aot = AotCache(cache or default_cache(os.environ), progress)
     wasm = component or guest_component()
-    size = workers or max(_LEAST_WORKERS, os.cpu_count() or 1)
+    cores = os.cpu_count() or 1
+    size = workers or max(_LEAST_WORKERS, cores)
+    sizes = (size, workers or max(size, _WORKERS_PER_CORE * cores))
     try:
-        pool = await _open_workers(aot, wasm, size, progress, launch)
+        pool = await _open_workers(aot, wasm, sizes, progress, launch)
         try:
             yield Sandbox(pool)
         finally:
@@ -118,16 +122,20 @@ def _let_go(_: object) -> None:
 
 
 async def _open_workers(
-    aot: AotCache, wasm: Path, size: int, progress: Callable[[str], None], launch: Callable[[Path], Launcher]
+    aot: AotCache,
+    wasm: Path,
+    sizes: tuple[int, int],
+    progress: Callable[[str], None],
+    launch: Callable[[Path], Launcher],
 ) -> Workers:
     compiled = await asyncio.to_thread(aot.compiled, wasm)
     try:
-        return await _started(Workers(launch(compiled), size, progress))
+        return await _started(Workers(launch(compiled), *sizes, progress))
     except WorkerStartError:
         # A file that was damaged on disk fails here; a second failure has another cause.
         aot.discard(compiled)
         compiled = await asyncio.to_thread(aot.compiled, wasm)
-        return await _started(Workers(launch(compiled), size, progress))
+        return await _started(Workers(launch(compiled), *sizes, progress))
 
 
 async def _started(workers: Workers) -> Workers:

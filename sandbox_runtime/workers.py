@@ -10,6 +10,8 @@ from sandbox_runtime.worker_process import WorkerProcess
 
 _MAX_WAITING = 1000
 _WAIT_SECONDS = 60.0
+_GROW_AFTER_SECONDS = 0.05
+_LINGER_SECONDS = 60.0
 _RETRY_SECONDS = 1.0
 _QUICK_RETRIES = 3
 
@@ -19,14 +21,21 @@ class BusyError(Exception):
 
 
 class Workers:
-    """A fixed number of workers for everyone, first come, first served."""
+    """Workers for everyone, first come, first served.
 
-    def __init__(self, launcher: Launcher, size: int, report: Callable[[str], None]) -> None:
+    `size` of them are always there. A script that waits for slow calls keeps its worker, so a caller who had to
+    wait for 50 ms gets one more, up to `most`; those end again once nobody took them for a minute.
+    """
+
+    def __init__(self, launcher: Launcher, size: int, most: int, report: Callable[[str], None]) -> None:
         self._launcher = launcher
         self._size = size
+        self._most = most
         self._report = report
         self._all: set[WorkerProcess] = set()
+        self._pooled = size
         self._free: deque[WorkerProcess] = deque()
+        self._free_since: dict[WorkerProcess, float] = {}
         self._waiting: deque[asyncio.Future[WorkerProcess]] = deque()
         self._healing: set[asyncio.Task[None]] = set()
         self._is_open = True
@@ -44,7 +53,7 @@ class Workers:
             WorkerStartError: One did not start.
         """
         for worker in await asyncio.gather(*(self.start(self._replace) for _ in range(self._size))):
-            self._free.append(worker)
+            self._keep(worker)
 
     async def start(self, on_death: Callable[[WorkerProcess], None]) -> WorkerProcess:
         """Start one more worker, for the pool or for a session."""
@@ -69,18 +78,22 @@ class Workers:
         if self._free:
             return self._free.popleft()
         if len(self._waiting) >= _MAX_WAITING:
-            raise BusyError(f"all {self._size} workers are busy and {_MAX_WAITING:,} scripts wait")
-        turn: asyncio.Future[WorkerProcess] = asyncio.get_running_loop().create_future()
+            raise BusyError(f"all {self._pooled} workers are busy and {_MAX_WAITING:,} scripts wait")
+        loop = asyncio.get_running_loop()
+        turn: asyncio.Future[WorkerProcess] = loop.create_future()
         self._waiting.append(turn)
+        growth = loop.call_later(_GROW_AFTER_SECONDS, self._grow)
         try:
             async with asyncio.timeout(_WAIT_SECONDS):
                 return await turn
         except TimeoutError as error:
             self._leave(turn)
-            raise BusyError(f"all {self._size} workers were busy for {_WAIT_SECONDS:g} s") from error
+            raise BusyError(f"all {self._pooled} workers were busy for {_WAIT_SECONDS:g} s") from error
         except asyncio.CancelledError:
             self._leave(turn)
             raise
+        finally:
+            growth.cancel()
 
     def give_back(self, worker: WorkerProcess) -> None:
         """Hand a worker to the next caller, or keep it. A dead one is replaced already."""
@@ -91,7 +104,7 @@ class Workers:
             if not turn.done():
                 turn.set_result(worker)
                 return
-        self._free.append(worker)
+        self._keep(worker)
 
     async def close(self) -> None:
         self._is_open = False
@@ -103,6 +116,25 @@ class Workers:
             await asyncio.wait(self._healing)
         await self._launcher.close()
 
+    def _keep(self, worker: WorkerProcess) -> None:
+        loop = asyncio.get_running_loop()
+        self._free.append(worker)
+        self._free_since[worker] = loop.time()
+        if self._pooled > self._size:
+            loop.call_later(_LINGER_SECONDS, self._retire, worker)
+
+    def _retire(self, worker: WorkerProcess) -> None:
+        """End a worker that was started for a rush, if nobody took it since."""
+        idle_since = self._free_since.get(worker, 0.0)
+        is_idle = worker in self._free and asyncio.get_running_loop().time() - idle_since >= _LINGER_SECONDS
+        if is_idle and self._pooled > self._size:
+            worker.kill("it was not needed any more")
+
+    def _grow(self) -> None:
+        if self._is_open and self._waiting and self._pooled < self._most:
+            self._pooled += 1
+            self._start_healing()
+
     def _leave(self, turn: "asyncio.Future[WorkerProcess]") -> None:
         if turn in self._waiting:
             self._waiting.remove(turn)
@@ -112,10 +144,16 @@ class Workers:
     def _replace(self, dead: WorkerProcess) -> None:
         if dead in self._free:
             self._free.remove(dead)
-        if self._is_open:
-            healing = asyncio.get_running_loop().create_task(self._heal())
-            self._healing.add(healing)
-            healing.add_done_callback(self._healing.discard)
+        self._free_since.pop(dead, None)
+        if self._pooled > self._size and not self._waiting:
+            self._pooled -= 1
+        elif self._is_open:
+            self._start_healing()
+
+    def _start_healing(self) -> None:
+        healing = asyncio.get_running_loop().create_task(self._heal())
+        self._healing.add(healing)
+        healing.add_done_callback(self._healing.discard)
 
     async def _heal(self) -> None:
         failures = 0

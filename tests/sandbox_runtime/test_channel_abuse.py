@@ -57,7 +57,7 @@ class TakenOver:
 
 
 async def run_with(*answers: bytes, limits: Limits | None = None) -> RunResult:
-    workers = Workers(TakenOver(*answers), 1, print)
+    workers = Workers(TakenOver(*answers), 1, 1, print)
     await workers.open()
     try:
         async with asyncio.timeout(20), Sandbox(workers).run(limits or Limits(), where) as run:
@@ -129,7 +129,7 @@ async def test_forged_ending_is_an_error_of_the_script(payload: bytes) -> None:
 
 async def test_forged_preparation_is_harmless() -> None:
     forged = b'{"source": 3, "names": {"a": 1}, "uses": [[1, 2, 3], ["a", "b", "c"], ["a", "b", 4]], "notices": "x"}'
-    workers = Workers(TakenOver(frame(ToPortal.PREPARED, forged)), 1, print)
+    workers = Workers(TakenOver(frame(ToPortal.PREPARED, forged)), 1, 1, print)
     await workers.open()
     async with Sandbox(workers).run(Limits(), where) as run:
         prepared = await run.prepare("1", ())

@@ -11,6 +11,7 @@ import anyio
 import pytest
 
 from manifests.models import Limits
+from sandbox_runtime.calls import Outcome, ToolCall
 from sandbox_runtime.launchers import ForkLauncher, SpawnLauncher
 from sandbox_runtime.prepared import Prepared
 from sandbox_runtime.sandbox import Sandbox, open_sandbox
@@ -177,3 +178,42 @@ def _state(pid: int) -> str:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
         return ""
+
+
+async def test_scripts_that_wait_for_each_other_get_workers_beyond_one_per_core() -> None:
+    most = 8 * (os.cpu_count() or 1)
+    together = anyio.Event()
+    arrived = 0
+
+    async def meet(call: ToolCall) -> Outcome:
+        nonlocal arrived
+        arrived += 1
+        if arrived == most:
+            together.set()
+        await together.wait()
+        return Outcome(arrived)
+
+    async def visit(sandbox: Sandbox) -> None:
+        async with sandbox.run(Limits(), where) as run:
+            await run.prepare("await git.git_log()", ("git",))
+            assert (await run.execute({}, meet)).value == most
+
+    async with open_sandbox(progress=print) as sandbox, anyio.create_task_group() as tasks:
+        for _ in range(most):
+            tasks.start_soon(visit, sandbox)
+
+
+async def test_a_fixed_number_of_workers_is_shared_in_turn() -> None:
+    pids: list[int | None] = []
+
+    async def visit(sandbox: Sandbox) -> None:
+        async with sandbox.run(Limits(), where) as run:
+            pids.append(run.worker_pid)
+            await run.prepare("await asyncio.sleep(0.1)", ())
+            await run.execute({}, EchoPort())
+
+    async with open_sandbox(workers=1, progress=print) as sandbox, anyio.create_task_group() as tasks:
+        for _ in range(3):
+            tasks.start_soon(visit, sandbox)
+    assert len(pids) == 3
+    assert len(set(pids)) == 1
