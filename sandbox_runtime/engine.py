@@ -75,7 +75,9 @@ class GuestEngine:
             *abi.link(self._linker, _HOST, _host(host)),
             *abi.link(self._linker, _RANDOM, _RANDOMNESS),
         ]
-        self._exports = {name: _export(self._component, name) for name in ("wake", "prepare", "execute")}
+        self._exports = {
+            name: _export(self._component, name) for name in ("wake", "rehearse", "prepare", "execute")
+        }
 
     def instantiate(self) -> "GuestInstance":
         return GuestInstance(self.engine, self._linker, self._component, self._exports)
@@ -94,7 +96,12 @@ class GuestInstance:
         self._instance = linker.instantiate(self._store, component)
         self._prepare = self._function(exports["prepare"])
         self._execute = self._function(exports["execute"])
+        self._rehearse = self._function(exports["rehearse"])
         abi.call(self._function(exports["wake"]), self._store)
+
+    def rehearse(self) -> None:
+        """Touch what scripts with calls touch: 3 ms now for 2 ms less at the first script."""
+        abi.call(self._rehearse, self._store)
 
     def limit(self, memory_bytes: int) -> None:
         """Bound the memory from here on, and let the next tick of the engine's epoch end what runs."""
