@@ -97,7 +97,7 @@ class Catalog:
 
     def note_change(self, upstream: Upstream) -> None:
         """Called by the fleet whenever an upstream's state or tools changed."""
-        log.info(
+        log.debug(
             "upstream_changed",
             upstream=upstream.name,
             status=upstream.state.status,

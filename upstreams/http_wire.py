@@ -1,7 +1,9 @@
 """Reaches an upstream by URL: Streamable HTTP, and the HTTP+SSE transport it replaced."""
 
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import cache
 from typing import Final
 
 import anyio
@@ -26,7 +28,12 @@ async def open_http_wire(spec: HttpUpstream, diagnostics: Diagnostics) -> AsyncI
     """A wire over Streamable HTTP; nothing is sent yet, so this cannot fail."""
     failures = Failures()
     client = UpstreamHttpClient(
-        failures, diagnostics, headers=dict(spec.headers), timeout=_timeout(spec), limits=_limits()
+        failures,
+        diagnostics,
+        headers=dict(spec.headers),
+        timeout=_timeout(spec),
+        limits=_limits(),
+        verify=_trusted_authorities(),
     )
     async with (
         client,
@@ -55,7 +62,14 @@ async def open_sse_wire(spec: HttpUpstream) -> AsyncIterator[Wire]:
         timeout: httpx2.Timeout | None = None,
         auth: httpx2.Auth | None = None,
     ) -> httpx2.AsyncClient:
-        return SseHttpClient(give_up, headers=headers, timeout=timeout, auth=auth, limits=_limits())
+        return SseHttpClient(
+            give_up,
+            headers=headers,
+            timeout=timeout,
+            auth=auth,
+            limits=_limits(),
+            verify=_trusted_authorities(),
+        )
 
     transport = sse_client(
         str(spec.url),
@@ -80,6 +94,12 @@ def _timeout(spec: HttpUpstream) -> httpx2.Timeout:
     # 2026-07-28 a cancelled call's POST stays open until the server answers it.
     read_seconds = max(_LEAST_READ_SECONDS, spec.call_seconds) + 10
     return httpx2.Timeout(_WRITE_SECONDS, connect=spec.connect_seconds, read=read_seconds, pool=None)
+
+
+@cache
+def _trusted_authorities() -> ssl.SSLContext:
+    """What httpx2 would load for each client anew: 30 to 70 ms of work, ten seconds for 150 upstreams."""
+    return httpx2.create_ssl_context()
 
 
 def _limits() -> httpx2.Limits:
