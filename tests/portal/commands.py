@@ -1,15 +1,18 @@
 """The command `mcp-code-portal`: in this process where that shows the same, else as a process of its own."""
 
 import io
+import logging
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
+import structlog
 
 from portal.cli.command_line import run_command_line
 
@@ -35,7 +38,7 @@ PortalCommand: TypeAlias = Callable[..., Done]
 
 def portal_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> PortalCommand:
     def portal(*arguments: str, cwd: Path, stdin: str = "", env: dict[str, str] | None = None) -> Done:
-        with monkeypatch.context() as place:
+        with monkeypatch.context() as place, restored_logs():
             for name in CHANGING:
                 place.delenv(name, raising=False)
             for name, value in (env or {}).items():
@@ -49,6 +52,19 @@ def portal_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtur
         return Done(status, *capsys.readouterr())
 
     return portal
+
+
+@contextmanager
+def restored_logs() -> Iterator[None]:
+    """What a command says about logs holds for its process, and other tests share this one."""
+    events, root = structlog.get_config(), logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    try:
+        yield
+    finally:
+        structlog.configure(**events)
+        root.handlers[:] = handlers
+        root.setLevel(level)
 
 
 def started(

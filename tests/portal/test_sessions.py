@@ -43,6 +43,11 @@ async def test_variables_imports_and_functions_are_there_in_the_next_run(portal:
     assert (answer["result"], answer["session"]) == ({"n": 6}, session)
 
 
+async def test_a_name_of_the_session_is_not_taken_for_a_namespace(portal: Opened) -> None:
+    session = await new_session(portal, "store = {'a': 1}")
+    assert await portal.result_of("store.get('a')", session=session) == 1
+
+
 async def test_sessions_share_nothing(portal: Opened) -> None:
     left, right = await new_session(portal, "x = 'left'"), await new_session(portal, "x = 'right'")
     assert await portal.result_of("x", session=left) == "left"
