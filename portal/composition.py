@@ -2,7 +2,7 @@
 
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +27,8 @@ class Portal:
     catalog: Catalog
     docs_search: DocsSearch
     execution: Execution
+    sandbox: Callable[[], Awaitable[Sandbox]]
+    """Waits until the sandbox is open, which is only tried once somebody wants it."""
 
 
 class SandboxOpening:
@@ -90,5 +92,6 @@ async def open_portal(
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(catalog.keep, fleet)
             tasks.start_soon(opening.hold)
-            yield Portal(manifest, fleet, catalog, DocsSearch(manifest, catalog, fleet), execution)
+            search = DocsSearch(manifest, catalog, fleet)
+            yield Portal(manifest, fleet, catalog, search, execution, opening.sandbox)
             tasks.cancel_scope.cancel()

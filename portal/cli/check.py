@@ -56,7 +56,10 @@ async def _look_at_sandbox(portal: Portal, findings: Findings) -> None:
             f"the sandbox does not run: {answer.error.message} {answer.error.hint}".strip()
         )
         return
-    findings.sandbox = f"CPython {answer.result} in wasmtime {version('wasmtime')}"
+    protections = ", ".join((await portal.sandbox()).protections) or "none"
+    findings.sandbox = (
+        f"CPython {answer.result} in wasmtime {version('wasmtime')}; workers locked down with: {protections}"
+    )
 
 
 def _look_at_upstream(upstream: Upstream, portal: Portal, findings: Findings) -> None:
