@@ -11,6 +11,7 @@ from manifests.manifest import Manifest
 from portal.budget.tokens import is_within
 from portal.catalog import Catalog, Snapshot
 from portal.compact_json import compact
+from portal.first_steps import NO_UPSTREAMS
 from portal.library.function import Function
 from upstreams.fleet import Fleet
 from upstreams.upstream import Upstream
@@ -99,7 +100,7 @@ class DocsSearch:
             more = ", ..." if len(others) > MAX_STATE_NOTICES else ""
             notices.append(f"{len(others)} more upstreams are not ready: {names}{more}")
         if not self._manifest.portal.upstreams:
-            notices.append(_NO_UPSTREAMS)
+            notices.append(NO_UPSTREAMS)
         return notices
 
     def _upstream(self, name: str | None, notices: list[str]) -> str | None:
@@ -145,12 +146,6 @@ def _omissions(left_out: int, undocumented: Sequence[Function]) -> Iterator[str]
 
 
 _NOTHING = "nothing fits: try other words for one step of the task, or an empty query for the namespaces"
-
-_NO_UPSTREAMS = (
-    "no upstreams are configured, so there are no functions yet. The smallest portal.yaml that helps: "
-    'upstreams: {time: {command: uvx, args: ["mcp-server-time"]}} — pass it with --config, '
-    "$MCP_CODE_PORTAL_CONFIG or as ./portal.yaml. execute_code runs plain Python meanwhile."
-)
 
 
 def _found(

@@ -13,6 +13,7 @@ from portal.broker import Broker
 from portal.catalog import Catalog, Snapshot
 from portal.check.checker import Checker
 from portal.check.diagnostic import Diagnostic
+from portal.first_steps import NO_UPSTREAMS
 from portal.sessions import Sessions, UnknownSessionError
 from sandbox_runtime.prepared import Prepared
 from sandbox_runtime.result import RunError, RunResult
@@ -58,6 +59,8 @@ class Execution:
         """Run one script. Never raises for what the script, its tools or its worker did."""
         run_id = f"run_{secrets.token_hex(8)}"
         limits, notices = self._limits(request.timeout_seconds)
+        if not self._manifest.portal.upstreams:
+            notices.append(NO_UPSTREAMS)
         sandbox = await self._sandbox()
         try:
             async with self._sessions.use(sandbox, request.session) as session:

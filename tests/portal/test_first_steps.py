@@ -1,0 +1,19 @@
+"""A portal that nobody configured answers, and says what to write."""
+
+from pathlib import Path
+
+import pytest
+
+from portal.first_steps import NO_UPSTREAMS
+from tests.portal.peers import opened
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_both_tools_tell_the_smallest_manifest_that_helps(tmp_path: Path) -> None:
+    async with opened(tmp_path, {}) as portal:
+        ran = await portal.run("1 + 1")
+        found = await portal.search("anything")
+    assert (ran["status"], ran["result"]) == ("ok", 2)
+    assert NO_UPSTREAMS in ran["notices"]
+    assert NO_UPSTREAMS in found["notices"]
