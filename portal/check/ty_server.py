@@ -95,7 +95,8 @@ class TyServer:
             self._notify("notebookDocument/didChange", _changed(self._notebook, texts, self.documents))
         *_, cell = self._cells
         answer = await self._request("textDocument/diagnostic", {"textDocument": {"uri": cell}})
-        return [_finding(item) for item in answer["items"]]
+        with _as_server_error():
+            return [_finding(item) for item in answer["items"]]
 
     def files_changed(self, files: Collection[Path], known: Collection[Path]) -> None:
         """Tell that stubs were written or removed since the last question; those of `known` are not new."""
@@ -165,12 +166,12 @@ class TyServer:
 
 @contextmanager
 def _as_server_error() -> Iterator[None]:
-    """Give everything that can go wrong on a pipe to a dying process one name."""
+    """Give one name to whatever goes wrong with a process that dies, or answers in another way than it did."""
     try:
         yield
     except (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream) as error:
         raise TyServerError("ty went away") from error
-    except (anyio.IncompleteRead, anyio.DelimiterNotFound, ValueError, KeyError) as error:
+    except (anyio.IncompleteRead, anyio.DelimiterNotFound, ValueError, KeyError, TypeError) as error:
         raise TyServerError("ty sent what is no message") from error
 
 
