@@ -56,7 +56,7 @@ def running(*arguments: str, cwd: Path) -> Iterator[subprocess.Popen[str]]:
 
 def ended_by(process: subprocess.Popen[str], sent: signal.Signals) -> int:
     """The exit status after the signal; nothing below the process is left."""
-    tree = ProcessTree(process.pid)
+    tree = tree_below(process.pid)
     try:
         process.send_signal(sent)
         status = process.wait(COMMAND_SECONDS)
@@ -64,6 +64,14 @@ def ended_by(process: subprocess.Popen[str], sent: signal.Signals) -> int:
     finally:
         tree.close()
     return status
+
+
+def tree_below(pid: int) -> ProcessTree:
+    while True:
+        try:
+            return ProcessTree(pid)
+        except (ProcessLookupError, FileNotFoundError):  # one of them ended while they were looked at
+            continue
 
 
 def wait_for_line(stream: IO[str] | None, words: str) -> None:
