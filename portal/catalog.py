@@ -51,6 +51,8 @@ class Snapshot:
     index: "SearchIndex[Function] | None"
     denied: Mapping[str, Decision]
     silent: Mapping[str, str]
+    is_on_disk: bool = True
+    """Whether the stub files are this library's: a disk that is full must not make the checker refuse right scripts."""
 
     @property
     def namespaces(self) -> frozenset[str]:
@@ -149,12 +151,19 @@ class Catalog:
             elif not upstream.tools:
                 silent[namespace] = _silence(upstream)
         library = Library.compile(sources, former.library)
-        touched = frozenset(write_stubs(library, self._stubs))
+        touched = self._written(library)
         index = SearchIndex.build(library.functions.values(), former.index)
-        snapshot = Snapshot(
-            former.version + 1, library, index, MappingProxyType(denied), MappingProxyType(silent)
-        )
-        return snapshot, touched
+        rules = MappingProxyType(denied), MappingProxyType(silent)
+        snapshot = Snapshot(former.version + 1, library, index, *rules, is_on_disk=touched is not None)
+        return snapshot, touched or frozenset()
+
+    def _written(self, library: Library) -> frozenset[Path] | None:
+        """The stub files that changed; None if they could not be written."""
+        try:
+            return write_stubs(library, self._stubs)
+        except OSError as error:
+            log.error("stubs_not_written", reason=error.strerror)
+            return None
 
     def _granted(
         self, upstream: Upstream, names: Mapping[str, str], denied: dict[str, Decision]

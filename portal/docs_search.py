@@ -13,6 +13,7 @@ from portal.catalog import Catalog, Snapshot
 from portal.compact_json import compact
 from portal.first_steps import NO_UPSTREAMS
 from portal.library.function import Function
+from portal.library.rendering import CUT_PARAMETERS
 from upstreams.fleet import Fleet
 from upstreams.upstream import Upstream
 
@@ -198,8 +199,13 @@ def _rows(functions: Sequence[Function], full: int) -> list[dict[str, Json]]:
 
 
 def _signature(function: Function) -> str:
-    """As it stands in the namespace's stub, where the name has no prefix."""
-    return function.signature.replace(f"async def {function.qualified}(", f"async def {function.name}(", 1)
+    """As it stands in the namespace's stub, where the name has no prefix; valid Python also where it was cut."""
+    text = function.signature.replace(f"async def {function.qualified}(", f"async def {function.name}(", 1)
+    return text.replace(CUT_PARAMETERS, ") -> ", 1)
+
+
+def _is_cut(function: Function) -> bool:
+    return CUT_PARAMETERS in function.signature
 
 
 def _stubs(functions: Sequence[Function]) -> list[str]:
@@ -221,8 +227,9 @@ def _text(answer: dict[str, Json], functions: Sequence[Function], full: int) -> 
         lines.append(f"# {function.qualified}, of upstream {function.upstream!r}{tool}\n{stub}\n")
     for function in functions[full:]:
         tool = "" if function.tool == function.name else f" (tool {function.tool!r})"
+        more = ", with more parameters: see its full stub" if _is_cut(function) else ""
         about = f": {function.summary}" if function.summary else ""
-        lines.append(f"{_signature(function)}: ...  # {function.qualified}{tool}{about}")
+        lines.append(f"{_signature(function)}: ...  # {function.qualified}{tool}{more}{about}")
     if functions and answer["total"] > len(functions):
         lines.append(f"# {len(functions)} of {answer['total']}")
     lines.extend(f"# notice: {notice}" for notice in answer["notices"])

@@ -1,9 +1,19 @@
 """Content blocks that a script handed to `portal.emit`, checked before they go to the client."""
 
+import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mcp_types import ContentBlock, EmbeddedResource, ResourceLink, TextContent, TextResourceContents
+from mcp_types import (
+    AudioContent,
+    BlobResourceContents,
+    ContentBlock,
+    EmbeddedResource,
+    ImageContent,
+    ResourceLink,
+    TextContent,
+    TextResourceContents,
+)
 from pydantic import TypeAdapter, ValidationError
 
 from manifests.json_value import Json
@@ -44,6 +54,9 @@ def content_blocks(emitted: Sequence[dict[str, Json]], max_text_tokens: int) -> 
                 f"portal.emit: block {position} is no MCP content block ({fault['msg']}) and was left out"
             )
             continue
+        if not _is_base64(block):
+            notices.append(f"portal.emit: the data of block {position} is not base64, so it was left out")
+            continue
         if text := _text(block):
             tokens = count_tokens(text)
             if tokens > left_tokens:
@@ -58,6 +71,21 @@ def content_blocks(emitted: Sequence[dict[str, Json]], max_text_tokens: int) -> 
             f"portal.emit: {len(emitted) - MAX_BLOCKS} blocks beyond the first {MAX_BLOCKS} were left out"
         )
     return Emitted(blocks, notices, max_text_tokens - left_tokens)
+
+
+def _is_base64(block: ContentBlock) -> bool:
+    """Whether what says to be binary is: some clients refuse a whole answer for one image that is not."""
+    if isinstance(block, (ImageContent, AudioContent)):
+        data = block.data
+    elif isinstance(block, EmbeddedResource) and isinstance(block.resource, BlobResourceContents):
+        data = block.resource.blob
+    else:
+        return True
+    try:
+        base64.b64decode(data, validate=True)
+    except ValueError:
+        return False
+    return True
 
 
 def _text(block: ContentBlock) -> str:

@@ -123,7 +123,7 @@ class Execution:
             return _Finding()
         absent = _absences(prepared, snapshot)
         typed: Sequence[Diagnostic] = ()
-        if not absent and self._checker is not None:
+        if not absent and self._checker is not None and snapshot.is_on_disk:
             typed = await self._checker.check(prepared, snapshot.library)
         diagnostics = [*absent, *typed]
         refusing = [diagnostic for diagnostic in diagnostics if diagnostic.refuses]

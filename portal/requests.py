@@ -33,13 +33,13 @@ def execute_code_request(arguments: dict[str, Json]) -> ExecuteCode:
 
 
 def _read(tool: str, readers: dict[str, Reader], arguments: dict[str, Json]) -> dict[str, Json]:
-    """The arguments that were given; null counts as left out, as models write it."""
+    """The arguments that were given; null, and an empty name, count as left out, as models write them."""
     read: dict[str, Json] = {}
     faults = []
     for name, value in arguments.items():
         if name not in readers:
             faults.append(f"there is no argument {name[:60]!r}; there are {', '.join(readers)}")
-        elif value is not None:
+        elif value is not None and not (value == "" and name in _NAMES):
             try:
                 read[name] = readers[name](value)
             except ValueError as error:
@@ -88,4 +88,5 @@ _DOCS_SEARCH: Final[dict[str, Reader]] = {
     "upstream": _text,
     "limit": _limit,
 }
+_NAMES: Final = frozenset({"upstream", "session"})
 _EXECUTE_CODE: Final[dict[str, Reader]] = {"code": _text, "session": _text, "timeout_seconds": _seconds}

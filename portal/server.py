@@ -47,12 +47,11 @@ def build_server(portal: Portal) -> Server[Any]:
         return ListToolsResult(tools=tool_definitions())
 
     async def call_tool(context: Context, params: CallToolRequestParams) -> CallToolResult:
-        handler = _TOOLS.get(params.name)
-        if handler is None:
+        if params.name not in _TOOLS:
             raise MCPError(
                 INVALID_PARAMS, f"unknown tool {params.name[:100]!r}: there are {', '.join(_TOOLS)}"
             )
-        return await _guarded(handler, portal, params.arguments or {})
+        return await _guarded(params.name, portal, params.arguments or {})
 
     return Server(
         "mcp-code-portal",
@@ -64,16 +63,17 @@ def build_server(portal: Portal) -> Server[Any]:
     )
 
 
-async def _guarded(handler: ToolHandler, portal: Portal, arguments: dict[str, Json]) -> CallToolResult:
+async def _guarded(tool: str, portal: Portal, arguments: dict[str, Json]) -> CallToolResult:
     """The one place that may catch everything: the client gets a code and a number to look up, never internals."""
     try:
-        return await handler(portal, arguments)
+        return await _TOOLS[tool](portal, arguments)
     except RequestError as error:
-        return _failure(error.code, str(error))
+        return _failure(tool, error.code, str(error))
     except Exception as error:
         number = secrets.token_hex(4)
         log.exception("request_failed", number=number, error=type(error).__name__)
-        return _failure("internal_error", f"the portal failed at this request; its log has it under {number}")
+        told = f"the portal failed at this request; its log has it under {number}"
+        return _failure(tool, "internal_error", told)
 
 
 async def _docs_search(portal: Portal, arguments: dict[str, Json]) -> CallToolResult:
@@ -104,9 +104,14 @@ def tool_result(answer: Answer, output_tokens: int) -> CallToolResult:
     )
 
 
-def _failure(code: str, message: str) -> CallToolResult:
-    answer = Answer("refused", run_id="", error=RunError(code, message))
-    return tool_result(answer, output_tokens=1_000)
+def _failure(tool: str, code: str, message: str) -> CallToolResult:
+    """An answer in the shape of the tool's own."""
+    if tool == EXECUTE_CODE:
+        return tool_result(Answer("refused", run_id="", error=RunError(code, message)), output_tokens=1_000)
+    answer = _clean(
+        {"functions": [], "total": 0, "notices": [message], "error": {"code": code, "message": message}}
+    )
+    return CallToolResult(content=[_text(compact(answer))], structured_content=answer, is_error=True)
 
 
 def _text(text: str) -> TextContent:

@@ -27,6 +27,9 @@ LONGEST_REQUIRED: Final = 2_000
 LONGEST_PARAMETER_DOCS: Final = 12_000
 """Characters of all parameters' descriptions in one docstring."""
 
+CUT_PARAMETERS: Final = ", ...) -> "
+"""How a one-line signature shows that parameters were left out."""
+
 _LONGEST_LINE: Final = 100
 
 

@@ -83,11 +83,15 @@ def encode_arguments(function: str, arguments: dict[str, object]) -> str:
     try:
         return clean(_encode(arguments))
     except (TypeError, ValueError, RecursionError):
-        plain = _Plain()
+        pass
+    plain = _Plain()
+    try:
         converted = {key: plain.convert(value, f"argument {key}") for key, value in arguments.items()}
-        if plain.nulled:
-            raise NotJsonError(f"{function}: {plain.nulled[0]} is not a finite number") from None
-        return clean(_encode(converted))
+    except NotJsonError as error:
+        raise NotJsonError(f"{function}: {error}") from None
+    if plain.nulled:
+        raise NotJsonError(f"{function}: {plain.nulled[0]} is not a finite number")
+    return clean(_encode(converted))
 
 
 def decode(text: str) -> Any:

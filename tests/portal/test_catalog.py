@@ -1,12 +1,13 @@
 """The library follows the upstreams, and nobody sees one older than what they waited for."""
 
+import shutil
 from pathlib import Path
 
 import anyio
 import pytest
 
 from manifests.json_value import Json
-from tests.portal.peers import DEADLINE_SECONDS, Peer, opened, raw, raw_tools
+from tests.portal.peers import DEADLINE_SECONDS, Peer, opened, raw, raw_tools, tool
 
 pytestmark = pytest.mark.anyio
 
@@ -53,3 +54,14 @@ async def test_two_upstreams_with_the_same_tools_are_told_apart(tmp_path: Path) 
         assert await portal.result_of(code) == [{"side": "l"}, {"side": "r"}]
     assert left.calls == [("echo", {"side": "l"})]
     assert right.calls == [("echo", {"side": "r"})]
+
+
+async def test_a_disk_that_is_full_costs_the_check_and_nothing_else(tmp_path: Path) -> None:
+    async with opened(tmp_path, {"store": Peer(tool("echo"))}) as portal:
+        await portal.search("echo")
+        stubs = portal.portal.catalog._stubs
+        shutil.rmtree(stubs)
+        stubs.write_text("in the way")
+        portal.portal.catalog.note_change(portal.portal.fleet["store"])
+        assert await portal.result_of("await store.echo(a=1)") == {"a": 1}
+        assert not portal.portal.catalog.snapshot.is_on_disk

@@ -228,3 +228,22 @@ async def test_the_name_that_is_found_is_the_name_to_call(tmp_path: Path) -> Non
         (row,) = (await portal.search("utc"))["functions"]
         assert row["name"] == "time_.utc_clock"
         assert await portal.result_of(f"await {row['name']}(a=1)") == {"a": 1}
+
+
+async def test_a_signature_with_very_many_parameters_is_cut_to_valid_python(tmp_path: Path) -> None:
+    many = schema(**{f"a_rather_long_parameter_name_{n}": {"type": "string"} for n in range(40)})
+    async with opened(tmp_path, {"store": Peer(tool("wide", many))}) as portal:
+        text = await portal.search_text("wide thing")
+        rows = (await portal.search("wide thing"))["functions"]
+    ast.parse(text)
+    ast.parse(rows[0]["signature"] + ": ...")
+    assert "more parameters" in text
+
+
+async def test_a_wrong_argument_is_told_in_the_shape_of_an_answer(tmp_path: Path) -> None:
+    async with opened(tmp_path, {}) as portal:
+        result = await portal.call("docs_search", limit=99)
+    answer = result.structured_content
+    assert result.is_error
+    assert isinstance(answer, dict)
+    assert (answer["functions"], answer["total"], answer["error"]["code"]) == ([], 0, "invalid_arguments")

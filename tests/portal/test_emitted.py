@@ -9,7 +9,7 @@ from portal.emitted import MAX_BLOCKS, content_blocks
 
 PLENTY = 10_000
 WORD: dict[str, Json] = {"type": "text", "text": "word"}
-IMAGE: dict[str, Json] = {"type": "image", "data": "aGk=" * 10_000, "mimeType": "image/png"}
+IMAGE: dict[str, Json] = {"type": "image", "data": "aGkh" * 10_000, "mimeType": "image/png"}
 
 
 def test_content_is_passed_on_in_its_order() -> None:
@@ -69,3 +69,10 @@ def test_blocks_beyond_the_most_are_counted() -> None:
     emitted = content_blocks([WORD] * (MAX_BLOCKS + 5), PLENTY)
     assert len(emitted.blocks) == MAX_BLOCKS
     assert any("5" in notice for notice in emitted.notices)
+
+
+@pytest.mark.parametrize(("data", "kept"), [("aGk=", 1), ("not base64!", 0), ("aGk", 0)])
+def test_an_image_that_is_no_base64_is_left_out(data: str, kept: int) -> None:
+    emitted = content_blocks([{"type": "image", "data": data, "mimeType": "image/png"}], 100)
+    assert len(emitted.blocks) == kept
+    assert len(emitted.notices) == 1 - kept

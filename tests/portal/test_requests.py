@@ -64,3 +64,8 @@ def test_every_wrong_argument_is_told_at_once() -> None:
         docs_search_request({"query": 1, "limit": 99})
     assert "`query`" in str(caught.value)
     assert "`limit`" in str(caught.value)
+
+
+def test_an_empty_name_counts_as_left_out() -> None:
+    assert docs_search_request({"query": "", "upstream": ""}) == DocsSearchRequest()
+    assert execute_code_request({"code": "", "session": ""}) == ExecuteCode("")
