@@ -12,6 +12,7 @@ _HINTS = {
     "wall_seconds": "Make slow calls in parallel with asyncio.gather, or do the work in several scripts.",
     "cpu_seconds": "Let the tools filter and sort, or work on less data.",
     "memory_mib": "Work on data in pieces, and keep only what you need of each.",
+    "tool_calls": "Do the work in fewer calls, or in several scripts.",
     "result_bytes": "Return a summary, or only the rows and fields that matter.",
 }
 
@@ -32,6 +33,11 @@ class Bounds:
 
     def memory(self) -> RunError:
         return self._error("memory_limit", "memory_mib", "the script needed more memory than")
+
+    def calls(self) -> RunError:
+        return self._error(
+            "tool_calls_limit", "tool_calls", "the script was stopped: it went on calling after"
+        )
 
     def result(self, size: int | None) -> RunError:
         told = "" if size is None else f", {size:,} bytes,"

@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -15,6 +15,12 @@ from sandbox_runtime.worker_process import WorkerProcess
 _ANSWER_FRAME_BYTES = 1 << 20
 _MAX_FUNCTION_BYTES = 512
 _MAX_WAITING = 10_000
+MAX_REFUSED = 20_000
+"""Calls beyond `tool_calls` that are refused one by one; a script that goes on is stopped."""
+
+
+class TooManyCallsError(FrameError):
+    """The script goes on calling, however often it is refused."""
 
 
 class CallsInFlight:
@@ -22,6 +28,9 @@ class CallsInFlight:
 
     A call over a limit is answered with an error that the script can catch. Calls beyond `parallel_calls` wait
     their turn, and so do all while the worker does not read its answers.
+
+    A guest that writes its own batches can neither have a call forgotten nor make the portal work for long: each
+    call has a higher number than those before it, and no more calls are cancelled than were made.
     """
 
     def __init__(
@@ -39,13 +48,20 @@ class CallsInFlight:
         self._limits = bounds.limits
         self._fail = fail
         self._seq = 0
-        self._waiting: deque[tuple[int, ToolCall]] = deque()
+        self._latest = 0
+        self._cancelled = 0
+        self._waiting: OrderedDict[int, tuple[int, str, bytes]] = OrderedDict()
         self._running: dict[int, asyncio.Task[None]] = {}
         self._answers: list[bytes] = []
         self._answers_bytes = 0
         self._is_flushing = False
         self._is_over = False
         self._error_codes: set[str] = set()
+        self._used_up = CallError(
+            "tool_calls_limit",
+            f"the call was not made: {bounds.name('tool_calls')} is used up",
+            "Do the work in fewer calls, or in several scripts.",
+        )
 
     def receive(self, batch: bytes) -> None:
         """Take a batch of lines from the guest.
@@ -88,31 +104,29 @@ class CallsInFlight:
             await asyncio.wait(self._running.values())
 
     def _accept(self, identity: int, function: bytes, arguments: bytes) -> None:
-        if identity in self._running or len(function) > _MAX_FUNCTION_BYTES:
+        if identity <= self._latest or len(function) > _MAX_FUNCTION_BYTES:
             raise FrameError("a call that no guest of ours would make")
+        if self._seq >= self._limits.tool_calls + MAX_REFUSED:
+            raise TooManyCallsError("too many calls")
+        self._latest = identity
         self._seq += 1
         name = function.decode("utf-8", "replace")
         self._observer.open(self._seq, name)
         refusal = self._refusal(arguments)
-        if refusal is None:
-            try:
-                values = parse(arguments)
-            except GuestJsonError as error:
-                refusal = CallError("argument_error", f"the arguments cannot be sent: {error}")
-            else:
-                if not isinstance(values, dict) or len(self._waiting) >= _MAX_WAITING:
-                    raise FrameError("arguments that are no object, or too many calls")
-                self._waiting.append((identity, ToolCall(self._seq, name, values)))
-                return
-        self._observer.withhold(self._seq, refusal)
-        self._answer(identity, self._seq, Outcome(error=refusal))
+        if refusal is not None:
+            self._refuse(identity, self._seq, refusal)
+        elif len(self._waiting) >= _MAX_WAITING:
+            raise FrameError("too many calls at once")
+        else:
+            self._waiting[identity] = (self._seq, name, arguments)
+
+    def _refuse(self, identity: int, seq: int, refusal: CallError) -> None:
+        self._observer.withhold(seq, refusal)
+        self._answer(identity, seq, Outcome(error=refusal))
 
     def _refusal(self, arguments: bytes) -> CallError | None:
         if self._seq > self._limits.tool_calls:
-            message = f"the call was not made: {self._bounds.name('tool_calls')} is used up"
-            return CallError(
-                "tool_calls_limit", message, "Do the work in fewer calls, or in several scripts."
-            )
+            return self._used_up
         # A guest that sees that arguments are too long sends only their size.
         claimed = arguments[1:21] if arguments[:1] == b"!" else b""
         size = int(claimed) if claimed.isdigit() else len(arguments)
@@ -125,8 +139,18 @@ class CallsInFlight:
         while self._waiting and len(self._running) < self._limits.parallel_calls:
             if self._worker.is_congested or self._is_over:
                 return
-            identity, call = self._waiting.popleft()
-            self._start(identity, call)
+            identity, (seq, name, arguments) = self._waiting.popitem(last=False)
+            try:
+                values = parse(arguments)
+            except GuestJsonError as error:
+                self._refuse(
+                    identity, seq, CallError("argument_error", f"the arguments cannot be sent: {error}")
+                )
+            else:
+                if not isinstance(values, dict):
+                    self._worker.kill("it broke the channel's rules: arguments that are no object")
+                    return
+                self._start(identity, ToolCall(seq, name, values))
 
     def _start(self, identity: int, call: ToolCall) -> None:
         task = _eager_task(self._run(identity, call))
@@ -149,11 +173,14 @@ class CallsInFlight:
         self._start_waiting()
 
     def _cancel(self, identity: int) -> None:
+        self._cancelled += 1
+        if self._cancelled > self._seq:
+            raise FrameError("more calls cancelled than made")
         task = self._running.get(identity)
         if task is not None:
             task.cancel()
         else:
-            self._waiting = deque(waiting for waiting in self._waiting if waiting[0] != identity)
+            self._waiting.pop(identity, None)
 
     def _answer(self, identity: int, seq: int, outcome: Outcome) -> None:
         if self._is_over:

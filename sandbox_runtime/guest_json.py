@@ -1,13 +1,20 @@
 """Reads JSON that comes from the guest: every way to be hostile is an error here, never a crash further in."""
 
+import gc
 import json
 import math
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 from manifests.json_value import Json
 
 MAX_DEPTH = 200
 _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
+_BIG_BYTES = 100_000
+# Without either, no number is beyond a float: at most 200 digits, times ten to the 99th.
+_MAY_BE_INFINITE = re.compile(rb"[eE]\+?\d{3}|\d{200}")
 
 
 class GuestJsonError(Exception):
@@ -23,11 +30,12 @@ def parse(text: bytes) -> Json:
     # A surrogate can only come as an escape, since bytes that encode one are no UTF-8.
     suspicious = b"\\ud" in text or b"\\uD" in text
     try:
-        value = json.loads(text.decode("utf-8", "replace"), parse_constant=_nothing, parse_float=_finite)
-        if text.count(b"[") + text.count(b"{") > MAX_DEPTH:
-            _check_depth(value)
-        if suspicious:
-            value = json.loads(clean(json.dumps(value, ensure_ascii=False)))
+        with _no_collection(len(text)):
+            value = _loaded(text)
+            if text.count(b"[") + text.count(b"{") > MAX_DEPTH:
+                _check_depth(value)
+            if suspicious:
+                value = json.loads(clean(json.dumps(value, ensure_ascii=False)))
     except RecursionError:
         raise GuestJsonError(f"it is nested more than {MAX_DEPTH} levels deep") from None
     except json.JSONDecodeError as error:
@@ -51,6 +59,28 @@ def encode(value: Json) -> bytes:
         return clean(text).encode()
 
 
+def _loaded(text: bytes) -> Json:
+    # A function called for each number makes ten megabytes of them three times as slow.
+    numbers: dict[str, Any] = {"parse_float": _finite} if _MAY_BE_INFINITE.search(text) else {}
+    return json.loads(text.decode("utf-8", "replace"), parse_constant=_nothing, **numbers)
+
+
+@contextmanager
+def _no_collection(size: int) -> Iterator[None]:
+    """Keep the garbage collector from millions of new containers: it would look at them again and again."""
+    if size < _BIG_BYTES or not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        # Moves what is new to the oldest generation, without looking at it.
+        gc.freeze()
+        gc.unfreeze()
+        gc.enable()
+
+
 def _finite(text: str) -> float | None:
     number = float(text)
     return number if math.isfinite(number) else None
@@ -61,14 +91,18 @@ def _nothing(_constant: str) -> None:
 
 
 def _check_depth(value: Json) -> None:
-    level = [value]
+    level = [value] if type(value) in _CONTAINERS else []
     for _ in range(MAX_DEPTH + 1):
-        level = [inner for outer in level for inner in _containers(outer)]
         if not level:
             return
-    raise GuestJsonError(f"it is nested more than {MAX_DEPTH} levels deep")
+        level = [
+            inner
+            for outer in level
+            for inner in (outer.values() if type(outer) is dict else outer)
+            if type(inner) in _CONTAINERS and inner
+        ]
+    if level:
+        raise GuestJsonError(f"it is nested more than {MAX_DEPTH} levels deep")
 
 
-def _containers(value: Json) -> list[Json]:
-    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return [item for item in items if isinstance(item, (dict, list))]
+_CONTAINERS = frozenset({dict, list})

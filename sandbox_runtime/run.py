@@ -9,7 +9,7 @@ import anyio
 from manifests.json_value import Json
 from sandbox_runtime.bounds import Bounds, worker_lost
 from sandbox_runtime.calls import CallObserver, CallPort, NoObserver
-from sandbox_runtime.calls_in_flight import CallsInFlight
+from sandbox_runtime.calls_in_flight import CallsInFlight, TooManyCallsError
 from sandbox_runtime.captured import Captured
 from sandbox_runtime.frames import (
     COUNT,
@@ -149,7 +149,7 @@ class Run:
             return
         match kind:
             case ToPortal.CALLS:
-                self._calls.receive(payload)
+                self._take_calls(self._calls, payload)
             case ToPortal.OUTPUT:
                 self._captured.take_output(payload)
             case ToPortal.DROPPED if len(payload) == COUNT.size:
@@ -160,6 +160,13 @@ class Run:
                 self._next.set_result((kind, payload))
             case _:
                 raise FrameError(f"frame {kind} while a script runs")
+
+    def _take_calls(self, calls: CallsInFlight, batch: bytes) -> None:
+        try:
+            calls.receive(batch)
+        except TooManyCallsError:
+            self._error = self._error or self._bounds.calls()
+            raise
 
     def resume(self) -> None:
         if self._calls is not None:
