@@ -8,6 +8,7 @@ import os
 import random
 import sys
 import types
+import warnings
 from typing import Any, NoReturn
 
 from sandbox_runtime.guest import loop
@@ -104,6 +105,7 @@ class Interpreter:
         sys.modules["__main__"] = self._main
         self.forget()
         sys.stdin = io.StringIO()
+        warnings.showwarning = _show_warning
         sys.__stdout__ = sys.__stderr__ = sys.stdout = sys.stderr = self._output  # type: ignore[misc,assignment]
 
     def _begin(self, script: Script, settings: dict[str, Any]) -> None:
@@ -143,6 +145,12 @@ class Interpreter:
         elif isinstance(error, NotJsonError) and told["line"] is None:
             told.update(code="result_not_json", message=str(error), traceback="")
         return told
+
+
+def _show_warning(message: object, category: type[Warning], filename: str, lineno: int, *_: object) -> None:
+    """Print a warning with the script's own line, and with no place of ours."""
+    place = f"script.py:{lineno}: " if filename == "script.py" else ""
+    print(f"{place}{category.__name__}: {message}", file=sys.stderr)  # noqa: T201  # the script's own stderr
 
 
 def _no_input(prompt: object = "") -> NoReturn:

@@ -138,3 +138,9 @@ async def test_worker_serves_the_next_run_after_every_bad_end(run: Runner) -> No
 
 async def _no_port(call: ToolCall) -> Outcome:
     raise AssertionError(call)
+
+
+async def test_a_warning_shows_the_line_of_the_script_and_no_place_of_ours(run: Runner) -> None:
+    result = await run("import warnings\nwarnings.warn('old')\nasync def f(): pass\nf()\nNone")
+    assert "script.py:2: UserWarning: old" in result.stdout
+    assert "sandbox_runtime" not in result.stdout
