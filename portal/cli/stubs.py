@@ -11,21 +11,24 @@ from portal.library.stub_package import ForeignFileError, write_stubs
 
 
 async def command(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
-    """Print the stubs of one namespace or all, or write them as a package; waits for every upstream."""
+    """Print the stubs of one namespace or all, or write them as a package; waits for the upstreams they are of."""
+    names = _upstreams(manifest, options)
     async with open_portal(manifest, terminal.note, runs_scripts=False) as portal:
         with terminal.waiting("starting the upstreams"):
-            slowest = max((u.connect_seconds for u in manifest.portal.upstreams.values()), default=0)
-            await portal.fleet.settled(slowest)
+            slowest = max((manifest.portal.upstreams[name].connect_seconds for name in names), default=0)
+            await portal.fleet.settled(slowest, names)
             library = (await portal.catalog.fresh()).library
-        missing = [u for u in portal.fleet if u.state.status != "ready"]
+        missing = [u for u in portal.fleet if u.name in names and u.state.status != "ready"]
         for upstream in missing:
             terminal.error(f"upstream {upstream.name!r} is {upstream.state.status}: {upstream.state.detail}")
     if options.namespace and options.namespace not in library.namespaces:
-        near = (
-            difflib.get_close_matches(options.namespace, library.namespaces)
-            or sorted(library.namespaces)[:20]
-        )
-        terminal.error(f"there is no namespace {options.namespace!r}; there are: {', '.join(near) or 'none'}")
+        if not names:
+            known = sorted(manifest.namespaces.values())
+            near = difflib.get_close_matches(options.namespace, known) or known[:20]
+            told = ", ".join(near) or "none"
+            terminal.error(f"there is no namespace {options.namespace!r}; there are: {told}")
+        elif not missing:
+            terminal.error(f"no tool of the namespace {options.namespace!r} is there for scripts")
         return 1
     try:
         _put(library, options, terminal)
@@ -33,6 +36,13 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
         terminal.error(f"{options.out}: {error}")
         return 1
     return 1 if missing else 0
+
+
+def _upstreams(manifest: Manifest, options: Namespace) -> set[str]:
+    """The upstreams whose stubs are asked for. A package holds all, whatever else is asked."""
+    if options.namespace is None or options.out is not None:
+        return set(manifest.namespaces)
+    return {name for name, namespace in manifest.namespaces.items() if namespace == options.namespace}
 
 
 def _put(library: Library, options: Namespace, terminal: Terminal) -> None:
