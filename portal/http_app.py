@@ -47,7 +47,8 @@ def _readiness(portal: Portal, tells_names: bool) -> dict[str, Json]:
     for upstream in portal.fleet:
         counts[upstream.state.status] = counts.get(upstream.state.status, 0) + 1
         if upstream.state.status != "ready":
-            not_ready[upstream.name] = f"{upstream.state.status}: {upstream.state.detail}"
+            detail = f": {upstream.state.detail}" if upstream.state.detail else ""
+            not_ready[upstream.name] = f"{upstream.state.status}{detail}"
     answer: dict[str, Json] = {"ready": True, "upstreams": counts}
     if not_ready and tells_names:
         answer["not_ready"] = not_ready

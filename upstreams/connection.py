@@ -130,7 +130,7 @@ class Connection:
             with anyio.fail_after(seconds):
                 raw = await self._wire.send_raw_request("tools/call", params, options)
         except TimeoutError:
-            raise UpstreamTimeoutError(f"no answer within {seconds:g} s") from None
+            raise UpstreamTimeoutError(f"no answer within {round(seconds, 2):g} s (call_seconds)") from None
         except MCPError as error:
             raise await self._failure(error) from error
         return self._result(raw)

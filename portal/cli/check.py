@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from manifests.decision import unmatched_patterns
+from manifests.errors import ManifestError
 from manifests.manifest import Manifest
 from manifests.names import function_names
 from portal.cli.terminal import Terminal, visible
@@ -27,6 +28,15 @@ class Findings:
     upstreams: list[dict[str, object]] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+
+
+def tell_unusable(error: ManifestError, terminal: Terminal) -> None:
+    """What `check --json` answers when there is no manifest to look any further with."""
+    problems = [
+        f"{problem.place(error.file)}: {problem.message}. {problem.hint}".strip()
+        for problem in error.problems
+    ]
+    terminal.json(asdict(Findings(manifest=error.file, errors=problems)))
 
 
 async def command(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
@@ -89,7 +99,7 @@ def _look_at_patterns(portal: Portal, findings: Findings) -> None:
     tools = {u.name: function_names([tool.name for tool in u.tools]) for u in portal.fleet}
     file = portal.manifest.path.name if portal.manifest.path else ""
     for problem in unmatched_patterns(portal.manifest, tools):
-        findings.warnings.append(f"{problem.place(file)}: {problem.message} {problem.hint}".strip())
+        findings.warnings.append(f"{problem.place(file)}: {problem.message}. {problem.hint}".strip())
 
 
 def _show(findings: Findings, terminal: Terminal) -> None:

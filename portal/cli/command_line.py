@@ -45,6 +45,9 @@ def run_command_line(arguments: Sequence[str]) -> int:
         return _told(group, terminal)
     except ManifestError as error:
         terminal.error(str(error))
+        if options.command == "check" and options.json:
+            # A machine that reads the findings reads these too.
+            import_module("portal.cli.check").tell_unusable(error, terminal)
         return USAGE_ERROR
     return 0 if options.command == "serve" and status == TERMINATED else status
 

@@ -1,5 +1,6 @@
 """`mcp-code-portal run`."""
 
+import json
 import sys
 from argparse import Namespace
 from pathlib import Path
@@ -14,7 +15,7 @@ from portal.execution import ExecuteCode
 
 
 async def command(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
-    """Run a script; its prints and its value go to stdout, the ledger and notices to stderr."""
+    """Run a script; its prints and its value go to stdout; the ledger, notices and what it emitted to stderr."""
     try:
         code = await anyio.to_thread.run_sync(_code, options.script, abandon_on_cancel=True)
     except (OSError, UnicodeDecodeError) as error:
@@ -23,15 +24,27 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
     async with open_portal(manifest, terminal.note) as portal:
         with terminal.waiting(f"running {options.script}"):
             answer = await portal.execution.run(ExecuteCode(code, timeout_seconds=options.timeout))
+    structured = answer.structured()
     if options.json:
-        terminal.json(answer.structured())
+        terminal.json({**structured, "emitted": list(answer.emitted)} if answer.emitted else structured)
     else:
-        _show(answer.structured(), terminal)
+        _show(structured, terminal)
+        for block in answer.emitted:
+            terminal.note(f"emitted: {_described(block)}")
     return 0 if answer.status == "ok" else 1
 
 
 def _code(script: str) -> str:
     return sys.stdin.read() if script == "-" else Path(script).read_text("utf-8-sig")
+
+
+def _described(block: dict[str, Json]) -> str:
+    """A content block in one line: the terminal shows no images."""
+    size = len(json.dumps(block, ensure_ascii=False))
+    return (
+        f"{str(block.get('type'))[:40]} {str(block.get('mimeType', ''))[:80]}".strip()
+        + f", {size:,} characters"
+    )
 
 
 def _show(answer: dict[str, Json], terminal: Terminal) -> None:

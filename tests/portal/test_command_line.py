@@ -106,6 +106,14 @@ def test_run_of_a_script_that_fails_exits_with_1(portal: PortalCommand, folder: 
     assert (done.returncode, json.loads(done.stdout)["status"]) == (1, "error")
 
 
+def test_run_tells_what_the_script_emitted(portal: PortalCommand, bare: Path) -> None:
+    block = {"type": "image", "data": "aGkh", "mimeType": "image/png"}
+    script = f"portal.emit({block!r})\n"
+    assert "image/png" in portal("run", "-", cwd=bare, stdin=script).stderr
+    answer = json.loads(portal("run", "-", "--json", cwd=bare, stdin=script).stdout)
+    assert answer["emitted"] == [block]
+
+
 def test_run_prints_what_no_terminal_here_can_show(portal: PortalCommand, bare: Path) -> None:
     assert portal("run", "-", cwd=bare, stdin="['zürich', '😀', '\\ud800']").returncode == 0
     done = finished("run", "-", cwd=bare, stdin="'z\\xfcrich'", env={"PYTHONIOENCODING": "ascii"})
@@ -176,6 +184,17 @@ def test_stubs_of_one_namespace_or_all_go_to_stdout(portal: PortalCommand, folde
     assert "store" in done.stderr
 
 
+def test_stubs_of_one_namespace_do_without_the_others(portal: PortalCommand, tmp_path: Path) -> None:
+    dead: dict[str, Json] = {"url": f"http://127.0.0.1:{closed_port()}/mcp"}
+    write_manifest(tmp_path, {"store": raw(), "dead": dead})
+    done = portal("stubs", "store", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "async def echo" in done.stdout
+    done = portal("stubs", "dead", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "dead" in done.stderr and "store" not in done.stderr
+
+
 def test_check_of_a_good_setup(portal: PortalCommand, folder: Path) -> None:
     done = portal("check", "--json", cwd=folder)
     findings = json.loads(done.stdout)
@@ -236,6 +255,17 @@ def test_every_problem_of_a_manifest_is_told_with_its_place(
     for place in ("portal.yaml:1:1", "portal.yaml:3:", "portal.yaml:4:", "portal.yaml:6:18"):
         assert place in done.stderr, done.stderr
     assert "NO_SUCH_VARIABLE_ANYWHERE" in done.stderr
+
+
+def test_check_tells_a_machine_too_what_is_wrong_with_the_manifest(
+    portal: PortalCommand, tmp_path: Path
+) -> None:
+    (tmp_path / "portal.yaml").write_text("upstream: {}\nserver:\n  output_tokens: many\n")
+    done = portal("check", "--json", cwd=tmp_path)
+    assert done.returncode == 2
+    first, second = json.loads(done.stdout)["errors"]
+    assert first.startswith("portal.yaml:1:1: ")
+    assert second.startswith("portal.yaml:3:18: ")
 
 
 def test_the_schema_is_printed_even_when_the_manifest_is_broken(
