@@ -9,7 +9,7 @@ import random
 import sys
 import types
 import warnings
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 from sandbox_runtime.guest import loop
 from sandbox_runtime.guest.border import Border
@@ -147,7 +147,14 @@ class Interpreter:
         return told
 
 
-def _show_warning(message: object, category: type[Warning], filename: str, lineno: int, *_: object) -> None:
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
     """Print a warning with the script's own line, and with no place of ours."""
     place = f"script.py:{lineno}: " if filename == "script.py" else ""
     print(f"{place}{category.__name__}: {message}", file=sys.stderr)  # noqa: T201  # the script's own stderr
