@@ -10,17 +10,17 @@ from mcp_types import (
     ContentBlock,
     EmbeddedResource,
     ImageContent,
-    ResourceLink,
-    TextContent,
-    TextResourceContents,
 )
 from pydantic import TypeAdapter, ValidationError
 
 from manifests.json_value import Json
-from portal.budget.tokens import count_tokens
+from portal.budget.tokens import count_tokens, is_within
+from portal.compact_json import compact
 
 MAX_BLOCKS = 32
 """Blocks of one run; more are left out with a notice."""
+
+_USUAL_MIME_TYPE_CHARS = 100
 
 _BLOCK: TypeAdapter[ContentBlock] = TypeAdapter(ContentBlock)
 
@@ -57,14 +57,13 @@ def content_blocks(emitted: Sequence[dict[str, Json]], max_text_tokens: int) -> 
         if not _is_base64(block):
             notices.append(f"portal.emit: the data of block {position} is not base64, so it was left out")
             continue
-        if text := _text(block):
-            tokens = count_tokens(text)
-            if tokens > left_tokens:
-                notices.append(
-                    f"portal.emit: text block {position} of {tokens:,} tokens does not fit and was left out"
-                )
-                continue
-            left_tokens -= tokens
+        text = _text(block)
+        if not is_within(text, left_tokens):
+            notices.append(
+                f"portal.emit: the text of block {position} does not fit {left_tokens:,} tokens and was left out"
+            )
+            continue
+        left_tokens -= count_tokens(text)
         blocks.append(block)
     if len(emitted) > MAX_BLOCKS:
         notices.append(
@@ -89,11 +88,13 @@ def _is_base64(block: ContentBlock) -> bool:
 
 
 def _text(block: ContentBlock) -> str:
-    """What of the block a model reads as text."""
-    if isinstance(block, TextContent):
-        return block.text
-    if isinstance(block, EmbeddedResource) and isinstance(block.resource, TextResourceContents):
-        return block.resource.text
-    if isinstance(block, ResourceLink):
-        return " ".join(filter(None, (block.name, block.title, block.uri, block.description)))
-    return ""
+    """What of the block a model may read as text: all but its binary data, wherever a script puts it."""
+    told = block.model_dump(mode="json", by_alias=True, exclude_none=True)
+    parts = [told, told["resource"]] if isinstance(block, EmbeddedResource) else [told]
+    for part in parts:
+        for name in ("type", "data", "blob"):
+            part.pop(name, None)
+        if len(part.get("mimeType", "")) <= _USUAL_MIME_TYPE_CHARS:
+            part.pop("mimeType", None)
+    text = "".join(part.pop("text", "") for part in parts)
+    return text + compact(told) if told else text

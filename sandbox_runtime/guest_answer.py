@@ -12,6 +12,8 @@ from sandbox_runtime.result import RunError
 _MAX_TEXT_CHARS = 8000
 _MAX_NOTICES = 100
 _MAX_USES = 10_000
+_MAX_LINE = 1 << 21
+_MAX_BYTES_TOLD = 1 << 40
 _GUEST_CODES = frozenset({"script_error", "script_exit", "result_not_json"})
 
 
@@ -32,7 +34,7 @@ def read_prepared(payload: bytes, script: str) -> Prepared:
         return Prepared(script, error=_error(error, "syntax_error"))
     source = told.get("source")
     return Prepared(
-        source if isinstance(source, str) else script,
+        source if isinstance(source, str) and _is_mended(source, script) else script,
         frozenset(_texts(told.get("names"), _MAX_USES)),
         tuple(_use(use) for use in _list(told.get("uses"))[:_MAX_USES] if _is_use(use)),
         _texts(told.get("notices"), _MAX_NOTICES),
@@ -63,7 +65,7 @@ def _run_error(told: dict[str, Json], bounds: Bounds, knows: Callable[[str], boo
         return replace(bounds.memory(), line=_line(told))
     if code == "result_limit":
         size = told.get("bytes")
-        return bounds.result(size if isinstance(size, int) else None)
+        return bounds.result(size if type(size) is int and 0 <= size <= _MAX_BYTES_TOLD else None)
     if isinstance(code, str) and (code in _GUEST_CODES or knows(code)):
         return _error(told, code)
     return _error(told, "script_error")
@@ -81,7 +83,12 @@ def _error(told: dict[str, Json], code: str) -> RunError:
 
 def _line(told: dict[str, Json]) -> int | None:
     line = told.get("line")
-    return line if type(line) is int else None
+    return line if type(line) is int and 0 < line <= _MAX_LINE else None
+
+
+def _is_mended(source: str, script: str) -> bool:
+    """Whether it may be the script with awaits in it: as many lines, and each call a few characters longer."""
+    return len(source) <= 4 * len(script) + 100 and source.count("\n") == script.count("\n")
 
 
 def _object(payload: bytes) -> dict[str, Json]:
@@ -112,7 +119,12 @@ def _texts(value: Json, most: int) -> tuple[str, ...]:
 
 
 def _is_use(use: Json) -> bool:
-    return isinstance(use, list) and len(use) == 3 and all(map(isinstance, use, (str, str, int)))
+    return (
+        isinstance(use, list)
+        and len(use) == 3
+        and all(map(isinstance, use, (str, str, int)))
+        and 0 < use[2] <= _MAX_LINE
+    )
 
 
 def _use(use: list[Json]) -> LibraryUse:

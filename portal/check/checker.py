@@ -26,7 +26,7 @@ ANSWER_SECONDS: Final = 2.0
 """How long a script waits for its types to be checked; it runs unchecked after that."""
 
 MAX_SOURCE_CHARACTERS: Final = 200_000
-"""Longer scripts run without a check of their types."""
+"""Longer scripts run without a check: reading one takes as long as it is, and everybody waits for it."""
 
 MAX_DOCUMENTS: Final = 10_000
 """Scripts after which ty is started anew. It forgets each with the next one (46 MB after 2,000), so far."""
@@ -121,7 +121,9 @@ class Checker:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(ask)
             await anyio.lowlevel.checkpoint()  # ty works while this thread does
-            calls = ScriptCalls.read(prepared.source, prepared.uses, library.functions)
+            calls = None
+            if len(prepared.source) <= MAX_SOURCE_CHARACTERS:
+                calls = ScriptCalls.read(prepared.source, prepared.uses, library.functions)
             values = KnownValues(() if calls is None else calls.nodes)
             by_node = {} if calls is None else calls.by_node
             found = [told for call in by_node.values() for told in argument_diagnostics(call, values)]

@@ -104,12 +104,15 @@ def _walk(tree: ast.Module) -> Iterator[ast.AST]:
 
 def _tolerated(nodes: Iterable[ast.AST]) -> set[ast.AST]:
     """The nodes within a call that gives errors back as values, as `gather` does where it is told to."""
-    tolerant = [
-        node
-        for node in nodes
-        if isinstance(node, ast.Call) and any(keyword.arg == "return_exceptions" for keyword in node.keywords)
-    ]
-    return {inner for node in tolerant for argument in node.args for inner in ast.walk(argument)}
+    tolerated: set[ast.AST] = set()
+    for node in nodes:  # parents first, so that what is within two such calls is walked through once
+        if (
+            isinstance(node, ast.Call)
+            and node not in tolerated
+            and any(keyword.arg == "return_exceptions" for keyword in node.keywords)
+        ):
+            tolerated.update(inner for argument in node.args for inner in ast.walk(argument))
+    return tolerated
 
 
 def _is_guard(node: ast.Try | ast.TryStar | ast.With | ast.AsyncWith) -> bool:

@@ -53,9 +53,14 @@ def test_text_counts_against_the_budget_and_images_do_not() -> None:
     [
         {"type": "resource", "resource": {"uri": "file:///x", "text": "word " * 500}},
         {"type": "resource_link", "uri": "file:///x", "name": "x", "description": "word " * 500},
+        {"type": "resource", "resource": {"uri": "x:" + "word " * 500, "text": ""}},
+        {"type": "resource", "resource": {"uri": "file:///x", "blob": "aGk=", "mimeType": "word " * 500}},
+        {"type": "resource_link", "uri": "file:///x", "name": "x", "icons": [{"src": "word " * 500}]},
+        {"type": "text", "text": "x", "_meta": {"data": "word " * 500}},
+        {**IMAGE, "mimeType": "word " * 500},
     ],
 )
-def test_text_of_resources_counts_too(block: dict[str, Json]) -> None:
+def test_all_that_is_text_counts(block: dict[str, Json]) -> None:
     assert not content_blocks([block], 100).blocks
     assert content_blocks([block], PLENTY).tokens >= 500
 

@@ -1,0 +1,99 @@
+"""What a taken-over interpreter says of a script, its end and its errors is cut to what may be true."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from manifests.models import Limits
+from portal.check.script_calls import ScriptCalls
+from sandbox_runtime.prepared import Prepared
+from sandbox_runtime.sandbox import Sandbox
+from tests.portal.peers import Peer, opened
+from tests.sandbox_runtime.running import Runner, where
+from tests.security.hostile import INTERPRETER, MOST_SECONDS, watched
+
+pytestmark = pytest.mark.anyio
+
+FORGED_SOURCE = "import json\nsource = 'x = [' + '[],' * 2_500_000 + '0]'\n"
+FORGED_PREPARATION = (
+    "def prepare(self, text, namespaces):\n"
+    "    return json.dumps({'source': source, 'names': ['up'], 'uses': uses, 'notices': ['n' * 9000] * 500})\n"
+    "interpreter().prepare = prepare"
+)
+
+
+async def prepared_again(sandbox: Sandbox, first: str, second: str) -> Prepared:
+    """The second script of a session, as parsed by what the first one left of the interpreter."""
+    session = await sandbox.open_session()
+    try:
+        assert (await Runner(sandbox)(first, session=session)).error is None
+        async with sandbox.run(Limits(), where, session) as run:
+            return await run.prepare(second, ())
+    finally:
+        session.close()
+
+
+async def test_source_that_is_not_the_script_is_not_believed(sandbox: Sandbox) -> None:
+    forged = INTERPRETER + FORGED_SOURCE + "uses = [['up', 'f', 1]]\n" + FORGED_PREPARATION
+    prepared = await prepared_again(sandbox, forged, "1")
+    assert prepared.source == "1"
+    assert len(prepared.notices) == 100
+
+
+async def test_lines_that_no_script_has_are_not_believed(sandbox: Sandbox) -> None:
+    uses = "uses = [['up', 'f', 10 ** 4000], ['up', 'f', -1], ['up', 'f', True], ['up', 'f', 1]]\nsource = None\n"
+    prepared = await prepared_again(sandbox, INTERPRETER + "import json\n" + uses + FORGED_PREPARATION, "1")
+    assert {use.line for use in prepared.uses} == {1}
+
+
+async def test_source_with_inserted_awaits_is_believed(sandbox: Sandbox) -> None:
+    async with sandbox.run(Limits(), where) as run:
+        prepared = await run.prepare("git.git_log()\nx = [git.git_log().y for _ in 'ab']", ["git"])
+    assert prepared.source == "await git.git_log()\nx = [(await git.git_log()).y for _ in 'ab']"
+
+
+async def test_forged_source_holds_nobody_up(tmp_path: Path, anyio_backend: str) -> None:
+    forged = INTERPRETER + FORGED_SOURCE + "uses = [['up', 'echo', 1]]\n" + FORGED_PREPARATION
+    async with opened(tmp_path, {"up": Peer()}) as portal:
+        session = (await portal.run(forged, session="new"))["session"]
+        async with watched() as delay:
+            await portal.run("1", session=session)
+        assert delay.seconds < 2 * MOST_SECONDS
+        assert await portal.result_of("await up.echo(a=1)") == {"a": 1}
+
+
+@pytest.mark.parametrize("size", ["10 ** 4000", "-5", "True", "'many'"])
+async def test_forged_size_of_a_result_is_not_told(run: Runner, size: str) -> None:
+    forged = INTERPRETER + (
+        "import json\n"
+        f"told = json.dumps({{'error': {{'code': 'result_limit', 'bytes': {size}}}}}) + '\\n'\n"
+        "interpreter()._value = lambda self, script: 1 / 0\n"
+        "interpreter().execute = lambda self, settings: told\n"
+        "json.dumps = lambda *_, **__: told.strip()"
+    )
+    result = await run(forged)
+    assert result.error is not None
+    assert result.error.code == "result_limit"
+    assert result.error.message.startswith("the script's result is over the limit")
+
+
+@pytest.mark.parametrize("line", ["10 ** 4000", "0", "True"])
+async def test_forged_line_of_an_error_is_not_told(run: Runner, line: str) -> None:
+    forged = INTERPRETER + (
+        "import json\n"
+        f"told = json.dumps({{'error': {{'code': 'wall_limit', 'message': 'm' * 99_000, 'line': {line}}}}})\n"
+        "json.dumps = lambda *_, **__: told"
+    )
+    result = await run(forged)
+    assert result.error is not None
+    assert (result.error.code, result.error.line) == ("script_error", None)
+    assert len(result.error.message) <= 8000
+
+
+def test_nested_gathers_are_read_once() -> None:
+    inner = "[" + "0," * 30_000 + "]"
+    source = "f(" * 60 + inner + ", return_exceptions=True)" * 60
+    began = time.process_time()
+    assert ScriptCalls.read(source, (), {}) is not None
+    assert time.process_time() - began < 1.5
