@@ -222,8 +222,9 @@ class ServerSettings(Section):
     start_seconds: Annotated[float, Field(ge=0, le=600)] = Field(
         default=10.0,
         description=(
-            "Seconds a search or script waits for upstreams that are still starting (default 10). After "
-            "that it goes on without them and says so. Starting itself goes on up to connect_seconds."
+            "Seconds that upstreams which are still starting are waited for (default 10): by a script for "
+            "those that it uses, by a search for all, counted from the portal's start. After that it goes "
+            "on without them and says so. Starting itself goes on up to connect_seconds."
         ),
     )
     check: Literal["strict", "warn", "off"] = Field(

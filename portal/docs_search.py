@@ -5,6 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import anyio
+
 from manifests.decision import Decision
 from manifests.json_value import Json
 from manifests.manifest import Manifest
@@ -46,13 +48,15 @@ class DocsSearch:
         self._manifest = manifest
         self._catalog = catalog
         self._fleet = fleet
+        self._began = anyio.current_time()
 
     async def answer(self, request: DocsSearchRequest) -> DocsSearchAnswer:
         """Search once the upstreams have started, or have had `server.start_seconds` to."""
-        await self._fleet.settled(self._manifest.portal.server.start_seconds)
-        snapshot = await self._catalog.fresh()
-        notices = self._state_notices()
+        notices: list[str] = []
         upstream = self._upstream(request.upstream, notices)
+        await self._started(upstream)
+        snapshot = await self._catalog.fresh()
+        notices[:0] = self._state_notices()
         functions, total, exact = _found(snapshot, request, upstream)
         if decision := snapshot.denied.get(request.query.strip()):
             notices.append(_denial(request.query.strip(), decision))
@@ -64,6 +68,11 @@ class DocsSearch:
         full = len(functions) if request.detail == "full" else exact
         namespaces = None if request.query.strip() else self._namespaces(snapshot)
         return self._fitted(functions, total, notices, namespaces, full)
+
+    async def _started(self, upstream: str | None) -> None:
+        """Wait for all upstreams, or the one that is searched; a slow one keeps only the first searches waiting."""
+        left_seconds = self._began + self._manifest.portal.server.start_seconds - anyio.current_time()
+        await self._fleet.settled(max(0.0, left_seconds), None if upstream is None else {upstream})
 
     def _fitted(
         self,

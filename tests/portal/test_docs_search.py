@@ -190,6 +190,7 @@ async def test_a_search_waits_for_upstreams_that_start_and_then_names_them(tmp_p
     os.mkfifo(go)
     upstreams: dict[str, Peer | dict[str, Json]] = {"slow": raw(waits_for=str(go)), "quick": Peer()}
     async with opened(tmp_path, upstreams, server={"start_seconds": 0.2}) as portal:
+        assert not await portal.portal.fleet.settled(DEADLINE_SECONDS, {"quick"})
         answer = await portal.search("echo")
         assert [row["name"] for row in answer["functions"]] == ["quick.echo"]
         assert any("'slow' is starting" in notice for notice in answer["notices"])
@@ -203,6 +204,28 @@ async def test_a_search_waits_for_upstreams_that_start_and_then_names_them(tmp_p
         with anyio.fail_after(DEADLINE_SECONDS):
             await anyio.to_thread.run_sync(go.write_text, "go")
     assert sorted(found) == ["quick.echo", "slow.echo"]
+
+
+async def test_a_slow_upstream_keeps_only_the_first_searches_waiting(tmp_path: Path) -> None:
+    upstreams: dict[str, Peer | dict[str, Json]] = {"slow": raw(waits_for=str(tmp_path / "never"))}
+    os.mkfifo(tmp_path / "never")
+    start_seconds = 1
+    async with opened(tmp_path, upstreams, server={"start_seconds": start_seconds}) as portal:
+        with anyio.fail_after(DEADLINE_SECONDS):
+            for _ in range(2 * DEADLINE_SECONDS // start_seconds):
+                answer = await portal.search("echo")
+        assert any("'slow' is starting" in notice for notice in answer["notices"])
+
+
+async def test_a_search_of_one_upstream_does_not_wait_for_another(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "never")
+    slow = raw(waits_for=str(tmp_path / "never"))
+    async with opened(
+        tmp_path, {"slow": slow, "quick": Peer()}, server={"start_seconds": 2 * DEADLINE_SECONDS}
+    ) as portal:
+        with anyio.fail_after(DEADLINE_SECONDS):
+            answer = await portal.search("echo", upstream="quick")
+        assert [row["name"] for row in answer["functions"]] == ["quick.echo"]
 
 
 async def test_without_upstreams_both_tools_say_how_to_begin(tmp_path: Path) -> None:
