@@ -1,0 +1,96 @@
+"""What README shows works as it is printed."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from mcp_types import CallToolResult
+
+from manifests.json_value import Json
+from manifests.loader import load_manifest
+from manifests.models import Limits
+from portal.cli.command_line import run_command_line
+from tests.portal.peers import Peer, opened, schema, structured, text, tool
+
+pytestmark = pytest.mark.anyio
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text("utf-8")
+UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20}
+
+
+def snippets(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+
+
+async def issues(arguments: dict[str, Json]) -> CallToolResult:
+    return structured({"result": [{"id": n, "customer_id": n, "title": f"issue {n}"} for n in range(3)]})
+
+
+async def issue(arguments: dict[str, Json]) -> CallToolResult:
+    return structured({"id": arguments["id"], "assignee": "somebody"})
+
+
+async def customer(arguments: dict[str, Json]) -> CallToolResult:
+    return structured({"name": "somebody", "plan": "enterprise"})
+
+
+async def refusal(arguments: dict[str, Json]) -> CallToolResult:
+    return text("there is no issue 7", is_error=True)
+
+
+def tickets() -> Peer:
+    words: Json = {"type": "string"}
+    number: Json = {"type": "integer"}
+    rows: Json = schema("result", result={"type": "array", "items": {"type": "object"}})
+    listing = tool(
+        "list_issues",
+        schema(state=words, label=words, limit=number),
+        output_schema={**rows, "title": "Issues"},
+    )
+    return Peer(
+        listing,
+        tool("get_issue", schema("id", id=number)),
+        tool("add_label", schema("id", "label", id=number, label=words)),
+        list_issues=issues,
+        get_issue=issue,
+        add_label=refusal,
+    )
+
+
+def test_the_manifest_is_one(tmp_path: Path) -> None:
+    (manifest,) = snippets("yaml")
+    (tmp_path / "portal.yaml").write_text(manifest)
+    loaded = load_manifest(tmp_path / "portal.yaml", {"TICKETS_TOKEN": "x"})
+    assert loaded.portal.upstreams.keys() == {"files", "tickets"}
+
+
+async def test_the_scripts_run(tmp_path: Path) -> None:
+    crm = Peer(tool("get_customer", schema("id", id={"type": "integer"})), get_customer=customer)
+    async with opened(tmp_path, {"tickets": tickets(), "crm": crm}) as portal:
+        for script in snippets("python"):
+            answer = await portal.run(script)
+            assert (answer["status"], answer["notices"]) == ("ok", []), answer
+            assert answer["result"]
+
+
+def test_every_client_starts_a_command_that_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    for entry in map(json.loads, snippets("json")):
+        (server,) = entry.get("mcpServers", entry.get("servers")).values()
+        assert server["command"] == "mcp-code-portal"
+        with pytest.raises(SystemExit) as ended:
+            run_command_line([*server["args"], "--help"])
+        assert ended.value.code == 0
+
+
+def test_every_limit_is_told_with_its_default() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| ([\d]+) ?(\w*) \|", README, re.MULTILINE)
+    assert {name: int(number) * UNITS[unit] for name, number, unit in rows} == Limits().model_dump()
+
+
+def test_the_files_to_read_are_there() -> None:
+    _, _, told = README.partition("can be followed by reading eleven files")
+    files = re.findall(r"`([\w/]+\.py)`", told.partition("`docs/decisions/`")[0])
+    assert len(files) == 11
+    assert all((ROOT / file).is_file() for file in files)
