@@ -86,5 +86,5 @@ def _ended(entry: Entry, state: CallState, error: CallError | None) -> Outcome:
 
 def _error_text(result: ToolResult) -> str:
     texts = [block["text"] for block in result.content if isinstance(block.get("text"), str)]
-    text = "\n".join(texts) or json.dumps(result.content)[:MAX_ERROR_CHARACTERS]
+    text = "\n".join(texts) or (json.dumps(result.content) if result.content else "")
     return text[:MAX_ERROR_CHARACTERS] or "the tool failed and said nothing about it"

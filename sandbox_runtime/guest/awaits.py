@@ -1,7 +1,7 @@
 """Puts in the awaits that a script forgot, as text, and says so."""
 
 import ast
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Sequence, Set
 
 from sandbox_runtime.guest.dataflow import DataFlow
 from sandbox_runtime.guest.expression_flow import LibraryCall
@@ -28,14 +28,23 @@ def forgotten_calls(tree: ast.Module, scopes: Scopes, names: LibraryNames) -> li
     return DataFlow(tree, scopes, names).forgotten()
 
 
-def with_awaits(text: str, followed: Set[ast.expr], calls: Iterable[LibraryCall]) -> str:
-    """The text with an `await` before each call, in parentheses where it is one of those that are followed."""
+def with_awaits(text: str, tree: ast.Module, followed: Set[ast.expr], calls: Sequence[LibraryCall]) -> str:
+    """The text with an `await` before each call, in parentheses where it is one of those that are followed.
+
+    `await f()["rows"]` awaits what is in the result, which is never what was meant: it becomes
+    `(await f())["rows"]`.
+    """
     lines = [line.encode() for line in text.split("\n")]
     insertions: list[tuple[int, int, bytes]] = []
+    misplaced = _misplaced_awaits(tree, {call.node for call in calls})
     for call in calls:
         node = call.node
         assert node.end_lineno is not None and node.end_col_offset is not None
         end = node.end_lineno, node.end_col_offset
+        outer = misplaced.get(node)
+        if outer is not None and _is_next_to(lines, outer, node):
+            insertions += [(outer.lineno, outer.col_offset, b"("), (*end, b")")]
+            continue
         is_bare = node in followed and not _is_closed(lines, *end)
         insertions.append((node.lineno, node.col_offset, b"(await " if is_bare else b"await "))
         if is_bare:
@@ -49,6 +58,34 @@ def with_awaits(text: str, followed: Set[ast.expr], calls: Iterable[LibraryCall]
     for line, parts in pieces.items():
         lines[line - 1] = b"".join(parts) + lines[line - 1][done[line] :]
     return b"\n".join(lines).decode()
+
+
+def _misplaced_awaits(tree: ast.Module, calls: Set[ast.expr]) -> dict[ast.expr, ast.Await]:
+    """The calls whose result is taken apart by the very expression that an `await` stands before."""
+    found: dict[ast.expr, ast.Await] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Await):
+            inner = _part_of(node.value)
+            while inner is not None and inner not in calls:
+                inner = _part_of(inner)
+            if inner is not None:
+                found[inner] = node
+    return found
+
+
+def _part_of(value: ast.expr) -> ast.expr | None:
+    """What the expression takes an item, an attribute or a method of."""
+    if isinstance(value, (ast.Subscript, ast.Attribute)):
+        return value.value
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
+        return value.func.value
+    return None
+
+
+def _is_next_to(lines: list[bytes], outer: ast.Await, call: ast.expr) -> bool:
+    """Whether nothing but spaces stands between the word `await` and the call."""
+    between = lines[outer.lineno - 1][outer.col_offset + len(b"await") : call.col_offset]
+    return outer.lineno == call.lineno and not between.strip()
 
 
 def await_notices(calls: Sequence[LibraryCall]) -> list[str]:

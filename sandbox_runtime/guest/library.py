@@ -5,6 +5,7 @@ import difflib
 import importlib.machinery
 import sys
 import types
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -49,7 +50,7 @@ class Library:
         self._shown = {name for name in {*names, *tables} if name in self.namespaces}
         for name in self._shown:
             namespace = self.namespace(name)
-            namespace.tabulate(tables.get(name))
+            tabulate(namespace, tables.get(name))
             builtins.__dict__[name] = namespace
 
     def namespace(self, name: str) -> "Namespace":
@@ -59,49 +60,64 @@ class Library:
         return namespace
 
 
+class _Functions:
+    """What a namespace knows of its upstream's functions. Kept beside it: any name in it may be a tool's."""
+
+    def __init__(self, namespace: str, calls: Calls) -> None:
+        self.table: str | None = None
+        self.made: dict[str, Callable[..., Call]] = {}
+        self._namespace = namespace
+        self._calls = calls
+
+    def make(self, name: str) -> Callable[..., Call]:
+        function = function_of(self._calls, self._namespace, name, lambda: _signature(self.table, name))
+        function.__doc__ = _signature(self.table, name)
+        self.made[name] = function
+        return function
+
+
+_FUNCTIONS: "weakref.WeakKeyDictionary[Namespace, _Functions]" = weakref.WeakKeyDictionary()
+
+
+def tabulate(namespace: "Namespace", table: str | None) -> None:
+    """Tell a namespace what the host says of its functions."""
+    functions = _FUNCTIONS[namespace]
+    if functions.table != table:
+        functions.table = table
+        for name in functions.made:
+            namespace.__dict__.pop(name, None)
+        functions.made.clear()
+
+
 class Namespace(types.ModuleType):
-    """One upstream's functions, as a module."""
+    """One upstream's functions, as a module. It has no attributes of its own that could hide a tool."""
 
     def __init__(self, name: str, calls: Calls) -> None:
         super().__init__(
             name, f"Functions of the upstream `{name}`; all are async and take keyword arguments."
         )
-        self.__dict__["__calls"] = calls
-        self.__dict__["__table"] = None
-        self.__dict__["__made"] = {}
-
-    def tabulate(self, table: str | None) -> None:
-        hidden = self.__dict__
-        if hidden["__table"] != table:
-            hidden["__table"] = table
-            for name in hidden["__made"]:
-                hidden.pop(name, None)
+        _FUNCTIONS[self] = _Functions(name, calls)
 
     def __getattr__(self, name: str) -> Any:
-        hidden = self.__dict__
-        table: str | None = hidden["__table"]
+        functions = _FUNCTIONS[self]
+        table = functions.table
+        if table is not None and f"\n{name} " in table:
+            function = self.__dict__[name] = functions.make(name)
+            return function
         if name == "__all__" and table is not None:
             return _names(table)
-        if name.startswith(_DUNDER) or not name.isidentifier():
+        if _is_dunder(name) or not name.isidentifier():
             raise AttributeError(f"{self.__name__} has no attribute {name!r}")
-        if table is not None and f"\n{name} " not in table:
+        if table is not None:
             raise AttributeError(_missing_function(self.__name__, name, _names(table)))
-        return self._make(name)
-
-    def _make(self, name: str) -> Callable[..., Call]:
-        hidden = self.__dict__
-        function = function_of(
-            hidden["__calls"], self.__name__, name, lambda: _signature(hidden["__table"], name)
-        )
-        function.__doc__ = _signature(hidden["__table"], name)
-        hidden["__made"][name] = hidden[name] = function
+        function = self.__dict__[name] = functions.make(name)
         return function
 
     def __dir__(self) -> list[str]:
-        return _names(self.__dict__["__table"] or "")
+        return _names(_FUNCTIONS[self].table or "")
 
     def __repr__(self) -> str:
-        table = self.__dict__["__table"]
+        table = _FUNCTIONS[self].table
         return (
             f"<namespace {self.__name__}>"
             if table is None
@@ -153,6 +169,11 @@ class _NamespaceFinder:
     def exec_module(self, module: types.ModuleType) -> None:
         # `import tools.git` names the module so; its functions are called git.git_log in every message.
         module.__name__ = module.__name__.removeprefix("tools.")
+
+
+def _is_dunder(name: str) -> bool:
+    """Whether Python itself may ask for it. A function is never called so: `__init__` became `__init___`."""
+    return len(name) > 4 and name.startswith(_DUNDER) and name.endswith(_DUNDER)
 
 
 def _names(table: str) -> list[str]:

@@ -73,7 +73,7 @@ def _mended(
     """The text with its awaits, its program, and the calls that got one."""
     calls = [call for call in forgotten if call.barrier is None]
     if calls:
-        source = with_awaits(text, followed, calls)
+        source = with_awaits(text, tree, followed, calls)
         try:
             return source, Program.compile(ast.parse(source, FILENAME)), calls
         except SyntaxError:

@@ -289,3 +289,11 @@ async def test_observer_hears_of_calls_that_the_port_never_sees(sandbox: Sandbox
     assert heard.opened == [(1, "git.git_log"), (2, "git.git_log"), (3, "git.git_log")]
     assert sorted(heard.withheld) == [(1, "outcome_limit"), (2, "outcome_limit"), (3, "tool_calls_limit")]
     assert [call.seq for call in port.calls] == [1, 2]
+
+
+@pytest.mark.parametrize("name", ["__", "____", "__calls", "tabulate", "_make", "make", "table", "__init___"])
+async def test_no_name_of_ours_hides_a_function(sandbox: Sandbox, name: str) -> None:
+    async with sandbox.run(Limits(), where) as run:
+        await run.prepare(f"await git.{name}(a=1)", ("git",))
+        result = await run.execute({"git": {name: f"async def {name}(*, a: int) -> dict"}}, EchoPort())
+    assert (result.value, result.error) == ({"a": 1}, None)

@@ -251,3 +251,18 @@ HOSTILE = [
 def test_no_text_breaks_the_parser(text: str) -> None:
     with contextlib.suppress(SyntaxError, RecursionError, MemoryError, ValueError):
         Script.parse(text, frozenset({"git"}))
+
+
+MISPLACED = [
+    ("await git.f()['a']", "(await git.f())['a']"),
+    ("x = await git.f(a=1)['x'][0].y", "x = (await git.f(a=1))['x'][0].y"),
+    ("print(await git.f().strip())", "print((await git.f()).strip())"),
+    ("[x for x in await git.f()['rows']]", "[x for x in (await git.f())['rows']]"),
+]
+
+
+@pytest.mark.parametrize(("text", "source"), MISPLACED)
+def test_await_of_a_part_of_a_result_becomes_a_part_of_an_awaited_result(text: str, source: str) -> None:
+    script = Script.parse(text, frozenset({"git"}))
+    assert script.source == source
+    assert len(script.notices) == 1
