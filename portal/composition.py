@@ -1,11 +1,9 @@
 """The composition root: builds everything that lives as long as the portal does, and ends it in order."""
 
 import shutil
-import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import anyio
 
@@ -14,6 +12,7 @@ from portal.catalog import Catalog
 from portal.check.checker import open_checker
 from portal.docs_search import DocsSearch
 from portal.execution import Execution
+from portal.stub_folder import stub_folder
 from sandbox_runtime.sandbox import Sandbox, open_sandbox
 from upstreams.fleet import Fleet, open_fleet
 
@@ -78,7 +77,7 @@ async def open_portal(
     """
     settings = manifest.portal.server
     async with AsyncExitStack() as stack:
-        stubs = Path(tempfile.mkdtemp(prefix="mcp-code-portal-"))
+        stubs = stub_folder()
         stack.callback(shutil.rmtree, stubs, ignore_errors=True)
         checker = None if settings.check == "off" else await stack.enter_async_context(open_checker(stubs))
         catalog = Catalog(manifest, stubs, checker)

@@ -67,6 +67,8 @@ class DocsSearch:
             functions, total = functions[:exact], exact
         full = len(functions) if request.detail == "full" else exact
         namespaces = None if request.query.strip() else self._namespaces(snapshot)
+        if namespaces is not None:
+            notices += [f"upstream {u.name!r}: {u.diagnostics[0]}" for u in self._fleet if u.diagnostics][:10]
         return self._fitted(functions, total, notices, namespaces, full)
 
     async def _started(self, upstream: str | None) -> None:

@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import structlog
 
@@ -76,7 +77,7 @@ class Execution:
         self, sandbox: Sandbox, session: Session | None, code: str, limits: Limits, run_id: str
     ) -> Answer:
         snapshot = await self._catalog.fresh()
-        async with sandbox.run(limits, self._where, session) as run:
+        async with sandbox.run(limits, partial(self._where_of, limits), session) as run:
             prepared = await run.prepare(code, snapshot.namespaces)
             if prepared.error is not None:
                 return _refused(run_id, prepared.error, prepared.notices)
@@ -129,7 +130,7 @@ class Execution:
         refusing = [diagnostic for diagnostic in diagnostics if diagnostic.refuses]
         if refusing and mode == "strict":
             return _Finding(error=_check_error(refusing))
-        return _Finding(notices=tuple(f"line {d.line}: {d.message} {d.hint}".strip() for d in diagnostics))
+        return _Finding(notices=tuple(_told(diagnostic) for diagnostic in diagnostics))
 
     def _limits(self, timeout_seconds: float | None) -> tuple[Limits, list[str]]:
         limits = self._manifest.portal.capabilities.limits
@@ -140,6 +141,13 @@ class Execution:
             lowered = f"lowered to limits.wall_seconds = {limits.wall_seconds:g} ({where})"
             return limits, [f"timeout_seconds {timeout_seconds:g} was {lowered}"]
         return limits.model_copy(update={"wall_seconds": timeout_seconds}), []
+
+    def _where_of(self, limits: Limits, limit: str) -> str:
+        """Where a limit of this run is set: in the manifest, but for the time that the caller asked for."""
+        ordinary = self._manifest.portal.capabilities.limits
+        if limit == "wall_seconds" and limits.wall_seconds != ordinary.wall_seconds:
+            return "timeout_seconds of this call"
+        return self._where(limit)
 
     def _where(self, limit: str) -> str:
         return self._manifest.where("capabilities", "limits", limit)
@@ -175,6 +183,11 @@ def _absences(prepared: Prepared, snapshot: Snapshot) -> list[Diagnostic]:
         absence = snapshot.absence(qualified)
         found.append(Diagnostic(use.line, absence.message, absence.hint, True, absence.code))
     return found
+
+
+def _told(diagnostic: Diagnostic) -> str:
+    hint = f". {diagnostic.hint}" if diagnostic.hint else ""
+    return f"line {diagnostic.line}: {diagnostic.message}{hint}"
 
 
 def _check_error(diagnostics: list[Diagnostic]) -> RunError:
