@@ -24,6 +24,9 @@ from upstreams.tool_result import ToolResult
 MAX_ERROR_CHARACTERS = 4_000
 """A tool's own error text is cut to this length before the script sees it."""
 
+MAX_NEAREST = 10
+"""Unknown functions of a run for which the nearest are looked for; everybody waits meanwhile."""
+
 
 class Broker:
     """The sandbox's call port and call observer of one run, against the library that the run was checked against."""
@@ -33,6 +36,7 @@ class Broker:
         self._manifest = manifest
         self._snapshot = snapshot
         self._fleet = fleet
+        self._absent = 0
 
     def open(self, seq: int, function: str) -> None:
         """The script made a call; it may have to wait for its turn."""
@@ -50,7 +54,7 @@ class Broker:
         """
         entry = self.ledger[call.seq]
         function = self._snapshot.library.functions.get(call.function)
-        refusal = self._snapshot.absence(call.function) if function is None else self._grant_refusal(function)
+        refusal = self._absence(call.function) if function is None else self._grant_refusal(function)
         if function is None or refusal is not None:
             return _ended(entry, "refused", refusal)
         try:
@@ -65,12 +69,18 @@ class Broker:
         try:
             result = await upstream.call(function.tool, arguments, seconds=call_seconds, on_sent=entry.sent)
         except UpstreamError as error:
-            return _ended(entry, error.outcome, CallError(error.code, str(error), error.hint))
+            return _ended(
+                entry, error.outcome, CallError(error.code, str(error)[:MAX_ERROR_CHARACTERS], error.hint)
+            )
         if result.is_error:
             hint = f"Its signature: {function.signature}"
             return _ended(entry, "failed", CallError("tool_error", _error_text(result), hint))
         entry.end("done")
         return Outcome(value=script_value(function, result))
+
+    def _absence(self, function: str) -> CallError:
+        self._absent += 1
+        return self._snapshot.absence(function, with_nearest=self._absent <= MAX_NEAREST)
 
     def _grant_refusal(self, function: Function) -> CallError | None:
         decision = decide(

@@ -60,8 +60,8 @@ class Snapshot:
         denied = {qualified.partition(".")[0] for qualified in self.denied}
         return frozenset(self.library.namespaces) | frozenset(self.silent) | denied
 
-    def absence(self, qualified: str) -> CallError:
-        """Why there is no such function, and what to do next."""
+    def absence(self, qualified: str, *, with_nearest: bool = True) -> CallError:
+        """Why there is no such function, and what to do next; finding the nearest takes up to 0.1 s."""
         if decision := self.denied.get(qualified):
             return not_granted(qualified, decision)
         qualified = qualified[:MAX_NAME_CHARACTERS]
@@ -72,11 +72,12 @@ class Snapshot:
                 f"{qualified} cannot be called: {self.silent[namespace]}",
                 "Nothing was sent. Try again later, or do without it.",
             )
-        near = self.library.nearest(qualified)
+        near = self.library.nearest(qualified) if with_nearest else []
         if namespace in self.library.namespaces:
             message = f"{namespace} has no function {name!r}"
         else:
-            near = near or difflib.get_close_matches(namespace, self.namespaces)
+            if with_nearest:
+                near = near or difflib.get_close_matches(namespace, self.namespaces)
             message = f"there is no namespace {namespace!r}"
         hint = f"Nearest: {', '.join(near)}." if near else ""
         return CallError(

@@ -124,7 +124,7 @@ class DocsSearch:
             if namespace == name:
                 return key
         near = difflib.get_close_matches(name, namespaces) or sorted(namespaces)[:10]
-        notices.append(f"there is no upstream {name!r}; there are: {', '.join(near) or 'none'}")
+        notices.append(f"there is no upstream {name[:100]!r}; there are: {', '.join(near) or 'none'}")
         return name
 
     def _namespaces(self, snapshot: Snapshot) -> list[dict[str, Json]]:

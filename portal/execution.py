@@ -174,13 +174,13 @@ def _refused(run_id: str, error: RunError, notices: Sequence[str] = ()) -> Answe
 def _absences(prepared: Prepared, snapshot: Snapshot) -> list[Diagnostic]:
     """Functions that the script names and the library does not have, each once."""
     seen: set[str] = set()
-    found = []
+    found: list[Diagnostic] = []
     for use in prepared.uses:
         qualified = f"{use.namespace}.{use.function}"
         if qualified in seen or qualified in snapshot.library.functions:
             continue
         seen.add(qualified)
-        absence = snapshot.absence(qualified)
+        absence = snapshot.absence(qualified, with_nearest=len(found) < MAX_DIAGNOSTICS)
         found.append(Diagnostic(use.line, absence.message, absence.hint, True, absence.code))
     return found
 
