@@ -4,6 +4,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from typing import Final
 
 import anyio
 
@@ -16,6 +17,9 @@ from upstreams.stdio_child import StdioChild
 from upstreams.stdio_wire import open_stdio_wire
 from upstreams.upstream import Upstream
 from upstreams.wire import Wire
+
+STARTED_AT_ONCE: Final = 32
+START_INTERVAL_SECONDS: Final = 0.01
 
 
 class Fleet:
@@ -48,6 +52,8 @@ async def open_fleet(
 ) -> AsyncIterator[Fleet]:
     """Start all upstreams at once, each supervised in its own task; returns before any is ready.
 
+    Beyond 32 they begin 10 ms apart: each costs about as much to connect, and nobody is answered meanwhile
+    while hundreds take turns.
     `on_change` is called, in the event loop, whenever the state or the tools of an upstream changed; it must
     not raise. On leaving, all are closed at once, within 3 s, and no process of theirs is left.
     """
@@ -62,12 +68,18 @@ async def open_fleet(
         for name, spec in specs.items()
     }
     async with anyio.create_task_group() as tasks:
-        for upstream in upstreams.values():
-            tasks.start_soon(upstream.run, name=f"upstream {upstream.name}")
+        for position, upstream in enumerate(upstreams.values()):
+            delay_seconds = max(0, position - STARTED_AT_ONCE) * START_INTERVAL_SECONDS
+            tasks.start_soon(_run_after, delay_seconds, upstream, name=f"upstream {upstream.name}")
         try:
             yield Fleet(upstreams)
         finally:
             tasks.cancel_scope.cancel()
+
+
+async def _run_after(delay_seconds: float, upstream: Upstream) -> None:
+    await anyio.sleep(delay_seconds)
+    await upstream.run()
 
 
 def _wire_opener(spec: StdioUpstream | HttpUpstream, folder: Path) -> WireOpener:

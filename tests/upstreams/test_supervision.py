@@ -10,6 +10,7 @@ from manifests.models import HttpUpstream, StdioUpstream
 from tests.upstreams.peers import DEADLINE_SECONDS, closed_port, fleet_of, http_peer, raw_server, text_of
 from tests.upstreams.raw_http_server import RawHttpServer
 from upstreams.errors import UpstreamError, UpstreamUnavailableError
+from upstreams.fleet import STARTED_AT_ONCE
 from upstreams.upstream import Upstream
 
 pytestmark = pytest.mark.anyio
@@ -137,3 +138,11 @@ async def test_leaving_the_fleet_stops_every_upstream() -> None:
     assert [upstream.state.status for upstream in fleet.fleet] == ["stopped", "stopped"]
     with pytest.raises(UpstreamUnavailableError):
         await fleet["one"].call("echo", {}, seconds=DEADLINE_SECONDS)
+
+
+async def test_upstreams_beyond_those_started_at_once_start_too() -> None:
+    specs = {
+        f"absent{number}": StdioUpstream(command="no-such-command") for number in range(STARTED_AT_ONCE + 8)
+    }
+    async with fleet_of(**specs) as fleet:
+        assert {upstream.state.status for upstream in fleet.fleet} == {"down"}
