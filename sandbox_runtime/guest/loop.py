@@ -27,12 +27,13 @@ class HostLoop(asyncio.base_events.BaseEventLoop):
 
     def __init__(self, calls: Calls) -> None:
         super().__init__()
-        self._selector = _HostSelector(self, calls)
+        self._selector = self._polling = _HostSelector(self, calls)
         self._main: asyncio.Future[Any] | None = None
         self._is_deadlocked = False
 
     def drive(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Run a coroutine to its end, then end what it left behind, as `asyncio.run` does."""
+        self._polling.polls = 0  # so that a run crosses at the same steps whatever ran before it
         try:
             return self.run_until_complete(self.create_task(coroutine))
         finally:
@@ -89,7 +90,7 @@ class _HostSelector:
     def __init__(self, loop: HostLoop, calls: Calls) -> None:
         self._loop = loop
         self._calls = calls
-        self._polls = 0
+        self.polls = 0
 
     def select(self, timeout: float | None) -> tuple[()]:
         if timeout is None:
@@ -101,8 +102,8 @@ class _HostSelector:
             self._calls.cross(math.ceil(timeout * 1000))
         else:
             # A busy script must not starve answers, nor pay for a crossing at every step.
-            self._polls += 1
-            if self._polls % _POLLS_PER_CROSSING == 0 and self._calls.is_waiting:
+            self.polls += 1
+            if self.polls % _POLLS_PER_CROSSING == 0 and self._calls.is_waiting:
                 self._calls.cross(0)
         return ()
 
