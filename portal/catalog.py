@@ -6,7 +6,7 @@ Rule 1: a Snapshot never changes. A run keeps the one it was checked against; a 
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -54,7 +54,7 @@ class Snapshot:
     is_on_disk: bool = True
     """Whether the stub files are this library's: a disk that is full must not make the checker refuse right scripts."""
 
-    @property
+    @cached_property
     def namespaces(self) -> frozenset[str]:
         """All that scripts may mention: also those whose upstream is down or whose tools are all refused."""
         denied = {qualified.partition(".")[0] for qualified in self.denied}

@@ -15,8 +15,8 @@ MAX_ROWS = 100
 """A longer ledger is summarised: rows that are not `done` come first, the rest are counted per function and state."""
 
 MAX_ENTRIES = 20_000
-"""Calls beyond this many are only counted, so that a flood of refused ones costs no memory. `limits.tool_calls` is
-lower unless an operator raised it past this."""
+"""Refused calls beyond this many entries are only counted, so that a flood of them costs no memory. Of calls that were
+sent every one keeps its entry: `limits.tool_calls` bounds those."""
 
 
 @dataclass(slots=True)
@@ -50,11 +50,12 @@ class Ledger:
 
     def open(self, seq: int, function: str) -> None:
         self.calls += 1
-        if len(self.entries) < MAX_ENTRIES:
-            self.entries[seq] = Entry(seq, function[:200], time.monotonic())
+        if len(self.entries) >= MAX_ENTRIES and next(reversed(self.entries.values())).state == "refused":
+            self.entries.popitem()
+        self.entries[seq] = Entry(seq, function[:200], time.monotonic())
 
     def __getitem__(self, seq: int) -> Entry:
-        """The entry of a call; beyond MAX_ENTRIES one that nobody keeps."""
+        """The entry of a call; of a refused one that is only counted, one that nobody keeps."""
         return self.entries.get(seq) or Entry(seq, "", time.monotonic())
 
     def count(self, *states: CallState) -> int:

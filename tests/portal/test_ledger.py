@@ -61,3 +61,12 @@ def test_an_answer_too_long_for_the_script_was_still_a_call_that_was_done() -> N
     ledger[1].withhold(CallError("outcome_limit", "too long"))
     row = ledger.rows()[0]
     assert (row["state"], row["error"]["code"]) == ("done", "outcome_limit")
+
+
+def test_a_call_that_was_done_is_never_counted_as_refused_however_many_there_are() -> None:
+    ledger = Ledger()
+    for seq in range(1, MAX_ENTRIES + 101):
+        ledger.open(seq, "a.b")
+        ledger[seq].end("done")
+    assert ledger.count("done") == MAX_ENTRIES + 100
+    assert {row["state"] for row in ledger.rows()} == {"done"}
