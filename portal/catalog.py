@@ -190,12 +190,17 @@ def not_granted(qualified: str, decision: Decision) -> CallError:
 
 
 def _silence(upstream: Upstream) -> str:
-    state = upstream.state
-    if state.status == "ready":
+    if upstream.state.status == "ready":
         return f"upstream {upstream.name!r} lists no tools"
+    return standing(upstream)
+
+
+def standing(upstream: Upstream, max_detail_characters: int | None = None) -> str:
+    """How an upstream is, since when, and why."""
+    state = upstream.state
     since = state.since.strftime("%H:%M:%S")
     detail = f": {state.detail}" if state.detail else ""
-    return f"upstream {upstream.name!r} is {state.status} since {since}{detail}"
+    return f"upstream {upstream.name!r} is {state.status} since {since}{detail[:max_detail_characters]}"
 
 
 def _words(name: str) -> str:

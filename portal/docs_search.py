@@ -11,13 +11,15 @@ from manifests.decision import Decision
 from manifests.json_value import Json
 from manifests.manifest import Manifest
 from portal.budget.tokens import is_within
-from portal.catalog import Catalog, Snapshot
+from portal.catalog import Catalog, Snapshot, standing
 from portal.compact_json import compact
 from portal.first_steps import NO_UPSTREAMS
 from portal.library.function import Function
 from portal.library.rendering import CUT_PARAMETERS
 from upstreams.fleet import Fleet
-from upstreams.upstream import Upstream
+
+MAX_DETAIL_CHARACTERS = 300
+"""Of why an upstream is not ready no more is told in a notice."""
 
 MAX_STATE_NOTICES = 10
 """Upstreams that are not ready, told with their reason; of as many more the name, the rest are counted."""
@@ -106,7 +108,7 @@ class DocsSearch:
     def _state_notices(self) -> list[str]:
         """One line for each upstream that cannot be called now; of many, the names of some."""
         silent = [upstream for upstream in self._fleet if upstream.state.status != "ready"]
-        notices = [_state_notice(upstream) for upstream in silent[:MAX_STATE_NOTICES]]
+        notices = [standing(upstream, MAX_DETAIL_CHARACTERS) for upstream in silent[:MAX_STATE_NOTICES]]
         if others := silent[MAX_STATE_NOTICES:]:
             names = ", ".join(repr(upstream.name) for upstream in others[:MAX_STATE_NOTICES])
             more = ", ..." if len(others) > MAX_STATE_NOTICES else ""
@@ -142,12 +144,6 @@ class DocsSearch:
                 }
             )
         return rows
-
-
-def _state_notice(upstream: Upstream) -> str:
-    since = upstream.state.since.strftime("%H:%M:%S")
-    detail = f": {upstream.state.detail}" if upstream.state.detail else ""
-    return f"upstream {upstream.name!r} is {upstream.state.status} since {since}{detail[:300]}"
 
 
 def _omissions(left_out: int, undocumented: Sequence[Function]) -> Iterator[str]:
