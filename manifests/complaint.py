@@ -1,7 +1,7 @@
 """A validation error in the words of the person who wrote the file: what is there, what may be, what to do.
 
 A value is shown only where it cannot be a secret: not if any of it came from the environment, and never under
-`env`, `headers`, `args`, `url` and `token`.
+`env`, `environment`, `headers`, `args`, `url` and `token`.
 """
 
 from collections.abc import Mapping, Set
@@ -21,14 +21,14 @@ from manifests.models import (
     HttpUpstream,
     Limits,
     PortalManifest,
-    Section,
     ServerSettings,
     StdioUpstream,
     ToolRules,
 )
+from manifests.section import Section
 from manifests.yaml_source import KeyPath, Place
 
-_PRIVATE = frozenset({"env", "headers", "args", "url", "token"})
+_PRIVATE = frozenset({"env", "environment", "headers", "args", "url", "token"})
 _SHOWN = 60
 _KEY_ERROR = "[key]"  # pydantic's mark, at the end of a location, for an error in the key itself
 _WANTED = {

@@ -63,6 +63,16 @@ Variable: TypeAlias = Annotated[
     _matching(r"[^=\x00]+", "cannot name an environment variable", "A name is not empty and has no = in it."),
 ]
 
+ScriptVariable: TypeAlias = Annotated[
+    str,
+    Field(max_length=200, json_schema_extra={"pattern": "^[A-Za-z_][A-Za-z0-9_]*$"}),
+    _matching(
+        r"[A-Za-z_][A-Za-z0-9_]*",
+        "cannot name a variable of scripts",
+        "Use ASCII letters, digits and _, and no digit first.",
+    ),
+]
+
 Url: TypeAlias = Annotated[
     str,
     Field(json_schema_extra={"pattern": rf"^[hH][tT][tT][pP][sS]?://[^\s]+$|{_REFERENCE}"}),

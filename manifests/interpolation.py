@@ -13,8 +13,8 @@ from manifests.errors import Problem
 from manifests.json_value import Json
 from manifests.yaml_source import KeyPath, Place
 
-SECTIONS = ("upstreams", "server")
-"""Where references mean something. What scripts may do does not depend on the environment."""
+SECTIONS: tuple[KeyPath, ...] = (("upstreams",), ("server",), ("capabilities", "environment"))
+"""Where references mean something. What scripts may do depends on the environment only in what they see of it."""
 
 _REFERENCE = re.compile(r"\$\$\{|\$\{(?P<inside>[^}]*)(?P<end>\}?)")
 _INSIDE = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<has_default>:-(?P<default>[^$]*))?")
@@ -31,10 +31,15 @@ class Interpolation:
     filled: set[KeyPath] = field(default_factory=set)
 
     def manifest(self, data: Json) -> Json:
-        """The same data with the strings of `upstreams` and `server` filled in; keys stay as they are."""
-        if not isinstance(data, dict):
-            return data
-        return {key: self._value(value, (key,)) if key in SECTIONS else value for key, value in data.items()}
+        """The same data with the strings of SECTIONS filled in; keys stay as they are."""
+        return self._within(data, ())
+
+    def _within(self, value: Json, path: KeyPath) -> Json:
+        if path in SECTIONS:
+            return self._value(value, path)
+        if isinstance(value, dict) and any(section[: len(path)] == path for section in SECTIONS):
+            return {key: self._within(item, (*path, key)) for key, item in value.items()}
+        return value
 
     def _value(self, value: Json, path: KeyPath) -> Json:
         if isinstance(value, dict):

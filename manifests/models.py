@@ -6,7 +6,7 @@ file.
 
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Strict, Tag
+from pydantic import Discriminator, Field, Strict, Tag
 
 from manifests.constraints import (
     Argument,
@@ -15,30 +15,18 @@ from manifests.constraints import (
     Host,
     HostPath,
     Origin,
+    ScriptVariable,
     Token,
     UpstreamName,
     Url,
     Variable,
 )
 from manifests.json_value import Json
+from manifests.section import EMPTY_IS_DEFAULT, Section
 
 Pattern: TypeAlias = Annotated[str, Field(min_length=1, max_length=500)]
 Patterns: TypeAlias = Annotated[tuple[Pattern, ...], Strict(False), Field(max_length=1000)]
 Seconds: TypeAlias = Annotated[float, Field(gt=0, le=3600)]
-
-
-def _empty_is_default(value: Json) -> Json:
-    """A section with nothing in it (`upstreams:` and only comments below) keeps its defaults."""
-    return {} if value is None else value
-
-
-_section = BeforeValidator(_empty_is_default)
-
-
-class Section(BaseModel):
-    """Strict, because `tool_calls: "20"` is more often a slip than a wish."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
 
 
 class ToolRules(Section):
@@ -55,7 +43,7 @@ class ToolRules(Section):
 class UpstreamSection(Section):
     """What every upstream may say, however it is reached."""
 
-    tools: Annotated[ToolRules, _section] = Field(
+    tools: Annotated[ToolRules, EMPTY_IS_DEFAULT] = Field(
         default=ToolRules(),
         description="Narrows capabilities.tools for this upstream: a call must pass both.",
     )
@@ -86,7 +74,7 @@ class StdioUpstream(UpstreamSection):
         repr=False,
         description="The program's arguments, one per item.",
     )
-    env: Annotated[dict[Variable, Argument], _section] = Field(
+    env: Annotated[dict[Variable, Argument], EMPTY_IS_DEFAULT] = Field(
         default_factory=dict,
         repr=False,
         description="Environment variables of the child: these, PATH, HOME, LANG and TMPDIR; no others.",
@@ -101,7 +89,7 @@ class HttpUpstream(UpstreamSection):
     """An MCP server that is reached by URL."""
 
     url: Url = Field(repr=False, description="The MCP endpoint, http:// or https://.")
-    headers: Annotated[dict[HeaderName, Header], _section] = Field(
+    headers: Annotated[dict[HeaderName, Header], EMPTY_IS_DEFAULT] = Field(
         default_factory=dict,
         repr=False,
         description="HTTP headers of every request, like Authorization.",
@@ -201,11 +189,19 @@ class Limits(Section):
 class Capabilities(Section):
     """What every script may do."""
 
-    tools: Annotated[ToolRules, _section] = Field(
+    tools: Annotated[ToolRules, EMPTY_IS_DEFAULT] = Field(
         default=ToolRules(), description="Which tools scripts may call."
     )
-    limits: Annotated[Limits, _section] = Field(
+    limits: Annotated[Limits, EMPTY_IS_DEFAULT] = Field(
         default=Limits(), description="What one run of a script may use."
+    )
+    environment: Annotated[dict[ScriptVariable, Argument], EMPTY_IS_DEFAULT] = Field(
+        default_factory=dict,
+        repr=False,
+        description=(
+            "Environment variables that every script sees in os.environ: these and no others. Default: none. "
+            "Whatever is written here, every script, and with it the model, can read."
+        ),
     )
 
 
@@ -277,17 +273,17 @@ class ServerSettings(Section):
 class PortalManifest(Section):
     """portal.yaml, the manifest of mcp-code-portal. Everything in it is optional."""
 
-    upstreams: Annotated[dict[UpstreamName, Upstream], _section] = Field(
+    upstreams: Annotated[dict[UpstreamName, Upstream], EMPTY_IS_DEFAULT] = Field(
         default_factory=dict,
         description=(
             "The MCP servers behind the portal. The key names the upstream; scripts see it as a Python name."
         ),
     )
-    capabilities: Annotated[Capabilities, _section] = Field(
+    capabilities: Annotated[Capabilities, EMPTY_IS_DEFAULT] = Field(
         default=Capabilities(),
-        description="What every script may do. ${NAME} has no meaning here.",
+        description="What every script may do. ${NAME} has a meaning only in environment.",
     )
-    server: Annotated[ServerSettings, _section] = Field(
+    server: Annotated[ServerSettings, EMPTY_IS_DEFAULT] = Field(
         default=ServerSettings(),
         description="How the portal itself serves.",
     )

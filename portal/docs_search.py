@@ -14,6 +14,7 @@ from portal.budget.tokens import is_within
 from portal.catalog import Catalog, Snapshot, standing
 from portal.compact_json import compact
 from portal.first_steps import NO_UPSTREAMS
+from portal.granted import granted
 from portal.library.function import Function
 from portal.library.rendering import CUT_PARAMETERS
 from upstreams.fleet import Fleet
@@ -70,6 +71,7 @@ class DocsSearch:
         full = len(functions) if request.detail == "full" else exact
         namespaces = None if request.query.strip() else self._namespaces(snapshot)
         if namespaces is not None:
+            notices += granted(self._manifest)
             notices += [f"upstream {u.name!r}: {u.diagnostics[0]}" for u in self._fleet if u.diagnostics][:10]
         return self._fitted(functions, total, notices, namespaces, full)
 

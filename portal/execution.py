@@ -16,6 +16,7 @@ from portal.check.checker import Checker
 from portal.check.diagnostic import Diagnostic
 from portal.first_steps import NO_UPSTREAMS
 from portal.sessions import Sessions, UnknownSessionError
+from sandbox_runtime.grants.run_grants import RunGrants
 from sandbox_runtime.prepared import Prepared
 from sandbox_runtime.result import RunError, RunResult
 from sandbox_runtime.run import Run
@@ -90,7 +91,8 @@ class Execution:
 
     async def _execute(self, run: Run, prepared: Prepared, snapshot: Snapshot, run_id: str) -> Answer:
         broker = Broker(self._manifest, snapshot, self._fleet)
-        result = await run.execute(snapshot.library.table(prepared.names), broker, broker)
+        grants = RunGrants(self._manifest.portal.capabilities.environment)
+        result = await run.execute(snapshot.library.table(prepared.names), broker, broker, grants)
         log.info(
             "script_ran",
             run=run_id,

@@ -21,6 +21,7 @@ from sandbox_runtime.frames import (
     ToWorker,
     TrapCause,
 )
+from sandbox_runtime.grants.run_grants import NO_GRANTS, RunGrants
 from sandbox_runtime.guest_answer import Ending, read_ending, read_prepared
 from sandbox_runtime.guest_json import clean, encode
 from sandbox_runtime.prepared import Prepared
@@ -99,7 +100,11 @@ class Run:
         return Prepared(script, error=self._error)
 
     async def execute(
-        self, table: LibraryTable, port: CallPort, observer: CallObserver | None = None
+        self,
+        table: LibraryTable,
+        port: CallPort,
+        observer: CallObserver | None = None,
+        grants: RunGrants = NO_GRANTS,
     ) -> RunResult:
         """Run the prepared script; whatever it does is in the result. `observer` hears of all its calls.
 
@@ -114,7 +119,7 @@ class Run:
             return self._result(Ending(None, self._error, ()), 0.0, 0.0)
         self._calls = CallsInFlight(self.worker, port, observer or NoObserver(), self._bounds, self._fail)
         try:
-            settings = (encode(self._settings(table)),)
+            settings = (encode(self._settings(table, grants)),)
             wall_seconds = self._bounds.limits.wall_seconds
             kind, payload = await self._ask(ToWorker.EXECUTE, settings, wall_seconds, self._bounds.wall())
         finally:
@@ -257,13 +262,14 @@ class Run:
         bounds = (limits.memory_mib << 20, limits.stdout_bytes, outbox_bytes, limits.result_bytes)
         return RUN_HEADER.pack(limits.cpu_seconds, *bounds, self._replace is None)
 
-    def _settings(self, table: LibraryTable) -> Json:
+    def _settings(self, table: LibraryTable, grants: RunGrants) -> Json:
         limits = self._bounds.limits
         library = {namespace: _table_text(functions) for namespace, functions in table.items()}
         return {
             "library": library,
             "argument_bytes": limits.argument_bytes,
             "result_bytes": limits.result_bytes,
+            "environment": dict(grants.environment),
         }
 
     def _result(self, ending: Ending, wall_ms: float, cpu_ms: float) -> RunResult:

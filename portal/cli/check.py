@@ -14,6 +14,7 @@ from manifests.names import function_names
 from portal.cli.terminal import Terminal, visible
 from portal.composition import Portal, open_portal
 from portal.execution import ExecuteCode
+from portal.granted import granted
 from upstreams.upstream import Upstream
 
 PROBE = "import sys; sys.version.split()[0]"
@@ -25,6 +26,7 @@ class Findings:
 
     manifest: str
     sandbox: str = ""
+    granted: list[str] = field(default_factory=list)
     upstreams: list[dict[str, object]] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -41,7 +43,9 @@ def tell_unusable(error: ManifestError, terminal: Terminal) -> None:
 
 async def command(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
     """Start everything, look at it, and report; the manifest itself was read before this is called."""
-    findings = Findings(manifest=manifest.path.name if manifest.path else "none (all defaults)")
+    findings = Findings(
+        manifest=manifest.path.name if manifest.path else "none (all defaults)", granted=granted(manifest)
+    )
     async with open_portal(manifest, terminal.note) as portal:
         with terminal.waiting("starting the sandbox and the upstreams"):
             await _look_at_sandbox(portal, findings)
@@ -105,6 +109,8 @@ def _look_at_patterns(portal: Portal, findings: Findings) -> None:
 def _show(findings: Findings, terminal: Terminal) -> None:
     terminal.line(f"manifest  {findings.manifest}")
     terminal.line(f"sandbox   {findings.sandbox or 'does not run'}")
+    for text in findings.granted:
+        terminal.line(f"granted   {text}")
     table = Table("upstream", "namespace", "state", "server", "tools", "functions", box=None, pad_edge=False)
     for row in findings.upstreams:
         cells = (row[key] for key in ("name", "namespace", "status", "server", "tools", "functions"))

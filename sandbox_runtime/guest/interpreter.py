@@ -115,6 +115,7 @@ class Interpreter:
         self._calls.begin()
         self._calls.argument_bytes = settings["argument_bytes"]
         self._portal.begin(settings["result_bytes"])
+        os.environ.update(settings.get("environment", ()))
         self._library.show(script.names, settings["library"])
 
     def _value(self, script: Script) -> tuple[str, tuple[str, ...]]:

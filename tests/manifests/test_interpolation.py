@@ -54,6 +54,14 @@ def test_references_work_in_every_string_of_upstreams_and_server(load: Load) -> 
     assert (portal.server.check, portal.server.allowed_hosts) == ("warn", ("host",))
 
 
+def test_environment_of_scripts_is_filled_in_and_nothing_else_that_they_may_do(load: Load) -> None:
+    capabilities = load(
+        'capabilities: {environment: {STAGE: "${A}", PLAIN: b}, tools: {allow: ["${A}"]}}\n', A="1"
+    ).portal.capabilities
+    assert capabilities.environment == {"STAGE": "1", "PLAIN": "b"}
+    assert capabilities.tools.allow == ("${A}",)
+
+
 def test_capabilities_and_keys_do_not_depend_on_the_environment(load: Load) -> None:
     portal = load(
         'upstreams: {"${A}": {command: x}}\ncapabilities: {tools: {deny: ["${A}"]}}\n', A="1"
@@ -92,6 +100,7 @@ def test_values_from_the_environment_are_never_shown(load: Load, problems: Probl
         "  a: {url: '${S}', headers: {A: '${S}\\n', B: '${LINES}'}, call_seconds: '${S}', transport: '${S}'}\n"
         "  b: {command: x, args: '${S}', env: '${S}', tools: '${S}', connect_seconds: '${S}'}\n"
         "  c: '${S}'\n"
+        "capabilities: {environment: {A: '${S}', 'B-${S}': '${S}', C: ['${S}']}}\n"
         "server: {token: '${S} ${S}', check: '${S}', workers: '${S}', allowed_origins: ['${S}']}\n"
     )
     found = problems(text, S="hunter2", LINES="hunter2\n")

@@ -225,6 +225,15 @@ def test_check_tells_everything_that_is_wrong_and_no_secret(portal: PortalComman
         assert "\x1b" not in told
 
 
+def test_check_tells_what_is_granted_and_no_value_of_it(portal: PortalCommand, tmp_path: Path) -> None:
+    write_manifest(tmp_path, {}, capabilities={"environment": {"API_KEY": "${TOKEN}"}})
+    for arguments in (["check"], ["check", "--json"]):
+        done = portal(*arguments, cwd=tmp_path, env={"TOKEN": SECRET})
+        assert "API_KEY" in done.stdout
+        assert SECRET not in done.stdout + done.stderr
+    assert json.loads(done.stdout)["granted"]
+
+
 def test_check_tells_a_pattern_that_matches_nothing_as_a_warning(
     portal: PortalCommand, tmp_path: Path
 ) -> None:

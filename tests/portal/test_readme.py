@@ -60,10 +60,17 @@ def tickets() -> Peer:
 
 
 def test_the_manifest_is_one(tmp_path: Path) -> None:
-    (manifest,) = snippets("yaml")
+    manifest, *_ = snippets("yaml")
     (tmp_path / "portal.yaml").write_text(manifest)
     loaded = load_manifest(tmp_path / "portal.yaml", {"TICKETS_TOKEN": "x"})
     assert loaded.portal.upstreams.keys() == {"files", "tickets"}
+
+
+def test_the_grants_can_be_granted(tmp_path: Path) -> None:
+    _, grants = snippets("yaml")
+    (tmp_path / "portal.yaml").write_text(grants)
+    capabilities = load_manifest(tmp_path / "portal.yaml", {"REPORT_KEY": "x"}).portal.capabilities
+    assert capabilities.environment["REPORT_KEY"] == "x"
 
 
 async def test_the_scripts_run(tmp_path: Path) -> None:

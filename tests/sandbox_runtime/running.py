@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from manifests.json_value import Json
 from manifests.models import Limits
 from sandbox_runtime.calls import CallError, CallPort, Outcome, ToolCall
+from sandbox_runtime.grants.run_grants import NO_GRANTS, RunGrants
 from sandbox_runtime.prepared import Prepared
 from sandbox_runtime.result import RunResult
 from sandbox_runtime.sandbox import Sandbox
@@ -72,6 +73,7 @@ class Runner:
         port: CallPort | None = None,
         limits: Limits | None = None,
         session: Session | None = None,
+        grants: RunGrants = NO_GRANTS,
         then: Callable[[Prepared], Awaitable[None]] | None = None,
     ) -> RunResult:
         async with self.sandbox.run(limits or Limits(), where, session) as run:
@@ -79,7 +81,7 @@ class Runner:
             if then is not None:
                 await then(prepared)
             table = {name: TABLE[name] for name in prepared.names if name in TABLE}
-            return await run.execute(table, port or EchoPort())
+            return await run.execute(table, port or EchoPort(), grants=grants)
 
     async def value(self, script: str, *, port: CallPort | None = None) -> Json:
         result = await self(script, port=port)
