@@ -254,6 +254,21 @@ class ServerSettings(Section):
             "while scripts wait for slow calls, up to 8 per processor."
         ),
     )
+    queue: Annotated[int, Field(ge=0, le=100_000)] = Field(
+        default=1000,
+        description=(
+            "Scripts that may wait for a sandbox process (default 1000). One more is refused at once, as "
+            "sandbox_busy. Callers take turns, so that one with many waiting does not hold up the others. Does not "
+            "cover runs in sessions, which have processes of their own."
+        ),
+    )
+    queue_seconds: Seconds = Field(
+        default=60.0,
+        description=(
+            "Seconds a script may wait for a sandbox process (default 60). Then it is refused, as sandbox_busy; "
+            "nothing of it has run. Does not count towards wall_seconds."
+        ),
+    )
     sessions: Annotated[int, Field(ge=0, le=1000)] = Field(
         default=8,
         description=(

@@ -4,6 +4,7 @@ import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import anyio
 
@@ -12,8 +13,10 @@ from portal.catalog import Catalog
 from portal.check.checker import open_checker
 from portal.docs_search import DocsSearch
 from portal.execution import Execution
+from portal.sessions import Sessions
 from portal.stub_folder import stub_folder
 from sandbox_runtime.sandbox import Sandbox, open_sandbox
+from sandbox_runtime.turns import QueueLimits
 from upstreams.fleet import Fleet, open_fleet
 
 
@@ -33,8 +36,9 @@ class Portal:
 class SandboxOpening:
     """A sandbox that is being opened while the portal already answers: its first start compiles for seconds."""
 
-    def __init__(self, workers: int | None, progress: Callable[[str], None]) -> None:
+    def __init__(self, workers: int | None, queue: QueueLimits, progress: Callable[[str], None]) -> None:
         self._workers = workers
+        self._queue = queue
         self._progress = progress
         self._wanted = anyio.Event()
         self._opened = anyio.Event()
@@ -47,7 +51,7 @@ class SandboxOpening:
             SandboxError: It cannot run on this machine.
         """
         await self._wanted.wait()
-        async with open_sandbox(workers=self._workers, progress=self._progress) as sandbox:
+        async with open_sandbox(workers=self._workers, queue=self._queue, progress=self._progress) as sandbox:
             self._sandbox = sandbox
             self._opened.set()
             await anyio.sleep_forever()
@@ -84,13 +88,16 @@ async def open_portal(
         fleet = await stack.enter_async_context(
             open_fleet(manifest.portal.upstreams, manifest.folder, catalog.note_change)
         )
-        opening = SandboxOpening(settings.workers, progress)
-        execution = Execution(manifest, catalog, fleet, opening.sandbox, checker)
+        queue = QueueLimits(settings.queue, settings.queue_seconds, partial(manifest.where, "server"))
+        opening = SandboxOpening(settings.workers, queue, progress)
+        sessions = Sessions(settings)
+        execution = Execution(manifest, catalog, fleet, opening.sandbox, checker, sessions)
         if runs_scripts:
             opening.want()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(catalog.keep, fleet)
             tasks.start_soon(opening.hold)
+            tasks.start_soon(sessions.keep)
             search = DocsSearch(manifest, catalog, fleet)
             yield Portal(manifest, fleet, catalog, search, execution, opening.sandbox)
             tasks.cancel_scope.cancel()

@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -11,17 +12,17 @@ from manifests.manifest import Manifest
 from manifests.models import Limits
 from portal.answer import Answer
 from portal.broker import Broker
+from portal.caller import LOCAL, Caller
 from portal.catalog import Catalog, Snapshot
 from portal.check.checker import Checker
 from portal.check.diagnostic import Diagnostic
 from portal.first_steps import NO_UPSTREAMS
-from portal.sessions import Sessions, UnknownSessionError
+from portal.sessions import SessionError, Sessions
 from sandbox_runtime.grants.run_grants import RunGrants
 from sandbox_runtime.prepared import Prepared
 from sandbox_runtime.result import RunError, RunResult
 from sandbox_runtime.run import Run
 from sandbox_runtime.sandbox import Sandbox
-from sandbox_runtime.session import Session
 from upstreams.fleet import Fleet
 
 log = structlog.get_logger()
@@ -49,15 +50,16 @@ class Execution:
         fleet: Fleet,
         sandbox: Callable[[], Awaitable[Sandbox]],
         checker: Checker | None,
+        sessions: Sessions,
     ) -> None:
         self._manifest = manifest
         self._catalog = catalog
         self._fleet = fleet
         self._sandbox = sandbox
         self._checker = checker
-        self._sessions = Sessions(manifest.portal.server)
+        self._sessions = sessions
 
-    async def run(self, request: ExecuteCode) -> Answer:
+    async def run(self, request: ExecuteCode, caller: Caller = LOCAL) -> Answer:
         """Run one script. Never raises for what the script, its tools or its worker did."""
         run_id = f"run_{secrets.token_hex(8)}"
         limits, notices = self._limits(request.timeout_seconds)
@@ -65,20 +67,19 @@ class Execution:
             notices.append(NO_UPSTREAMS)
         sandbox = await self._sandbox()
         try:
-            async with self._sessions.use(sandbox, request.session) as session:
-                answer = await self._run_in(sandbox, session, request.code, limits, run_id)
+            async with self._sessions.use(sandbox, request.session, caller) as session:
+                running = sandbox.run(limits, partial(self._where_of, limits), session, caller.share)
+                answer = await self._run_in(running, request.code, run_id)
                 identifier = session.id if session is not None and session.alive else None
-        except UnknownSessionError as error:
+        except SessionError as error:
             return _refused(run_id, RunError(error.code, str(error), hint=error.hint))
         if request.session is not None and identifier is None:
             notices.append("the session has ended with this run; its variables are gone")
         return replace(answer, notices=(*notices, *answer.notices), session=identifier)
 
-    async def _run_in(
-        self, sandbox: Sandbox, session: Session | None, code: str, limits: Limits, run_id: str
-    ) -> Answer:
+    async def _run_in(self, running: AbstractAsyncContextManager[Run], code: str, run_id: str) -> Answer:
         snapshot = await self._catalog.fresh()
-        async with sandbox.run(limits, partial(self._where_of, limits), session) as run:
+        async with running as run:
             prepared = await run.prepare(code, snapshot.namespaces)
             if prepared.error is not None:
                 return _refused(run_id, prepared.error, prepared.notices)

@@ -22,6 +22,7 @@ from mcp_types import (
 from manifests.json_value import Json
 from portal.answer import Answer
 from portal.budget.answer import fit
+from portal.caller import Caller, caller_of
 from portal.compact_json import compact
 from portal.composition import Portal
 from portal.definitions import DOCS_SEARCH, EXECUTE_CODE, INSTRUCTIONS, tool_definitions
@@ -34,7 +35,7 @@ log = structlog.get_logger()
 Context: TypeAlias = ServerRequestContext[Any, Any]
 """What the SDK hands to every handler."""
 
-ToolHandler: TypeAlias = Callable[[Portal, dict[str, Json]], Awaitable[CallToolResult]]
+ToolHandler: TypeAlias = Callable[[Portal, Caller, dict[str, Json]], Awaitable[CallToolResult]]
 
 
 def build_server(portal: Portal) -> Server[Any]:
@@ -51,7 +52,7 @@ def build_server(portal: Portal) -> Server[Any]:
             raise MCPError(
                 INVALID_PARAMS, f"unknown tool {params.name[:100]!r}: there are {', '.join(_TOOLS)}"
             )
-        return await _guarded(params.name, portal, params.arguments or {})
+        return await _guarded(params.name, portal, caller_of(context), params.arguments or {})
 
     return Server(
         "mcp-code-portal",
@@ -63,10 +64,10 @@ def build_server(portal: Portal) -> Server[Any]:
     )
 
 
-async def _guarded(tool: str, portal: Portal, arguments: dict[str, Json]) -> CallToolResult:
+async def _guarded(tool: str, portal: Portal, caller: Caller, arguments: dict[str, Json]) -> CallToolResult:
     """The one place that may catch everything: the client gets a code and a number to look up, never internals."""
     try:
-        return await _TOOLS[tool](portal, arguments)
+        return await _TOOLS[tool](portal, caller, arguments)
     except RequestError as error:
         return _failure(tool, error.code, str(error))
     except Exception as error:
@@ -76,13 +77,13 @@ async def _guarded(tool: str, portal: Portal, arguments: dict[str, Json]) -> Cal
         return _failure(tool, "internal_error", told)
 
 
-async def _docs_search(portal: Portal, arguments: dict[str, Json]) -> CallToolResult:
+async def _docs_search(portal: Portal, _: Caller, arguments: dict[str, Json]) -> CallToolResult:
     answer = await portal.docs_search.answer(docs_search_request(arguments))
     return CallToolResult(content=[_text(answer.text)], structured_content=_clean(answer.structured))
 
 
-async def _execute_code(portal: Portal, arguments: dict[str, Json]) -> CallToolResult:
-    answer = await portal.execution.run(execute_code_request(arguments))
+async def _execute_code(portal: Portal, caller: Caller, arguments: dict[str, Json]) -> CallToolResult:
+    answer = await portal.execution.run(execute_code_request(arguments), caller)
     output_tokens = portal.manifest.portal.server.output_tokens
     if isinstance(answer.result, (str, list, dict)) or answer.stdout or answer.emitted:
         # In a thread: ten megabytes take a tenth of a second to cut, and other clients wait for nobody.

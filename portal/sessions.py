@@ -1,12 +1,15 @@
 """Sessions: variables, imports and definitions kept between runs, for callers that ask for it."""
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 import anyio
 
 from manifests.models import ServerSettings
+from portal.caller import Caller
+from sandbox_runtime.errors import WorkerStartError
 from sandbox_runtime.sandbox import Sandbox
 from sandbox_runtime.session import Session
 
@@ -14,100 +17,144 @@ NEW = "new"
 """What a caller passes to begin a session."""
 
 
-class UnknownSessionError(Exception):
-    """The session is not there (any more); nothing of the script ran."""
-
-    code = "unknown_session"
-    hint = 'Pass session="new" to begin one, and define again what the script needs.'
-
-
-class SessionBusyError(UnknownSessionError):
-    """Another run of the session is going on; nothing of the script ran."""
+class SessionError(Exception):
+    """The script has no session to run in; nothing of it ran."""
 
     code = "session_busy"
     hint = "Wait for its answer, or begin another session."
 
 
-class NoSessionFreeError(UnknownSessionError):
-    """As many sessions as there may be are running scripts; nothing of this one ran."""
+class UnknownSessionError(SessionError):
+    """The session is not there (any more), or is another caller's, which look the same."""
 
-    code = "session_busy"
+    code = "unknown_session"
+    hint = 'Pass session="new" to begin one, and define again what the script needs.'
+
+
+class SessionBusyError(SessionError):
+    """Another run of the session is going on."""
+
+
+class NoSessionFreeError(SessionError):
+    """As many sessions as there may be are running scripts."""
+
     hint = "Wait for one of their answers, or run the script without a session."
 
 
+class SessionStartError(SessionError):
+    """No worker came up for a new session."""
+
+    code = "sandbox_busy"
+    hint = "Try again in a moment."
+
+
+@dataclass(frozen=True, slots=True)
+class _Parked:
+    session: Session
+    caller: Caller
+    since: float
+
+
 class Sessions:
-    """At most `server.sessions` of them: the one used least recently goes first, an idle one after
-    `server.session_idle_seconds`. Each holds a worker process of a few megabytes.
+    """At most `server.sessions` of them, each a worker process of a few megabytes.
+
+    One is dropped when it was idle for `server.session_idle_seconds`, or to make room: then it is the one used
+    least recently, of the caller who holds most. Each belongs to the caller who began it, where the caller is known.
     """
 
     def __init__(self, settings: ServerSettings) -> None:
         self._capacity = settings.sessions
         self._idle_seconds = settings.session_idle_seconds
-        self._parked: OrderedDict[str, tuple[Session, float]] = OrderedDict()
-        self._busy: set[str] = set()
-        self._starting = 0
+        self._parked: OrderedDict[str, _Parked] = OrderedDict()
+        self._busy: dict[str, Caller] = {}
+        self._starting: Counter[str] = Counter()
 
     @asynccontextmanager
-    async def use(self, sandbox: Sandbox, identifier: str | None) -> AsyncIterator[Session | None]:
-        """The session of one run: None for none, a new one for NEW, else the one with that id.
+    async def use(
+        self, sandbox: Sandbox, identifier: str | None, caller: Caller
+    ) -> AsyncIterator[Session | None]:
+        """The session of one run: None for none, a new one for NEW, else the caller's with that id.
 
         It is parked again when the run ended and it is still alive.
 
         Raises:
-            UnknownSessionError: There is none with that id, or it has ended.
+            UnknownSessionError: The caller has none with that id, or it has ended.
             SessionBusyError: Another run uses it now.
             NoSessionFreeError: A new one would be one too many, and none is idle.
-            WorkerStartError: A new one could not be started.
+            SessionStartError: A new one could not be started.
         """
         if identifier is None:
             yield None
             return
-        self.drop_idle()
-        session = await self._begin(sandbox) if identifier == NEW else self._taken(identifier)
-        self._busy.add(session.id)
+        self._drop_idle()
+        if identifier == NEW:
+            session, owner = await self._begin(sandbox, caller), caller
+        else:
+            session, owner = self._taken(identifier, caller)
+        self._busy[session.id] = owner
         try:
             yield session
         finally:
-            self._busy.discard(session.id)
-            self._park(session)
+            del self._busy[session.id]
+            if session.alive:
+                self._parked[session.id] = _Parked(session, owner, anyio.current_time())
 
-    def drop_idle(self) -> None:
-        """End the sessions that nobody used for `server.session_idle_seconds`."""
-        latest = anyio.current_time() - self._idle_seconds
-        for identifier, (session, parked_at) in list(self._parked.items()):
-            if parked_at < latest or not session.alive:
-                del self._parked[identifier]
-                session.close()
+    async def keep(self) -> None:
+        """Drop each idle session as its time comes, until cancelled."""
+        while True:
+            oldest = next(iter(self._parked.values()), None)
+            until = self._idle_seconds if oldest is None else self._expiry(oldest) - anyio.current_time()
+            await anyio.sleep(max(until, 0))
+            self._drop_idle()
 
-    async def _begin(self, sandbox: Sandbox) -> Session:
+    def _drop_idle(self) -> None:
+        now = anyio.current_time()
+        for identifier, parked in list(self._parked.items()):
+            if self._expiry(parked) <= now or not parked.session.alive:
+                self._drop(identifier)
+
+    def _expiry(self, parked: _Parked) -> float:
+        return parked.since + self._idle_seconds
+
+    def _drop(self, identifier: str) -> None:
+        self._parked.pop(identifier).session.close()
+
+    async def _begin(self, sandbox: Sandbox, caller: Caller) -> Session:
         while self._parked and self._size >= self._capacity:
-            _, (oldest, _) = self._parked.popitem(last=False)
-            oldest.close()
+            self._drop(self._least_due(caller))
         if self._size >= self._capacity:
             raise NoSessionFreeError(
                 f"all {self._capacity} sessions (server.sessions) are running scripts now"
             )
-        self._starting += 1
+        self._starting[caller.share] += 1
         try:
             return await sandbox.open_session()
+        except WorkerStartError as error:
+            raise SessionStartError(f"no session could be started: {error}") from error
         finally:
-            self._starting -= 1
+            self._starting[caller.share] -= 1
 
     @property
     def _size(self) -> int:
-        return len(self._parked) + len(self._busy) + self._starting
+        return len(self._parked) + len(self._busy) + self._starting.total()
 
-    def _taken(self, identifier: str) -> Session:
-        if identifier in self._busy:
+    def _least_due(self, caller: Caller) -> str:
+        """The idle session that makes room for one more of the caller's."""
+        held = Counter([caller.share, *(parked.caller.share for parked in self._parked.values())])
+        held.update(busy.share for busy in self._busy.values())
+        held.update(self._starting)
+        # The first of several greatest is the one used least recently.
+        return max(self._parked, key=lambda identifier: held[self._parked[identifier].caller.share])
+
+    def _taken(self, identifier: str, caller: Caller) -> tuple[Session, Caller]:
+        busy = self._busy.get(identifier)
+        if busy is not None and busy.owner == caller.owner:
             raise SessionBusyError(f"session {identifier[:40]!r} is running another script")
-        session, _ = self._parked.pop(identifier, (None, 0.0))
-        if session is None or not session.alive:
+        parked = self._parked.get(identifier)
+        if parked is None or parked.caller.owner != caller.owner:
             raise UnknownSessionError(
                 f"there is no session {identifier[:40]!r}: it ended, was idle for longer than "
-                f"{self._idle_seconds:g} s, made room for another, or never was"
+                f"{self._idle_seconds:g} s, made room for another, is of another connection, or never was"
             )
-        return session
-
-    def _park(self, session: Session) -> None:
-        if session.alive:
-            self._parked[session.id] = (session, anyio.current_time())
+        del self._parked[identifier]
+        return parked.session, parked.caller

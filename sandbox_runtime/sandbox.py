@@ -15,8 +15,9 @@ from sandbox_runtime.launchers import Launcher, default_launcher
 from sandbox_runtime.result import RunError
 from sandbox_runtime.run import Run
 from sandbox_runtime.session import Session
+from sandbox_runtime.turns import BusyError, QueueLimits
 from sandbox_runtime.worker_process import WorkerProcess
-from sandbox_runtime.workers import BusyError, Workers
+from sandbox_runtime.workers import Workers
 
 _LEAST_WORKERS = 2
 _WORKERS_PER_CORE = 8
@@ -30,9 +31,10 @@ async def open_sandbox(
     cache: Path | None = None,
     progress: Callable[[str], None],
     launch: Callable[[Path], Launcher] = default_launcher,
+    queue: QueueLimits | None = None,
 ) -> AsyncIterator["Sandbox"]:
     """Start the workers, and end them at the end: one per core and at least two, more while scripts wait for slow
-    calls, up to eight per core. `workers` fixes the number instead.
+    calls, up to eight per core. `workers` fixes the number instead; `queue` bounds how many scripts wait for one.
 
     The first time on a machine this compiles the guest component for 5 s, which `progress` is told. Must be
     entered on a thread that lasts as long as the sandbox: workers end with the thread that started them.
@@ -48,7 +50,9 @@ async def open_sandbox(
     size = workers or max(_LEAST_WORKERS, cores)
     sizes = (size, workers or max(size, _WORKERS_PER_CORE * cores))
     try:
-        pool = await _open_workers(aot, wasm, sizes, progress, launch)
+        pool = await _open_workers(
+            aot, wasm, lambda compiled: Workers(launch(compiled), *sizes, progress, queue)
+        )
         try:
             yield Sandbox(pool)
         finally:
@@ -70,16 +74,21 @@ class Sandbox:
 
     @asynccontextmanager
     async def run(
-        self, limits: Limits, where: Callable[[str], str], session: Session | None = None
+        self,
+        limits: Limits,
+        where: Callable[[str], str],
+        session: Session | None = None,
+        caller: str = "",
     ) -> AsyncIterator[Run]:
         """Take a worker for one script; `where` tells where a limit is set.
 
-        Waits for a free one. If none comes (`sandbox_busy`), or the session is gone (`worker_lost`), the run
-        refuses everything with that error.
+        Waits for a free one, in turns with other callers: `caller` is whatever tells them apart. If none comes, or
+        too many wait (`sandbox_busy`), or the session is gone (`worker_lost`), the run refuses everything with that
+        error.
         """
         bounds = Bounds(limits, where)
         if session is None:
-            run = await self._new_run(bounds)
+            run = await self._new_run(bounds, caller)
             try:
                 yield run
             finally:
@@ -95,14 +104,14 @@ class Sandbox:
             finally:
                 run.close()
 
-    async def _new_run(self, bounds: Bounds) -> Run:
+    async def _new_run(self, bounds: Bounds, caller: str) -> Run:
         async def replace() -> WorkerProcess | None:
             with suppress(BusyError):
-                return await self._workers.take()
+                return await self._workers.take(caller)
             return None
 
         try:
-            return Run(await self._workers.take(), bounds, replace=replace)
+            return Run(await self._workers.take(caller), bounds, replace=replace)
         except BusyError as error:
             return Run(
                 None, bounds, refusal=RunError("sandbox_busy", str(error), hint="Try again in a moment.")
@@ -121,21 +130,15 @@ def _let_go(_: object) -> None:
     """A session's worker is not replaced."""
 
 
-async def _open_workers(
-    aot: AotCache,
-    wasm: Path,
-    sizes: tuple[int, int],
-    progress: Callable[[str], None],
-    launch: Callable[[Path], Launcher],
-) -> Workers:
+async def _open_workers(aot: AotCache, wasm: Path, build: Callable[[Path], Workers]) -> Workers:
     compiled = await asyncio.to_thread(aot.compiled, wasm)
     try:
-        return await _started(Workers(launch(compiled), *sizes, progress))
+        return await _started(build(compiled))
     except WorkerStartError:
         # A file that was damaged on disk fails here; a second failure has another cause.
         aot.discard(compiled)
         compiled = await asyncio.to_thread(aot.compiled, wasm)
-        return await _started(Workers(launch(compiled), *sizes, progress))
+        return await _started(build(compiled))
 
 
 async def _started(workers: Workers) -> Workers:

@@ -6,29 +6,32 @@ from collections.abc import Callable
 
 from sandbox_runtime.errors import WorkerStartError
 from sandbox_runtime.launchers import Launcher
+from sandbox_runtime.turns import QueueLimits, Turn, Turns
 from sandbox_runtime.worker_process import WorkerProcess
 
-_MAX_WAITING = 1000
-_WAIT_SECONDS = 60.0
 _GROW_AFTER_SECONDS = 0.05
 _LINGER_SECONDS = 60.0
 _RETRY_SECONDS = 1.0
 _QUICK_RETRIES = 3
 
 
-class BusyError(Exception):
-    """All workers are taken, and too many callers wait, or this one waited too long."""
-
-
 class Workers:
-    """Workers for everyone, first come, first served.
+    """Workers for everyone; those who have to wait for one take turns.
 
     `size` of them are always there. A script that waits for slow calls keeps its worker, so a caller who had to
     wait for 50 ms gets one more, up to `most`; those end again once nobody took them for a minute.
     """
 
-    def __init__(self, launcher: Launcher, size: int, most: int, report: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        launcher: Launcher,
+        size: int,
+        most: int,
+        report: Callable[[str], None],
+        queue: QueueLimits | None = None,
+    ) -> None:
         self._launcher = launcher
+        self._queue = queue or QueueLimits()
         self._size = size
         self._most = most
         self._report = report
@@ -36,7 +39,7 @@ class Workers:
         self._pooled = size
         self._free: deque[WorkerProcess] = deque()
         self._free_since: dict[WorkerProcess, float] = {}
-        self._waiting: deque[asyncio.Future[WorkerProcess]] = deque()
+        self._turns = Turns(self._queue)
         self._healing: set[asyncio.Task[None]] = set()
         self._is_open = True
 
@@ -69,28 +72,25 @@ class Workers:
         self._all.add(worker)
         return worker
 
-    async def take(self) -> WorkerProcess:
-        """The worker that has been free longest; waits for one in the order of asking, at most 60 s.
+    async def take(self, caller: str = "") -> WorkerProcess:
+        """The worker that has been free longest; waits for one when it is the caller's turn.
 
         Raises:
-            BusyError: 1,000 callers wait already, or the wait was too long.
+            BusyError: Too many wait already, or the wait was too long.
         """
         if self._free:
             return self._free.popleft()
-        if len(self._waiting) >= _MAX_WAITING:
-            raise BusyError(f"all {self._pooled} workers are busy and {_MAX_WAITING:,} scripts wait")
+        turn = self._turns.join(caller)
         loop = asyncio.get_running_loop()
-        turn: asyncio.Future[WorkerProcess] = loop.create_future()
-        self._waiting.append(turn)
         growth = loop.call_later(_GROW_AFTER_SECONDS, self._grow)
         try:
-            async with asyncio.timeout(_WAIT_SECONDS):
+            async with asyncio.timeout(self._queue.seconds):
                 return await turn
         except TimeoutError as error:
-            self._leave(turn)
-            raise BusyError(f"all {self._pooled} workers were busy for {_WAIT_SECONDS:g} s") from error
+            self._leave(caller, turn)
+            raise self._queue.too_long() from error
         except asyncio.CancelledError:
-            self._leave(turn)
+            self._leave(caller, turn)
             raise
         finally:
             growth.cancel()
@@ -99,8 +99,7 @@ class Workers:
         """Hand a worker to the next caller, or keep it. A dead one is replaced already."""
         if not worker.is_alive:
             return
-        while self._waiting:
-            turn = self._waiting.popleft()
+        while (turn := self._turns.next()) is not None:
             if not turn.done():
                 turn.set_result(worker)
                 return
@@ -131,21 +130,20 @@ class Workers:
             worker.kill("it was not needed any more")
 
     def _grow(self) -> None:
-        if self._is_open and self._waiting and self._pooled < self._most:
+        if self._is_open and self._turns and self._pooled < self._most:
             self._pooled += 1
             self._start_healing()
 
-    def _leave(self, turn: "asyncio.Future[WorkerProcess]") -> None:
-        if turn in self._waiting:
-            self._waiting.remove(turn)
-        if turn.done() and not turn.cancelled():
+    def _leave(self, caller: str, turn: Turn) -> None:
+        self._turns.leave(caller, turn)
+        if turn.done() and not turn.cancelled() and turn.exception() is None:
             self.give_back(turn.result())  # it came in the moment of giving up
 
     def _replace(self, dead: WorkerProcess) -> None:
         if dead in self._free:
             self._free.remove(dead)
         self._free_since.pop(dead, None)
-        if self._pooled > self._size and not self._waiting:
+        if self._pooled > self._size and not self._turns:
             self._pooled -= 1
         elif self._is_open:
             self._start_healing()

@@ -5,27 +5,16 @@ import signal
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from manifests.json_value import Json
-from tests.portal.peers import Opened, Peer, never, opened, states, tool
+from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, never, opened, states, tool
+from tests.portal.processes import workers
 
 pytestmark = pytest.mark.anyio
 
 HANGING = "await store.echo()\nawait store.hang()"
-
-
-def children(pid: int) -> list[int]:
-    tasks = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(child) for task in tasks for child in task.read_text().split()]
-
-
-def workers() -> list[int]:
-    """The workers of this process: they are forked by a child of it."""
-    servers = [
-        pid for pid in children(os.getpid()) if b"fork_server" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    ]
-    return [worker for server in servers for worker in children(server)]
 
 
 async def test_a_killed_worker_ends_its_run_with_the_ledger_and_is_replaced(tmp_path: Path) -> None:
@@ -52,6 +41,18 @@ async def test_a_killed_worker_ends_its_session(tmp_path: Path) -> None:
         session = (await portal.run("x = 1", session="new"))["session"]
         kill_workers()
         await assert_is_gone(portal, session)
+        assert await portal.result_of("2") == 2
+
+
+async def test_an_idle_session_gives_its_worker_back_though_nobody_asks(tmp_path: Path) -> None:
+    server = {"workers": 1, "session_idle_seconds": 0.2}
+    async with opened(tmp_path, server=server) as portal:
+        await portal.run("1")
+        assert len(workers()) == 1
+        await portal.run("x = 1", session="new")
+        with anyio.fail_after(DEADLINE_SECONDS):
+            while len(workers()) > 1:
+                await anyio.lowlevel.checkpoint()
         assert await portal.result_of("2") == 2
 
 

@@ -1,0 +1,44 @@
+"""Who asks: what the portal knows of the client at the other end of a request."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from mcp.server.context import ServerRequestContext
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from starlette.requests import Request
+
+_SESSION_HEADER = "mcp-session-id"
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """`share` tells callers apart who take turns; `owner` is whom a session belongs to, "" where nobody is known.
+
+    The two differ because a guess is good enough for the first and not for the second: clients behind one address
+    share their turns, but nobody gets or loses a session by an address.
+    """
+
+    share: str
+    owner: str
+
+
+LOCAL = Caller("local", "local")
+"""The one client of a process: over stdio, or the command line."""
+
+
+def caller_of(context: ServerRequestContext[Any, Any]) -> Caller:
+    """The caller of one request.
+
+    Over HTTP that is the MCP session where there is one: its id is the portal's own, and the SDK has looked it up
+    before. Without one, as since revision 2026-07-28, it is the client's address, which is nobody in particular.
+
+    Source: MCP 2025-11-25, basic/transports#session-management; MCP 2026-07-28 has no sessions.
+    """
+    request = context.request
+    if not isinstance(request, Request):
+        return LOCAL
+    # The header means nothing in the newer era, where whoever likes may send one.
+    if context.protocol_version not in MODERN_PROTOCOL_VERSIONS and _SESSION_HEADER in request.headers:
+        session = f"session {request.headers[_SESSION_HEADER]}"
+        return Caller(session, session)
+    return Caller(f"address {request.client.host if request.client else ''}", "")

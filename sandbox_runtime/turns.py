@@ -1,0 +1,99 @@
+"""Who waits for a worker, and whose turn is next."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from sandbox_runtime.worker_process import WorkerProcess
+
+Turn: TypeAlias = asyncio.Future[WorkerProcess]
+"""Becomes the worker, when there is one."""
+
+
+class BusyError(Exception):
+    """There is no worker for a script, and there is no use in waiting longer; the message names the limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLimits:
+    """How many scripts may wait for a worker, and how long; one more is refused at once.
+
+    `where` says where a limit is set ("queue", "queue_seconds"), as an operator would look it up. Does not cover
+    runs in sessions, which have workers of their own.
+    """
+
+    most: int = 1000
+    seconds: float = 60.0
+    where: Callable[[str], str] = "server.{}".format
+
+    def full(self) -> BusyError:
+        told = f"all workers are busy and {self.most:,} scripts wait for one"
+        return BusyError(f"{told}: the limit queue of {self.most:,} ({self.where('queue')})")
+
+    def displaced(self) -> BusyError:
+        told = "all workers are busy and this script gave up its place to a caller with fewer in the queue"
+        return BusyError(f"{told}: the limit queue of {self.most:,} ({self.where('queue')})")
+
+    def too_long(self) -> BusyError:
+        limit = f"the limit queue_seconds of {self.seconds:g} ({self.where('queue_seconds')})"
+        return BusyError(f"no worker was free for {self.seconds:g} s: {limit}")
+
+
+class Turns:
+    """A bounded queue in which callers take turns: however many scripts one has in it, each other caller's next
+    waits for at most one of them. A caller's own scripts keep their order.
+
+    When it is full, a caller with fewer in it takes the last place of the one with most.
+    """
+
+    def __init__(self, limits: QueueLimits) -> None:
+        self._limits = limits
+        self._lines: OrderedDict[str, OrderedDict[Turn, None]] = OrderedDict()
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def join(self, caller: str) -> Turn:
+        """A place at the end of the caller's line.
+
+        Raises:
+            BusyError: The queue is full.
+        """
+        if self._size >= self._limits.most:
+            self._make_room(caller)
+        turn: Turn = asyncio.get_running_loop().create_future()
+        self._lines.setdefault(caller, OrderedDict())[turn] = None
+        self._size += 1
+        return turn
+
+    def next(self) -> Turn | None:
+        """Take the turn that is due, of the caller who was served least recently."""
+        if not self._lines:
+            return None
+        caller, line = self._lines.popitem(last=False)
+        turn, _ = line.popitem(last=False)
+        self._size -= 1
+        if line:
+            self._lines[caller] = line
+        return turn
+
+    def leave(self, caller: str, turn: Turn) -> None:
+        """Give up a place; harmless when it was taken meanwhile."""
+        line = self._lines.get(caller)
+        if line is None or turn not in line:
+            return
+        del line[turn]
+        self._size -= 1
+        if not line:
+            del self._lines[caller]
+
+    def _make_room(self, caller: str) -> None:
+        most, line = max(self._lines.items(), key=lambda item: len(item[1]), default=("", None))
+        if line is None or len(line) <= len(self._lines.get(caller, ())) + 1:
+            raise self._limits.full()
+        youngest = next(reversed(line))
+        self.leave(most, youngest)
+        youngest.set_exception(self._limits.displaced())

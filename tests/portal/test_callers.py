@@ -1,0 +1,175 @@
+"""Callers over HTTP: each has its own sessions where it is known, and its turn for a worker where it is not."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import httpx2
+import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+
+from manifests.json_value import Json
+from portal.http_app import build_http_app
+from portal.http_gate import gate_rules
+from portal.server import build_server
+from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, never, opened, text_of, tool
+from tests.upstreams.peers import http_peer
+
+pytestmark = pytest.mark.anyio
+
+
+@asynccontextmanager
+async def served(portal: Opened) -> AsyncIterator[str]:
+    rules = gate_rules("127.0.0.1", token=None, allowed_hosts=(), allowed_origins=())
+    async with http_peer(build_http_app(portal.portal, build_server(portal.portal), rules)) as peer:
+        yield f"http://127.0.0.1:{peer.port}/mcp"
+
+
+class Visitor:
+    """A client of the portal over HTTP."""
+
+    def __init__(self, client: Client, seen: list[str]) -> None:
+        self._client = client
+        self._seen = seen
+
+    @property
+    def mcp_session(self) -> str:
+        return self._seen[0]
+
+    async def run(self, code: str, **arguments: Json) -> dict[str, Json]:
+        with anyio.fail_after(DEADLINE_SECONDS):
+            result = await self._client.call_tool("execute_code", {"code": code, **arguments})
+        answer = json.loads(text_of(result))
+        assert isinstance(answer, dict)
+        return answer
+
+    async def begin(self, code: str) -> str:
+        session = (await self.run(code, session="new"))["session"]
+        assert isinstance(session, str)
+        return session
+
+    async def error_of(self, code: str, session: str) -> tuple[str, str]:
+        error = (await self.run(code, session=session))["error"]
+        assert isinstance(error, dict)
+        return error["code"], error["message"]
+
+
+@asynccontextmanager
+async def visitor(
+    url: str, mode: str = "legacy", headers: dict[str, str] | None = None
+) -> AsyncIterator[Visitor]:
+    seen: list[str] = []
+
+    async def note(response: httpx2.Response) -> None:
+        seen.extend(response.headers.get_list("mcp-session-id"))
+
+    hooks = {"response": [note]}
+    async with (
+        httpx2.AsyncClient(headers=headers, timeout=DEADLINE_SECONDS, event_hooks=hooks) as http,
+        Client(streamable_http_client(url, http_client=http), mode=mode) as client,
+    ):
+        yield Visitor(client, seen)
+
+
+async def test_a_session_is_its_mcp_sessions_own(tmp_path: Path) -> None:
+    async with opened(tmp_path) as portal, served(portal) as url, visitor(url) as one, visitor(url) as other:
+        session = await one.begin("x = 1")
+        assert (await other.error_of("x", session))[0] == "unknown_session"
+        assert (await one.run("x", session=session))["result"] == 1
+
+
+async def test_naming_the_mcp_session_of_another_does_not_help(tmp_path: Path) -> None:
+    async with opened(tmp_path) as portal, served(portal) as url, visitor(url) as one:
+        session = await one.begin("x = 1")
+        stolen = {"Mcp-Session-Id": one.mcp_session}
+        async with visitor(url, "auto", stolen) as thief:
+            assert (await thief.error_of("x", session))[0] == "unknown_session"
+        assert (await one.run("x", session=session))["result"] == 1
+
+
+async def test_where_nobody_is_known_the_session_is_whose_who_has_its_name(tmp_path: Path) -> None:
+    async with opened(tmp_path) as portal, served(portal) as url, visitor(url, "auto") as one:
+        session = await one.begin("x = 1")
+        async with visitor(url, "auto") as other, visitor(url) as known:
+            assert (await other.run("x", session=session))["result"] == 1
+            assert (await known.error_of("x", session))[0] == "unknown_session"
+
+
+async def test_nobody_learns_of_a_session_of_another(tmp_path: Path) -> None:
+    peer = Peer(tool("hang"), hang=never)
+    async with (
+        opened(tmp_path, {"store": peer}) as portal,
+        served(portal) as url,
+        visitor(url) as one,
+        visitor(url) as other,
+    ):
+        parked, running = await one.begin("x = 1"), await one.begin("x = 1")
+        told = set()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: one.run("await store.hang()", session=running))
+            await peer.until(lambda: len(peer.calls) == 1)
+            assert (await one.error_of("x", running))[0] == "session_busy"
+            for name in (parked, running, "never-was"):
+                code, message = await other.error_of("x", name)
+                told.add((code, message.replace(name, "NAME")))
+            tasks.cancel_scope.cancel()
+        assert {code for code, _ in told} == {"unknown_session"}
+        assert len(told) == 1
+
+
+async def test_a_caller_with_many_sessions_makes_room_with_its_own(tmp_path: Path) -> None:
+    async with (
+        opened(tmp_path, server={"sessions": 2}) as portal,
+        served(portal) as url,
+        visitor(url) as greedy,
+        visitor(url) as other,
+    ):
+        kept = await other.begin("x = 1")
+        first, second = await greedy.begin("x = 2"), await greedy.begin("x = 3")
+        assert (await greedy.error_of("x", first))[0] == "unknown_session"
+        assert (await other.run("x", session=kept))["result"] == 1
+        assert (await greedy.run("x", session=second))["result"] == 3
+
+
+async def test_a_full_queue_is_told_with_its_limit_and_nothing_runs(tmp_path: Path) -> None:
+    peer = Peer(tool("hang"), tool("echo"), hang=never)
+    server = {"workers": 1, "queue": 0}
+    async with opened(tmp_path, {"store": peer}, server=server) as portal, anyio.create_task_group() as tasks:
+        tasks.start_soon(portal.run, "await store.hang()")
+        await peer.until(lambda: len(peer.calls) == 1)
+        answer = await portal.run("await store.echo()")
+        tasks.cancel_scope.cancel()
+    assert (answer["status"], answer["error"]["code"]) == ("refused", "sandbox_busy")
+    assert "portal.yaml:" in answer["error"]["message"]
+    assert len(peer.calls) == 1
+
+
+async def test_one_caller_with_many_scripts_does_not_hold_up_another(tmp_path: Path) -> None:
+    peer = Peer(tool("hang"), tool("mark"), hang=never)
+    async with (
+        opened(tmp_path, {"store": peer}, server={"workers": 1}) as portal,
+        served(portal) as url,
+        visitor(url) as many,
+        visitor(url) as one,
+        anyio.create_task_group() as tasks,
+    ):
+        holder = anyio.CancelScope()
+
+        async def hold() -> None:
+            with holder:
+                await many.run("await store.hang()")
+
+        tasks.start_soon(hold)
+        await peer.until(lambda: len(peer.calls) == 1)
+        for _ in range(20):
+            tasks.start_soon(many.run, "await store.mark(who='many')")
+        await anyio.wait_all_tasks_blocked()
+        tasks.start_soon(one.run, "await store.mark(who='one')")
+        await anyio.wait_all_tasks_blocked()
+        holder.cancel()
+        await peer.until(lambda: len(peer.calls) == 22)
+    order = [arguments["who"] for name, arguments in peer.calls if name == "mark"]
+    assert order.index("one") <= 1
