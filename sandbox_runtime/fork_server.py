@@ -13,6 +13,7 @@ import socket
 
 from sandbox_runtime.engine import GuestEngine
 from sandbox_runtime.parent import end_with_parent
+from sandbox_runtime.rehearsal import learn_hot_pages
 from sandbox_runtime.run_host import RunHost
 from sandbox_runtime.worker import Worker
 
@@ -32,8 +33,7 @@ class ForkServer:
         os.set_blocking(self._wake_writer, False)
 
     def serve(self) -> None:
-        # One instance made and dropped leaves every lazy part of the engine ready for all children.
-        self._engine.instantiate().close()
+        learn_hot_pages(self._engine, self._host)
         gc.collect()
         gc.freeze()
         signal.signal(signal.SIGCHLD, lambda *_: None)

@@ -1,14 +1,24 @@
 """The worker's side of the host functions: it counts and cuts, and passes text on without reading it."""
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from wasmtime import WasmtimeError
 
-from sandbox_runtime.channel import Channel
 from sandbox_runtime.frames import COUNT, RUN_HEADER, FrameError, ToPortal, ToWorker, TrapCause
 
 _BATCH_BYTES = 1 << 20
 _TELL_DROPPED_EVERY_BYTES = 1 << 18
+
+
+class Portal(Protocol):
+    """The channel to the portal."""
+
+    @property
+    def has_frame(self) -> bool: ...
+    def send(self, kind: int, *parts: bytes) -> None: ...
+    def receive(self) -> tuple[int, bytes]: ...
+    def wait(self, timeout_ms: int) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +44,13 @@ class RunHost:
     def __init__(self) -> None:
         self.stopped: TrapCause | None = None
         self.dropped_bytes = 0
-        self._channel: Channel | None = None
+        self._channel: Portal | None = None
         self._limits = RunLimits(0, 0, 0, 0, 0, False)
         self._printed_bytes = 0
         self._told_bytes = 0
         self._emitted_bytes = 0
 
-    def connect(self, channel: Channel) -> None:
+    def connect(self, channel: Portal) -> None:
         self._channel = channel
 
     def begin(self, limits: RunLimits) -> None:
@@ -88,13 +98,13 @@ class RunHost:
         self.stopped = cause
         return WasmtimeError(f"stopped: {cause.name.lower()}")
 
-    def _answers(self, channel: Channel) -> bytes:
+    def _answers(self, channel: Portal) -> bytes:
         kind, payload = channel.receive()
         if kind != ToWorker.ANSWERS:
             raise FrameError(f"frame {kind} while the guest waits for answers")
         return payload
 
-    def _connected(self) -> Channel:
+    def _connected(self) -> Portal:
         if self._channel is None:
             raise WasmtimeError("the guest calls out before its worker is connected")
         return self._channel

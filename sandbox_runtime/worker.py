@@ -20,7 +20,6 @@ from sandbox_runtime.parent import end_with_parent, has_parent
 from sandbox_runtime.run_host import RunHost, RunLimits
 
 _YIELD_SECONDS = 0.0002
-_IDLE_MS = 3
 _MEMORY_EVIDENCE = 0.6
 _INITIAL_MEMORY_BYTES = 24 << 20
 
@@ -35,10 +34,10 @@ class Worker:
         self._limits = RunLimits(0, 0, 0, 0, 0, False)
         self._clock = CpuClock(engine, parent)
         self._memory = MemoryMeter()
-        self._is_rehearsed = False
         host.connect(self._channel)
 
     def serve(self) -> None:
+        self._engine.hot_pages.open()
         protections = harden()
         self._clock.start()
         self._instance = self._engine.instantiate()
@@ -48,9 +47,6 @@ class Worker:
         protections += seal()
         self._channel.send(ToPortal.READY, pid, " ".join(protections).encode())
         while True:
-            if not self._is_rehearsed and not self._channel.wait(_IDLE_MS):
-                self._instance.rehearse()
-                self._is_rehearsed = True
             kind, payload = self._channel.receive()
             if kind == ToWorker.PREPARE:
                 self._prepare(payload)
@@ -69,9 +65,9 @@ class Worker:
         os.environ["TOKIO_WORKER_THREADS"] = "1"
         self._instance.prepare(b"__import__('select').select([], [], [], 0.001)", b"")
         self._instance.execute(b'{"library": {}, "argument_bytes": 0, "result_bytes": 100}')
+        self._renew()  # no run finds an instance with a past
 
     def _prepare(self, payload: bytes) -> None:
-        self._is_rehearsed = True
         self._limits = limits = RunLimits.parse(payload)
         (length,) = COUNT.unpack_from(payload, RUN_HEADER.size)
         start = RUN_HEADER.size + COUNT.size
@@ -130,7 +126,6 @@ class Worker:
     def _renew(self) -> None:
         self._instance.close()
         self._instance = self._engine.instantiate()
-        self._is_rehearsed = False
 
 
 class CpuClock:

@@ -13,7 +13,7 @@ from wit_world.imports import host  # type: ignore[import-not-found]  # noqa: E4
 from sandbox_runtime.guest import threads, timezones  # noqa: E402
 from sandbox_runtime.guest.border import Border  # noqa: E402
 from sandbox_runtime.guest.interpreter import Interpreter  # noqa: E402
-from sandbox_runtime.guest.rehearsal import RehearsalHost, rehearse, rehearse_once  # noqa: E402
+from sandbox_runtime.guest.rehearsal import RehearsalHost, rehearse  # noqa: E402
 
 threads.install()
 timezones.install()
@@ -30,11 +30,6 @@ class WitWorld(wit_world.WitWorld):  # type: ignore[misc]
         for name in _OURS:
             sys.modules.pop(name, None)  # nothing a script imports should meet them
         _interpreter.wake()
-
-    def rehearse(self) -> None:
-        _border.connect(RehearsalHost())
-        rehearse_once(_interpreter)
-        _border.connect(host)
 
     def prepare(self, script: str, namespaces: str) -> str:
         return _interpreter.prepare(script, namespaces)

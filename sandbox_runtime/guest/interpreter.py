@@ -22,8 +22,6 @@ from sandbox_runtime.guest.tool_error import ToolError
 from sandbox_runtime.guest.tracebacks import describe, describe_syntax, innermost_line
 from sandbox_runtime.guest.values import NotJsonError, encode_value, explain_in_json
 
-_NO_SETTINGS = '{"library": {}, "argument_bytes": 0, "result_bytes": 4}'
-
 
 class Interpreter:
     """The one interpreter of an instance. Its globals live as long as the instance does."""
@@ -72,13 +70,8 @@ class Interpreter:
         return f"{json.dumps(header)}\n{value}"
 
     def wake(self) -> None:
-        """Be an instance of one's own, and touch the pages that every run touches.
-
-        The random state in the image is the same for all instances.
-        """
+        """Be an instance of one's own: the random state in the image is the same for all."""
         random.seed(os.urandom(32))
-        self.prepare("None", "")
-        self.execute(_NO_SETTINGS)
 
     def forget(self) -> None:
         """Drop what the runs so far left behind."""

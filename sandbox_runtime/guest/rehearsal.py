@@ -29,13 +29,6 @@ _SCRIPTS = (
     "import asyncio\nasync def main():\n    return await rehearsal.one(i=1)\nasyncio.run(main())",
     "def f(:",
 )
-_MIXED = """\
-first = rehearsal.one(a=1)
-rows = [await rehearsal.one(i=i) for i in range(3)]
-more = await asyncio.gather(*[rehearsal.one(b=str(i)) for i in range(3)])
-print(len(rows))
-{"first": first["content"], "rows": [row["content"][0] for row in rows + more if row], "n": sum(map(len, rows))}
-"""
 _SETTINGS = {
     "library": {"rehearsal": "\none async def rehearsal.one(...)\nfails async def rehearsal.fails(...)\n"},
     "argument_bytes": 1 << 20,
@@ -68,12 +61,6 @@ def rehearse(interpreter: Interpreter) -> None:
     for _ in range(_ROUNDS):
         for script in _SCRIPTS:
             _play(interpreter, script)
-    interpreter.forget()
-
-
-def rehearse_once(interpreter: Interpreter) -> None:
-    """Play one script that has a bit of everything, in an instance that has nothing better to do."""
-    _play(interpreter, _MIXED)
     interpreter.forget()
 
 

@@ -1,0 +1,58 @@
+"""What a run writes to is learned once, and copied beforehand; scripts behave as they would without."""
+
+import os
+import resource
+from collections.abc import Iterator
+
+import pytest
+
+from sandbox_runtime.aot import AotCache, default_cache, guest_component
+from sandbox_runtime.engine import GuestEngine
+from sandbox_runtime.rehearsal import learn_hot_pages
+from sandbox_runtime.run_host import RunHost
+
+SCRIPT = b"rows = [{'a': i} for i in range(10)]\nsum(row['a'] for row in rows)"
+SETTINGS = b'{"library": {}, "argument_bytes": 100, "result_bytes": 100}'
+
+
+@pytest.fixture(scope="module")
+def compiled() -> Iterator[str]:
+    cache = AotCache(default_cache(os.environ), print)
+    yield str(cache.compiled(guest_component()))
+    cache.close()
+
+
+def faults_of_a_script(engine: GuestEngine) -> int:
+    instance = engine.instantiate()
+    try:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        instance.prepare(SCRIPT, b"")
+        answer = instance.execute(SETTINGS)
+        faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+    finally:
+        instance.close()
+    assert answer.endswith(b"\n45")
+    return faults
+
+
+def test_a_script_hardly_faults_where_the_pages_are_known(compiled: str) -> None:
+    host = RunHost()
+    engine = GuestEngine(compiled, host)
+    untouched = faults_of_a_script(engine)
+    learn_hot_pages(engine, host)
+    touched = [faults_of_a_script(engine) for _ in range(3)]
+    assert max(touched) < untouched / 2
+
+
+def test_without_knowing_any_page_scripts_run_as_ever(compiled: str) -> None:
+    engine = GuestEngine(compiled, RunHost())
+    engine.hot_pages.touch()
+    assert faults_of_a_script(engine) > 0
+
+
+def test_a_memory_that_is_found_nowhere_is_given_up_without_an_error(compiled: str) -> None:
+    host = RunHost()
+    engine = GuestEngine(compiled, host)
+    learn_hot_pages(engine, host)
+    engine.hot_pages.touch()  # no instance is alive
+    assert faults_of_a_script(engine) > 0
