@@ -1,18 +1,16 @@
 """Serves a portal over stdio or HTTP until the client leaves or the process is told to end."""
 
-import io
 import ipaddress
 import socket
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import anyio
-import anyio.to_thread
 import uvicorn
 from mcp.server.stdio import stdio_server
 
 from manifests.manifest import Manifest
+from portal.client_pipes import client_pipes
 from portal.composition import open_portal
 from portal.errors import BindError
 from portal.http_app import build_http_app
@@ -25,12 +23,13 @@ SHUTDOWN_SECONDS = 3
 
 async def serve_stdio(manifest: Manifest, progress: Callable[[str], None]) -> None:
     """Serve one client on stdin and stdout; returns when it closes them."""
-    async with (
-        open_portal(manifest, progress) as portal,
-        stdio_server(stdin=_Lines.of_stdin()) as (reader, writer),
-    ):
-        server = build_server(portal)
-        await server.run(reader, writer, server.create_initialization_options())
+    with client_pipes() as (lines, answers):
+        async with (
+            open_portal(manifest, progress) as portal,
+            stdio_server(stdin=lines, stdout=answers) as (reader, writer),
+        ):
+            server = build_server(portal)
+            await server.run(reader, writer, server.create_initialization_options())
 
 
 async def serve_http(manifest: Manifest, host: str, port: int, progress: Callable[[str], None]) -> None:
@@ -82,17 +81,6 @@ class _HttpServer(uvicorn.Server):
         with anyio.CancelScope(shield=True):
             await self.serve(sockets=[listener])
         whole.cancel()
-
-
-class _Lines(anyio.AsyncFile[str]):
-    """What the client sends. Unlike the SDK's own reader of stdin it can be cancelled; its thread reads on."""
-
-    @classmethod
-    def of_stdin(cls) -> "_Lines":
-        return cls(io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8", errors="replace"))
-
-    async def readline(self) -> str:
-        return await anyio.to_thread.run_sync(self.wrapped.readline, abandon_on_cancel=True)
 
 
 def _listener(host: str, port: int) -> socket.socket:
