@@ -35,6 +35,8 @@ log = structlog.get_logger()
 Context: TypeAlias = ServerRequestContext[Any, Any]
 """What the SDK hands to every handler."""
 
+_SMALL_CHARACTERS = 20_000
+
 ToolHandler: TypeAlias = Callable[[Portal, Caller, dict[str, Json]], Awaitable[CallToolResult]]
 
 
@@ -85,10 +87,25 @@ async def _docs_search(portal: Portal, _: Caller, arguments: dict[str, Json]) ->
 async def _execute_code(portal: Portal, caller: Caller, arguments: dict[str, Json]) -> CallToolResult:
     answer = await portal.execution.run(execute_code_request(arguments), caller)
     output_tokens = portal.manifest.portal.server.output_tokens
-    if isinstance(answer.result, (str, list, dict)) or answer.stdout or answer.emitted:
+    if not _is_small(answer):
         # In a thread: ten megabytes take a tenth of a second to cut, and other clients wait for nobody.
         return await anyio.to_thread.run_sync(tool_result, answer, output_tokens)
     return tool_result(answer, output_tokens)
+
+
+def _is_small(answer: Answer) -> bool:
+    """Whether looking at all of it takes no time that anybody would notice."""
+    room = _SMALL_CHARACTERS - len(answer.stdout)
+    todo: list[Json] = [answer.result, *answer.emitted]
+    while todo and room > 0:
+        value = todo.pop()
+        if isinstance(value, str):
+            room -= len(value)
+        elif isinstance(value, (list, dict)):
+            room -= len(value)
+            if room > 0:
+                todo += value if isinstance(value, list) else [*value, *value.values()]
+    return room > 0
 
 
 def tool_result(answer: Answer, output_tokens: int) -> CallToolResult:
