@@ -1,8 +1,34 @@
-"""Shared by all tests: anyio runs on asyncio, the only loop the MCP SDK's servers are deployed on."""
+"""Shared by all tests: how deep they search, one event loop, and an open sandbox.
+
+anyio runs on asyncio, the only loop the MCP SDK's servers are deployed on. A sandbox costs a third of a second to open
+and gives each run an instance of its own, so one serves all tests of a process that do not look at its workers.
+"""
+
+from collections.abc import AsyncIterator
 
 import pytest
+from hypothesis import settings
+
+from sandbox_runtime.sandbox import Sandbox, open_sandbox
+from tests.sandbox_runtime.running import Runner
+
+# `scripts/check` chooses the quick one. A deadline would make a slow machine a failure.
+settings.register_profile("full", deadline=None)
+settings.register_profile("quick", deadline=None, max_examples=15)
+settings.load_profile("full")
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+async def sandbox(anyio_backend: str) -> AsyncIterator[Sandbox]:
+    async with open_sandbox(workers=2, progress=print) as sandbox:
+        yield sandbox
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
+def run(sandbox: Sandbox) -> Runner:
+    return Runner(sandbox)

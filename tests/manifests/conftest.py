@@ -4,15 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
 from manifests.errors import ManifestError, Problem
 from manifests.loader import load_manifest
 from manifests.manifest import Manifest
-
-# A deadline would make a slow machine a failure.
-settings.register_profile("without deadline", deadline=None)
-settings.load_profile("without deadline")
 
 Load = Callable[..., Manifest]
 Problems = Callable[..., list[Problem]]

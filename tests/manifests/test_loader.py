@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from manifests.errors import ManifestError
@@ -289,7 +289,6 @@ documents = st.recursive(
 
 
 @given(st.one_of(documents.map(repr), st.dictionaries(keys, documents, max_size=4).map(repr), st.text()))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_file_loads_or_is_refused_with_problems(load: Load, text: str) -> None:
     try:
         load(text.encode("utf-8", "replace"), A="1")

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from manifests.models import Limits
@@ -14,6 +14,7 @@ from sandbox_runtime.frames import COUNT, END_HEADER, TRAP_HEADER, FrameError, F
 from sandbox_runtime.result import RunResult
 from sandbox_runtime.sandbox import Sandbox
 from sandbox_runtime.workers import Workers
+from tests.depth import depth
 from tests.sandbox_runtime.running import EchoPort, where
 
 pytestmark = pytest.mark.anyio
@@ -151,7 +152,7 @@ async def test_numbers_and_lone_surrogates_that_json_lacks_are_replaced() -> Non
     assert result.value == [None, "\ufffd", "😀", None]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@depth(1.5)
 @given(kind=st.integers(0, 255), payload=st.binary(max_size=64), tail=st.binary(max_size=16))
 async def test_no_bytes_hang_or_break_the_portal(
     anyio_backend: str, kind: int, payload: bytes, tail: bytes
@@ -160,7 +161,7 @@ async def test_no_bytes_hang_or_break_the_portal(
     assert isinstance(result, RunResult)
 
 
-@settings(max_examples=300, deadline=None)
+@depth(3)
 @given(
     frames=st.lists(st.tuples(st.integers(0, 255), st.binary(max_size=40)), max_size=6), cut=st.integers(1, 7)
 )

@@ -1,13 +1,16 @@
 import json
+from collections.abc import Callable
 from copy import deepcopy
+from functools import lru_cache
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from manifests.json_value import Json
 from portal.budget.answer import fit
 from portal.budget.tokens import count_tokens
+from tests.depth import depth
 from tests.portal.budget.answers import answer, call, compact, shows_no_more
 
 _WORDS = "lorem ipsum dolor sit amet, consectetur adipiscing elit; "
@@ -27,20 +30,26 @@ def _nested(levels: int) -> Json:
     return value
 
 
-_HUGE = {
-    "rows": _rows(24_000),
-    "one text": _WORDS * 200_000,
-    "one letter": "a" * 10_000_000,
-    "spaces": " " * 10_000_000,
-    "chinese": "世界" * 2_000_000,
-    "numbers": list(range(500_000)),
-    "empty lists": [[] for _ in range(500_000)],
-    "keys": {f"key {number}": number for number in range(100_000)},
-    "long keys": {"k" * 100_000 + str(number): number for number in range(50)},
-    "nesting": _nested(10_000),
-    "matrix": [list(range(1_000))] * 1_000,
-    "two texts": [_WORDS * 50_000, _WORDS * 10],
+_KINDS: dict[str, Callable[[], Json]] = {
+    "rows": lambda: _rows(24_000),
+    "one text": lambda: _WORDS * 200_000,
+    "one letter": lambda: "a" * 10_000_000,
+    "spaces": lambda: " " * 10_000_000,
+    "chinese": lambda: "世界" * 2_000_000,
+    "numbers": lambda: list(range(500_000)),
+    "empty lists": lambda: [[] for _ in range(500_000)],
+    "keys": lambda: {f"key {number}": number for number in range(100_000)},
+    "long keys": lambda: {"k" * 100_000 + str(number): number for number in range(50)},
+    "nesting": lambda: _nested(10_000),
+    "matrix": lambda: [list(range(1_000))] * 1_000,
+    "two texts": lambda: [_WORDS * 50_000, _WORDS * 10],
 }
+
+
+@lru_cache(maxsize=1)
+def _huge(kind: str) -> Json:
+    """Made when asked for, and not kept: millions of objects would slow every later test down."""
+    return _KINDS[kind]()
 
 
 def test_small_answer_is_left_alone() -> None:
@@ -60,10 +69,10 @@ def test_answer_that_fits_by_tokens_but_not_by_bytes_is_left_alone() -> None:
     assert notices == []
 
 
+@pytest.mark.parametrize("kind", _KINDS)
 @pytest.mark.parametrize("max_tokens", [200, 1_000, 6_000])
-@pytest.mark.parametrize("kind", _HUGE)
 def test_huge_result_fits_and_says_what_is_missing(kind: str, max_tokens: int) -> None:
-    fitted, notices = fit(answer(_HUGE[kind]), max_tokens)
+    fitted, notices = fit(answer(_huge(kind)), max_tokens)
     text = compact(fitted)
     assert count_tokens(text) <= max_tokens
     assert json.loads(text) == fitted
@@ -73,7 +82,7 @@ def test_huge_result_fits_and_says_what_is_missing(kind: str, max_tokens: int) -
 
 @pytest.mark.parametrize("kind", ["rows", "one text", "chinese", "numbers", "keys", "matrix", "two texts"])
 def test_the_budget_is_used(kind: str) -> None:
-    fitted, _ = fit(answer(_HUGE[kind]), 6_000)
+    fitted, _ = fit(answer(_huge(kind)), 6_000)
     assert count_tokens(compact(fitted)) > 5_000
 
 
@@ -95,7 +104,7 @@ def test_texts_are_cut_before_keys_are_dropped() -> None:
 
 
 def test_stdout_gets_a_share_beside_a_large_result() -> None:
-    for result in (_HUGE["rows"], _HUGE["one text"]):
+    for result in (_huge("rows"), _huge("one text")):
         fitted, notices = fit(answer(result, stdout="line of a log\n" * 10_000), 6_000)
         assert len(compact(fitted["result"])) > 8_000
         assert len(fitted["stdout"]) > 2_000
@@ -114,7 +123,7 @@ def test_status_error_and_run_stay() -> None:
         "line": 3,
         "hint": "list them first",
     }
-    given_answer = answer(_HUGE["rows"], error=error, notices=("an await was inserted in line 2",))
+    given_answer = answer(_huge("rows"), error=error, notices=("an await was inserted in line 2",))
     given_answer["session"] = "s-0123456789abcdef"
     fitted, notices = fit(given_answer, 1_000)
     assert fitted["error"] == error
@@ -136,7 +145,7 @@ def test_absurd_error_is_shortened() -> None:
 
 def test_ledger_keeps_what_did_not_end_well() -> None:
     calls = tuple(call(seq, state="failed" if seq in (7, 950) else "done") for seq in range(1_000))
-    fitted, notices = fit(answer(_HUGE["rows"], calls=calls), 2_000)
+    fitted, notices = fit(answer(_huge("rows"), calls=calls), 2_000)
     assert [row["seq"] for row in fitted["calls"] if row["state"] == "failed"] == [7, 950]
     assert {"function": "github.list_issues", "state": "done", "count": 998} in fitted["calls"]
     assert "calls: 1,000 rows summarised" in notices
@@ -192,7 +201,7 @@ _ANSWERS = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@depth(1.5)
 @given(_ANSWERS, st.integers(200, 8_000))
 def test_any_answer_fits_is_json_and_tells_its_cuts(given_answer: dict[str, Json], max_tokens: int) -> None:
     fitted, notices = fit(given_answer, max_tokens)
@@ -205,7 +214,6 @@ def test_any_answer_fits_is_json_and_tells_its_cuts(given_answer: dict[str, Json
     assert fit(given_answer, max_tokens) == (fitted, notices)
 
 
-@settings(max_examples=100, deadline=None)
 @given(_ANSWERS, st.integers(200, 4_000), st.integers(0, 4_000))
 def test_larger_budget_never_shows_less(given_answer: dict[str, Json], max_tokens: int, more: int) -> None:
     less, _ = fit(given_answer, max_tokens)

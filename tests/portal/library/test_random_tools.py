@@ -2,11 +2,12 @@
 
 import ast
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from manifests.json_value import Json
 from portal.library.arguments import ArgumentError, bind
+from tests.depth import depth
 from tests.portal.library.nasty_tools import HOSTILE_TEXT
 from tests.portal.library.random_schemas import KEYS, json_values, schemas
 from tests.portal.library.sample_tools import function, library, tool
@@ -70,7 +71,7 @@ def assert_only_definitions(source: str) -> None:
 
 
 @given(garbage(), garbage(), st.text(max_size=40))
-@settings(max_examples=300, deadline=None)
+@depth(3)
 def test_garbage_compiles_to_definitions_only(input_schema: Json, output_schema: Json, text: str) -> None:
     compiled = library(tool(text, input_schema, output_schema, text))
     assert_only_definitions(compiled.module("tickets"))
@@ -80,7 +81,7 @@ def test_garbage_compiles_to_definitions_only(input_schema: Json, output_schema:
 
 
 @given(st.dictionaries(KEYS | st.text(max_size=5), schemas(with_negations=True), max_size=4), schemas())
-@settings(max_examples=200, deadline=None)
+@depth(2)
 def test_valid_schemas_compile_without_notes(properties: dict[str, Json], output_schema: Json) -> None:
     compiled = library(tool("f", {"type": "object", "properties": properties}, output_schema))
     assert_only_definitions(compiled.module("tickets"))
@@ -89,7 +90,7 @@ def test_valid_schemas_compile_without_notes(properties: dict[str, Json], output
 
 
 @given(garbage(), st.dictionaries(WORDS, json_values(), max_size=3))
-@settings(max_examples=200, deadline=None)
+@depth(2)
 def test_calls_are_carried_over_or_refused_but_never_crash(
     input_schema: Json, kwargs: dict[str, Json]
 ) -> None:
@@ -102,7 +103,6 @@ def test_calls_are_carried_over_or_refused_but_never_crash(
 
 
 @given(st.dictionaries(st.text(max_size=8), st.integers(), max_size=6))
-@settings(deadline=None)
 def test_each_property_can_be_passed_whatever_the_names_are(values: dict[str, int]) -> None:
     compiled = function({"type": "object", "properties": {key: {"type": "integer"} for key in values}})
     by_name = {parameter.name: values[parameter.wire_name] for parameter in compiled.parameters}

@@ -4,11 +4,12 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from manifests.json_value import Json
 from portal.library.sound_schema import sound_schema
 from portal.library.violations import violations
+from tests.depth import depth
 from tests.portal.library.random_schemas import json_values, schemas
 
 
@@ -17,14 +18,14 @@ def is_refused(schema: Json, value: Json) -> bool:
 
 
 @given(schemas(), json_values())
-@settings(max_examples=400, deadline=None)
+@depth(4)
 def test_what_is_refused_breaks_the_schema_and_what_breaks_it_is_refused(schema: Json, value: Json) -> None:
     expected = not jsonschema.Draft202012Validator(schema).is_valid(value)
     assert is_refused(schema, value) == expected
 
 
 @given(schemas(with_negations=True), json_values())
-@settings(max_examples=400, deadline=None)
+@depth(4)
 def test_reduction_only_ever_allows_more(schema: Json, value: Json) -> None:
     if is_refused(schema, value):
         assert not jsonschema.Draft202012Validator(schema).is_valid(value)
