@@ -11,11 +11,13 @@ from pathlib import Path
 RESULTS = Path(__file__).resolve().parent / "results"
 
 
-def machine() -> dict[str, str | int | None]:
+def machine() -> dict[str, str | int | float | None]:
+    """What is measured on, and how busy it is right now with other things (`load`: of the last minute)."""
     return {
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "processor": _processor(),
         "cores": os.cpu_count(),
+        "load": round(os.getloadavg()[0], 2),
         "python": platform.python_version(),
         "mcp": version("mcp"),
         "wasmtime": version("wasmtime"),
