@@ -1,6 +1,7 @@
 """Builds the sandbox's guest component as part of the package build; see sandbox_runtime/build_guest.py."""
 
-import importlib.util
+import importlib
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -27,10 +28,9 @@ class GuestBuildHook(BuildHookInterface[Any]):
         return self._module().GuestBuild(Path(self.root) / "sandbox_runtime")
 
     def _module(self) -> ModuleType:
-        # By its path: the package itself is not importable while it is being built.
-        path = Path(self.root) / "sandbox_runtime" / "build_guest.py"
-        spec = importlib.util.spec_from_file_location("build_guest", path)
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        return module
+        # The package is not installed while it is being built.
+        sys.path.insert(0, self.root)
+        try:
+            return importlib.import_module("sandbox_runtime.build_guest")
+        finally:
+            sys.path.remove(self.root)

@@ -75,5 +75,8 @@ BUILTINS = _words(
 PORTAL_MODULES = frozenset({"tools", "portal"})
 """What scripts import from us: `from tools import github`, `import portal`."""
 
-NAMESPACES = STANDARD_LIBRARY | BUILTINS | PORTAL_MODULES
+PACKAGES = _words("dateutil jinja2 jmespath markupsafe more_itertools tabulate tzdata yaml")
+"""What scripts import from the packages that every sandbox has."""
+
+NAMESPACES = STANDARD_LIBRARY | BUILTINS | PORTAL_MODULES | PACKAGES
 """What no upstream's namespace may be, beside a keyword."""

@@ -24,8 +24,8 @@ Answers signatures; detail "full" adds types and docs. A function's exact name a
 lists the namespaces."""
 
 _EXECUTE_CODE_DESCRIPTION = """\
-Run a Python 3.14 script in a sandbox: whole standard library, no files, no network. Functions from docs_search are \
-there without import; call them with keyword arguments and await:
+Run a Python 3.14 script in a sandbox: standard library, yaml, jinja2, dateutil, tabulate, jmespath, more_itertools; \
+no files, no network. Functions from docs_search are there without import; call them with keyword arguments and await:
 
 issues = await tickets.list_issues(state="open")
 a, b = await asyncio.gather(crm.get(id=1), crm.get(id=2))  # independent calls: in parallel

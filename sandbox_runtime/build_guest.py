@@ -1,21 +1,24 @@
 """Builds `guest.wasm`, the component scripts run in: `python -m sandbox_runtime.build_guest`.
 
-The package build does the same through `hatch_build.py`, which loads this file by its path, so it imports the
-standard library only. A stamp beside the component tells whether it is what the sources would give.
+The package build does the same through `hatch_build.py`, so this imports the standard library only. A stamp beside
+the component tells whether it is what the sources would give.
 """
 
 import hashlib
-import importlib.util
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from importlib.metadata import Distribution
 from pathlib import Path
 
-REQUIREMENTS = ("componentize-py==0.25.1", "tzdata==2026.6")
-"""What a build needs; tzdata goes inside."""
+from sandbox_runtime import guest_packages
+from sandbox_runtime.guest_packages import PackageError, installed_packages, stage
+
+REQUIREMENTS = ("componentize-py==0.25.1", *guest_packages.REQUIREMENTS)
+"""What a build needs; all but the first go inside."""
 
 _KEPT_ENVIRONMENT = ("PATH", "HOME", "TMPDIR")
 
@@ -48,7 +51,11 @@ class GuestBuild:
         display("building the sandbox's guest component (about 15 s)")
         fingerprint = self._fingerprint()
         with tempfile.TemporaryDirectory() as scratch:
-            built = self._componentize(Path(scratch))
+            try:
+                packages = installed_packages()
+            except PackageError as error:
+                raise GuestBuildError(str(error)) from error
+            built = self._componentize(Path(scratch), packages)
             # Copied, then renamed: a build that is interrupted leaves the old component or the new one.
             partial = self.component.with_suffix(".partial")
             shutil.copyfile(built, partial)
@@ -56,9 +63,10 @@ class GuestBuild:
         self._stamp.write_text(fingerprint + "\n")
         display(f"built {self.component.name}, {self.component.stat().st_size / 1e6:.1f} MB")
 
-    def _componentize(self, scratch: Path) -> Path:
+    def _componentize(self, scratch: Path, packages: Iterable[Distribution]) -> Path:
         sources, environment = scratch / "sources", scratch / "environment"
         self._stage(sources)
+        stage(packages, sources / "packages")
         # Without a VIRTUAL_ENV of its own, componentize-py would swallow whatever packages happen to be around.
         site_packages = f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
         (environment / site_packages).mkdir(parents=True)
@@ -85,18 +93,12 @@ class GuestBuild:
         return output
 
     def _stage(self, sources: Path) -> None:
-        """Copy what goes inside: `sandbox_runtime/guest`, no other part of the package, and tzdata."""
+        """Copy what goes inside: `sandbox_runtime/guest`, and no other part of the package."""
         package = sources / "sandbox_runtime"
         (package / "guest").mkdir(parents=True)
         shutil.copyfile(self._package / "__init__.py", package / "__init__.py")
         for source in (self._package / "guest").glob("*.py"):
             shutil.copyfile(source, package / "guest" / source.name)
-        tzdata = importlib.util.find_spec("tzdata")
-        if tzdata is None or tzdata.origin is None:
-            raise GuestBuildError(f"the build needs {REQUIREMENTS[1]}")
-        shutil.copytree(
-            Path(tzdata.origin).parent, sources / "tzdata", ignore=shutil.ignore_patterns("__pycache__")
-        )
 
     def _fingerprint(self) -> str:
         digest = hashlib.sha256("\n".join(REQUIREMENTS).encode())
@@ -108,6 +110,7 @@ class GuestBuild:
 
     def _sources(self) -> Iterator[Path]:
         yield self._package / "build_guest.py"
+        yield self._package / "guest_packages.py"
         yield from sorted(self._package.glob("wit/*.wit"))
         yield from sorted(self._package.glob("guest/*.py"))
 

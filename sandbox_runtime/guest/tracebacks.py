@@ -3,6 +3,8 @@
 import asyncio
 import difflib
 import errno
+import importlib.metadata
+import sys
 import traceback
 from collections.abc import Collection, Iterator
 from typing import Any
@@ -15,7 +17,7 @@ _MAX_TRACEBACK_CHARS = 4000
 _MAX_FRAMES = 100
 _NO_FILES = "Scripts have no files, processes or network of their own: call upstream functions instead."
 _NO_THREADS = "There are no threads here: use asyncio.gather for calls in parallel."
-_NO_PACKAGE = "The sandbox has Python's standard library only, and the namespaces that docs_search shows."
+_NOT_HERE = "This module of the standard library needs what the sandbox does not have."
 
 
 def describe(error: BaseException, namespaces: Collection[str]) -> dict[str, Any]:
@@ -108,7 +110,7 @@ def _hint(error: BaseException, namespaces: Collection[str]) -> str:
     if isinstance(error, RuntimeError) and str(error) == "can't start new thread":
         return _NO_THREADS
     if isinstance(error, ModuleNotFoundError):
-        return _NO_PACKAGE
+        return _missing_module_hint(error.name or "")
     if isinstance(error, OSError) and error.errno in (
         errno.ENOENT,
         errno.EBADF,
@@ -118,6 +120,13 @@ def _hint(error: BaseException, namespaces: Collection[str]) -> str:
     ):
         return _NO_FILES
     return ""
+
+
+def _missing_module_hint(name: str) -> str:
+    if name.partition(".")[0] in sys.stdlib_module_names:
+        return _NOT_HERE
+    packages = ", ".join(sorted(package.name for package in importlib.metadata.distributions()))
+    return f"There are Python's standard library, {packages}, and the namespaces that docs_search shows."
 
 
 def _shorten(text: str, most: int) -> str:

@@ -12,6 +12,7 @@ from mcp import Client, StdioServerParameters
 from tests.end_to_end.model import Model
 from tests.packaging.source_tree import (
     CONSTRAINTS,
+    ROOT,
     bring_component,
     copy_source,
     make_environment,
@@ -96,6 +97,8 @@ def test_wheel_holds_licences(wheel: Path) -> None:
         names = archive.namelist()
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert any(name.endswith("licenses/NOTICE") for name in names)
+    for text in (ROOT / "licenses").iterdir():
+        assert any(name.endswith(f"licenses/{text.name}") for name in names), text.name
 
 
 def test_wheel_holds_only_our_four_folders(wheel: Path) -> None:

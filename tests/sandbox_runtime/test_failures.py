@@ -106,7 +106,8 @@ async def test_clean_exit_is_a_good_end(run: Runner, script: str) -> None:
     ("script", "told"),
     [
         ("gti.git_log()", "git"),
-        ("import numpy", "standard library"),
+        ("import numpy", "PyYAML"),
+        ("import ssl", "does not have"),
         ("open('/etc/passwd')", "files"),
         ("from tools import svn", "files, git"),
         ("import threading\nthreading.Thread(target=print).start()", "asyncio.gather"),

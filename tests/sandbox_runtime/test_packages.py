@@ -1,0 +1,139 @@
+"""The packages inside the sandbox work, are the ones that were chosen, and are documented with their licences."""
+
+import importlib.metadata
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from manifests.json_value import Json
+from manifests.names import namespace_of
+from sandbox_runtime import build_guest
+from sandbox_runtime.guest_packages import PACKAGES, PackageError, installed_packages
+from tests.sandbox_runtime.running import Runner
+
+pytestmark = pytest.mark.anyio
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/python.md").read_text("utf-8")
+
+
+def column(heading: str, number: int) -> list[str]:
+    """The cells of one column of the first table below a heading of docs/python.md, without the table's own heading."""
+    section = PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    table = re.search(r"(?:^\|.*\n)+", section, re.MULTILINE)
+    assert table is not None
+    return [line.split("|")[number].strip() for line in table[0].splitlines()[2:]]
+
+
+@pytest.mark.parametrize(
+    ("script", "value"),
+    [
+        ("import yaml\nyaml.safe_load('a: [1, x, 2026-01-02]')['a'][:2]", [1, "x"]),
+        ("import yaml\nyaml.safe_dump({'b': [1, None]}, sort_keys=False)", "b:\n- 1\n- null\n"),
+        ("import jinja2\njinja2.Template('{% for x in xs %}<{{ x|e }}>{% endfor %}').render(xs=['a', '&'])",
+         "<a><&amp;>"),
+        ("from jinja2 import Environment, DictLoader\nloader = DictLoader({'a': 'A{% block b %}{% endblock %}', "
+         "'b': '{% extends \"a\" %}{% block b %}B{% endblock %}'})\n"
+         "Environment(loader=loader).get_template('b').render()", "AB"),
+        ("import jinja2\nawait jinja2.Template('{{ x }}', enable_async=True).render_async(x=1)", "1"),
+        ("from markupsafe import escape\nstr(escape('<'))", "&lt;"),
+        ("from dateutil import parser\nparser.parse('3 Jan 2026 5pm').isoformat()", "2026-01-03T17:00:00"),
+        ("import datetime\nfrom dateutil.relativedelta import relativedelta\n"
+         "str(datetime.date(2026, 1, 31) + relativedelta(months=1))", "2026-02-28"),
+        ("import datetime\nfrom dateutil.rrule import rrule, MONTHLY\n"
+         "[str(d.date()) for d in rrule(MONTHLY, count=2, dtstart=datetime.datetime(2026, 1, 5))]",
+         ["2026-01-05", "2026-02-05"]),
+        ("import datetime\nfrom dateutil import tz\n"
+         "datetime.datetime(2026, 7, 1, tzinfo=tz.gettz('America/New_York')).utcoffset().total_seconds()", -14400.0),
+        ("from tabulate import tabulate\ntabulate([[1, 'x']], headers=['a', 'b'], tablefmt='github')",
+         "|   a | b   |\n|-----|-----|\n|   1 | x   |"),
+        ("import jmespath\njmespath.search('a[?b > `1`].c', {'a': [{'b': 1, 'c': 2}, {'b': 2, 'c': 3}]})", [3]),
+        ("import more_itertools\nlist(more_itertools.chunked(range(3), 2))", [[0, 1], [2]]),
+        ("from importlib.metadata import version\n[version('pyyaml'), version('more_itertools')]", ["6.0.3", "11.2.1"]),
+        ("import importlib.metadata as m\nm.packages_distributions()['yaml']", ["PyYAML"]),
+        ("import importlib.metadata as m\n[e.value for e in m.entry_points(group='babel.extractors')]",
+         ["jinja2.ext:babel_extract[i18n]"]),
+        ("import importlib.resources as r\nfolder = r.files('tzdata') / 'zoneinfo' / 'Europe'\n"
+         "folder.is_dir(), (folder / 'Berlin').read_bytes()[:4].decode(), folder.joinpath('x').is_file()",
+         [True, "TZif", False]),
+        ("import importlib.resources as r\nlen(r.read_text('tzdata', 'zones').split()) > 500", True),
+        ("import pkgutil\npkgutil.get_data('tzdata', 'zoneinfo/Europe/Berlin')[:4].decode()", "TZif"),
+        ("import pkgutil\ntry:\n    pkgutil.get_data('tzdata', '../../etc/passwd')\nexcept FileNotFoundError as e:\n"
+         "    x = type(e).__name__\nx", "FileNotFoundError"),
+    ],
+)  # fmt: skip
+async def test_package_works(run: Runner, script: str, value: Json) -> None:
+    assert await run.value(script) == value
+
+
+async def test_package_that_is_not_there_has_no_version(run: Runner) -> None:
+    result = await run("import importlib.metadata as m\nm.version('numpy')")
+    assert result.error is not None
+    assert "PackageNotFoundError" in result.error.message
+
+
+async def test_packages_are_those_of_the_build_and_of_the_page(run: Runner) -> None:
+    inside = await run.value("import importlib.metadata as m\n{d.name: d.version for d in m.distributions()}")
+    assert inside == PACKAGES
+    assert dict(zip(column("Packages", 1), column("Packages", 2), strict=True)) == PACKAGES
+
+
+async def test_import_names_are_on_the_page_and_no_namespace(run: Runner) -> None:
+    modules = await run.value("import importlib.metadata as m\nsorted(m.packages_distributions())")
+    assert {name for name in modules if name != "_yaml"} == {
+        cell.strip("`") for cell in column("Packages", 3)
+    }
+    assert [namespace_of(name) for name in modules if name != "_yaml"] == [
+        f"{name}_" for name in modules if name != "_yaml"
+    ]
+
+
+async def test_packages_need_no_import_of_their_own(run: Runner) -> None:
+    """They were imported before the image was taken: unpacking them takes up to 40 ms."""
+    script = "import sys\n[name for name in NAMES if name not in sys.modules]"
+    names = ["yaml", "jinja2", "dateutil.parser", "dateutil.rrule", "tabulate", "jmespath", "more_itertools"]
+    assert await run.value(f"NAMES = {names!r}\n{script}") == []
+
+
+async def test_missing_modules_are_exactly_those_of_the_page(run: Runner) -> None:
+    told = {
+        name
+        for cell in column("What is missing from the standard library", 1)
+        for name in re.findall("`(.+?)`", cell)
+    }
+    script = """
+import importlib, sys
+missing = []
+for name in {*TOLD, *(name for name in sys.stdlib_module_names if not name.startswith("_"))}:
+    try:
+        importlib.import_module(name)
+    except ImportError:
+        missing.append(name)
+sorted(missing)
+"""
+    assert set(await run.value(f"TOLD = {sorted(told)!r}\n{script}")) == told
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_licence_is_recorded_and_its_text_is_the_packages_own(name: str) -> None:
+    package = importlib.metadata.distribution(name)
+    assert re.search(
+        rf"^    {re.escape(name)} {re.escape(PACKAGES[name])} ", (ROOT / "NOTICE").read_text(), re.MULTILINE
+    )
+    own = [path for path in package.files or () if path.name in ("LICENSE", "LICENSE.txt")]
+    assert (ROOT / f"licenses/{name}.txt").read_text() in [path.read_text() for path in own]
+
+
+def test_pins_of_the_build_are_those_of_the_development_group() -> None:
+    """`uv pip compile` and the tests above see the same packages as the build."""
+    dev = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]["dev"]
+    assert {line.lower() for line in build_guest.REQUIREMENTS} <= set(dev)
+
+
+def test_package_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [package.name for package in installed_packages()] == list(PACKAGES)
+    monkeypatch.setitem(PACKAGES, "tabulate", "0.0.1")
+    with pytest.raises(PackageError, match=r"tabulate==0\.0\.1"):
+        installed_packages()
