@@ -11,11 +11,11 @@ import json
 from manifests.decision import decide
 from manifests.json_value import Json
 from manifests.manifest import Manifest
-from portal.catalog import Snapshot, not_granted
 from portal.ledger import CallState, Entry, Ledger
 from portal.library.arguments import ArgumentError, bind
 from portal.library.function import Function
 from portal.library.value import script_value
+from portal.snapshot import Snapshot, not_granted
 from sandbox_runtime.calls import CallError, Outcome, ToolCall
 from upstreams.errors import UpstreamError
 from upstreams.fleet import Fleet

@@ -1,15 +1,9 @@
-"""The library, its search index and its stub files, kept in step with the tools that the upstreams list.
+"""Keeps the library, its search index and its stub files in step with the tools that the upstreams list."""
 
-Rule 1: a Snapshot never changes. A run keeps the one it was checked against; a new one is put in its place at once.
-"""
-
-import difflib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
@@ -19,70 +13,15 @@ from manifests.decision import Decision, decide
 from manifests.manifest import Manifest
 from manifests.names import function_names
 from portal.check.checker import Checker
-from portal.library.function import Function
 from portal.library.library import Library
 from portal.library.namespace import LibrarySource
 from portal.library.stub_package import write_stubs
-from sandbox_runtime.calls import CallError
+from portal.snapshot import Snapshot
 from upstreams.fleet import Fleet
 from upstreams.recorded_tool import RecordedTool
 from upstreams.upstream import Upstream
 
-if TYPE_CHECKING:
-    from portal.search.index import SearchIndex
-
 log = structlog.get_logger()
-
-
-MAX_NAME_CHARACTERS = 200
-"""Of a longer name that a guest made up nothing more is looked at or told."""
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """What scripts may call at one moment.
-
-    `denied` holds the functions that the manifest refuses, by qualified name; `silent` says why an upstream's
-    namespace is empty, by namespace.
-    """
-
-    version: int
-    library: Library
-    index: "SearchIndex[Function] | None"
-    denied: Mapping[str, Decision]
-    silent: Mapping[str, str]
-    is_on_disk: bool = True
-    """Whether the stub files are this library's: a disk that is full must not make the checker refuse right scripts."""
-
-    @cached_property
-    def namespaces(self) -> frozenset[str]:
-        """All that scripts may mention: also those whose upstream is down or whose tools are all refused."""
-        denied = {qualified.partition(".")[0] for qualified in self.denied}
-        return frozenset(self.library.namespaces) | frozenset(self.silent) | denied
-
-    def absence(self, qualified: str, *, with_nearest: bool = True) -> CallError:
-        """Why there is no such function, and what to do next; finding the nearest takes up to 0.1 s."""
-        if decision := self.denied.get(qualified):
-            return not_granted(qualified, decision)
-        qualified = qualified[:MAX_NAME_CHARACTERS]
-        namespace, _, name = qualified.partition(".")
-        if namespace in self.silent:
-            return CallError(
-                "upstream_unavailable",
-                f"{qualified} cannot be called: {self.silent[namespace]}",
-                "Nothing was sent. Try again later, or do without it.",
-            )
-        near = self.library.nearest(qualified) if with_nearest else []
-        if namespace in self.library.namespaces:
-            message = f"{namespace} has no function {name!r}"
-        else:
-            if with_nearest:
-                near = near or difflib.get_close_matches(namespace, self.namespaces)
-            message = f"there is no namespace {namespace!r}"
-        hint = f"Nearest: {', '.join(near)}." if near else ""
-        return CallError(
-            "unknown_function", message, f'{hint} Look it up: docs_search(query="{_words(name)}")'.strip()
-        )
 
 
 class Catalog:
@@ -180,15 +119,6 @@ class Catalog:
                 denied[f"{namespace}.{name}"] = decision
 
 
-def not_granted(qualified: str, decision: Decision) -> CallError:
-    """What a script, or its check, is told of a call that the manifest refuses."""
-    return CallError(
-        "not_granted",
-        f"{qualified} is not granted to scripts: {decision.rule}",
-        f"An operator can change that at {decision.where}.",
-    )
-
-
 def _silence(upstream: Upstream) -> str:
     if upstream.state.status == "ready":
         return f"upstream {upstream.name!r} lists no tools"
@@ -201,7 +131,3 @@ def standing(upstream: Upstream, max_detail_characters: int | None = None) -> st
     since = state.since.strftime("%H:%M:%S")
     detail = f": {state.detail}" if state.detail else ""
     return f"upstream {upstream.name!r} is {state.status} since {since}{detail[:max_detail_characters]}"
-
-
-def _words(name: str) -> str:
-    return name.replace("_", " ").strip()[:60]

@@ -11,12 +11,13 @@ from manifests.decision import Decision
 from manifests.json_value import Json
 from manifests.manifest import Manifest
 from portal.budget.tokens import is_within
-from portal.catalog import Catalog, Snapshot, standing
+from portal.catalog import Catalog, standing
 from portal.compact_json import compact
 from portal.first_steps import NO_UPSTREAMS
 from portal.granted import granted
 from portal.library.function import Function
 from portal.library.rendering import CUT_PARAMETERS
+from portal.snapshot import Snapshot
 from upstreams.fleet import Fleet
 
 MAX_DETAIL_CHARACTERS = 300

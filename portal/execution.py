@@ -13,11 +13,12 @@ from manifests.models import Limits
 from portal.answer import Answer
 from portal.broker import Broker
 from portal.caller import LOCAL, Caller
-from portal.catalog import Catalog, Snapshot
+from portal.catalog import Catalog
 from portal.check.checker import Checker
 from portal.check.diagnostic import Diagnostic
 from portal.first_steps import NO_UPSTREAMS
 from portal.sessions import SessionError, Sessions
+from portal.snapshot import Snapshot
 from sandbox_runtime.grants.run_grants import RunGrants
 from sandbox_runtime.prepared import Prepared
 from sandbox_runtime.result import RunError, RunResult
