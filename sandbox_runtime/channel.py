@@ -1,14 +1,16 @@
-"""The worker's end of the channel: blocking, used by the one thread that also runs the guest."""
+"""The worker's end of the channel: blocking, used by the one thread that also runs the guest; another one beats."""
 
 import os
 import select
 import socket
+import threading
 
-from sandbox_runtime.frames import HEADER, MAX_TO_WORKER_BYTES, FrameReader
+from sandbox_runtime.frames import HEADER, MAX_TO_WORKER_BYTES, FrameReader, ToPortal, frame
 
 _RECEIVE_BYTES = 1 << 18
 _COPY_BELOW_BYTES = 1 << 16
 _LONGEST_WAIT_MS = 86_400_000
+_BEAT = frame(ToPortal.ALIVE)
 
 
 class Channel:
@@ -17,6 +19,7 @@ class Channel:
     def __init__(self, end: socket.socket) -> None:
         self._socket = end
         self._reader = FrameReader(MAX_TO_WORKER_BYTES)
+        self._sending = threading.Lock()
 
     @property
     def has_frame(self) -> bool:
@@ -26,13 +29,31 @@ class Channel:
         length = sum(map(len, parts))
         header = HEADER.pack(length, kind)
         try:
-            if length < _COPY_BELOW_BYTES:
-                self._socket.sendall(b"".join((header, *parts)))
-            else:
-                for part in (header, *parts):
-                    self._socket.sendall(part)
+            with self._sending:
+                if length < _COPY_BELOW_BYTES:
+                    self._socket.sendall(b"".join((header, *parts)))
+                else:
+                    for part in (header, *parts):
+                        self._socket.sendall(part)
         except OSError:
             os._exit(0)
+
+    def beat(self) -> None:
+        """Tell that this process lives; from any thread, and never waiting.
+
+        A frame that is on its way says as much. A portal that is gone ends the process here even while its guest
+        spins.
+        """
+        if not self._sending.acquire(blocking=False):
+            return
+        try:
+            self._socket.send(_BEAT, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            pass
+        except OSError:
+            os._exit(0)
+        finally:
+            self._sending.release()
 
     def receive(self) -> tuple[int, bytes]:
         """The next frame; waits without end."""

@@ -56,12 +56,19 @@ class ForkServer:
             if number in self._children:
                 os.kill(self._children[number], signal.SIGKILL)
             return
+        self._fork(number, descriptors[0])
+
+    def _fork(self, number: int, descriptor: int) -> None:
         server = os.getpid()
-        child = os.fork()
+        try:
+            child = os.fork()
+        except OSError:
+            child = -1  # too many processes, or too little memory: the closed descriptor tells the portal
         if child == 0:
-            self._become_worker(descriptors[0], server)
-        os.close(descriptors[0])
-        self._children[number] = child
+            self._become_worker(descriptor, server)
+        os.close(descriptor)
+        if child > 0:
+            self._children[number] = child
 
     def _become_worker(self, descriptor: int, server: int) -> None:
         end_with_parent(server)

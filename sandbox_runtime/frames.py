@@ -37,6 +37,7 @@ class ToPortal(enum.IntEnum):
     PREPARED = 6  # JSON of the guest
     FINISHED = 7  # END_HEADER, then the guest's header line and value
     TRAPPED = 8  # END_HEADER, TRAP_HEADER, then the engine's message
+    ALIVE = 9  # nothing: the clock of a worker that runs a script beats, twice a second
 
 
 class TrapCause(enum.IntEnum):

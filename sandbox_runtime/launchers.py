@@ -1,7 +1,6 @@
 """Two ways to start worker processes: through a fork server (Linux), or each on its own (everywhere)."""
 
 import asyncio
-import contextlib
 import os
 import socket
 import subprocess
@@ -12,6 +11,7 @@ from typing import Protocol
 
 from sandbox_runtime import child_process
 from sandbox_runtime.errors import WorkerStartError
+from sandbox_runtime.fork_control import ForkControl
 from sandbox_runtime.fork_server import READY
 
 _START_SECONDS = 20.0
@@ -21,6 +21,9 @@ class Launcher(Protocol):
     """Starts workers. `launch` takes the worker's end of a socket pair and returns what kills and buries it, once."""
 
     async def launch(self, end: socket.socket) -> Callable[[], None]: ...
+    def start_afresh(self) -> None:
+        """A worker did not come up in time."""
+
     async def close(self) -> None: ...
 
 
@@ -50,6 +53,9 @@ class SpawnLauncher:
 
         return kill
 
+    def start_afresh(self) -> None:
+        """Each worker is a fresh start here."""
+
     async def close(self) -> None:
         """Wait for workers that were killed, so that none stays behind as a zombie."""
         if self._dying:
@@ -57,12 +63,15 @@ class SpawnLauncher:
 
 
 class ForkLauncher:
-    """Forks workers from a process that has the engine loaded; starts that process when there is none."""
+    """Forks workers from a process that has the engine loaded; starts that process when there is none.
+
+    When it dies its workers die with it, and the next launch starts another.
+    """
 
     def __init__(self, compiled: Path) -> None:
         self._compiled = compiled
         self._server: subprocess.Popen[bytes] | None = None
-        self._control: socket.socket | None = None
+        self._control: ForkControl | None = None
         self._starting = asyncio.Lock()
         self._last_number = 0
 
@@ -71,11 +80,16 @@ class ForkLauncher:
         self._last_number += 1
         number = self._last_number
         try:
-            socket.send_fds(control, [b"+%d" % number], [end.fileno()])
+            control.start(number, end.fileno())
         except OSError as error:
             self._forget(control)
             raise WorkerStartError("the fork server is gone") from error
-        return lambda: _tell(control, b"-%d" % number)
+        return lambda: control.kill(number)
+
+    def start_afresh(self) -> None:
+        """End a fork server that forks no more. Its workers end too: nothing else could end them."""
+        if self._server is not None:
+            self._server.kill()
 
     async def close(self) -> None:
         server, self._server = self._server, None
@@ -85,7 +99,7 @@ class ForkLauncher:
             server.kill()
             await _reap(server)
 
-    async def _connected(self) -> socket.socket:
+    async def _connected(self) -> ForkControl:
         async with self._starting:
             if self._control is not None and (self._server is None or self._server.poll() is not None):
                 self._forget(self._control)
@@ -93,7 +107,10 @@ class ForkLauncher:
                 self._control = await self._start()
             return self._control
 
-    async def _start(self) -> socket.socket:
+    async def _start(self) -> ForkControl:
+        if self._server is not None:
+            self._server.kill()
+            await _reap(self._server)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._server = child_process.start(
@@ -102,29 +119,23 @@ class ForkLauncher:
                 descriptor=theirs.fileno(),
                 parent=os.getpid(),
             )
-        ours.setblocking(False)
+        control = ForkControl(ours)
         try:
             async with asyncio.timeout(_START_SECONDS):
                 answer = await asyncio.get_running_loop().sock_recv(ours, len(READY))
         except TimeoutError:
             answer = b""
         if answer != READY:
-            ours.close()
+            control.close()
             self._server.kill()
             await _reap(self._server)
             raise WorkerStartError("the fork server did not start")
-        return ours
+        return control
 
-    def _forget(self, control: socket.socket) -> None:
+    def _forget(self, control: ForkControl) -> None:
         if self._control is control:
             self._control = None
         control.close()
-
-
-def _tell(control: socket.socket, message: bytes) -> None:
-    # A fork server that is gone has taken its workers with it.
-    with contextlib.suppress(OSError):
-        control.send(message)
 
 
 async def _reap(child: "subprocess.Popen[bytes]") -> None:

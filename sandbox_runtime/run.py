@@ -210,7 +210,8 @@ class Run:
         timer = loop.call_later(seconds, self._kill, too_slow)
         self.worker.send(kind, *parts)
         try:
-            return await self._next
+            with self.worker.watched():
+                return await self._next
         except asyncio.CancelledError:
             self._kill(_CANCELLED)
             raise

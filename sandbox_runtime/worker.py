@@ -9,6 +9,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 
 from wasmtime import WasmtimeError
 
@@ -32,7 +33,7 @@ class Worker:
         self._engine = engine
         self._host = host
         self._limits = RunLimits(0, 0, 0, 0, 0, False)
-        self._clock = CpuClock(engine, parent)
+        self._clock = CpuClock(engine, parent, self._channel.beat)
         self._memory = MemoryMeter()
         host.connect(self._channel)
 
@@ -132,17 +133,20 @@ class CpuClock:
     """Ends a run that used its CPU time; waiting for calls costs none.
 
     The engine's epoch moves only when a limit is exceeded, so a run that keeps its limit is never interrupted.
+    During a run the clock beats twice a second: the portal kills a worker that it does not hear.
     The thread sleeps for good after a second without runs.
     """
 
     TICK_SECONDS = 0.01
     _IDLE_TICKS = 100
+    _BEAT_TICKS = 50
 
-    def __init__(self, engine: GuestEngine, parent: int) -> None:
+    def __init__(self, engine: GuestEngine, parent: int, beat: Callable[[], None]) -> None:
         self.is_exceeded = False
         self.used_seconds = 0.0
         self._engine = engine
         self._parent = parent
+        self._beat = beat
         self._deadline: float | None = None
         self._left = 0.0
         self._lock = threading.Lock()
@@ -172,9 +176,10 @@ class CpuClock:
             self._left = left
 
     def _tick(self) -> None:
-        idle = 0
+        idle = ticks = 0
         while True:
             time.sleep(self.TICK_SECONDS)
+            ticks += 1
             if not has_parent(self._parent):
                 os._exit(0)
             with self._lock:
@@ -185,6 +190,9 @@ class CpuClock:
                     self._engine.engine.increment_epoch()
             if self._deadline is not None:
                 idle = 0
+                # Without a beat the portal soon ends a run that its limit did not end.
+                if ticks % self._BEAT_TICKS == 0 and not self.is_exceeded:
+                    self._beat()
             elif idle >= self._IDLE_TICKS:
                 self._sleep_until_needed()
                 idle = 0

@@ -3,13 +3,15 @@
 import asyncio
 import socket
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from sandbox_runtime.errors import WorkerStartError
 from sandbox_runtime.frames import COUNT, FrameError, FrameReader, ToPortal, ToWorker, frame
 from sandbox_runtime.launchers import Launcher
+from sandbox_runtime.watchdog import Watchdog
 
-_START_SECONDS = 20.0
+_START_SECONDS = 10.0
 _IDLE_FRAME_BYTES = 1 << 16
 _CONGESTION_BYTES = 8 << 20
 
@@ -42,13 +44,14 @@ class WorkerProcess(asyncio.Protocol):
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._transport: asyncio.Transport | None = None
         self._kill: Callable[[], None] | None = None
+        self._watchdog = Watchdog(self.kill)
 
     @classmethod
     async def start(cls, launcher: Launcher, on_death: Callable[["WorkerProcess"], None]) -> "WorkerProcess":
         """Start a worker and wait until it is ready.
 
         Raises:
-            WorkerStartError: It ended, or did not become ready in 20 s.
+            WorkerStartError: It ended, or did not become ready in 10 s.
         """
         worker = cls(on_death)
         ours, theirs = socket.socketpair()
@@ -60,6 +63,7 @@ class WorkerProcess(asyncio.Protocol):
             async with asyncio.timeout(_START_SECONDS):
                 await worker._ready
         except TimeoutError as error:
+            launcher.start_afresh()
             raise WorkerStartError("a worker did not become ready") from error
         finally:
             if not (
@@ -73,6 +77,10 @@ class WorkerProcess(asyncio.Protocol):
         """Send what comes from now on to `listener`; without one, anything that comes is a breach."""
         self._listener = listener
         self._reader.max_bytes = max_frame_bytes
+
+    def watched(self) -> AbstractContextManager[None]:
+        """Kill the worker if it falls silent for seconds while this lasts."""
+        return self._watchdog.on_duty()
 
     def send(self, kind: ToWorker, *parts: bytes) -> None:
         if self._transport is not None and self.is_alive:
@@ -113,6 +121,7 @@ class WorkerProcess(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._reader.feed(data)
+        self._watchdog.hear()
         try:
             for kind, payload in self._reader.frames():
                 self._receive(kind, payload)
@@ -120,7 +129,9 @@ class WorkerProcess(asyncio.Protocol):
             self.kill(f"it broke the channel's rules: {error}")
 
     def _receive(self, kind: int, payload: bytes) -> None:
-        if self._listener is not None:
+        if kind == ToPortal.ALIVE and not payload and self._ready.done():
+            self._watchdog.hear_beat()  # even after a run: the clock may be late by one
+        elif self._listener is not None:
             self._listener.receive(kind, payload)
         elif kind == ToPortal.READY and not self._ready.done() and len(payload) >= COUNT.size:
             (self.pid,) = COUNT.unpack_from(payload)

@@ -10,7 +10,7 @@ import pytest
 
 from manifests.json_value import Json
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, never, opened, states, tool
-from tests.portal.processes import workers
+from tests.processes import workers
 
 pytestmark = pytest.mark.anyio
 
@@ -48,10 +48,10 @@ async def test_an_idle_session_gives_its_worker_back_though_nobody_asks(tmp_path
     server = {"workers": 1, "session_idle_seconds": 0.2}
     async with opened(tmp_path, server=server) as portal:
         await portal.run("1")
-        assert len(workers()) == 1
+        without = len(workers())
         await portal.run("x = 1", session="new")
         with anyio.fail_after(DEADLINE_SECONDS):
-            while len(workers()) > 1:
+            while len(workers()) > without:
                 await anyio.lowlevel.checkpoint()
         assert await portal.result_of("2") == 2
 

@@ -1,71 +1,22 @@
 """A worker that was taken over can say anything: it loses its run, and the portal neither hangs nor breaks."""
 
-import asyncio
 import socket
 import struct
-from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from manifests.models import Limits
-from sandbox_runtime.frames import COUNT, END_HEADER, TRAP_HEADER, FrameError, FrameReader, ToPortal, frame
+from sandbox_runtime.frames import COUNT, TRAP_HEADER, FrameError, FrameReader, ToPortal, frame
 from sandbox_runtime.result import RunResult
 from sandbox_runtime.sandbox import Sandbox
 from sandbox_runtime.workers import Workers
 from tests.depth import depth
-from tests.sandbox_runtime.running import EchoPort, where
+from tests.sandbox_runtime.running import where
+from tests.sandbox_runtime.taken_over import END, FINISHED, PREPARED, TakenOver, run_with
 
 pytestmark = pytest.mark.anyio
-
-READY = frame(ToPortal.READY, COUNT.pack(1))
-PREPARED = frame(ToPortal.PREPARED, b'{"source": null, "names": [], "uses": [], "notices": []}')
-END = END_HEADER.pack(1.0, 0)
-FINISHED = frame(ToPortal.FINISHED, END, b"{}\n1")
-
-
-class TakenOver:
-    """A launcher of workers that answer each frame with the next of some bytes, then close."""
-
-    def __init__(self, *answers: bytes) -> None:
-        self._answers = answers
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    async def launch(self, end: socket.socket) -> Callable[[], None]:
-        copy = end.dup()
-        copy.setblocking(False)
-        task = asyncio.create_task(self._serve(copy))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return copy.close
-
-    async def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-
-    async def _serve(self, end: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        try:
-            await loop.sock_sendall(end, READY)
-            for answer in self._answers:
-                await loop.sock_recv(end, 1 << 16)
-                await loop.sock_sendall(end, answer)
-        except OSError:
-            pass
-        finally:
-            end.close()
-
-
-async def run_with(*answers: bytes, limits: Limits | None = None) -> RunResult:
-    workers = Workers(TakenOver(*answers), 1, 1, print)
-    await workers.open()
-    try:
-        async with asyncio.timeout(20), Sandbox(workers).run(limits or Limits(), where) as run:
-            await run.prepare("1", ())
-            return await run.execute({}, EchoPort())
-    finally:
-        await workers.close()
 
 
 async def test_honest_answers_are_understood() -> None:
@@ -126,6 +77,25 @@ async def test_forged_ending_is_an_error_of_the_script(payload: bytes) -> None:
     assert result.error.code in ("script_error", "result_not_json")
     assert len(result.error.message) < 10_000
     assert result.error.line is None
+
+
+async def test_clock_that_floods_the_portal_loses_the_worker() -> None:
+    result = await run_with(PREPARED, frame(ToPortal.ALIVE) * 1000 + FINISHED)
+    assert result.error is not None
+    assert result.error.code == "worker_lost"
+
+
+async def test_beats_before_and_after_the_answer_are_heard_and_no_more() -> None:
+    beat = frame(ToPortal.ALIVE)
+    result = await run_with(beat + PREPARED, beat + FINISHED + beat)
+    assert (result.error, result.value) == (None, 1)
+
+
+@pytest.mark.parametrize("how", [socket.SHUT_RD, socket.SHUT_WR])
+async def test_worker_that_closes_half_of_its_channel_is_lost(how: int) -> None:
+    result = await run_with(PREPARED, b"", half_closed=how)
+    assert result.error is not None
+    assert result.error.code == "worker_lost"
 
 
 async def test_forged_preparation_is_harmless() -> None:

@@ -1,0 +1,103 @@
+"""The process that forks the workers may die or hang: its runs say so, and another takes its place. Linux: /proc."""
+
+import asyncio
+import os
+import signal
+import socket
+from pathlib import Path
+
+import pytest
+
+from sandbox_runtime.fork_control import ForkControl
+from sandbox_runtime.launchers import ForkLauncher
+from sandbox_runtime.sandbox import open_sandbox
+from tests.processes import children, fork_servers
+from tests.sandbox_runtime.running import EchoPort, Runner
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_fork_server_that_is_killed_takes_its_runs_and_comes_back() -> None:
+    others = fork_servers()
+    async with open_sandbox(workers=2, progress=print, launch=ForkLauncher) as sandbox:
+        port, run = EchoPort(), Runner(sandbox)
+        session = await sandbox.open_session()
+        running = asyncio.create_task(run("print('kept')\nawait git.hangs()", port=port))
+        await port.hanging.wait()
+        (server,) = set(fork_servers()).difference(others)
+        os.kill(server, signal.SIGKILL)
+        result = await running
+        assert result.error is not None
+        assert (result.error.code, result.stdout) == ("worker_lost", "kept\n")
+        assert port.cancelled == [1]
+        assert await asyncio.gather(*(run.value("1 + 1") for _ in range(6))) == [2] * 6
+        assert not session.alive
+        assert len(fork_servers()) == len(others) + 1
+        assert server not in children(os.getpid())
+    assert zombies() == []
+
+
+async def test_fork_server_that_forks_no_more_is_started_afresh() -> None:
+    others = fork_servers()
+    async with open_sandbox(workers=1, progress=print, launch=FollowedLauncher) as sandbox:
+        run = Runner(sandbox)
+        assert await run.value("1 + 1") == 2
+        (server,) = set(fork_servers()).difference(others)
+        os.kill(server, signal.SIGSTOP)
+        FollowedLauncher.latest.start_afresh()
+        assert await run.value("2 + 2") == 4
+        assert server not in children(os.getpid())
+
+
+class FollowedLauncher(ForkLauncher):
+    """Says which one was made last: a sandbox keeps its own to itself."""
+
+    latest: ForkLauncher
+
+    def __init__(self, compiled: Path) -> None:
+        super().__init__(compiled)
+        FollowedLauncher.latest = self
+
+
+async def test_orders_that_a_busy_fork_server_does_not_take_wait_for_it() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    theirs.setblocking(False)
+    control, loop = ForkControl(ours), asyncio.get_running_loop()
+    with theirs:
+        for number in range(2000):
+            control.kill(number)
+        control.start(2000, theirs.fileno())
+        got = [await loop.sock_recv(theirs, 64) for _ in range(2000)]
+        await asyncio.sleep(0)
+        message, descriptors, _, _ = socket.recv_fds(theirs, 64, 1)
+    assert got == [b"-%d" % number for number in range(2000)]
+    assert (message, len(descriptors)) == (b"+2000", 1)
+    os.close(descriptors[0])
+    control.close()
+
+
+async def test_orders_to_a_fork_server_that_is_gone_are_dropped() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    portals, workers = socket.socketpair()
+    portals.setblocking(False)
+    control, loop = ForkControl(ours), asyncio.get_running_loop()
+    with portals:
+        for number in range(2000):
+            control.kill(number)
+        with workers:
+            control.start(2000, workers.fileno())
+        theirs.close()
+        assert await loop.sock_recv(portals, 1) == b"", "the worker's end is closed: nobody will be there"
+        control.kill(1)
+        with pytest.raises(OSError):
+            control.start(2, ours.fileno())
+    control.close()
+    control.close()
+
+
+def zombies() -> list[int]:
+    return [
+        pid
+        for pid in children(os.getpid())
+        if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    ]
