@@ -11,10 +11,16 @@ from typing import Any
 from manifests.json_value import Json
 
 MAX_DEPTH = 200
+MAX_DIGITS = 4_300
+"""Of an integer: Python's time to read one grows with the square of its digits, and MCP's own readers take no more."""
+
 _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 _BIG_BYTES = 100_000
-# Without either, no number is beyond a float: at most 200 digits, times ten to the 99th.
-_MAY_BE_INFINITE = re.compile(rb"[eE]\+?\d{3}|\d{200}")
+# Without an exponent of three digits and 200 digits in a row, no number is beyond a float, nor an integer too long.
+# Of 200 digits in a row, every 20th byte makes nine: a look at those is four times as fast.
+_EXPONENT = re.compile(rb"[eE]\+?\d{3}")
+_STRIDE = 20
+_SAMPLED_DIGITS = re.compile(rb"\d{9}")
 
 
 class GuestJsonError(Exception):
@@ -25,7 +31,7 @@ def parse(text: bytes) -> Json:
     """Parse UTF-8 JSON of at most 200 levels; NaN and infinities become None, lone surrogates U+FFFD.
 
     Raises:
-        GuestJsonError: It is malformed, too deep, or has an integer longer than Python reads (4,300 digits).
+        GuestJsonError: It is malformed, too deep, or has an integer of more than 4,300 digits.
     """
     # A surrogate can only come as an escape, since bytes that encode one are no UTF-8.
     suspicious = b"\\ud" in text or b"\\uD" in text
@@ -41,7 +47,7 @@ def parse(text: bytes) -> Json:
     except json.JSONDecodeError as error:
         raise GuestJsonError(f"it is no JSON: {error.msg}") from None
     except ValueError:
-        raise GuestJsonError("it has an integer of more than 4,300 digits") from None
+        raise GuestJsonError(f"it has an integer of more than {MAX_DIGITS:,} digits") from None
     return value
 
 
@@ -61,7 +67,8 @@ def encode(value: Json) -> bytes:
 
 def _loaded(text: bytes) -> Json:
     # A function called for each number makes ten megabytes of them three times as slow.
-    numbers: dict[str, Any] = {"parse_float": _finite} if _MAY_BE_INFINITE.search(text) else {}
+    is_suspicious = _EXPONENT.search(text) or _SAMPLED_DIGITS.search(text[::_STRIDE])
+    numbers: dict[str, Any] = {"parse_float": _finite, "parse_int": _integer} if is_suspicious else {}
     return json.loads(text.decode("utf-8", "replace"), parse_constant=_nothing, **numbers)
 
 
@@ -84,6 +91,12 @@ def _no_collection(size: int) -> Iterator[None]:
 def _finite(text: str) -> float | None:
     number = float(text)
     return number if math.isfinite(number) else None
+
+
+def _integer(text: str) -> int:
+    if len(text) > MAX_DIGITS + 1:
+        raise ValueError("too many digits")
+    return int(text)
 
 
 def _nothing(_constant: str) -> None:

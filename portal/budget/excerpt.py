@@ -13,8 +13,8 @@ _SLACK_CHARS = 32
 _MIN_KEY_CHARS = 64
 """Keys carry the structure: no rung shortens them more."""
 
-_MAX_DIGITS = 4_000
-"""Of an integer: Python refuses to write or read more than 4,300."""
+_TOO_LONG = 10**4_300
+"""Of such integers Python refuses to write the digits."""
 
 
 class ExcerptTooLargeError(Exception):
@@ -101,7 +101,7 @@ class Excerpt:
 
     def _integer(self, value: int, path: Path, characters: int) -> Json:
         digits = value.bit_length() * 3 // 10
-        if digits <= min(max(characters, _SLACK_CHARS), _MAX_DIGITS):
+        if digits <= max(characters, _SLACK_CHARS) and abs(value) < _TOO_LONG:
             self._spend(digits + 2)
             return value
         self._spend(_SLACK_CHARS)

@@ -2,13 +2,20 @@
 
 import json
 import math
-from typing import Final, NoReturn
+import re
+from typing import Any, Final, NoReturn
 
 from manifests.json_value import Json
 from portal.library.function import Function
 from portal.library.result_wrapper import unwrapped
 from upstreams.tool_result import MISSING, ToolResult
 
+MAX_DIGITS: Final = 4_300
+"""Of an integer: Python's time to read one grows with the square of its digits, and MCP's own readers take no more."""
+
+# Every 100th character of 4,301 digits makes 43 digits in a row: a look at those takes no time.
+_STRIDE: Final = 100
+_SAMPLED_DIGITS: Final = re.compile(r"[0-9]{43}")
 _SCALAR_STARTS: Final = frozenset('-0123456789tfn"')
 
 
@@ -34,18 +41,28 @@ def parsed_text(text: str) -> Json:
     """The text's JSON value if it is an object or array, or a scalar that dumps back to the same text.
 
     So "12" is 12 and "true" is True, but "007", "1.50" and "1e3" stay text, as does what is not JSON (NaN,
-    numbers beyond a double, nesting or integers beyond what Python's parser takes).
+    numbers beyond a double, nesting beyond what Python's parser takes). Integers of more than 4,300 digits, which
+    readers of JSON refuse, are the text of their digits.
     """
     start = text.lstrip()[:1]
     if start not in ("{", "[") and (start not in _SCALAR_STARTS or not start):
         return text
     try:
-        value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
+        value = json.loads(text, parse_constant=_refuse, parse_float=_finite, **_long_integers(text))
     except (ValueError, RecursionError):
         return text
     if isinstance(value, dict | list) or _dumps_back(value, text):
         return value
     return text
+
+
+def _long_integers(text: str) -> dict[str, Any]:
+    """How integers are read; only where some are long by our own function, which is slow."""
+    return {"parse_int": _integer_or_digits} if _SAMPLED_DIGITS.search(text[::_STRIDE]) else {}
+
+
+def _integer_or_digits(text: str) -> int | str:
+    return int(text) if len(text.lstrip("-")) <= MAX_DIGITS else text
 
 
 def _dumps_back(value: Json, text: str) -> bool:

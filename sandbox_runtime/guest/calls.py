@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from sandbox_runtime.guest.border import Border
 from sandbox_runtime.guest.output import Output
 from sandbox_runtime.guest.tool_error import ToolError
-from sandbox_runtime.guest.values import Uncrossable, decode, encode_arguments
+from sandbox_runtime.guest.values import Uncrossable, clean, decode, encode_arguments, replacement
 
 _OUTBOX_CHARS = 1 << 20
 
@@ -27,6 +27,7 @@ class Calls:
         self._outbox_chars = 0
         self._pending: dict[int, _CallFuture] = {}
         self._unstarted: dict[int, tuple[str, int]] = {}
+        self._replaced: dict[str, None] = {}
 
     @property
     def is_waiting(self) -> bool:
@@ -38,6 +39,7 @@ class Calls:
         self._outbox.clear()
         self._pending.clear()
         self._unstarted.clear()
+        self._replaced.clear()
 
     def create(self, function: str, arguments: dict[str, object], line: int) -> "Call":
         self._created += 1
@@ -46,7 +48,10 @@ class Calls:
 
     def start(self, created: int, function: str, arguments: dict[str, object]) -> "_CallFuture":
         self.forget(created)
-        text = encode_arguments(function, arguments)
+        encoded = encode_arguments(function, arguments)
+        text = clean(encoded)
+        if text is not encoded:
+            self._replaced[function] = None
         size = len(text) if text.isascii() else len(text.encode())
         if size > self.argument_bytes:
             # The host refuses it all the same; it only needs to know how large it would have been.
@@ -74,13 +79,14 @@ class Calls:
         if news:
             self._deliver(news)
 
-    def never_awaited(self) -> list[str]:
-        """Notices about calls that were written and never ran."""
+    def notices(self) -> list[str]:
+        """About calls that were written and never ran, and arguments that did not reach the host as they were."""
         places = dict.fromkeys(self._unstarted.values())
-        return [
+        never_awaited = [
             f"`{function}(...)` on line {line} was never awaited, so it never ran"
             for function, line in places
-        ][:10]
+        ]
+        return never_awaited[:10] + [replacement(f"arguments of {name}") for name in self._replaced][:10]
 
     def _post(self, line: str) -> None:
         self._outbox.append(line)

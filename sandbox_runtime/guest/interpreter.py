@@ -60,13 +60,14 @@ class Interpreter:
         self._begin(script, json.loads(settings))
         header: dict[str, Any] = {}
         value = "null"
+        notices: tuple[str, ...] = ()
         try:
             value, notices = self._value(script)
-            header["notices"] = [*notices, *self._calls.never_awaited()]
         except BaseException as error:  # noqa: BLE001  # anything a script raises is its result
             header["error"] = self._error(error)
-            header["notices"] = self._calls.never_awaited()
         self._output.flush()
+        told = (self._portal, self._output, self._calls)
+        header["notices"] = [*notices, *(notice for each in told for notice in each.notices())]
         return f"{json.dumps(header)}\n{value}"
 
     def wake(self) -> None:

@@ -3,7 +3,7 @@
 import io
 
 from sandbox_runtime.guest.border import Border
-from sandbox_runtime.guest.values import clean
+from sandbox_runtime.guest.values import clean, replacement
 
 _EAGER_LINES = 256
 _BUFFER_CHARS = 4096
@@ -25,11 +25,17 @@ class Output(io.TextIOBase):
         self._parts: list[str] = []
         self._chars = 0
         self._eager_lines = _EAGER_LINES
+        self._is_replaced = False
         self.buffer = _OutputBytes(self)
 
     def begin(self) -> None:
         """Start a run."""
         self._eager_lines = _EAGER_LINES
+        self._is_replaced = False
+
+    def notices(self) -> list[str]:
+        """What a reader of the run's output should know."""
+        return [replacement("stdout")] if self._is_replaced else []
 
     def writable(self) -> bool:
         return True
@@ -49,7 +55,9 @@ class Output(io.TextIOBase):
     def flush(self) -> None:
         if not self._parts:
             return
-        text = clean("".join(self._parts))
+        written = "".join(self._parts)
+        text = clean(written)
+        self._is_replaced |= text is not written
         self._parts.clear()
         self._chars = 0
         for start in range(0, len(text), _PIECE_CHARS):

@@ -7,6 +7,8 @@ from sandbox_runtime.guest.border import Border
 from sandbox_runtime.guest.tool_error import ToolError
 from sandbox_runtime.guest.values import encode_value
 
+_MAX_NOTICES = 10
+
 
 class ResultLimitError(Exception):
     """The value and the emitted blocks together are larger than the run may return."""
@@ -31,6 +33,7 @@ class PortalModule(types.ModuleType):
     def begin(self, result_bytes: int) -> None:
         self.__dict__["__left"] = result_bytes
         self.__dict__["__used"] = 0
+        self.__dict__["__notices"] = []
 
     def charge(self, size: int) -> None:
         """Count bytes of the answer.
@@ -43,13 +46,26 @@ class PortalModule(types.ModuleType):
             raise ResultLimitError(hidden["__used"] + size)
         hidden["__used"] += size
 
+    def notices(self) -> list[str]:
+        """What a reader of the emitted blocks should know."""
+        return list(dict.fromkeys(self.__dict__["__notices"]))[:_MAX_NOTICES]
+
     def emit(self, blocks: Mapping[str, object] | Sequence[Mapping[str, object]]) -> None:
         """Put MCP content blocks, dicts with a "type", into the answer beside the script's value."""
         for block in blocks if isinstance(blocks, (list, tuple)) else [blocks]:
             if not isinstance(block, Mapping) or not isinstance(block.get("type"), str):
-                raise TypeError(
-                    f'portal.emit takes content blocks, dicts with a "type", not {type(block).__name__}'
-                )
-            text, _ = encode_value(dict(block))
+                raise TypeError(_no_block(block))
+            text, notices = encode_value(dict(block), "emitted block")
+            self.__dict__["__notices"] += notices[:_MAX_NOTICES]
             self.charge(len(text) if text.isascii() else len(text.encode()))
             self.__dict__["__border"].emit(text)
+
+
+def _no_block(value: object) -> str:
+    fault = (
+        'a dict without a text as "type"' if isinstance(value, Mapping) else f"of type {type(value).__name__}"
+    )
+    return (
+        f'portal.emit takes content blocks such as {{"type": "text", "text": "..."}} or {{"type": "image", '
+        f'"data": base64_text, "mimeType": "image/png"}}; this is {fault}'
+    )

@@ -11,13 +11,20 @@ import pathlib
 import re
 import types
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from sys import get_int_max_str_digits, set_int_max_str_digits
 from typing import Any
 
+MAX_DIGITS = 4_300
+"""Of an integer in JSON: Python's own readers of JSON, those of MCP clients and servers among them, refuse more."""
+
+_TOO_LONG = 10**MAX_DIGITS
 _MAX_DEPTH = 200
 _BIG_CHARS = 100_000
 _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
-_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+_REPLACED = "characters that are not Unicode text (lone surrogates) became U+FFFD"
+_encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 class NotJsonError(TypeError):
@@ -58,30 +65,45 @@ def clean(text: str) -> str:
     return text
 
 
-def encode_value(value: object) -> tuple[str, tuple[str, ...]]:
-    """JSON text of a script's value, and notices. NaN and infinities become null and are told.
+def replacement(place: str) -> str:
+    """The notice that `clean` changed what stands in a place."""
+    return f"{place}: {_REPLACED}"
 
-    Keys follow `json.dumps`: numbers, booleans and None become strings.
+
+def encode_value(value: object, place: str = "result") -> tuple[str, tuple[str, ...]]:
+    """JSON text of a script's value, and notices, which say where in `place` something changed.
+
+    NaN and infinities become null, integers of more than 4,300 digits the text of their digits; both are told. Keys
+    follow `json.dumps`: numbers, booleans and None become strings.
 
     Raises:
         NotJsonError: Something in it is not JSON.
     """
+    notices: list[str] = []
     try:
-        return clean(_encode(value)), ()
+        text = _encode(value)
     except (TypeError, ValueError, RecursionError):
         plain = _Plain()
-        text = clean(_encode(plain.convert(value, "result")))
-        return text, tuple(f"{path} was not a finite number and became null" for path in plain.nulled)
+        text = _encode(plain.convert(value, place))
+        notices += [f"{path} was not a finite number and became null" for path in plain.nulled]
+        notices += [
+            f"{path} is an integer of more than {MAX_DIGITS:,} digits, which readers of JSON refuse: it became text"
+            for path in plain.spelled
+        ]
+    cleaned = clean(text)
+    if cleaned is not text:
+        notices.append(replacement(place))
+    return cleaned, tuple(notices)
 
 
 def encode_arguments(function: str, arguments: dict[str, object]) -> str:
-    """JSON text of a call's arguments.
+    """JSON text of a call's arguments; it may hold lone surrogates.
 
     Raises:
-        NotJsonError: An argument is not JSON, or not a finite number.
+        NotJsonError: An argument is not JSON, not a finite number, or an integer of more than 4,300 digits.
     """
     try:
-        return clean(_encode(arguments))
+        return _encode(arguments)
     except (TypeError, ValueError, RecursionError):
         pass
     plain = _Plain()
@@ -91,7 +113,12 @@ def encode_arguments(function: str, arguments: dict[str, object]) -> str:
         raise NotJsonError(f"{function}: {error}") from None
     if plain.nulled:
         raise NotJsonError(f"{function}: {plain.nulled[0]} is not a finite number")
-    return clean(_encode(converted))
+    if plain.spelled:
+        raise NotJsonError(
+            f"{function}: {plain.spelled[0]} is an integer of more than {MAX_DIGITS:,} digits, which readers of JSON "
+            "refuse: use text, if the function takes it"
+        )
+    return _encode(converted)
 
 
 def decode(text: str) -> Any:
@@ -105,11 +132,34 @@ def decode(text: str) -> Any:
         gc.enable()
 
 
+def _encode(value: object) -> str:
+    with _digits_limited_to(MAX_DIGITS):
+        return _encoder.encode(value)
+
+
+@contextmanager
+def _digits_limited_to(digits: int) -> Iterator[None]:
+    """Let Python write integers of so many digits, whatever a script allowed itself; 0 is without end."""
+    chosen = get_int_max_str_digits()
+    set_int_max_str_digits(digits)
+    try:
+        yield
+    finally:
+        set_int_max_str_digits(chosen)
+
+
+def _digits(value: int) -> str:
+    """All digits, however many: the run's CPU limit bounds the work."""
+    with _digits_limited_to(0):
+        return int.__repr__(value)
+
+
 class _Plain:
     """Walks a value that the fast encoder refused, to convert or to explain it."""
 
     def __init__(self) -> None:
         self.nulled: list[str] = []
+        self.spelled: list[str] = []
         self._open: list[int] = []
 
     def convert(self, value: Any, path: str) -> Any:
@@ -123,12 +173,11 @@ class _Plain:
             return self._container(value, path)
         raise NotJsonError(f"{path} is {_article(type(value).__name__)}, which is not JSON: {_advice(value)}")
 
-    def _integer(self, value: int, path: str) -> int:
-        try:
-            str(value)
-        except ValueError:
-            raise NotJsonError(f"{path} is an integer of more than 4,300 digits: use hex()") from None
-        return value
+    def _integer(self, value: int, path: str) -> int | str:
+        if abs(value) < _TOO_LONG:
+            return value
+        self.spelled.append(path)
+        return _digits(value)
 
     def _float(self, value: float, path: str) -> float | None:
         if math.isfinite(value):
@@ -145,7 +194,8 @@ class _Plain:
         converted: Any
         if isinstance(value, dict):
             converted = {
-                _key(key, path): self.convert(item, f"{path}[{key!r}]") for key, item in value.items()
+                (name := _key(key, path)): self.convert(item, f"{path}[{_step(key, name)}]")
+                for key, item in value.items()
             }
         else:
             converted = [self.convert(item, f"{path}[{index}]") for index, item in enumerate(value)]
@@ -156,9 +206,16 @@ class _Plain:
 def _key(key: object, path: str) -> str:
     if isinstance(key, str):
         return key
-    if key is None or isinstance(key, (bool, int, float)):
+    if isinstance(key, int) and not isinstance(key, bool):
+        return _digits(key)
+    if key is None or isinstance(key, (bool, float)):
         return str(next(iter(json.loads(json.dumps({key: 0})))))
     raise NotJsonError(f"a key of {path} is {_article(type(key).__name__)}: JSON keys are strings")
+
+
+def _step(key: object, name: str) -> str:
+    """A key in a path. Python would refuse to write an integer of very many digits."""
+    return f"{name[:40]}..." if isinstance(key, int) and len(name) > 40 else repr(key)
 
 
 def _article(name: str) -> str:

@@ -216,6 +216,17 @@ async def test_emitted_blocks_come_beside_the_value(run: Runner) -> None:
     assert result.emitted == ({"type": "text", "text": "a"}, {"type": "image"})
 
 
+@pytest.mark.parametrize(
+    ("emitted", "fault"),
+    [("'a'", "str"), ("None", "NoneType"), ("{'text': 'a'}", '"type"'), ("[{'type': 5}]", '"type"')],
+)
+async def test_what_is_no_block_is_an_error_that_shows_one(run: Runner, emitted: str, fault: str) -> None:
+    result = await run(f"portal.emit({emitted})")
+    assert result.error is not None
+    shown, _, told = result.error.message.partition("this is")
+    assert ("mimeType" in shown, fault in told) == (True, True)
+
+
 async def test_forged_blocks_are_left_out(run: Runner) -> None:
     raw = "from wit_world.imports import host\nfor b in ('{', '[]', '{\"type\": 1}', '[' * 90000):\n    host.emit(b)\n1"
     result = await run(raw)

@@ -116,10 +116,16 @@ async def test_every_trap_has_a_code(cause: int) -> None:
 
 
 async def test_numbers_and_lone_surrogates_that_json_lacks_are_replaced() -> None:
-    result = await run_with(
-        PREPARED, frame(ToPortal.FINISHED, END, b'{}\n[NaN, "\\ud800", "\\ud83d\\ude00", 1e999]')
-    )
-    assert result.value == [None, "\ufffd", "😀", None]
+    digits = b"9" * 400
+    value = b'[NaN, "\\ud800", "\\ud83d\\ude00", 1e999, %b.5, %b]' % (digits, digits)
+    result = await run_with(PREPARED, frame(ToPortal.FINISHED, END, b"{}\n", value))
+    assert result.value == [None, "\ufffd", "😀", None, None, int(digits)]
+
+
+async def test_integer_of_very_many_digits_is_never_read() -> None:
+    result = await run_with(PREPARED, frame(ToPortal.FINISHED, END, b"{}\n", b"7" * 9_000_000))
+    assert result.error is not None
+    assert result.error.code == "result_not_json"
 
 
 @depth(1.5)

@@ -3,7 +3,7 @@
 import pytest
 
 from manifests.json_value import Json
-from tests.sandbox_runtime.running import Runner
+from tests.sandbox_runtime.running import EchoPort, Runner
 
 pytestmark = pytest.mark.anyio
 
@@ -34,6 +34,58 @@ async def test_numbers_that_json_lacks_become_null_and_are_told(run: Runner) -> 
     assert [notice.split(" ")[0] for notice in result.notices] == ["result['rows'][1]", "result['rows'][2]"]
 
 
+async def test_integers_that_json_readers_refuse_become_the_text_of_their_digits_and_are_told(
+    run: Runner,
+) -> None:
+    result = await run("{'n': [10**4299, -10**4300], 10**5000: 1}")
+    assert result.value == {"n": [10**4299, "-1" + "0" * 4300], "1" + "0" * 5000: 1}
+    assert [notice.split(" ")[0] for notice in result.notices] == ["result['n'][1]"]
+
+
+@pytest.mark.parametrize("limit", [0, 640])
+async def test_integers_are_told_apart_whatever_limit_a_script_sets(run: Runner, limit: int) -> None:
+    result = await run(f"import sys\nsys.set_int_max_str_digits({limit})\n[10**700, 10**5000]")
+    assert result.value == [10**700, "1" + "0" * 5000]
+    assert len(result.notices) == 1
+    unchanged = (
+        f"import sys\nsys.set_int_max_str_digits({limit})\nprint(end='')\nsys.get_int_max_str_digits()"
+    )
+    assert await run.value(unchanged) == limit
+
+
+async def test_a_million_digits_are_written_within_the_cpu_limit(run: Runner) -> None:
+    result = await run("7**1_200_000")
+    assert result.error is None
+    assert len(result.value) == 1_014_118
+
+
+async def test_what_is_no_unicode_text_is_replaced_and_told(run: Runner) -> None:
+    result = await run("print('b\\udfff')\n{'k': 'a\\ud800'}")
+    assert (result.value, result.stdout) == ({"k": "a\ufffd"}, "b\ufffd\n")
+    assert sorted(notice.split(":")[0] for notice in result.notices) == ["result", "stdout"]
+
+
+async def test_text_of_an_argument_that_is_no_unicode_is_told_once(run: Runner) -> None:
+    port = EchoPort()
+    result = await run(
+        "for _ in range(3):\n    await git.git_show(revision='a\\ud800')\nprint('é')", port=port
+    )
+    assert [call.arguments for call in port.calls] == [{"revision": "a\ufffd"}] * 3
+    assert [notice.split(":")[0] for notice in result.notices] == ["arguments of git.git_show"]
+
+
+async def test_what_changes_in_an_emitted_block_is_told(run: Runner) -> None:
+    block = "{'type': 'text', 'text': 'a\\ud800', 'score': float('nan')}"
+    result = await run(f"import portal\nportal.emit({block})\nportal.emit({block})")
+    assert result.emitted == ({"type": "text", "text": "a\ufffd", "score": None},) * 2
+    assert len(result.notices) == 2
+
+
+async def test_unicode_text_is_not_remarked_on(run: Runner) -> None:
+    result = await run("print('😀 é')\nawait git.git_show(revision='\\U0001f600')")
+    assert (result.value, result.notices) == ({"revision": "😀"}, ())
+
+
 @pytest.mark.parametrize(
     ("script", "told"),
     [
@@ -49,7 +101,6 @@ async def test_numbers_that_json_lacks_become_null_and_are_told(run: Runner) -> 
         ("(x for x in [1])", "result is a generator"),
         ("a = []\na.append(a)\na", "contains itself"),
         ("a = 1\nfor _ in range(300):\n    a = [a]\na", "nested more than 200 levels"),
-        ("10**5000", "more than 4,300 digits"),
         ("import git\nlambda: git.git_log()\n[[f() for f in [lambda: git.git_log()]][0]]", "was not awaited"),
     ],
 )
@@ -71,3 +122,14 @@ async def test_large_value_comes_back_whole(run: Runner) -> None:
     value = await run.value("[{'id': i, 'name': f'row {i}'} for i in range(50_000)]")
     assert len(value) == 50_000
     assert value[-1] == {"id": 49_999, "name": "row 49999"}
+
+
+async def test_argument_beyond_what_json_readers_take_is_refused_and_not_sent(run: Runner) -> None:
+    port = EchoPort()
+    script = (
+        "try:\n    await git.git_log(count=10**4300)\nexcept TypeError as error:\n    print(error)\n"
+        "(await git.git_log(count=10**4299))['count'] == 10**4299"
+    )
+    result = await run(script, port=port)
+    assert (result.value, len(port.calls)) == (True, 1)
+    assert "argument count" in result.stdout and "4,300 digits" in result.stdout

@@ -37,6 +37,7 @@ async def test_ready_upstream_answers() -> None:
         ),
         ('{"content":[],"structuredContent":{"id":9223372036854775807}}', [], {"id": 9223372036854775807}),
         ('{"structuredContent":{"surprise":[]}}', [], {"surprise": []}),
+        ('{"structuredContent":{"n":-%s}}' % ("9" * 5_000), [], {"n": "-" + "9" * 5_000}),
         (
             '{"content":[{"type":"text","text":"a"}],"structuredContent":null}',
             [{"type": "text", "text": "a"}],

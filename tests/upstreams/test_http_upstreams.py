@@ -175,7 +175,8 @@ async def test_half_surrogates_and_large_integers_survive(as_events: bool) -> No
     server = RawHttpServer()
     server.as_events = as_events
     server.result_text = (
-        '{"content":[{"type":"x","text":"cut \\ud83d"}],"structuredContent":{"n":9223372036854775807}}'
+        '{"content":[{"type":"x","text":"cut \\ud83d"}],'
+        f'"structuredContent":{{"n":9223372036854775807,"digits":{"9" * 5_000}}}}}'
     )
     async with (
         http_peer(server.app) as peer,
@@ -183,7 +184,7 @@ async def test_half_surrogates_and_large_integers_survive(as_events: bool) -> No
     ):
         result = await fleet["raw"].call("echo", {}, seconds=DEADLINE_SECONDS)
         assert result.content == [{"type": "x", "text": "cut \ufffd"}]
-        assert result.structured == {"n": 9223372036854775807}
+        assert result.structured == {"n": 9223372036854775807, "digits": "9" * 5_000}
 
 
 async def test_body_over_the_cap_is_refused() -> None:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mcp_types import JSONRPCNotification, JSONRPCRequest
+from pydantic_core import from_json
 
 from manifests.models import HttpUpstream, StdioUpstream
 from upstreams.http_client import awaits_answer
@@ -31,6 +32,31 @@ def test_mended_json_is_always_utf8_and_keeps_its_length(value: str, nested: boo
     read.encode() if isinstance(read, str) else read[0].encode()
     # Two halves that stand side by side become one character on reading; nothing else changes the length.
     assert len(json.dumps(read)) == len(text)
+
+
+LONG = "7" * 4301
+
+
+@pytest.mark.parametrize(
+    ("sent", "read"),
+    [
+        (f'{{"n":{LONG},"m":[-{LONG}0, 1]}}', f'{{"n":"{LONG}","m":["-{LONG}0", 1]}}'),
+        (f'["\\"", {LONG}]', f'["\\"", "{LONG}"]'),
+        (LONG, f'"{LONG}"'),
+        *((same, same) for same in (LONG[1:], f"-{LONG[1:]}", f'["{LONG}"]', f'{{"{LONG}":"\\"{LONG}"}}')),
+        *((same, same) for same in (f"{LONG}.5", f"{LONG}e1", f"1.{LONG}", f"1e{LONG}")),
+    ],
+    ids=range(11),
+)
+def test_integers_beyond_what_the_parser_takes_become_the_text_of_their_digits(sent: str, read: str) -> None:
+    assert mended(sent.encode()).decode() == read
+
+
+@given(st.integers(0, 300), st.lists(st.integers(4_000, 4_700), max_size=4))
+def test_long_integers_are_found_wherever_they_stand(before: int, lengths: list[int]) -> None:
+    read = from_json(mended(json.dumps(["x" * before, *[digits * "9" for digits in lengths]]).encode()))
+    text = json.dumps("x" * before) + "".join(f",{digits * '9'}" for digits in lengths)
+    assert [str(value) for value in from_json(mended(f"[{text}]".encode()))] == read
 
 
 @pytest.mark.parametrize(

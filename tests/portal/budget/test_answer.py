@@ -163,7 +163,7 @@ def test_what_json_cannot_carry_is_replaced_and_told(result: Json) -> None:
 
 
 def test_integers_of_any_usual_size_stay_whole() -> None:
-    result = {"balance": 2**200, "id": 2**63, "digits": 10**400}
+    result = {"balance": 2**200, "id": 2**63, "digits": 10**400, "most": 10**4_300 - 1}
     assert fit(answer(result), 6_000)[0]["result"] == result
 
 

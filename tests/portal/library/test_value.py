@@ -1,4 +1,7 @@
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -86,3 +89,27 @@ def test_any_other_block_makes_it_a_list_of_blocks() -> None:
 
 def test_no_content_at_all_is_none() -> None:
     assert value() is None
+
+
+def test_integers_that_no_reader_takes_are_the_text_of_their_digits_inside_json() -> None:
+    digits = "9" * 5_000
+    assert value(text(f'{{"n": [-{digits}, {digits[:4_300]}]}}')) == {
+        "n": ["-" + digits, int(digits[:4_300])]
+    }
+
+
+def test_whatever_an_operator_allows_python_no_stranger_has_very_many_digits_converted() -> None:
+    program = (
+        "from portal.library.value import parsed_text\n"
+        "from sandbox_runtime.guest_json import GuestJsonError, parse\n"
+        "assert isinstance(parsed_text('9' * 3_000_000), str)\n"
+        "assert isinstance(parsed_text('[' + '9' * 3_000_000 + ']')[0], str)\n"
+        "try:\n    parse(b'9' * 3_000_000)\nexcept GuestJsonError:\n    print('refused')"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-X", "int_max_str_digits=0", "-c", program],
+        cwd=Path(__file__).parents[3],
+        capture_output=True,
+        timeout=30,
+    )
+    assert ended.stdout == b"refused\n"
