@@ -1,7 +1,7 @@
 """Content blocks that a script handed to `portal.emit`, checked before they go to the client."""
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mcp_types import (
@@ -10,8 +10,10 @@ from mcp_types import (
     ContentBlock,
     EmbeddedResource,
     ImageContent,
+    ResourceLink,
+    TextContent,
 )
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from manifests.json_value import Json
 from portal.budget.tokens import count_tokens, is_within
@@ -22,7 +24,19 @@ MAX_BLOCKS = 32
 
 _USUAL_MIME_TYPE_CHARS = 100
 
-_BLOCK: TypeAdapter[ContentBlock] = TypeAdapter(ContentBlock)
+_KINDS: Mapping[str, type[ContentBlock]] = {
+    "text": TextContent,
+    "image": ImageContent,
+    "audio": AudioContent,
+    "resource": EmbeddedResource,
+    "resource_link": ResourceLink,
+}
+
+ALLOWED = (
+    "Allowed: text {text}, image and audio {data: base64, mimeType}, resource {resource: {uri, text or blob}}, "
+    "resource_link {uri, name}."
+)
+"""What a notice says of a block that is none."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +61,9 @@ def content_blocks(emitted: Sequence[dict[str, Json]], max_text_tokens: int) -> 
     left_tokens = max_text_tokens
     for position, raw in enumerate(emitted[:MAX_BLOCKS]):
         try:
-            block = _BLOCK.validate_python(raw)
-        except ValidationError as error:
-            fault = error.errors(include_url=False, include_input=False)[0]
-            notices.append(
-                f"portal.emit: block {position} is no MCP content block ({fault['msg']}) and was left out"
-            )
+            block = _block(raw)
+        except BlockError as error:
+            notices.append(f"portal.emit: block {position} was left out: {error}. {ALLOWED}")
             continue
         if not _is_base64(block):
             notices.append(f"portal.emit: the data of block {position} is not base64, so it was left out")
@@ -70,6 +81,24 @@ def content_blocks(emitted: Sequence[dict[str, Json]], max_text_tokens: int) -> 
             f"portal.emit: {len(emitted) - MAX_BLOCKS} blocks beyond the first {MAX_BLOCKS} were left out"
         )
     return Emitted(blocks, notices, max_text_tokens - left_tokens)
+
+
+class BlockError(Exception):
+    """It is no MCP content block; the message says what is wrong with it."""
+
+
+def _block(raw: dict[str, Json]) -> ContentBlock:
+    kind = raw.get("type")
+    if not isinstance(kind, str) or kind not in _KINDS:
+        shown = repr(kind[:40]) if isinstance(kind, str) else "no text"
+        raise BlockError(f"its type is {shown}")
+    try:
+        return _KINDS[kind].model_validate(raw)
+    except ValidationError as error:
+        fault = error.errors(include_url=False, include_input=False)[0]
+        # Of two kinds of resources pydantic names the one it tried.
+        place = ".".join(str(step) for step in fault["loc"] if not str(step).endswith("Contents"))
+        raise BlockError(f"{kind}: {place[:80]}: {fault['msg'][:80]}") from error
 
 
 def _is_base64(block: ContentBlock) -> bool:

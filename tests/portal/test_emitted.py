@@ -5,7 +5,7 @@ from mcp_types import ImageContent, ResourceLink, TextContent
 
 from manifests.json_value import Json
 from portal.budget.tokens import count_tokens
-from portal.emitted import MAX_BLOCKS, content_blocks
+from portal.emitted import ALLOWED, MAX_BLOCKS, content_blocks
 
 PLENTY = 10_000
 WORD: dict[str, Json] = {"type": "text", "text": "word"}
@@ -19,26 +19,37 @@ def test_content_is_passed_on_in_its_order() -> None:
 
 
 @pytest.mark.parametrize(
-    "block",
+    ("block", "fault"),
     [
-        {},
-        {"type": "text"},
-        {"type": "text", "text": 5},
-        {"type": "image", "data": "aGk="},
-        {"type": "video", "data": "aGk=", "mimeType": "video/mp4"},
-        {"type": ["text"], "text": "x"},
-        {"type": "resource", "resource": {"uri": "file:///x"}},
+        ({}, "type"),
+        ({"type": "text"}, "text"),
+        ({"type": "text", "text": 5}, "text"),
+        ({"type": "image", "data": "aGk="}, "mimeType"),
+        ({"type": "image", "data": [104], "mimeType": "image/png"}, "data"),
+        ({"type": "video", "data": "aGk=", "mimeType": "video/mp4"}, "'video'"),
+        ({"type": ["text"], "text": "x"}, "type"),
+        ({"type": "resource", "resource": {"text": "x"}}, "resource.uri"),
+        ({"type": "resource_link", "uri": "file:///x"}, "name"),
     ],
 )
-def test_what_is_no_content_is_left_out_and_told(block: dict[str, Json]) -> None:
+def test_what_is_no_content_is_left_out_and_told_with_its_fault_and_what_is_allowed(
+    block: dict[str, Json], fault: str
+) -> None:
     emitted = content_blocks([block, WORD], PLENTY)
     assert len(emitted.blocks) == 1
-    assert len(emitted.notices) == 1
+    (notice,) = emitted.notices
+    told, allowed, _ = notice.partition(ALLOWED)
+    assert (fault in told, bool(allowed)) == (True, True)
 
 
 def test_a_notice_shows_nothing_of_a_large_block() -> None:
-    (notice,) = content_blocks([{"type": "text", "text": ["x" * 100_000]}], PLENTY).notices
-    assert len(notice) < 300
+    for block in (
+        {"type": "text", "text": ["x" * 100_000]},
+        {"type": "x" * 100_000},
+        {"type": ["x" * 100_000]},
+    ):
+        (notice,) = content_blocks([block], PLENTY).notices
+        assert len(notice) < 500
 
 
 def test_text_counts_against_the_budget_and_images_do_not() -> None:
