@@ -254,6 +254,13 @@ class ServerSettings(Section):
             "while scripts wait for slow calls, up to 8 per processor."
         ),
     )
+    component: HostPath | None = Field(
+        default=None,
+        description=(
+            "The sandbox's component, relative to this file's folder: one that `mcp-code-portal bake` made, with "
+            "more packages inside. Default: the portal's own."
+        ),
+    )
     queue: Annotated[int, Field(ge=0, le=100_000)] = Field(
         default=1000,
         description=(

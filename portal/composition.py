@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,6 +15,7 @@ from portal.docs_search import DocsSearch
 from portal.execution import Execution
 from portal.sessions import Sessions
 from portal.stub_folder import stub_folder
+from sandbox_runtime.baked import Baked, check_baked
 from sandbox_runtime.sandbox import Sandbox, open_sandbox
 from sandbox_runtime.turns import QueueLimits
 from upstreams.fleet import Fleet, open_fleet
@@ -31,15 +32,15 @@ class Portal:
     execution: Execution
     sandbox: Callable[[], Awaitable[Sandbox]]
     """Waits until the sandbox is open, which is only tried once somebody wants it."""
+    baked: Baked | None
+    """What the operator's own component holds besides what every sandbox has."""
 
 
 class SandboxOpening:
     """A sandbox that is being opened while the portal already answers: its first start compiles for seconds."""
 
-    def __init__(self, workers: int | None, queue: QueueLimits, progress: Callable[[str], None]) -> None:
-        self._workers = workers
-        self._queue = queue
-        self._progress = progress
+    def __init__(self, open_one: Callable[[], AbstractAsyncContextManager[Sandbox]]) -> None:
+        self._open_one = open_one
         self._wanted = anyio.Event()
         self._opened = anyio.Event()
         self._sandbox: Sandbox | None = None
@@ -51,7 +52,7 @@ class SandboxOpening:
             SandboxError: It cannot run on this machine.
         """
         await self._wanted.wait()
-        async with open_sandbox(workers=self._workers, queue=self._queue, progress=self._progress) as sandbox:
+        async with self._open_one() as sandbox:
             self._sandbox = sandbox
             self._opened.set()
             await anyio.sleep_forever()
@@ -77,9 +78,12 @@ async def open_portal(
     somebody runs one after all.
 
     Raises:
+        BakedComponentError: The component that the manifest names cannot be used.
         ExceptionGroup: Of a SandboxError, at any time: the sandbox cannot run on this machine.
     """
     settings = manifest.portal.server
+    component = manifest.folder / settings.component if settings.component else None
+    baked = check_baked(component) if component else None
     async with AsyncExitStack() as stack:
         stubs = stub_folder()
         stack.callback(shutil.rmtree, stubs, ignore_errors=True)
@@ -89,7 +93,11 @@ async def open_portal(
             open_fleet(manifest.portal.upstreams, manifest.folder, catalog.note_change)
         )
         queue = QueueLimits(settings.queue, settings.queue_seconds, partial(manifest.where, "server"))
-        opening = SandboxOpening(settings.workers, queue, progress)
+        opening = SandboxOpening(
+            partial(
+                open_sandbox, workers=settings.workers, component=component, queue=queue, progress=progress
+            )
+        )
         sessions = Sessions(settings)
         execution = Execution(manifest, catalog, fleet, opening.sandbox, checker, sessions)
         if runs_scripts:
@@ -99,5 +107,5 @@ async def open_portal(
             tasks.start_soon(opening.hold)
             tasks.start_soon(sessions.keep)
             search = DocsSearch(manifest, catalog, fleet)
-            yield Portal(manifest, fleet, catalog, search, execution, opening.sandbox)
+            yield Portal(manifest, fleet, catalog, search, execution, opening.sandbox, baked)
             tasks.cancel_scope.cancel()

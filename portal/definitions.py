@@ -4,6 +4,8 @@ Rule 1: name, description and inputSchema of both tools, as compact JSON, stay u
 instructions under 100 more, whatever stands behind the portal (tests/portal/test_definitions.py).
 """
 
+from collections.abc import Sequence
+
 from mcp_types import Tool, ToolAnnotations
 
 DOCS_SEARCH = "docs_search"
@@ -11,6 +13,11 @@ EXECUTE_CODE = "execute_code"
 
 MAX_SEARCH_LIMIT = 50
 """The most functions one docs_search answers; a larger `limit` is an error that says so."""
+
+MAX_TOLD_MODULES = 10
+"""Modules of baked packages told by name; more are counted."""
+
+_COMMON_MODULES = ("yaml", "jinja2", "dateutil", "tabulate", "jmespath", "more_itertools")
 
 INSTRUCTIONS = (
     "Many tools stand behind this server as typed Python functions. For each step of a task, find functions with "
@@ -24,8 +31,8 @@ Answers signatures; detail "full" adds types and docs. A function's exact name a
 lists the namespaces."""
 
 _EXECUTE_CODE_DESCRIPTION = """\
-Run a Python 3.14 script in a sandbox: standard library, yaml, jinja2, dateutil, tabulate, jmespath, more_itertools; \
-no files, no network. Functions from docs_search are there without import; call them with keyword arguments and await:
+Run a Python 3.14 script in a sandbox: standard library, {packages}; no files, no network. \
+Functions from docs_search are there without import; call them with keyword arguments and await:
 
 issues = await tickets.list_issues(state="open")
 a, b = await asyncio.gather(crm.get(id=1), crm.get(id=2))  # independent calls: in parallel
@@ -35,8 +42,8 @@ Only the last expression (or a top-level `return`), as JSON, and prints come bac
 call raises ToolError. `calls` in the answer says what each call did: read it before running anything again."""
 
 
-def tool_definitions() -> list[Tool]:
-    """The two tools, as `tools/list` answers them.
+def tool_definitions(modules: Sequence[str] = ()) -> list[Tool]:
+    """The two tools, as `tools/list` answers them; `modules` are what scripts can import from baked packages.
 
     Source: MCP 2026-07-28, server/tools#listing-tools.
     """
@@ -59,7 +66,7 @@ def tool_definitions() -> list[Tool]:
         Tool(
             name=EXECUTE_CODE,
             title="Run a script",
-            description=_EXECUTE_CODE_DESCRIPTION,
+            description=_EXECUTE_CODE_DESCRIPTION.replace("{packages}", _packages(modules)),
             input_schema={
                 "type": "object",
                 "properties": {
@@ -75,3 +82,8 @@ def tool_definitions() -> list[Tool]:
             annotations=ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=True),
         ),
     ]
+
+
+def _packages(modules: Sequence[str]) -> str:
+    more = f" and {len(modules) - MAX_TOLD_MODULES} more" if len(modules) > MAX_TOLD_MODULES else ""
+    return ", ".join([*_COMMON_MODULES, *modules[:MAX_TOLD_MODULES]]) + more

@@ -40,7 +40,7 @@ class GuestBuild:
         """True if the component is there and its stamp says that these sources made it."""
         if not (self.component.exists() and self._stamp.exists()):
             return False
-        return self._stamp.read_text().strip() == self._fingerprint()
+        return self._stamp.read_text().strip() == self.fingerprint()
 
     def build(self, display: Callable[[str], None]) -> None:
         """Build the component in about 15 s. Needs `REQUIREMENTS` to be importable.
@@ -49,19 +49,37 @@ class GuestBuild:
             GuestBuildError: componentize-py failed, or a requirement is missing.
         """
         display("building the sandbox's guest component (about 15 s)")
-        fingerprint = self._fingerprint()
-        with tempfile.TemporaryDirectory() as scratch:
-            try:
-                packages = installed_packages()
-            except PackageError as error:
-                raise GuestBuildError(str(error)) from error
-            built = self._componentize(Path(scratch), packages)
-            # Copied, then renamed: a build that is interrupted leaves the old component or the new one.
-            partial = self.component.with_suffix(".partial")
-            shutil.copyfile(built, partial)
-            partial.replace(self.component)
+        fingerprint = self.fingerprint()
+        try:
+            self.build_with(installed_packages(), self.component)
+        except PackageError as error:
+            raise GuestBuildError(str(error)) from error
         self._stamp.write_text(fingerprint + "\n")
         display(f"built {self.component.name}, {self.component.stat().st_size / 1e6:.1f} MB")
+
+    def build_with(self, packages: Iterable[Distribution], target: Path, trailer: bytes = b"") -> None:
+        """Build a component with `packages` inside into the file `target`, and append `trailer` to it.
+
+        Raises:
+            GuestBuildError: componentize-py failed, or is missing.
+        """
+        with tempfile.TemporaryDirectory() as scratch:
+            built = self._componentize(Path(scratch), packages)
+            with built.open("ab") as file:
+                file.write(trailer)
+            # Copied, then renamed: a build that is interrupted leaves the old component or the new one.
+            partial = target.with_suffix(".partial")
+            shutil.copyfile(built, partial)
+            partial.replace(target)
+
+    def fingerprint(self) -> str:
+        """Names what a component is made from, besides packages that an operator adds."""
+        digest = hashlib.sha256("\n".join(REQUIREMENTS).encode())
+        for source in self._sources():
+            content = source.read_bytes()
+            digest.update(f"\n{source.relative_to(self._package)} {len(content)}\n".encode())
+            digest.update(content)
+        return digest.hexdigest()
 
     def _componentize(self, scratch: Path, packages: Iterable[Distribution]) -> Path:
         sources, environment = scratch / "sources", scratch / "environment"
@@ -99,14 +117,6 @@ class GuestBuild:
         shutil.copyfile(self._package / "__init__.py", package / "__init__.py")
         for source in (self._package / "guest").glob("*.py"):
             shutil.copyfile(source, package / "guest" / source.name)
-
-    def _fingerprint(self) -> str:
-        digest = hashlib.sha256("\n".join(REQUIREMENTS).encode())
-        for source in self._sources():
-            content = source.read_bytes()
-            digest.update(f"\n{source.relative_to(self._package)} {len(content)}\n".encode())
-            digest.update(content)
-        return digest.hexdigest()
 
     def _sources(self) -> Iterator[Path]:
         yield self._package / "build_guest.py"

@@ -2,6 +2,9 @@
 
 SandboxError
   ComponentError          the guest component is missing, or does not compile: an installation's fault
+  BakedComponentError     the component that the manifest names cannot be used: the operator's to mend
+  BakeError               packages cannot be baked into a component: the operator's to mend
+    BakeToolsError        what baking needs is not installed
   WorkerStartError        no worker process comes up: the machine's fault
   PlatformError           this system is not supported
 """
@@ -17,6 +20,22 @@ class ComponentError(SandboxError):
     """The guest component is missing, or does not compile."""
 
     hint = "Reinstall mcp-code-portal; in a source tree, run `python -m sandbox_runtime.build_guest`."
+
+
+class BakedComponentError(SandboxError):
+    """The component that the manifest names is missing, was not baked, or was baked by another version."""
+
+    hint = "The manifest names it in server.component."
+
+
+class BakeError(SandboxError):
+    """Packages cannot be baked into a component; the message names them and says why."""
+
+
+class BakeToolsError(BakeError):
+    """What baking needs is not installed."""
+
+    hint = "Install mcp-code-portal with its extra: uv tool install 'mcp-code-portal[bake]', or the same with pipx."
 
 
 class WorkerStartError(SandboxError):

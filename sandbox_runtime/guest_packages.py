@@ -3,7 +3,9 @@
 It is imported while the package itself is built: the standard library only.
 """
 
+import re
 import shutil
+import zipfile
 from collections.abc import Iterable, Iterator
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path, PurePosixPath
@@ -23,6 +25,7 @@ PACKAGES = {
 REQUIREMENTS = tuple(f"{name}=={version}" for name, version in PACKAGES.items())
 
 _NATIVE = (".so", ".pyd", ".dylib", ".dll", ".a", ".wasm")
+_WHEEL = "Wheel-Version: 1.0\nGenerator: mcp-code-portal\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 _LEFT_OUT = (*_NATIVE, ".pyc", ".pyi", ".pyx", ".pxd", ".c", ".h", "py.typed")
 
 
@@ -52,19 +55,41 @@ def stage(packages: Iterable[Distribution], folder: Path) -> None:
     """Lay out modules, data files and metadata of `packages` in `folder`, as the guest freezes them."""
     folder.mkdir(parents=True, exist_ok=True)
     for package in packages:
-        paths = list(_carried(package))
-        for path in paths:
+        for path in _carried(package):
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(str(package.locate_file(path)), folder / path)
-        information = folder / f"{_normalized(package)}-{package.version}.dist-info"
+        information = folder / f"{normalized(package.name)}-{package.version}.dist-info"
         information.mkdir()
-        for name, text in _information(package, paths).items():
+        for name, text in _information(package).items():
             (information / name).write_text(text, "utf-8")
 
 
 def native_files(package: Distribution) -> list[str]:
     """The files of a package that only its platform can load."""
     return [str(path) for path in package.files or () if path.suffix in _NATIVE]
+
+
+def modules_of(package: Distribution) -> list[str]:
+    """What a script imports: the names on top."""
+    tops = {path.parts[0].removesuffix(".py") for path in _carried(package) if path.suffix == ".py"}
+    return sorted(name for name in tops if name.isidentifier())
+
+
+def normalized(name: str) -> str:
+    """The name of a package in the form in which any two spellings of it are equal."""
+    return re.sub(r"[-_.]+", "_", name).lower()
+
+
+def write_wheel(package: Distribution, folder: Path) -> None:
+    """Pack what goes inside of an installed package as a wheel of pure Python."""
+    name = f"{normalized(package.name)}-{package.version}"
+    information = f"{name}.dist-info"
+    with zipfile.ZipFile(folder / f"{name}-py3-none-any.whl", "w") as wheel:
+        for path in _carried(package):
+            wheel.write(str(package.locate_file(path)), str(path))
+        wheel.writestr(f"{information}/METADATA", package.read_text("METADATA") or "")
+        wheel.writestr(f"{information}/WHEEL", _WHEEL)
+        wheel.writestr(f"{information}/RECORD", "")
 
 
 def _carried(package: Distribution) -> Iterator[PurePosixPath]:
@@ -75,15 +100,10 @@ def _carried(package: Distribution) -> Iterator[PurePosixPath]:
             yield path
 
 
-def _information(package: Distribution, paths: Iterable[PurePosixPath]) -> dict[str, str]:
+def _information(package: Distribution) -> dict[str, str]:
     """What `importlib.metadata` can be asked for inside, by file name."""
     # The description, often the longest part, is of no use inside.
     headers, _, _ = (package.read_text("METADATA") or "").partition("\n\n")
-    modules = sorted({path.parts[0].removesuffix(".py") for path in paths})
-    texts = {"METADATA": headers + "\n", "top_level.txt": "\n".join(modules) + "\n"}
+    texts = {"METADATA": headers + "\n", "top_level.txt": "\n".join(modules_of(package)) + "\n"}
     entry_points = package.read_text("entry_points.txt")
     return texts if entry_points is None else texts | {"entry_points.txt": entry_points}
-
-
-def _normalized(package: Distribution) -> str:
-    return package.name.lower().replace("-", "_").replace(".", "_")

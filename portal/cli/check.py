@@ -74,6 +74,8 @@ async def _look_at_sandbox(portal: Portal, findings: Findings) -> None:
     findings.sandbox = (
         f"CPython {answer.result} in wasmtime {version('wasmtime')}; workers locked down with: {protections}"
     )
+    if portal.baked is not None:
+        findings.sandbox += f"; baked in: {portal.baked.listed() or 'nothing more'}"
 
 
 def _look_at_upstream(upstream: Upstream, portal: Portal, findings: Findings) -> None:

@@ -111,6 +111,13 @@ def _parser() -> argparse.ArgumentParser:
     command = _command(commands, "check", "check the manifest, the upstreams and the sandbox")
     _json_option(command, "print the findings as JSON")
 
+    command = _command(commands, "bake", "make a sandbox with more Python packages inside")
+    command.add_argument("package", nargs="+", help="a name, perhaps with versions, or the path of a wheel")
+    command.add_argument(
+        "--out", type=Path, default=Path("sandbox.wasm"), metavar="FILE", help="default: sandbox.wasm"
+    )
+    command.set_defaults(needs_manifest=False)
+
     command = _command(commands, "schema", "print the JSON Schema of portal.yaml, for editors")
     command.set_defaults(needs_manifest=False)
     return parser

@@ -33,8 +33,13 @@ class FrozenModules:
         return frozen
 
     def freeze(self, folder: str, path: str, *, left_out: Collection[str] = ()) -> None:
-        """Keep every module below `folder`, under the `path` that tracebacks and `__file__` are to show."""
+        """Keep every module below `folder`, under the `path` that tracebacks and `__file__` are to show.
+
+        A name that is taken stays as it is: no package replaces a part of the standard library.
+        """
         for name, is_package, relative in _modules(folder, left_out):
+            if name in self._modules:
+                continue
             shown = f"{path}/{relative}"
             with open(f"{folder}/{relative}", "rb") as source:
                 code = compile(source.read(), shown, "exec", dont_inherit=True, optimize=0)

@@ -3,13 +3,13 @@
 import json
 
 from portal.budget.tokens import count_tokens
-from portal.definitions import INSTRUCTIONS, tool_definitions
+from portal.definitions import INSTRUCTIONS, MAX_TOLD_MODULES, tool_definitions
 
 
-def definitions_as_a_client_shows_them() -> str:
+def definitions_as_a_client_shows_them(*modules: str) -> str:
     shown = [
         {"name": tool.name, "description": tool.description, "inputSchema": tool.input_schema}
-        for tool in tool_definitions()
+        for tool in tool_definitions(modules)
     ]
     return json.dumps(shown, ensure_ascii=False, separators=(",", ":"))
 
@@ -26,3 +26,12 @@ def test_a_model_is_taught_to_search_await_run_in_parallel_and_return_little() -
     text = definitions_as_a_client_shows_them() + INSTRUCTIONS
     for lesson in ("each step", "await", "asyncio.gather", "only what matters", "docs_search", "keyword"):
         assert lesson in text, lesson
+
+
+def test_a_model_is_told_what_was_baked_in_within_the_same_tokens() -> None:
+    modules = [f"a_long_module_name_{number}" for number in range(100)]
+    text = definitions_as_a_client_shows_them(*modules)
+    assert modules[MAX_TOLD_MODULES - 1] in text
+    assert modules[MAX_TOLD_MODULES] not in text
+    assert count_tokens(text) < 500
+    assert modules[0] not in definitions_as_a_client_shows_them()

@@ -16,7 +16,7 @@ def copy(tmp_path: Path) -> Path:
     package = tmp_path / "sandbox_runtime"
     shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__", "guest.wasm"))
     (package / "guest.wasm").write_bytes(b"")
-    (package / "guest.stamp").write_text(GuestBuild(package)._fingerprint() + "\n")
+    (package / "guest.stamp").write_text(GuestBuild(package).fingerprint() + "\n")
     return package
 
 

@@ -1,0 +1,57 @@
+"""`mcp-code-portal bake`."""
+
+from argparse import Namespace
+
+import anyio.to_thread
+
+from manifests.manifest import Manifest
+from manifests.models import Limits
+from portal.cli.terminal import Terminal
+from sandbox_runtime.bake import bake
+from sandbox_runtime.baked import Baked
+from sandbox_runtime.calls import Outcome, ToolCall
+from sandbox_runtime.sandbox import open_sandbox
+
+_PROBE = """
+import importlib
+told = {}
+for name in MODULES:
+    try:
+        importlib.import_module(name)
+    except Exception as error:
+        told[name] = f"{type(error).__name__}: {error}"
+told
+"""
+_PROBE_SECONDS = 60.0
+
+
+async def command(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
+    """Make the component, try what it holds, and say how to use it; the probe also compiles it for this machine."""
+    with terminal.waiting("baking"):
+        baked = await anyio.to_thread.run_sync(bake, options.package, options.out, terminal.note)
+        failures = await _failures(baked, options, terminal)
+    for name, reason in failures.items():
+        terminal.note(f"warning: {name} does not import in the sandbox: {reason}")
+    terminal.note(
+        f"{options.out} holds {baked.listed() or 'nothing more than every sandbox'}. In portal.yaml:"
+    )
+    terminal.result(f"server: {{component: {options.out}}}")
+    return 0
+
+
+async def _failures(baked: Baked, options: Namespace, terminal: Terminal) -> dict[str, str]:
+    """Why modules do not import, by their names."""
+    limits = Limits(wall_seconds=_PROBE_SECONDS, cpu_seconds=_PROBE_SECONDS)
+    async with (
+        open_sandbox(workers=1, component=options.out, progress=terminal.note) as sandbox,
+        sandbox.run(limits, str) as run,
+    ):
+        await run.prepare(f"MODULES = {baked.modules!r}\n{_PROBE}", ())
+        result = await run.execute({}, _no_calls)
+    if result.error is not None:
+        return dict.fromkeys(baked.modules, result.error.message)
+    return dict(result.value)
+
+
+async def _no_calls(_: ToolCall) -> Outcome:
+    return Outcome()

@@ -1,0 +1,78 @@
+"""An operator bakes a package of their own, and scripts import it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.packaging.wheels import write_wheel
+
+pytestmark = pytest.mark.timeout(400)
+
+TINY = {
+    "tiny/__init__.py": (
+        "import importlib.resources, yaml\n"
+        "settings = yaml.safe_load(importlib.resources.read_text('tiny', 'settings.yaml'))\n"
+    ),
+    "tiny/settings.yaml": "answer: 42\n",
+    "tiny_broken.py": "import ssl\n",
+    "json.py": "raise RuntimeError('not the json of the standard library')\n",
+}
+SCRIPT = """
+import importlib.metadata, json, tiny
+json.dumps(tiny.settings), importlib.metadata.version("tiny")
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where an operator baked, with the manifest that the command asks for."""
+    folder = tmp_path_factory.mktemp("baked")
+    wheel = write_wheel(folder, "tiny", TINY, requires="PyYAML")
+    done = portal(folder, "bake", wheel.name, env={"PIP_NO_INDEX": "1"})
+    assert done.returncode == 0, done.stderr
+    assert "tiny 1.0" in done.stderr
+    assert "tiny_broken does not import" in done.stderr
+    (folder / "portal.yaml").write_text(done.stdout)
+    (folder / "script.py").write_text(SCRIPT)
+    return folder
+
+
+def portal(
+    folder: Path, *arguments: str, env: dict[str, str] | None = None
+) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "portal", *arguments],
+        cwd=folder,
+        env={**os.environ, **(env or {})},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def test_script_imports_the_package_and_its_data(folder: Path) -> None:
+    done = portal(folder, "run", "script.py")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == ['{"answer": 42}', "1.0"]
+
+
+def test_check_tells_what_is_baked_in(folder: Path) -> None:
+    done = portal(folder, "check")
+    assert (done.returncode, "baked in: tiny 1.0" in done.stdout) == (0, True), done.stdout
+
+
+def test_without_the_component_the_package_is_not_there(folder: Path, tmp_path: Path) -> None:
+    done = portal(tmp_path, "run", str(folder / "script.py"))
+    assert (done.returncode, "ModuleNotFoundError" in done.stderr) == (1, True)
+
+
+def test_missing_component_is_told_before_anything_runs(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "portal.yaml").write_text("server: {component: gone.wasm}\n")
+    done = portal(tmp_path, "run", str(folder / "script.py"))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "gone.wasm is missing" in done.stderr

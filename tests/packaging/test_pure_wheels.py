@@ -1,0 +1,75 @@
+"""What pip finds for the sandbox is pure Python, or refused with the name of what is not. No index is asked."""
+
+import sysconfig
+from importlib.metadata import Distribution
+from pathlib import Path
+
+import pytest
+
+from sandbox_runtime.errors import BakeError
+from sandbox_runtime.guest_packages import installed_packages
+from sandbox_runtime.pure_wheels import resolve
+from tests.packaging.wheels import write_wheel
+
+PLATFORM = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only folder in which pip looks for wheels."""
+    folder = tmp_path / "index"
+    folder.mkdir()
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    monkeypatch.delenv("PIP_EXTRA_INDEX_URL", raising=False)
+    return folder
+
+
+def resolved(folder: Path, *requirements: str) -> list[Distribution]:
+    return resolve(requirements, installed_packages(), folder)
+
+
+def test_package_and_what_it_needs_are_found(index: Path, tmp_path: Path) -> None:
+    write_wheel(index, "above", {"above.py": ""}, requires="below")
+    write_wheel(index, "below", {"below/__init__.py": "", "below/data.txt": "x"})
+    found = resolved(tmp_path, "above")
+    assert sorted(package.name for package in found) == ["above", "below"]
+
+
+def test_package_that_every_sandbox_has_is_not_looked_for(index: Path, tmp_path: Path) -> None:
+    wheel = write_wheel(index, "reader", {"reader.py": "import yaml"}, requires="PyYAML>=6")
+    assert [package.name for package in resolved(tmp_path, str(wheel))] == ["reader"]
+
+
+def test_other_version_of_what_every_sandbox_has_is_refused(index: Path, tmp_path: Path) -> None:
+    write_wheel(index, "old", {"old.py": ""}, requires="tabulate<0.9")
+    with pytest.raises(BakeError, match=r"every sandbox has tabulate"):
+        resolved(tmp_path, "old")
+
+
+@pytest.mark.parametrize("is_needed", [False, True])
+def test_wheel_for_a_platform_is_refused_by_its_name(index: Path, tmp_path: Path, is_needed: bool) -> None:
+    native = write_wheel(index, "native", {"native.so": ""}, tag=f"py3-none-{PLATFORM}")
+    write_wheel(index, "above", {"above.py": ""}, requires="native>=1")
+    with pytest.raises(BakeError, match=native.name):
+        resolved(tmp_path, "above" if is_needed else "native")
+
+
+def test_path_of_a_wheel_for_a_platform_is_refused_by_its_name(index: Path, tmp_path: Path) -> None:
+    native = write_wheel(tmp_path, "native", {"native.so": ""}, tag="cp314-cp314-linux_x86_64")
+    with pytest.raises(BakeError, match=native.name):
+        resolved(tmp_path, str(native))
+
+
+def test_native_code_in_a_wheel_that_denies_it_is_refused(index: Path, tmp_path: Path) -> None:
+    write_wheel(index, "secretive", {"secretive/__init__.py": "", "secretive/_fast.so": ""})
+    with pytest.raises(BakeError, match=r"secretive 1\.0.*_fast\.so"):
+        resolved(tmp_path, "secretive")
+
+
+@pytest.mark.parametrize(
+    "requirement", ["no-such-package", "two words", "./nowhere-1.0-py3-none-any.whl", "--help"]
+)
+def test_what_is_not_there_is_told(index: Path, tmp_path: Path, requirement: str) -> None:
+    with pytest.raises(BakeError, match="pip could not find"):
+        resolved(tmp_path, requirement)
