@@ -1,6 +1,7 @@
 """What componentize-py imports: the exports of wit/sandbox.wit, on an interpreter that is baked into the image."""
 
 import gc
+import os
 import sys
 
 from sandbox_runtime.guest import carried
@@ -35,7 +36,10 @@ class WitWorld(wit_world.WitWorld):  # type: ignore[misc]
         return _interpreter.prepare(script, namespaces)
 
     def execute(self, settings: str) -> str:
-        return _interpreter.execute(settings)
+        try:
+            return _interpreter.execute(settings)
+        except BaseException:  # noqa: BLE001  # its traceback would be printed, and shows our frames only
+            os.abort()
 
 
 gc.collect()

@@ -124,7 +124,16 @@ class Interpreter:
         return text, notices
 
     def _error(self, error: BaseException) -> dict[str, Any]:
-        if isinstance(error, MemoryError):
+        try:
+            return self._explained(error)
+        except BaseException:  # noqa: BLE001  # its own text fails, or there is no stack or memory left to tell it
+            error.__traceback__ = None
+            code = "memory_limit" if isinstance(error, MemoryError) else "script_error"
+            return {"code": code, "message": type(error).__name__}
+
+    def _explained(self, error: BaseException) -> dict[str, Any]:
+        # With arguments it comes from the parser, whose own stack is what overflowed.
+        if isinstance(error, MemoryError) and not error.args:
             line = innermost_line(error)
             error.__traceback__ = None  # its frames hold what filled the memory
             return {"code": "memory_limit", "line": line}

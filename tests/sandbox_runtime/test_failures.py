@@ -119,6 +119,23 @@ async def test_frequent_mistakes_get_a_hint(run: Runner, script: str, told: str)
     assert told in result.error.hint
 
 
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("class E(Exception):\n    def __str__(self): raise KeyError\nraise E", "E: <exception str() failed>"),
+        ("e = ValueError()\nfor _ in range(10_000):\n    e = ExceptionGroup('g', [e])\nraise e", "RecursionError"),
+        ("import sys\nsys.modules.clear()\nimport decimal", "AttributeError"),
+        ("getattr(git, 'a\\ud800')", "AttributeError"),
+        ("compile('(' * 10_000, 'x', 'eval')", "MemoryError: Parser stack overflowed"),
+    ],
+)
+async def test_error_that_is_hard_to_explain_is_still_told(run: Runner, script: str, message: str) -> None:
+    result = await run(script)
+    assert result.error is not None
+    assert (result.error.code, result.stdout) == ("script_error", "")
+    assert result.error.message.startswith(message)
+
+
 async def test_endless_message_is_cut(run: Runner) -> None:
     result = await run("raise ValueError('x' * 1_000_000)")
     assert result.error is not None
