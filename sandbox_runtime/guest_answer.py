@@ -65,7 +65,8 @@ def _run_error(told: dict[str, Json], bounds: Bounds, knows: Callable[[str], boo
         return replace(bounds.memory(), line=_line(told))
     if code == "result_limit":
         size = told.get("bytes")
-        return bounds.result(size if type(size) is int and 0 <= size <= _MAX_BYTES_TOLD else None)
+        is_over = type(size) is int and bounds.limits.result_bytes < size <= _MAX_BYTES_TOLD
+        return bounds.result(size if is_over else None)
     if isinstance(code, str) and (code in _GUEST_CODES or knows(code)):
         return _error(told, code)
     return _error(told, "script_error")

@@ -63,7 +63,7 @@ async def test_forged_source_holds_nobody_up(tmp_path: Path, anyio_backend: str)
         assert await portal.result_of("await up.echo(a=1)") == {"a": 1}
 
 
-@pytest.mark.parametrize("size", ["10 ** 4000", "-5", "True", "'many'"])
+@pytest.mark.parametrize("size", ["10 ** 4000", "-5", "7", "True", "'many'"])
 async def test_forged_size_of_a_result_is_not_told(run: Runner, size: str) -> None:
     forged = INTERPRETER + (
         "import json\n"
