@@ -122,8 +122,14 @@ async def test_frequent_mistakes_get_a_hint(run: Runner, script: str, told: str)
 @pytest.mark.parametrize(
     ("script", "message"),
     [
-        ("class E(Exception):\n    def __str__(self): raise KeyError\nraise E", "E: <exception str() failed>"),
-        ("e = ValueError()\nfor _ in range(10_000):\n    e = ExceptionGroup('g', [e])\nraise e", "RecursionError"),
+        (
+            "class E(Exception):\n    def __str__(self): raise KeyError\nraise E",
+            "E: <exception str() failed>",
+        ),
+        (
+            "e = ValueError()\nfor _ in range(10_000):\n    e = ExceptionGroup('g', [e])\nraise e",
+            "RecursionError",
+        ),
         ("import sys\nsys.modules.clear()\nimport decimal", "AttributeError"),
         ("getattr(git, 'a\\ud800')", "AttributeError"),
         ("compile('(' * 10_000, 'x', 'eval')", "MemoryError: Parser stack overflowed"),
