@@ -3,6 +3,7 @@
 import os
 import platform
 import socket
+import subprocess
 import time
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -23,6 +24,22 @@ def machine() -> dict[str, str | int | float | None]:
         "wasmtime": version("wasmtime"),
         "date": time.strftime("%Y-%m-%d"),
     }
+
+
+def commit() -> str:
+    """The commit that is measured, with a + when the tree has changes."""
+    git = ["git", "-C", str(Path(__file__).resolve().parents[1])]
+    try:
+        name = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout
+        changed = subprocess.run(
+            [*git, "status", "--porcelain", "--untracked-files=no"],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return name.strip() + ("+" if changed.strip() else "")
 
 
 def _processor() -> str:
