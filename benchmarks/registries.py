@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from benchmarks.measuring import free_port, wait_for_port
 
@@ -31,7 +32,7 @@ def served(file: Path, names: list[str]) -> Iterator[dict[str, str]]:
         process.wait()
 
 
-def read_tools(file: Path) -> dict[str, list[dict[str, object]]]:
+def read_tools(file: Path) -> dict[str, list[Any]]:
     """The tools of each recorded server, in the file's order; without those whose name is no path segment."""
     if not file.exists():
         sys.exit(f"There are no recorded registries at {file}: pass --registries FILE.")

@@ -42,6 +42,44 @@ def portal_rows() -> Iterator[str]:
     yield f"({_machine(measured['machine'])}; client, portal and upstreams share it.)"
 
 
+def peer_rows() -> Iterator[str]:
+    measured = read("peers")
+    alone, among = measured["settings"]
+    tasks = {
+        "trivial": "a trivial script",
+        "five_calls": "five calls",
+        "five_calls_gathered": "five gathered",
+    }
+    yield (
+        "| beside other portals, in turns; p50 | a script runs in | a new script finds | "
+        + " | ".join(tasks.values())
+        + f" | five calls, {among['tools']} tools | first answer | memory | a model reads, {among['tools']} tools |"
+    )
+    yield "|---" * (len(tasks) + 7) + "|"
+    for row, later in zip(alone["systems"], among["systems"], strict=True):
+        if "cannot" in row:
+            continue
+        cells = [
+            f"{row['system']} {row['version']}".strip(),
+            row["isolation"],
+            {True: "what the last one left", False: "nothing", None: "-"}[row["keeps_state"]],
+            *(_p50(row, task) for task in tasks),
+            _p50(later, "five_calls"),
+            f"{row['start_ms'].get('trivial', row['start_ms']['five_calls']) / 1000:.1f} s",
+            f"{row['memory_mb']:.0f} MB" if row["memory_mb"] else "-",
+            f"{later['definition_tokens']:,} tokens" if "definition_tokens" in later else "-",
+        ]
+        yield "| " + " | ".join(cells) + " |"
+    yield ""
+    notes = [f"{row['system']}: {row['note']}" for row in alone["systems"] if row.get("note")]
+    cannot = [f"{row['system']}: {row['cannot']}." for row in among["systems"] if "cannot" in row]
+    yield (
+        f"(One run in front of one and the same stdio upstream, {_machine(measured['machine'])}; the "
+        f"{among['tools']} tools are of {among['servers']} servers, the others over HTTP. {' '.join(notes + cannot)} "
+        "Versions, p99, CPU and who was left out: `python -m benchmarks.peers` and its peers.json.)"
+    )
+
+
 def task_rows() -> Iterator[str]:
     tasks = read("tasks")["tasks"]
     right = sum(not task["differences"] for task in tasks)
@@ -68,19 +106,27 @@ def _behind(row: dict[str, Any]) -> str:
     return f"{servers}, {functions}"
 
 
+def _p50(row: dict[str, Any], task: str) -> str:
+    if task not in row:
+        return "-"
+    taken = row[task]["p50_ms"]
+    return f"{taken / 1000:.1f} s" if taken > 1000 else f"{taken:.1f} ms"
+
+
 def _memory(row: dict[str, Any]) -> str:
     return f"{sum(row['memory_mb'].values()):.0f} MB"
 
 
 def _machine(machine: dict[str, Any]) -> str:
-    return f"{machine['cores']} cores, {machine['processor']}, Python {machine['python']}, {machine['date']}"
+    load = f", load {machine['load']} before" if "load" in machine else ""
+    return f"{machine['cores']} cores, {machine['processor']}, Python {machine['python']}, {machine['date']}{load}"
 
 
 def main() -> None:
     text = README.read_text("utf-8")
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
-    parts = ["\n".join(rows()) for rows in (portal_rows, task_rows, search_rows)]
+    parts = ["\n".join(rows()) for rows in (portal_rows, peer_rows, task_rows, search_rows)]
     README.write_text(f"{before}{BEGIN}\n" + "\n\n".join(parts) + f"\n{END}{after}", "utf-8")
 
 

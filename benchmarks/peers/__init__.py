@@ -1,0 +1,1 @@
+"""The portal beside other programs that do its job, in one run."""
