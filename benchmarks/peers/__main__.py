@@ -7,11 +7,13 @@ served over HTTP. In one run they do the same tasks in turns, through an MCP cli
 a trivial script, five upstream calls one after the other, five gathered; each answer is checked. Each is also looked
 at alone: start to first answers, CPU and memory of its processes, tokens of what it shows to a model, and whether a
 script sees what an earlier one left behind. Peers are installed into .cache/peers first, from PyPI and npm; the rest
-takes under five minutes. Writes benchmarks/results/peers.json.
+takes under five minutes on an idle machine. Writes benchmarks/results/peers.json; with --only, or without registries,
+it prints what it measured and writes nothing.
 """
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -48,16 +50,20 @@ NOT_MEASURED = {
 
 async def run(options: argparse.Namespace) -> None:
     report: Row = {"question": (__doc__ or "").splitlines()[0], "machine": machine(), "settings": []}
-    recorded = choose(read_tools(options.registries))
-    for names in ([], list(recorded)):
+    if (load := os.getloadavg()[0]) > 1:
+        print(f"The machine is busy (load {load:.1f}): these will not be its best numbers.", file=sys.stderr)
+    is_whole = not options.only and options.registries.exists()
+    recorded = choose(read_tools(options.registries)) if options.registries.exists() else {}
+    for names in ([], list(recorded)) if recorded else ([],):
         with served(options.registries, names) as urls:
             tools = [tool for name in names for tool in recorded[name]]
             setting = await measure(Upstreams(ECHO, urls, tools), options)
         print_setting(setting)
         report["settings"].append(setting)
     report["not_measured"] = NOT_MEASURED
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "peers.json").write_text(json.dumps(report, indent=1) + "\n", "utf-8")
+    if is_whole:
+        RESULTS.mkdir(exist_ok=True)
+        (RESULTS / "peers.json").write_text(json.dumps(report, indent=1) + "\n", "utf-8")
 
 
 def choose(registries: dict[str, list[Any]]) -> dict[str, list[Any]]:

@@ -43,7 +43,7 @@ class FastMCP:
             version=VERSION,
             language="a subset of Python (Monty)",
             isolation="an interpreter of its own in Rust, in a process of its own",
-            note="With clients that stay connected; by default it connects anew for each request, and takes seconds.",
+            note="With clients that stay connected: by default it connects for each request, seconds with 13 servers.",
         )
 
     async def count_tools(self, client: Client) -> int:
