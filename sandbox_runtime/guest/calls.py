@@ -2,8 +2,7 @@
 
 import asyncio
 import collections.abc
-import sys
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from typing import Any, NoReturn
 
 from sandbox_runtime.guest.border import Border
@@ -193,19 +192,3 @@ class Call(Uncrossable, collections.abc.Coroutine):  # type: ignore[type-arg]
     __truediv__ = __floordiv__ = __neg__ = __int__ = __float__ = __index__ = __enter__ = __aenter__ = (
         __aiter__
     ) = _refuse
-
-
-def function_of(calls: Calls, namespace: str, name: str, signature: Callable[[], str]) -> Callable[..., Call]:
-    """The callable a script sees. `signature` is asked only when a mistake or a curious script needs it."""
-    qualified = f"{namespace}.{name}"
-
-    def function(*positional: object, **arguments: object) -> Call:
-        if positional:
-            shown = signature()
-            raise TypeError(f"{qualified}() takes keyword arguments only" + (f": {shown}" if shown else ""))
-        return calls.create(qualified, arguments, sys._getframe(1).f_lineno)
-
-    function.__name__ = name
-    function.__qualname__ = qualified
-    function.__module__ = namespace
-    return function

@@ -6,10 +6,11 @@ import importlib.machinery
 import sys
 import types
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sandbox_runtime.guest.calls import Call, Calls, function_of
+from sandbox_runtime.guest.calls import Calls
+from sandbox_runtime.guest.library_function import LibraryFunction
 
 _DUNDER = "__"
 
@@ -65,13 +66,12 @@ class _Functions:
 
     def __init__(self, namespace: str, calls: Calls) -> None:
         self.table: str | None = None
-        self.made: dict[str, Callable[..., Call]] = {}
+        self.made: dict[str, LibraryFunction] = {}
         self._namespace = namespace
         self._calls = calls
 
-    def make(self, name: str) -> Callable[..., Call]:
-        function = function_of(self._calls, self._namespace, name, lambda: _signature(self.table, name))
-        function.__doc__ = _signature(self.table, name)
+    def make(self, name: str) -> LibraryFunction:
+        function = LibraryFunction(self._calls, self._namespace, name, _signature(self.table, name))
         self.made[name] = function
         return function
 
