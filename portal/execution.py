@@ -94,7 +94,7 @@ class Execution:
     async def _execute(self, run: Run, prepared: Prepared, snapshot: Snapshot, run_id: str) -> Answer:
         broker = Broker(self._manifest, snapshot, self._fleet)
         grants = RunGrants(self._manifest.portal.capabilities.environment)
-        result = await run.execute(snapshot.library.table(prepared.names), broker, broker, grants)
+        result = await run.execute(snapshot.table(prepared.names), broker, broker, grants)
         log.info(
             "script_ran",
             run=run_id,

@@ -4,7 +4,7 @@ Rule 1: a Snapshot never changes. A run keeps the one it was checked against; a 
 """
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -40,8 +40,21 @@ class Snapshot:
     @cached_property
     def namespaces(self) -> frozenset[str]:
         """All that scripts may mention: also those whose upstream is down or whose tools are all refused."""
-        denied = {qualified.partition(".")[0] for qualified in self.denied}
-        return frozenset(self.library.namespaces) | frozenset(self.silent) | denied
+        return frozenset(self.library.namespaces) | frozenset(self.silent) | frozenset(self._hidden)
+
+    def table(self, namespaces: Collection[str]) -> Mapping[str, Mapping[str, str]]:
+        """Signatures by function by namespace; none for a denied one, which a script can call to be told the rule."""
+        shown = self.library.table(namespaces)
+        hidden = {name: self._hidden[name] for name in namespaces if name in self._hidden}
+        return {**shown, **{name: {**shown.get(name, {}), **rows} for name, rows in hidden.items()}}
+
+    @cached_property
+    def _hidden(self) -> Mapping[str, Mapping[str, str]]:
+        rows: dict[str, dict[str, str]] = {}
+        for qualified in self.denied:
+            namespace, _, name = qualified.partition(".")
+            rows.setdefault(namespace, {})[name] = ""
+        return rows
 
     def absence(self, qualified: str, *, with_nearest: bool = True) -> CallError:
         """Why there is no such function, and what to do next; finding the nearest takes up to 0.1 s."""
@@ -64,7 +77,9 @@ class Snapshot:
             message = f"there is no namespace {namespace!r}"
         hint = f"Nearest: {', '.join(near)}." if near else ""
         return CallError(
-            "unknown_function", message, f'{hint} Look it up: docs_search(query="{_words(name)}")'.strip()
+            "unknown_function",
+            message,
+            f'{hint} Look it up: docs_search(query="{_words(name or namespace)}")'.strip(),
         )
 
 

@@ -29,7 +29,8 @@ from sandbox_runtime.result import RunError, RunResult
 from sandbox_runtime.worker_process import WorkerProcess
 
 LibraryTable: TypeAlias = Mapping[str, Mapping[str, str]]
-"""For each namespace that the script mentions, each function's name and its signature in one line."""
+"""For each namespace that the script mentions, each function's name and its signature in one line; one without is not
+shown to the script, but may be called, which the port refuses."""
 
 MAX_SCRIPT_BYTES = 1 << 20
 _PREPARE_SECONDS = 5.0

@@ -6,10 +6,11 @@ import importlib.machinery
 import sys
 import types
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from sandbox_runtime.guest.calls import Calls
+from sandbox_runtime.guest.hints import look_up
 from sandbox_runtime.guest.library_function import LibraryFunction
 
 _DUNDER = "__"
@@ -20,7 +21,8 @@ class Library:
 
     They are found like builtins, so that a script's own variable of that name hides one, and are importable.
     A table, where the host sent one, is text: a line break, then for each function "name signature" and a
-    line break. It is searched as text, because most runs ask for one function of hundreds.
+    line break; a function that is not to be shown has no signature. It is searched as text, because most runs
+    ask for one function of hundreds.
     """
 
     def __init__(self, calls: Calls) -> None:
@@ -141,10 +143,7 @@ class _Tools(types.ModuleType):
             return sorted(library.namespaces)
         if name.startswith(_DUNDER):
             raise AttributeError(name)
-        near = difflib.get_close_matches(name, library.namespaces, 3) or sorted(library.namespaces)[:3]
-        raise AttributeError(
-            f"tools has no namespace {name!r}; nearest: {', '.join(near) or 'there are none'}"
-        )
+        raise AttributeError(f"tools has no namespace {name!r}{_nearest(name, library.namespaces)}")
 
     def __dir__(self) -> list[str]:
         return sorted(self.__dict__["__library"].namespaces)
@@ -177,7 +176,9 @@ def _is_dunder(name: str) -> bool:
 
 
 def _names(table: str) -> list[str]:
-    return [line.partition(" ")[0] for line in table.split("\n") if line]
+    """The functions that the host shows. One without a signature may be called, and is refused by the host."""
+    rows = (line.partition(" ") for line in table.split("\n"))
+    return [name for name, _, signature in rows if signature]
 
 
 def _signature(table: str | None, name: str) -> str:
@@ -188,6 +189,15 @@ def _signature(table: str | None, name: str) -> str:
 
 
 def _missing_function(namespace: str, name: str, names: list[str]) -> str:
-    near = difflib.get_close_matches(name, names, 3, 0.5) or names[:3]
-    nearest = f"; nearest: {', '.join(f'{namespace}.{other}' for other in near)}" if near else ""
-    return f"{namespace} has no function {name!r}{nearest} ({namespace} has {len(names)} functions)"
+    near = _nearest(name, names, f"{namespace}.")
+    return f"{namespace} has no function {name!r}{near} ({namespace} has {len(names)} functions)"
+
+
+def _nearest(name: str, names: Collection[str], prefix: str = "") -> str:
+    """The names like one that is not there, or, if none is, how to look for it."""
+    near = difflib.get_close_matches(name, names, 3)
+    return (
+        f"; nearest: {', '.join(prefix + each for each in near)}"
+        if near
+        else f"; look it up: {look_up(name)}"
+    )

@@ -1,23 +1,17 @@
 """An uncaught exception, told with the script's own lines and nothing of ours."""
 
 import asyncio
-import difflib
-import errno
-import importlib.metadata
-import sys
 import traceback
 from collections.abc import Collection, Iterator
 from typing import Any
 
+from sandbox_runtime.guest.hints import hint
 from sandbox_runtime.guest.tool_error import ToolError
 
 SCRIPT_NAME = "script.py"
 _MAX_MESSAGE_CHARS = 2000
 _MAX_TRACEBACK_CHARS = 4000
 _MAX_FRAMES = 100
-_NO_FILES = "Scripts have no files, processes or network of their own: call upstream functions instead."
-_NO_THREADS = "There are no threads here: use asyncio.gather for calls in parallel."
-_NOT_HERE = "This module of the standard library needs what the sandbox does not have."
 
 
 def describe(error: BaseException, namespaces: Collection[str]) -> dict[str, Any]:
@@ -27,11 +21,12 @@ def describe(error: BaseException, namespaces: Collection[str]) -> dict[str, Any
         part.stack = traceback.StackSummary.from_list(
             [frame for frame in part.stack if frame.filename == SCRIPT_NAME]
         )
+    line = report.stack[-1].line if report.stack else ""
     return {
         "code": error.code if isinstance(error, ToolError) else "script_error",
         "message": _shorten(_message(error, report), _MAX_MESSAGE_CHARS),
         "line": innermost_line(error),
-        "hint": _shorten(_hint(error, namespaces), _MAX_MESSAGE_CHARS),
+        "hint": _shorten(hint(error, namespaces, line or ""), _MAX_MESSAGE_CHARS),
         "traceback": _shorten("".join(report.format()), _MAX_TRACEBACK_CHARS),
     }
 
@@ -93,40 +88,6 @@ def _parts(report: traceback.TracebackException) -> Iterator[traceback.Traceback
         seen.add(id(part))
         yield part
         todo.extend(other for other in (part.__cause__, part.__context__, *(part.exceptions or ())) if other)
-
-
-def _hint(error: BaseException, namespaces: Collection[str]) -> str:
-    if isinstance(error, ToolError):
-        return str(error.hint)
-    if isinstance(error, NameError) and error.name:
-        near = difflib.get_close_matches(error.name, namespaces, 1)
-        return f"Did you mean the namespace {near[0]}?" if near else ""
-    if isinstance(error, ImportError) and error.name == "tools":
-        return (
-            f"There are these namespaces: {', '.join(sorted(namespaces))}"
-            if namespaces
-            else "There are no namespaces."
-        )
-    if isinstance(error, RuntimeError) and str(error) == "can't start new thread":
-        return _NO_THREADS
-    if isinstance(error, ModuleNotFoundError):
-        return _missing_module_hint(error.name or "")
-    if isinstance(error, OSError) and error.errno in (
-        errno.ENOENT,
-        errno.EBADF,
-        errno.EACCES,
-        errno.EPERM,
-        errno.ENOTSUP,
-    ):
-        return _NO_FILES
-    return ""
-
-
-def _missing_module_hint(name: str) -> str:
-    if name.partition(".")[0] in sys.stdlib_module_names:
-        return _NOT_HERE
-    packages = ", ".join(sorted(package.name for package in importlib.metadata.distributions()))
-    return f"There are Python's standard library, {packages}, and the namespaces that docs_search shows."
 
 
 def _shorten(text: str, most: int) -> str:

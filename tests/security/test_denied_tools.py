@@ -60,6 +60,41 @@ async def test_granted_tool_is_reached_the_same_way(portal: Opened, peer: Peer, 
     assert states(answer) == [("up.read", "done")]
 
 
+@pytest.mark.parametrize("mode", ["warn", "off"])
+async def test_denied_call_is_a_refusal_that_names_the_rule_and_can_be_caught(
+    tmp_path: Path, mode: str
+) -> None:
+    peer = Peer(tool("read"), tool("wipe"))
+    capabilities = {"tools": {"deny": ["up.wipe*"]}}
+    caught = (
+        "try:\n    await up.wipe()\nexcept ToolError as error:\n    told = error.code, str(error)\n"
+        "[told, await up.read()]"
+    )
+    async with opened(tmp_path, {"up": peer}, capabilities=capabilities, server={"check": mode}) as portal:
+        answer = await portal.run(caught)
+        uncaught = await portal.error_of("await up.wipe()")
+    (code, message), read = answer["result"]
+    assert (code, read, states(answer)) == ("not_granted", {}, [("up.wipe", "refused"), ("up.read", "done")])
+    assert "capabilities.tools.deny" in message
+    assert uncaught["code"] == "not_granted"
+    assert [name for name, _ in peer.calls] == ["read"]
+
+
+@pytest.mark.parametrize(
+    "listing", ["dir(up)", "up.__all__", "(lambda: (exec('from up import *', g := {}), g)[1])()"]
+)
+async def test_denied_tool_is_in_no_listing(portal: Opened, listing: str) -> None:
+    assert [name for name in await portal.result_of(f"[*{listing}]") if "__" not in name] == ["read"]
+    assert (await portal.error_of("up.wip"))["message"].count("wipe") == 0
+
+
+async def test_namespace_of_which_all_is_denied_refuses_each_call(tmp_path: Path) -> None:
+    capabilities = {"tools": {"deny": ["*"]}}
+    async with opened(tmp_path, {"up": Peer()}, capabilities=capabilities, server={"check": "off"}) as portal:
+        answer = await portal.run("await up.echo()")
+    assert (answer["error"]["code"], states(answer)) == ("not_granted", [("up.echo", "refused")])
+
+
 async def test_thousands_of_unknown_functions_hold_nobody_up(portal: Opened) -> None:
     """Each used to be compared with every function there is."""
     names = "\\n".join(f"{i} up.nothing_{i} {{}}" for i in range(1, 201))

@@ -1,0 +1,80 @@
+"""What to do next about an exception that ended a script: the mistakes that are made often, and only those."""
+
+import difflib
+import errno
+import importlib.metadata
+import re
+import sys
+import types
+from collections.abc import Collection
+
+from sandbox_runtime.guest.tool_error import ToolError
+
+_NO_FILES = "Scripts have no files, processes or network of their own: call upstream functions instead."
+_NO_FILES_NUMBERS = {errno.ENOENT, errno.EBADF, errno.EACCES, errno.EPERM, errno.ENOTSUP}
+_NO_THREADS = "There are no threads here: use asyncio.gather for calls in parallel."
+_NOT_HERE = "This module of the standard library needs what the sandbox does not have."
+_MAX_QUERY_CHARS = 60
+_VERY_NEAR = 0.75  # a package that is not there is more often meant than a namespace
+
+
+def hint(error: BaseException, namespaces: Collection[str], line: str) -> str:
+    """One for a model to read, or nothing. `line` is the script's own, on which the error came up."""
+    match error:
+        case ToolError():
+            return str(error.hint)
+        case NameError():
+            return _undefined_name(error.name or "", namespaces, line)
+        case AttributeError():
+            return _hidden_namespace(error, namespaces)
+        case ModuleNotFoundError():
+            return _missing_module(error.name or "", namespaces)
+        case ImportError() if error.name == "tools":
+            return _all(namespaces)
+        case RuntimeError() if str(error) == "can't start new thread":
+            return _NO_THREADS
+        case OSError() if error.errno in _NO_FILES_NUMBERS:
+            return _NO_FILES
+    return ""
+
+
+def look_up(*names: str) -> str:
+    """How to find what a script meant by these names."""
+    words = " ".join(" ".join(names).replace("_", " ").split())
+    return f'docs_search(query="{words[:_MAX_QUERY_CHARS]}")'
+
+
+def _undefined_name(name: str, namespaces: Collection[str], line: str) -> str:
+    """A name that is like a namespace's, or is used like one: `name.something(...)`."""
+    near = difflib.get_close_matches(name, namespaces, 1)
+    used = re.search(rf"(?<![\w.]){re.escape(name)}\.(\w+)\(", line) if name else None
+    if near:
+        rest = f" Look it up: {look_up(name, used[1])}" if used else ""
+        return f"Did you mean the namespace {near[0]}?{rest}"
+    return f"If a namespace is meant by {name}, find its functions: {look_up(name, used[1])}" if used else ""
+
+
+def _hidden_namespace(error: AttributeError, namespaces: Collection[str]) -> str:
+    """The namespace that had to be renamed, because a module of Python is called like its upstream."""
+    module = error.obj.__name__ if isinstance(error.obj, types.ModuleType) else ""
+    namespace = f"{module}_"
+    if not module or namespace not in namespaces:
+        return ""
+    return f"{module} is Python's own module; the upstream's namespace is {namespace}: {namespace}.{error.name}(...)"
+
+
+def _missing_module(name: str, namespaces: Collection[str]) -> str:
+    name = name.removeprefix("tools.")
+    if name.partition(".")[0] in sys.stdlib_module_names:
+        return _NOT_HERE
+    near = difflib.get_close_matches(name, namespaces, 1, _VERY_NEAR)
+    if near:
+        return f"Did you mean the namespace {near[0]}? It is there without import."
+    packages = ", ".join(sorted(package.name for package in importlib.metadata.distributions()))
+    return f"There are Python's standard library, {packages}, and the namespaces that docs_search shows."
+
+
+def _all(namespaces: Collection[str]) -> str:
+    if not namespaces:
+        return "There are no namespaces."
+    return f"There are these namespaces: {', '.join(sorted(namespaces))}"

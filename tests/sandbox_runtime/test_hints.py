@@ -1,0 +1,69 @@
+"""Mistakes with the library's names get a hint that leads on, and never one that leads astray."""
+
+import pytest
+
+from manifests.models import Limits
+from sandbox_runtime.result import RunError
+from tests.sandbox_runtime.running import EchoPort, Runner, where
+
+pytestmark = pytest.mark.anyio
+
+NAMESPACES = ("github", "time_")
+TABLE = {name: {"create_issue": f"async def {name}.create_issue() -> None"} for name in NAMESPACES}
+
+
+async def error(run: Runner, script: str) -> RunError:
+    async with run.sandbox.run(Limits(), where) as one:
+        await one.prepare(script, NAMESPACES)
+        result = await one.execute(TABLE, EchoPort())
+    assert result.error is not None
+    return result.error
+
+
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        ("gihtub.list_issues()", 'namespace github? Look it up: docs_search(query="gihtub list issues")'),
+        (
+            "x = 1\nawait gihtub.list(\n    a=1)",
+            'namespace github? Look it up: docs_search(query="gihtub list")',
+        ),
+        ("jira.create_issue(title='x')", 'docs_search(query="jira create issue")'),
+        ("gihtub", "namespace github?"),
+        ("import time\ntime.text(a=1)", "time_.text(...)"),
+        ("time.text(a=1)", "namespace time_?"),
+        ("from tools import gihtub", "github, time_"),
+        ("import gihtub", "namespace github?"),
+        ("import tools.gihtub", "namespace github?"),
+    ],
+)
+async def test_namespace_that_is_not_there_is_led_to_the_one_that_is(
+    run: Runner, script: str, told: str
+) -> None:
+    assert told in (await error(run, script)).hint
+
+
+@pytest.mark.parametrize(
+    "script",
+    ["print(resutl)", "import math\nmath.text()", "''.text()", "resutl.field", "del zzz", "import numpy"],
+)
+async def test_other_mistakes_are_not_taken_for_namespaces(run: Runner, script: str) -> None:
+    hint = (await error(run, script)).hint
+    assert ("docs_search(" in hint, "the namespace " in hint) == (False, False)
+
+
+@pytest.mark.parametrize(
+    ("script", "named"),
+    [
+        ("github.creat_issue()", ["github.create_issue"]),
+        ("github.zzz()", []),
+        ("tools.gihtub", ["github"]),
+        ("tools.zzz", []),
+    ],
+)
+async def test_only_what_is_near_is_proposed(run: Runner, script: str, named: list[str]) -> None:
+    message = (await error(run, f"(lambda: {script})()")).message
+    proposed = message.partition("nearest: ")[2]
+    assert all(name in proposed for name in named)
+    assert bool(proposed) is bool(named)
+    assert ("docs_search" in message) is not bool(named)
