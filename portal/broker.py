@@ -31,8 +31,8 @@ MAX_NEAREST = 10
 class Broker:
     """The sandbox's call port and call observer of one run, against the library that the run was checked against."""
 
-    def __init__(self, manifest: Manifest, snapshot: Snapshot, fleet: Fleet) -> None:
-        self.ledger = Ledger()
+    def __init__(self, manifest: Manifest, snapshot: Snapshot, fleet: Fleet, ledger: Ledger) -> None:
+        self.ledger = ledger
         self._manifest = manifest
         self._snapshot = snapshot
         self._fleet = fleet

@@ -17,6 +17,7 @@ from portal.catalog import Catalog
 from portal.check.checker import Checker
 from portal.check.diagnostic import Diagnostic
 from portal.first_steps import NO_UPSTREAMS
+from portal.ledger import Ledger
 from portal.sessions import SessionError, Sessions
 from portal.snapshot import Snapshot
 from sandbox_runtime.grants.run_grants import RunGrants
@@ -60,8 +61,12 @@ class Execution:
         self._checker = checker
         self._sessions = sessions
 
-    async def run(self, request: ExecuteCode, caller: Caller = LOCAL) -> Answer:
-        """Run one script. Never raises for what the script, its tools or its worker did."""
+    async def run(self, request: ExecuteCode, caller: Caller = LOCAL, ledger: Ledger | None = None) -> Answer:
+        """Run one script. Never raises for what the script, its tools or its worker did.
+
+        `ledger` is filled as the run goes on: whoever cancels it can read there what its calls did.
+        """
+        ledger = ledger if ledger is not None else Ledger()
         run_id = f"run_{secrets.token_hex(8)}"
         limits, notices = self._limits(request.timeout_seconds)
         if not self._manifest.portal.upstreams:
@@ -70,7 +75,7 @@ class Execution:
         try:
             async with self._sessions.use(sandbox, request.session, caller) as session:
                 running = sandbox.run(limits, partial(self._where_of, limits), session, caller.share)
-                answer = await self._run_in(running, request.code, run_id)
+                answer = await self._run_in(running, request.code, run_id, ledger)
                 identifier = session.id if session is not None and session.alive else None
         except SessionError as error:
             return _refused(run_id, RunError(error.code, str(error), hint=error.hint))
@@ -78,7 +83,9 @@ class Execution:
             notices.append("the session has ended with this run; its variables are gone")
         return replace(answer, notices=(*notices, *answer.notices), session=identifier)
 
-    async def _run_in(self, running: AbstractAsyncContextManager[Run], code: str, run_id: str) -> Answer:
+    async def _run_in(
+        self, running: AbstractAsyncContextManager[Run], code: str, run_id: str, ledger: Ledger
+    ) -> Answer:
         snapshot = await self._catalog.fresh()
         async with running as run:
             prepared = await run.prepare(code, snapshot.namespaces)
@@ -88,11 +95,13 @@ class Execution:
             found = await self._check(prepared, snapshot)
             if found.error is not None:
                 return _refused(run_id, found.error, (*prepared.notices, *found.notices))
-            answer = await self._execute(run, prepared, snapshot, run_id)
+            broker = Broker(self._manifest, snapshot, self._fleet, ledger)
+            answer = await self._execute(run, prepared, broker, snapshot, run_id)
         return replace(answer, notices=(*prepared.notices, *found.notices, *answer.notices))
 
-    async def _execute(self, run: Run, prepared: Prepared, snapshot: Snapshot, run_id: str) -> Answer:
-        broker = Broker(self._manifest, snapshot, self._fleet)
+    async def _execute(
+        self, run: Run, prepared: Prepared, broker: Broker, snapshot: Snapshot, run_id: str
+    ) -> Answer:
         grants = RunGrants(self._manifest.portal.capabilities.environment)
         result = await run.execute(snapshot.table(prepared.names), broker, broker, grants)
         log.info(

@@ -5,13 +5,17 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
+import anyio
 import anyio.to_thread
 
 from manifests.json_value import Json
 from manifests.manifest import Manifest
+from portal.answer import Answer
 from portal.cli.terminal import Terminal
 from portal.composition import open_portal
 from portal.execution import ExecuteCode
+from portal.ledger import Ledger
+from sandbox_runtime.result import RunError
 
 
 async def command(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
@@ -21,21 +25,39 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
     except (OSError, UnicodeDecodeError) as error:
         terminal.error(f"cannot read {options.script}: {error}")
         return 2
+    ledger = Ledger()
     async with open_portal(manifest, terminal.note) as portal:
-        with terminal.waiting(f"running {options.script}"):
-            answer = await portal.execution.run(ExecuteCode(code, timeout_seconds=options.timeout))
-    structured = answer.structured()
-    if options.json:
-        terminal.json({**structured, "emitted": list(answer.emitted)} if answer.emitted else structured)
-    else:
-        _show(structured, terminal)
-        for block in answer.emitted:
-            terminal.note(f"emitted: {_described(block)}")
+        try:
+            with terminal.waiting(f"running {options.script}"):
+                request = ExecuteCode(code, timeout_seconds=options.timeout)
+                answer = await portal.execution.run(request, ledger=ledger)
+        except anyio.get_cancelled_exc_class():
+            if ledger.calls:
+                _tell(_interrupted(ledger), options, terminal)
+            raise
+    _tell(answer, options, terminal)
     return 0 if answer.status == "ok" else 1
+
+
+def _interrupted(ledger: Ledger) -> Answer:
+    """What is known of a run that a signal ended."""
+    hint = "A call that the ledger calls unknown may have happened: check before running it again."
+    error = RunError("cancelled", "the run was interrupted", hint=hint)
+    return Answer("error", run_id="", error=error, calls=ledger.rows())
 
 
 def _code(script: str) -> str:
     return sys.stdin.read() if script == "-" else Path(script).read_text("utf-8-sig")
+
+
+def _tell(answer: Answer, options: Namespace, terminal: Terminal) -> None:
+    structured = answer.structured()
+    if options.json:
+        terminal.json({**structured, "emitted": list(answer.emitted)} if answer.emitted else structured)
+        return
+    _show(structured, terminal)
+    for block in answer.emitted:
+        terminal.note(f"emitted: {_described(block)}")
 
 
 def _described(block: dict[str, Json]) -> str:

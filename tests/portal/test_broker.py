@@ -7,6 +7,7 @@ import pytest
 
 from manifests.json_value import Json
 from portal.broker import Broker
+from portal.ledger import Ledger
 from sandbox_runtime.calls import ToolCall
 from tests.portal.peers import Opened, Peer, opened, raw, raw_tools, schema, tool
 
@@ -37,7 +38,8 @@ async def portal(peer: Peer, tmp_path_factory: pytest.TempPathFactory) -> AsyncI
 
 
 async def brokered(portal: Opened) -> Broker:
-    return Broker(portal.portal.manifest, await portal.portal.catalog.fresh(), portal.portal.fleet)
+    snapshot = await portal.portal.catalog.fresh()
+    return Broker(portal.portal.manifest, snapshot, portal.portal.fleet, Ledger())
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,27 @@ def test_a_script_in_the_middle_of_its_run(folder: Path, sent: signal.Signals) -
     assert "Traceback" not in err
 
 
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_script_with_calls_in_flight_tells_what_they_may_have_done(tmp_path: Path, as_json: bool) -> None:
+    limits = {"limits": {"parallel_calls": 2}}
+    write_manifest(tmp_path, {"raw": raw(tools=raw_tools("echo", "hang"))}, capabilities=limits)
+    os.mkfifo(fifo := tmp_path / "fifo")
+    calls = f"raw.echo(), raw.hang(), raw.hang(acts_on={str(fifo)!r}), raw.echo()"
+    (tmp_path / "script.py").write_text(f"import asyncio\nawait asyncio.gather({calls})")
+    with running("run", "script.py", *(["--json"] if as_json else []), cwd=tmp_path) as process:
+        wait_for_writer(fifo)
+        assert ended_by(process, signal.SIGINT) == STATUSES[signal.SIGINT]
+        out, err = process.communicate()
+    if as_json:
+        answer = json.loads(out)
+        assert (answer["status"], answer["error"]["code"]) == ("error", "cancelled")
+        states = [row["state"] for row in answer["calls"]]
+    else:
+        rows = [line.split() for line in err.splitlines()]
+        states = [row[1] for row in rows if row and row[0].isdigit()]
+    assert states == ["done", "unknown", "unknown", "not_started"]
+
+
 @SIGNALS
 def test_a_script_that_is_still_typed_in(tmp_path: Path, sent: signal.Signals) -> None:
     with running("run", "-", cwd=tmp_path) as process:

@@ -124,7 +124,8 @@ def error(request, arguments):
 
 
 def hang(request, arguments):
-    pass
+    """Never answers; its effect may be a line in a file."""
+    act(arguments)
 
 
 def cancelled(request, arguments):
@@ -132,12 +133,16 @@ def cancelled(request, arguments):
 
 
 def crash(request, arguments):
-    if "acts_on" in arguments:
-        with open(arguments["acts_on"], "a") as effect:
-            effect.write("done\n")
+    act(arguments)
     sys.stderr.write("about to crash\n")
     sys.stderr.flush()
     os._exit(7)
+
+
+def act(arguments):
+    if "acts_on" in arguments:
+        with open(arguments["acts_on"], "a") as effect:
+            effect.write("done\n")
 
 
 def flood(request, arguments):
