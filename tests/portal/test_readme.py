@@ -2,7 +2,9 @@
 
 import json
 import re
+import sys
 from pathlib import Path
+from types import FrameType
 
 import pytest
 from mcp_types import CallToolResult
@@ -96,8 +98,33 @@ def test_every_limit_is_told_with_its_default() -> None:
     assert {name: int(number) * UNITS[unit] for name, number, unit in rows} == Limits().model_dump()
 
 
-def test_the_files_to_read_are_there() -> None:
+def files_to_read() -> list[str]:
     _, _, told = README.partition("can be followed by reading eleven files")
-    files = re.findall(r"`([\w/]+\.py)`", told.partition("`docs/decisions/`")[0])
-    assert len(files) == 11
-    assert all((ROOT / file).is_file() for file in files)
+    return re.findall(r"`([\w/]+\.py)`", told.partition("`docs/decisions/`")[0])
+
+
+def test_the_files_to_read_are_there() -> None:
+    assert len(files_to_read()) == 11
+    assert all((ROOT / file).is_file() for file in files_to_read())
+
+
+async def test_a_run_goes_through_the_files_to_read_in_their_order(tmp_path: Path) -> None:
+    entered: dict[str, None] = {}
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_name != "__init__":
+            entered[frame.f_code.co_filename] = None
+
+    async with opened(tmp_path, {"tickets": tickets()}) as portal:
+        await portal.search()  # now the upstream has started
+        sys.setprofile(note)
+        try:
+            assert await portal.result_of("await tickets.get_issue(id=1)")
+        finally:
+            sys.setprofile(None)
+    elsewhere = ("sandbox_runtime/worker.py", "sandbox_runtime/guest/")  # in the worker's process
+    assert all(any(file.startswith(place) for file in files_to_read()) for place in elsewhere)
+    here = [file for file in files_to_read() if not file.startswith(elsewhere)]
+    assert [file for file in entered if file in {str(ROOT / each) for each in here}] == [
+        str(ROOT / file) for file in here
+    ]
