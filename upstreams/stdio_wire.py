@@ -7,12 +7,11 @@ quadratic copying, dies on bytes that are no UTF-8, and takes four seconds to cl
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from types import TracebackType
 from typing import Final, Self
 
 import anyio
 import structlog
-from anyio.abc import ByteReceiveStream, ByteSendStream, Process
+from anyio.abc import AsyncResource, ByteReceiveStream, ByteSendStream, Process
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCNotification
 
@@ -112,7 +111,7 @@ async def _describe_exit(process: Process) -> str:
     return f"ended by signal {status - 128}" if status > 128 else f"exited with status {status}"
 
 
-class ChildOutput:
+class ChildOutput(AsyncResource):
     """The child's stdout as the SDK's read stream; it runs in the dispatcher's task, without one of its own."""
 
     def __init__(self, stdout: ByteReceiveStream, reader: MessageReader) -> None:
@@ -160,16 +159,8 @@ class ChildOutput:
         except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
             raise StopAsyncIteration from None
 
-    async def __aenter__(self) -> Self:
-        return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
-
-class ChildInput:
+class ChildInput(AsyncResource):
     """The child's stdin as the SDK's write stream."""
 
     def __init__(self, stdin: ByteSendStream) -> None:
@@ -201,14 +192,6 @@ class ChildInput:
 
     async def aclose(self) -> None:
         """The process owns the pipe."""
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
 
 class StderrTail:
