@@ -9,33 +9,17 @@ from wasmtime import Config, Engine, ExitTrap, Store, WasiConfig, WasmtimeError
 from wasmtime.component import Component, Linker
 
 from sandbox_runtime import abi
+from sandbox_runtime.features import UNUSED_FEATURES
 from sandbox_runtime.hot_pages import HotPages
 
 _HOST = "portal:sandbox/host@0.1.0"
 _RANDOM = "wasi:random/random@0.2.9"
 _MAX_RANDOM_BYTES = 1 << 16
 _MAX_WASM_STACK = 1 << 20
-_UNUSED_PROPOSALS = (
-    "wasm_threads",
-    "shared_memory",
-    "wasm_tail_call",
-    "wasm_multi_memory",
-    "wasm_memory64",
-    "wasm_relaxed_simd",
-    "wasm_component_model_map",
-    "wasm_component_model_implements",
-    "wasm_exceptions",
-    "wasm_function_references",
-    "wasm_gc",
-    "gc_support",
-    "wasm_wide_arithmetic",
-    "wasm_custom_page_sizes",
-    "wasm_stack_switching",
-)
 # What the component needs to exist at all: 366 pages, 30 core instances, 1 memory, 8 tables.
 _BOUNDS = {"table_elements": 50_000, "instances": 40, "tables": 16, "memories": 1}
 
-CONFIGURATION = f"cranelift epoch stack={_MAX_WASM_STACK} without {' '.join(_UNUSED_PROPOSALS)}"
+CONFIGURATION = f"cranelift epoch stack={_MAX_WASM_STACK} without {' '.join(UNUSED_FEATURES)}"
 """Names the configuration: code compiled under another one is not loaded."""
 
 
@@ -45,8 +29,8 @@ def new_engine() -> Engine:
     config.strategy = "cranelift"
     config.epoch_interruption = True
     config.max_wasm_stack = _MAX_WASM_STACK
-    for proposal in _UNUSED_PROPOSALS:
-        setattr(config, proposal, False)
+    for feature in UNUSED_FEATURES:
+        getattr(ffi, f"wasmtime_config_{feature}_set")(config.ptr(), False)
     return Engine(config)
 
 

@@ -2,6 +2,7 @@
 
 from argparse import Namespace
 from dataclasses import asdict, dataclass, field
+from datetime import date
 from importlib.metadata import version
 
 from rich.table import Table
@@ -9,12 +10,15 @@ from rich.text import Text
 
 from manifests.decision import unmatched_patterns
 from manifests.errors import ManifestError
+from manifests.json_value import Json
 from manifests.manifest import Manifest
 from manifests.names import function_names
 from portal.cli.terminal import Terminal, visible
 from portal.composition import Portal, open_portal
 from portal.execution import ExecuteCode
 from portal.granted import granted
+from sandbox_runtime.advisories import known_advisories, report
+from sandbox_runtime.engine_version import installed_engine
 from upstreams.upstream import Upstream
 
 PROBE = "import sys; sys.version.split()[0]"
@@ -26,6 +30,7 @@ class Findings:
 
     manifest: str
     sandbox: str = ""
+    engine: Json = None
     granted: list[str] = field(default_factory=list)
     upstreams: list[dict[str, object]] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
@@ -49,6 +54,7 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
     async with open_portal(manifest, terminal.note) as portal:
         with terminal.waiting("starting the sandbox and the upstreams"):
             await _look_at_sandbox(portal, findings)
+            _look_at_engine(findings)
             slowest = max((u.connect_seconds for u in manifest.portal.upstreams.values()), default=0)
             await portal.fleet.settled(slowest)
             snapshot = await portal.catalog.fresh()
@@ -76,6 +82,13 @@ async def _look_at_sandbox(portal: Portal, findings: Findings) -> None:
     )
     if portal.baked is not None:
         findings.sandbox += f"; baked in: {portal.baked.listed() or 'nothing more'}"
+
+
+def _look_at_engine(findings: Findings) -> None:
+    engine = report(installed_engine(), known_advisories(), date.today())
+    findings.engine = engine.facts()
+    findings.errors.extend(engine.errors)
+    findings.warnings.extend(engine.warnings)
 
 
 def _look_at_upstream(upstream: Upstream, portal: Portal, findings: Findings) -> None:

@@ -1,6 +1,7 @@
 """The commands as a person or a script uses them: results on stdout, all else on stderr, and an exit status."""
 
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -201,6 +202,14 @@ def test_check_of_a_good_setup(portal: PortalCommand, folder: Path) -> None:
     assert (done.returncode, done.stderr, findings["errors"]) == (0, "", [])
     assert findings["upstreams"][0]["status"] == "ready"
     assert "CPython 3.14" in findings["sandbox"]
+
+
+def test_check_tells_the_engine_and_its_advisories(portal: PortalCommand, folder: Path) -> None:
+    engine = json.loads(portal("check", "--json", cwd=folder).stdout)["engine"]
+    assert re.fullmatch(r"\d+\.\d+\.\d+", engine["version"])
+    for advisory in engine["advisories"]:
+        assert advisory["reaches_scripts"] is not bool(advisory["why_not"])
+        assert advisory["fixed_in"] > engine["version"]
 
 
 def test_check_tells_everything_that_is_wrong_and_no_secret(portal: PortalCommand, tmp_path: Path) -> None:

@@ -1,0 +1,30 @@
+"""What the engine could do and CPython does not need. All of it is off: most advisories are about one of these."""
+
+UNUSED_FEATURES = (
+    "wasm_threads",
+    "shared_memory",
+    "wasm_tail_call",
+    "wasm_simd",
+    "wasm_relaxed_simd",
+    "wasm_multi_value",
+    "wasm_multi_memory",
+    "wasm_memory64",
+    "wasm_exceptions",
+    "wasm_function_references",
+    "wasm_gc",
+    "gc_support",
+    "wasm_wide_arithmetic",
+    "wasm_custom_page_sizes",
+    "wasm_stack_switching",
+    "wasm_branch_hinting",
+    "wasm_compact_imports",
+    "wasm_component_model_map",
+    "wasm_component_model_implements",
+    "wasm_component_model_accessors",
+    "wasm_component_model_canonical_names",
+    "wasm_component_model_async",
+    "wasm_component_model_async_stackful",
+    "wasm_component_model_more_async_builtins",
+    "concurrency_support",
+)
+"""By the names of the engine's C interface, `wasmtime_config_NAME_set`. Some are on unless they are turned off."""
