@@ -72,6 +72,11 @@ class Sandbox:
         """What the system adds to the engine's isolation here, as every worker reports it, for example "seccomp"."""
         return self._workers.protections
 
+    @property
+    def waiting(self) -> int:
+        """How many scripts wait for a worker."""
+        return self._workers.waiting
+
     @asynccontextmanager
     async def run(
         self,

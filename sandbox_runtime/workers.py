@@ -49,6 +49,10 @@ class Workers:
         names = [worker.protections for worker in self._all]
         return tuple(name for name in names[0] if all(name in others for others in names)) if names else ()
 
+    @property
+    def waiting(self) -> int:
+        return len(self._turns)
+
     async def open(self) -> None:
         """Start them all.
 

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import httpx2
 import pytest
 from mcp import Client
@@ -167,10 +168,18 @@ async def test_one_caller_with_many_scripts_does_not_hold_up_another(tmp_path: P
         await peer.until(lambda: len(peer.calls) == 1)
         for _ in range(20):
             tasks.start_soon(many.run, "await store.mark(who='many')")
-        await anyio.wait_all_tasks_blocked()
+        await waiting(portal, 20)
         tasks.start_soon(one.run, "await store.mark(who='one')")
-        await anyio.wait_all_tasks_blocked()
+        await waiting(portal, 21)
         done.set()
     order = [arguments["who"] for name, arguments in peer.calls if name == "mark"]
     assert len(order) == 21
     assert order.index("one") <= 1
+
+
+async def waiting(portal: Opened, scripts: int) -> None:
+    """Return when so many scripts wait for a worker."""
+    sandbox = await portal.portal.sandbox()
+    with anyio.fail_after(DEADLINE_SECONDS):
+        while sandbox.waiting < scripts:
+            await anyio.lowlevel.checkpoint()
