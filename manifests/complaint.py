@@ -14,6 +14,7 @@ from pydantic_core import ErrorDetails
 
 from manifests.constraints import UNUSABLE
 from manifests.errors import Problem
+from manifests.grants import FileGrant
 from manifests.json_value import Json
 from manifests.models import (
     UPSTREAM_KIND,
@@ -51,6 +52,9 @@ class Complaint:
         path, kind, is_key = self._subject(error["loc"])
         if error["type"] == "extra_forbidden":
             message, hint = _unknown_key(path, kind)
+            is_key = True
+        elif error["type"] == "missing":
+            message, hint = f"{_label(path[:-1])} needs {path[-1]}", ""
             is_key = True
         elif error["type"] == UPSTREAM_KIND:
             message, hint = _kindless_upstream(path, error["input"])
@@ -147,6 +151,8 @@ def _section_at(path: KeyPath, kind: str) -> type[Section] | None:
             return Limits
         case ("capabilities", "tools") | ("upstreams", _, "tools"):
             return ToolRules
+        case ("capabilities", "files"):
+            return FileGrant
         case ("server",):
             return ServerSettings
         case ("upstreams", _):

@@ -21,6 +21,7 @@ from manifests.constraints import (
     Url,
     Variable,
 )
+from manifests.grants import FileGrant
 from manifests.json_value import Json
 from manifests.section import EMPTY_IS_DEFAULT, Section
 
@@ -194,6 +195,10 @@ class Capabilities(Section):
     )
     limits: Annotated[Limits, EMPTY_IS_DEFAULT] = Field(
         default=Limits(), description="What one run of a script may use."
+    )
+    files: FileGrant | None = Field(
+        default=None,
+        description="A folder in which scripts have files. Default: none, and no files at all.",
     )
     environment: Annotated[dict[ScriptVariable, Argument], EMPTY_IS_DEFAULT] = Field(
         default_factory=dict,

@@ -16,6 +16,7 @@ from portal.execution import Execution
 from portal.sessions import Sessions
 from portal.stub_folder import stub_folder
 from sandbox_runtime.baked import Baked, check_baked
+from sandbox_runtime.grants.workspaces import open_workspaces
 from sandbox_runtime.sandbox import Sandbox, open_sandbox
 from sandbox_runtime.turns import QueueLimits
 from upstreams.fleet import Fleet, open_fleet
@@ -87,6 +88,12 @@ async def open_portal(
     async with AsyncExitStack() as stack:
         stubs = stub_folder()
         stack.callback(shutil.rmtree, stubs, ignore_errors=True)
+        capabilities = manifest.portal.capabilities
+        workspaces = await stack.enter_async_context(
+            open_workspaces(
+                capabilities.files, manifest.folder, partial(manifest.where, "capabilities", "files")
+            )
+        )
         checker = None if settings.check == "off" else await stack.enter_async_context(open_checker(stubs))
         catalog = Catalog(manifest, stubs, checker)
         fleet = await stack.enter_async_context(
@@ -99,7 +106,7 @@ async def open_portal(
             )
         )
         sessions = Sessions(settings)
-        execution = Execution(manifest, catalog, fleet, opening.sandbox, checker, sessions)
+        execution = Execution(manifest, catalog, fleet, opening.sandbox, checker, sessions, workspaces)
         if runs_scripts:
             opening.want()
         async with anyio.create_task_group() as tasks:

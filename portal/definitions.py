@@ -8,6 +8,9 @@ from collections.abc import Sequence
 
 from mcp_types import Tool, ToolAnnotations
 
+from manifests.models import Capabilities
+from portal.granted import reach
+
 DOCS_SEARCH = "docs_search"
 EXECUTE_CODE = "execute_code"
 
@@ -31,7 +34,7 @@ Answers signatures; detail "full" adds types and docs. A function's exact name a
 lists the namespaces."""
 
 _EXECUTE_CODE_DESCRIPTION = """\
-Run a Python 3.14 script in a sandbox: standard library, {packages}; no files, no network. \
+Run a Python 3.14 script in a sandbox: standard library, {packages}; {reach}. \
 Functions from docs_search are there without import; call them with keyword arguments and await:
 
 issues = await tickets.list_issues(state="open")
@@ -42,8 +45,9 @@ Only the last expression (or a top-level `return`), as JSON, and prints come bac
 call raises ToolError. `calls` in the answer says what each call did: read it before running anything again."""
 
 
-def tool_definitions(modules: Sequence[str] = ()) -> list[Tool]:
-    """The two tools, as `tools/list` answers them; `modules` are what scripts can import from baked packages.
+def tool_definitions(capabilities: Capabilities, modules: Sequence[str] = ()) -> list[Tool]:
+    """The two tools, as `tools/list` answers them to clients whose scripts may do that; `modules` are what scripts can
+    import from baked packages.
 
     Source: MCP 2026-07-28, server/tools#listing-tools.
     """
@@ -66,7 +70,7 @@ def tool_definitions(modules: Sequence[str] = ()) -> list[Tool]:
         Tool(
             name=EXECUTE_CODE,
             title="Run a script",
-            description=_EXECUTE_CODE_DESCRIPTION.replace("{packages}", _packages(modules)),
+            description=_execute_code_description(capabilities, modules),
             input_schema={
                 "type": "object",
                 "properties": {
@@ -82,6 +86,11 @@ def tool_definitions(modules: Sequence[str] = ()) -> list[Tool]:
             annotations=ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=True),
         ),
     ]
+
+
+def _execute_code_description(capabilities: Capabilities, modules: Sequence[str]) -> str:
+    described = _EXECUTE_CODE_DESCRIPTION.replace("{packages}", _packages(modules))
+    return described.replace("{reach}", reach(capabilities))
 
 
 def _packages(modules: Sequence[str]) -> str:

@@ -21,6 +21,7 @@ from portal.ledger import Ledger
 from portal.sessions import SessionError, Sessions
 from portal.snapshot import Snapshot
 from sandbox_runtime.grants.run_grants import RunGrants
+from sandbox_runtime.grants.workspaces import Workspaces
 from sandbox_runtime.prepared import Prepared
 from sandbox_runtime.result import RunError, RunResult
 from sandbox_runtime.run import Run
@@ -53,6 +54,7 @@ class Execution:
         sandbox: Callable[[], Awaitable[Sandbox]],
         checker: Checker | None,
         sessions: Sessions,
+        workspaces: Workspaces,
     ) -> None:
         self._manifest = manifest
         self._catalog = catalog
@@ -60,6 +62,7 @@ class Execution:
         self._sandbox = sandbox
         self._checker = checker
         self._sessions = sessions
+        self._workspaces = workspaces
 
     async def run(self, request: ExecuteCode, caller: Caller = LOCAL, ledger: Ledger | None = None) -> Answer:
         """Run one script. Never raises for what the script, its tools or its worker did.
@@ -74,8 +77,12 @@ class Execution:
         sandbox = await self._sandbox()
         try:
             async with self._sessions.use(sandbox, request.session, caller) as session:
-                running = sandbox.run(limits, partial(self._where_of, limits), session, caller.share)
-                answer = await self._run_in(running, request.code, run_id, ledger)
+                async with self._workspaces.files(session) as files:
+                    ledger.files = files
+                    grants = RunGrants(self._manifest.portal.capabilities.environment, files)
+                    where = partial(self._where_of, limits)
+                    running = sandbox.run(limits, where, session, caller.share, grants)
+                    answer = await self._run_in(running, request.code, run_id, ledger)
                 identifier = session.id if session is not None and session.alive else None
         except SessionError as error:
             return _refused(run_id, RunError(error.code, str(error), hint=error.hint))
@@ -102,8 +109,7 @@ class Execution:
     async def _execute(
         self, run: Run, prepared: Prepared, broker: Broker, snapshot: Snapshot, run_id: str
     ) -> Answer:
-        grants = RunGrants(self._manifest.portal.capabilities.environment)
-        result = await run.execute(snapshot.table(prepared.names), broker, broker, grants)
+        result = await run.execute(snapshot.table(prepared.names), broker, broker)
         log.info(
             "script_ran",
             run=run_id,

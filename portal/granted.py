@@ -2,11 +2,18 @@
 
 from collections.abc import Iterator
 
+from manifests.grants import FileGrant
 from manifests.manifest import Manifest
 from manifests.models import Capabilities
 
 MAX_NAMES = 20
 """Environment variables told by name; more are counted."""
+
+_SHARED_BY = {
+    "all": "all scripts share them",
+    "session": "those of a session are there in its next run",
+    "run": "they are gone after the run",
+}
 
 
 def granted(manifest: Manifest) -> list[str]:
@@ -14,7 +21,24 @@ def granted(manifest: Manifest) -> list[str]:
     return list(_lines(manifest.portal.capabilities))
 
 
+def reach(capabilities: Capabilities) -> str:
+    """The same in a few words, for the definition of a tool."""
+    return f"{_files_in_short(capabilities.files)}, no network"
+
+
 def _lines(capabilities: Capabilities) -> Iterator[str]:
+    if (files := capabilities.files) is not None:
+        may = "read and write files" if files.mode == "write" else "read the files"
+        yield (
+            f"scripts {may} in /workspace, their working directory, with open, pathlib, os, csv, sqlite3 and others;"
+            f" {_SHARED_BY[files.share]}"
+        )
     if names := sorted(capabilities.environment):
         more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
         yield f"scripts see in os.environ: {', '.join(names[:MAX_NAMES])}{more}"
+
+
+def _files_in_short(files: FileGrant | None) -> str:
+    if files is None:
+        return "no files"
+    return "files in /workspace" if files.mode == "write" else "files to read in /workspace"

@@ -1,11 +1,13 @@
 """The ledger of one run: what each call that its script made did, told honestly whatever ended the run."""
 
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from manifests.json_value import Json
 from sandbox_runtime.calls import CallError
+from sandbox_runtime.grants.file_service import FileService, FileTally
 
 CallState: TypeAlias = Literal["not_started", "done", "failed", "refused", "unknown"]
 """not_started: never sent; done: answered with a value; failed: answered with an error; refused: the portal did not
@@ -47,6 +49,8 @@ class Ledger:
 
     entries: dict[int, Entry] = field(default_factory=dict)
     calls: int = 0
+    files: FileService | None = None
+    """Where a run is granted files: it counts what was done to them."""
 
     def open(self, seq: int, function: str) -> None:
         self.calls += 1
@@ -59,10 +63,33 @@ class Ledger:
         return self.entries.get(seq) or Entry(seq, "", time.monotonic())
 
     def count(self, *states: CallState) -> int:
-        return sum(entry.state in states for entry in self.entries.values())
+        calls = sum(entry.state in states for entry in self.entries.values())
+        return calls + sum(
+            tally.count for tally in self._tallies() if tally.is_writing and tally.state in states
+        )
 
     def rows(self) -> list[dict[str, Json]]:
-        """`[{seq, function, state, ms, error?}]`; beyond MAX_ROWS, rows with `count` stand for many calls."""
+        """`[{seq, function, state, ms, error?}]`; beyond MAX_ROWS, rows with `count` stand for many calls.
+
+        So do those for files, at the end: one for all that was only read, one for all changes that ended alike.
+        """
+        return [*self._call_rows(), *self._file_rows()]
+
+    def _file_rows(self) -> Iterator[dict[str, Json]]:
+        tallies = [tally for tally in self._tallies() if tally.is_writing]
+        reading = [tally for tally in self._tallies() if not tally.is_writing]
+        if reading:
+            count, ms = sum(tally.count for tally in reading), sum(tally.ms for tally in reading)
+            tallies.insert(0, FileTally(False, "done", count, ms))
+        for seq, tally in enumerate(tallies, self.calls + 1):
+            function = "portal.files.write" if tally.is_writing else "portal.files.read"
+            row = {"function": function, "state": tally.state, "ms": round(tally.ms, 1), "count": tally.count}
+            yield {"seq": seq, **row}
+
+    def _tallies(self) -> Sequence[FileTally]:
+        return () if self.files is None else self.files.tallies()
+
+    def _call_rows(self) -> list[dict[str, Json]]:
         now = time.monotonic()
         if self.calls <= MAX_ROWS:
             return [_row(entry, now) for entry in self.entries.values()]

@@ -47,7 +47,8 @@ def build_server(portal: Portal) -> Server[Any]:
     """
 
     async def list_tools(context: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
-        return ListToolsResult(tools=tool_definitions(portal.baked.modules if portal.baked else ()))
+        modules = portal.baked.modules if portal.baked else ()
+        return ListToolsResult(tools=tool_definitions(portal.manifest.portal.capabilities, modules))
 
     async def call_tool(context: Context, params: CallToolRequestParams) -> CallToolResult:
         if params.name not in _TOOLS:

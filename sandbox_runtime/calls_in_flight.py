@@ -8,7 +8,9 @@ from typing import Any
 
 from sandbox_runtime.bounds import Bounds
 from sandbox_runtime.calls import CallError, CallObserver, CallPort, Outcome, ToolCall
+from sandbox_runtime.file_calls import PREFIX, FileCalls
 from sandbox_runtime.frames import FrameError, ToWorker
+from sandbox_runtime.grants.file_service import FileAnswer, FileService
 from sandbox_runtime.guest_json import GuestJsonError, encode, parse
 from sandbox_runtime.worker_process import WorkerProcess
 
@@ -40,6 +42,7 @@ class CallsInFlight:
         observer: CallObserver,
         bounds: Bounds,
         fail: Callable[[BaseException], None],
+        files: FileService | None = None,
     ) -> None:
         self._worker = worker
         self._port = port
@@ -56,6 +59,7 @@ class CallsInFlight:
         self._answers_bytes = 0
         self._is_flushing = False
         self._is_over = False
+        self._files = FileCalls(files, self._answer_file, lambda: worker.is_congested, fail)
         self._error_codes: set[str] = set()
         self._used_up = CallError(
             "tool_calls_limit",
@@ -80,10 +84,12 @@ class CallsInFlight:
             else:
                 raise FrameError("a call without arguments")
         self._start_waiting()
+        self._files.go_on()
         self._flush()
 
     def resume(self) -> None:
         self._start_waiting()
+        self._files.go_on()
 
     def knows(self, code: str) -> bool:
         """Whether a call of this run failed with this code: the guest may name it as the reason it ended."""
@@ -96,19 +102,25 @@ class CallsInFlight:
         self._answers.clear()
         for task in self._running.values():
             task.cancel()
-        return bool(self._running)
+        return self._files.stop() or bool(self._running)
 
     async def ended(self) -> None:
         """Wait until the port is done with what was cancelled."""
         while self._running:
             await asyncio.wait(self._running.values())
+        await self._files.ended()
 
     def _accept(self, identity: int, function: bytes, arguments: bytes) -> None:
         if identity <= self._latest or len(function) > _MAX_FUNCTION_BYTES:
             raise FrameError("a call that no guest of ours would make")
+        self._latest = identity
+        if function.startswith(PREFIX):
+            if self._files.refused >= MAX_REFUSED:
+                raise TooManyCallsError("too many file operations")
+            self._files.accept(identity, function, arguments)
+            return
         if self._seq >= self._limits.tool_calls + MAX_REFUSED:
             raise TooManyCallsError("too many calls")
-        self._latest = identity
         self._seq += 1
         name = function.decode("utf-8", "replace")
         self._observer.open(self._seq, name)
@@ -197,6 +209,13 @@ class CallsInFlight:
             self._error_codes.add(error.code)
             told = encode([error.code, error.message, error.hint])
             self._post(b"[%d,0,%b]" % (identity, told[1:-1]))
+
+    def _answer_file(self, identity: int, answer: FileAnswer) -> None:
+        if self._is_over:
+            return
+        if answer.code:
+            self._error_codes.add(answer.code)
+        self._post(b"[%d,%b]" % (identity, answer.text))
 
     def _too_long(self, size: int) -> CallError:
         message = f"the call was made and answered {size:,} bytes: {self._bounds.name('outcome_bytes')}"

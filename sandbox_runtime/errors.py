@@ -7,6 +7,7 @@ SandboxError
     BakeToolsError        what baking needs is not installed
   WorkerStartError        no worker process comes up: the machine's fault
   PlatformError           this system is not supported
+  WorkspaceError          the folder that a manifest grants cannot be used: the operator's to mend
 """
 
 
@@ -48,3 +49,9 @@ class PlatformError(SandboxError):
     """This system is not supported."""
 
     hint = "Use Linux or macOS; on Windows, WSL."
+
+
+class WorkspaceError(SandboxError):
+    """The folder that a manifest grants cannot be used."""
+
+    hint = "See capabilities.files in the manifest; make the folder, or give the portal its rights."

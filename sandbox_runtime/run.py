@@ -53,6 +53,7 @@ class Run:
         *,
         refusal: RunError | None = None,
         replace: Callable[[], Awaitable[WorkerProcess | None]] | None = None,
+        grants: RunGrants = NO_GRANTS,
     ) -> None:
         """Without a worker everything is answered with `refusal`.
 
@@ -62,6 +63,7 @@ class Run:
         self.worker = worker
         self._bounds = bounds
         self._replace = replace
+        self._grants = grants
         self._error = refusal
         self._captured = Captured(bounds.limits)
         self._next: asyncio.Future[_Message] | None = None
@@ -101,11 +103,7 @@ class Run:
         return Prepared(script, error=self._error)
 
     async def execute(
-        self,
-        table: LibraryTable,
-        port: CallPort,
-        observer: CallObserver | None = None,
-        grants: RunGrants = NO_GRANTS,
+        self, table: LibraryTable, port: CallPort, observer: CallObserver | None = None
     ) -> RunResult:
         """Run the prepared script; whatever it does is in the result. `observer` hears of all its calls.
 
@@ -118,9 +116,11 @@ class Run:
         started = loop.time()
         if self._error is not None or self.worker is None:
             return self._result(Ending(None, self._error, ()), 0.0, 0.0)
-        self._calls = CallsInFlight(self.worker, port, observer or NoObserver(), self._bounds, self._fail)
+        observer = observer or NoObserver()
+        files = self._grants.files
+        self._calls = CallsInFlight(self.worker, port, observer, self._bounds, self._fail, files)
         try:
-            settings = (encode(self._settings(table, grants)),)
+            settings = (encode(self._settings(table)),)
             wall_seconds = self._bounds.limits.wall_seconds
             kind, payload = await self._ask(ToWorker.EXECUTE, settings, wall_seconds, self._bounds.wall())
         finally:
@@ -195,8 +195,7 @@ class Run:
 
     def _listen(self) -> None:
         if self.worker is not None:
-            limits = self._bounds.limits
-            largest = max(limits.argument_bytes, limits.result_bytes, MAX_SCRIPT_BYTES)
+            largest = max(self._longest_call, self._bounds.limits.result_bytes, MAX_SCRIPT_BYTES)
             self.worker.listen(self, largest + _FRAME_SLACK_BYTES)
 
     async def _ask(
@@ -260,18 +259,22 @@ class Run:
 
     def _run_header(self) -> bytes:
         limits = self._bounds.limits
-        outbox_bytes = limits.argument_bytes + _FRAME_SLACK_BYTES
+        outbox_bytes = self._longest_call + _FRAME_SLACK_BYTES
         bounds = (limits.memory_mib << 20, limits.stdout_bytes, outbox_bytes, limits.result_bytes)
         return RUN_HEADER.pack(limits.cpu_seconds, *bounds, self._replace is None)
 
-    def _settings(self, table: LibraryTable, grants: RunGrants) -> Json:
+    @property
+    def _longest_call(self) -> int:
+        return max(self._bounds.limits.argument_bytes, self._grants.longest_write)
+
+    def _settings(self, table: LibraryTable) -> Json:
         limits = self._bounds.limits
         library = {namespace: _table_text(functions) for namespace, functions in table.items()}
         return {
             "library": library,
             "argument_bytes": limits.argument_bytes,
             "result_bytes": limits.result_bytes,
-            "environment": dict(grants.environment),
+            **self._grants.settings(),
         }
 
     def _result(self, ending: Ending, wall_ms: float, cpu_ms: float) -> RunResult:

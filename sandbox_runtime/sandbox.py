@@ -11,6 +11,7 @@ from manifests.models import Limits
 from sandbox_runtime.aot import AotCache, default_cache, guest_component
 from sandbox_runtime.bounds import Bounds, worker_lost
 from sandbox_runtime.errors import PlatformError, WorkerStartError
+from sandbox_runtime.grants.run_grants import NO_GRANTS, RunGrants
 from sandbox_runtime.launchers import Launcher, default_launcher
 from sandbox_runtime.result import RunError
 from sandbox_runtime.run import Run
@@ -84,6 +85,7 @@ class Sandbox:
         where: Callable[[str], str],
         session: Session | None = None,
         caller: str = "",
+        grants: RunGrants = NO_GRANTS,
     ) -> AsyncIterator[Run]:
         """Take a worker for one script; `where` tells where a limit is set.
 
@@ -93,7 +95,7 @@ class Sandbox:
         """
         bounds = Bounds(limits, where)
         if session is None:
-            run = await self._new_run(bounds, caller)
+            run = await self._new_run(bounds, caller, grants)
             try:
                 yield run
             finally:
@@ -103,20 +105,20 @@ class Sandbox:
             return
         async with session.turn:
             lost = None if session.alive else worker_lost("the session has ended")
-            run = Run(session.worker, bounds, refusal=lost)
+            run = Run(session.worker, bounds, refusal=lost, grants=grants)
             try:
                 yield run
             finally:
                 run.close()
 
-    async def _new_run(self, bounds: Bounds, caller: str) -> Run:
+    async def _new_run(self, bounds: Bounds, caller: str, grants: RunGrants) -> Run:
         async def replace() -> WorkerProcess | None:
             with suppress(BusyError):
                 return await self._workers.take(caller)
             return None
 
         try:
-            return Run(await self._workers.take(caller), bounds, replace=replace)
+            return Run(await self._workers.take(caller), bounds, replace=replace, grants=grants)
         except BusyError as error:
             return Run(
                 None, bounds, refusal=RunError("sandbox_busy", str(error), hint="Try again in a moment.")

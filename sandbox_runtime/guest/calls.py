@@ -24,7 +24,7 @@ class Calls:
         self._last = 0
         self._outbox: list[str] = []
         self._outbox_chars = 0
-        self._pending: dict[int, _CallFuture] = {}
+        self._pending: dict[int, _CallFuture | _Answer] = {}
         self._unstarted: dict[int, tuple[str, int]] = {}
         self._replaced: dict[str, None] = {}
 
@@ -60,6 +60,19 @@ class Calls:
         self._pending[self._last] = future
         self._post(f"{self._last} {function} {text}")
         return future
+
+    def ask(self, function: str, arguments: str) -> Any:
+        """Make a call and wait for its answer, here and now: no other task goes on meanwhile.
+
+        Raises:
+            ToolError: It has no value.
+        """
+        self._last += 1
+        answer = self._pending[self._last] = _Answer()
+        self._post(f"{self._last} {function} {arguments}")
+        while not answer.done():
+            self.cross(-1)
+        return answer.value()
 
     def forget(self, created: int) -> None:
         self._unstarted.pop(created, None)
@@ -102,6 +115,29 @@ class Calls:
                 future.set_result(answer[2])
             else:
                 future.set_exception(ToolError(answer[3], answer[2], answer[4]))
+
+
+class _Answer:
+    """The answer to come, for somebody who does nothing but wait for it."""
+
+    def __init__(self) -> None:
+        self._result: Any = None
+        self._error: ToolError | None = None
+        self._is_done = False
+
+    def done(self) -> bool:
+        return self._is_done
+
+    def set_result(self, result: Any) -> None:
+        self._result, self._is_done = result, True
+
+    def set_exception(self, error: ToolError) -> None:
+        self._error, self._is_done = error, True
+
+    def value(self) -> Any:
+        if self._error is not None:
+            raise self._error
+        return self._result
 
 
 class _CallFuture(asyncio.Future):  # type: ignore[type-arg]  # the C class takes no arguments at run time here

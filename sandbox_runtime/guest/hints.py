@@ -3,15 +3,23 @@
 import difflib
 import errno
 import importlib.metadata
+import os
 import re
 import sys
 import types
 from collections.abc import Collection
 
 from sandbox_runtime.guest.tool_error import ToolError
+from sandbox_runtime.guest.workspace import MOUNT
 
-_NO_FILES = "Scripts have no files, processes or network of their own: call upstream functions instead."
-_NO_FILES_NUMBERS = {errno.ENOENT, errno.EBADF, errno.EACCES, errno.EPERM, errno.ENOTSUP}
+_NO_FILES = (
+    "Scripts have no files, processes or network of their own: call upstream functions instead. "
+    "An operator can grant a folder with capabilities.files."
+)
+_FILES = (
+    f"Scripts have the files in {MOUNT}, their working directory, and no others; no processes, no sockets."
+)
+_FILE_NUMBERS = {errno.ENOENT, errno.EBADF, errno.EACCES, errno.EPERM, errno.ENOTSUP}
 _NO_THREADS = "There are no threads here: use asyncio.gather for calls in parallel."
 _NOT_HERE = "This module of the standard library needs what the sandbox does not have."
 _MAX_QUERY_CHARS = 60
@@ -33,8 +41,8 @@ def hint(error: BaseException, namespaces: Collection[str], line: str) -> str:
             return _all(namespaces)
         case RuntimeError() if str(error) == "can't start new thread":
             return _NO_THREADS
-        case OSError() if error.errno in _NO_FILES_NUMBERS:
-            return _NO_FILES
+        case OSError() if error.errno in _FILE_NUMBERS:
+            return _FILES if os.getcwd().startswith(MOUNT) else _NO_FILES
     return ""
 
 

@@ -21,6 +21,7 @@ from sandbox_runtime.guest.script import Script
 from sandbox_runtime.guest.tool_error import ToolError
 from sandbox_runtime.guest.tracebacks import describe, describe_syntax, innermost_line
 from sandbox_runtime.guest.values import NotJsonError, encode_value, explain_in_json
+from sandbox_runtime.guest.workspace_mount import WorkspaceMount
 
 
 class Interpreter:
@@ -32,6 +33,7 @@ class Interpreter:
         self._loop = loop.install(self._calls)
         self._library = Library(self._calls)
         self._portal = PortalModule(border)
+        self._files = WorkspaceMount(self._calls)
         self._script: Script | None = None
         self._main = types.ModuleType("__main__")
         self._install()
@@ -65,9 +67,10 @@ class Interpreter:
             value, notices = self._value(script)
         except BaseException as error:  # noqa: BLE001  # anything a script raises is its result
             header["error"] = self._error(error)
+        unsaved = self._files.save()
         self._output.flush()
         told = (self._portal, self._output, self._calls)
-        header["notices"] = [*notices, *(notice for each in told for notice in each.notices())]
+        header["notices"] = [*notices, *unsaved, *(notice for each in told for notice in each.notices())]
         return f"{json.dumps(header)}\n{value}"
 
     def wake(self) -> None:
@@ -110,6 +113,8 @@ class Interpreter:
         self._calls.argument_bytes = settings["argument_bytes"]
         self._portal.begin(settings["result_bytes"])
         os.environ.update(settings.get("environment", ()))
+        if "files" in settings:
+            self._files.mount(**settings["files"])
         self._library.show(script.names, settings["library"])
 
     def _value(self, script: Script) -> tuple[str, tuple[str, ...]]:

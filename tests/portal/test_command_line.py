@@ -235,12 +235,20 @@ def test_check_tells_everything_that_is_wrong_and_no_secret(portal: PortalComman
 
 
 def test_check_tells_what_is_granted_and_no_value_of_it(portal: PortalCommand, tmp_path: Path) -> None:
-    write_manifest(tmp_path, {}, capabilities={"environment": {"API_KEY": "${TOKEN}"}})
+    grants = {"environment": {"API_KEY": "${TOKEN}"}, "files": {"workspace": "."}}
+    write_manifest(tmp_path, {}, capabilities=grants)
     for arguments in (["check"], ["check", "--json"]):
         done = portal(*arguments, cwd=tmp_path, env={"TOKEN": SECRET})
-        assert "API_KEY" in done.stdout
+        assert "API_KEY" in done.stdout and "/workspace" in done.stdout
         assert SECRET not in done.stdout + done.stderr
     assert json.loads(done.stdout)["granted"]
+
+
+def test_workspace_that_is_missing_is_one_readable_error(portal: PortalCommand, tmp_path: Path) -> None:
+    write_manifest(tmp_path, {}, capabilities={"files": {"workspace": "missing"}})
+    done = portal("check", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "'missing'" in done.stderr and "Traceback" not in done.stderr
 
 
 def test_check_tells_a_pattern_that_matches_nothing_as_a_warning(

@@ -2,20 +2,32 @@
 
 import json
 
+from manifests.grants import FileGrant
+from manifests.models import Capabilities
 from portal.budget.tokens import count_tokens
 from portal.definitions import INSTRUCTIONS, MAX_TOLD_MODULES, tool_definitions
 
+NOTHING = Capabilities()
+EVERYTHING = Capabilities(files=FileGrant(workspace="data", mode="write"))
 
-def definitions_as_a_client_shows_them(*modules: str) -> str:
+
+def definitions_as_a_client_shows_them(*modules: str, capabilities: Capabilities = NOTHING) -> str:
     shown = [
         {"name": tool.name, "description": tool.description, "inputSchema": tool.input_schema}
-        for tool in tool_definitions(modules)
+        for tool in tool_definitions(capabilities, modules)
     ]
     return json.dumps(shown, ensure_ascii=False, separators=(",", ":"))
 
 
 def test_the_two_definitions_cost_fewer_than_500_tokens() -> None:
     assert count_tokens(definitions_as_a_client_shows_them()) < 500
+    assert count_tokens(definitions_as_a_client_shows_them(capabilities=EVERYTHING)) < 500
+
+
+def test_a_model_is_told_what_scripts_reach_and_nothing_that_they_do_not() -> None:
+    assert "no files, no network" in definitions_as_a_client_shows_them()
+    assert "files in /workspace" in definitions_as_a_client_shows_them(capabilities=EVERYTHING)
+    assert "/workspace" not in definitions_as_a_client_shows_them()
 
 
 def test_the_instructions_cost_fewer_than_100_tokens() -> None:

@@ -9,6 +9,7 @@ from types import FrameType
 import pytest
 from mcp_types import CallToolResult
 
+from manifests.grants import FileGrant
 from manifests.json_value import Json
 from manifests.loader import load_manifest
 from manifests.models import Limits
@@ -73,6 +74,16 @@ def test_the_grants_can_be_granted(tmp_path: Path) -> None:
     (tmp_path / "portal.yaml").write_text(grants)
     capabilities = load_manifest(tmp_path / "portal.yaml", {"REPORT_KEY": "x"}).portal.capabilities
     assert capabilities.environment["REPORT_KEY"] == "x"
+    assert capabilities.files is not None and capabilities.files.mode == "write"
+
+
+def test_every_limit_of_files_is_told_with_its_default() -> None:
+    rows = re.findall(
+        r"^\| `(\w+)` \| ([\d,]+) ?(\w*) \|", (ROOT / "docs" / "files.md").read_text("utf-8"), re.MULTILINE
+    )
+    told = {name: int(number.replace(",", "")) * UNITS[unit] for name, number, unit in rows}
+    assert told == FileGrant(workspace="x").model_dump(include={*told})
+    assert len(told) == 4
 
 
 async def test_the_scripts_run(tmp_path: Path) -> None:

@@ -76,12 +76,12 @@ class Runner:
         grants: RunGrants = NO_GRANTS,
         then: Callable[[Prepared], Awaitable[None]] | None = None,
     ) -> RunResult:
-        async with self.sandbox.run(limits or Limits(), where, session) as run:
+        async with self.sandbox.run(limits or Limits(), where, session, grants=grants) as run:
             prepared = await run.prepare(script, NAMESPACES)
             if then is not None:
                 await then(prepared)
             table = {name: TABLE[name] for name in prepared.names if name in TABLE}
-            return await run.execute(table, port or EchoPort(), grants=grants)
+            return await run.execute(table, port or EchoPort())
 
     async def value(self, script: str, *, port: CallPort | None = None) -> Json:
         result = await self(script, port=port)

@@ -1,0 +1,76 @@
+"""Folders on disk that workspaces are opened in, and the portal's own folder for those that nobody keeps."""
+
+import fcntl
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from manifests.grants import FileGrant
+from sandbox_runtime.errors import WorkspaceError
+from sandbox_runtime.grants.file_path import OURS
+from sandbox_runtime.grants.quota import Quota
+from sandbox_runtime.grants.workspace import Workspace
+
+
+class Place:
+    """One folder and what it may hold. Everything blocks."""
+
+    def __init__(self, folder: Path, grant: FileGrant, where: Callable[[str], str]) -> None:
+        def name(limit: str) -> str:
+            return f"the limit {limit} of {getattr(grant, limit):,} ({where(limit)})"
+
+        self._folder = folder
+        self._file_bytes = grant.file_bytes
+        self._quota = Quota(grant.total_bytes, grant.total_files, name) if grant.mode == "write" else None
+
+    def doubt(self) -> None:
+        """Count anew what is there before the next change."""
+        if self._quota is not None:
+            self._quota.doubt()
+
+    def open(self) -> Workspace:
+        return Workspace(self._folder, self._quota, self._file_bytes)
+
+    def open_own(self) -> Workspace:
+        """Make the folder first, where it is this place's own."""
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        return self.open()
+
+    def remove(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+@contextmanager
+def private_folder(workspace: Path) -> Iterator[Path]:
+    """A folder in the workspace for what goes with a run or a session. It is removed at the end; what portals left that
+    were killed is removed now: the system lets go of their locks.
+    """
+    for left in workspace.glob(f"{OURS}*"):
+        with suppress(OSError), _locked(left):
+            shutil.rmtree(left, ignore_errors=True)
+    folder = workspace / f"{OURS}{secrets.token_hex(8)}"
+    try:
+        folder.mkdir(mode=0o700)
+    except OSError as error:
+        raise WorkspaceError(
+            f"no folders can be made in the workspace {workspace.name!r}: {error.strerror}"
+        ) from None
+    try:
+        with _locked(folder):
+            yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Raises OSError if another process holds it."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,246 @@
+"""A folder of this machine in which guests have files. All of it blocks: it runs in threads."""
+
+import os
+import secrets
+import stat
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandbox_runtime.grants.file_error import FileError
+from sandbox_runtime.grants.file_path import MAX_DEPTH, OURS, FilePath, is_usable
+from sandbox_runtime.grants.folder import check_kind, entries, look, opened_file, opened_folder
+from sandbox_runtime.grants.quota import Quota
+
+MAX_LISTED = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file or a folder. `version` is another one after every change, wherever that came from."""
+
+    is_folder: bool
+    size: int
+    modified_ns: int
+    version: str
+
+    @classmethod
+    def of(cls, found: os.stat_result) -> "Entry":
+        is_folder = stat.S_ISDIR(found.st_mode)
+        version = f"{found.st_ino:x}.{found.st_mtime_ns:x}.{found.st_size:x}"
+        return cls(is_folder, 0 if is_folder else found.st_size, found.st_mtime_ns, version)
+
+
+class Workspace:
+    """Every name is walked from the folder down, without links, at each operation.
+
+    Files are replaced as a whole: whoever reads meanwhile sees the old content or the new. Only `append` adds in place.
+    Operations raise FileError, or OSError from the system.
+    """
+
+    def __init__(self, folder: Path, quota: Quota | None, file_bytes: int) -> None:
+        """Open it; without a quota it is only read.
+
+        Raises:
+            OSError: It is not there, or no folder.
+        """
+        self._root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        # Not before the last thread has let go of this: its descriptor's number would be another file's by then.
+        weakref.finalize(self, os.close, self._root)
+        self._quota = quota
+        self._file_bytes = file_bytes
+
+    def look(self, path: FilePath) -> Entry:
+        if not path:
+            return Entry.of(os.fstat(self._root))
+        with opened_folder(self._root, path[:-1]) as folder:
+            return Entry.of(look(folder, path[-1]))
+
+    def listing(self, path: FilePath) -> list[tuple[str, Entry]]:
+        """Files and folders by name. Links, devices and names that guests cannot say are passed over."""
+        found: list[tuple[str, Entry]] = []
+        with opened_folder(self._root, path) as folder:
+            for name, status in entries(folder):
+                if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)) or not is_usable(name):
+                    continue
+                if len(found) >= MAX_LISTED:
+                    raise FileError("EFBIG", f"a folder of more than {MAX_LISTED:,} entries")
+                found.append((name, Entry.of(status)))
+        return sorted(found, key=lambda entry: entry[0])
+
+    def read(self, path: FilePath) -> tuple[bytes, Entry]:
+        with self._parent(path) as (folder, name), opened_file(folder, name, os.O_RDONLY) as file:
+            status = os.fstat(file)
+            if stat.S_ISDIR(status.st_mode):
+                raise FileError("EISDIR")
+            content = _read_up_to(file, self._file_bytes + 1)
+            self._check_size(len(content))
+            return content, Entry.of(status)
+
+    def create(self, path: FilePath, *, must_be_new: bool) -> tuple[bool, Entry]:
+        """Make sure that there is a file which may be written; True if it is new."""
+        with self._changing(path) as (folder, name, quota):
+            status = _existing_file(folder, name)
+            if status is not None:
+                if must_be_new:
+                    raise FileError("EEXIST")
+                return False, Entry.of(status)
+            quota.check(0, 1)
+            file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=folder)
+            try:
+                status = os.fstat(file)
+            finally:
+                os.close(file)
+            quota.note(0, 1)
+            return True, Entry.of(status)
+
+    def write(self, path: FilePath, content: bytes, expected: str | None = None) -> Entry:
+        """Give a file new content; with `expected`, only if that is its version still ("": if there is none)."""
+        self._check_size(len(content))
+        with self._changing(path) as (folder, name, quota):
+            status = _existing_file(folder, name)
+            if expected is not None and expected != ("" if status is None else Entry.of(status).version):
+                raise FileError("EBUSY", "it was changed meanwhile")
+            more = len(content) - (0 if status is None else status.st_size), 0 if status else 1
+            quota.check(*more)
+            written = _replace(folder, name, content, None if status is None else status.st_mode & 0o777)
+            quota.note(*more)
+            return Entry.of(written)
+
+    def append(self, path: FilePath, content: bytes, at: int | None = None) -> Entry:
+        """Add to the end of a file that is there; with `at`, only if it is as long as that still."""
+        with (
+            self._changing(path) as (folder, name, quota),
+            opened_file(folder, name, os.O_WRONLY | os.O_APPEND) as file,
+        ):
+            status = os.fstat(file)
+            _check_writable(status)
+            if at is not None and status.st_size != at:
+                raise FileError("EBUSY", "it was changed meanwhile")
+            self._check_size(status.st_size + len(content))
+            quota.check(len(content), 0)
+            _write_all(file, content)
+            quota.note(len(content), 0)
+            return Entry.of(os.fstat(file))
+
+    def make_folder(self, path: FilePath) -> None:
+        with self._changing(path) as (folder, name, quota):
+            quota.check(0, 1)
+            os.mkdir(name, 0o777, dir_fd=folder)
+            quota.note(0, 1)
+
+    def remove(self, path: FilePath) -> None:
+        with self._changing(path) as (folder, name, quota):
+            status = look(folder, name)
+            if stat.S_ISDIR(status.st_mode):
+                raise FileError("EISDIR")
+            os.unlink(name, dir_fd=folder)
+            quota.note(-status.st_size, -1)
+
+    def remove_folder(self, path: FilePath) -> None:
+        with self._changing(path) as (folder, name, quota):
+            look(folder, name)
+            os.rmdir(name, dir_fd=folder)
+            quota.note(0, -1)
+
+    def rename(self, path: FilePath, target: FilePath) -> None:
+        """Give a file or folder another name; a file takes the place of one that has it."""
+        with self._changing(path) as (folder, name, quota), self._parent(target) as (other, new_name):
+            status = look(folder, name)
+            if stat.S_ISDIR(status.st_mode) and len(target) + self._height(path) > MAX_DEPTH:
+                raise FileError("ENAMETOOLONG", f"folders are at most {MAX_DEPTH} levels deep")
+            replaced = _existing(other, new_name)
+            os.rename(name, new_name, src_dir_fd=folder, dst_dir_fd=other)
+            if replaced is not None and (replaced.st_ino, replaced.st_dev) != (status.st_ino, status.st_dev):
+                quota.note(0 if stat.S_ISDIR(replaced.st_mode) else -replaced.st_size, -1)
+
+    @contextmanager
+    def _parent(self, path: FilePath) -> Iterator[tuple[int, str]]:
+        if not path:
+            raise FileError("EBUSY", "the workspace itself")
+        with opened_folder(self._root, path[:-1]) as folder:
+            yield folder, path[-1]
+
+    @contextmanager
+    def _changing(self, path: FilePath) -> Iterator[tuple[int, str, Quota]]:
+        if self._quota is None:
+            raise FileError("EROFS", "scripts may only read here")
+        with self._quota.lock:
+            self._quota.refresh(self._root)
+            with self._parent(path) as (folder, name):
+                yield folder, name, self._quota
+
+    def _height(self, path: FilePath) -> int:
+        """How many levels of folders there are below a folder."""
+        level, height = [path], 0
+        while level and height <= MAX_DEPTH:
+            below: list[FilePath] = []
+            for each in level:
+                with opened_folder(self._root, each) as folder:
+                    below += [
+                        (*each, name) for name, status in entries(folder) if stat.S_ISDIR(status.st_mode)
+                    ]
+            level, height = below, height + 1
+        return height - 1
+
+    def _check_size(self, size: int) -> None:
+        if size > self._file_bytes:
+            raise FileError("EFBIG")
+
+
+def _existing(folder: int, name: str) -> os.stat_result | None:
+    try:
+        return look(folder, name)
+    except FileNotFoundError:
+        return None
+
+
+def _existing_file(folder: int, name: str) -> os.stat_result | None:
+    status = _existing(folder, name)
+    if status is not None:
+        _check_writable(status)
+    return status
+
+
+def _check_writable(status: os.stat_result) -> None:
+    check_kind(status)
+    if stat.S_ISDIR(status.st_mode):
+        raise FileError("EISDIR")
+    if status.st_nlink > 1:
+        raise FileError("EACCES", "a file of several names (hard links), of which some may be elsewhere")
+
+
+def _replace(folder: int, name: str, content: bytes, mode: int | None) -> os.stat_result:
+    """Write beside it, then put it in place at once. A file that is replaced keeps its permissions."""
+    partial = f"{OURS}{secrets.token_hex(8)}.partial"
+    file = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=folder)
+    try:
+        try:
+            if mode is not None:
+                os.fchmod(file, mode)
+            _write_all(file, content)
+            status = os.fstat(file)
+        finally:
+            os.close(file)
+        os.rename(partial, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        os.unlink(partial, dir_fd=folder)
+        raise
+    return status
+
+
+def _write_all(file: int, content: bytes) -> None:
+    left = memoryview(content)
+    while left:
+        left = left[os.write(file, left) :]
+
+
+def _read_up_to(file: int, most: int) -> bytes:
+    parts: list[bytes] = []
+    left = most
+    while left > 0 and (part := os.read(file, min(left, 1 << 20))):
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)

@@ -1,0 +1,105 @@
+"""Who has which workspace: one for all runs, one for each session, or one for each run."""
+
+import os
+import secrets
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Protocol
+
+import anyio
+import anyio.to_thread
+
+from manifests.grants import FileGrant
+from sandbox_runtime.errors import WorkspaceError
+from sandbox_runtime.grants.file_service import FileService
+from sandbox_runtime.grants.place import Place, private_folder
+
+_THREADS = 8
+
+
+class Owner(Protocol):
+    """Something that has files of its own as long as it lives: a session."""
+
+    @property
+    def alive(self) -> bool: ...
+
+
+@asynccontextmanager
+async def open_workspaces(
+    grant: FileGrant | None, folder: Path, where: Callable[[str], str]
+) -> AsyncIterator["Workspaces"]:
+    """Make ready what `grant` grants; its path is relative to `folder`, and `where` says where a limit is set.
+
+    Raises:
+        WorkspaceError: The folder is not there, or the portal may not use it as granted.
+    """
+    async with AsyncExitStack() as stack:
+        workspace = None if grant is None else await anyio.to_thread.run_sync(_usable, grant, folder)
+        private = None
+        if grant is not None and workspace is not None and grant.share != "all":
+            private = stack.enter_context(private_folder(workspace))
+        yield Workspaces(grant, workspace, private, where)
+
+
+class Workspaces:
+    """Gives each run its files."""
+
+    def __init__(
+        self,
+        grant: FileGrant | None,
+        workspace: Path | None,
+        private: Path | None,
+        where: Callable[[str], str],
+    ) -> None:
+        self._grant = grant
+        self._private = private
+        self._where = where
+        self._threads = anyio.CapacityLimiter(_THREADS)
+        self._shared = None if grant is None or workspace is None else Place(workspace, grant, where)
+        self._owned: dict[Owner, Place] = {}
+
+    @asynccontextmanager
+    async def files(self, owner: Owner | None) -> AsyncIterator[FileService | None]:
+        """The files of one run of `owner`, None where none are granted. What nobody keeps is removed afterwards."""
+        if self._grant is None or self._shared is None:
+            yield None
+        elif self._private is None:
+            self._shared.doubt()
+            yield FileService(self._grant, self._shared.open, self._where, self._threads)
+        else:
+            await self._sweep()
+            place = self._place(self._grant, self._private, owner)
+            place.doubt()
+            try:
+                yield FileService(self._grant, place.open_own, self._where, self._threads)
+            finally:
+                if place not in self._owned.values():
+                    await self._remove(place)
+
+    def _place(self, grant: FileGrant, private: Path, owner: Owner | None) -> Place:
+        place = None if owner is None else self._owned.get(owner)
+        if place is None:
+            place = Place(private / secrets.token_hex(8), grant, self._where)
+            if owner is not None and grant.share == "session":
+                self._owned[owner] = place
+        return place
+
+    async def _sweep(self) -> None:
+        """Remove the files of sessions that have ended."""
+        for owner in [owner for owner in self._owned if not owner.alive]:
+            await self._remove(self._owned.pop(owner))
+
+    async def _remove(self, place: Place) -> None:
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(place.remove)
+
+
+def _usable(grant: FileGrant, folder: Path) -> Path:
+    workspace = (folder / grant.workspace).resolve()
+    needed = os.R_OK | os.X_OK | (os.W_OK if grant.mode == "write" else 0)
+    if not workspace.is_dir():
+        raise WorkspaceError(f"the workspace {grant.workspace!r} is not there, or is no folder")
+    if not os.access(workspace, needed):
+        raise WorkspaceError(f"the portal itself may not {grant.mode} in the workspace {grant.workspace!r}")
+    return workspace

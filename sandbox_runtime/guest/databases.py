@@ -1,0 +1,137 @@
+"""SQLite databases in the workspace: in memory while they are open, written as a whole at each commit."""
+
+import base64
+import contextlib
+import errno
+import sqlite3
+import urllib.parse
+from typing import Any
+
+from sandbox_runtime.guest.workspace import Workspace
+from sandbox_runtime.guest.workspace_open import OpenFiles
+
+_WRITE_AHEAD = slice(18, 20)  # bytes of the header: 1 rollback journal, 2 write-ahead log
+
+
+def install(workspace: Workspace, open_files: OpenFiles) -> None:
+    """Let `sqlite3.connect` open databases of the workspace; all others stay as they are."""
+    original = sqlite3.connect
+
+    def connect(database: Any, *arguments: Any, factory: Any = sqlite3.Connection, **named: Any) -> Any:
+        path, mode = _path_and_mode(database, is_uri=bool(named.get("uri")))
+        place = None if path in (":memory:", "", b"") or mode == "memory" else workspace.locate(path)
+        if place is None:
+            return original(database, *arguments, factory=factory, **named)
+        stored = type(factory.__name__, (Stored, factory), {})
+        connection = stored(":memory:", *arguments, **named)
+        connection.load(workspace, path, place, mode)
+        open_files.add(connection)
+        return connection
+
+    sqlite3.connect = sqlite3.dbapi2.connect = connect
+
+
+def _path_and_mode(database: Any, *, is_uri: bool) -> tuple[Any, str]:
+    """What a connection is asked to open: ro, rw or rwc, or memory for what is no file."""
+    if not (is_uri and isinstance(database, str) and database.startswith("file:")):
+        return database, "rwc"
+    parts = urllib.parse.urlsplit(database)
+    modes = urllib.parse.parse_qs(parts.query).get("mode", ["rwc"])
+    return urllib.parse.unquote(parts.path), modes[-1]
+
+
+class Stored(sqlite3.Connection):
+    """A connection whose database is a file of the workspace.
+
+    If the file was changed by somebody else since it was read, nothing is written and the commit fails: neither side
+    loses anything unseen.
+    """
+
+    _workspace: Workspace | None = None
+
+    def load(self, workspace: Workspace, shown: Any, place: str, mode: str) -> None:
+        """Read the file; one that is not there is a new database, if `mode` (ro, rw, rwc) allows one.
+
+        Raises:
+            sqlite3.OperationalError: It cannot be read, or is amid a write of another program.
+        """
+        self.name = shown
+        self._place = place
+        self._version = ""
+        self._image = b""
+        with _as_database_error(f"unable to open database file {str(shown)!r}"):
+            _check_journals(workspace, shown, place)
+            with contextlib.suppress(FileNotFoundError):
+                text, facts = workspace.ask("read", shown, place)
+                self._image, self._version = base64.b64decode(text), facts[3]
+        is_writable = workspace.is_writable and mode != "ro"
+        if not self._version and not (is_writable and mode == "rwc"):
+            raise sqlite3.OperationalError(f"unable to open database file {str(shown)!r}")
+        if self._image:
+            image = bytearray(self._image)
+            image[_WRITE_AHEAD] = b"\x01\x01"  # there is nobody to share a log with
+            self.deserialize(bytes(image))
+            self._image = self.serialize()
+        if not is_writable:
+            self.execute("PRAGMA query_only = ON")
+        self._workspace = workspace
+
+    @property
+    def closed(self) -> bool:
+        return self._workspace is None
+
+    def commit(self) -> None:
+        super().commit()
+        self.flush()
+
+    def flush(self) -> None:
+        """Write the database to its file, unless it is the same, or amid a transaction.
+
+        Raises:
+            sqlite3.OperationalError: The host does not take it.
+        """
+        workspace = self._workspace
+        if workspace is None or not workspace.is_writable or self.in_transaction:
+            return
+        image = self.serialize()
+        if image == self._image:
+            return
+        text = base64.b64encode(image).decode()
+        with _as_database_error(f"the database {str(self.name)!r} was not saved"):
+            facts = workspace.ask("write", self.name, self._place, base64=text, expected=self._version)
+        self._image, self._version = image, facts[3]
+
+    def close(self) -> None:
+        if self._workspace is not None:
+            with contextlib.suppress(sqlite3.ProgrammingError):
+                super().rollback()
+                self.flush()
+            self._workspace = None
+        super().close()
+
+    def __exit__(self, *error: Any) -> Any:
+        result = super().__exit__(*error)
+        self.flush()
+        return result
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def _check_journals(workspace: Workspace, shown: Any, place: str) -> None:
+    """Without its journal or log a database is another one than its program last saw."""
+    for ending in ("-journal", "-wal"):
+        try:
+            facts = workspace.facts(shown, place + ending)
+        except FileNotFoundError:
+            continue
+        if facts[1]:
+            raise OSError(errno.EBUSY, f"another program is writing to it, or has left {ending} behind")
+
+
+@contextlib.contextmanager
+def _as_database_error(what: str) -> Any:
+    try:
+        yield
+    except OSError as error:
+        raise sqlite3.OperationalError(f"{what}: {error.strerror}") from None

@@ -1,0 +1,113 @@
+"""The folder that a manifest grants: which names lie in it, and what the host says of them."""
+
+import errno
+import json
+import os
+import posixpath
+import stat
+import weakref
+import zlib
+from typing import Any, TypeAlias
+
+from sandbox_runtime.guest.calls import Calls
+from sandbox_runtime.guest.tool_error import ToolError
+
+MOUNT = "/workspace"
+"""Where scripts see the folder. It is also their working directory."""
+
+Facts: TypeAlias = tuple[bool, int, int, str]
+"""Of a file or folder: is it a folder, its bytes, its time of change in nanoseconds, its version."""
+
+_FOLDER_MODE = stat.S_IFDIR | 0o755
+_FILE_MODE = stat.S_IFREG | 0o644
+_DEVICE = 1
+
+
+class WorkspaceFiles:
+    """The open files, by numbers that no real descriptor has."""
+
+    def __init__(self) -> None:
+        self._files: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+        self._held: dict[int, Any] = {}
+        self._last = 1000
+
+    def add(self, file: Any) -> int:
+        self._last += 1
+        self._files[self._last] = file
+        return self._last
+
+    def hold(self, descriptor: int) -> int:
+        """Keep a file open of which the script has nothing but the number."""
+        self._held[descriptor] = self._files[descriptor]
+        return descriptor
+
+    def release(self, descriptor: int) -> Any:
+        """The file of a number, which is now the asker's to close."""
+        file = self._files[descriptor]
+        self._held.pop(descriptor, None)
+        return file
+
+    def forget(self, descriptor: int) -> None:
+        self._held.pop(descriptor, None)
+        self._files.pop(descriptor, None)
+
+    def get(self, descriptor: Any) -> Any:
+        return self._files.get(descriptor) if isinstance(descriptor, int) else None
+
+    def move(self, place: str, target: str | None) -> None:
+        """A file or folder has another name now, or none any more; open files go along."""
+        for file in self._files.values():
+            if file.place is not None and (file.place == place or file.place.startswith(place + "/")):
+                file.place = None if target is None else target + file.place[len(place) :]
+
+
+class Workspace:
+    """What the patched functions of `io` and `os` ask. The host decides; here only words are found for it."""
+
+    def __init__(self, calls: Calls) -> None:
+        self.is_writable = False
+        self.file_bytes = 0
+        self.folder = MOUNT
+        """The working directory."""
+        self.files = WorkspaceFiles()
+        self._calls = calls
+
+    def locate(self, path: Any) -> str | None:
+        """The path within the workspace, "" for the workspace itself; None for anything elsewhere."""
+        if isinstance(path, int) or path is None:
+            return None
+        name = os.fspath(path)
+        whole = "/" + posixpath.normpath(posixpath.join(self.folder, os.fsdecode(name))).lstrip("/")
+        if whole == MOUNT:
+            return ""
+        return whole[len(MOUNT) + 1 :] if whole.startswith(MOUNT + "/") else None
+
+    def ask(self, operation: str, shown: Any, place: str, **more: Any) -> Any:
+        """Have the host do something; `shown` is the path as the script wrote it.
+
+        Raises:
+            OSError: It was not done.
+        """
+        try:
+            return self._calls.ask(f"portal.files.{operation}", json.dumps({"path": place, **more}))
+        except ToolError as error:
+            number = getattr(errno, error.code, None)
+            if number is None:
+                raise
+            raise OSError(number, str(error) or os.strerror(number), shown) from None
+
+    def facts(self, shown: Any, place: str) -> Facts:
+        facts: Facts = tuple(self.ask("stat", shown, place))
+        return facts
+
+    def status(self, place: str, facts: Facts) -> os.stat_result:
+        """What `os.stat` says; nothing here has an owner, or other times than that of its last change."""
+        is_folder, size, changed_ns, _ = facts
+        mode = _FOLDER_MODE if is_folder else _FILE_MODE
+        if not self.is_writable:
+            mode &= ~0o222
+        number = zlib.crc32(place.encode("utf-8", "surrogatepass")) | 1 << 32
+        seconds = changed_ns // 10**9
+        fields = {f"st_{letter}time": changed_ns / 10**9 for letter in "amc"}
+        fields |= {f"st_{letter}time_ns": changed_ns for letter in "amc"}
+        return os.stat_result((mode, number, _DEVICE, 1, 0, 0, size, seconds, seconds, seconds), fields)

@@ -1,0 +1,106 @@
+"""Makes the workspace the script's files, if its run is granted one; without a grant nothing of Python is touched."""
+
+import builtins
+import io
+import os
+import sqlite3
+import sys
+import tempfile
+from typing import Any
+
+from sandbox_runtime.guest import databases
+from sandbox_runtime.guest.calls import Calls
+from sandbox_runtime.guest.tool_error import ToolError
+from sandbox_runtime.guest.workspace import MOUNT, Workspace
+from sandbox_runtime.guest.workspace_file import WorkspaceFile
+from sandbox_runtime.guest.workspace_functions import WorkspaceFunctions
+from sandbox_runtime.guest.workspace_open import OpenFiles, flags_of, wrapped
+
+_NAMES_OF_OPEN = (
+    ("builtins", "open"),
+    ("io", "open"),
+    ("_io", "open"),
+    ("tokenize", "_builtin_open"),
+    ("tarfile", "bltn_open"),
+)
+
+
+_MAX_NOTICES = 10
+
+
+class WorkspaceMount:
+    """The workspace of an instance, mounted by its first run that is granted files, and for good."""
+
+    def __init__(self, calls: Calls) -> None:
+        self.is_mounted = False
+        self._workspace = Workspace(calls)
+        self._open_files = OpenFiles()
+        self._unsaved: list[str] = []
+
+    def mount(self, *, is_writable: bool, file_bytes: int) -> None:
+        self._workspace.is_writable = is_writable
+        self._workspace.file_bytes = file_bytes
+        if self.is_mounted:
+            return
+        self.is_mounted = True
+        opening = _open_of(self._workspace, self._open_files)
+        for module, name in _NAMES_OF_OPEN:
+            if module in sys.modules:
+                setattr(sys.modules[module], name, opening)
+        WorkspaceFunctions(self._workspace).install()
+        # It took the original when it was imported.
+        tempfile._TemporaryFileCloser.cleanup.__defaults__ = (False, os.unlink)  # type: ignore[attr-defined]
+        databases.install(self._workspace, self._open_files)
+        sys.unraisablehook = self._noting(sys.unraisablehook)
+        if is_writable:
+            tempfile.tempdir = MOUNT
+            os.environ.setdefault("TMPDIR", MOUNT)
+
+    def save(self) -> list[str]:
+        """Give the host what open files still keep here; notices say what it did not take."""
+        unsaved, self._unsaved = self._unsaved, []
+        return [*unsaved[:_MAX_NOTICES], *self._open_files.save()] if self.is_mounted else []
+
+    def _noting(self, original: Any) -> Any:
+        """`open("f", "w").write(text)` saves when the file is let go of, where no error can be raised."""
+
+        def hook(unraisable: Any) -> None:
+            error = unraisable.exc_value
+            if isinstance(error, (OSError, ToolError, sqlite3.Error)):
+                self._unsaved.append(f"a file that was not closed is not saved: {error}")
+            else:
+                original(unraisable)
+
+        return hook
+
+
+def _open_of(workspace: Workspace, open_files: OpenFiles) -> Any:
+    original = io.open
+
+    def open(
+        file: Any,
+        mode: str = "r",
+        buffering: int = -1,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+        closefd: bool = True,
+        opener: Any = None,
+    ) -> Any:
+        place = workspace.locate(file)
+        if place is None and workspace.files.get(file) is None:
+            return original(file, mode, buffering, encoding, errors, newline, closefd, opener)
+        flags = flags_of(mode)
+        if place is None:
+            raw = workspace.files.release(file)
+        elif opener is not None:
+            raw = workspace.files.release(opener(file, flags))
+        else:
+            raw = WorkspaceFile(workspace, file, place, flags)
+        opened = wrapped(raw, mode, buffering, encoding, errors, newline)
+        if raw.writable():
+            open_files.add(opened)
+        return opened
+
+    open.__module__ = builtins.open.__module__
+    return open

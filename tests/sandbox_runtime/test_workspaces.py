@@ -1,0 +1,340 @@
+"""Who has which files, how much of them, and what is left when a run ends one way or another."""
+
+import asyncio
+import hashlib
+import os
+import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from manifests.grants import FileGrant
+from manifests.models import Limits
+from sandbox_runtime.errors import WorkspaceError
+from sandbox_runtime.grants.file_path import OURS
+from sandbox_runtime.grants.run_grants import RunGrants
+from sandbox_runtime.grants.workspaces import open_workspaces
+from sandbox_runtime.sandbox import Sandbox
+from tests.sandbox_runtime.granted_files import FileRunner, granted
+from tests.sandbox_runtime.running import Runner, where
+
+pytestmark = pytest.mark.anyio
+
+WRITE = 'open("f", "w").write("{}")\n'
+MESSAGE = (
+    "try:\n    {}\nexcept OSError as error:\n    told = [error.errno, error.strerror, error.filename]\ntold"
+)
+
+
+@pytest.fixture
+async def files(run: Runner, tmp_path: Path) -> AsyncIterator[FileRunner]:
+    async with granted(run, tmp_path) as files:
+        yield files
+
+
+async def test_without_a_grant_python_is_as_it_was(run: Runner) -> None:
+    script = "import io, os\n[type(open).__name__, open is io.open, os.stat.__module__, os.getcwd(), dict(os.environ)]"
+    assert await run.value(script) == ["builtin_function_or_method", True, "posix", "/", {}]
+
+
+async def test_without_a_grant_the_error_says_who_can_grant_what(run: Runner) -> None:
+    for script in (
+        'open("data.csv")',
+        'import os\nos.listdir(".")',
+        'import pathlib\npathlib.Path("x").write_text("")',
+    ):
+        result = await run(script)
+        assert result.error is not None
+        assert "capabilities.files" in result.error.hint
+
+
+async def test_what_is_written_is_there_for_the_next_run_and_on_disk(files: FileRunner) -> None:
+    await files.value('import os\nos.mkdir("d")\nopen("d/f", "w").write("kept")')
+    assert await files.value('open("d/f").read()') == "kept"
+    assert (files.folder / "d/f").read_text() == "kept"
+
+
+async def test_what_the_operator_put_there_is_read(files: FileRunner) -> None:
+    (files.folder / "given.txt").write_text("given")
+    assert await files.value('open("given.txt").read()') == "given"
+    assert await files.value('open("/workspace/given.txt").read()') == "given"
+
+
+CHANGES = """
+import os
+told = []
+for do in (
+    lambda: open("x", "w"), lambda: open("given.txt", "a"), lambda: open("given.txt", "r+"), lambda: os.mkdir("d"),
+    lambda: os.remove("given.txt"), lambda: os.rename("given.txt", "y"),
+):
+    try:
+        do()
+    except OSError as error:
+        told.append(os.strerror(error.errno))
+[open("given.txt").read(), os.access("given.txt", os.W_OK), told]
+"""
+
+
+async def test_only_reading_is_granted_unless_the_manifest_says_more(run: Runner, tmp_path: Path) -> None:
+    (tmp_path / "given.txt").write_text("given")
+    async with granted(run, tmp_path, mode="read") as files:
+        assert await files.value(CHANGES) == ["given", False, ["Read-only file system"] * 6]
+    assert files.names() == ["given.txt"]
+
+
+async def test_file_that_was_never_closed_is_saved_at_the_end(files: FileRunner) -> None:
+    await files.value('f = open("a", "w")\nf.write("never closed")\n1')
+    await files.error('g = open("b", "w")\ng.write("before the error")\n1 / 0')
+    assert await files.value('[open("a").read(), open("b").read()]') == ["never closed", "before the error"]
+
+
+async def test_open_file_of_a_session_goes_on_in_its_next_run(files: FileRunner, sandbox: Sandbox) -> None:
+    session = await sandbox.open_session()
+    try:
+        await files.value('f = open("log", "w")\nf.write("one ")', session)
+        assert (files.folder / "log").read_text() == "one "
+        await files.value('f.write("two")\nf.close()', session)
+    finally:
+        session.close()
+    assert (files.folder / "log").read_text() == "one two"
+
+
+async def test_file_of_a_run_that_is_stopped_is_the_old_one(files: FileRunner) -> None:
+    (files.folder / "f").write_text("old")
+    result = await files(
+        'f = open("f", "w")\nf.write("new")\nwhile True: pass', limits=Limits(cpu_seconds=0.2)
+    )
+    assert result.error is not None
+    assert result.error.code == "cpu_limit"
+    assert ((files.folder / "f").read_text(), files.names()) == ("old", ["f"])
+
+
+async def test_file_that_cannot_be_saved_at_the_end_is_a_notice(run: Runner, tmp_path: Path) -> None:
+    async with granted(run, tmp_path, total_bytes=10) as files:
+        for writing in ('f = open("f", "w")\nf.write("x" * 100)', 'open("f", "w").write("x" * 100)'):
+            result = await files(f'{writing}\n"value"')
+            assert (result.value, result.error, result.stdout) == ("value", None, "")
+            assert [notice for notice in result.notices if "'f'" in notice and "total_bytes" in notice]
+
+
+async def test_calls_go_on_while_a_file_is_read(files: FileRunner) -> None:
+    script = (
+        'open("f", "w").write("text")\n'
+        "async def reading():\n    return open('f').read()\n"
+        "tasks = [asyncio.create_task(git.git_log(count=i)) for i in range(20)]\n"
+        "await asyncio.sleep(0)\nread = [open('f').read() for _ in range(5)]\n"
+        "more = await asyncio.gather(reading(), *tasks)\n[read, more[0], [m['count'] for m in more[1:]]]"
+    )
+    assert await files.value(script) == [["text"] * 5, "text", list(range(20))]
+
+
+ERROR_OF = """
+import errno, os
+def attempt():
+    {attempt}
+try:
+    attempt()
+except OSError as error:
+    name = errno.errorcode[error.errno]
+name
+"""
+
+
+@pytest.mark.parametrize(
+    ("limit", "attempt", "name"),
+    [
+        ({"file_bytes": 1000}, 'with open("f", "w") as f: f.write("x" * 1001)', "EFBIG"),
+        ({"file_bytes": 1000}, 'open("f", "wb").truncate(1001)', "EFBIG"),
+        ({"file_bytes": 1000}, 'open("big").read()', "EFBIG"),
+        ({"total_bytes": 3000}, 'with open("f", "w") as f: f.write("x" * 1001)', "EDQUOT"),
+        ({"total_files": 3}, "for n in 'abc': os.mkdir(n)", "EDQUOT"),
+        ({"total_files": 3}, 'for n in "abc": open(n, "w").close()', "EDQUOT"),
+    ],
+)
+async def test_limit_is_an_error_of_the_file(
+    run: Runner, tmp_path: Path, limit: dict[str, int], attempt: str, name: str
+) -> None:
+    (tmp_path / "big").write_bytes(bytes(2000))
+    async with granted(run, tmp_path, **limit) as files:
+        assert await files.value(ERROR_OF.format(attempt=attempt)) == name
+
+
+async def test_limit_that_is_kept_is_no_error(run: Runner, tmp_path: Path) -> None:
+    (tmp_path / "big").write_bytes(bytes(1000))
+    async with granted(run, tmp_path, file_bytes=1000, total_bytes=2000, total_files=3) as files:
+        script = 'open("f", "w").write("x" * 1000)\nopen("g", "w").close()\nlen(open("big").read())'
+        for _ in range(3):
+            assert await files.value(script) == 1000
+
+
+async def test_error_names_the_limit_and_where_it_is_set(run: Runner, tmp_path: Path) -> None:
+    async with granted(run, tmp_path, total_bytes=10) as files:
+        told = await files.error('with open("f", "w") as f: f.write("x" * 11)')
+    assert "total_bytes of 10" in told and where("total_bytes") in told
+
+
+async def test_removing_makes_room(run: Runner, tmp_path: Path) -> None:
+    async with granted(run, tmp_path, total_bytes=100, total_files=1) as files:
+        script = 'import os\nfor _ in range(5):\n    open("f", "w").write("x" * 100)\n    os.remove("f")\nos.listdir()'
+        assert await files.value(script) == []
+        (tmp_path / "operators").write_bytes(b"x")
+        assert "EDQUOT" not in await files.error('open("f", "w")')
+        (tmp_path / "operators").unlink()
+        assert await files.value('open("f", "w").write("x")') == 1
+
+
+async def test_operations_are_counted_and_refused_beyond_the_limit(run: Runner, tmp_path: Path) -> None:
+    script = (
+        'import os\nn = 0\ntry:\n    while True:\n        os.path.exists("f")\n        n += 1\n'
+        "except ToolError as error: told = error.code\n[n, told]"
+    )
+    async with granted(run, tmp_path, operations=7) as files:
+        assert await files.value(script) == [7, "file_operations_limit"]
+        async with files.workspaces.files(None) as service:
+            assert service is not None and service.tallies() == []
+
+
+async def test_what_was_done_is_counted_by_kind_and_end(run: Runner, tmp_path: Path) -> None:
+    script = 'import os\nopen("f", "w").write("x")\nopen("f").read()\nos.path.exists("y")\nos.mkdir("f/g")'
+    async with granted(run, tmp_path) as files, files.workspaces.files(None) as service:
+        assert service is not None
+        await run(script, grants=RunGrants(files=service))
+        counts = {(tally.is_writing, tally.state): tally.count for tally in service.tallies()}
+    assert counts == {(True, "done"): 2, (False, "done"): 1, (False, "failed"): 1, (True, "failed"): 1}
+
+
+async def test_session_has_files_of_its_own_until_it_ends(
+    run: Runner, sandbox: Sandbox, tmp_path: Path
+) -> None:
+    one, other = await asyncio.gather(sandbox.open_session(), sandbox.open_session())
+    async with granted(run, tmp_path, share="session") as files:
+        await files.value(WRITE.format("of one"), one)
+        await files.value(WRITE.format("of other"), other)
+        assert await files.value('open("f").read()', one) == "of one"
+        assert await files.value('open("f").read()', other) == "of other"
+        assert await files.value("import os\nos.listdir()") == []
+        one.close()
+        assert await files.value('open("f").read()', other) == "of other"
+        assert len([name for name in files.names() if name.endswith("/f")]) == 1
+    other.close()
+    assert files.names() == []
+
+
+async def test_run_has_files_of_its_own_that_go_with_it(run: Runner, tmp_path: Path) -> None:
+    async with granted(run, tmp_path, share="run") as files:
+        assert await files.value(WRITE.format("mine") + 'open("f").read()') == "mine"
+        assert await files.value("import os\nos.listdir()") == []
+        assert [name for name in files.names() if "/" in name] == []
+    assert files.names() == []
+
+
+async def test_what_a_killed_portal_left_is_removed_and_nobody_elses(run: Runner, tmp_path: Path) -> None:
+    left = tmp_path / f"{OURS}left" / "1234"
+    left.mkdir(parents=True)
+    (left / "f").write_text("left")
+    async with granted(run, tmp_path, share="run") as living:
+        assert not left.exists()
+        before = living.names()
+        async with granted(run, tmp_path, share="run"):
+            assert set(before) < set(living.names())
+        assert living.names() == before
+
+
+@pytest.mark.parametrize("broken", ["missing", "a file", "not writable"])
+async def test_workspace_that_cannot_be_used_is_said_at_the_start(tmp_path: Path, broken: str) -> None:
+    folder = tmp_path / "w"
+    if broken == "a file":
+        folder.write_text("")
+    with pytest.raises(WorkspaceError):
+        async with open_workspaces(
+            FileGrant(workspace="/proc/self" if broken == "not writable" else "w", mode="write", share="run"),
+            tmp_path,
+            where,
+        ):
+            pass
+
+
+TWO_CONNECTIONS = """
+import sqlite3
+a = sqlite3.connect("f.db")
+a.execute("create table t(x)")
+a.commit()
+b = sqlite3.connect("f.db")
+b.execute("insert into t values (1)")
+b.commit()
+a.execute("insert into t values (2)")
+try:
+    a.commit()
+except sqlite3.OperationalError as error:
+    told = str(error)
+["changed meanwhile" in told, sqlite3.connect("f.db").execute("select x from t").fetchall()]
+"""
+
+
+async def test_database_changed_by_another_is_never_overwritten(files: FileRunner) -> None:
+    assert await files.value(TWO_CONNECTIONS) == [True, [[1]]]
+
+
+async def test_database_of_another_program_is_read_and_changed(files: FileRunner) -> None:
+    with sqlite3.connect(files.folder / "f.db") as database:
+        database.execute("create table t(x)")
+        database.execute("insert into t values (1)")
+    database.close()
+    change = 'import sqlite3\nwith sqlite3.connect("f.db") as d: d.execute("insert into t values (2)")'
+    await files.value(change)
+    assert sqlite3.connect(files.folder / "f.db").execute("select sum(x) from t").fetchone() == (3,)
+
+
+async def test_database_with_an_unfinished_log_is_refused_and_a_finished_one_is_read(
+    files: FileRunner,
+) -> None:
+    database = sqlite3.connect(files.folder / "f.db", isolation_level=None)
+    database.execute("pragma journal_mode = wal")
+    database.execute("create table t(x)")
+    reading = 'import sqlite3\nsqlite3.connect("f.db").execute("select count(*) from t").fetchall()'
+    assert "another program" in await files.error(reading)
+    database.execute("pragma wal_checkpoint(truncate)")
+    assert await files.value(reading) == [[0]]
+    database.close()
+
+
+async def test_database_that_is_only_read_is_not_changed(run: Runner, tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "f.db") as database:
+        database.execute("create table t(x)")
+    database.close()
+    async with granted(run, tmp_path, mode="read") as files:
+        assert (
+            await files.value('import sqlite3\nsqlite3.connect("f.db").execute("select * from t").fetchall()')
+            == []
+        )
+        assert "readonly" in await files.error(
+            'import sqlite3\nsqlite3.connect("f.db").execute("insert into t values (1)")'
+        )
+        assert "unable to open" in await files.error('import sqlite3\nsqlite3.connect("new.db")')
+
+
+LARGEST = """
+import hashlib, os
+open("f", "wb").write(os.urandom(1 << 16) * {pieces})
+hashlib.sha256(open("f", "rb").read()).hexdigest()
+"""
+
+
+async def test_whole_file_of_the_largest_size_crosses_both_ways(files: FileRunner) -> None:
+    size = FileGrant(workspace="x").file_bytes
+    digest = await files.value(LARGEST.format(pieces=size >> 16))
+    content = (files.folder / "f").read_bytes()
+    assert (len(content), hashlib.sha256(content).hexdigest()) == (size, digest)
+
+
+async def test_new_files_have_the_permissions_of_any_program_and_old_ones_keep_theirs(
+    files: FileRunner,
+) -> None:
+    (files.folder / "old").write_text("")
+    (files.folder / "old").chmod(0o640)
+    await files.value('open("old", "w").write("x")\nopen("new", "w").write("x")')
+    umask = os.umask(0)
+    os.umask(umask)
+    modes = [(files.folder / name).stat().st_mode & 0o777 for name in ("old", "new")]
+    assert modes == [0o640, 0o666 & ~umask]

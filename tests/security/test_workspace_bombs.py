@@ -1,0 +1,264 @@
+"""A script that is granted a folder fills neither the disk nor the portal's memory, and holds nobody up.
+
+Each bomb has a harmless twin that stays below the limit.
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from manifests.json_value import Json
+from sandbox_runtime.grants.file_path import MAX_DEPTH, OURS
+from sandbox_runtime.grants.workspace import MAX_LISTED
+from tests.sandbox_runtime.granted_files import FileRunner, granted
+from tests.sandbox_runtime.running import Runner
+from tests.security.hostile import MOST_SECONDS, RAW_HOST, watched
+
+pytestmark = pytest.mark.anyio
+
+TOTAL_BYTES = 100_000
+TOTAL_FILES = 20
+FILE_BYTES = 30_000
+
+UNTIL_REFUSED = """
+import errno, itertools, os, sqlite3
+told = None
+try:
+    for n in itertools.count():
+        {bomb}
+except (OSError, sqlite3.OperationalError) as error:
+    told = errno.errorcode[error.errno] if isinstance(error, OSError) else "OperationalError"
+print("reached")
+[n, told]
+"""
+CLEARING = """
+import shutil, os
+for name in os.listdir():
+    shutil.rmtree(name) if os.path.isdir(name) else os.remove(name)
+open("twin", "w").write("x")
+"""
+BOMBS: dict[str, tuple[str, int, str]] = {
+    "large files": ('f = open(f"f{n}", "wb"); f.write(bytes(30_000)); f.close()', 3, "EDQUOT"),
+    "small files": ('open(f"f{n}", "w").close()', 20, "EDQUOT"),
+    "folders": ('os.mkdir(f"d{n}")', 20, "EDQUOT"),
+    "nested folders": ('os.makedirs("/".join("d" * (n + 1)))', 20, "EDQUOT"),
+    "a file that grows": ('f = open("f", "ab"); f.write(bytes(10_000)); f.close()', 3, "EFBIG"),
+    "files that grow": ('f = open(f"f{n % 10}", "ab"); f.write(bytes(2_000)); f.close()', 50, "EDQUOT"),
+    "a file that is flushed": (
+        'f = globals().get("f") or open("f", "wb"); f.write(bytes(1000)); f.flush()',
+        30,
+        "EFBIG",
+    ),
+    "a sparse file": ('f = open("f", "wb", buffering=0); f.seek(10 ** 12); f.write(b"x")', 0, "EFBIG"),
+    "a truncated file": ('open("f", "wb").truncate(10 ** 12)', 0, "EFBIG"),
+    "truncated by path": ('open("f", "wb").close(); os.truncate("f", 10 ** 12)', 0, "EFBIG"),
+    "sparse files": ('f = open(f"f{n}", "wb"); f.truncate(30_000); f.close()', 3, "EDQUOT"),
+    "databases": (
+        'import sqlite3; c = sqlite3.connect(f"f{n}.db"); c.execute("create table t(x)"); '
+        'c.execute("insert into t values (zeroblob(10000))"); c.commit()',
+        6,
+        "OperationalError",
+    ),
+    "copies": (
+        'import shutil; f = open("f", "wb"); f.write(bytes(20_000)); f.close(); shutil.copy("f", f"g{n}")',
+        4,
+        "EDQUOT",
+    ),
+    "renamed out of the way": (
+        'f = open("f", "wb"); f.write(bytes(25_000)); f.close(); os.rename("f", f"g{n}")',
+        4,
+        "EDQUOT",
+    ),
+    "temporary files": ("import tempfile; tempfile.mkstemp()", 20, "EDQUOT"),
+}
+
+
+@pytest.fixture
+async def files(run: Runner, tmp_path: Path) -> AsyncIterator[FileRunner]:
+    limits = {"total_bytes": TOTAL_BYTES, "total_files": TOTAL_FILES, "file_bytes": FILE_BYTES}
+    async with granted(run, tmp_path, **limits) as files:
+        yield files
+
+
+def size_on_disk(folder: Path) -> tuple[int, int]:
+    paths = list(folder.rglob("*"))
+    return sum(path.stat().st_size for path in paths if path.is_file()), len(paths)
+
+
+@pytest.mark.parametrize("name", BOMBS)
+async def test_workspace_holds_no_more_than_it_may(files: FileRunner, name: str) -> None:
+    bomb, most, told = BOMBS[name]
+    result = await files(UNTIL_REFUSED.format(bomb=bomb))
+    assert (result.error, result.stdout) == (None, "reached\n")
+    assert result.value == [most, told]
+    used_bytes, used_files = size_on_disk(files.folder)
+    assert used_bytes <= TOTAL_BYTES and used_files <= TOTAL_FILES
+    assert await files.value(CLEARING) == 1
+
+
+DEEPER = """
+import os
+deep = "/".join("d" * 20)
+os.makedirs(deep)
+os.makedirs("/".join("e" * 16))
+told = []
+for source, target in (("e", deep + "/e"), ("/".join("e" * 8), deep + "/f")):
+    try:
+        os.rename(source, target)
+        told.append("done")
+    except OSError as error:
+        told.append(error.strerror)
+print("reached")
+told
+"""
+
+
+async def test_folders_are_not_renamed_deeper_than_they_may_be(run: Runner, tmp_path: Path) -> None:
+    async with granted(run, tmp_path) as files:
+        result = await files(DEEPER)
+        assert result.stdout == "reached\n"
+        assert result.value == [f"folders are at most {MAX_DEPTH} levels deep", "done"]
+        assert max(name.count("/") for name in files.names()) < MAX_DEPTH
+
+
+async def test_sparse_file_of_the_operator_counts_with_the_size_it_pretends_to_have(
+    files: FileRunner,
+) -> None:
+    with (files.folder / "sparse").open("wb") as file:
+        file.truncate(10**10)
+    result = await files(
+        'try: f = open("f", "w"); f.write("x"); f.close()\nexcept OSError as e: print("reached", e.strerror)'
+    )
+    assert "total_bytes" in result.stdout
+    (files.folder / "sparse").unlink()
+    assert await files.value('open("f", "w").write("x")') == 1
+
+
+async def test_file_that_is_too_large_costs_no_memory_to_refuse(files: FileRunner) -> None:
+    with (files.folder / "sparse").open("wb") as file:
+        file.truncate(10**12)
+    async with watched() as delay:
+        assert "File too large" in await files.error('open("sparse").read()')
+    assert delay.seconds < MOST_SECONDS
+    assert await files.value('import os\nos.path.getsize("sparse")') == 10**12
+
+
+async def test_folder_of_too_many_files_is_not_listed(run: Runner, tmp_path: Path) -> None:
+    for number in range(MAX_LISTED):
+        (tmp_path / f"{number:05}").touch()
+    async with granted(run, tmp_path, mode="read") as files:
+        assert len(await files.value("import os\nos.listdir()")) == MAX_LISTED
+        (tmp_path / "one more").touch()
+        async with watched() as delay:
+            assert "more than 10,000 entries" in await files.error("import os\nos.listdir()")
+    assert delay.seconds < MOST_SECONDS
+
+
+async def test_folder_of_more_files_than_are_counted_takes_no_more_and_gives(
+    run: Runner, tmp_path: Path
+) -> None:
+    for number in range(50):
+        (tmp_path / f"{number:02}").touch()
+    async with granted(run, tmp_path, total_files=20) as files:
+        assert "total_files" in await files.error('open("new", "w")')
+        assert "total_files" in await files.error('with open("00", "w") as f: f.write("more")')
+        await files.value('import os\nfor n in range(49): os.remove(f"{n:02}")')
+        assert await files.value('open("new", "w").write("x")') == 1
+
+
+def raw_line(operation: str, arguments: Json) -> str:
+    return f"portal.files.{operation} {json.dumps(arguments)}"
+
+
+@pytest.mark.parametrize("size", [FILE_BYTES + 1, 10 * FILE_BYTES])
+async def test_forged_write_of_too_much_is_refused_by_the_host(files: FileRunner, size: int) -> None:
+    forged = (
+        RAW_HOST
+        + f"import base64, json\ndef write(size):\n    data = base64.b64encode(bytes(size)).decode()\n"
+        '    line = json.dumps({"path": "f", "base64": data})\n    write.n += 1\n'
+        '    return json.loads(host.exchange(f"{write.n} portal.files.write {line}", -1))[0][1:3]\nwrite.n = 0\n'
+        f'[write({size})[:2], write({FILE_BYTES})[0], print("reached")]'
+    )
+    result = await files(forged)
+    assert (result.error, result.value, result.stdout) == (None, [[0, "EFBIG"], 1, None], "reached\n")
+
+
+async def test_forged_write_beyond_every_bound_ends_the_run_and_nothing_else(files: FileRunner) -> None:
+    forged = RAW_HOST + 'print("reached")\nhost.exchange("1 portal.files.write " + "x" * 50_000_000, -1)'
+    async with watched() as delay:
+        result = await files(forged)
+    assert result.error is not None
+    assert (result.error.code, result.stdout) == ("argument_limit", "reached\n")
+    assert delay.seconds < MOST_SECONDS
+    assert await files.value('open("f", "w").write("x")') == 1
+
+
+async def test_flood_of_operations_ends_the_run_and_holds_nobody_up(files: FileRunner) -> None:
+    line = raw_line("stat", {"path": ""})
+    flood = f"print('reached')\nhost.exchange('\\n'.join(f'{{i}} {line}' for i in range(1, 20_001)), -1)"
+    async with watched() as delay:
+        result = await files(RAW_HOST + flood.replace('{"path": ""}', '{{"path": ""}}'))
+    assert result.error is not None
+    assert result.stdout == "reached\n"
+    assert delay.seconds < MOST_SECONDS
+
+
+async def test_a_hundred_operations_at_once_are_answered_in_turn(files: FileRunner) -> None:
+    lines = (
+        'lines = "\\n".join(f\'{i} portal.files.append {{"path": "f", "base64": "eA=="}}\' for i in range(2, 102))\n'
+        'host.exchange(\'1 portal.files.create {"path": "f"}\', -1)\nanswers = json.loads(host.exchange(lines, -1))\n'
+        'while len(answers) < 100: answers += json.loads(host.exchange("", -1))\n'
+        "[[a[0] for a in answers] == list(range(2, 102)), answers[-1][2][1]]"
+    )
+    assert await files.value(RAW_HOST + "import json\n" + lines) == [True, 100]
+
+
+async def test_flood_of_refused_operations_ends_the_run(run: Runner, tmp_path: Path) -> None:
+    flood = (
+        "import json\nprint('reached')\nn = answered = 0\nwhile True:\n"
+        "    lines = '\\n'.join(f'{i} portal.files.stat {{}}' for i in range(n + 1, n + 501))\n    n += 500\n"
+        "    while answered < n:\n        answered += len(json.loads(host.exchange(lines, -1)))\n        lines = ''"
+    )
+    async with granted(run, tmp_path, operations=10) as files, watched() as delay:
+        result = await files(RAW_HOST + flood)
+        assert result.error is not None
+        assert (result.error.code, result.stdout) == ("tool_calls_limit", "reached\n")
+        assert await files.value("import os\nos.listdir()") == []
+    assert delay.seconds < MOST_SECONDS
+
+
+async def test_what_a_killed_portal_was_writing_is_removed_and_nothing_that_is_being_written(
+    files: FileRunner,
+) -> None:
+    old, new = files.folder / f"{OURS}old.partial", files.folder / f"{OURS}new.partial"
+    old.write_text("x")
+    new.write_text("x")
+    os.utime(old, (time.time() - 10_000,) * 2)
+    assert await files.value('import os\nopen("f", "w").write("x")\nos.listdir()') == ["f"]
+    assert (old.exists(), new.exists()) == (False, True)
+
+
+MANY_OPEN = """
+held = [open(f"f{n}", "w") for n in range(900)]
+for file in held:
+    file.write("x")
+print("reached")
+"""
+
+
+def descriptors() -> int:
+    """How many this process has open, where the system tells."""
+    return len(os.listdir("/proc/self/fd")) if sys.platform == "linux" else 0
+
+
+async def test_open_files_of_a_script_are_no_open_files_of_the_portal(run: Runner, tmp_path: Path) -> None:
+    before = descriptors()
+    async with granted(run, tmp_path) as files:
+        assert (await files(MANY_OPEN)).stdout == "reached\n"
+        assert descriptors() - before < 10
+        assert await files.value("import os\nsum(os.path.getsize(n) for n in os.listdir())") == 900

@@ -1,0 +1,406 @@
+"""A script that is granted a folder reaches nothing else of this machine, whatever lies in it and whatever it sends.
+
+Each attack prints a marker after its attacking line, and has a harmless twin: the same through a proper name.
+"""
+
+import json
+import os
+import socket
+import threading
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from manifests.json_value import Json
+from tests.sandbox_runtime.granted_files import FileRunner, granted
+from tests.sandbox_runtime.running import Runner
+from tests.security.hostile import RAW_HOST
+
+pytestmark = pytest.mark.anyio
+
+FLAG = "flag-5b1c9e"
+INSIDE = "inside"
+
+TRYING = """
+def trying(do):
+    try:
+        told = do()
+    except BaseException as error:
+        told = f"{type(error).__name__}: {error}"
+    print("reached")
+    return told
+"""
+RAW = (
+    RAW_HOST
+    + TRYING
+    + """
+import json
+def raw(operation, arguments):
+    line = arguments if isinstance(arguments, str) else json.dumps(arguments)
+    raw.number += 1
+    return json.loads(host.exchange(f"{raw.number} portal.files.{operation} {line}", -1))[0]
+raw.number = 1000
+"""
+)
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    folder = tmp_path / "outside"
+    folder.mkdir()
+    (folder / "flag.txt").write_text(FLAG)
+    return folder
+
+
+@pytest.fixture
+async def files(run: Runner, tmp_path: Path, outside: Path) -> AsyncIterator[FileRunner]:
+    """A workspace in which an operator has left everything that could lead out of it."""
+    folder = tmp_path / "workspace"
+    (folder / "folder").mkdir(parents=True)
+    (folder / "inside.txt").write_text(INSIDE)
+    (folder / "folder" / "inside.txt").write_text(INSIDE)
+    (folder / "link.txt").symlink_to(outside / "flag.txt")
+    (folder / "near.txt").symlink_to("inside.txt")
+    (folder / "linked").symlink_to(outside)
+    (folder / "up").symlink_to("..")
+    (folder / "loop").symlink_to("loop")
+    (folder / "dangling").symlink_to(outside / "new.txt")
+    os.link(outside / "flag.txt", folder / "hard.txt")
+    os.mkfifo(folder / "pipe")
+    make_socket(folder / "socket")
+    async with granted(run, folder) as files:
+        yield files
+
+
+def make_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(os.path.relpath(path))  # the whole path is too long for an address
+
+
+def intact(outside: Path) -> bool:
+    return {path.name: path.read_text() for path in outside.iterdir()} == {"flag.txt": FLAG}
+
+
+BY_PYTHON = {
+    "parent": 'open("../outside/flag.txt").read()',
+    "parent from the mount": 'open("/workspace/../outside/flag.txt").read()',
+    "parent through a folder": 'open("folder/../../outside/flag.txt").read()',
+    "absolute": 'open(OUTSIDE + "/flag.txt").read()',
+    "absolute behind the mount": 'open("/workspace/" + OUTSIDE + "/flag.txt").read()',
+    "password file": 'open("/etc/passwd").read()',
+    "the process": 'open("/proc/self/environ").read()',
+    "pathlib parent": 'import pathlib; pathlib.Path("..").resolve().joinpath("outside/flag.txt").read_text()',
+    "link": 'open("link.txt").read()',
+    "link within": 'open("near.txt").read()',
+    "linked folder": 'open("linked/flag.txt").read()',
+    "link to the parent": 'open("up/outside/flag.txt").read()',
+    "link to itself": 'open("loop").read()',
+    "listing through a link": 'import os; os.listdir("linked")',
+    "listing the parent": 'import os; os.listdir("..")',
+    "status through a link": 'import os; os.stat("linked/flag.txt").st_size',
+    "writing through a link": 'open("link.txt", "w").write("pwned")',
+    "writing through a dangling link": 'f = open("dangling", "w"); f.write("pwned"); f.close()',
+    "writing into a linked folder": 'f = open("linked/new.txt", "w"); f.write("pwned"); f.close()',
+    "appending through a link": 'f = open("link.txt", "a"); f.write("pwned"); f.close()',
+    "removing through a link": 'import os; os.remove("linked/flag.txt")',
+    "renaming out": 'import os; os.rename("inside.txt", "linked/inside.txt")',
+    "renaming out by parent": 'import os; os.rename("inside.txt", "../inside.txt")',
+    "renaming in": 'import os; os.rename("linked/flag.txt", "mine.txt"); open("mine.txt").read()',
+    "making a folder outside": 'import os; os.mkdir("linked/new")',
+    "making a link": 'import os; os.symlink(OUTSIDE, "mine"); open("mine/flag.txt").read()',
+    "making a hard link": 'import os; os.link(OUTSIDE + "/flag.txt", "mine"); open("mine").read()',
+    "reading a link": 'import os; os.readlink("link.txt")',
+    "writing to a hard link": 'f = open("hard.txt", "w"); f.write("pwned"); f.close()',
+    "appending to a hard link": 'f = open("hard.txt", "a"); f.write("pwned"); f.close()',
+    "changing a hard link": 'f = open("hard.txt", "r+"); f.write("pwned"); f.close()',
+    "truncating a hard link": 'import os; os.truncate("hard.txt", 0)',
+    "changing directory": 'import os; os.chdir("linked"); open("flag.txt").read()',
+    "changing directory up": 'import os; os.chdir(".."); open("outside/flag.txt").read()',
+    "pipe": 'open("pipe").read()',
+    "writing to a pipe": 'open("pipe", "w").write("x")',
+    "socket": 'open("socket").read()',
+    "database": 'import sqlite3; sqlite3.connect("linked/f.db").execute("create table t(x)").connection.commit()',
+    "attached database": 'import sqlite3; sqlite3.connect("f.db").execute("attach ? as o", [OUTSIDE + "/o.db"])',
+    "database by vacuum": 'import sqlite3; sqlite3.connect("f.db").execute("vacuum into ?", [OUTSIDE + "/o.db"])',
+    "archive with parents": (
+        'import zipfile; z = zipfile.ZipFile("z.zip", "w"); z.writestr("../../outside/z.txt", "x"); z.close(); '
+        'zipfile.ZipFile("z.zip").extractall(".")'
+    ),
+    "archive with links": (
+        'import tarfile, io; t = tarfile.open("t.tar", "w"); i = tarfile.TarInfo("l"); i.type = tarfile.SYMTYPE; '
+        'i.linkname = OUTSIDE; t.addfile(i); t.close(); tarfile.open("t.tar").extractall(".", filter="fully_trusted"); '
+        'open("l/flag.txt").read()'
+    ),
+    "deleting the workspace": 'import shutil; shutil.rmtree("/workspace"); 1',
+    "renaming the workspace": 'import os; os.rename("/workspace", "/workspace/folder/w")',
+}
+HARMLESS = (
+    'import os; os.mkdir("new"); f = open("new/a", "w"); f.write("x"); f.close(); f = open("new/a", "a"); '
+    'f.write("y"); f.close(); os.rename("new/a", "b"); r = [open("b").read(), os.listdir("new")]; '
+    'os.remove("b"); os.rmdir("new"); r'
+)
+
+
+def as_function(statements: str) -> str:
+    *before, last = statements.split("; ")
+    body = "\n    ".join([*before, f"return {last}" if not last.startswith("f.") else last])
+    return f"def attack():\n    {body}\n"
+
+
+@pytest.mark.parametrize("name", BY_PYTHON)
+async def test_python_leads_nowhere_else(files: FileRunner, outside: Path, name: str) -> None:
+    attack = f"OUTSIDE = {str(outside)!r}\n{TRYING}\n{as_function(BY_PYTHON[name])}trying(attack)"
+    result = await files(attack)
+    assert (result.error, "reached" in result.stdout) == (None, True)
+    assert FLAG not in json.dumps(result.value)
+    assert intact(outside)
+    if name != "deleting the workspace":
+        twin = await files(f"{TRYING}\n{as_function(HARMLESS)}trying(attack)")
+        assert twin.value == ["xy", []]
+        assert await files.value('open("inside.txt").read()') == INSIDE
+
+
+async def test_deleting_everything_deletes_no_more_than_what_scripts_see(
+    files: FileRunner, outside: Path
+) -> None:
+    await files('import shutil\nshutil.rmtree("/workspace", ignore_errors=True)')
+    assert intact(outside)
+    assert "linked" in files.names() and "inside.txt" not in files.names()
+
+
+PATHS: list[Json] = [
+    "../outside/flag.txt",
+    "folder/../../outside/flag.txt",
+    "/etc/passwd",
+    "//etc/passwd",
+    "..",
+    ".",
+    "./inside.txt",
+    "folder/.",
+    "folder//inside.txt",
+    "folder/",
+    "inside.txt/",
+    "inside.txt/..",
+    "inside.txt\0.png",
+    "\0",
+    "\n",
+    "inside.txt\r",
+    "\x1b[31m",
+    "\u202etxt.edisni",
+    "inside.txt\u200b",
+    ".\u200b.",
+    "\ufeff..",
+    "\uff0e\uff0e/outside/flag.txt",
+    "\u2024\u2024/outside/flag.txt",
+    "%2e%2e/outside/flag.txt",
+    "..;/outside/flag.txt",
+    "x" * 256,
+    "ä" * 128,
+    "x" * 100_000,
+    "/".join(["folder"] * 33),
+    "/".join(["folder"] * 10_000),
+    ".portal-0123456789abcdef",
+    ".PORTAL-0123456789abcdef/x",
+    "\uff0eportal-x",
+    "linked/flag.txt",
+    "up/outside/flag.txt",
+    "link.txt",
+    "pipe",
+    "socket",
+    "loop/x",
+    None,
+    7,
+    True,
+    [],
+    ["inside.txt"],
+    {"inside.txt": 1},
+]
+
+
+OPERATIONS = (
+    ("read", {}),
+    ("stat", {}),
+    ("list", {}),
+    ("create", {}),
+    ("write", {"base64": "eA=="}),
+    ("append", {"base64": "eA=="}),
+    ("mkdir", {}),
+    ("remove", {}),
+    ("rmdir", {}),
+    ("rename", {"target": "t"}),
+)
+EVERY_OPERATION = f"""{RAW}
+def every_operation(path):
+    told = [trying(lambda: raw(name, {{"path": path, **more}})) for name, more in {OPERATIONS!r}]
+    return [*told, raw("rename", {{"path": "folder/inside.txt", "target": path}})]
+"""
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: repr(path)[:40])
+async def test_path_that_no_guest_of_ours_would_send_is_refused_by_the_host(
+    files: FileRunner, outside: Path, path: Json
+) -> None:
+    before = files.names()
+    sent = json.dumps(json.dumps(path))
+    result = await files(
+        f'{EVERY_OPERATION}\n[every_operation(json.loads({sent})), raw("read", {{"path": "inside.txt"}})]'
+    )
+    assert (result.error, result.stdout.count("reached")) == (None, len(OPERATIONS))
+    told, twin = result.value
+    assert {answer[1] for answer in told} == {0}
+    assert FLAG not in json.dumps(told)
+    assert files.names() == before
+    assert intact(outside)
+    assert twin[1] == 1
+
+
+@pytest.mark.parametrize(
+    "name", ["..\\outside\\flag.txt", "..\u2215outside\u2215flag.txt", "~root", "C:x", "\ud800", "ä" * 127]
+)
+async def test_name_that_only_looks_like_a_way_out_is_a_name(
+    files: FileRunner, outside: Path, name: str
+) -> None:
+    sent = json.dumps(json.dumps(name))
+    result = await files(f"{EVERY_OPERATION}\n[answer[1] for answer in every_operation(json.loads({sent}))]")
+    assert (result.error, result.value) == (None, [0, 0, 0, 1, 1, 1, 0, 1, 0, 0, 1])
+    assert intact(outside)
+    assert files.names() != []
+
+
+FORGED = (
+    ("read", "not json"),
+    ("read", "[]"),
+    ("read", '"inside.txt"'),
+    ("read", "{}"),
+    ("read", "[" * 10_000),
+    ("read", '{"path": "inside.txt"} {"path": "inside.txt"}'),
+    ("", '{"path": "inside.txt"}'),
+    ("__class__", '{"path": "inside.txt"}'),
+    ("open", '{"path": "inside.txt"}'),
+    ("../read", '{"path": "inside.txt"}'),
+    ("READ", '{"path": "inside.txt"}'),
+    ("read\xe9", '{"path": "inside.txt"}'),
+    ("write", '{"path": "inside.txt", "base64": "%%%"}'),
+    ("write", '{"path": "inside.txt", "base64": 7}'),
+    ("write", '{"path": "inside.txt", "base64": "\u00e9"}'),
+    ("write", '{"path": "inside.txt"}'),
+    ("write", '{"path": "inside.txt", "base64": "eA==", "expected": 7}'),
+    ("append", '{"path": "inside.txt", "base64": "eA==", "at": "7"}'),
+    ("append", '{"path": "inside.txt", "base64": "eA==", "at": -1}'),
+    ("rename", '{"path": "inside.txt"}'),
+    ("rename", '{"path": "inside.txt", "target": ""}'),
+    ("remove", '{"path": ""}'),
+    ("rmdir", '{"path": ""}'),
+    ("write", '{"path": "", "base64": "eA=="}'),
+    ("mkdir", '{"path": ""}'),
+)
+
+
+@pytest.mark.parametrize(("operation", "arguments"), FORGED)
+async def test_forged_operation_changes_nothing(files: FileRunner, operation: str, arguments: str) -> None:
+    twin = "raw('read', {'path': 'inside.txt'})[2][0]"
+    attack = f"{RAW}\ntold = raw({operation!r}, {arguments!r})\nprint('reached')\n[told[1], {twin}]"
+    before = files.names()
+    result = await files(attack)
+    assert (result.error, result.stdout, result.value) == (None, "reached\n", [0, "aW5zaWRl"])
+    assert files.names() == before
+
+
+@pytest.mark.parametrize("operation", ["read", "write", "stat", "list"])
+async def test_raw_operation_without_a_grant_is_refused(run: Runner, operation: str) -> None:
+    result = await run(f"{RAW}\nraw({operation!r}, {{'path': 'x', 'base64': ''}})[1:3]")
+    assert (result.error, result.value) == (None, [0, "not_granted"])
+
+
+class Swapping:
+    """Somebody who makes names stand for what is inside and for links to the outside in turns, as fast as they can."""
+
+    def __init__(self, folder: Path, outside: Path) -> None:
+        self._folder = folder
+        self._outside = outside
+        (folder / "kept").mkdir()
+        (folder / "kept" / "flag.txt").write_text(INSIDE)
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._swap)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+    def _swap(self) -> None:
+        kept, swapped, spare = (self._folder / name for name in ("kept", "swapped", "spare"))
+        file = self._folder / "swapped.txt"
+        while not self._is_over.is_set():
+            kept.rename(swapped)
+            spare.write_text(INSIDE)
+            spare.rename(file)
+            swapped.rename(kept)
+            spare.symlink_to(self._outside)
+            spare.rename(swapped)
+            spare.symlink_to(self._outside / "flag.txt")
+            spare.rename(file)
+            swapped.unlink()
+
+
+@pytest.fixture
+def swapping(files: FileRunner, outside: Path) -> Iterator[None]:
+    with Swapping(files.folder, outside):
+        yield
+
+
+RACING = """
+import collections
+seen = collections.Counter()
+for n in range(300):
+    try:
+        {do}
+        seen["done"] += 1
+    except OSError as error:
+        seen[type(error).__name__] += 1
+print("reached")
+dict(seen)
+"""
+
+
+@pytest.mark.parametrize("name", ["swapped/flag.txt", "swapped.txt"])
+async def test_reading_never_wins_a_race_against_a_link(files: FileRunner, swapping: None, name: str) -> None:
+    result = await files(RACING.format(do=f'assert open("{name}").read() == "{INSIDE}"'))
+    assert (result.error, result.stdout) == (None, "reached\n")
+    assert sum(result.value.values()) == 300
+
+
+@pytest.mark.parametrize(
+    "do",
+    [
+        'open("swapped/new.txt", "x").close()',
+        'f = open("swapped.txt", "w"); f.write("pwned"); f.close()',
+        'f = open("swapped.txt", "a"); f.write("pwned"); f.close()',
+        'import os; os.remove("swapped/flag.txt")',
+    ],
+)
+async def test_changing_never_wins_a_race_against_a_link(
+    files: FileRunner, swapping: None, outside: Path, do: str
+) -> None:
+    result = await files(RACING.format(do=do))
+    assert (result.error, result.stdout) == (None, "reached\n")
+    assert sum(result.value.values()) == 300
+    assert intact(outside)
+
+
+async def test_session_does_not_reach_the_files_of_another(run: Runner, tmp_path: Path) -> None:
+    async with granted(run, tmp_path, share="session") as files:
+        session = await run.sandbox.open_session()
+        await files.value(f'open("secret.txt", "w").write("{FLAG}")', session)
+        (own,) = [name for name in files.names() if name.endswith("secret.txt")]
+        attacks = [own, f"../{own}", f"../../{own}", f"../{own.split('/')[1]}/secret.txt"]
+        for path in attacks:
+            result = await files(f"{TRYING}\ntrying(lambda: open({path!r}).read())")
+            assert FLAG not in json.dumps(result.value) and result.stdout
+            result = await files(f"{RAW}\nraw('read', {{'path': {path!r}}})")
+            assert result.value[1] == 0
+        assert await files.value('open("secret.txt").read()', session) == FLAG
+        session.close()
