@@ -12,12 +12,12 @@ from portal.check.known_values import UNKNOWN, KnownValues
 from portal.check.script_calls import ScriptCall
 from portal.library.arguments import ArgumentError, bind
 from portal.library.function import Function, Parameter
-from portal.library.inspection import Violation
-from portal.library.json_kinds import kind_words
 from portal.library.plain_text import visible
-from portal.library.sound_schema import SoundNode, SoundSchema
+from portal.library.schema.inspection import Violation
+from portal.library.schema.json_kinds import kind_words
+from portal.library.schema.sound_schema import SoundNode, SoundSchema
+from portal.library.schema.violations import violations
 from portal.library.value_text import listing
-from portal.library.violations import violations
 
 _MAX_DEPTH: Final = 20
 

@@ -16,7 +16,7 @@ from portal.check.known_values import UNKNOWN, KnownValues
 from portal.check.script_calls import ScriptCall, ScriptCalls
 from portal.check.script_places import ScriptPlaces
 from portal.check.ty_server import Finding
-from portal.library.json_kinds import kind_words
+from portal.library.schema.json_kinds import kind_words
 
 _FOUND: Final = re.compile(
     r"^Argument to function `\w+` is incorrect: Expected `.*`, found `(.*)`$", re.MULTILINE

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 from manifests.json_value import Json
 from portal.library.function import NO_DEFAULT, Function, Parameter
-from portal.library.inspection import Path, Violation
 from portal.library.nearest_names import nearest_names
 from portal.library.plain_text import cut, visible
+from portal.library.schema.inspection import Path, Violation
+from portal.library.schema.violations import violations
 from portal.library.value_text import listing, value_text
-from portal.library.violations import violations
 
 _LONGEST_PATH = 120
 _LONGEST_MESSAGE = 2_000

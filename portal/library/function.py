@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Final
 
 from manifests.json_value import Json
-from portal.library.sound_schema import SoundSchema
+from portal.library.schema.sound_schema import SoundSchema
 from portal.library.type_expressions import Type, render
 
 

@@ -6,8 +6,8 @@ from portal.library.function import Parameter
 from portal.library.parameters import parameters
 from portal.library.plain_text import first_sentence, readable
 from portal.library.result_wrapper import WRAPPED, is_wrapper
+from portal.library.schema.sound_schema import SoundNode, SoundSchema, sound_schema
 from portal.library.schema_types import SchemaTypes
-from portal.library.sound_schema import SoundNode, SoundSchema, sound_schema
 from portal.library.tool_types import ToolTypes
 from portal.library.type_definitions import Definition
 from portal.library.type_expressions import ANY, Type

@@ -9,12 +9,12 @@ from manifests.names import parameter_names
 from portal.library.function import NO_DEFAULT, NoDefault, Parameter
 from portal.library.literals import default_text
 from portal.library.plain_text import one_line
-from portal.library.schema_hints import value_doc
-from portal.library.schema_merging import merged
+from portal.library.schema.hints import value_doc
+from portal.library.schema.merging import merged
+from portal.library.schema.sound_schema import SoundNode, SoundSchema
+from portal.library.schema.violations import admits
 from portal.library.schema_types import SchemaTypes
-from portal.library.sound_schema import SoundNode, SoundSchema
 from portal.library.type_expressions import ANY, NONE, Type, takes_default, union
-from portal.library.violations import admits
 
 MAX_PARAMETERS: Final = 256
 """Keywords of one function; those beyond are taken by their wire name, untyped."""

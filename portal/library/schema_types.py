@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from manifests.json_value import Json
-from portal.library.json_kinds import is_kind, kind_of
 from portal.library.literals import is_literal
-from portal.library.schema_hints import value_doc
-from portal.library.schema_merging import carries_type, merged
-from portal.library.sound_schema import SoundNode, SoundSchema
+from portal.library.schema.hints import value_doc
+from portal.library.schema.json_kinds import is_kind, kind_of
+from portal.library.schema.merging import carries_type, merged
+from portal.library.schema.sound_schema import SoundNode, SoundSchema
 from portal.library.tool_types import ToolTypes
 from portal.library.type_definitions import Field
 from portal.library.type_expressions import (

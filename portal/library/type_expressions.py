@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from manifests.json_value import Json
-from portal.library.json_kinds import is_kind
 from portal.library.literals import literal_text
+from portal.library.schema.json_kinds import is_kind
 
 Spelling: TypeAlias = Mapping[str, str]
 """How words and named types are written, where not as themselves."""

@@ -9,8 +9,8 @@ from manifests.json_value import Json
 from portal.library.arguments import ArgumentError, bind
 from tests.depth import depth
 from tests.portal.library.nasty_tools import HOSTILE_TEXT
-from tests.portal.library.random_schemas import KEYS, json_values, schemas
 from tests.portal.library.sample_tools import function, library, tool
+from tests.portal.library.schema.random_schemas import KEYS, json_values, schemas
 
 WORDS = st.sampled_from(
     [

@@ -17,8 +17,8 @@ from typing import Any, Final, TypeAlias
 
 from manifests.json_value import Json
 from portal.library.plain_text import one_line
-from portal.library.schema_references import SchemaDocument, cut_endless_references
-from portal.library.schema_words import WORDS, bounds_of_draft_4, is_small_json, type_names
+from portal.library.schema.references import SchemaDocument, cut_endless_references
+from portal.library.schema.words import WORDS, bounds_of_draft_4, is_small_json, type_names
 
 SoundNode: TypeAlias = dict[str, Any] | bool
 """True, False, or a dict of sound keywords. `type` is a list; `const` is an `enum`; `$ref` is a key of

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
-from portal.library.sound_schema import SoundNode, SoundSchema
+from portal.library.schema.sound_schema import SoundNode, SoundSchema
 
 _TYPE_WORDS: Final = frozenset(
     {

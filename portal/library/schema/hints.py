@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from portal.library.literals import default_text
 from portal.library.plain_text import one_line
-from portal.library.sound_schema import SoundNode
+from portal.library.schema.sound_schema import SoundNode
 
 LONGEST_DOC: Final = 200
 """Characters of a parameter's description."""

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from manifests.json_value import Json
-from portal.library.json_kinds import is_kind, kind_words
-from portal.library.sound_schema import SoundNode
+from portal.library.schema.json_kinds import is_kind, kind_words
+from portal.library.schema.sound_schema import SoundNode
 from portal.library.value_text import value_text
 
 MAX_STEPS: Final = 200_000

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 
 from manifests.json_value import Json
-from portal.library.sound_schema import sound_schema
-from portal.library.violations import violations
+from portal.library.schema.sound_schema import sound_schema
+from portal.library.schema.violations import violations
 from tests.depth import depth
-from tests.portal.library.random_schemas import json_values, schemas
+from tests.portal.library.schema.random_schemas import json_values, schemas
 
 
 def is_refused(schema: Json, value: Json) -> bool:

@@ -6,9 +6,9 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from manifests.json_value import Json
-from portal.library.inspection import Inspection, Path, Rule, Violation
-from portal.library.json_kinds import is_number, is_same, json_key, kind_words
-from portal.library.sound_schema import SoundNode
+from portal.library.schema.inspection import Inspection, Path, Rule, Violation
+from portal.library.schema.json_kinds import is_number, is_same, json_key, kind_words
+from portal.library.schema.sound_schema import SoundNode
 from portal.library.value_text import listing, value_text
 
 

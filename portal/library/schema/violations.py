@@ -6,9 +6,9 @@ the portal up; it never prints a value whole; `uniqueItems` is linear. Tests hol
 """
 
 from manifests.json_value import Json
-from portal.library.inspection import MAX_STEPS, Inspection, Violation
-from portal.library.schema_rules import RULES
-from portal.library.sound_schema import SoundNode, SoundSchema
+from portal.library.schema.inspection import MAX_STEPS, Inspection, Violation
+from portal.library.schema.rules import RULES
+from portal.library.schema.sound_schema import SoundNode, SoundSchema
 
 
 def violations(schema: SoundSchema, value: Json) -> list[Violation]:
