@@ -70,8 +70,8 @@ class Catalog:
     async def _rebuild(self, fleet: Fleet) -> None:
         build = partial(self._build, self.snapshot, list(fleet))
         snapshot, touched = await anyio.to_thread.run_sync(build)
-        if self._checker is not None and touched:
-            await self._checker.update(touched)
+        if self._checker is not None:
+            await self._checker.update(snapshot.library, touched)
         self.snapshot = snapshot
 
     def _build(self, former: Snapshot, upstreams: list[Upstream]) -> tuple[Snapshot, frozenset[Path]]:

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from functools import partial
+from weakref import WeakKeyDictionary
 
 import structlog
 
@@ -16,6 +17,7 @@ from portal.caller import LOCAL, Caller
 from portal.catalog import Catalog
 from portal.check.checker import Checker
 from portal.check.diagnostic import Diagnostic
+from portal.check.session_history import NO_HISTORY, SessionHistory
 from portal.first_steps import NO_UPSTREAMS
 from portal.ledger import Ledger
 from portal.sessions import SessionError, Sessions
@@ -26,6 +28,7 @@ from sandbox_runtime.prepared import Prepared
 from sandbox_runtime.result import RunError, RunResult
 from sandbox_runtime.run import Run
 from sandbox_runtime.sandbox import Sandbox
+from sandbox_runtime.session import Session
 from upstreams.fleet import Fleet
 
 log = structlog.get_logger()
@@ -63,6 +66,7 @@ class Execution:
         self._checker = checker
         self._sessions = sessions
         self._workspaces = workspaces
+        self._histories: WeakKeyDictionary[Session, SessionHistory] = WeakKeyDictionary()
 
     async def run(self, request: ExecuteCode, caller: Caller = LOCAL, ledger: Ledger | None = None) -> Answer:
         """Run one script. Never raises for what the script, its tools or its worker did.
@@ -82,7 +86,7 @@ class Execution:
                     grants = RunGrants(self._manifest.portal.capabilities.environment, files)
                     where = partial(self._where_of, limits)
                     running = sandbox.run(limits, where, session, caller.share, grants)
-                    answer = await self._run_in(running, request.code, run_id, ledger)
+                    answer = await self._run_in(running, request.code, run_id, ledger, session)
                 identifier = session.id if session is not None and session.alive else None
         except SessionError as error:
             return _refused(run_id, RunError(error.code, str(error), hint=error.hint))
@@ -91,7 +95,12 @@ class Execution:
         return replace(answer, notices=(*notices, *answer.notices), session=identifier)
 
     async def _run_in(
-        self, running: AbstractAsyncContextManager[Run], code: str, run_id: str, ledger: Ledger
+        self,
+        running: AbstractAsyncContextManager[Run],
+        code: str,
+        run_id: str,
+        ledger: Ledger,
+        session: Session | None,
     ) -> Answer:
         snapshot = await self._catalog.fresh()
         async with running as run:
@@ -99,7 +108,7 @@ class Execution:
             if prepared.error is not None:
                 return _refused(run_id, prepared.error, prepared.notices)
             snapshot = await self._awaited(snapshot, prepared)
-            found = await self._check(prepared, snapshot)
+            found = await self._check(prepared, snapshot, session)
             if found.error is not None:
                 return _refused(run_id, found.error, (*prepared.notices, *found.notices))
             broker = Broker(self._manifest, snapshot, self._fleet, ledger)
@@ -137,18 +146,16 @@ class Execution:
         await self._fleet.settled(self._manifest.portal.server.start_seconds, keys)
         return await self._catalog.fresh()
 
-    async def _check(self, prepared: Prepared, snapshot: Snapshot) -> "_Finding":
-        mode = self._manifest.portal.server.check
-        if mode == "off":
+    async def _check(self, prepared: Prepared, snapshot: Snapshot, session: Session | None) -> "_Finding":
+        if self._checker is None:
             return _Finding()
-        absent = _absences(prepared, snapshot)
-        typed: Sequence[Diagnostic] = ()
-        if not absent and self._checker is not None and snapshot.is_on_disk:
-            typed = await self._checker.check(prepared, snapshot.library)
-        diagnostics = [*absent, *typed]
+        history = NO_HISTORY if session is None else self._histories.get(session, NO_HISTORY)
+        diagnostics = await self._checker.check(prepared, snapshot, history)
         refusing = [diagnostic for diagnostic in diagnostics if diagnostic.refuses]
-        if refusing and mode == "strict":
+        if refusing and self._manifest.portal.server.check == "strict":
             return _Finding(error=_check_error(refusing))
+        if session is not None:
+            self._histories[session] = history.after(prepared.source, prepared.names)
         return _Finding(notices=tuple(_told(diagnostic) for diagnostic in diagnostics))
 
     def _limits(self, timeout_seconds: float | None) -> tuple[Limits, list[str]]:
@@ -188,20 +195,6 @@ class _Finding:
 
 def _refused(run_id: str, error: RunError, notices: Sequence[str] = ()) -> Answer:
     return Answer("refused", run_id, error=error, notices=tuple(notices))
-
-
-def _absences(prepared: Prepared, snapshot: Snapshot) -> list[Diagnostic]:
-    """Functions that the script names and the library does not have, each once."""
-    seen: set[str] = set()
-    found: list[Diagnostic] = []
-    for use in prepared.uses:
-        qualified = f"{use.namespace}.{use.function}"
-        if qualified in seen or qualified in snapshot.library.functions:
-            continue
-        seen.add(qualified)
-        absence = snapshot.absence(qualified, with_nearest=len(found) < MAX_DIAGNOSTICS)
-        found.append(Diagnostic(use.line, absence.message, absence.hint, True, absence.code))
-    return found
 
 
 def _told(diagnostic: Diagnostic) -> str:

@@ -4,6 +4,7 @@ Rule 1: a Snapshot never changes. A run keeps the one it was checked against; a 
 """
 
 import difflib
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -68,19 +69,23 @@ class Snapshot:
                 f"{qualified} cannot be called: {self.silent[namespace]}",
                 "Nothing was sent. Try again later, or do without it.",
             )
-        near = self.library.nearest(qualified) if with_nearest else []
         if namespace in self.library.namespaces:
-            message = f"{namespace} has no function {name!r}"
+            message, query = f"{namespace} has no function {name!r}", name
         else:
-            if with_nearest:
-                near = near or difflib.get_close_matches(namespace, self.namespaces)
-            message = f"there is no namespace {namespace!r}"
-        hint = f"Nearest: {', '.join(near)}." if near else ""
+            message, query = f"there is no namespace {namespace!r}", f"{namespace} {name}"
+        nearest = self._nearest(qualified) if with_nearest else ""
         return CallError(
-            "unknown_function",
-            message,
-            f'{hint} Look it up: docs_search(query="{_words(name or namespace)}")'.strip(),
+            "unknown_function", message, f'{nearest} Look it up: docs_search(query="{_words(query)}")'.strip()
         )
+
+    def _nearest(self, qualified: str) -> str:
+        """What a misspelt function may have meant: the nearest with its signature, so that the next try is right."""
+        near = self.library.nearest(qualified)
+        if not near:
+            namespaces = difflib.get_close_matches(qualified.partition(".")[0], self.namespaces)
+            return f"Nearest: {', '.join(namespaces)}." if namespaces else ""
+        others = f" Or: {', '.join(near[1:])}." if near[1:] else ""
+        return f"Nearest: {self.library.functions[near[0]].signature}.{others}"
 
 
 def not_granted(qualified: str, decision: Decision) -> CallError:
@@ -93,4 +98,5 @@ def not_granted(qualified: str, decision: Decision) -> CallError:
 
 
 def _words(name: str) -> str:
-    return name.replace("_", " ").strip()[:60]
+    """A search for what a name says."""
+    return " ".join(re.findall(r"[^\W_]+", name))[:60]

@@ -7,7 +7,7 @@ import ast
 from collections.abc import Iterator
 from typing import Final
 
-from portal.check.diagnostic import Diagnostic
+from portal.check.diagnostic import Suspicion
 from portal.check.known_values import UNKNOWN, KnownValues
 from portal.check.script_calls import ScriptCall
 from portal.library.arguments import ArgumentError, bind
@@ -22,7 +22,7 @@ from portal.library.value_text import listing
 _MAX_DEPTH: Final = 20
 
 
-def argument_diagnostics(call: ScriptCall, values: KnownValues) -> Iterator[Diagnostic]:
+def argument_suspicions(call: ScriptCall, values: KnownValues) -> Iterator[Suspicion]:
     """What is certainly wrong with the arguments of one call."""
     function, node = call.function, call.node
     for argument in node.args:
@@ -41,8 +41,8 @@ def argument_diagnostics(call: ScriptCall, values: KnownValues) -> Iterator[Diag
                 yield _told(call, value.lineno, f"{function.qualified}: {message}")
 
 
-def _told(call: ScriptCall, line: int, message: str) -> Diagnostic:
-    return Diagnostic(line, message, call.function.signature, not call.is_guarded, "invalid_arguments")
+def _told(call: ScriptCall, line: int, message: str) -> Suspicion:
+    return Suspicion(call.node, line, message, call.function.signature, "invalid_arguments")
 
 
 def _unknown(function: Function, name: str) -> str:
@@ -53,7 +53,7 @@ def _unknown(function: Function, name: str) -> str:
     return f"{function.qualified}: has no argument {name!r}"
 
 
-def _missing(call: ScriptCall, given: dict[str, ast.expr], unknown: list[str]) -> Iterator[Diagnostic]:
+def _missing(call: ScriptCall, given: dict[str, ast.expr], unknown: list[str]) -> Iterator[Suspicion]:
     """Required arguments that are not there; not told twice where a misspelt one stands in their place."""
     if any(keyword.arg is None for keyword in call.node.keywords):
         return

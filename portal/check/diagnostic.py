@@ -1,5 +1,6 @@
 """What the check tells about one line of a script."""
 
+import ast
 from dataclasses import dataclass
 
 
@@ -12,3 +13,15 @@ class Diagnostic:
     hint: str
     refuses: bool
     code: str
+
+
+@dataclass(frozen=True, slots=True)
+class Suspicion:
+    """One finding before it is judged: `node` is wrong for certain (`is_sure`) if the script ever comes to it."""
+
+    node: ast.AST
+    line: int
+    message: str
+    hint: str
+    code: str
+    is_sure: bool = True

@@ -2,12 +2,14 @@
 
 import ast
 import math
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from enum import Enum
+from functools import cached_property
 from typing import Final
 
 from manifests.json_value import Json
+from portal.check.script_tree import ScriptTree
+from portal.check.tampering import may_tamper
 
 
 class Unknown(Enum):
@@ -35,36 +37,27 @@ _DISPLAYS: Final[dict[type[ast.expr], str]] = {
     ast.Dict: "object",
     ast.DictComp: "object",
 }
-_REFLECTIVE: Final = {"exec", "eval", "globals", "locals", "vars", "setattr"}
-_NAMED = (
-    ast.FunctionDef,
-    ast.AsyncFunctionDef,
-    ast.ClassDef,
-    ast.ExceptHandler,
-    ast.MatchAs,
-    ast.MatchStar,
-    ast.MatchMapping,
-)
+_CONTAINERS: Final = (ast.List, ast.Tuple, ast.Dict)
+_CONSTANTS: Final = {("typing", "TYPE_CHECKING"): False, ("builtins", "__debug__"): True}
+_COMPARISONS: Final = {ast.Eq: True, ast.Is: True, ast.NotEq: False, ast.IsNot: False}
 _MAX_DEPTH: Final = 50
 
 
 class KnownValues:
     """The constants of one script.
 
-    A name is known if the script binds it once, and nothing can bind it out of sight. Annotations are not
-    believed: Python does not hold a script to them.
+    A name is known if the script binds it once, and nothing can bind it out of sight: `earlier` are the names that
+    scripts bound before in the session, whose functions may do it again. Annotations are not believed: Python does
+    not hold a script to them.
     """
 
-    def __init__(self, nodes: Iterable[ast.AST]) -> None:
-        self._times_bound: Counter[str] = Counter()
-        self._assigned: dict[str, ast.Assign] = {}
-        self._is_reflective = False
-        for node in nodes:
-            if isinstance(node, ast.Name) and node.id in _REFLECTIVE:
-                self._is_reflective = True
-            self._times_bound.update(_bound(node))
+    def __init__(self, script: ScriptTree, earlier: Collection[str] = ()) -> None:
+        self._script = script
+        self._earlier = earlier
+        self._targets: dict[ast.AST, ast.Assign] = {}
+        for node in script.nodes:
             if isinstance(node, (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef)):
-                self._assigned.update(_assigned(node.body))
+                self._targets.update(_assigned(node.body))
 
     def value(self, node: ast.expr, depth: int = 0) -> Json | Unknown:
         """The JSON value of an expression, if it is the same in every run."""
@@ -77,8 +70,10 @@ class KnownValues:
             return -number if isinstance(number, int | float) else UNKNOWN
         if isinstance(node, ast.Name):
             bound = self.bound_once(node)
-            value = UNKNOWN if bound is None else self.value(bound, depth + 1)
-            return UNKNOWN if isinstance(value, list | dict) else value  # those may have changed since
+            is_fixed = bound is not None and not isinstance(
+                bound, _CONTAINERS
+            )  # those may have changed since
+            return self.value(bound, depth + 1) if bound is not None and is_fixed else UNKNOWN
         if isinstance(node, (ast.List, ast.Tuple)):
             items = [self.value(item, depth + 1) for item in node.elts]
             return UNKNOWN if UNKNOWN in items else items
@@ -91,20 +86,59 @@ class KnownValues:
         if isinstance(node, ast.Name):
             bound = self.bound_once(node)
             return None if bound is None or depth > _MAX_DEPTH else self.kind(bound, depth + 1)
-        if (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Name)
-            and not self._times_bound[node.func.id]
-        ):
-            return _RETURNS.get(node.func.id)
+        if isinstance(node, ast.Call):
+            path = self._script.paths.get(node.func, ())
+            is_builtin = len(path) == 2 and path[0] == "builtins" and path[1] not in self._earlier
+            return _RETURNS.get(path[1]) if is_builtin else None
         return _DISPLAYS.get(type(node))
 
-    def bound_once(self, node: ast.Name) -> ast.expr | None:
-        """What a name was bound to before this place; in a session it may be older than the script."""
-        assigned = self._assigned.get(node.id)
-        if assigned is None or self._is_reflective or self._times_bound[node.id] != 1:
+    def truth(self, node: ast.expr, depth: int = 0) -> bool | None:
+        """How a condition turns out in every run; None if that is not known."""
+        if depth > _MAX_DEPTH:
             return None
-        return assigned.value if assigned.lineno < node.lineno else None
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            inner = self.truth(node.operand, depth + 1)
+            return None if inner is None else not inner
+        if isinstance(node, ast.BoolOp):
+            decisive = isinstance(node.op, ast.Or)
+            parts = [self.truth(part, depth + 1) for part in node.values]
+            return decisive if decisive in parts else None if None in parts else not decisive
+        if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _COMPARISONS:
+            return self._comparison(node, depth + 1)
+        value = self._constant(node, depth)
+        return None if value is UNKNOWN else bool(value)
+
+    def bound_once(self, node: ast.Name) -> ast.expr | None:
+        """What a name was bound to before this place, and to nothing else ever."""
+        scope = self._script.scope_of(node)
+        owner = None if scope is None else scope.owner(node.id)
+        bindings = [] if owner is None else owner.bindings.get(node.id, [])
+        if owner is None or len(bindings) != 1 or bindings[0].scope is not owner or self._may_tamper:
+            return None
+        if owner.kind == "module" and node.id in self._earlier:
+            return None
+        assigned = self._targets.get(bindings[0].node)
+        return assigned.value if assigned is not None and assigned.lineno < node.lineno else None
+
+    @cached_property
+    def _may_tamper(self) -> bool:
+        return may_tamper(self._script)
+
+    def _constant(self, node: ast.expr, depth: int) -> Json | Unknown:
+        path = self._script.paths.get(node)
+        if path in _CONSTANTS:
+            return _CONSTANTS[path]
+        if isinstance(node, ast.Name) and node.id == "__name__":
+            return "__main__"
+        return self.value(node, depth)
+
+    def _comparison(self, node: ast.Compare, depth: int) -> bool | None:
+        one, other = (self._constant(part, depth) for part in (node.left, node.comparators[0]))
+        if isinstance(node.ops[0], (ast.Is, ast.IsNot)) and not (_is_singleton(one) and _is_singleton(other)):
+            return None
+        if any(value is UNKNOWN or isinstance(value, list | dict) for value in (one, other)):
+            return None
+        return (one == other) is _COMPARISONS[type(node.ops[0])]
 
     def _dict(self, node: ast.Dict, depth: int) -> Json | Unknown:
         whole: dict[str, Json] = {}
@@ -117,32 +151,20 @@ class KnownValues:
         return whole
 
 
+def _is_singleton(value: object) -> bool:
+    return value is None or isinstance(value, bool)
+
+
 def _is_json(value: object) -> bool:
     if isinstance(value, float):
         return math.isfinite(value)
     return value is None or isinstance(value, str | int)
 
 
-def _assigned(body: list[ast.stmt]) -> Iterator[tuple[str, ast.Assign]]:
-    """The plain assignments that run whenever what follows them does."""
+def _assigned(body: list[ast.stmt]) -> Iterator[tuple[ast.AST, ast.Assign]]:
+    """The targets of plain assignments that run whenever what follows them does."""
     for statement in body:
         if isinstance(statement, ast.Assign):
             for target in statement.targets:
                 if isinstance(target, ast.Name):
-                    yield target.id, statement
-
-
-def _bound(node: ast.AST) -> Iterable[str]:
-    """The names that a node itself binds."""
-    if isinstance(node, ast.Name):
-        return () if isinstance(node.ctx, ast.Load) else (node.id,)
-    if isinstance(node, ast.arg):
-        return (node.arg,)
-    if isinstance(node, ast.alias):
-        return (node.asname or node.name.partition(".")[0],)
-    if isinstance(node, (ast.Global, ast.Nonlocal)):
-        return node.names
-    if isinstance(node, _NAMED):
-        name = node.rest if isinstance(node, ast.MatchMapping) else node.name
-        return () if name is None else (name,)
-    return ()
+                    yield target, statement

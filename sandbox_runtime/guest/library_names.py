@@ -4,6 +4,7 @@ import ast
 import builtins
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from sandbox_runtime.guest.scopes import Binding, Scope, Scopes
 
@@ -13,30 +14,69 @@ Path = tuple[str, ...]
 _DYNAMIC = {("builtins", name) for name in ("__import__", "eval", "exec", "globals", "locals", "vars")}
 
 
+@dataclass(frozen=True)
+class _Meaning:
+    """What a name of one scope stands for: `path` if all its bindings agree, and from which statement on it does."""
+
+    path: Path | None
+    is_module: bool
+    statement: int
+    is_last: bool
+
+    def is_unbound_at(self, scope: Scope, statement: int | None) -> bool:
+        """True in `weather = weather.forecast()` and above it: the name still means the library's."""
+        if statement is None or not scope.runs_at_once or not self.is_module:
+            return False
+        return self.statement > statement or (self.statement == statement and self.is_last)
+
+
 class LibraryNames:
     """Every dotted name of a script as the path of what it means.
 
     `paths` holds what is known: `("tools", "git", "git_log")`, `("json", "dumps")`, `("builtins", "len")`. A
-    name that the script binds itself, here or there, has no path.
+    name that the script binds itself, here or there, has no path, nor has a function that it puts another in
+    place of: `git.git_log = fake`.
     """
 
     def __init__(self, tree: ast.Module, scopes: Scopes, namespaces: frozenset[str]) -> None:
         self._namespaces = namespaces
         self._imports: dict[Binding, Path | None] = {}
+        self._meanings: dict[tuple[Scope, str], _Meaning] = {}
         self.paths: dict[ast.expr, Path] = {}
-        uses: set[tuple[int, str, str]] = set()
         for mention in scopes.mentions:
             path = self._path(mention.node, mention.scope, mention.statement)
             if path is not None:
                 self.paths[mention.node] = path
-                if not mention.is_guarded:
-                    uses.update((mention.node.lineno, *use) for use in self._uses(path))
-        for found in scopes.imports:
-            if not found.is_guarded:
-                uses.update((found.line, *use) for use in self._uses(self._imported(found.path)))
-        self.uses = [(namespace, function, line) for line, namespace, function in sorted(uses)]
-        self.calls = [call for call in scopes.calls if is_library_function(self.paths.get(call.func))]
         self.names = frozenset(self._mentioned(tree, scopes)) & namespaces
+        replaced = set(self._replaced(scopes))
+        for mention in scopes.mentions:
+            path = self.paths.get(mention.node)
+            is_read = isinstance(mention.node.ctx, ast.Load)
+            if path is not None and is_read and not replaced.isdisjoint((path[:2], path[:3])):
+                del self.paths[mention.node]
+        self.uses = sorted(set(self._all_uses(scopes, replaced)), key=lambda use: (use[2], use))
+        self.calls = [call for call in scopes.calls if is_library_function(self.paths.get(call.func))]
+
+    def _replaced(self, scopes: Scopes) -> Iterator[Path]:
+        """The functions that the script assigns to, and namespaces in which it replaces nobody knows what."""
+        for mention in scopes.mentions:
+            path = self.paths.get(mention.node)
+            if path is not None and len(path) == 3 and not isinstance(mention.node.ctx, ast.Load):
+                yield path
+        for call in scopes.calls:
+            path = self.paths.get(call.func, ("",))
+            if path == ("builtins", "setattr") or path[0] == "unittest":
+                yield from (self.paths[argument] for argument in call.args[:1] if argument in self.paths)
+
+    def _all_uses(self, scopes: Scopes, replaced: set[Path]) -> Iterator[tuple[str, str, int]]:
+        for mention in scopes.mentions:
+            path = self.paths.get(mention.node)
+            if path is not None and path not in replaced and not mention.is_guarded:
+                yield from ((*use, mention.node.lineno) for use in self._uses(path))
+        for found in scopes.imports:
+            path = self._imported(found.path)
+            if path not in replaced and not found.is_guarded:
+                yield from ((*use, found.line) for use in self._uses(path))
 
     def _uses(self, path: Path) -> Iterator[tuple[str, str]]:
         """The function that a path leads to, or an empty one in a namespace that does not exist."""
@@ -67,31 +107,30 @@ class LibraryNames:
 
     def _root(self, name: str, scope: Scope, statement: int | None) -> Path | None:
         owner = scope.owner(name)
-        bindings = owner.bindings.get(name, []) if owner else []
-        paths = {self._bound_path(binding) for binding in bindings}
-        if len(paths) == 1 and bindings:
-            found = paths.pop()
-            if found is not None or not self._is_unbound_yet(bindings, scope, statement):
-                return found
-        elif paths and not self._is_unbound_yet(bindings, scope, statement):
-            return None
+        if owner is not None and name in owner.bindings:
+            meaning = self._meaning(owner, name)
+            if meaning.path is not None or not meaning.is_unbound_at(scope, statement):
+                return meaning.path
         if name in self._namespaces:
             return (LIBRARY, name)
         if name == LIBRARY:
             return (LIBRARY,)
         return ("builtins", name) if hasattr(builtins, name) else None
 
-    def _is_unbound_yet(self, bindings: list[Binding], scope: Scope, statement: int | None) -> bool:
-        """True in `weather = weather.forecast()` and above it: the name still means the library's."""
-        return (
-            statement is not None
-            and scope.runs_at_once
-            and all(
-                binding.scope.kind == "module"
-                and (binding.statement > statement or (binding.statement == statement and binding.is_last))
-                for binding in bindings
-            )
+    def _meaning(self, owner: Scope, name: str) -> _Meaning:
+        known = self._meanings.get((owner, name))
+        if known is not None:
+            return known
+        bindings = owner.bindings[name]
+        paths = {self._bound_path(binding) for binding in bindings}
+        first = min(binding.statement for binding in bindings)
+        meaning = self._meanings[owner, name] = _Meaning(
+            paths.pop() if len(paths) == 1 else None,
+            all(binding.scope.kind == "module" for binding in bindings),
+            first,
+            all(binding.is_last for binding in bindings if binding.statement == first),
         )
+        return meaning
 
     def _bound_path(self, binding: Binding) -> Path | None:
         if binding in self._imports:

@@ -6,9 +6,12 @@ from pathlib import Path
 import pytest
 
 from manifests.models import Limits
-from portal.check.script_calls import ScriptCalls
+from portal.check.script_check import ScriptCheck
+from portal.check.script_tree import ScriptTree
+from portal.check.session_history import NO_HISTORY
 from sandbox_runtime.prepared import Prepared
 from sandbox_runtime.sandbox import Sandbox
+from tests.portal.check.small_library import library, snapshot
 from tests.portal.peers import Peer, opened
 from tests.sandbox_runtime.running import Runner, where
 from tests.security.hostile import INTERPRETER, MOST_SECONDS, watched
@@ -91,9 +94,27 @@ async def test_forged_line_of_an_error_is_not_told(run: Runner, line: str) -> No
     assert len(result.error.message) <= 8000
 
 
-def test_nested_gathers_are_read_once() -> None:
-    inner = "[" + "0," * 30_000 + "]"
-    source = "f(" * 60 + inner + ", return_exceptions=True)" * 60
+WRONG = "await echo.say(text=1)\n"
+TWISTED = {
+    "nested gathers": "f(" * 60 + "[" + "0," * 30_000 + "]" + ", return_exceptions=True)" * 60,
+    "nested questions": "isinstance(" * 60 + "[" + "r," * 30_000 + "]" + ", int)" * 60 + "\nr.x",
+    "one name for many functions": "def f(): pass\n" * 3_000 + "f()\n" * 6_000,
+    "one name for many values": "r = await echo.say(text='a')\n" * 2_000 + "r.x\n" * 7_000,
+    "many stores": "x = {}\n" * 5_000 + "x[0] = 1\n" * 5_000 + "(await echo.say(text='a'))['b'].x",
+    "one large value": f"x = [{'1,' * 10_000}]\n" + "await echo.say(text=x)\n" * 3_000,
+    "one function called a lot": "def f():\n" + "  x = 1\n" * 5_000 + "  yield\n" + "f()\n" * 8_000,
+    "many absent functions": "".join(f"await echo.f{i}()\n" for i in range(4_000)),
+    "many absent namespaces": "".join(f"x{i}.f()\n" for i in range(8_000)),
+}
+
+
+@pytest.mark.parametrize("twist", TWISTED)
+def test_twisted_scripts_are_read_in_time(twist: str) -> None:
+    source = WRONG + TWISTED[twist] + "\ntry:\n  await echo.say(text=1)\nexcept ToolError: pass\n"
+    prepared = Prepared(source, frozenset({"echo"}))
     began = time.process_time()
-    assert ScriptCalls.read(source, (), {}) is not None
-    assert time.process_time() - began < 1.5
+    script = ScriptTree.read(source, prepared.names)
+    assert script is not None
+    found = ScriptCheck(script, prepared, snapshot(library()), NO_HISTORY).diagnostics()
+    assert time.process_time() - began < 3
+    assert any(each.refuses for each in found)

@@ -6,6 +6,7 @@ from manifests.json_value import Json
 from portal.library.library import Library
 from portal.library.namespace import LibrarySource
 from portal.library.stub_package import write_stubs
+from portal.snapshot import Snapshot
 from sandbox_runtime.guest.script import Script
 from sandbox_runtime.prepared import LibraryUse, Prepared
 from upstreams.recorded_tool import RecordedTool
@@ -62,6 +63,11 @@ def library(*more: RecordedTool) -> Library:
             LibrarySource("echo", "echo", "", (tool("say", TEXT), tool("shout", TEXT))),
         ]
     )
+
+
+def snapshot(of: Library) -> Snapshot:
+    """What scripts may call where there is nothing but a library."""
+    return Snapshot(0, of, None, {}, {})
 
 
 def stubs(folder: Path, of: Library) -> frozenset[Path]:

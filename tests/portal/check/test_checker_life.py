@@ -10,10 +10,11 @@ from pathlib import Path
 import anyio
 import pytest
 
-from portal.check import checker as checker_module
+from portal.check import type_checker
 from portal.check.checker import Checker, open_checker
+from portal.check.type_checker import TypeChecker
 from portal.library.library import Library
-from tests.portal.check.small_library import TEXT, library, prepared, stubs, tool
+from tests.portal.check.small_library import TEXT, library, prepared, snapshot, stubs, tool
 
 pytestmark = pytest.mark.anyio
 
@@ -24,18 +25,19 @@ TYPED = "r = await github.get_issue()\nr['nme']"
 
 @pytest.fixture
 async def checker(tmp_path: Path) -> AsyncIterator[Checker]:
-    stubs(tmp_path, LIBRARY)
+    changed = stubs(tmp_path, LIBRARY)
     async with open_checker(tmp_path) as opened:
+        await opened.update(LIBRARY, changed)
         yield opened
 
 
 async def codes(checker: Checker, text: str, of: Library = LIBRARY) -> list[str]:
-    return [diagnostic.code for diagnostic in await checker.check(prepared(text, of), of)]
+    return [diagnostic.code for diagnostic in await checker.check(prepared(text, of), snapshot(of))]
 
 
-def type_checker(checker: Checker) -> int:
+def process_of(checker: Checker) -> int:
     """The process that the checker talks to now."""
-    server = checker._server
+    server = checker._types._server
     assert server is not None
     return server._process.pid
 
@@ -51,30 +53,32 @@ async def test_changed_stubs_are_seen(checker: Checker, tmp_path: Path) -> None:
     larger = library(
         tool("find", TEXT, {"type": "object", "properties": {"number": {}}, "required": ["number"]})
     )
-    await checker.update(stubs(tmp_path, larger))
-    assert len(await checker.check(prepared(text, larger), larger)) == 2  # `text` is missing, `nme` unknown
-    await checker.update(stubs(tmp_path, LIBRARY))
+    await checker.update(larger, stubs(tmp_path, larger))
+    assert (
+        len(await checker.check(prepared(text, larger), snapshot(larger))) == 2
+    )  # `text` is missing, `nme` unknown
+    await checker.update(LIBRARY, stubs(tmp_path, LIBRARY))
     assert await codes(checker, TYPED) == ["unknown_field"]
 
 
 async def test_new_namespace_is_seen(checker: Checker, tmp_path: Path) -> None:
     await codes(checker, TYPED)
-    await checker.update(stubs(tmp_path, Library.compile([])))
-    assert await codes(checker, TYPED, Library.compile([])) == []
-    await checker.update(stubs(tmp_path, LIBRARY))
+    await checker.update(Library.compile([]), stubs(tmp_path, Library.compile([])))
+    assert await codes(checker, TYPED, Library.compile([])) == ["unknown_function"]
+    await checker.update(LIBRARY, stubs(tmp_path, LIBRARY))
     assert await codes(checker, TYPED) == ["unknown_field"]
 
 
 async def test_same_script_is_answered_from_memory(checker: Checker) -> None:
-    first = await checker.check(prepared(TYPED, LIBRARY), LIBRARY)
-    freeze(type_checker(checker))
-    assert await checker.check(prepared(TYPED, LIBRARY), LIBRARY) is first
+    first = await checker.check(prepared(TYPED, LIBRARY), snapshot(LIBRARY))
+    freeze(process_of(checker))
+    assert await checker.check(prepared(TYPED, LIBRARY), snapshot(LIBRARY)) is first
 
 
 async def test_script_without_the_library_asks_nobody(tmp_path: Path) -> None:
-    checker = Checker(tmp_path)
-    assert await checker.check(prepared("x: int = 'a'", LIBRARY), LIBRARY) == ()
-    assert checker._server is None
+    types = TypeChecker(tmp_path)
+    assert await Checker(types).check(prepared("x: int = 'a'", LIBRARY), snapshot(LIBRARY)) == ()
+    assert types._server is None
 
 
 async def test_many_may_ask_at_once(checker: Checker) -> None:
@@ -94,18 +98,18 @@ async def test_many_may_ask_at_once(checker: Checker) -> None:
 
 async def test_death_of_the_type_checker_is_not_noticed(checker: Checker) -> None:
     await codes(checker, TYPED)
-    former = type_checker(checker)
+    former = process_of(checker)
     os.kill(former, signal.SIGKILL)
     assert await codes(checker, TYPED + "\n1") == ["unknown_field"]
-    assert type_checker(checker) != former
+    assert process_of(checker) != former
 
 
 async def test_hanging_type_checker_costs_a_warning(
     checker: Checker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await codes(checker, TYPED)
-    monkeypatch.setattr(checker_module, "ANSWER_SECONDS", 0.2)
-    freeze(type_checker(checker))
+    monkeypatch.setattr(type_checker, "ANSWER_SECONDS", 0.2)
+    freeze(process_of(checker))
     assert await codes(checker, TYPED + "\n1") == ["unchecked"]
     monkeypatch.undo()
     assert await codes(checker, TYPED + "\n1") == ["unknown_field"]
@@ -115,7 +119,8 @@ async def test_arguments_are_checked_without_a_type_checker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("portal.check.ty_server.find_ty_bin", lambda: str(tmp_path / "nothing"))
-    found = await Checker(tmp_path).check(prepared("await echo.say(text=1)", LIBRARY), LIBRARY)
+    script = prepared("await echo.say(text=1)", LIBRARY)
+    found = await Checker(TypeChecker(tmp_path)).check(script, snapshot(LIBRARY))
     assert [(diagnostic.code, diagnostic.refuses) for diagnostic in found] == [
         ("invalid_arguments", True),
         ("unchecked", False),
@@ -124,10 +129,10 @@ async def test_arguments_are_checked_without_a_type_checker(
 
 async def test_worn_type_checker_is_replaced(checker: Checker, monkeypatch: pytest.MonkeyPatch) -> None:
     await codes(checker, TYPED)
-    former = type_checker(checker)
-    monkeypatch.setattr(checker_module, "MAX_DOCUMENTS", 1)
+    former = process_of(checker)
+    monkeypatch.setattr(type_checker, "MAX_DOCUMENTS", 1)
     assert await codes(checker, TYPED + "\n1") == ["unknown_field"]
-    assert type_checker(checker) != former
+    assert process_of(checker) != former
 
 
 HOSTILE = [
@@ -147,7 +152,7 @@ async def test_no_script_breaks_the_checker(checker: Checker, text: str) -> None
         script = prepared(text, LIBRARY)
     except (SyntaxError, RecursionError):
         return
-    await checker.check(script, LIBRARY)
+    await checker.check(script, snapshot(LIBRARY))
     assert await codes(checker, TYPED) == ["unknown_field"]
 
 
@@ -155,7 +160,7 @@ async def test_nothing_is_left_when_the_checker_closes(tmp_path: Path) -> None:
     stubs(tmp_path, LIBRARY)
     async with open_checker(tmp_path) as checker:
         await codes(checker, TYPED)
-        pid = type_checker(checker)
+        pid = process_of(checker)
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
 
@@ -167,8 +172,8 @@ from portal.check.checker import open_checker
 
 async def main():
     async with open_checker(Path(sys.argv[1])) as checker:
-        await checker.warm()
-        print(checker._server._process.pid, flush=True)
+        await checker._types.warm()
+        print(checker._types._server._process.pid, flush=True)
         await anyio.sleep_forever()
 
 anyio.run(main)

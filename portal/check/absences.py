@@ -1,0 +1,126 @@
+"""Finds what a script mentions of the library and the library does not have: functions, and whole namespaces."""
+
+import ast
+import re
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from manifests.reserved import BUILTINS, STANDARD_LIBRARY
+from portal.check.diagnostic import Diagnostic, Suspicion
+from portal.check.judgement import Judgement
+from portal.check.script_tree import ScriptTree
+from portal.check.session_history import SessionHistory
+from portal.snapshot import Snapshot
+from sandbox_runtime.calls import CallError
+from sandbox_runtime.guest.library_names import LIBRARY, Path
+from sandbox_runtime.prepared import LibraryUse
+
+MAX_NEAREST: Final = 8
+"""Absent functions of one script for which the nearest are looked for."""
+
+_KNOWN: Final = BUILTINS | STANDARD_LIBRARY | {LIBRARY, "ToolError", "portal"}
+_CALLED: Final = re.compile(r"(?<![\w.])([^\W\d]\w*)\s*\.\s*\w+\s*\(")
+
+
+@dataclass(frozen=True)
+class _Mention:
+    """A place where the script mentions a function."""
+
+    node: ast.AST
+    line: int
+    namespace: str
+    function: str
+
+
+def absence_diagnostics(
+    script: ScriptTree, judgement: Judgement, snapshot: Snapshot, history: SessionHistory
+) -> Iterator[Diagnostic]:
+    """Each absent function once: where it refuses the script, if it does anywhere."""
+    told: dict[str, Diagnostic] = {}
+    absences = _Absences(snapshot)
+    for mention in [*_mentioned(script, snapshot), *_unbound_calls(script, snapshot, history)]:
+        absence = absences.of(mention.namespace, mention.function)
+        if absence is None:
+            continue
+        suspicion = Suspicion(mention.node, mention.line, absence.message, absence.hint, absence.code)
+        former = told.get(absence.message)
+        if former is None or not former.refuses:
+            diagnostic = judgement.diagnostic(suspicion)
+            told[absence.message] = diagnostic if diagnostic.refuses else former or diagnostic
+    yield from told.values()
+
+
+def unread_absences(uses: Iterable[LibraryUse], snapshot: Snapshot) -> Iterator[Diagnostic]:
+    """The same for a script that only the sandbox can read, as far as that told."""
+    absences = _Absences(snapshot)
+    told: set[str] = set()
+    for use in uses:
+        absence = absences.of(use.namespace, use.function)
+        if absence is not None and absence.message not in told:
+            told.add(absence.message)
+            yield Diagnostic(use.line, absence.message, absence.hint, True, absence.code)
+
+
+def mentions_unbound(source: str) -> bool:
+    """Whether a script may call something of a name that nothing binds; quick, and rather once too often."""
+    return not _KNOWN.issuperset(_CALLED.findall(source))
+
+
+class _Absences:
+    """Why functions are not there, the nearest looked for a few times only."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._found: dict[str, CallError] = {}
+
+    def of(self, namespace: str, function: str) -> CallError | None:
+        qualified = f"{namespace}.{function}"
+        if qualified in self._snapshot.library.functions:
+            return None
+        if qualified not in self._found:
+            is_near = len(self._found) < MAX_NEAREST
+            self._found[qualified] = self._snapshot.absence(qualified, with_nearest=is_near)
+        return self._found[qualified]
+
+
+def _mentioned(script: ScriptTree, snapshot: Snapshot) -> Iterator[_Mention]:
+    """The functions that a script reads or imports without asking whether they are there.
+
+    One that has the name as a text somewhere may ask, as in `"search" in dir(github)`.
+    """
+    texts = {node.value for node in script.nodes if isinstance(node, ast.Constant)}
+    for mention in script.scopes.mentions:
+        node, path = mention.node, script.paths.get(mention.node)
+        is_read = isinstance(node.ctx, ast.Load) and not mention.is_guarded
+        if path is not None and is_read and _is_function(path, snapshot.namespaces):
+            name = path[2] if len(path) > 2 else ""
+            if name not in texts:
+                yield _Mention(node, node.lineno, path[1], name)
+    statements = {
+        node.lineno: node for node in script.nodes if isinstance(node, (ast.Import, ast.ImportFrom))
+    }
+    for found in script.scopes.imports:
+        path = (LIBRARY, *found.path) if found.path[0] in snapshot.namespaces else found.path
+        if not found.is_guarded and _is_function(path, snapshot.namespaces):
+            yield _Mention(statements[found.line], found.line, path[1], path[2] if len(path) > 2 else "")
+
+
+def _is_function(path: Path, namespaces: Collection[str]) -> bool:
+    """Whether it leads to a function of the library, or into a namespace that there is none of."""
+    if path[0] != LIBRARY or len(path) == 1 or any(part.startswith("__") for part in path[:3]):
+        return False
+    return len(path) > 2 or path[1] not in namespaces
+
+
+def _unbound_calls(script: ScriptTree, snapshot: Snapshot, history: SessionHistory) -> Iterator[_Mention]:
+    """Calls `weathr.forecast(...)` of a name that nothing binds: not the script, nor one before it in its session."""
+    called = {call.func for call in script.scopes.calls}
+    bound = {name for scope in script.all_scopes for name in scope.bindings}
+    known = _KNOWN | snapshot.namespaces | history.names | bound
+    for mention in script.scopes.mentions:
+        node = mention.node
+        if mention.is_guarded or node not in called or not isinstance(node, ast.Attribute):
+            continue
+        if isinstance(node.value, ast.Name) and node.value.id not in known:
+            yield _Mention(node, node.lineno, node.value.id, node.attr)

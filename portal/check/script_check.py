@@ -1,0 +1,67 @@
+"""Everything that is looked for in one script, with a type checker's help and without."""
+
+from collections.abc import Iterable, Iterator
+
+from portal.check.absences import absence_diagnostics, unread_absences
+from portal.check.argument_check import argument_suspicions
+from portal.check.declared_types import DeclaredTypes
+from portal.check.diagnostic import Diagnostic, Suspicion
+from portal.check.findings import FindingReader
+from portal.check.judgement import Judgement
+from portal.check.known_values import KnownValues
+from portal.check.results import Results
+from portal.check.script_calls import script_calls
+from portal.check.script_tree import ScriptTree
+from portal.check.session_history import SessionHistory
+from portal.check.ty_server import Finding
+from portal.snapshot import Snapshot
+from sandbox_runtime.guest.library_names import LIBRARY
+from sandbox_runtime.prepared import Prepared
+
+
+class ScriptCheck:
+    """One script, read once.
+
+    Of a script that this Python cannot read, no more is told than which of the functions that the sandbox saw in
+    it are not there.
+    """
+
+    def __init__(
+        self, script: ScriptTree | None, prepared: Prepared, snapshot: Snapshot, history: SessionHistory
+    ) -> None:
+        self._prepared = prepared
+        self._snapshot = snapshot
+        self._history = history
+        self._script = script
+        if script is not None:
+            self._values = KnownValues(script, history.names)
+            self._judgement = Judgement(script, self._values, history)
+            self._calls = script_calls(script, snapshot.library.functions)
+
+    def diagnostics(self) -> list[Diagnostic]:
+        """What is found without knowing types."""
+        script = self._script
+        if script is None:
+            return [*unread_absences(self._prepared.uses, self._snapshot)]
+        absent = absence_diagnostics(script, self._judgement, self._snapshot, self._history)
+        return [*absent, *map(self._judgement.diagnostic, self._suspicions(script))]
+
+    def _suspicions(self, script: ScriptTree) -> Iterator[Suspicion]:
+        for call in self._calls.values():
+            yield from argument_suspicions(call, self._values)
+        yield from Results(script, self._calls, self._history.names).suspicions()
+        for node in script.scopes.calls:
+            path = script.paths.get(node.func, ())
+            if len(path) == 2 and path[0] == LIBRARY and path[1] in self._snapshot.namespaces:
+                message = f"{path[1]} is a namespace, not a function"
+                hint = "Call one of its functions."
+                yield Suspicion(node.func, node.lineno, message, hint, "not_a_function")
+
+    def typed(self, findings: Iterable[Finding]) -> list[Diagnostic]:
+        """What a type checker's findings add."""
+        if self._script is None:
+            return []
+        library = self._snapshot.library
+        modules = (library.module(name) for name in self._prepared.names if name in library.namespaces)
+        reader = FindingReader(self._script, self._calls, self._values, DeclaredTypes(modules))
+        return [self._judgement.diagnostic(found) for found in reader.suspicions(findings)]

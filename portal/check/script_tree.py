@@ -1,0 +1,113 @@
+"""A script as the check reads it: its syntax tree, its scopes, and what its dotted names mean.
+
+Names are understood by the code that understands them in the sandbox, here on the source after the insertion of
+awaits: what the guest says of a script would do, but not which of two names on one line it means.
+"""
+
+import ast
+import warnings
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, Self
+
+from portal.check.f_strings import without_f_strings
+from sandbox_runtime.guest.library_names import LibraryNames, Path
+from sandbox_runtime.guest.scopes import FUNCTIONS, Function, Mention, Scope, Scopes
+
+MAX_SOURCE_CHARACTERS: Final = 100_000
+"""Longer scripts are not read: it takes as long as they are, and everybody waits for it."""
+
+
+@dataclass(frozen=True, eq=False)
+class ScriptTree:
+    """One script, read and not run; `paths` say what a dotted name means: `("tools", "git", "git_log")`."""
+
+    source: str
+    module: ast.Module
+    nodes: Sequence[ast.AST]
+    """All of them, parents first."""
+    scopes: Scopes
+    paths: Mapping[ast.expr, Path]
+
+    @classmethod
+    def read(cls, source: str, namespaces: Collection[str]) -> Self | None:
+        """A script that may use these namespaces; None if it is too long, or newer than this Python."""
+        if len(source) > MAX_SOURCE_CHARACTERS:
+            return None
+        module = _parsed(source) or _parsed(without_f_strings(source))
+        if module is None:
+            return None
+        try:
+            scopes = Scopes(module)
+            names = LibraryNames(module, scopes, frozenset(namespaces))
+        except RecursionError:
+            return None
+        return cls(source, module, [*_walk(module)], scopes, names.paths)
+
+    @cached_property
+    def mentions(self) -> Mapping[ast.expr, Mention]:
+        """Where the script reads a name, or a dotted name, by its expression."""
+        return {mention.node: mention for mention in self.scopes.mentions}
+
+    @cached_property
+    def functions(self) -> Mapping[str, Sequence[Function]]:
+        """The script's own functions, methods and lambdas, by the name it gives them."""
+        found: dict[str, list[Function]] = {}
+        for node in self.nodes:
+            if isinstance(node, FUNCTIONS) and not isinstance(node, ast.Lambda):
+                found.setdefault(node.name, []).append(node)
+            elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda):
+                for target in node.targets:
+                    if isinstance(target, ast.Name):
+                        found.setdefault(target.id, []).append(node.value)
+        return found
+
+    @property
+    def all_scopes(self) -> Sequence[Scope]:
+        return (self.scopes.module, *self.scopes.of.values())
+
+    def is_free(self, name: ast.Name) -> bool:
+        """Whether nothing in the script binds the name where it is read."""
+        scope = self.scope_of(name)
+        return scope is not None and scope.owner(name.id) is None
+
+    def scope_of(self, node: ast.expr) -> Scope | None:
+        """The scope in which a name is read."""
+        mention = self.mentions.get(node)
+        return None if mention is None else mention.scope
+
+
+def is_generator(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether calling it runs nothing of it yet, because it yields."""
+    todo: list[ast.AST] = [*function.body]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, (ast.Yield, ast.YieldFrom)):
+            return True
+        if not isinstance(node, FUNCTIONS):
+            todo += ast.iter_child_nodes(node)
+    return False
+
+
+def _parsed(source: str) -> ast.Module | None:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _walk(tree: ast.Module) -> Iterator[ast.AST]:
+    """Every node, parents first; three times as fast as `ast.walk`, and every script waits for it."""
+    todo: list[ast.AST] = [tree]
+    while todo:
+        node = todo.pop()
+        yield node
+        for name in node._fields:
+            part = getattr(node, name, None)
+            if isinstance(part, list):
+                todo.extend(item for item in part if isinstance(item, ast.AST))
+            elif isinstance(part, ast.AST) and not isinstance(part, ast.expr_context):
+                todo.append(part)

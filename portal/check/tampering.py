@@ -1,0 +1,90 @@
+"""Scripts that may change what names mean in ways that reading them does not show.
+
+They run as well as others, so nothing that is found in them refuses them: `github.list_issues = fake` makes
+another call of each `github.list_issues(...)`, and `exec` may bind any name.
+"""
+
+import ast
+from collections.abc import Iterator
+from typing import Final
+
+from portal.check.script_tree import ScriptTree
+from sandbox_runtime.guest.library_names import LIBRARY, Path
+
+_BUILTINS: Final = frozenset(
+    {"__import__", "delattr", "eval", "exec", "globals", "locals", "setattr", "vars"}
+)
+_MODULES: Final = frozenset({"__main__", "builtins", "code", "ctypes", "gc", "runpy", "unittest"})
+_FUNCTIONS: Final = frozenset(
+    {
+        *(("sys", name) for name in ("modules", "_getframe", "settrace", "setprofile", "meta_path")),
+        *(("inspect", name) for name in ("currentframe", "stack", "trace", "getmembers_static")),
+    }
+)
+_ATTRIBUTES: Final = frozenset(
+    {
+        *("__builtins__", "__closure__", "__code__", "__delattr__", "__dict__", "__getattribute__"),
+        *(
+            "__globals__",
+            "__import__",
+            "__main__",
+            "__setattr__",
+            "__subclasses__",
+            "builtins",
+            "cell_contents",
+        ),
+        *("f_builtins", "f_globals", "f_locals", "tb_frame"),
+    }
+)
+
+
+def may_tamper(script: ScriptTree) -> bool:
+    """Whether the script has the means to change what its names mean, out of sight."""
+    return (
+        any(_is_means(path) for path in _paths(script))
+        or "*" in script.scopes.module.bindings  # `import *` binds nobody knows what
+        or any(_is_reflective(node) for node in script.nodes)
+        or _patches_modules(script)
+    )
+
+
+def _paths(script: ScriptTree) -> Iterator[Path]:
+    yield from script.paths.values()
+    yield from (found.path for found in script.scopes.imports)
+
+
+def _is_means(path: Path) -> bool:
+    if path[0] == "builtins":
+        return len(path) == 1 or path[1] in _BUILTINS
+    return path[0] in _MODULES or path[:2] in _FUNCTIONS
+
+
+def _is_reflective(node: ast.AST) -> bool:
+    if isinstance(node, ast.Attribute):
+        return node.attr in _ATTRIBUTES
+    if isinstance(node, ast.Name):
+        return node.id in _ATTRIBUTES
+    return isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in _ATTRIBUTES
+
+
+def _patches_modules(script: ScriptTree) -> bool:
+    """Whether it assigns to attributes of a module, or of what may be one."""
+    stored = [
+        node
+        for node in script.nodes
+        if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load)
+    ]
+    return any(node in script.paths for node in stored) or (bool(stored) and _hands_out_namespaces(script))
+
+
+def _hands_out_namespaces(script: ScriptTree) -> bool:
+    """Whether a namespace itself is a value somewhere, not only the place where a function is found."""
+    aliased = {
+        binding.value
+        for bindings in script.scopes.module.bindings.values()
+        for binding in bindings
+        if len(bindings) == 1  # `gh = github`, which is followed
+    }
+    return any(
+        path[0] == LIBRARY and len(path) <= 2 and node not in aliased for node, path in script.paths.items()
+    )
