@@ -13,6 +13,9 @@ from pathlib import Path
 from benchmarks.measuring import RESULTS, machine, percentile
 from manifests.models import Limits
 from sandbox_runtime.calls import Outcome, ToolCall
+from sandbox_runtime.record_json import dump_record
+from sandbox_runtime.recording import Recording
+from sandbox_runtime.replay import replay
 from sandbox_runtime.result import RunResult
 from sandbox_runtime.sandbox import Sandbox, open_sandbox
 
@@ -26,6 +29,14 @@ ROWS = [
     for i in range(24_000)
 ]
 
+CALLS_33 = """\
+first = await asyncio.gather(*[bench.echo(i=i) for i in range(20)])
+async with asyncio.timeout(30):
+    more = await asyncio.gather(*[bench.echo(i=i) for i in range(9)])
+for i in range(4):
+    await bench.echo(i=i)
+"""
+
 Measures = dict[str, float]
 
 
@@ -38,6 +49,8 @@ async def main() -> None:
         measures |= await _calls(sandbox)
         measures |= await _large_result(sandbox)
         measures |= await _loop(sandbox)
+        measures |= await _recording(sandbox)
+        measures |= await _replay(sandbox)
         measures |= await _throughput(sandbox)
         measures |= await _replacement(sandbox)
         measures |= _memory(await _pid(sandbox))
@@ -101,6 +114,34 @@ async def _loop(sandbox: Sandbox) -> Measures:
     return {"pure Python loop, times the portal's own Python": inside / percentile(times, 0.5)}
 
 
+async def _recording(sandbox: Sandbox) -> Measures:
+    """The same scripts in turns, plain and recorded; CPU of portal and worker, since what is sought is small."""
+    measures: Measures = {}
+    for name, script, rounds in (("a trivial script", "1 + 1", 1000), ("33 calls", CALLS_33, 100)):
+        times: dict[bool, list[float]] = {False: [], True: []}
+        for turn in range(2 * rounds):
+            recording = Recording() if turn % 2 else None
+            started = time.process_time()
+            result = await _run(sandbox, script, recording)
+            times[recording is not None].append(result.cpu_ms + (time.process_time() - started) * 1000)
+        plain, recorded = percentile(times[False], 0.5), percentile(times[True], 0.5)
+        measures |= {f"{name}, CPU, p50, ms": plain, f"recording {name}, CPU, p50, ms more": recorded - plain}
+    return measures
+
+
+async def _replay(sandbox: Sandbox) -> Measures:
+    recording = Recording()
+    await _run(sandbox, CALLS_33, recording)
+    assert recording.record is not None
+    times = []
+    for _ in range(100):
+        started = time.perf_counter()
+        await replay(sandbox, recording.record)
+        times.append(_ms(started))
+    size = len(dump_record(recording.record))
+    return {"replay of 33 calls, p50, ms": percentile(times, 0.5), "record of 33 calls, bytes": size}
+
+
 async def _throughput(sandbox: Sandbox) -> Measures:
     async def client() -> None:
         for _ in range(THROUGHPUT_RUNS // CLIENTS):
@@ -149,8 +190,8 @@ async def _median(sandbox: Sandbox, script: str, rounds: int) -> float:
     return percentile(times, 0.5)
 
 
-async def _run(sandbox: Sandbox, script: str) -> RunResult:
-    async with sandbox.run(LIMITS, str) as run:
+async def _run(sandbox: Sandbox, script: str, recording: Recording | None = None) -> RunResult:
+    async with sandbox.run(LIMITS, str, recording=recording) as run:
         await run.prepare(script, ("bench",))
         result = await run.execute({}, _answer)
     if result.error is not None:

@@ -62,6 +62,11 @@ class Bounds:
                 return RunError(
                     "script_error", "RecursionError: the script exhausted the interpreter's stack"
                 )
+            case TrapCause.WAIT:
+                told = "the script waited in a way that no limit could end"
+                return RunError(
+                    "script_error", f"RuntimeError: {told}", hint="Use asyncio, time.sleep or select.select."
+                )
             case TrapCause.EXIT | TrapCause.CLEAN_EXIT:
                 return RunError("script_exit", "the script ended its process")
         reason = message.rpartition("wasm trap: ")[2].splitlines()[:1] or ["unknown"]

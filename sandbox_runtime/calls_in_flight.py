@@ -12,6 +12,7 @@ from sandbox_runtime.file_calls import PREFIX, FileCalls
 from sandbox_runtime.frames import FrameError, ToWorker
 from sandbox_runtime.grants.file_service import FileAnswer, FileService
 from sandbox_runtime.guest_json import GuestJsonError, encode, parse
+from sandbox_runtime.recording import Recording
 from sandbox_runtime.worker_process import WorkerProcess
 
 _ANSWER_FRAME_BYTES = 1 << 20
@@ -43,6 +44,7 @@ class CallsInFlight:
         bounds: Bounds,
         fail: Callable[[BaseException], None],
         files: FileService | None = None,
+        recording: Recording | None = None,
     ) -> None:
         self._worker = worker
         self._port = port
@@ -50,6 +52,7 @@ class CallsInFlight:
         self._bounds = bounds
         self._limits = bounds.limits
         self._fail = fail
+        self._recording = recording
         self._seq = 0
         self._latest = 0
         self._cancelled = 0
@@ -59,7 +62,7 @@ class CallsInFlight:
         self._answers_bytes = 0
         self._is_flushing = False
         self._is_over = False
-        self._files = FileCalls(files, self._answer_file, lambda: worker.is_congested, fail)
+        self._files = FileCalls(files, self._answer_file, self._is_stuck, fail)
         self._error_codes: set[str] = set()
         self._used_up = CallError(
             "tool_calls_limit",
@@ -117,13 +120,23 @@ class CallsInFlight:
         if function.startswith(PREFIX):
             if self._files.refused >= MAX_REFUSED:
                 raise TooManyCallsError("too many file operations")
-            self._files.accept(identity, function, arguments)
+            self._admit_file(identity, function, arguments)
             return
         if self._seq >= self._limits.tool_calls + MAX_REFUSED:
             raise TooManyCallsError("too many calls")
         self._seq += 1
         name = function.decode("utf-8", "replace")
         self._observer.open(self._seq, name)
+        self._admit(identity, name, arguments)
+
+    def _admit_file(self, identity: int, function: bytes, arguments: bytes) -> None:
+        self._files.accept(identity, function, arguments)
+
+    def _is_stuck(self) -> bool:
+        """Whether nothing more can be begun now, because its answer could not be sent."""
+        return self._worker.is_congested
+
+    def _admit(self, identity: int, name: str, arguments: bytes) -> None:
         refusal = self._refusal(arguments)
         if refusal is not None:
             self._refuse(identity, self._seq, refusal)
@@ -237,7 +250,10 @@ class CallsInFlight:
 
     def _send_answers(self) -> None:
         if self._answers:
-            self._worker.send(ToWorker.ANSWERS, b",".join(self._answers))
+            answers = b",".join(self._answers)
+            self._worker.send(ToWorker.ANSWERS, answers)
+            if self._recording is not None:
+                self._recording.answer(answers)
             self._answers.clear()
             self._answers_bytes = 0
 

@@ -25,15 +25,16 @@ class Channel:
     def has_frame(self) -> bool:
         return self._reader.has_frame
 
-    def send(self, kind: int, *parts: bytes) -> None:
+    def send(self, kind: int, *parts: bytes, before: bytes = b"") -> None:
+        """Send a frame; `before` is a whole one that goes out in the same moment."""
         length = sum(map(len, parts))
         header = HEADER.pack(length, kind)
         try:
             with self._sending:
                 if length < _COPY_BELOW_BYTES:
-                    self._socket.sendall(b"".join((header, *parts)))
+                    self._socket.sendall(b"".join((before, header, *parts)))
                 else:
-                    for part in (header, *parts):
+                    for part in (before + header, *parts):
                         self._socket.sendall(part)
         except OSError:
             os._exit(0)

@@ -1,6 +1,5 @@
 """The wasm engine: its fixed configuration, what it links into the guest, and one live instance."""
 
-import os
 from ctypes import byref
 from typing import Any, Protocol
 
@@ -8,13 +7,11 @@ import wasmtime._ffi as ffi
 from wasmtime import Config, Engine, ExitTrap, Store, WasiConfig, WasmtimeError
 from wasmtime.component import Component, Linker
 
-from sandbox_runtime import abi
+from sandbox_runtime import abi, wasi
 from sandbox_runtime.features import UNUSED_FEATURES
 from sandbox_runtime.hot_pages import HotPages
 
 _HOST = "portal:sandbox/host@0.1.0"
-_RANDOM = "wasi:random/random@0.2.9"
-_MAX_RANDOM_BYTES = 1 << 16
 _MAX_WASM_STACK = 1 << 20
 # What the component needs to exist at all: 366 pages, 30 core instances, 1 memory, 8 tables.
 _BOUNDS = {"table_elements": 50_000, "instances": 40, "tables": 16, "memories": 1}
@@ -34,7 +31,7 @@ def new_engine() -> Engine:
     return Engine(config)
 
 
-class HostFunctions(Protocol):
+class HostFunctions(wasi.Surroundings, Protocol):
     """What the guest may call; see wit/sandbox.wit. Only WasmtimeError may be raised."""
 
     def exchange(self, outbox: bytes, timeout_ms: int) -> bytes: ...
@@ -56,10 +53,8 @@ class GuestEngine:
         self._linker = Linker(self.engine)
         self._linker.add_wasip2()
         self._linker.allow_shadowing = True
-        self._kept = [
-            *abi.link(self._linker, _HOST, _host(host)),
-            *abi.link(self._linker, _RANDOM, _RANDOMNESS),
-        ]
+        interfaces = {_HOST: _host(host), **wasi.interfaces(host)}
+        self._kept = [abi.link(self._linker, name, functions) for name, functions in interfaces.items()]
         self._exports = {name: _export(self._component, name) for name in ("wake", "prepare", "execute")}
         self.hot_pages = HotPages(compiled)
 
@@ -146,18 +141,3 @@ def _host(host: HostFunctions) -> dict[str, abi.HostFunction]:
         host.emit(abi.get_text(arguments[0]))
 
     return {"exchange": exchange, "print": print_text, "emit": emit}
-
-
-def _random_bytes(arguments: Any, results: Any) -> None:
-    size = arguments[0].of.u64
-    if size > _MAX_RANDOM_BYTES:
-        raise WasmtimeError(f"{size} random bytes at once")
-    abi.set_bytes(results[0], os.urandom(size))
-
-
-def _random_u64(_: Any, results: Any) -> None:
-    abi.set_u64(results[0], int.from_bytes(os.urandom(8), "little"))
-
-
-# The engine's own randomness is seeded once per process and not after a fork: forked workers would draw the same.
-_RANDOMNESS: dict[str, abi.HostFunction] = {"get-random-bytes": _random_bytes, "get-random-u64": _random_u64}

@@ -8,6 +8,11 @@ SandboxError
   WorkerStartError        no worker process comes up: the machine's fault
   PlatformError           this system is not supported
   WorkspaceError          the folder that a manifest grants cannot be used: the operator's to mend
+  RecordError             a record cannot be replayed: the fault of whoever kept it
+    OtherComponentError     it is of another guest component
+    RecordEndsError         it is the beginning of a run only
+  DivergenceError         a run that was replayed did something else than its record says
+  ReplayInterruptedError  a replay did not come to its end: the machine's fault
 """
 
 
@@ -55,3 +60,38 @@ class WorkspaceError(SandboxError):
     """The folder that a manifest grants cannot be used."""
 
     hint = "See capabilities.files in the manifest; make the folder, or give the portal its rights."
+
+
+class RecordError(SandboxError):
+    """A record cannot be replayed; the message says why."""
+
+
+class OtherComponentError(RecordError):
+    """A record is of another guest component: the same script would be run by another Python."""
+
+    hint = "Replay it with the version of mcp-code-portal that made it."
+
+
+class RecordEndsError(RecordError):
+    """A record is the beginning of a run, and the replay has come to where it would go on live."""
+
+    hint = "Use `resume` to go on from there."
+
+
+class DivergenceError(SandboxError):
+    """A run that was replayed did something else than its record says.
+
+    `index` counts the record's events from 0; `expected` and `got` say what is recorded there and what happened.
+    """
+
+    hint = "The script, its settings or the record was changed after the run."
+
+    def __init__(self, index: int, expected: str, got: str) -> None:
+        super().__init__(f"event {index:,} is another than recorded; expected {expected}; got {got}")
+        self.index = index
+        self.expected = expected
+        self.got = got
+
+
+class ReplayInterruptedError(SandboxError):
+    """A replay did not come to its end; the message says why."""

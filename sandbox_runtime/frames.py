@@ -7,6 +7,11 @@ from struct import Struct
 HEADER = Struct("<IB")
 RUN_HEADER = Struct("<dQQQQ?")
 """Starts a PREPARE frame: cpu_seconds, memory_bytes, stdout_bytes, outbox_bytes, result_bytes, is_session."""
+START_HEADER = Struct("<32sQQq?")
+"""Follows RUN_HEADER: seed of the randomness; milliseconds of the run's wall clock (since 1970) and monotonic clock as
+it begins; nanoseconds of this machine's monotonic clock in that moment; and whether the run is traced."""
+PAST_HEADER = Struct("<?I")
+"""Starts a PAST frame: whether the run goes on live where its past ends, and the length of the trace that follows."""
 END_HEADER = Struct("<dQ")
 """Starts FINISHED and TRAPPED: CPU milliseconds, bytes of output that were dropped."""
 TRAP_HEADER = Struct("<B")
@@ -20,10 +25,11 @@ MAX_TO_WORKER_BYTES = 1 << 30
 class ToWorker(enum.IntEnum):
     """What the portal asks."""
 
-    PREPARE = 1  # RUN_HEADER, u64 length of the namespaces, namespaces separated by spaces, script
+    PREPARE = 1  # RUN_HEADER, START_HEADER, u64 length of the namespaces, these separated by spaces, script
     EXECUTE = 2  # settings, JSON for the guest
     ANSWERS = 3  # the elements of a JSON array for the guest
     RENEW = 4  # drop the instance, and have a new one
+    PAST = 5  # what the run that is prepared next learned before: PAST_HEADER, a trace, the answers in it
 
 
 class ToPortal(enum.IntEnum):
@@ -38,6 +44,7 @@ class ToPortal(enum.IntEnum):
     FINISHED = 7  # END_HEADER, then the guest's header line and value
     TRAPPED = 8  # END_HEADER, TRAP_HEADER, then the engine's message
     ALIVE = 9  # nothing: the clock of a worker that runs a script beats, twice a second
+    TRACE = 10  # what a traced run learned before the next of the others, see trace.py
 
 
 class TrapCause(enum.IntEnum):
@@ -51,6 +58,9 @@ class TrapCause(enum.IntEnum):
     CLEAN_EXIT = 5
     RESULT = 6  # the answer is longer than it may be
     OUTBOX = 7  # a batch of calls is longer than it may be
+    UNRECORDED_READ = 8  # a repeated run looked at a clock where the recorded one did not
+    UNRECORDED_EXCHANGE = 9  # a repeated run waited for answers where the recorded one did not
+    WAIT = 10  # the guest was about to wait in the engine, where no limit could end it
 
 
 class FrameError(Exception):

@@ -4,7 +4,9 @@ import json
 
 from sandbox_runtime.engine import GuestEngine
 from sandbox_runtime.frames import ToPortal, ToWorker
+from sandbox_runtime.randomness import SEED_BYTES
 from sandbox_runtime.run_host import RunHost, RunLimits
+from sandbox_runtime.timeline import RunStart
 
 _SCRIPT = b"""\
 rows = [await rehearsal.one(i=i) for i in range(2)]
@@ -16,14 +18,16 @@ _SETTINGS = {
     "library": {"rehearsal": "\none async def rehearsal.one(...)\n"},
     "argument_bytes": 1 << 16,
     "result_bytes": 1 << 16,
+    "seed": "any",
 }
 _LIMITS = RunLimits(10, 64 << 20, 1 << 16, 1 << 16, 1 << 16, False)
+_START = RunStart(bytes(SEED_BYTES), 0, 0, 0, False)
 
 
 def learn_hot_pages(engine: GuestEngine, host: RunHost) -> None:
     """Run it in an instance that is dropped afterwards; that also leaves every lazy part of the engine ready."""
     host.connect(_Answers())
-    host.begin(_LIMITS)
+    host.begin(_LIMITS, _START, None)
     instance = engine.instantiate()
     try:
         instance.prepare(_SCRIPT, b"rehearsal")
@@ -31,6 +35,7 @@ def learn_hot_pages(engine: GuestEngine, host: RunHost) -> None:
         engine.hot_pages.learn()
     finally:
         instance.close()
+        host.end()
 
 
 class _Answers:
@@ -43,7 +48,7 @@ class _Answers:
     def has_frame(self) -> bool:
         return bool(self._calls)
 
-    def send(self, kind: int, *parts: bytes) -> None:
+    def send(self, kind: int, *parts: bytes, before: bytes = b"") -> None:
         if kind == ToPortal.CALLS:
             self._calls += b"".join(parts).split(b"\n")
 

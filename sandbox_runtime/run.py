@@ -1,12 +1,11 @@
 """One execution of one script, in a worker that is its own meanwhile."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import TypeAlias
+from collections.abc import Awaitable, Callable, Collection
+from typing import Protocol, TypeAlias
 
 import anyio
 
-from manifests.json_value import Json
 from sandbox_runtime.bounds import Bounds, worker_lost
 from sandbox_runtime.calls import CallObserver, CallPort, NoObserver
 from sandbox_runtime.calls_in_flight import CallsInFlight, TooManyCallsError
@@ -14,7 +13,6 @@ from sandbox_runtime.captured import Captured
 from sandbox_runtime.frames import (
     COUNT,
     END_HEADER,
-    RUN_HEADER,
     TRAP_HEADER,
     FrameError,
     ToPortal,
@@ -23,24 +21,32 @@ from sandbox_runtime.frames import (
 )
 from sandbox_runtime.grants.run_grants import NO_GRANTS, RunGrants
 from sandbox_runtime.guest_answer import Ending, read_ending, read_prepared
-from sandbox_runtime.guest_json import clean, encode
+from sandbox_runtime.guest_json import clean
 from sandbox_runtime.prepared import Prepared
+from sandbox_runtime.record import Origin
+from sandbox_runtime.recording import Recording, RunEndsHereError
 from sandbox_runtime.result import RunError, RunResult
+from sandbox_runtime.run_settings import FRAME_SLACK_BYTES, LibraryTable, guest_settings, worker_settings
 from sandbox_runtime.worker_process import WorkerProcess
-
-LibraryTable: TypeAlias = Mapping[str, Mapping[str, str]]
-"""For each namespace that the script mentions, each function's name and its signature in one line; one without is not
-shown to the script, but may be called, which the port refuses."""
 
 MAX_SCRIPT_BYTES = 1 << 20
 _PREPARE_SECONDS = 5.0
 _REPLACEMENTS = 3
-_FRAME_SLACK_BYTES = 2 << 20
 _TOO_SLOW = RunError("wall_limit", f"the script took more than {_PREPARE_SECONDS:g} s to parse")
 _CANCELLED = RunError("cancelled", "the run was cancelled")
 _LOST = 0
 
 _Message: TypeAlias = tuple[int, bytes]
+
+
+class Calls(Protocol):
+    """What becomes of the calls a script makes."""
+
+    def receive(self, batch: bytes) -> None: ...
+    def resume(self) -> None: ...
+    def knows(self, code: str) -> bool: ...
+    def stop(self) -> bool: ...
+    async def ended(self) -> None: ...
 
 
 class Run:
@@ -50,24 +56,31 @@ class Run:
         self,
         worker: WorkerProcess | None,
         bounds: Bounds,
+        present: Callable[[], Origin],
         *,
+        recording: Recording | None = None,
         refusal: RunError | None = None,
         replace: Callable[[], Awaitable[WorkerProcess | None]] | None = None,
         grants: RunGrants = NO_GRANTS,
     ) -> None:
         """Without a worker everything is answered with `refusal`.
 
-        `replace` gets another worker, if it can, when this one turns out to be dead before it did anything. A
-        session's worker has no `replace`, and keeps its instance after the run.
+        `present` tells, once, what the clocks and the random numbers of the run begin with. `replace` gets another
+        worker, if it can, when this one turns out to be dead before it did anything. A session's worker has no
+        `replace`, and keeps its instance after the run.
         """
         self.worker = worker
-        self._bounds = bounds
+        self.bounds = bounds
+        self._present = present
+        self._origin: Origin | None = None
+        self._recording = recording
+        self._patience = 1.0 if recording is None else recording.patience
         self._replace = replace
         self._grants = grants
         self._error = refusal
         self._captured = Captured(bounds.limits)
         self._next: asyncio.Future[_Message] | None = None
-        self._calls: CallsInFlight | None = None
+        self._calls: Calls | None = None
         self._port_error: BaseException | None = None
         self._is_renewed = False
         self._listen()
@@ -88,16 +101,15 @@ class Run:
             self._error = self._error or RunError("syntax_error", message)
         if self._error is not None or self.worker is None:
             return Prepared(script, error=self._error)
-        names = " ".join(namespaces).encode()
-        parts = (self._run_header(), COUNT.pack(len(names)), names, text)
-        kind, payload = await self._ask(ToWorker.PREPARE, parts, _PREPARE_SECONDS, _TOO_SLOW)
+        parts = self._begin(text, namespaces)
+        kind, payload = await self._ask_to_prepare(parts)
         for _ in range(_REPLACEMENTS):
-            if kind != _LOST or self._error is _TOO_SLOW or not await self._take_another():
+            if kind != _LOST or not self._may_try_again or not await self._take_another():
                 break
-            kind, payload = await self._ask(ToWorker.PREPARE, parts, _PREPARE_SECONDS, _TOO_SLOW)
+            kind, payload = await self._ask_to_prepare(parts)
         if kind == ToPortal.PREPARED:
             prepared = read_prepared(payload, script)
-            self._error = prepared.error
+            self._error = self._error or prepared.error
             return prepared
         self._error = self._failure(kind, payload)
         return Prepared(script, error=self._error)
@@ -112,24 +124,32 @@ class Run:
         Raises:
             Exception: What the port raised; a script cannot make it raise.
         """
+        if self._error is not None or self.worker is None or self._origin is None:
+            return self._result(Ending(None, self._error, ()), 0.0, 0.0)
+        observer, files = observer or NoObserver(), self._grants.files
+        calls = CallsInFlight(self.worker, port, observer, self.bounds, self.fail, files, self._recording)
+        settings = guest_settings(self.bounds.limits, self._origin, table, self._grants)
+        return await self.execute_with(settings, calls)
+
+    async def execute_with(self, settings: bytes, calls: Calls) -> RunResult:
+        """Run the prepared script with settings that were made before, and have others take its calls."""
         loop = asyncio.get_running_loop()
         started = loop.time()
         if self._error is not None or self.worker is None:
             return self._result(Ending(None, self._error, ()), 0.0, 0.0)
-        observer = observer or NoObserver()
-        files = self._grants.files
-        self._calls = CallsInFlight(self.worker, port, observer, self._bounds, self._fail, files)
+        self._calls = calls
+        if self._recording is not None:
+            self._recording.execute(settings)
         try:
-            settings = (encode(self._settings(table)),)
-            wall_seconds = self._bounds.limits.wall_seconds
-            kind, payload = await self._ask(ToWorker.EXECUTE, settings, wall_seconds, self._bounds.wall())
+            wall_seconds = self.bounds.limits.wall_seconds * self._patience
+            kind, payload = await self._ask(ToWorker.EXECUTE, (settings,), wall_seconds, self.bounds.wall())
         finally:
-            if self._calls.stop():
+            if calls.stop():
                 with anyio.CancelScope(shield=True):
-                    await self._calls.ended()
+                    await calls.ended()
         if self._port_error is not None:
             raise self._port_error
-        cpu_ms, ending = self._ending(kind, payload, self._calls.knows)
+        cpu_ms, ending = self._ending(kind, payload, calls.knows)
         return self._result(ending, (loop.time() - started) * 1000, cpu_ms)
 
     def close(self) -> None:
@@ -148,14 +168,31 @@ class Run:
         """
         if self._next is None or self._next.done():
             raise FrameError(f"frame {kind} while nothing was asked")
-        if self._calls is None:
-            if kind not in (ToPortal.PREPARED, ToPortal.TRAPPED):
-                raise FrameError(f"frame {kind} while a script is parsed")
-            self._next.set_result((kind, payload))
+        if self._recording is None:
+            self._act_upon(kind, payload)
             return
+        try:
+            self._recording.take(kind, payload)
+            if kind != ToPortal.TRACE:
+                self._act_upon(kind, payload)
+            self._recording.end_where_recorded()
+        except RunEndsHereError as end:
+            self._error = self._error or end.error
+            self._captured.dropped_bytes = end.dropped_bytes
+            raise
+
+    def _act_upon(self, kind: int, payload: bytes) -> None:
+        if self._calls is not None:
+            self._receive_from_script(self._calls, kind, payload)
+        elif kind in (ToPortal.PREPARED, ToPortal.TRAPPED):
+            self._settle(kind, payload)
+        else:
+            raise FrameError(f"frame {kind} while a script is parsed")
+
+    def _receive_from_script(self, calls: Calls, kind: int, payload: bytes) -> None:
         match kind:
             case ToPortal.CALLS:
-                self._take_calls(self._calls, payload)
+                self._take_calls(calls, payload)
             case ToPortal.OUTPUT:
                 self._captured.take_output(payload)
             case ToPortal.DROPPED if len(payload) == COUNT.size:
@@ -163,15 +200,15 @@ class Run:
             case ToPortal.BLOCK:
                 self._captured.take_block(payload)
             case ToPortal.FINISHED | ToPortal.TRAPPED:
-                self._next.set_result((kind, payload))
+                self._settle(kind, payload)
             case _:
                 raise FrameError(f"frame {kind} while a script runs")
 
-    def _take_calls(self, calls: CallsInFlight, batch: bytes) -> None:
+    def _take_calls(self, calls: Calls, batch: bytes) -> None:
         try:
             calls.receive(batch)
         except TooManyCallsError:
-            self._error = self._error or self._bounds.calls()
+            self._error = self._error or self.bounds.calls()
             raise
 
     def resume(self) -> None:
@@ -181,8 +218,18 @@ class Run:
     def lose(self, reason: str) -> None:
         if self._error is None:
             self._error = worker_lost(reason)
+        if self._recording is not None and self._next is not None:
+            self._recording.stop(self._error, self._captured.dropped_bytes)
+        self._settle(_LOST, b"")
+
+    def _settle(self, kind: int, payload: bytes) -> None:
         if self._next is not None and not self._next.done():
-            self._next.set_result((_LOST, b""))
+            self._next.set_result((kind, payload))
+
+    @property
+    def _may_try_again(self) -> bool:
+        """Whether the worker was lost before it did anything, and not by what it was told to do."""
+        return self._error is not _TOO_SLOW and (self._recording is None or self._recording.may_start_over)
 
     async def _take_another(self) -> bool:
         """Go on with another worker: this one died while it was idle, and nothing has run yet."""
@@ -195,8 +242,37 @@ class Run:
 
     def _listen(self) -> None:
         if self.worker is not None:
-            largest = max(self._longest_call, self._bounds.limits.result_bytes, MAX_SCRIPT_BYTES)
-            self.worker.listen(self, largest + _FRAME_SLACK_BYTES)
+            largest = max(self._longest_call, self.bounds.limits.result_bytes, MAX_SCRIPT_BYTES)
+            self.worker.listen(self, largest + FRAME_SLACK_BYTES)
+
+    @property
+    def _longest_call(self) -> int:
+        longest = max(self.bounds.limits.argument_bytes, self._grants.longest_write)
+        return longest if self._recording is None else self._recording.longest_call(longest)
+
+    def _begin(self, text: bytes, namespaces: Collection[str]) -> tuple[bytes, ...]:
+        """Decide on what the run starts from. Returns what the worker is told of it."""
+        limits, recording = self.bounds.limits, self._recording
+        self._origin = origin = self._present()
+        if recording is not None:
+            self._origin = origin = recording.origin(origin)
+            recording.begin(origin, text.decode(), tuple(namespaces), limits, self._longest_call)
+        header = worker_settings(
+            limits,
+            origin,
+            longest_call=self._longest_call,
+            patience=self._patience,
+            is_session=self._replace is None,
+            is_traced=recording is not None,
+        )
+        names = " ".join(namespaces).encode()
+        return header, COUNT.pack(len(names)), names, text
+
+    async def _ask_to_prepare(self, parts: tuple[bytes, ...]) -> _Message:
+        past = b"" if self._recording is None else self._recording.start_over()
+        if past and self.worker is not None:
+            self.worker.send(ToWorker.PAST, past)
+        return await self._ask(ToWorker.PREPARE, parts, _PREPARE_SECONDS * self._patience, _TOO_SLOW)
 
     async def _ask(
         self, kind: ToWorker, parts: tuple[bytes, ...], seconds: float, too_slow: RunError
@@ -225,7 +301,8 @@ class Run:
         self._error = self._error or error
         self.worker.kill(error.message)
 
-    def _fail(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> None:
+        """End the run, and have `execute` raise what its port raised."""
         self._port_error = self._port_error or error
         self._kill(worker_lost("the call's port failed"))
 
@@ -235,7 +312,7 @@ class Run:
         cpu_ms, self._captured.dropped_bytes = END_HEADER.unpack_from(payload)
         if kind == ToPortal.FINISHED:
             self._is_renewed = True
-            return cpu_ms, read_ending(payload[END_HEADER.size :], self._bounds, knows)
+            return cpu_ms, read_ending(payload[END_HEADER.size :], self.bounds, knows)
         error = self._failure(kind, payload)
         if error.code == "script_exit" and payload[END_HEADER.size] == TrapCause.CLEAN_EXIT:
             return cpu_ms, Ending(None, None, ())
@@ -255,27 +332,7 @@ class Run:
         if self._replace is None:
             worker.kill("the session's instance broke down")
         message = payload[END_HEADER.size + TRAP_HEADER.size :].decode("utf-8", "replace")
-        return self._bounds.trap(cause, message)
-
-    def _run_header(self) -> bytes:
-        limits = self._bounds.limits
-        outbox_bytes = self._longest_call + _FRAME_SLACK_BYTES
-        bounds = (limits.memory_mib << 20, limits.stdout_bytes, outbox_bytes, limits.result_bytes)
-        return RUN_HEADER.pack(limits.cpu_seconds, *bounds, self._replace is None)
-
-    @property
-    def _longest_call(self) -> int:
-        return max(self._bounds.limits.argument_bytes, self._grants.longest_write)
-
-    def _settings(self, table: LibraryTable) -> Json:
-        limits = self._bounds.limits
-        library = {namespace: _table_text(functions) for namespace, functions in table.items()}
-        return {
-            "library": library,
-            "argument_bytes": limits.argument_bytes,
-            "result_bytes": limits.result_bytes,
-            **self._grants.settings(),
-        }
+        return self.bounds.trap(cause, message)
 
     def _result(self, ending: Ending, wall_ms: float, cpu_ms: float) -> RunResult:
         captured = self._captured
@@ -289,9 +346,3 @@ class Run:
             wall_ms=wall_ms,
             cpu_ms=cpu_ms,
         )
-
-
-def _table_text(functions: Mapping[str, str]) -> str:
-    """One line per function, "name signature", between line breaks: the guest searches it without parsing."""
-    lines = (f"{name} {' '.join(signature.splitlines())}\n" for name, signature in functions.items())
-    return "\n" + "".join(lines)

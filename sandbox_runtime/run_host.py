@@ -1,12 +1,15 @@
 """The worker's side of the host functions: it counts and cuts, and passes text on without reading it."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from wasmtime import WasmtimeError
 
-from sandbox_runtime.frames import COUNT, RUN_HEADER, FrameError, ToPortal, ToWorker, TrapCause
+from sandbox_runtime.frames import COUNT, RUN_HEADER, FrameError, ToPortal, ToWorker, TrapCause, frame
+from sandbox_runtime.randomness import SEED_BYTES, Randomness
+from sandbox_runtime.timeline import Past, RunStart, Timeline
 
+_NO_SEED = bytes(SEED_BYTES)
 _BATCH_BYTES = 1 << 20
 _TELL_DROPPED_EVERY_BYTES = 1 << 18
 
@@ -16,7 +19,7 @@ class Portal(Protocol):
 
     @property
     def has_frame(self) -> bool: ...
-    def send(self, kind: int, *parts: bytes) -> None: ...
+    def send(self, kind: int, *parts: bytes, before: bytes = b"") -> None: ...
     def receive(self) -> tuple[int, bytes]: ...
     def wait(self, timeout_ms: int) -> bool: ...
 
@@ -49,28 +52,44 @@ class RunHost:
         self._printed_bytes = 0
         self._told_bytes = 0
         self._emitted_bytes = 0
+        self._timeline = Timeline(self.stop, self._tell_trace)
+        self._randomness = Randomness(_NO_SEED)
+        # Called at every step of an event loop: two calls less.
+        self.monotonic_ns = self._timeline.monotonic_ns
+        self.wall_ns = self._timeline.wall_ns
 
     def connect(self, channel: Portal) -> None:
         self._channel = channel
 
-    def begin(self, limits: RunLimits) -> None:
+    def begin(self, limits: RunLimits, start: RunStart, past: Past | None) -> None:
+        self._timeline.begin(start, past)
+        self._randomness = Randomness(start.seed)
         self._limits = limits
         self.stopped = None
         self.dropped_bytes = self._printed_bytes = self._told_bytes = self._emitted_bytes = 0
+
+    def end(self) -> None:
+        """No run is going on. A new instance asks for randomness once: all get the same, and a seed with their run."""
+        self._randomness = Randomness(_NO_SEED)
 
     def exchange(self, outbox: bytes, timeout_ms: int) -> bytes:
         channel = self._connected()
         if len(outbox) > self._limits.outbox_bytes:
             raise self.stop(TrapCause.OUTBOX)
         if outbox:
-            channel.send(ToPortal.CALLS, outbox)
+            self.tell(ToPortal.CALLS, outbox)
+        repeated = self._timeline.repeated_answers()
+        if repeated is not None:
+            return repeated
         if not channel.wait(timeout_ms):
+            self._timeline.note_answers(0)
             return b""
         parts = [self._answers(channel)]
         size = len(parts[0])
         while channel.has_frame and size < _BATCH_BYTES:
             parts.append(self._answers(channel))
             size += len(parts[-1])
+        self._timeline.note_answers(len(parts))
         return b"[%b]" % b",".join(parts)
 
     def print(self, text: bytes) -> None:
@@ -82,7 +101,7 @@ class RunHost:
             self.dropped_bytes += len(text) - len(kept)
         self._printed_bytes += len(kept)
         if kept:
-            self._connected().send(ToPortal.OUTPUT, kept)
+            self.tell(ToPortal.OUTPUT, kept)
         if self.dropped_bytes - self._told_bytes >= _TELL_DROPPED_EVERY_BYTES:
             self._told_bytes = self.dropped_bytes
             self._connected().send(ToPortal.DROPPED, COUNT.pack(self.dropped_bytes))
@@ -91,12 +110,27 @@ class RunHost:
         self._emitted_bytes += len(block)
         if self._emitted_bytes > self._limits.result_bytes:
             raise self.stop(TrapCause.RESULT)
-        self._connected().send(ToPortal.BLOCK, block)
+        self.tell(ToPortal.BLOCK, block)
+
+    def random_bytes(self, size: int) -> bytes:
+        return self._randomness.draw(size)
+
+    def refuse_to_wait(self) -> NoReturn:
+        raise self.stop(TrapCause.WAIT)
+
+    def tell(self, kind: ToPortal, *parts: bytes) -> None:
+        """Send a frame, and before it what the run learned since the last one."""
+        trace = self._timeline.take_trace()
+        before = frame(ToPortal.TRACE, trace) if trace else b""
+        self._connected().send(kind, *parts, before=before)
 
     def stop(self, cause: TrapCause) -> WasmtimeError:
         """Note why the guest is about to be stopped; the caller raises what this returns."""
         self.stopped = cause
         return WasmtimeError(f"stopped: {cause.name.lower()}")
+
+    def _tell_trace(self, trace: bytes) -> None:
+        self._connected().send(ToPortal.TRACE, trace)
 
     def _answers(self, channel: Portal) -> bytes:
         kind, payload = channel.receive()

@@ -5,14 +5,17 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from manifests.models import Limits
-from sandbox_runtime.aot import AotCache, default_cache, guest_component
+from sandbox_runtime.aot import AotCache, component_sha256, default_cache, guest_component
 from sandbox_runtime.bounds import Bounds, worker_lost
 from sandbox_runtime.errors import PlatformError, WorkerStartError
 from sandbox_runtime.grants.run_grants import NO_GRANTS, RunGrants
 from sandbox_runtime.launchers import Launcher, default_launcher
+from sandbox_runtime.record import Origin
+from sandbox_runtime.recording import Recording
 from sandbox_runtime.result import RunError
 from sandbox_runtime.run import Run
 from sandbox_runtime.session import Session
@@ -47,15 +50,18 @@ async def open_sandbox(
         raise PlatformError("the sandbox needs Unix sockets and signals")
     aot = AotCache(cache or default_cache(os.environ), progress)
     wasm = component or guest_component()
+    sha256 = await asyncio.to_thread(component_sha256, wasm)
     cores = os.cpu_count() or 1
     size = workers or max(_LEAST_WORKERS, cores)
     sizes = (size, workers or max(size, _WORKERS_PER_CORE * cores))
     try:
         pool = await _open_workers(
-            aot, wasm, lambda compiled: Workers(launch(compiled), *sizes, progress, queue)
+            aot,
+            partial(aot.compiled, wasm, sha256),
+            lambda compiled: Workers(launch(compiled), *sizes, progress, queue),
         )
         try:
-            yield Sandbox(pool)
+            yield Sandbox(pool, sha256)
         finally:
             await pool.close()
     finally:
@@ -65,8 +71,14 @@ async def open_sandbox(
 class Sandbox:
     """Runs scripts."""
 
-    def __init__(self, workers: Workers) -> None:
+    def __init__(self, workers: Workers, component: str = "unknown") -> None:
         self._workers = workers
+        self._component = component
+
+    @property
+    def component(self) -> str:
+        """The sha256 of the guest component, in hex: records of other ones cannot be replayed here."""
+        return self._component
 
     @property
     def protections(self) -> tuple[str, ...]:
@@ -86,16 +98,17 @@ class Sandbox:
         session: Session | None = None,
         caller: str = "",
         grants: RunGrants = NO_GRANTS,
+        recording: Recording | None = None,
     ) -> AsyncIterator[Run]:
         """Take a worker for one script; `where` tells where a limit is set.
 
         Waits for a free one, in turns with other callers: `caller` is whatever tells them apart. If none comes, or
         too many wait (`sandbox_busy`), or the session is gone (`worker_lost`), the run refuses everything with that
-        error.
+        error. `recording` takes the run down, so that it can be replayed.
         """
-        bounds = Bounds(limits, where)
+        bounds = Bounds(limits, where if recording is None else recording.remember(where))
         if session is None:
-            run = await self._new_run(bounds, caller, grants)
+            run = await self._new_run(bounds, caller, grants, recording)
             try:
                 yield run
             finally:
@@ -105,24 +118,42 @@ class Sandbox:
             return
         async with session.turn:
             lost = None if session.alive else worker_lost("the session has ended")
-            run = Run(session.worker, bounds, refusal=lost, grants=grants)
+            run = Run(
+                session.worker,
+                bounds,
+                session.next_origin,
+                recording=recording,
+                refusal=lost,
+                grants=grants,
+            )
             try:
                 yield run
             finally:
                 run.close()
 
-    async def _new_run(self, bounds: Bounds, caller: str, grants: RunGrants) -> Run:
+    async def _new_run(
+        self, bounds: Bounds, caller: str, grants: RunGrants, recording: Recording | None
+    ) -> Run:
         async def replace() -> WorkerProcess | None:
             with suppress(BusyError):
                 return await self._workers.take(caller)
             return None
 
+        worker, refusal = None, None
         try:
-            return Run(await self._workers.take(caller), bounds, replace=replace, grants=grants)
+            worker = await self._workers.take(caller)
         except BusyError as error:
-            return Run(
-                None, bounds, refusal=RunError("sandbox_busy", str(error), hint="Try again in a moment.")
-            )
+            refusal = RunError("sandbox_busy", str(error), hint="Try again in a moment.")
+        present = partial(Origin.now, self._component)
+        return Run(
+            worker,
+            bounds,
+            present,
+            recording=recording,
+            refusal=refusal,
+            replace=replace,
+            grants=grants,
+        )
 
     async def open_session(self) -> Session:
         """Start a session, with a worker besides those of the pool; the caller closes it.
@@ -130,21 +161,23 @@ class Sandbox:
         Raises:
             WorkerStartError: Its worker did not start.
         """
-        return Session(await self._workers.start(_let_go))
+        return Session(await self._workers.start(_let_go), self._component)
 
 
 def _let_go(_: object) -> None:
     """A session's worker is not replaced."""
 
 
-async def _open_workers(aot: AotCache, wasm: Path, build: Callable[[Path], Workers]) -> Workers:
-    compiled = await asyncio.to_thread(aot.compiled, wasm)
+async def _open_workers(
+    aot: AotCache, compiling: Callable[[], Path], build: Callable[[Path], Workers]
+) -> Workers:
+    compiled = await asyncio.to_thread(compiling)
     try:
         return await _started(build(compiled))
     except WorkerStartError:
         # A file that was damaged on disk fails here; a second failure has another cause.
         aot.discard(compiled)
-        compiled = await asyncio.to_thread(aot.compiled, wasm)
+        compiled = await asyncio.to_thread(compiling)
         return await _started(build(compiled))
 
 

@@ -15,10 +15,20 @@ from wasmtime import WasmtimeError
 
 from sandbox_runtime.channel import Channel
 from sandbox_runtime.engine import GuestEngine, exit_status
-from sandbox_runtime.frames import COUNT, END_HEADER, RUN_HEADER, TRAP_HEADER, ToPortal, ToWorker, TrapCause
+from sandbox_runtime.frames import (
+    COUNT,
+    END_HEADER,
+    RUN_HEADER,
+    START_HEADER,
+    TRAP_HEADER,
+    ToPortal,
+    ToWorker,
+    TrapCause,
+)
 from sandbox_runtime.lockdown import harden, seal
 from sandbox_runtime.parent import end_with_parent, has_parent
 from sandbox_runtime.run_host import RunHost, RunLimits
+from sandbox_runtime.timeline import Past, RunStart
 
 _YIELD_SECONDS = 0.0002
 _MEMORY_EVIDENCE = 0.6
@@ -35,6 +45,7 @@ class Worker:
         self._limits = RunLimits(0, 0, 0, 0, 0, False)
         self._clock = CpuClock(engine, parent, self._channel.beat)
         self._memory = MemoryMeter()
+        self._past: Past | None = None
         host.connect(self._channel)
 
     def serve(self) -> None:
@@ -55,6 +66,8 @@ class Worker:
                 self._execute(payload)
             elif kind == ToWorker.RENEW:
                 self._renew()
+            elif kind == ToWorker.PAST:
+                self._past = Past(payload)
             elif kind != ToWorker.ANSWERS:  # an answer may come too late
                 os._exit(1)
 
@@ -64,16 +77,19 @@ class Worker:
         It would start one per core; the variable is its only switch.
         """
         os.environ["TOKIO_WORKER_THREADS"] = "1"
-        self._instance.prepare(b"__import__('select').select([], [], [], 0.001)", b"")
+        self._instance.prepare(b"__import__('select').select([0], [], [])", b"")
         self._instance.execute(b'{"library": {}, "argument_bytes": 0, "result_bytes": 100}')
         self._renew()  # no run finds an instance with a past
 
     def _prepare(self, payload: bytes) -> None:
         self._limits = limits = RunLimits.parse(payload)
-        (length,) = COUNT.unpack_from(payload, RUN_HEADER.size)
-        start = RUN_HEADER.size + COUNT.size
+        past, self._past = self._past, None
+        self._memory.aside_bytes = 0 if past is None else past.size
+        self._host.begin(limits, RunStart.parse(payload, RUN_HEADER.size), past)
+        start = RUN_HEADER.size + START_HEADER.size
+        (length,) = COUNT.unpack_from(payload, start)
+        start += COUNT.size
         namespaces, script = payload[start : start + length], payload[start + length :]
-        self._host.begin(limits)
         self._instance.limit(limits.memory_bytes)
         self._clock.begin(limits.cpu_seconds)
         try:
@@ -82,7 +98,7 @@ class Worker:
             self._tell_trap(error)
         else:
             self._clock.pause()
-            self._channel.send(ToPortal.PREPARED, answer)
+            self._host.tell(ToPortal.PREPARED, answer)
 
     def _execute(self, settings: bytes) -> None:
         self._clock.resume()
@@ -94,7 +110,7 @@ class Worker:
             self._tell_trap(error)
             return
         self._clock.pause()
-        self._channel.send(ToPortal.FINISHED, self._end(), answer)
+        self._host.tell(ToPortal.FINISHED, self._end(), answer)
         if not self._limits.is_session:
             # Let the portal, often woken on this very CPU, read the result before the work that nobody waits for.
             time.sleep(_YIELD_SECONDS)
@@ -104,7 +120,7 @@ class Worker:
         self._clock.pause()
         message = str(error)
         cause = self._cause(error, message)
-        self._channel.send(ToPortal.TRAPPED, self._end(), TRAP_HEADER.pack(cause), message[-500:].encode())
+        self._host.tell(ToPortal.TRAPPED, self._end(), TRAP_HEADER.pack(cause), message[-500:].encode())
         self._renew()
 
     def _cause(self, error: WasmtimeError, message: str) -> TrapCause:
@@ -125,6 +141,7 @@ class Worker:
         return END_HEADER.pack(self._clock.used_seconds * 1000, self._host.dropped_bytes)
 
     def _renew(self) -> None:
+        self._host.end()
         self._instance.close()
         self._instance = self._engine.instantiate()
 
@@ -209,6 +226,8 @@ class MemoryMeter:
     """How much more memory the process may write to than when its instance was new; Linux only."""
 
     def __init__(self) -> None:
+        self.aside_bytes = 0
+        """What the worker itself keeps for the run."""
         self._baseline = 0
         # Opened once: a locked-down worker opens nothing any more.
         self._statm = os.open("/proc/self/statm", os.O_RDONLY) if sys.platform == "linux" else None
@@ -217,7 +236,7 @@ class MemoryMeter:
         self._baseline = self._data_bytes()
 
     def grown_bytes(self) -> int:
-        return self._data_bytes() - self._baseline
+        return self._data_bytes() - self._baseline - self.aside_bytes
 
     def _data_bytes(self) -> int:
         if self._statm is None:

@@ -125,3 +125,6 @@ NOT_GRANTED = _refused(
     )
 )
 """The answer where there is no service at all."""
+
+OUTCOME_UNKNOWN = FileAnswer(_told("EIO", "the run was interrupted, and whether this was done is not known"))
+"""The answer to a change that was under way when its run was interrupted."""

@@ -30,7 +30,6 @@ class WitWorld(wit_world.WitWorld):  # type: ignore[misc]
     def wake(self) -> None:
         for name in _OURS:
             sys.modules.pop(name, None)  # nothing a script imports should meet them
-        _interpreter.wake()
 
     def prepare(self, script: str, namespaces: str) -> str:
         return _interpreter.prepare(script, namespaces)

@@ -73,10 +73,6 @@ class Interpreter:
         header["notices"] = [*notices, *unsaved, *(notice for each in told for notice in each.notices())]
         return f"{json.dumps(header)}\n{value}"
 
-    def wake(self) -> None:
-        """Be an instance of one's own: the random state in the image is the same for all."""
-        random.seed(os.urandom(32))
-
     def forget(self) -> None:
         """Drop what the runs so far left behind."""
         self._script = None
@@ -107,6 +103,8 @@ class Interpreter:
 
     def _begin(self, script: Script, settings: dict[str, Any]) -> None:
         sys.argv = ["script.py"]
+        if "seed" in settings:
+            random.seed(settings["seed"])  # the random state in the image is the same for all instances
         sys.stdout = sys.stderr = self._output
         self._output.begin()
         self._calls.begin()

@@ -4,6 +4,7 @@ import asyncio
 import asyncio.base_events
 import asyncio.events
 import math
+import select
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -30,6 +31,9 @@ class HostLoop(asyncio.base_events.BaseEventLoop):
         self._selector = self._polling = _HostSelector(self, calls)
         self._main: asyncio.Future[Any] | None = None
         self._is_deadlocked = False
+        # A timer is due when its time has come, and no whole step of the clock before.
+        self._clock_resolution = 1e-9
+        self._is_time_idle = False
 
     def drive(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Run a coroutine to its end, then end what it left behind, as `asyncio.run` does."""
@@ -56,6 +60,17 @@ class HostLoop(asyncio.base_events.BaseEventLoop):
         self._is_deadlocked = True
         if self._main is None or not self._main.cancel():
             self.stop()
+
+    def time(self) -> float:
+        """The monotonic clock; not looked at when the loop asks by habit, right after it polled, without a timer."""
+        if self._is_time_idle:
+            self._is_time_idle = False
+            return 0.0
+        return super().time()
+
+    def poll_ended(self) -> None:
+        """The next that asks for the time is the loop itself: it wants to know which timers are due."""
+        self._is_time_idle = not self._scheduled  # type: ignore[attr-defined]
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:  # type: ignore[override]
         """There are no threads in here: it runs at once."""
@@ -99,12 +114,13 @@ class _HostSelector:
             else:
                 self._loop.end_deadlock()
         elif timeout > 0:
-            self._calls.cross(math.ceil(timeout * 1000))
+            self._calls.cross(_milliseconds(timeout))
         else:
             # A busy script must not starve answers, nor pay for a crossing at every step.
             self.polls += 1
             if self.polls % _POLLS_PER_CROSSING == 0 and self._calls.is_waiting:
                 self._calls.cross(0)
+        self._loop.poll_ended()
         return ()
 
     def close(self) -> None:
@@ -131,11 +147,12 @@ class HostLoopPolicy:
 
 
 def install(calls: Calls) -> HostLoop:
-    """Make asyncio and `time.sleep` wait in the host. Returns the loop that scripts with top-level await use."""
+    """Make all that waits do it in the host. Returns the loop that scripts with top-level await use."""
     policy = HostLoopPolicy(calls)
     asyncio.events._event_loop_policy = policy  # type: ignore[attr-defined]
     asyncio.run = _nesting(asyncio.run)
-    time.sleep = _sleep_of(calls)  # type: ignore[assignment]  # whole numbers are floats enough
+    sleep = time.sleep = _sleep_of(calls)  # type: ignore[assignment]  # whole numbers are floats enough
+    select.select = _select_of(select.select, sleep)
     return policy.new_event_loop()
 
 
@@ -168,6 +185,24 @@ def _sleep_of(calls: Calls) -> Callable[[float], None]:
             left = end - time.monotonic()
             if left <= 0:
                 return
-            calls.cross(math.ceil(min(left, 86400) * 1000))
+            calls.cross(_milliseconds(min(left, 86400)))
 
     return sleep
+
+
+def _milliseconds(seconds: float) -> int:
+    """Rounded up, but for what is only the inaccuracy of a difference of two times."""
+    return math.ceil(seconds * 1000 - 1e-6)
+
+
+def _select_of(select: Callable[..., Any], sleep: Callable[[float], None]) -> Callable[..., Any]:
+    def select_in_host(
+        rlist: Any, wlist: Any, xlist: Any, timeout: float | None = None, /
+    ) -> tuple[list[Any], list[Any], list[Any]]:
+        """Wait, as scripts do that call `select` without files. What files there are, are always ready."""
+        if rlist or wlist:
+            return select(rlist, wlist, ())  # type: ignore[no-any-return]
+        sleep(math.inf if timeout is None else timeout)
+        return [], [], []
+
+    return select_in_host

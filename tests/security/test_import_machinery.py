@@ -95,7 +95,7 @@ ATTACKS = [
     importing(
         "sleep_anew",
         SLEEP_ANEW,
-        Fate("wall_limit", limits={"wall_seconds": 0.3}),
+        Fate("script_error", limits={"wall_seconds": 0.3}),
         MACHINERY + "\nimport importlib.util",
     ),
 ]

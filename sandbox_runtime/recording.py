@@ -1,0 +1,248 @@
+"""Records a run while it goes on."""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from manifests.models import Limits
+from sandbox_runtime.events import (
+    UNRECORDED,
+    Answered,
+    ClocksRead,
+    Emitted,
+    Event,
+    Finished,
+    Parsed,
+    Printed,
+    Resumed,
+    Sent,
+    Stopped,
+    Trapped,
+    digest,
+)
+from sandbox_runtime.frames import END_HEADER, TRAP_HEADER, FrameError, ToPortal, TrapCause
+from sandbox_runtime.record import Origin, Record
+from sandbox_runtime.result import RunError
+from sandbox_runtime.trace import ANSWERED, LATER, READS, RESUMED, TraceError, tokens
+
+MAX_RECORD_BYTES = 32 << 20
+_EVENT_BYTES = 100
+
+
+class RunEndsHereError(FrameError):
+    """A run that is repeated has come to where it was ended from outside; `error` and `dropped_bytes` were its end."""
+
+    def __init__(self, error: RunError, dropped_bytes: int) -> None:
+        super().__init__("its record ends here")
+        self.error = error
+        self.dropped_bytes = dropped_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    origin: Origin
+    script: str
+    namespaces: tuple[str, ...]
+    limits: Limits
+    longest_call: int
+
+
+class Recording:
+    """Takes one run down. Given to `Sandbox.run`; `events` grows while the run goes on.
+
+    An event is there before anything that follows from it happens: before a call is made, all that led the script
+    to it is recorded. `max_bytes` (32 MiB) bounds what is kept; a run that needs more goes on, and `record` is None.
+    """
+
+    def __init__(self, max_bytes: int = MAX_RECORD_BYTES) -> None:
+        self.events: list[Event] = []
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._head: _Head | None = None
+        self._settings: str | None = None
+        self._places: dict[str, str] = {}
+        self._answers: deque[bytes] = deque()
+        self._reads: list[str] = []
+        self._is_over = False
+
+    @property
+    def record(self) -> Record | None:
+        """The run as far as it went; None before it was prepared, and when its record would be too large."""
+        head = self._head
+        if head is None or self.is_too_large:
+            return None
+        return Record(
+            head.origin,
+            head.script,
+            head.namespaces,
+            head.limits,
+            head.longest_call,
+            dict(self._places),
+            self._settings,
+            tuple(self.events),
+        )
+
+    @property
+    def is_too_large(self) -> bool:
+        return self._bytes > self._max_bytes
+
+    @property
+    def patience(self) -> float:
+        """By how much the times that the run may take are multiplied."""
+        return 1.0
+
+    def origin(self, present: Origin) -> Origin:
+        """Where the run is to begin."""
+        return present
+
+    def remember(self, where: Callable[[str], str]) -> Callable[[str], str]:
+        """`where`, taken down whenever it is asked."""
+
+        def place(key: str) -> str:
+            told = self._places[key] = where(key)
+            return told
+
+        return place
+
+    def longest_call(self, present: int) -> int:
+        """How many bytes a call of the run may have."""
+        return present
+
+    def begin(
+        self, origin: Origin, script: str, namespaces: tuple[str, ...], limits: Limits, longest_call: int
+    ) -> None:
+        """The script is about to be parsed."""
+        self._head = _Head(origin, script, namespaces, limits, longest_call)
+
+    @property
+    def may_start_over(self) -> bool:
+        """Whether the run may be given to another worker when it loses its own before it did anything."""
+        return True
+
+    def start_over(self) -> bytes:
+        """A worker is about to get the run. Returns what it is to be told of the run's past."""
+        self.events.clear()
+        self._answers.clear()
+        self._reads.clear()
+        self._is_over = False
+        head = self._head
+        self._bytes = 0 if head is None else len(head.script) + sum(map(len, head.namespaces))
+        return b""
+
+    def execute(self, settings: bytes) -> None:
+        """The script is about to run."""
+        self._settings = settings.decode()
+        self._charge(len(settings))
+
+    def answer(self, answers: bytes) -> None:
+        """Answers were sent to the worker; when the script gets them, the trace will tell."""
+        if not self.is_too_large:
+            self._answers.append(answers)
+
+    def take(self, kind: int, payload: bytes) -> None:
+        """A frame of the worker.
+
+        Raises:
+            FrameError: It is none that an honest worker would send, or none of this run.
+        """
+        if self.is_too_large or self._is_over:
+            return
+        if kind == ToPortal.TRACE:
+            self._take_trace(payload)
+            return
+        event = _event(kind, payload)
+        if event is not None:
+            self._settle_reads()
+            self._charge(len(payload) if isinstance(event, Sent | Printed) else 0)
+            self._add(event)
+
+    def end_where_recorded(self) -> None:
+        """What the frame taken last told was acted upon.
+
+        Raises:
+            RunEndsHereError: The run is a repetition, and was ended from outside before anything more happened.
+        """
+
+    def stop(self, error: RunError, dropped_bytes: int) -> None:
+        """The run was ended from outside."""
+        if self.is_too_large or self._is_over:
+            return
+        self._settle_reads()
+        self._add(Stopped(error, dropped_bytes))
+
+    def _take_trace(self, trace: bytes) -> None:
+        try:
+            for sign, number in tokens(trace):
+                self._learn(sign, number)
+        except TraceError as error:
+            raise FrameError(str(error)) from error
+        if len(self._reads) > 1:
+            self._reads = [" ".join(self._reads)]  # a twelfth of the memory
+
+    def _learn(self, sign: str, number: int) -> None:
+        if self.is_too_large:
+            return
+        if sign in (READS, LATER) and number:
+            self._reads.append(f"{sign}{number}")
+            self._charge(len(self._reads[-1]) + 1)
+            return
+        self._settle_reads()
+        if sign == ANSWERED:
+            text = self._answered(number)
+            self._charge(len(text))
+            self._add(Answered(text))
+        elif sign == RESUMED:
+            self._add(Resumed(number))
+        else:
+            raise FrameError("a trace that no worker of ours would write")
+
+    def _answered(self, frames: int) -> str:
+        """The text that so many of the frames sent last came to."""
+        if not frames:
+            return ""
+        if frames > len(self._answers):
+            raise FrameError("answers that nobody gave")
+        return f"[{b','.join(self._answers.popleft() for _ in range(frames)).decode()}]"
+
+    def _settle_reads(self) -> None:
+        if self._reads:
+            read = ClocksRead(" ".join(self._reads))
+            self._reads.clear()
+            self._add(read)
+
+    def _add(self, event: Event) -> None:
+        if isinstance(event, Trapped) and event.cause in UNRECORDED:
+            raise FrameError("a run that is no repetition has done something unrecorded")
+        self._charge(_EVENT_BYTES)
+        if not self.is_too_large:
+            self.events.append(event)
+        self._is_over = isinstance(event, Finished | Trapped | Stopped)
+
+    def _charge(self, size: int) -> None:
+        self._bytes += size
+        if self.is_too_large:
+            self.events.clear()
+            self._answers.clear()
+            self._reads.clear()
+
+
+def _event(kind: int, payload: bytes) -> Event | None:
+    """What a frame of the worker tells, if it is an event."""
+    try:
+        match kind:
+            case ToPortal.PREPARED:
+                return Parsed(not payload.startswith(b'{"error"'))
+            case ToPortal.CALLS:
+                return Sent(payload.decode())
+            case ToPortal.OUTPUT:
+                return Printed(payload.decode())
+            case ToPortal.BLOCK:
+                return Emitted(digest(payload))
+            case ToPortal.FINISHED if len(payload) >= END_HEADER.size:
+                return Finished(digest(payload[END_HEADER.size :]), END_HEADER.unpack_from(payload)[1])
+            case ToPortal.TRAPPED if len(payload) >= END_HEADER.size + TRAP_HEADER.size:
+                cause = TrapCause(payload[END_HEADER.size])
+                return Trapped(cause, END_HEADER.unpack_from(payload)[1])
+    except ValueError as error:  # text that is no UTF-8, or a cause that does not exist
+        raise FrameError("an event that no worker of ours would send") from error
+    return None

@@ -1,0 +1,172 @@
+"""What one run learns from outside, on the worker's side: the time and its answers.
+
+Live they are the world's; while a run is repeated they are a record's, and nothing is waited for. Either way each
+of them is noted in the run's trace (trace.py), so that a record is a run's own account of what it was told.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from wasmtime import WasmtimeError
+
+from sandbox_runtime.frames import PAST_HEADER, START_HEADER, TrapCause
+from sandbox_runtime.trace import ANSWERED, LATER, READS, REPEATED, RESUMED, tokens
+
+_NS_PER_MS = 1_000_000
+_TRACE_TOKENS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class RunStart:
+    """Where the clocks and the randomness of a run begin."""
+
+    seed: bytes
+    wall_ms: int
+    monotonic_ms: int
+    at_ns: int
+    is_traced: bool
+
+    @classmethod
+    def parse(cls, payload: bytes, offset: int) -> "RunStart":
+        return cls(*START_HEADER.unpack_from(payload, offset))
+
+
+class Past:
+    """What a run learned before, for the run that repeats it; then `goes_on` says whether it becomes live."""
+
+    def __init__(self, payload: bytes) -> None:
+        self.goes_on, length = PAST_HEADER.unpack_from(payload)
+        start = PAST_HEADER.size
+        self.tokens: Iterator[tuple[str, int]] = tokens(payload[start : start + length])
+        self.size = len(payload)
+        self._payload = payload
+        self._at = start + length
+
+    def answers(self, length: int) -> bytes:
+        start, self._at = self._at, self._at + length
+        return self._payload[start : self._at]
+
+
+class Timeline:
+    """The clocks of a run. They move when they are looked at, at most once in a millisecond, to the real time.
+
+    So a record needs one entry for each new value, and a script that waits for a clock to move still sees it move.
+    Each new value is a whole millisecond and, within it, one nanosecond more than the last: then a script that slept
+    for 20 ms finds that no less than 0.02 s have passed, although 0.02 is no sum of binary fractions.
+    """
+
+    def __init__(self, stop: Callable[[TrapCause], WasmtimeError], tell: Callable[[bytes], None]) -> None:
+        """`stop` makes the error that ends a run which is no repetition; `tell` sends a part of the trace early."""
+        self._stop = stop
+        self._tell = tell
+        self._past: Past | None = None
+        self._is_traced = False
+        self._now_ms = 0
+        self._moves = 0
+        self._zero_ns = 0
+        self._wall_offset_ms = 0
+        self._trace: list[str] = []
+        self._reads = 0
+        self._reads_left = 0
+
+    def begin(self, start: RunStart, past: Past | None) -> None:
+        self._past = past
+        self._is_traced = start.is_traced
+        self._now_ms = start.monotonic_ms
+        self._moves = 0
+        self._zero_ns = start.at_ns - start.monotonic_ms * _NS_PER_MS
+        self._wall_offset_ms = start.wall_ms - start.monotonic_ms
+        self._trace.clear()
+        self._reads = self._reads_left = 0
+
+    def monotonic_ns(self) -> int:
+        """Look at the monotonic clock."""
+        later_ms = self._repeated_read() if self._past is not None else None
+        if later_ms is None:
+            later_ms = (time.monotonic_ns() - self._zero_ns) // _NS_PER_MS - self._now_ms
+        if later_ms > 0:
+            self._now_ms += later_ms
+            self._moves = min(self._moves + 1, _NS_PER_MS - 1)
+            self._note(LATER, later_ms)
+        else:
+            self._reads += 1
+        return self._now_ms * _NS_PER_MS + self._moves
+
+    def wall_ns(self) -> int:
+        """Look at the wall clock."""
+        return self.monotonic_ns() + self._wall_offset_ms * _NS_PER_MS
+
+    def repeated_answers(self) -> bytes | None:
+        """What an exchange returned before; None in a live run."""
+        if self._past is None:
+            return None
+        if self._reads_left:
+            raise self._stop(TrapCause.UNRECORDED_EXCHANGE)
+        token = self._next_of(self._past, TrapCause.UNRECORDED_EXCHANGE)
+        if token is None:
+            return None
+        sign, length = token
+        if sign != REPEATED:
+            raise self._stop(TrapCause.UNRECORDED_EXCHANGE)
+        self.note_answers(1 if length else 0)
+        return self._past.answers(length)
+
+    def note_answers(self, frames: int) -> None:
+        self._note(ANSWERED, frames)
+
+    def take_trace(self) -> bytes:
+        """What was not told yet; goes out before anything else that the run makes known."""
+        if not self._is_traced or not (self._trace or self._reads):
+            return b""
+        self._settle_reads()
+        trace = " ".join(self._trace).encode()
+        self._trace.clear()
+        return trace
+
+    def _repeated_read(self) -> int | None:
+        assert self._past is not None
+        if self._reads_left:
+            self._reads_left -= 1
+            return 0
+        token = self._next_of(self._past, TrapCause.UNRECORDED_READ)
+        if token is None:
+            return None
+        sign, number = token
+        if sign == READS:
+            self._reads_left = number - 1
+            return 0
+        if sign == LATER:
+            return number
+        raise self._stop(TrapCause.UNRECORDED_READ)
+
+    def _next_of(self, past: Past, beyond: TrapCause) -> tuple[str, int] | None:
+        """The next thing that was learned; None where the past ends and the present goes on."""
+        for sign, number in past.tokens:
+            if sign != RESUMED:
+                return sign, number
+            self._set_wall(number)
+        if not past.goes_on:
+            raise self._stop(beyond)
+        self._past = None
+        self._zero_ns = time.monotonic_ns() - self._now_ms * _NS_PER_MS
+        self._set_wall(time.time_ns() // _NS_PER_MS)
+        self._tell(self.take_trace())
+        return None
+
+    def _set_wall(self, wall_ms: int) -> None:
+        self._wall_offset_ms = wall_ms - self._now_ms
+        self._note(RESUMED, wall_ms)
+
+    def _note(self, sign: str, number: int) -> None:
+        if not self._is_traced:
+            return
+        self._settle_reads()
+        self._trace.append(f"{sign}{number}")
+        if len(self._trace) >= _TRACE_TOKENS:
+            self._tell(self.take_trace())
+
+    def _settle_reads(self) -> None:
+        if self._reads:
+            self._trace.append(f"{READS}{self._reads}")
+            self._reads = 0

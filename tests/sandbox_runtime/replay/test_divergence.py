@@ -1,0 +1,187 @@
+"""A replay of something else than what was recorded names the first thing that differs."""
+
+from dataclasses import replace as changed
+
+import pytest
+
+from manifests.models import Limits
+from sandbox_runtime.errors import DivergenceError, OtherComponentError, RecordEndsError, RecordError
+from sandbox_runtime.events import Answered, ClocksRead, Event, Finished, Printed, Sent, Stopped, Trapped
+from sandbox_runtime.frames import TrapCause
+from sandbox_runtime.record import Record
+from sandbox_runtime.replay import replay
+from sandbox_runtime.result import RunError
+from sandbox_runtime.sandbox import Sandbox
+from tests.sandbox_runtime.replay.recorder import Recorder, facts
+
+pytestmark = pytest.mark.anyio
+
+SCRIPT = """\
+import time
+print("begin")
+first = await git.git_log(i=1)
+started = time.time()
+second = await git.git_log(i=2, given=first["chance"])
+print("end")
+[first, second, started]
+"""
+
+
+async def diverged(sandbox: Sandbox, record: Record) -> DivergenceError:
+    with pytest.raises(DivergenceError) as raised:
+        await replay(sandbox, record)
+    return raised.value
+
+
+def index_of(record: Record, kind: type[Event], nth: int = 0) -> int:
+    return [index for index, event in enumerate(record.events) if isinstance(event, kind)][nth]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kind", "nth"),
+    [
+        ("i=1", "i=3", Sent, 0),
+        ("git_log(i=1)", "git_show(i=1)", Sent, 0),
+        ("i=2", "i=1", Sent, 1),
+        ('print("begin")\n', "", Printed, 0),
+        ('"begin"', '"began"', Printed, 0),
+        ('print("end")\n', "", Printed, 1),
+        ("started = time.time()\n", "started = 1\n", ClocksRead, 0),
+        ("time.time()", "time.time() + 0 * time.time()", Sent, 1),
+        ("second = await", "second = await asyncio.sleep(0.001) or await", Sent, 1),
+        ("[first, second, started]", "[second, first, started]", Finished, 0),
+        ("[first, second, started]", "1 / 0", Finished, 0),
+        ("[first, second, started]", "while True: pass", Finished, 0),
+        ("[first, second, started]", "import os\nos.abort()", Finished, 0),
+        ("[first, second, started]", "time.time()", Finished, 0),
+        ("[first, second, started]", "await git.git_log(i=9)", Finished, 0),
+        ("import time\n", "import time\nimport random\nawait git.git_log(i=random.random())\n", Printed, 0),
+    ],
+)
+async def test_changed_script_diverges_where_it_first_does_another_thing(
+    sandbox: Sandbox, recorded: Recorder, old: str, new: str, kind: type[Event], nth: int
+) -> None:
+    _, record = await recorded(SCRIPT, limits=Limits(cpu_seconds=0.5))
+    assert old in record.script
+    error = await diverged(sandbox, changed(record, script=record.script.replace(old, new)))
+    at = index_of(record, kind, nth)
+    assert (error.index, error.expected) == (at, str(record.events[at]))
+    assert error.got != error.expected
+
+
+async def test_script_changed_where_nobody_sees_it_is_the_same_run(
+    sandbox: Sandbox, recorded: Recorder
+) -> None:
+    result, record = await recorded("x = [i for i in range(3)]\nprint(len(x))\nx")
+    assert result is not None
+    same = changed(record, script=record.script.replace("[i for i in range(3)]", "[0, 1, 2]"))
+    assert facts(await replay(sandbox, same)) == facts(result)
+
+
+async def test_script_that_no_longer_parses_diverges_at_once(sandbox: Sandbox, recorded: Recorder) -> None:
+    _, record = await recorded(SCRIPT)
+    assert (await diverged(sandbox, changed(record, script="def f(:"))).index == 0
+
+
+async def test_two_calls_in_another_order_diverge(sandbox: Sandbox, recorded: Recorder) -> None:
+    script = "a = await git.git_log(i=1)\nb = await git.git_log(i=2)\nNone"
+    _, record = await recorded(script)
+    swapped = "a = await git.git_log(i=2)\nb = await git.git_log(i=1)\nNone"
+    error = await diverged(sandbox, changed(record, script=swapped))
+    assert error.index == index_of(record, Sent)
+    assert '{"i":2}' in error.got
+
+
+async def test_dropped_answers_diverge(sandbox: Sandbox, recorded: Recorder) -> None:
+    _, record = await recorded(SCRIPT)
+    at = index_of(record, Answered)
+    events = (*record.events[:at], *record.events[at + 1 :])
+    error = await diverged(sandbox, changed(record, events=events))
+    assert error.index == at
+
+
+async def test_swapped_answers_diverge(sandbox: Sandbox, recorded: Recorder) -> None:
+    _, record = await recorded(SCRIPT)
+    events = list(record.events)
+    one, two = index_of(record, Answered, 0), index_of(record, Answered, 1)
+    events[one], events[two] = events[two], events[one]
+    assert (await diverged(sandbox, changed(record, events=tuple(events)))).index > one
+
+
+async def test_changed_answer_diverges_where_it_shows(sandbox: Sandbox, recorded: Recorder) -> None:
+    _, record = await recorded(SCRIPT)
+    at = index_of(record, Answered)
+    answer = record.events[at]
+    assert isinstance(answer, Answered)
+    forged = Answered(answer.text.replace('"chance":0.', '"chance":1.'))
+    events = (*record.events[:at], forged, *record.events[at + 1 :])
+    assert (await diverged(sandbox, changed(record, events=events))).index == index_of(record, Sent, 1)
+
+
+async def test_another_seed_or_start_diverges_where_it_shows(sandbox: Sandbox, recorded: Recorder) -> None:
+    _, record = await recorded("import os, time\nprint('x')\n[os.urandom(8).hex(), time.time()]")
+    at = index_of(record, Finished)
+    for origin in (
+        changed(record.origin, seed=bytes(32)),
+        changed(record.origin, wall_ms=record.origin.wall_ms + 1),
+    ):
+        assert (await diverged(sandbox, changed(record, origin=origin))).index == at
+
+
+async def test_fewer_events_diverge(sandbox: Sandbox, recorded: Recorder) -> None:
+    _, record = await recorded(SCRIPT)
+    extra = (*record.body, Printed("more\n"), record.events[-1])
+    assert (await diverged(sandbox, changed(record, events=extra))).index == len(record.body)
+
+
+@pytest.mark.parametrize(
+    "ending", [Finished("0" * 32, 0), Trapped(TrapCause.GUEST, 0), Trapped(TrapCause.MEMORY, 0)]
+)
+async def test_another_end_diverges(sandbox: Sandbox, recorded: Recorder, ending: Event) -> None:
+    _, record = await recorded(SCRIPT)
+    forged = changed(record, events=(*record.body, ending))
+    assert (await diverged(sandbox, forged)).index == len(record.body)
+
+
+async def test_run_that_was_stopped_ends_where_it_was_stopped(sandbox: Sandbox, recorded: Recorder) -> None:
+    """Nobody knows what it would have done next."""
+    _, record = await recorded(SCRIPT)
+    stopped = Stopped(RunError("wall_limit", "too long"), 7)
+    at = index_of(record, Sent)
+    result = await replay(sandbox, changed(record, events=(*record.events[:at], stopped)))
+    assert result.error == stopped.error
+    assert (result.stdout, result.stdout_bytes_dropped) == ("begin\n", 7)
+
+
+async def test_beginning_of_a_run_ends_where_it_would_go_on_live(
+    sandbox: Sandbox, recorded: Recorder
+) -> None:
+    _, record = await recorded(SCRIPT)
+    for length in range(1, len(record.events)):
+        with pytest.raises(RecordEndsError):
+            await replay(sandbox, record.until(length))
+
+
+async def test_record_of_another_component_is_refused(sandbox: Sandbox, recorded: Recorder) -> None:
+    _, record = await recorded(SCRIPT)
+    other = changed(record, origin=changed(record.origin, component="0" * 64))
+    with pytest.raises(OtherComponentError) as raised:
+        await replay(sandbox, other)
+    assert "0" * 12 in str(raised.value)
+    assert sandbox.component[:12] in str(raised.value)
+
+
+async def test_diverging_replay_costs_nobody_else_anything(sandbox: Sandbox, recorded: Recorder) -> None:
+    result, record = await recorded(SCRIPT)
+    assert result is not None
+    for _ in range(3):
+        await diverged(sandbox, changed(record, script="await git.git_log(i=7)"))
+        assert facts(await replay(sandbox, record)) == facts(result)
+
+
+async def test_script_that_was_only_parsed_is_only_parsed_again(sandbox: Sandbox, recorded: Recorder) -> None:
+    _, record = await recorded(SCRIPT, executes=False)
+    result = await replay(sandbox, record)
+    assert (result.value, result.error, result.stdout) == (None, None, "")
+    with pytest.raises(RecordError):
+        await replay(sandbox, changed(record, origin=changed(record.origin, position=2)))

@@ -1,0 +1,164 @@
+"""The clocks of a live run tell the real time, to the millisecond, and randomness is nobody else's."""
+
+import asyncio
+import time
+
+import pytest
+
+from manifests.models import Limits
+from sandbox_runtime.calls import Outcome, ToolCall
+from sandbox_runtime.events import ClocksRead
+from sandbox_runtime.recording import Recording
+from sandbox_runtime.replay import replay
+from sandbox_runtime.sandbox import Sandbox
+from tests.sandbox_runtime.replay.recorder import Recorder
+from tests.sandbox_runtime.running import Runner
+
+pytestmark = pytest.mark.anyio
+
+WHOLE = 0.002
+"""Seconds by which a clock in a script may be off: it moves once in a millisecond."""
+
+
+class RealTime:
+    """Answers with the time at the end of a call that takes a while."""
+
+    async def __call__(self, call: ToolCall) -> Outcome:
+        await asyncio.sleep(0.05)
+        return Outcome(time.time())
+
+
+async def test_time_is_real_at_the_start_and_after_a_slow_call(run: Runner) -> None:
+    before = time.time()
+    script = """
+import time, datetime
+start = time.time()
+there = await git.git_log()
+[start, there, time.time(), datetime.datetime.now().timestamp()]"""
+    value = await run.value(script, port=RealTime())
+    after = time.time()
+    assert isinstance(value, list)
+    start, there, here, date = value
+    assert before - WHOLE <= start <= there + WHOLE
+    assert there - WHOLE <= here <= date <= after + WHOLE
+
+
+async def test_monotonic_clock_goes_on_while_the_script_waits(run: Runner) -> None:
+    before = time.monotonic()
+    script = """
+import time
+start = time.monotonic()
+await asyncio.sleep(0.05)
+time.sleep(0.03)
+time.monotonic() - start"""
+    value = await run.value(script)
+    assert isinstance(value, float)
+    assert 0.0799 < value <= time.monotonic() - before
+
+
+async def test_loop_that_waits_for_a_clock_ends(run: Runner) -> None:
+    for clock in ("time", "monotonic", "perf_counter", "process_time"):
+        script = f"import time\nt = time.{clock}()\nwhile time.{clock}() < t + 0.05: pass\ntime.{clock}() - t"
+        value = await run.value(script)
+        assert isinstance(value, float)
+        assert value >= 0.0499
+
+
+async def test_clocks_move_once_in_a_millisecond_and_never_go_back(run: Runner) -> None:
+    script = """
+import time
+looks = [(time.time_ns(), time.monotonic_ns()) for _ in range(5000)]
+values = {a for a, _ in looks} | {b for _, b in looks}
+[len(values) == len({value // 1_000_000 for value in values}), looks == sorted(looks), len(values) < 5000]"""
+    assert await run.value(script) == [True, True, True]
+
+
+async def test_host_tells_nothing_of_how_long_it_is_up(run: Runner) -> None:
+    before = time.monotonic()
+    first, second = (
+        await run.value("import time\ntime.monotonic()"),
+        await run.value("import time\ntime.monotonic()"),
+    )
+    assert isinstance(first, float)
+    assert isinstance(second, float)
+    assert max(first, second) - 1000 <= time.monotonic() - before
+
+
+async def test_sleeping_takes_as_long_as_asked(run: Runner) -> None:
+    script = """
+import time
+slept = []
+for ms in range(1, 30):
+    start = time.monotonic()
+    time.sleep(ms / 1000)
+    between = time.monotonic()
+    await asyncio.sleep(ms / 1000)
+    slept += [between - start >= ms / 1000, time.monotonic() - between >= ms / 1000]
+slept.count(False)"""
+    assert await run.value(script) == 0
+
+
+async def test_timeout_in_a_loop_of_the_scripts_own_waits_for_its_time(run: Runner) -> None:
+    script = """
+async def main():
+    async with asyncio.timeout(30):
+        await asyncio.sleep(0.001)
+        return await git.git_log(count=1)
+asyncio.run(main())"""
+    assert await run.value(script) == {"count": 1}
+
+
+async def test_clock_that_is_read_all_the_time_makes_a_small_record(
+    sandbox: Sandbox, recorded: Recorder
+) -> None:
+    script = "import time\nend = time.time() + 0.5\nlooks = 0\nwhile time.time() < end: looks += 1\nlooks"
+    result, record = await recorded(script)
+    assert result is not None
+    assert isinstance(result.value, int)
+    looks = "".join(str(event.tokens) for event in record.events if isinstance(event, ClocksRead))
+    assert len(looks) < 10_000
+    assert (await replay(sandbox, record)).value == result.value
+
+
+async def test_clock_that_is_read_for_ever_is_ended_by_a_limit(sandbox: Sandbox, run: Runner) -> None:
+    assert (
+        await run.code("import time\nwhile True: time.time()", limits=Limits(cpu_seconds=0.2)) == "cpu_limit"
+    )
+
+
+async def test_record_that_would_be_too_large_is_given_up_and_the_run_goes_on(sandbox: Sandbox) -> None:
+    recording = Recording(max_bytes=20_000)
+    async with sandbox.run(Limits(), str, recording=recording) as run:
+        await run.prepare("for i in range(30): print('x' * 1000)\nlen(await git.git_log())", ("git",))
+        result = await run.execute({}, _long)
+    assert (result.error, result.value) == (None, 100_000)
+    assert recording.is_too_large
+    assert recording.record is None
+    assert not recording.events
+
+
+async def _long(_: ToolCall) -> Outcome:
+    return Outcome("x" * 100_000)
+
+
+async def test_random_numbers_are_of_the_run_alone(run: Runner) -> None:
+    script = """
+import random, os, uuid, secrets
+[random.random(), os.urandom(8).hex(), str(uuid.uuid4()), str(uuid.uuid1()), secrets.token_hex()]"""
+    values = [await run.value(script) for _ in range(4)]
+    columns = zip(*(value for value in values if isinstance(value, list)), strict=True)
+    assert all(len(set(column)) == 4 for column in columns)
+
+
+async def test_engine_does_not_wait_where_no_limit_could_end_it(run: Runner) -> None:
+    """The functions that Python's own would call are there, and say no."""
+    script = """
+import sys, importlib
+del sys.modules["select"]
+print("reached", flush=True)
+importlib.import_module("select").select([], [], [], 3600)"""
+    result = await run(script)
+    assert result.stdout == "reached\n"
+    assert result.error is not None
+    assert (result.error.code, "waited" in result.error.message) == ("script_error", True)
+    assert (await run("import select\nselect.select([], [], [], 0.001)")).error is None

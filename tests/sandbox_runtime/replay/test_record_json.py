@@ -1,0 +1,218 @@
+"""A record survives being kept as text; text that is no record is refused, and a forged one does no harm."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from manifests.json_value import Json
+from manifests.models import Limits
+from sandbox_runtime.errors import DivergenceError, RecordError, SandboxError
+from sandbox_runtime.events import (
+    Answered,
+    ClocksRead,
+    Emitted,
+    Finished,
+    Parsed,
+    Printed,
+    Resumed,
+    Sent,
+    Stopped,
+    Trapped,
+)
+from sandbox_runtime.frames import TrapCause
+from sandbox_runtime.record import Origin, Record
+from sandbox_runtime.record_json import MAX_JSON_BYTES, dump_record, parse_record
+from sandbox_runtime.replay import replay
+from sandbox_runtime.result import RunError
+from sandbox_runtime.sandbox import Sandbox
+from tests.depth import depth
+from tests.sandbox_runtime.replay.recorder import ChancePort, Recorder
+
+pytestmark = pytest.mark.anyio
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
+DIGEST = st.text("0123456789abcdef", min_size=32, max_size=32)
+MOMENT = st.integers(0, 10**13)
+COUNT = st.integers(0, 2**64 - 1)
+READS = st.lists(st.tuples(st.sampled_from(["", "+"]), st.integers(1, 10**9)), min_size=1).map(
+    lambda looks: " ".join(f"{sign}{number}" for sign, number in looks)
+)
+CAUSES = [cause for cause in TrapCause if not cause.name.startswith("UNRECORDED")]
+ERROR = st.builds(RunError, TEXT, TEXT, st.none() | st.integers(1, 1000), TEXT, TEXT)
+EVENTS = st.lists(
+    st.builds(Parsed, st.booleans())
+    | st.builds(ClocksRead, READS)
+    | st.builds(Sent, TEXT)
+    | st.builds(Answered, TEXT)
+    | st.builds(Printed, TEXT)
+    | st.builds(Emitted, DIGEST)
+    | st.builds(Resumed, MOMENT)
+    | st.builds(Finished, DIGEST, COUNT)
+    | st.builds(Trapped, st.sampled_from(CAUSES), COUNT)
+    | st.builds(Stopped, ERROR, COUNT)
+).map(tuple)
+RECORDS = st.builds(
+    Record,
+    st.builds(
+        Origin,
+        st.text("0123456789abcdef", min_size=64, max_size=64),
+        st.binary(min_size=32, max_size=32),
+        MOMENT,
+        MOMENT,
+        st.integers(0, 100),
+    ),
+    TEXT,
+    st.lists(TEXT).map(tuple),
+    st.builds(Limits, wall_seconds=st.floats(0.001, 3600), tool_calls=st.integers(0, 1000)),
+    st.integers(0, 1 << 29),
+    st.dictionaries(TEXT, TEXT),
+    st.none() | TEXT,
+    EVENTS,
+)
+
+
+@given(RECORDS)
+def test_record_is_read_as_it_was_written(record: Record) -> None:
+    assert parse_record(dump_record(record)) == record
+    assert parse_record(dump_record(record).encode()) == record
+
+
+def kept() -> dict[str, Any]:
+    origin = Origin("a" * 64, bytes(32), 1, 2, 0)
+    record = Record(origin, "1", ("git",), Limits(), 9, {}, "{}", (Parsed(True), Finished("b" * 32, 0)))
+    stored: dict[str, Any] = json.loads(dump_record(record))
+    return stored
+
+
+FORGED: list[tuple[str, Json]] = [
+    ("format", 2),
+    ("format", "1"),
+    ("component", "a" * 63),
+    ("component", 7),
+    ("seed", "0" * 66),
+    ("seed", "zz" * 32),
+    ("wall_ms", -1),
+    ("wall_ms", 10**18),
+    ("wall_ms", 1.5),
+    ("wall_ms", True),
+    ("monotonic_ms", None),
+    ("position", 10**9),
+    ("script", ["1"]),
+    ("script", "x" * ((1 << 20) + 1)),
+    ("namespaces", "git"),
+    ("namespaces", [["git"]]),
+    ("namespaces", ["x" * 1001]),
+    ("limits", {"memory_mib": 10**9}),
+    ("limits", {"wall_seconds": 10**9}),
+    ("limits", {"surprise": 1}),
+    ("limits", []),
+    ("longest_call", -1),
+    ("longest_call", 1 << 40),
+    ("places", []),
+    ("places", {"x": 1}),
+    ("settings", {}),
+    ("events", {}),
+    ("events", [[]]),
+    ("events", ["parsed"]),
+    ("events", [["exploded"]]),
+    ("events", [["parsed"]]),
+    ("events", [["parsed", True, 1]]),
+    ("events", [["parsed", 1]]),
+    ("events", [["clock", ""]]),
+    ("events", [["clock", "0"]]),
+    ("events", [["clock", "-1"]]),
+    ("events", [["clock", "=1"]]),
+    ("events", [["clock", "1  2"]]),
+    ("events", [["clock", "1\n"]]),
+    ("events", [["clock", "9" * 99]]),
+    ("events", [["answered", None]]),
+    ("events", [["sent", b"x".hex(), 1]]),
+    ("events", [["emitted", "x"]]),
+    ("events", [["resumed", -1]]),
+    ("events", [["finished", "b" * 32, -1]]),
+    ("events", [["trapped", "UNRECORDED_READ", 0]]),
+    ("events", [["trapped", 1, 0]]),
+    ("events", [["stopped", ["x", "y", 0, "", ""], 0]]),
+    ("events", [["stopped", "x", 0]]),
+    ("surprise", 1),
+]
+
+
+@pytest.mark.parametrize(("key", "value"), FORGED)
+def test_forged_text_is_refused(key: str, value: Json) -> None:
+    stored = kept()
+    assert parse_record(json.dumps(stored)).script == "1"
+    with pytest.raises(RecordError):
+        parse_record(json.dumps({**stored, key: value}))
+
+
+@pytest.mark.parametrize("key", kept())
+def test_record_without_a_part_is_refused(key: str) -> None:
+    stored = kept()
+    del stored[key]
+    with pytest.raises(RecordError):
+        parse_record(json.dumps(stored))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "null",
+        "[]",
+        "{",
+        "[" * 100_000,
+        '"\\ud800"',
+        "1" * 100_000,
+        b"\xff\xfe",
+        " " * (MAX_JSON_BYTES + 1),
+    ],
+)
+def test_text_that_is_no_record_is_refused(text: str | bytes) -> None:
+    with pytest.raises(RecordError):
+        parse_record(text)
+
+
+@depth(1)
+@given(events=EVENTS, wall_ms=MOMENT, monotonic_ms=MOMENT, told=TEXT)
+async def test_forged_record_ends_in_an_error_or_a_result_and_makes_no_call(
+    sandbox: Sandbox, events: tuple[Any, ...], wall_ms: int, monotonic_ms: int, told: str
+) -> None:
+    script = "import time, datetime\nprint(time.time())\nawait git.git_log(i=1)"
+    origin = Origin(sandbox.component, bytes(32), wall_ms, monotonic_ms, 0)
+    limits = Limits(cpu_seconds=0.1, wall_seconds=1)
+    record = Record(
+        origin,
+        script,
+        ("git",),
+        limits,
+        1 << 20,
+        {},
+        '{"library": {}, "argument_bytes": 9, "result_bytes": 9}',
+        events,
+    )
+    try:
+        await replay(sandbox, parse_record(dump_record(record)))
+    except SandboxError as error:
+        assert str(error)
+
+
+async def test_forged_answers_reach_only_the_forged_script(sandbox: Sandbox, recorded: Recorder) -> None:
+    _, record = await recorded("await git.git_log(i=1)", port=ChancePort())
+    stored = json.loads(dump_record(record))
+    for text in ("[", "{}", "[[1]]", "[[null, 1, 2]]", "x" * 1000, '[["a", 0, 1, 2, 3]]', "[" * 10_000):
+        events = [["answered", text] if event[0] == "answered" else event for event in stored["events"]]
+        with pytest.raises(DivergenceError):
+            await replay(sandbox, parse_record(json.dumps({**stored, "events": events})))
+
+
+async def test_settings_that_are_none_break_only_their_own_run(sandbox: Sandbox, recorded: Recorder) -> None:
+    _, record = await recorded("1 + 1")
+    stored = json.loads(dump_record(record))
+    for text in ("", "x", "[]", "{}", '{"library": 1}'):
+        with pytest.raises(DivergenceError):
+            await replay(sandbox, parse_record(json.dumps({**stored, "settings": text})))
+    assert (await replay(sandbox, record)).value == 2
