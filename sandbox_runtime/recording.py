@@ -51,7 +51,8 @@ class Recording:
     """Takes one run down. Given to `Sandbox.run`; `events` grows while the run goes on.
 
     An event is there before anything that follows from it happens: before a call is made, all that led the script
-    to it is recorded. `max_bytes` (32 MiB) bounds what is kept; a run that needs more goes on, and `record` is None.
+    to it is recorded. `max_bytes` (32 MiB) bounds what is kept; a run that needs more goes on, its result has a notice,
+    and `record` is None.
     """
 
     def __init__(self, max_bytes: int = MAX_RECORD_BYTES) -> None:
@@ -90,6 +91,13 @@ class Recording:
     def patience(self) -> float:
         """By how much the times that the run may take are multiplied."""
         return 1.0
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What the result of the run says about its recording."""
+        if not self.is_too_large:
+            return ()
+        return (f"this run was not recorded: its record would have more than {self._max_bytes:,} bytes",)
 
     def origin(self, present: Origin) -> Origin:
         """Where the run is to begin."""

@@ -11,11 +11,12 @@ from sandbox_runtime.sandbox import Sandbox
 from sandbox_runtime.session import Session
 
 
-async def replay(sandbox: Sandbox, record: Record) -> RunResult:
+async def replay(sandbox: Sandbox, record: Record, caller: str = "") -> RunResult:
     """Run a recorded script again and return the same result, bit for bit but for the times it took.
 
     No call is made: each one the script makes must be the recorded one, and gets the recorded answer, without
-    waiting. The replay of a run that was ended from outside ends where that did.
+    waiting. The replay of a run that was ended from outside ends where that did. Waits for a worker, in turns with
+    other callers, as a run does.
 
     Raises:
         DivergenceError: The run did something else than recorded; it names the first difference.
@@ -27,7 +28,7 @@ async def replay(sandbox: Sandbox, record: Record) -> RunResult:
     check_replayable(sandbox, record)
     if not record.origin.is_first:
         raise RecordError("a later run of a session cannot be replayed without the runs before it")
-    return await _replay_in(sandbox, record, None)
+    return await _replay_in(sandbox, record, None, caller)
 
 
 async def replay_session(sandbox: Sandbox, records: Sequence[Record]) -> tuple[RunResult, ...]:
@@ -57,9 +58,11 @@ def check_replayable(sandbox: Sandbox, record: Record) -> None:
         raise OtherComponentError(f"the record is of guest component {there}..., and this is {here}...")
 
 
-async def _replay_in(sandbox: Sandbox, record: Record, session: Session | None) -> RunResult:
+async def _replay_in(
+    sandbox: Sandbox, record: Record, session: Session | None, caller: str = ""
+) -> RunResult:
     repetition = Repetition(record)
-    async with sandbox.run(record.limits, record.place, session, recording=repetition) as run:
+    async with sandbox.run(record.limits, record.place, session, caller, recording=repetition) as run:
         prepared = await run.prepare(record.script, record.namespaces)
         if run.worker is None and prepared.error is not None and repetition.record is None:
             raise ReplayInterruptedError(prepared.error.message)

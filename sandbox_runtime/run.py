@@ -336,13 +336,14 @@ class Run:
 
     def _result(self, ending: Ending, wall_ms: float, cpu_ms: float) -> RunResult:
         captured = self._captured
+        recorded = () if self._recording is None else self._recording.notices
         return RunResult(
             value=ending.value,
             error=ending.error,
             stdout=captured.stdout,
             stdout_bytes_dropped=captured.dropped_bytes,
             emitted=captured.blocks,
-            notices=(*captured.notices, *ending.notices),
+            notices=(*captured.notices, *ending.notices, *recorded),
             wall_ms=wall_ms,
             cpu_ms=cpu_ms,
         )

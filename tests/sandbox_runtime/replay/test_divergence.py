@@ -5,14 +5,24 @@ from dataclasses import replace as changed
 import pytest
 
 from manifests.models import Limits
-from sandbox_runtime.errors import DivergenceError, OtherComponentError, RecordEndsError, RecordError
+from sandbox_runtime.errors import (
+    DivergenceError,
+    OtherComponentError,
+    RecordEndsError,
+    RecordError,
+    ReplayInterruptedError,
+)
 from sandbox_runtime.events import Answered, ClocksRead, Event, Finished, Printed, Sent, Stopped, Trapped
 from sandbox_runtime.frames import TrapCause
 from sandbox_runtime.record import Record
+from sandbox_runtime.recorded_calls import RecordedCalls
+from sandbox_runtime.repetition import Repetition
 from sandbox_runtime.replay import replay
 from sandbox_runtime.result import RunError
-from sandbox_runtime.sandbox import Sandbox
+from sandbox_runtime.sandbox import Sandbox, open_sandbox
+from sandbox_runtime.turns import QueueLimits
 from tests.sandbox_runtime.replay.recorder import Recorder, facts
+from tests.sandbox_runtime.running import where
 
 pytestmark = pytest.mark.anyio
 
@@ -185,3 +195,26 @@ async def test_script_that_was_only_parsed_is_only_parsed_again(sandbox: Sandbox
     assert (result.value, result.error, result.stdout) == (None, None, "")
     with pytest.raises(RecordError):
         await replay(sandbox, changed(record, origin=changed(record.origin, position=2)))
+
+
+async def test_replay_that_finds_no_worker_says_so(recorded: Recorder) -> None:
+    _, record = await recorded(SCRIPT)
+    async with (
+        open_sandbox(workers=1, progress=print, queue=QueueLimits(most=0)) as small,
+        small.run(Limits(), where),
+    ):
+        with pytest.raises(ReplayInterruptedError):
+            await replay(small, record)
+
+
+async def test_replay_whose_worker_is_killed_says_so(sandbox: Sandbox, recorded: Recorder) -> None:
+    _, record = await recorded("await git.git_log()", limits=Limits(cpu_seconds=60))
+    repetition = Repetition(record)
+    async with sandbox.run(record.limits, record.place, recording=repetition) as run:
+        await run.prepare(record.script, record.namespaces)
+        assert run.worker is not None
+        run.worker.kill("by a test")
+        assert record.settings is not None
+        await run.execute_with(record.settings.encode(), RecordedCalls(record))
+    with pytest.raises(ReplayInterruptedError):
+        repetition.check()

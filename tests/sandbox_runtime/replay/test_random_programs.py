@@ -7,12 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manifests.models import Limits
+from sandbox_runtime.repetition import Repetition
+from sandbox_runtime.replay import replay
+from sandbox_runtime.resume import resume
 from sandbox_runtime.sandbox import Sandbox
 from tests.depth import depth
-from tests.sandbox_runtime.replay.recorder import ChancePort, Recorder
+from tests.sandbox_runtime.replay.recorder import ChancePort, Recorder, facts
 
 pytestmark = pytest.mark.anyio
 
+LIMITS = Limits(tool_calls=60, parallel_calls=4, argument_bytes=2000, wall_seconds=60)
+ENDS = ("script_error", "upstream_down", "tool_calls_limit")
 PRELUDE = """\
 import datetime, os, random, secrets, time, uuid
 out = []
@@ -118,10 +123,20 @@ SCRIPTS = st.lists(STATEMENTS, min_size=1, max_size=6).map(
 @given(script=SCRIPTS)
 @pytest.mark.timeout(600)
 async def test_replay_of_any_program_is_the_same_run(sandbox: Sandbox, script: str) -> None:
-    limits = Limits(tool_calls=60, parallel_calls=4, argument_bytes=2000, wall_seconds=20)
-    result = await Recorder(sandbox).and_replay(script, limits=limits, port=ChancePort())
-    assert result.error is None or result.error.code in (
-        "script_error",
-        "upstream_down",
-        "tool_calls_limit",
-    ), script
+    result = await Recorder(sandbox).and_replay(script, limits=LIMITS, port=ChancePort())
+    assert result.error is None or result.error.code in ENDS, script
+
+
+@depth(1)
+@given(script=SCRIPTS, part=st.floats(0, 0.99))
+@pytest.mark.timeout(600)
+async def test_program_that_was_resumed_anywhere_is_replayed_as_one_run(
+    sandbox: Sandbox, script: str, part: float
+) -> None:
+    _, record = await Recorder(sandbox)(script, limits=LIMITS, port=ChancePort())
+    beginning = record.until(int(part * len(record.events)))
+    repetition = Repetition(beginning, goes_on=True)
+    result = await resume(sandbox, repetition, ChancePort())
+    assert result.error is None or result.error.code in (*ENDS, "outcome_unknown"), script
+    assert repetition.record is not None
+    assert facts(await replay(sandbox, repetition.record)) == facts(result)
