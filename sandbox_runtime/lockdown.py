@@ -60,6 +60,8 @@ _ALLOWED_AT_THREAD_START = {
     "rseq": 334,
 }
 _ALLOWED_WITHOUT_EXEC = {"mmap": 9, "mprotect": 10}
+# What libc ends the process with, and the engine's handler of signals makes way with. Refused, both try for ever.
+_FATAL_CALLS = {"rt_sigaction": 13, "kill": 62, "tkill": 200, "tgkill": 234}
 
 
 def harden() -> list[str]:
@@ -150,5 +152,7 @@ def _filter() -> bytes:
         ]
     for number in (*_ALLOWED_CALLS.values(), *_ALLOWED_AT_THREAD_START.values()):
         steps += [(_JUMP_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ALLOW)]
+    for number in _FATAL_CALLS.values():
+        steps += [(_JUMP_EQUAL, 0, 1, number), (_RETURN, 0, 0, _KILL)]
     steps.append((_RETURN, 0, 0, _REFUSE))
     return b"".join(struct.pack("<HBBI", *step) for step in steps)

@@ -20,12 +20,19 @@ ATTEMPTS = {
     "fork": "os.fork()",
     "run a program": "os.execv('/bin/true', ['true'])",
     "start a thread": "threading.Thread(target=int).start()",
-    "kill its parent": "os.kill(os.getppid(), 0)",
     "make memory executable": "mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_EXEC)",
     "raise its limits": "resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))",
     "trace another": "check(libc.ptrace(16, os.getppid(), 0, 0))",
     "load a library": "ctypes.CDLL('libz.so.1')",
 }
+FATAL = {
+    "kill its parent": "os.kill(os.getppid(), 0)",
+    "kill itself": "os.kill(os.getpid(), signal.SIGTERM)",
+    "abort": "os.abort()",
+    "catch a signal": "signal.signal(signal.SIGSEGV, signal.SIG_DFL)",
+}
+"""What ends the process there and then: refused, an abort would be tried again for ever."""
+
 HARMLESS = {
     "use memory": "mmap.mmap(-1, 1 << 20).close()",
     "draw random bytes": "os.urandom(100_000)",
@@ -35,7 +42,7 @@ HARMLESS = {
     "answer": "end.send(b'')",
 }
 PROGRAM = """
-import ctypes, json, mmap, os, resource, socket, subprocess, sys, threading, time
+import ctypes, json, mmap, os, resource, signal, socket, subprocess, sys, threading, time
 from sandbox_runtime.lockdown import harden, seal
 end = socket.socket(fileno=int(sys.argv[1]))
 libc = ctypes.CDLL(None, use_errno=True)
@@ -43,6 +50,7 @@ def check(result):
     if result < 0:
         raise OSError(ctypes.get_errno(), "refused")
 done = harden()
+threading.Thread(target=int).start()  # as a worker does: the first one of a process does more than the others
 done += seal()
 refused = {}
 for name, attempt in json.loads(sys.argv[2]).items():
@@ -51,6 +59,7 @@ for name, attempt in json.loads(sys.argv[2]).items():
     except (OSError, RuntimeError, ValueError) as error:
         refused[name] = type(error).__name__
 end.sendall(json.dumps([done, refused]).encode())
+os._exit(0)
 """
 
 
@@ -58,11 +67,15 @@ def attempt(attempts: dict[str, str]) -> tuple[set[str], set[str]]:
     """What a locked-down process gave up, and which attempts it failed at."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        command = [sys.executable, "-c", PROGRAM, str(theirs.fileno()), json.dumps(attempts)]
-        done = subprocess.run(command, pass_fds=[theirs.fileno()], timeout=60, check=False)
-        assert done.returncode in (0, 1, 120), "a refused call must not kill"
+        assert status(attempts, theirs) == 0, "a refused call must not kill"
         protections, refused = json.loads(ours.recv(1 << 16))
     return set(protections), set(refused)
+
+
+def status(attempts: dict[str, str], end: socket.socket) -> int:
+    """How a locked-down process ends that makes the attempts."""
+    command = [sys.executable, "-c", PROGRAM, str(end.fileno()), json.dumps(attempts)]
+    return subprocess.run(command, pass_fds=[end.fileno()], timeout=60, check=False).returncode
 
 
 def test_every_way_out_is_refused() -> None:
@@ -77,6 +90,13 @@ def test_every_way_out_is_refused() -> None:
             "run a program",
             "raise its limits",
         }
+
+
+@pytest.mark.parametrize("name", FATAL)
+def test_what_would_be_tried_for_ever_ends_the_process(name: str) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        assert status({name: FATAL[name]}, theirs) < 0
 
 
 def test_what_a_worker_needs_still_works() -> None:

@@ -46,6 +46,26 @@ async def test_killed_worker_costs_its_own_run_only(sandbox: Sandbox, run: Runne
     assert spared == []
 
 
+@pytest.mark.parametrize(
+    "signal_number", [signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGABRT, signal.SIGTERM]
+)
+async def test_fault_in_the_engine_ends_its_worker_at_once(
+    sandbox: Sandbox, run: Runner, signal_number: signal.Signals
+) -> None:
+    port = EchoPort()
+    async with sandbox.run(Limits(), where) as one:
+        await one.prepare("print('kept')\nawait git.hangs()", ("git",))
+        executing = asyncio.create_task(one.execute({}, port))
+        await port.hanging.wait()
+        assert one.worker_pid is not None
+        os.kill(one.worker_pid, signal_number)
+        with anyio.fail_after(2):  # less than a worker may be silent
+            result = await executing
+    assert result.error is not None
+    assert (result.error.code, result.stdout, port.cancelled) == ("worker_lost", "kept\n", [1])
+    assert await run.value("1 + 1") == 2
+
+
 async def test_pool_heals_after_every_worker_died(sandbox: Sandbox, run: Runner) -> None:
     for _ in range(4):
         async with sandbox.run(Limits(), where) as one:
