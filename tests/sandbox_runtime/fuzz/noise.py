@@ -11,7 +11,9 @@ from sandbox_runtime.frames import (
     COUNT,
     END_HEADER,
     HEADER,
+    PAST_HEADER,
     RUN_HEADER,
+    START_HEADER,
     TRAP_HEADER,
     ToPortal,
     ToWorker,
@@ -156,6 +158,13 @@ def _calls(chance: Random) -> bytes:
     return frame(ToPortal.CALLS, chance.choice((b"\n", b"\n", b"\n\n")).join(lines))
 
 
+def _trace(chance: Random) -> bytes:
+    """Tokens of a trace, now and then with something else among them."""
+    signs, numbers = ("", "+", "=", "@", "*"), ("0", "1", "7", "12", "999", "9999999999999", "01", "", "x")
+    tokens = [chance.choice(signs) + chance.choice(numbers) for _ in range(chance.randrange(6))]
+    return chance.choice((" ", " ", "  ", "\n")).join(tokens).encode()
+
+
 _TO_PORTAL: list[Callable[[Random], bytes]] = [
     _calls,
     _calls,
@@ -169,6 +178,8 @@ _TO_PORTAL: list[Callable[[Random], bytes]] = [
         ToPortal.TRAPPED, _end(chance), TRAP_HEADER.pack(chance.randrange(256)), noise(chance, 30)
     ),
     lambda chance: frame(ToPortal.ALIVE),
+    lambda chance: frame(ToPortal.TRACE, _trace(chance)),
+    lambda chance: frame(ToPortal.TRACE, b"3 +5"),
 ]
 
 
@@ -181,7 +192,15 @@ def _prepare(chance: Random) -> bytes:
         chance.choice((b"1", b"await a.b()", b"print(1)", b"x = (", noise(chance, 40))),
     )
     length = len(names) if chance.random() < 0.8 else chance.choice(_NUMBERS)
-    return frame(ToWorker.PREPARE, header, COUNT.pack(length), names, script)
+    clocks = chance.choice(_NUMBERS), chance.choice(_NUMBERS), chance.choice((0, 1, -1, 1 << 62))
+    start = START_HEADER.pack(chance.randbytes(32), *clocks, chance.random() < 0.5)
+    return frame(ToWorker.PREPARE, header, start, COUNT.pack(length), names, script)
+
+
+def _past(chance: Random) -> bytes:
+    line, answers = _trace(chance), text(chance)
+    length = len(line) if chance.random() < 0.8 else chance.choice((0, 1, 0xFFFFFFFF))
+    return frame(ToWorker.PAST, PAST_HEADER.pack(chance.random() < 0.5, length), line, answers)
 
 
 _SETTINGS = b'{"library": {}, "argument_bytes": 1000, "result_bytes": 1000}'
@@ -191,4 +210,5 @@ _TO_WORKER: list[Callable[[Random], bytes]] = [
     *[lambda chance: frame(ToWorker.ANSWERS, text(chance))] * 4,
     lambda chance: frame(ToWorker.ANSWERS, b'[1,1,{"x":' + text(chance) + b"}]"),
     lambda chance: frame(ToWorker.RENEW, noise(chance, 3)),
+    _past,
 ]

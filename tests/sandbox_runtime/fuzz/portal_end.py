@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -9,6 +10,8 @@ from manifests.models import Limits
 from sandbox_runtime.bounds import Bounds
 from sandbox_runtime.calls import CallError, Outcome, ToolCall
 from sandbox_runtime.frames import COUNT, ToPortal, frame
+from sandbox_runtime.record import Origin
+from sandbox_runtime.recording import Recording
 from sandbox_runtime.result import RunResult
 from sandbox_runtime.run import Run
 from sandbox_runtime.worker_process import WorkerProcess
@@ -79,12 +82,14 @@ class Plan:
     turns: list[list[list[bytes]]]
     dies_early: bool
     pauses: bool
+    is_recorded: bool
 
     @classmethod
     def drawn(cls, chance: Random, most_messages: int) -> "Plan":
         """All chance is used up here: what follows may be cancelled at any point."""
         turns = [conversation(chance, to_portal, most_messages) for _ in range(chance.randrange(1, 4))]
-        return cls(chance.randrange(8), turns, chance.random() < 0.5, chance.random() < 0.1)
+        dies_early, pauses, is_recorded = (chance.random() < share for share in (0.5, 0.1, 0.5))
+        return cls(chance.choice((0, 1, 2, 2, 2, 3, 4, 5)), turns, dies_early, pauses, is_recorded)
 
 
 @dataclass
@@ -105,7 +110,13 @@ class Trial:
             self._feed(process, self.plan.turns[0])
             self._lose(process)
             return
-        run = Run(process, _BOUNDS, replace=None if stage == 1 else _no_other)
+        run = Run(
+            process,
+            _BOUNDS,
+            partial(Origin.now, "none"),
+            recording=Recording() if self.plan.is_recorded else None,
+            replace=None if stage == 1 else _no_other,
+        )
         await self._prepare(run, process)
         port = Port()
         executing = asyncio.ensure_future(run.execute({}, port))

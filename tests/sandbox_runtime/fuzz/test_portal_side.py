@@ -41,6 +41,9 @@ async def test_the_noise_is_believed_refused_and_taken_for_a_scripts_own_mistake
 
 async def test_worker_that_keeps_the_rules_is_understood_in_the_same_way() -> None:
     answer = frame(ToPortal.FINISHED, END_HEADER.pack(1.0, 0), b"{}\n1")
-    trial = Trial(Plan(3, [[[frame(ToPortal.OUTPUT, b"hi")], [answer]]], dies_early=False, pauses=True))
-    await trial.go()
-    assert (trial.code, trial.faults, trial.messages) == ("ok", [], 2)
+    said = [[frame(ToPortal.OUTPUT, b"hi")], [frame(ToPortal.TRACE, b"7 +12 =0")], [answer]]
+    for is_recorded in (False, True):
+        said_here = said if is_recorded else said[::2]
+        trial = Trial(Plan(3, [said_here], dies_early=False, pauses=True, is_recorded=is_recorded))
+        await trial.go()
+        assert (trial.code, trial.faults, trial.messages) == ("ok", [], len(said_here))
