@@ -5,9 +5,10 @@ import pytest
 
 from manifests.models import Limits
 from sandbox_runtime.calls import Outcome, ToolCall
+from sandbox_runtime.launchers import SpawnLauncher
 from sandbox_runtime.recording import Recording
 from sandbox_runtime.replay import replay
-from sandbox_runtime.sandbox import Sandbox
+from sandbox_runtime.sandbox import Sandbox, open_sandbox
 from tests.sandbox_runtime.replay.recorder import ChancePort, Recorder, facts
 from tests.sandbox_runtime.running import NAMESPACES, where
 
@@ -250,3 +251,15 @@ async def test_cancelled_run_has_a_record_of_what_came_before(sandbox: Sandbox) 
     result = await replay(sandbox, recording.record)
     assert result.error is not None
     assert (result.error.code, result.stdout) == ("cancelled", "x\n")
+
+
+async def test_record_is_replayed_in_another_sandbox_whose_workers_start_another_way(
+    sandbox: Sandbox, recorded: Recorder
+) -> None:
+    script = IDENTITY["order after calls"]
+    result, record = await recorded(script)
+    await recorded("import os\nos.abort()")
+    assert result is not None
+    async with open_sandbox(workers=1, progress=print, launch=SpawnLauncher) as other:
+        assert facts(await replay(other, record)) == facts(result)
+    assert facts(await replay(sandbox, record)) == facts(result)
