@@ -8,6 +8,7 @@ Every run has an instance of its own. Raw numbers go to benchmarks/results/sandb
 import asyncio
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.measuring import RESULTS, machine, percentile
@@ -18,11 +19,13 @@ from sandbox_runtime.recording import Recording
 from sandbox_runtime.replay import replay
 from sandbox_runtime.result import RunResult
 from sandbox_runtime.sandbox import Sandbox, open_sandbox
+from sandbox_runtime.session import Session
 
 WORKERS = 2
 LIMITS = Limits(tool_calls=100_000, parallel_calls=1024, cpu_seconds=60)
 CLIENTS = 8
 THROUGHPUT_RUNS = 2400
+SESSIONS = 8
 PAUSE_SECONDS = 0.004
 ROWS = [
     {"id": i, "name": f"row {i}", "tags": ["a", "b"], "note": "x" * 130, "score": i / 7}
@@ -53,7 +56,8 @@ async def main() -> None:
         measures |= await _replay(sandbox)
         measures |= await _throughput(sandbox)
         measures |= await _replacement(sandbox)
-        measures |= _memory(await _pid(sandbox))
+        measures |= await _sessions(sandbox)
+        measures |= _memory("a spare worker", [await _pid(sandbox)])
         protections = sandbox.protections
     for name, value in measures.items():
         print(f"{value:12,.2f}  {name}")
@@ -167,13 +171,50 @@ async def _replacement(sandbox: Sandbox) -> Measures:
     return {"killed worker replaced and used, p50, ms": percentile(times, 0.5)}
 
 
-def _memory(pid: int) -> Measures:
+async def _sessions(sandbox: Sandbox) -> Measures:
+    """Sessions that hold a thousand rows, parked between two scripts."""
+    begin, later, pids = [], [], []
+    sessions = []
+    for _ in range(SESSIONS):
+        started = time.perf_counter()
+        sessions.append(await sandbox.open_session())
+        await _run_in(
+            sandbox, sessions[-1], "import json, re\nrows = [{'id': i, 'name': str(i)} for i in range(1000)]"
+        )
+        begin.append(_ms(started))
+    for session in sessions * 5:
+        started = time.perf_counter()
+        pids.append(await _run_in(sandbox, session, "len(rows)"))
+        later.append(_ms(started))
+    measures = {
+        "session begun and a script run in it, p50, ms": percentile(begin, 0.5),
+        "later script of a session, p50, ms": percentile(later, 0.5),
+        **_memory("a parked session", pids[:SESSIONS]),
+    }
+    for session in sessions:
+        session.close()
+    return measures
+
+
+async def _run_in(sandbox: Sandbox, session: Session, script: str) -> int:
+    async with sandbox.run(LIMITS, str, session) as run:
+        await run.prepare(script, ())
+        result = await run.execute({}, _answer)
+        if result.error is not None:
+            raise RuntimeError(result.error.message)
+        return run.worker_pid or 0
+
+
+def _memory(what: str, pids: Sequence[int]) -> Measures:
+    """Of the processes, the median; nothing where there is no /proc."""
     try:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        texts = [Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines() for pid in pids]
     except OSError:
         return {}
-    private = sum(int(line.split()[1]) for line in lines if line.startswith("Private_Dirty"))
-    return {"private memory of a spare worker, MB": private / 1000}
+    sizes = [
+        sum(int(line.split()[1]) for line in lines if line.startswith("Private_Dirty")) for lines in texts
+    ]
+    return {f"private memory of {what}, MB": percentile(sizes, 0.5) / 1000}
 
 
 async def _pid(sandbox: Sandbox) -> int:
