@@ -1,11 +1,18 @@
 """Sessions keep variables between runs for those who ask, and for nobody else."""
 
-from collections.abc import AsyncIterator
+import socket
+from collections.abc import AsyncIterator, Callable
 
 import anyio
 import pytest
 
 from manifests.json_value import Json
+from manifests.models import ServerSettings
+from portal.caller import LOCAL
+from portal.sessions import Sessions, SessionStartError
+from sandbox_runtime.errors import WorkerStartError
+from sandbox_runtime.sandbox import Sandbox
+from sandbox_runtime.workers import Workers
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, never, opened, tool
 
 pytestmark = pytest.mark.anyio
@@ -144,3 +151,26 @@ async def test_an_idle_session_ends(tmp_path_factory: pytest.TempPathFactory) ->
             while (answer := await portal.run("x", session=session))["status"] == "ok":
                 pass
     assert answer["error"]["code"] == "unknown_session"
+
+
+class NoLauncher:
+    """Starts nothing, as on a machine without room for another process."""
+
+    async def launch(self, end: socket.socket) -> Callable[[], None]:
+        raise WorkerStartError("no room")
+
+    def start_afresh(self) -> None:
+        """Nothing was started."""
+
+    async def close(self) -> None:
+        """Nothing was started."""
+
+
+async def test_a_session_that_cannot_start_is_refused_and_leaves_its_place() -> None:
+    sandbox = Sandbox(Workers(NoLauncher(), 0, 0, print))
+    sessions = Sessions(ServerSettings(sessions=1))
+    for _ in range(2):
+        with pytest.raises(SessionStartError) as caught:
+            async with sessions.use(sandbox, "new", LOCAL):
+                pass
+        assert caught.value.code == "sandbox_busy"
