@@ -123,13 +123,14 @@ def encode_arguments(function: str, arguments: dict[str, object]) -> str:
 
 def decode(text: str) -> Any:
     """Parse JSON from the host; collecting garbage meanwhile would cost a fifth more and find none."""
-    if len(text) < _BIG_CHARS or not gc.isenabled():
-        return json.loads(text)
-    gc.disable()
-    try:
-        return json.loads(text)
-    finally:
-        gc.enable()
+    with _digits_limited_to(MAX_DIGITS):
+        if len(text) < _BIG_CHARS or not gc.isenabled():
+            return json.loads(text)
+        gc.disable()
+        try:
+            return json.loads(text)
+        finally:
+            gc.enable()
 
 
 def _encode(value: object) -> str:

@@ -53,6 +53,11 @@ async def test_integers_are_told_apart_whatever_limit_a_script_sets(run: Runner,
     assert await run.value(unchanged) == limit
 
 
+async def test_outcome_arrives_whole_whatever_limit_a_script_sets(run: Runner) -> None:
+    script = "import sys\nsys.set_int_max_str_digits(640)\n(await git.git_log(count=10**4299))['count'] == 10**4299"
+    assert await run.value(script) is True
+
+
 async def test_a_million_digits_are_written_within_the_cpu_limit(run: Runner) -> None:
     result = await run("7**1_200_000")
     assert result.error is None
