@@ -160,7 +160,8 @@ class Limits(Section):
         default=1024 * 1024,
         description=(
             "Bytes of the arguments of one call, as JSON in UTF-8 (default 1048576, 1 MiB). A call with "
-            "more is refused and not sent."
+            "more is refused and not sent. Each value in them counts at least 8. All calls of a run that wait or are "
+            "under way may hold 32 times as much."
         ),
     )
     outcome_bytes: Annotated[int, Field(ge=2, le=256 * 1024 * 1024)] = Field(
@@ -174,8 +175,8 @@ class Limits(Section):
         default=10 * 1024 * 1024,
         description=(
             "Bytes of a script's value and of what it emits, as JSON in UTF-8 (default 10485760, 10 MiB)."
-            " More ends the run with an error. What the model sees of it is bound by "
-            "server.output_tokens."
+            " Each value in it counts at least 32. More ends the run with an error. What the model sees of it is "
+            "bound by server.output_tokens."
         ),
     )
     stdout_bytes: Annotated[int, Field(ge=0, le=64 * 1024 * 1024)] = Field(

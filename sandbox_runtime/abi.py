@@ -47,19 +47,29 @@ def call(function: Any, store: Store, *texts: bytes, results: Any = None) -> Non
         raise WasmtimeError._from_ptr(error)
 
 
-def call_for_text(function: Any, store: Store, *texts: bytes) -> bytes:
-    """Call an export that takes strings and returns one."""
+def call_for_text(function: Any, store: Store, *texts: bytes, most: int) -> bytes:
+    """Call an export that takes strings and returns one; of a longer one than `most` bytes, one byte more."""
     result = ffi.wasmtime_component_val_t()
     call(function, store, *texts, results=byref(result))
     try:
-        return get_text(result)
+        return Text(result).read(most + 1)
     finally:
         ffi.wasmtime_component_val_delete(byref(result))
 
 
-def get_text(value: Any) -> bytes:
-    vector = value.of.string
-    return ctypes.string_at(vector.data, vector.size) if vector.size else b""
+class Text:
+    """A string of the guest, not copied yet: its size is looked at first. It lives as long as the call."""
+
+    __slots__ = ("_vector", "size")
+
+    def __init__(self, value: Any) -> None:
+        self._vector = value.of.string
+        self.size: int = self._vector.size
+
+    def read(self, most: int) -> bytes:
+        """Its first `most` bytes, UTF-8."""
+        size = min(self.size, most)
+        return ctypes.string_at(self._vector.data, size) if size else b""
 
 
 def set_text(value: Any, text: bytes) -> None:

@@ -7,6 +7,10 @@ from manifests.models import Limits
 from sandbox_runtime.frames import TrapCause
 from sandbox_runtime.result import RunError
 
+RESULT_VALUE_BYTES = 32
+ARGUMENT_VALUE_BYTES = 8
+"""What each value of JSON counts at least against the bytes that bound it."""
+
 _LEDGER_HINT = "A call that the ledger calls unknown may have happened: check before running it again."
 _HINTS = {
     "wall_seconds": "Make slow calls in parallel with asyncio.gather, or do the work in several scripts.",
@@ -42,6 +46,20 @@ class Bounds:
     def result(self, size: int | None) -> RunError:
         told = "" if size is None else f", {size:,} bytes,"
         return self._error("result_limit", "result_bytes", f"the script's result{told} is over")
+
+    @property
+    def result_values(self) -> int:
+        """How many values a result and the blocks beside it may hold."""
+        return self.limits.result_bytes // RESULT_VALUE_BYTES + 1
+
+    @property
+    def argument_values(self) -> int:
+        """How many values the arguments of one call may hold."""
+        return self.limits.argument_bytes // ARGUMENT_VALUE_BYTES + 1
+
+    def too_many_values(self) -> RunError:
+        what = f"the script's result holds too many values, of which each counts as {RESULT_VALUE_BYTES} bytes, for"
+        return self._error("result_limit", "result_bytes", what)
 
     def trap(self, cause: int, message: str) -> RunError:
         """The error for an instance that ended without an answer."""

@@ -6,20 +6,27 @@ from collections import OrderedDict
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from sandbox_runtime.bounds import Bounds
+from manifests.json_value import Json
+from sandbox_runtime.bounds import ARGUMENT_VALUE_BYTES, Bounds
 from sandbox_runtime.calls import CallError, CallObserver, CallPort, Outcome, ToolCall
 from sandbox_runtime.file_calls import PREFIX, FileCalls
-from sandbox_runtime.frames import FrameError, ToWorker
+from sandbox_runtime.frames import MAX_LINES_BYTES, FrameError, ToWorker
 from sandbox_runtime.grants.file_service import FileAnswer, FileService
-from sandbox_runtime.guest_json import GuestJsonError, encode, parse
+from sandbox_runtime.guest_json import GuestJsonError, encode, parse, values_in
 from sandbox_runtime.recording import Recording
 from sandbox_runtime.worker_process import WorkerProcess
 
 _ANSWER_FRAME_BYTES = 1 << 20
 _MAX_FUNCTION_BYTES = 512
 _MAX_WAITING = 10_000
+_MOST_HELD = 32
+"""Calls of the longest arguments whose arguments the portal holds at once for one run."""
+_MANY_BYTES = 1 << 16
 MAX_REFUSED = 20_000
 """Calls beyond `tool_calls` that are refused one by one; a script that goes on is stopped."""
+
+
+_IN_TURNS = "Wait for the answers to some calls before you make more."
 
 
 class TooManyCallsError(FrameError):
@@ -57,6 +64,8 @@ class CallsInFlight:
         self._latest = 0
         self._cancelled = 0
         self._waiting: OrderedDict[int, tuple[int, str, bytes]] = OrderedDict()
+        self._held_bytes = 0
+        self._is_resting = False
         self._running: dict[int, asyncio.Task[None]] = {}
         self._answers: list[bytes] = []
         self._answers_bytes = 0
@@ -74,8 +83,10 @@ class CallsInFlight:
         """Take a batch of lines from the guest.
 
         Raises:
-            FrameError: No honest guest would have written it.
+            FrameError: No honest guest would have written it, or no honest worker have sent it in one go.
         """
+        if len(batch) > MAX_LINES_BYTES and b"\n" in batch:
+            raise FrameError("too many calls in one frame")
         self._is_flushing = True  # whatever is answered at once goes out in one frame, below
         for line in batch.split(b"\n"):
             parts = line.split(b" ", 2)
@@ -140,9 +151,8 @@ class CallsInFlight:
         refusal = self._refusal(arguments)
         if refusal is not None:
             self._refuse(identity, self._seq, refusal)
-        elif len(self._waiting) >= _MAX_WAITING:
-            raise FrameError("too many calls at once")
         else:
+            self._held_bytes += len(arguments)
             self._waiting[identity] = (self._seq, name, arguments)
 
     def _refuse(self, identity: int, seq: int, refusal: CallError) -> None:
@@ -158,43 +168,86 @@ class CallsInFlight:
         if size > self._limits.argument_bytes or claimed:
             message = f"the call was not made: its arguments are {size:,} bytes, {self._bounds.name('argument_bytes')}"
             return CallError("argument_limit", message, "Send less in one call.")
+        if self._held_bytes + size > _MOST_HELD * self._limits.argument_bytes:
+            message = (
+                f"the call was not made: the arguments of the calls under way are {self._held_bytes:,} bytes, "
+                f"{_MOST_HELD} times {self._bounds.name('argument_bytes')}"
+            )
+            return CallError("argument_limit", message, _IN_TURNS)
+        if len(self._waiting) >= _MAX_WAITING:
+            message = (
+                f"the call was not made: {_MAX_WAITING:,} calls wait already for "
+                f"{self._bounds.name('parallel_calls')}"
+            )
+            return CallError("parallel_calls_limit", message, _IN_TURNS)
         return None
 
     def _start_waiting(self) -> None:
         while self._waiting and len(self._running) < self._limits.parallel_calls:
-            if self._worker.is_congested or self._is_over:
+            if self._worker.is_congested or not self._worker.is_alive or self._is_over or self._is_resting:
                 return
             identity, (seq, name, arguments) = self._waiting.popitem(last=False)
-            try:
-                values = parse(arguments)
-            except GuestJsonError as error:
-                self._refuse(
-                    identity, seq, CallError("argument_error", f"the arguments cannot be sent: {error}")
-                )
-            else:
-                if not isinstance(values, dict):
-                    self._worker.kill("it broke the channel's rules: arguments that are no object")
-                    return
-                self._start(identity, ToolCall(seq, name, values))
+            values = self._read(identity, seq, arguments)
+            if values is not None:
+                self._start(identity, ToolCall(seq, name, values), len(arguments))
+            if len(arguments) > _MANY_BYTES:
+                self._rest()
 
-    def _start(self, identity: int, call: ToolCall) -> None:
+    def _read(self, identity: int, seq: int, arguments: bytes) -> dict[str, Json] | None:
+        """The arguments of a call, None if they cannot be had."""
+        most = self._bounds.argument_values
+        values: Json = None
+        refusal: CallError | None = None
+        try:
+            if values_in(arguments, most) > most:
+                refusal = CallError("argument_limit", self._too_many_values(), "Send less in one call.")
+            else:
+                values = parse(arguments)
+        except GuestJsonError as error:
+            refusal = CallError("argument_error", f"the arguments cannot be sent: {error}")
+        if isinstance(values, dict):
+            return values
+        self._held_bytes -= len(arguments)
+        if refusal is None:
+            self._worker.kill("it broke the channel's rules: arguments that are no object")
+        else:
+            self._refuse(identity, seq, refusal)
+        return None
+
+    def _too_many_values(self) -> str:
+        return (
+            f"the call was not made: its arguments hold too many values, of which each counts as "
+            f"{ARGUMENT_VALUE_BYTES} bytes, for {self._bounds.name('argument_bytes')}"
+        )
+
+    def _rest(self) -> None:
+        """Let everybody else have a turn before the next arguments are read."""
+        self._is_resting = True
+        asyncio.get_running_loop().call_soon(self._wake)
+
+    def _wake(self) -> None:
+        self._is_resting = False
+        self._start_waiting()
+
+    def _start(self, identity: int, call: ToolCall, size: int) -> None:
         task = _eager_task(self._run(identity, call))
         if task.done():
-            self._ended(identity, task)
+            self._ended(identity, task, size)
         else:
             self._running[identity] = task
-            task.add_done_callback(lambda done: self._go_on(identity, done))
+            task.add_done_callback(lambda done: self._go_on(identity, done, size))
 
     async def _run(self, identity: int, call: ToolCall) -> None:
         self._answer(identity, call.seq, await self._port(call))
 
-    def _ended(self, identity: int, task: "asyncio.Task[None]") -> None:
+    def _ended(self, identity: int, task: "asyncio.Task[None]", size: int) -> None:
         self._running.pop(identity, None)
+        self._held_bytes -= size
         if not task.cancelled() and (error := task.exception()) is not None:
             self._fail(error)
 
-    def _go_on(self, identity: int, task: "asyncio.Task[None]") -> None:
-        self._ended(identity, task)
+    def _go_on(self, identity: int, task: "asyncio.Task[None]", size: int) -> None:
+        self._ended(identity, task, size)
         self._start_waiting()
 
     def _cancel(self, identity: int) -> None:
@@ -204,8 +257,8 @@ class CallsInFlight:
         task = self._running.get(identity)
         if task is not None:
             task.cancel()
-        else:
-            self._waiting.pop(identity, None)
+        elif (waiting := self._waiting.pop(identity, None)) is not None:
+            self._held_bytes -= len(waiting[2])
 
     def _answer(self, identity: int, seq: int, outcome: Outcome) -> None:
         if self._is_over:

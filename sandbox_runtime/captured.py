@@ -2,10 +2,8 @@
 
 from manifests.json_value import Json
 from manifests.models import Limits
-from sandbox_runtime.frames import FrameError
-from sandbox_runtime.guest_json import GuestJsonError, parse
-
-_MAX_BLOCKS = 1000
+from sandbox_runtime.frames import MAX_BLOCKS, FrameError
+from sandbox_runtime.guest_json import GuestJsonError, parse, values_in
 
 
 class Captured:
@@ -17,7 +15,7 @@ class Captured:
         self._limits = limits
         self._output: list[bytes] = []
         self._output_bytes = 0
-        self._blocks: list[dict[str, Json]] = []
+        self._blocks: list[bytes] = []
         self._blocks_bytes = 0
 
     @property
@@ -25,8 +23,8 @@ class Captured:
         return b"".join(self._output).decode("utf-8", "replace")
 
     @property
-    def blocks(self) -> tuple[dict[str, Json], ...]:
-        return tuple(self._blocks)
+    def bytes_to_read(self) -> int:
+        return self._blocks_bytes
 
     def take_output(self, text: bytes) -> None:
         """Keep printed text.
@@ -40,25 +38,38 @@ class Captured:
         self._output.append(text)
 
     def take_block(self, payload: bytes) -> None:
-        """Keep a content block; one that is none is left out, with a notice.
+        """Keep what a script emitted, to be read when the run is over.
 
         Raises:
-            FrameError: They are more bytes than an honest worker lets through.
+            FrameError: They are more than an honest worker lets through.
         """
         self._blocks_bytes += len(payload)
-        if self._blocks_bytes > self._limits.result_bytes:
+        if self._blocks_bytes > self._limits.result_bytes or len(self._blocks) > MAX_BLOCKS:
             raise FrameError("more content than is allowed")
-        try:
-            block = parse(payload)
-        except GuestJsonError as problem:
-            self._leave_out(str(problem))
-            return
-        if not isinstance(block, dict) or not isinstance(block.get("type"), str):
-            self._leave_out("it is no object with a type")
-        elif len(self._blocks) >= _MAX_BLOCKS:
-            self._leave_out(f"there are {_MAX_BLOCKS:,} already")
-        else:
-            self._blocks.append(block)
+        self._blocks.append(payload)
+
+    def read_blocks(self, most_values: int) -> tuple[tuple[dict[str, Json], ...], int]:
+        """The content blocks, and how many values they hold; one that is none is left out, with a notice."""
+        if len(self._blocks) > MAX_BLOCKS:
+            self._leave_out(f"there are {MAX_BLOCKS:,} already")
+        blocks: list[dict[str, Json]] = []
+        values = 0
+        for payload in self._blocks[:MAX_BLOCKS]:
+            count = values_in(payload, most_values - values)
+            if values + count > most_values:
+                self._leave_out("it holds too many values for the limit result_bytes")
+                continue
+            values += count
+            try:
+                block = parse(payload)
+            except GuestJsonError as problem:
+                self._leave_out(str(problem))
+                continue
+            if isinstance(block, dict) and isinstance(block.get("type"), str):
+                blocks.append(block)
+            else:
+                self._leave_out("it is no object with a type")
+        return tuple(blocks), values
 
     def _leave_out(self, why: str) -> None:
         notice = f"a content block was left out of the answer: {why}"

@@ -34,9 +34,9 @@ def new_engine() -> Engine:
 class HostFunctions(wasi.Surroundings, Protocol):
     """What the guest may call; see wit/sandbox.wit. Only WasmtimeError may be raised."""
 
-    def exchange(self, outbox: bytes, timeout_ms: int) -> bytes: ...
-    def print(self, text: bytes) -> None: ...
-    def emit(self, block: bytes) -> None: ...
+    def exchange(self, outbox: abi.Text, timeout_ms: int) -> bytes: ...
+    def print(self, text: abi.Text) -> None: ...
+    def emit(self, block: abi.Text) -> None: ...
 
 
 class GuestEngine:
@@ -87,14 +87,15 @@ class GuestInstance:
 
     def limit(self, memory_bytes: int) -> None:
         """Bound the memory from here on, and let the next tick of the engine's epoch end what runs."""
-        self._store.set_limits(memory_size=memory_bytes, **_BOUNDS)
-        self._store.set_epoch_deadline(1)
+        bound(self._store, memory_bytes)
 
-    def prepare(self, script: bytes, namespaces: bytes) -> bytes:
-        return abi.call_for_text(self._prepare, self._store, script, namespaces)
+    def prepare(self, script: bytes, namespaces: bytes, *, most: int) -> bytes:
+        """The guest's answer; of one longer than `most` bytes, one byte more."""
+        return abi.call_for_text(self._prepare, self._store, script, namespaces, most=most)
 
-    def execute(self, settings: bytes) -> bytes:
-        return abi.call_for_text(self._execute, self._store, settings)
+    def execute(self, settings: bytes, *, most: int) -> bytes:
+        """The guest's answer; of one longer than `most` bytes, one byte more."""
+        return abi.call_for_text(self._execute, self._store, settings, most=most)
 
     def close(self) -> None:
         self._store.close()
@@ -107,6 +108,12 @@ class GuestInstance:
         if not found:
             raise WasmtimeError("the component lacks an export")
         return function
+
+
+def bound(store: Store, memory_bytes: int) -> None:
+    """Let what runs in a store have no more than this, and end with the next tick of the engine's epoch."""
+    store.set_limits(memory_size=memory_bytes, **_BOUNDS)
+    store.set_epoch_deadline(1)
 
 
 def compile_component(wasm: bytes) -> bytes:
@@ -132,12 +139,12 @@ def _export(component: Component, name: str) -> Any:
 
 def _host(host: HostFunctions) -> dict[str, abi.HostFunction]:
     def exchange(arguments: Any, results: Any) -> None:
-        abi.set_text(results[0], host.exchange(abi.get_text(arguments[0]), arguments[1].of.s64))
+        abi.set_text(results[0], host.exchange(abi.Text(arguments[0]), arguments[1].of.s64))
 
     def print_text(arguments: Any, _: Any) -> None:
-        host.print(abi.get_text(arguments[0]))
+        host.print(abi.Text(arguments[0]))
 
     def emit(arguments: Any, _: Any) -> None:
-        host.emit(abi.get_text(arguments[0]))
+        host.emit(abi.Text(arguments[0]))
 
     return {"exchange": exchange, "print": print_text, "emit": emit}

@@ -18,6 +18,15 @@ TRAP_HEADER = Struct("<B")
 """Follows END_HEADER in TRAPPED: a `TrapCause`."""
 COUNT = Struct("<Q")
 
+MAX_LINES_BYTES = 1 << 14
+"""A CALLS frame with more bytes holds a single line: the portal reads a frame in one go, and others wait for it."""
+
+MAX_PREPARED_BYTES = 8 << 20
+"""Of a PREPARED frame: JSON of the longest script may be six times as long."""
+
+MAX_BLOCKS = 1000
+"""BLOCK frames of one run that are looked at. One more tells that there were more; a further one breaks the rules."""
+
 MAX_TO_WORKER_BYTES = 1 << 30
 """The worker refuses a longer frame; the portal never makes one, since outcomes are limited one by one."""
 

@@ -5,13 +5,14 @@ from dataclasses import dataclass, replace
 
 from manifests.json_value import Json
 from sandbox_runtime.bounds import Bounds
-from sandbox_runtime.guest_json import GuestJsonError, parse
+from sandbox_runtime.guest_json import GuestJsonError, parse, values_in
 from sandbox_runtime.prepared import LibraryUse, Prepared
 from sandbox_runtime.result import RunError
 
 _MAX_TEXT_CHARS = 8000
 _MAX_NOTICES = 100
 _MAX_USES = 10_000
+_MAX_VALUES_TOLD = 100_000
 _MAX_LINE = 1 << 21
 _MAX_BYTES_TOLD = 1 << 40
 _GUEST_CODES = frozenset({"script_error", "script_exit", "result_not_json"})
@@ -26,12 +27,13 @@ class Ending:
     notices: tuple[str, ...]
 
 
-def read_prepared(payload: bytes, script: str) -> Prepared:
+def read_prepared(payload: bytes, script: str, bounds: Bounds) -> Prepared:
     """What the guest tells of a script it parsed."""
     told = _object(payload)
     error = told.get("error")
     if isinstance(error, dict):
-        return Prepared(script, error=_error(error, "syntax_error"))
+        is_too_much = error.get("code") == "memory_limit"
+        return Prepared(script, error=bounds.memory() if is_too_much else _error(error, "syntax_error"))
     source = told.get("source")
     return Prepared(
         source if isinstance(source, str) and _is_mended(source, script) else script,
@@ -41,8 +43,11 @@ def read_prepared(payload: bytes, script: str) -> Prepared:
     )
 
 
-def read_ending(payload: bytes, bounds: Bounds, knows: Callable[[str], bool]) -> Ending:
-    """The guest's last words; `knows` tells whether a call of the run failed with a code."""
+def read_ending(payload: bytes, bounds: Bounds, knows: Callable[[str], bool], most_values: int) -> Ending:
+    """The guest's last words; `knows` tells whether a call of the run failed with a code.
+
+    The value may hold `most_values`; a forged one is no more work than an honest one.
+    """
     header, _, value = payload.partition(b"\n")
     told = _object(header)
     notices = _texts(told.get("notices"), _MAX_NOTICES)
@@ -51,6 +56,8 @@ def read_ending(payload: bytes, bounds: Bounds, knows: Callable[[str], bool]) ->
         return Ending(None, _run_error(error, bounds, knows), notices)
     if len(value) > bounds.limits.result_bytes:
         return Ending(None, bounds.result(len(value)), notices)
+    if values_in(value, most_values) > most_values:
+        return Ending(None, bounds.too_many_values(), notices)
     try:
         return Ending(parse(value), None, notices)
     except GuestJsonError as problem:
@@ -94,7 +101,7 @@ def _is_mended(source: str, script: str) -> bool:
 
 def _object(payload: bytes) -> dict[str, Json]:
     try:
-        told = parse(payload)
+        told = parse(payload) if values_in(payload, _MAX_VALUES_TOLD) <= _MAX_VALUES_TOLD else None
     except GuestJsonError:
         told = None
     if isinstance(told, dict):

@@ -17,14 +17,25 @@ MAX_DIGITS = 4_300
 _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 _BIG_BYTES = 100_000
 # Without an exponent of three digits and 200 digits in a row, no number is beyond a float, nor an integer too long.
-# Of 200 digits in a row, every 20th byte makes nine: a look at those is four times as fast.
-_EXPONENT = re.compile(rb"[eE]\+?\d{3}")
-_STRIDE = 20
-_SAMPLED_DIGITS = re.compile(rb"\d{9}")
+# To look for those, all digits become 0, E becomes e and + is left out: a tenth of a regular expression's time.
+_DIGITS_ALIKE = bytes.maketrans(b"123456789E", b"000000000e")
+_EXPONENT = b"0e000"
+_MANY_DIGITS = b"0" * 200
+_PIECE_BYTES = 1 << 16
 
 
 class GuestJsonError(Exception):
     """It is not JSON that the portal can carry; the message says why."""
+
+
+def values_in(text: bytes, most: int) -> int:
+    """How many values JSON has, at most; more than `most` if they are more than that.
+
+    A value takes up to 300 bytes in memory, whatever it is in the text, and reading it 0.1 us: whoever bounds the
+    bytes of hostile JSON has to bound its values, too. Counting takes a few ns per byte.
+    """
+    count = _at_most(text)
+    return count if count <= most else _counted(text, most)
 
 
 def parse(text: bytes) -> Json:
@@ -34,14 +45,14 @@ def parse(text: bytes) -> Json:
         GuestJsonError: It is malformed, too deep, or has an integer of more than 4,300 digits.
     """
     # A surrogate can only come as an escape, since bytes that encode one are no UTF-8.
-    suspicious = b"\\ud" in text or b"\\uD" in text
+    suspicious = b"\\u" in text and (b"\\ud" in text or b"\\uD" in text)
     try:
         with _no_collection(len(text)):
             value = _loaded(text)
             if text.count(b"[") + text.count(b"{") > MAX_DEPTH:
                 _check_depth(value)
             if suspicious:
-                value = json.loads(clean(json.dumps(value, ensure_ascii=False)))
+                value = _cleaned(value)
     except RecursionError:
         raise GuestJsonError(f"it is nested more than {MAX_DEPTH} levels deep") from None
     except json.JSONDecodeError as error:
@@ -49,6 +60,25 @@ def parse(text: bytes) -> Json:
     except ValueError:
         raise GuestJsonError(f"it has an integer of more than {MAX_DIGITS:,} digits") from None
     return value
+
+
+def _at_most(text: bytes) -> int:
+    """The values, counting the commas and brackets in texts as well."""
+    return 1 + text.count(b",") + text.count(b"[") + text.count(b"{")
+
+
+def _counted(text: bytes, most: int) -> int:
+    """The values, up to the first piece in which they become more than `most`."""
+    unescaped = text.replace(b"\\\\", b"").replace(b'\\"', b"")
+    count, is_outside = 1, True
+    for start in range(0, len(unescaped), _PIECE_BYTES):
+        # Between quotes, every other part is outside of texts.
+        parts = unescaped[start : start + _PIECE_BYTES].split(b'"')
+        count += _at_most(b"".join(parts[0 if is_outside else 1 :: 2])) - 1
+        is_outside ^= len(parts) % 2 == 0
+        if count > most:
+            break
+    return count
 
 
 def clean(text: str) -> str:
@@ -67,7 +97,8 @@ def encode(value: Json) -> bytes:
 
 def _loaded(text: bytes) -> Json:
     # A function called for each number makes ten megabytes of them three times as slow.
-    is_suspicious = _EXPONENT.search(text) or _SAMPLED_DIGITS.search(text[::_STRIDE])
+    shape = text.translate(_DIGITS_ALIKE, b"+")
+    is_suspicious = _EXPONENT in shape or _MANY_DIGITS in shape
     numbers: dict[str, Any] = {"parse_float": _finite, "parse_int": _integer} if is_suspicious else {}
     return json.loads(text.decode("utf-8", "replace"), parse_constant=_nothing, **numbers)
 
@@ -101,6 +132,16 @@ def _integer(text: str) -> int:
 
 def _nothing(_constant: str) -> None:
     return None
+
+
+def _cleaned(value: Json) -> Json:
+    if isinstance(value, str):
+        return value if value.isascii() else clean(value)
+    if isinstance(value, list):
+        return [_cleaned(item) for item in value]
+    if isinstance(value, dict):
+        return {_cleaned(key): _cleaned(item) for key, item in value.items()}
+    return value
 
 
 def _check_depth(value: Json) -> None:

@@ -30,8 +30,8 @@ def learn_hot_pages(engine: GuestEngine, host: RunHost) -> None:
     host.begin(_LIMITS, _START, None)
     instance = engine.instantiate()
     try:
-        instance.prepare(_SCRIPT, b"rehearsal")
-        instance.execute(json.dumps(_SETTINGS).encode())
+        instance.prepare(_SCRIPT, b"rehearsal", most=1 << 16)
+        instance.execute(json.dumps(_SETTINGS).encode(), most=1 << 16)
         engine.hot_pages.learn()
     finally:
         instance.close()

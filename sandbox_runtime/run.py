@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
-from typing import Protocol, TypeAlias
+from functools import partial
+from typing import Protocol, TypeAlias, TypeVar
 
 import anyio
 
+from manifests.json_value import Json
 from sandbox_runtime.bounds import Bounds, worker_lost
 from sandbox_runtime.calls import CallObserver, CallPort, NoObserver
 from sandbox_runtime.calls_in_flight import CallsInFlight, TooManyCallsError
@@ -13,6 +15,7 @@ from sandbox_runtime.captured import Captured
 from sandbox_runtime.frames import (
     COUNT,
     END_HEADER,
+    MAX_PREPARED_BYTES,
     TRAP_HEADER,
     FrameError,
     ToPortal,
@@ -32,11 +35,15 @@ from sandbox_runtime.worker_process import WorkerProcess
 MAX_SCRIPT_BYTES = 1 << 20
 _PREPARE_SECONDS = 5.0
 _REPLACEMENTS = 3
-_TOO_SLOW = RunError("wall_limit", f"the script took more than {_PREPARE_SECONDS:g} s to parse")
+_TOO_SLOW = RunError(
+    "wall_limit", f"the script took more than {_PREPARE_SECONDS:g} s to parse, which is fixed"
+)
 _CANCELLED = RunError("cancelled", "the run was cancelled")
 _LOST = 0
+_READ_AT_ONCE_BYTES = 1 << 18
 
 _Message: TypeAlias = tuple[int, bytes]
+_Read = TypeVar("_Read")
 
 
 class Calls(Protocol):
@@ -108,7 +115,7 @@ class Run:
                 break
             kind, payload = await self._ask_to_prepare(parts)
         if kind == ToPortal.PREPARED:
-            prepared = read_prepared(payload, script)
+            prepared = await _in_turns(len(payload), partial(read_prepared, payload, script, self.bounds))
             self._error = self._error or prepared.error
             return prepared
         self._error = self._failure(kind, payload)
@@ -149,8 +156,11 @@ class Run:
                     await calls.ended()
         if self._port_error is not None:
             raise self._port_error
-        cpu_ms, ending = self._ending(kind, payload, calls.knows)
-        return self._result(ending, (loop.time() - started) * 1000, cpu_ms)
+        wall_ms = (loop.time() - started) * 1000
+        read_blocks = partial(self._captured.read_blocks, self.bounds.result_values)
+        blocks, values = await _in_turns(self._captured.bytes_to_read, read_blocks)
+        cpu_ms, ending = await self._ending(kind, payload, calls.knows, self.bounds.result_values - values)
+        return self._result(ending, wall_ms, cpu_ms, blocks)
 
     def close(self) -> None:
         """Let go of the worker; what was prepared and not run is forgotten."""
@@ -242,7 +252,7 @@ class Run:
 
     def _listen(self) -> None:
         if self.worker is not None:
-            largest = max(self._longest_call, self.bounds.limits.result_bytes, MAX_SCRIPT_BYTES)
+            largest = max(self._longest_call, self.bounds.limits.result_bytes, MAX_PREPARED_BYTES)
             self.worker.listen(self, largest + FRAME_SLACK_BYTES)
 
     @property
@@ -306,13 +316,17 @@ class Run:
         self._port_error = self._port_error or error
         self._kill(worker_lost("the call's port failed"))
 
-    def _ending(self, kind: int, payload: bytes, knows: Callable[[str], bool]) -> tuple[float, Ending]:
+    async def _ending(
+        self, kind: int, payload: bytes, knows: Callable[[str], bool], most_values: int
+    ) -> tuple[float, Ending]:
         if kind == _LOST or len(payload) < END_HEADER.size:
             return 0.0, Ending(None, self._failure(kind, payload), ())
         cpu_ms, self._captured.dropped_bytes = END_HEADER.unpack_from(payload)
         if kind == ToPortal.FINISHED:
             self._is_renewed = True
-            return cpu_ms, read_ending(payload[END_HEADER.size :], self.bounds, knows)
+            told = payload[END_HEADER.size :]
+            read = partial(read_ending, told, self.bounds, knows, most_values)
+            return cpu_ms, await _in_turns(len(told), read)
         error = self._failure(kind, payload)
         if error.code == "script_exit" and payload[END_HEADER.size] == TrapCause.CLEAN_EXIT:
             return cpu_ms, Ending(None, None, ())
@@ -334,7 +348,9 @@ class Run:
         message = payload[END_HEADER.size + TRAP_HEADER.size :].decode("utf-8", "replace")
         return self.bounds.trap(cause, message)
 
-    def _result(self, ending: Ending, wall_ms: float, cpu_ms: float) -> RunResult:
+    def _result(
+        self, ending: Ending, wall_ms: float, cpu_ms: float, blocks: tuple[dict[str, Json], ...] = ()
+    ) -> RunResult:
         captured = self._captured
         recorded = () if self._recording is None else self._recording.notices
         return RunResult(
@@ -342,8 +358,13 @@ class Run:
             error=ending.error,
             stdout=captured.stdout,
             stdout_bytes_dropped=captured.dropped_bytes,
-            emitted=captured.blocks,
+            emitted=blocks,
             notices=(*captured.notices, *ending.notices, *recorded),
             wall_ms=wall_ms,
             cpu_ms=cpu_ms,
         )
+
+
+async def _in_turns(size: int, read: Callable[[], _Read]) -> _Read:
+    """What a reader of `size` bytes returns. Many bytes are read in a thread: its steps take turns with everybody."""
+    return read() if size <= _READ_AT_ONCE_BYTES else await asyncio.to_thread(read)

@@ -1,11 +1,22 @@
 """The worker's side of the host functions: it counts and cuts, and passes text on without reading it."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NoReturn, Protocol
 
 from wasmtime import WasmtimeError
 
-from sandbox_runtime.frames import COUNT, RUN_HEADER, FrameError, ToPortal, ToWorker, TrapCause, frame
+from sandbox_runtime.frames import (
+    COUNT,
+    MAX_BLOCKS,
+    MAX_LINES_BYTES,
+    RUN_HEADER,
+    FrameError,
+    ToPortal,
+    ToWorker,
+    TrapCause,
+    frame,
+)
 from sandbox_runtime.randomness import SEED_BYTES, Randomness
 from sandbox_runtime.timeline import Past, RunStart, Timeline
 
@@ -22,6 +33,14 @@ class Portal(Protocol):
     def send(self, kind: int, *parts: bytes, before: bytes = b"") -> None: ...
     def receive(self) -> tuple[int, bytes]: ...
     def wait(self, timeout_ms: int) -> bool: ...
+
+
+class Text(Protocol):
+    """A string of the guest that is not copied yet."""
+
+    size: int
+
+    def read(self, most: int) -> bytes: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +71,7 @@ class RunHost:
         self._printed_bytes = 0
         self._told_bytes = 0
         self._emitted_bytes = 0
+        self._blocks = 0
         self._timeline = Timeline(self.stop, self._tell_trace)
         self._randomness = Randomness(_NO_SEED)
         # Called at every step of an event loop: two calls less.
@@ -66,18 +86,19 @@ class RunHost:
         self._randomness = Randomness(start.seed)
         self._limits = limits
         self.stopped = None
-        self.dropped_bytes = self._printed_bytes = self._told_bytes = self._emitted_bytes = 0
+        self.dropped_bytes = self._printed_bytes = self._told_bytes = 0
+        self._emitted_bytes = self._blocks = 0
 
     def end(self) -> None:
         """No run is going on. A new instance asks for randomness once: all get the same, and a seed with their run."""
         self._randomness = Randomness(_NO_SEED)
 
-    def exchange(self, outbox: bytes, timeout_ms: int) -> bytes:
+    def exchange(self, outbox: Text, timeout_ms: int) -> bytes:
         channel = self._connected()
-        if len(outbox) > self._limits.outbox_bytes:
+        if outbox.size > self._limits.outbox_bytes:
             raise self.stop(TrapCause.OUTBOX)
-        if outbox:
-            self.tell(ToPortal.CALLS, outbox)
+        for lines in cut_lines(outbox.read(outbox.size)):
+            self.tell(ToPortal.CALLS, lines)
         repeated = self._timeline.repeated_answers()
         if repeated is not None:
             return repeated
@@ -92,13 +113,13 @@ class RunHost:
         self._timeline.note_answers(len(parts))
         return b"[%b]" % b",".join(parts)
 
-    def print(self, text: bytes) -> None:
+    def print(self, text: Text) -> None:
         # Once something is dropped, all that follows is: output has an end, not holes.
         left = 0 if self.dropped_bytes else self._limits.stdout_bytes - self._printed_bytes
-        kept = text
-        if len(text) > left:
-            kept = text[:left].decode("utf-8", "ignore").encode()
-            self.dropped_bytes += len(text) - len(kept)
+        kept = text.read(left)
+        if text.size > left:
+            kept = kept.decode("utf-8", "ignore").encode()
+            self.dropped_bytes += text.size - len(kept)
         self._printed_bytes += len(kept)
         if kept:
             self.tell(ToPortal.OUTPUT, kept)
@@ -106,11 +127,13 @@ class RunHost:
             self._told_bytes = self.dropped_bytes
             self._connected().send(ToPortal.DROPPED, COUNT.pack(self.dropped_bytes))
 
-    def emit(self, block: bytes) -> None:
-        self._emitted_bytes += len(block)
+    def emit(self, block: Text) -> None:
+        self._emitted_bytes += block.size
         if self._emitted_bytes > self._limits.result_bytes:
             raise self.stop(TrapCause.RESULT)
-        self.tell(ToPortal.BLOCK, block)
+        self._blocks += 1
+        if self._blocks <= MAX_BLOCKS + 1:
+            self.tell(ToPortal.BLOCK, block.read(block.size))
 
     def random_bytes(self, size: int) -> bytes:
         return self._randomness.draw(size)
@@ -142,3 +165,18 @@ class RunHost:
         if self._channel is None:
             raise WasmtimeError("the guest calls out before its worker is connected")
         return self._channel
+
+
+def cut_lines(outbox: bytes) -> Iterator[bytes]:
+    """The lines in frames that keep nobody waiting for long: a longer one is a single line."""
+    start = 0
+    while len(outbox) - start > MAX_LINES_BYTES:
+        end = outbox.rfind(b"\n", start, start + MAX_LINES_BYTES)
+        if end < 0:
+            end = outbox.find(b"\n", start + MAX_LINES_BYTES)
+        if end < 0:
+            break
+        yield outbox[start:end]
+        start = end + 1
+    if outbox:
+        yield outbox[start:]

@@ -18,6 +18,7 @@ from sandbox_runtime.engine import GuestEngine, exit_status
 from sandbox_runtime.frames import (
     COUNT,
     END_HEADER,
+    MAX_PREPARED_BYTES,
     RUN_HEADER,
     START_HEADER,
     TRAP_HEADER,
@@ -77,8 +78,8 @@ class Worker:
         It would start one per core; the variable is its only switch.
         """
         os.environ["TOKIO_WORKER_THREADS"] = "1"
-        self._instance.prepare(b"__import__('select').select([0], [], [])", b"")
-        self._instance.execute(b'{"library": {}, "argument_bytes": 0, "result_bytes": 100}')
+        self._instance.prepare(b"__import__('select').select([0], [], [])", b"", most=1000)
+        self._instance.execute(b'{"library": {}, "argument_bytes": 0, "result_bytes": 100}', most=1000)
         self._renew()  # no run finds an instance with a past
 
     def _prepare(self, payload: bytes) -> None:
@@ -93,7 +94,9 @@ class Worker:
         self._instance.limit(limits.memory_bytes)
         self._clock.begin(limits.cpu_seconds)
         try:
-            answer = self._instance.prepare(script, namespaces)
+            answer = self._instance.prepare(script, namespaces, most=MAX_PREPARED_BYTES)
+            if len(answer) > MAX_PREPARED_BYTES:
+                raise self._host.stop(TrapCause.GUEST)
         except WasmtimeError as error:
             self._tell_trap(error)
         else:
@@ -102,9 +105,10 @@ class Worker:
 
     def _execute(self, settings: bytes) -> None:
         self._clock.resume()
+        most = self._limits.result_bytes + self._limits.outbox_bytes
         try:
-            answer = self._instance.execute(settings)
-            if len(answer) > self._limits.result_bytes + self._limits.outbox_bytes:
+            answer = self._instance.execute(settings, most=most)
+            if len(answer) > most:
                 raise self._host.stop(TrapCause.RESULT)
         except WasmtimeError as error:
             self._tell_trap(error)

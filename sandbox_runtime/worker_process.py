@@ -14,6 +14,7 @@ from sandbox_runtime.watchdog import Watchdog
 _START_SECONDS = 10.0
 _IDLE_FRAME_BYTES = 1 << 16
 _CONGESTION_BYTES = 8 << 20
+_TURN_SECONDS = 0.005
 
 
 class FrameListener(Protocol):
@@ -122,11 +123,30 @@ class WorkerProcess(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._reader.feed(data)
         self._watchdog.hear()
+        self._take_frames()
+
+    def _take_frames(self) -> None:
+        """Pass on what has arrived; after some milliseconds everybody else has a turn first."""
+        loop = asyncio.get_running_loop()
+        turn_ends = loop.time() + _TURN_SECONDS
         try:
-            for kind, payload in self._reader.frames():
-                self._receive(kind, payload)
+            while self.is_alive and (taken := self._reader.take()) is not None:
+                self._receive(*taken)
+                if loop.time() > turn_ends and self._reader.has_frame:
+                    self._rest(loop)
+                    return
         except FrameError as error:
             self.kill(f"it broke the channel's rules: {error}")
+
+    def _rest(self, loop: asyncio.AbstractEventLoop) -> None:
+        assert self._transport is not None
+        self._transport.pause_reading()
+        loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        if self.is_alive and self._transport is not None:
+            self._transport.resume_reading()
+            self._take_frames()
 
     def _receive(self, kind: int, payload: bytes) -> None:
         if kind == ToPortal.ALIVE and not payload and self._ready.done():

@@ -23,6 +23,8 @@ from sandbox_runtime.guest.tracebacks import describe, describe_syntax, innermos
 from sandbox_runtime.guest.values import NotJsonError, encode_value, explain_in_json
 from sandbox_runtime.guest.workspace_mount import WorkspaceMount
 
+_PARSER_STACK = "Parser stack overflowed"  # a MemoryError, and it has nothing to do with the memory
+
 
 class Interpreter:
     """The one interpreter of an instance. Its globals live as long as the instance does."""
@@ -44,6 +46,8 @@ class Interpreter:
         self._script = None
         try:
             script = Script.parse(text, self._unshadowed())
+        except MemoryError as error:
+            return json.dumps({"error": self._error(error)})
         except Exception as error:  # noqa: BLE001  # whatever parsing trips over is the script's mistake
             return json.dumps({"error": describe_syntax(error)})
         self._script = script
@@ -135,8 +139,7 @@ class Interpreter:
             return {"code": code, "message": type(error).__name__}
 
     def _explained(self, error: BaseException) -> dict[str, Any]:
-        # With arguments it comes from the parser, whose own stack is what overflowed.
-        if isinstance(error, MemoryError) and not error.args:
+        if isinstance(error, MemoryError) and not str(error).startswith(_PARSER_STACK):
             line = innermost_line(error)
             error.__traceback__ = None  # its frames hold what filled the memory
             return {"code": "memory_limit", "line": line}

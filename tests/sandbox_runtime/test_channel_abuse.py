@@ -3,6 +3,7 @@
 import socket
 import struct
 
+import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -37,6 +38,8 @@ async def test_honest_answers_are_understood() -> None:
         frame(ToPortal.READY, COUNT.pack(2)),
         frame(ToPortal.CALLS, b"nonsense"),
         frame(ToPortal.CALLS, b"\xff\xfe a.b {}"),
+        frame(ToPortal.CALLS, b"\n".join(b"%d a.b {}" % number for number in range(1, 9999))),
+        frame(ToPortal.BLOCK, b"{}") * 1002,
         frame(ToPortal.DROPPED, b"123"),
         frame(ToPortal.OUTPUT, b"x" * 300_000),
         frame(ToPortal.BLOCK, b"x" * 20_000_000),
@@ -155,3 +158,32 @@ def test_length_is_checked_before_the_payload_comes() -> None:
     reader.feed(struct.pack("<IB", 101, 1))
     with pytest.raises(FrameError):
         reader.take()
+
+
+class Counting:
+    """Counts the frames that arrive, and tells when there are as many as wanted."""
+
+    def __init__(self, wanted: int) -> None:
+        self.frames = 0
+        self.all_here = anyio.Event()
+        self._wanted = wanted
+
+    def receive(self, kind: int, payload: bytes) -> None:
+        self.frames += 1
+        if self.frames == self._wanted:
+            self.all_here.set()
+
+    def resume(self) -> None: ...
+    def lose(self, reason: str) -> None: ...
+
+
+async def test_everybody_has_a_turn_while_a_flood_of_frames_is_read() -> None:
+    workers = Workers(TakenOver(PREPARED), 1, 1, print)
+    await workers.open()
+    worker, listener = await workers.take(), Counting(200_000)
+    worker.listen(listener)
+    worker.data_received(frame(ToPortal.DROPPED, COUNT.pack(1)) * 200_000)
+    assert 0 < listener.frames < 200_000
+    with anyio.fail_after(20):
+        await listener.all_here.wait()
+    await workers.close()

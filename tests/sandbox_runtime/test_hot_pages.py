@@ -26,8 +26,8 @@ def faults_of_a_script(engine: GuestEngine) -> int:
     instance = engine.instantiate()
     try:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        instance.prepare(SCRIPT, b"")
-        answer = instance.execute(SETTINGS)
+        instance.prepare(SCRIPT, b"", most=1000)
+        answer = instance.execute(SETTINGS, most=1000)
         faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
     finally:
         instance.close()

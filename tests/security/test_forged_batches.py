@@ -1,15 +1,30 @@
 """A script that writes its own batches gets no call past a limit, none past its end, and nobody waits for it."""
 
 import asyncio
+import json
 
 import pytest
 
 from manifests.models import Limits
 from sandbox_runtime.calls import Outcome, ToolCall
-from tests.sandbox_runtime.running import EchoPort, Runner
-from tests.security.hostile import MOST_SECONDS, RAW_HOST, watched
+from tests.sandbox_runtime.running import EchoPort, Runner, where
+from tests.security.hostile import INTERPRETER, MOST_SECONDS, RAW_HOST, watched
 
 pytestmark = pytest.mark.anyio
+
+PUT_INTO_THE_HEADER = """
+import json
+json.dumps = lambda *_, **__: "{}\\n" + values
+"""
+WAYS_TO_SEND = {
+    "block": RAW_HOST + 'SIZE = 9_000_000\nhost.emit(\'{"type": "x", "x": \' + VALUES + \'}\')',
+    "value": INTERPRETER + "SIZE = 9_000_000\nvalues = VALUES" + PUT_INTO_THE_HEADER,
+    "arguments": RAW_HOST
+    + "SIZE = 1_000_000\nanswer = host.exchange('1 git.git_log {\"a\": ' + VALUES + '}', 5000)\n"
+    + "['argument_limit' in answer, 'argument_bytes' in answer]",
+    "preparation": INTERPRETER
+    + "SIZE = 7_000_000\nvalues = VALUES\ninterpreter().prepare = lambda *_: '{\"names\": ' + values + '}'",
+}
 
 
 class SlowPort:
@@ -104,11 +119,40 @@ async def test_thousands_of_calls_over_the_limit_are_refused_one_by_one(run: Run
     assert len(port.calls) == 200
 
 
-@pytest.mark.parametrize("piece", ["[],", "{},", '{"a":[]},', "1e5,"])
-async def test_millions_of_values_hold_nobody_up_for_long(run: Runner, piece: str) -> None:
-    count = 10_000_000 // len(piece)
-    forged = RAW_HOST + f"host.emit('{{\"type\": \"x\", \"x\": [' + '{piece}' * {count} + '0]}}')"
+@pytest.mark.parametrize("piece", ["[],", "{},", '{"a":[]},', "1e5,", '"",', '",,",', '"\\\\\\\\",'])
+@pytest.mark.parametrize("way", ["block", "value", "arguments", "preparation"])
+async def test_millions_of_values_are_not_read_and_hold_nobody_up(run: Runner, way: str, piece: str) -> None:
+    forged = WAYS_TO_SEND[way].replace("VALUES", f"'[' + {piece!r} * (SIZE // {len(piece)}) + '0]'")
+    session = await run.sandbox.open_session()
     async with watched() as delay:
-        result = await run(forged)
-    assert delay.seconds < 2 * MOST_SECONDS
-    assert (result.error, len(result.emitted)) == (None, 1)
+        result = await run(forged, session=session)
+        if way == "preparation":
+            result = await run("1", session=session)
+    session.close()
+    assert delay.seconds < MOST_SECONDS
+    if way == "block":
+        assert result.emitted == ()
+        assert "result_bytes" in result.notices[0]
+    elif way == "value":
+        assert result.error is not None
+        assert result.error.code == "result_limit"
+        assert where("result_bytes") in result.error.message
+    elif way == "arguments":
+        assert result.value == [True, True]
+    else:
+        assert result.error is not None
+        assert result.error.code == "syntax_error"
+
+
+@pytest.mark.parametrize("piece", ["[],", "{},", '{"a":[]},', "1e5,", '"",', '",,",'])
+async def test_thousands_of_values_are_read(run: Runner, piece: str) -> None:
+    many = json.loads(f"[{piece * 40_000}0]")
+    assert await run.value(f"import json\njson.loads('[' + {piece!r} * 40_000 + '0]')") == many
+    assert await run.value(
+        f"import json\nawait git.git_log(a=json.loads('[' + {piece!r} * 40_000 + '0]'))"
+    ) == {"a": many}
+
+
+async def test_text_full_of_commas_is_one_value(run: Runner) -> None:
+    assert await run.value("',' * 5_000_000 + '[' * 5_000_000") == "," * 5_000_000 + "[" * 5_000_000
+    assert await run.value("(await git.git_log(a='[,' * 500_000))['a'].count(',')") == 500_000

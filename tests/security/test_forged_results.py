@@ -18,7 +18,7 @@ from tests.security.hostile import INTERPRETER, MOST_SECONDS, watched
 
 pytestmark = pytest.mark.anyio
 
-FORGED_SOURCE = "import json\nsource = 'x = [' + '[],' * 2_500_000 + '0]'\n"
+FORGED_SOURCE = "import json\nsource = 'x = [' + '[],' * 900_000 + '0]'\n"
 FORGED_PREPARATION = (
     "def prepare(self, text, namespaces):\n"
     "    return json.dumps({'source': source, 'names': ['up'], 'uses': uses, 'notices': ['n' * 9000] * 500})\n"
