@@ -1,0 +1,82 @@
+"""Scripts that are work to read: nothing of them runs, reading them ends at a limit, and no other script waits."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from manifests.models import Limits
+from sandbox_runtime.prepared import Prepared
+from tests.sandbox_runtime.running import NAMESPACES, EchoPort, where
+from tests.security.arena import Arena
+from tests.security.hostile import MOST_SECONDS, watched
+
+pytestmark = pytest.mark.anyio
+
+TIGHT = Limits(cpu_seconds=0.2)
+Repeated = Callable[[int], str]
+
+COMPUTED: dict[str, Repeated] = {
+    "calls": lambda n: "git.git_log()\n" * n,
+    "calls_in_branches": lambda n: "if a:\n git.git_log()\n" * n,
+    "calls_in_an_object": lambda n: "{" + "'a': git.git_log()," * n + "}",
+    "calls_in_a_call": lambda n: "f(" + "*git.git_log()," * n + ")",
+    "texts": lambda n: "f'{1}' 'a'\n" * n,
+    "names": lambda n: "".join(f"é{i} = é{i + 1}\n" for i in range(n)),
+    "values_that_flow": lambda n: "x = git.git_log()\n" + "if a:\n y = x\nelse:\n y = z\nx = y\n" * n,
+    "values_that_flow_back": lambda n: "x = git.git_log()\n" + "while a:\n x = y\n y = x\n" * n,
+    "values_that_fail": lambda n: (
+        "x = git.git_log()\n" + "try:\n x = y\nexcept A:\n y = x\nfinally:\n z = x\n" * n
+    ),
+    "functions_of_functions": lambda n: "".join(f"def f{i}(): return git.a(f{i + 1}())\n" for i in range(n)),
+    "methods": lambda n: "".join(f"class A{i}:\n def m(self): return self.m(git.a())\n" for i in range(n)),
+    "imports": lambda n: "from tools import *\n" * n,
+    "cases": lambda n: "match x:\n" + "".join(f" case {i}: pass\n" for i in range(n)),
+}
+DEEP: dict[str, Repeated] = {
+    "sum": lambda n: "1" + " + 1" * n,
+    "attributes": lambda n: "a" + ".b" * n,
+    "calls_of_calls": lambda n: "f" + "()" * n,
+    "brackets": lambda n: "(" * n + ")" * n,
+    "lambdas": lambda n: "lambda: " * n + "1",
+    "signs": lambda n: "-" * n + "1",
+}
+
+
+async def prepared(arena: Arena, script: str, limits: Limits) -> Prepared:
+    async with asyncio.timeout(60), watched() as delay, arena.sandbox.run(limits, where) as run:
+        told = await run.prepare(script, NAMESPACES)
+        if told.error is not None:
+            result = await run.execute({}, EchoPort())
+            assert (result.error, result.stdout) == (told.error, "")
+    assert delay.seconds < MOST_SECONDS
+    return told
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+async def test_script_that_is_long_work_to_read_ends_at_its_limit(arena: Arena, name: str) -> None:
+    told = await prepared(arena, COMPUTED[name](12_000), TIGHT)
+    assert told.error is not None
+    assert told.error.code == "cpu_limit"
+    assert where("cpu_seconds") in told.error.message
+    await arena.is_well()
+
+
+@pytest.mark.parametrize("name", DEEP)
+async def test_script_that_is_too_deep_is_refused(arena: Arena, name: str) -> None:
+    told = await prepared(arena, DEEP[name](50_000), Limits())
+    assert told.error is not None
+    assert told.error.code in ("script_error", "syntax_error")
+    await arena.is_well()
+
+
+async def test_script_that_fills_the_memory_is_told_so(arena: Arena) -> None:
+    told = await prepared(arena, "a = b\n" * 150_000, Limits(memory_mib=64))
+    assert told.error is not None
+    assert told.error.code == "memory_limit"
+    assert where("memory_mib") in told.error.message
+
+
+@pytest.mark.parametrize("name", [*COMPUTED, *DEEP])
+async def test_short_script_of_the_kind_is_read(arena: Arena, name: str) -> None:
+    assert (await prepared(arena, (COMPUTED | DEEP)[name](3), Limits())).error is None

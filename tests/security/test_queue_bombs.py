@@ -1,0 +1,89 @@
+"""Many runs at once: they wait their turn, one too many is refused at once and clearly, and the others go on."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from manifests.models import Limits
+from sandbox_runtime.result import RunResult
+from sandbox_runtime.sandbox import Sandbox, open_sandbox
+from sandbox_runtime.turns import QueueLimits
+from tests.sandbox_runtime.running import EchoPort, where
+from tests.security.attack import REACHED
+
+pytestmark = pytest.mark.anyio
+
+QUEUE = 10
+BOMBS = {
+    "computes": "while True: pass",
+    "waits": "await git.hangs()",
+    "sleeps": "import time\ntime.sleep(600)",
+    "blocks": "import select\nselect.select([], [], [], 600)",
+    "fills": "a = []\nwhile True: a.append('x' * 10 ** 5)",
+    "crashes": "import os\nos.abort()",
+    "cheats": "from wit_world.imports import host\nhost.exchange('x', 0)",
+}
+
+
+@pytest.fixture(scope="module")
+async def sandbox(anyio_backend: str) -> AsyncIterator[Sandbox]:
+    """Two workers and a short queue, so that a bomb in each worker is seen by everybody."""
+    queue = QueueLimits(most=QUEUE, where=where)
+    async with open_sandbox(workers=2, progress=print, queue=queue) as sandbox:
+        yield sandbox
+
+
+async def run(sandbox: Sandbox, script: str, caller: str, limits: Limits | None = None) -> RunResult:
+    async with asyncio.timeout(60), sandbox.run(limits or Limits(), where, caller=caller) as one:
+        await one.prepare(script, ("git",))
+        return await one.execute({}, EchoPort())
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+async def test_bombs_of_one_caller_do_not_keep_another_from_running(sandbox: Sandbox, bomb: str) -> None:
+    limits = Limits(wall_seconds=0.5, cpu_seconds=0.1, memory_mib=64)
+    script = f"print({REACHED!r})\n{BOMBS[bomb]}"
+    bombs = [asyncio.create_task(run(sandbox, script, "bomber", limits)) for _ in range(6)]
+    await asyncio.sleep(0)
+    assert (await run(sandbox, "40 + 2", "neighbour")).value == 42
+    for result in await asyncio.gather(*bombs):
+        assert result.error is not None
+        assert REACHED in result.stdout
+
+
+async def test_run_too_many_is_refused_at_once_and_the_limit_is_named(sandbox: Sandbox) -> None:
+    limits = Limits(wall_seconds=0.3)
+    bombs = [
+        asyncio.create_task(run(sandbox, "await git.hangs()", "bomber", limits)) for _ in range(QUEUE + 10)
+    ]
+    refused = [result.error for result in await asyncio.gather(*bombs) if result.error is not None]
+    codes = [error.code for error in refused]
+    # One worker or both may still be on their way, after an earlier bomb.
+    assert QUEUE <= codes.count("wall_limit") <= QUEUE + 2
+    assert codes.count("sandbox_busy") == len(bombs) - codes.count("wall_limit")
+    assert all(where("queue") in error.message for error in refused if error.code == "sandbox_busy")
+    assert (await run(sandbox, "40 + 2", "neighbour")).value == 42
+
+
+async def test_flood_of_one_caller_does_not_shut_another_out(sandbox: Sandbox) -> None:
+    limits = Limits(wall_seconds=0.3)
+    flood = [asyncio.create_task(run(sandbox, "await git.hangs()", "bomber", limits)) for _ in range(50)]
+    await asyncio.sleep(0)
+    assert (await run(sandbox, "40 + 2", "neighbour")).value == 42
+    await asyncio.gather(*flood)
+
+
+async def test_runs_that_are_given_up_leave_the_queue(sandbox: Sandbox) -> None:
+    bombs = [asyncio.create_task(run(sandbox, "await git.hangs()", "bomber")) for _ in range(QUEUE)]
+    await asyncio.sleep(0)
+    for task in bombs:
+        task.cancel()
+    await asyncio.gather(*bombs, return_exceptions=True)
+    scripts = (run(sandbox, f"{number}", "neighbour") for number in range(QUEUE))
+    assert [result.value for result in await asyncio.gather(*scripts)] == list(range(QUEUE))
+
+
+async def test_many_modest_runs_all_go_through(sandbox: Sandbox) -> None:
+    scripts = (run(sandbox, f"{number}", f"caller {number % 3}") for number in range(QUEUE + 2))
+    assert [result.value for result in await asyncio.gather(*scripts)] == list(range(QUEUE + 2))
