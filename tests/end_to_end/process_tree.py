@@ -3,17 +3,21 @@
 import os
 import select
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from pathlib import Path
 
 END_SECONDS = 20
 
 
 class ProcessTree:
-    """Every descendant a process has now, held by file descriptors that cannot mean another process later."""
+    """The descendants a process has now, held by file descriptors that cannot mean another process later.
 
-    def __init__(self, root: int) -> None:
-        self.handles = {os.pidfd_open(pid): _command(pid) for pid in _descendants(root)}
+    Those in `others` are somebody else's: a test's own process may keep a sandbox open for the tests after it.
+    """
+
+    def __init__(self, root: int, others: Set[int] = frozenset()) -> None:
+        pids = [pid for pid in descendants(root) if pid not in others]
+        self.handles = {os.pidfd_open(pid): _command(pid) for pid in pids}
 
     def survivors(self) -> list[str]:
         """The command lines of those that are still there after `END_SECONDS`."""
@@ -33,7 +37,7 @@ class ProcessTree:
             os.close(handle)
 
 
-def _descendants(root: int) -> Iterator[int]:
+def descendants(root: int) -> Iterator[int]:
     children: dict[int, list[int]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:

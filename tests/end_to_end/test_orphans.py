@@ -5,7 +5,7 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from tests.end_to_end.portal_process import (
     stdio_model,
     write_manifest,
 )
-from tests.end_to_end.process_tree import ProcessTree
+from tests.end_to_end.process_tree import ProcessTree, descendants
 
 pytestmark = pytest.mark.anyio
 
@@ -82,10 +82,11 @@ def test_nothing_survives_sigkill_in_the_middle_of_a_script(
 
 
 async def test_nothing_survives_a_client_that_leaves(manifest: Path) -> None:
+    others = frozenset(descendants(os.getpid()))
     with ExitStack() as later:
         async with stdio_model(manifest) as model:
             await use_everything(model)
-            tree = later.enter_context(tree_below(os.getpid()))
+            tree = later.enter_context(tree_below(os.getpid(), others))
         assert tree.survivors() == []
 
 
@@ -107,9 +108,9 @@ def wait_for_writer(fifo: Path) -> None:
 
 
 @contextmanager
-def tree_below(pid: int) -> Iterator[ProcessTree]:
+def tree_below(pid: int, others: Set[int] = frozenset()) -> Iterator[ProcessTree]:
     """The tree, which must hold at least the three servers and a worker."""
-    tree = ProcessTree(pid)
+    tree = ProcessTree(pid, others)
     assert len(tree.handles) >= 4, tree.handles
     try:
         yield tree
