@@ -6,13 +6,16 @@ import signal
 import socket
 from pathlib import Path
 
+import anyio
+import anyio.lowlevel
 import pytest
 
+from manifests.models import Limits
 from sandbox_runtime.fork_control import ForkControl
 from sandbox_runtime.launchers import ForkLauncher
 from sandbox_runtime.sandbox import open_sandbox
 from tests.processes import children, fork_servers
-from tests.sandbox_runtime.running import EchoPort, Runner
+from tests.sandbox_runtime.running import EchoPort, Runner, where
 
 pytestmark = pytest.mark.anyio
 
@@ -47,6 +50,23 @@ async def test_fork_server_that_forks_no_more_is_started_afresh() -> None:
         FollowedLauncher.latest.start_afresh()
         assert await run.value("2 + 2") == 4
         assert server not in children(os.getpid())
+
+
+async def test_worker_that_its_fork_server_cannot_kill_ends_by_itself() -> None:
+    others = fork_servers()
+    async with open_sandbox(workers=1, progress=print, launch=FollowedLauncher) as sandbox:
+        (server,) = set(fork_servers()).difference(others)
+        os.kill(server, signal.SIGSTOP)
+        async with sandbox.run(Limits(wall_seconds=0.3), where) as run:
+            await run.prepare("while True: pass", ())
+            pid = run.worker_pid
+            result = await run.execute({}, EchoPort())
+        assert result.error is not None
+        assert result.error.code == "wall_limit"
+        with anyio.fail_after(5):  # half of the time that the script may compute
+            while pid not in zombies_of(server):
+                await anyio.lowlevel.checkpoint()
+        FollowedLauncher.latest.start_afresh()
 
 
 class FollowedLauncher(ForkLauncher):
@@ -96,8 +116,12 @@ async def test_orders_to_a_fork_server_that_is_gone_are_dropped() -> None:
 
 
 def zombies() -> list[int]:
+    return zombies_of(os.getpid())
+
+
+def zombies_of(parent: int) -> list[int]:
     return [
         pid
-        for pid in children(os.getpid())
+        for pid in children(parent)
         if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     ]
