@@ -94,8 +94,13 @@ def _parsed(source: str) -> ast.Module | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+            try:
+                return ast.parse(source)
+            except SystemError:
+                # Python 3.11 loses count of its depth when garbage that runs code is collected meanwhile; the second
+                # time there is none left.
+                return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError, SystemError):
         return None
 
 
