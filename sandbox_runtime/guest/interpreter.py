@@ -9,7 +9,8 @@ import random
 import sys
 import types
 import warnings
-from typing import Any, NoReturn, TextIO
+from collections.abc import Callable
+from typing import Any, TextIO
 
 from sandbox_runtime.guest import loop
 from sandbox_runtime.guest.border import Border
@@ -95,13 +96,14 @@ class Interpreter:
     def _install(self) -> None:
         explain_in_json()
         names = vars(builtins)
+        nobody = io.StringIO()
         # asyncio is there because gathering calls is what scripts are for, and its import is easily forgotten.
         names.update(asyncio=asyncio, ToolError=ToolError, portal=self._portal)
-        names.update(exit=sys.exit, quit=sys.exit, input=_no_input)
+        names.update(exit=sys.exit, quit=sys.exit, input=_input_of(builtins.input, nobody))
         sys.modules["portal"] = self._portal
         sys.modules["__main__"] = self._main
         self.forget()
-        sys.stdin = io.StringIO()
+        sys.stdin = nobody
         warnings.showwarning = _show_warning
         sys.__stdout__ = sys.__stderr__ = sys.stdout = sys.stderr = self._output  # type: ignore[misc,assignment]
 
@@ -170,5 +172,11 @@ def _show_warning(
     print(f"{place}{category.__name__}: {message}", file=sys.stderr)  # noqa: T201  # the script's own stderr
 
 
-def _no_input(prompt: object = "") -> NoReturn:
-    raise EOFError("input() has nobody to ask here: put the values into the script")
+def _input_of(original: Callable[[object], str], nobody: TextIO) -> Callable[[object], str]:
+    def input(prompt: object = "", /) -> str:
+        """Read a line from sys.stdin, if the script has put something there."""
+        if sys.stdin is nobody:
+            raise EOFError("input() has nobody to ask here: put the values into the script")
+        return original(prompt)
+
+    return input
