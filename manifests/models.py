@@ -236,6 +236,15 @@ class ServerSettings(Section):
             "notices (warn), or nothing (off)."
         ),
     )
+    repairs: bool = Field(
+        default=True,
+        description=(
+            "Whether arguments that do not fit are repaired where it is certain what was meant (default true): JSON "
+            "in a text where an object or a list is wanted, a number as a text and the reverse, a single item for a "
+            "list, arguments nested one level too deep or too shallow. Each repair is told in a notice. With false "
+            "such calls are refused."
+        ),
+    )
     token: Token | None = Field(
         default=None,
         description=(

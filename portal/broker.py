@@ -12,9 +12,11 @@ from manifests.decision import decide
 from manifests.json_value import Json
 from manifests.manifest import Manifest
 from portal.ledger import CallState, Entry, Ledger
-from portal.library.arguments import ArgumentError, bind
+from portal.library.arguments import ArgumentError, BoundArguments, bind
 from portal.library.function import Function
+from portal.library.repairs import repaired
 from portal.library.value import script_value
+from portal.repair_notes import RepairNotes
 from portal.snapshot import Snapshot, not_granted
 from sandbox_runtime.calls import CallError, Outcome, ToolCall
 from upstreams.errors import UpstreamError
@@ -29,10 +31,14 @@ MAX_NEAREST = 10
 
 
 class Broker:
-    """The sandbox's call port and call observer of one run, against the library that the run was checked against."""
+    """The sandbox's call port and call observer of one run, against the library that the run was checked against.
+
+    `repairs` are those of its calls.
+    """
 
     def __init__(self, manifest: Manifest, snapshot: Snapshot, fleet: Fleet, ledger: Ledger) -> None:
         self.ledger = ledger
+        self.repairs = RepairNotes()
         self._manifest = manifest
         self._snapshot = snapshot
         self._fleet = fleet
@@ -58,10 +64,21 @@ class Broker:
         if function is None or refusal is not None:
             return _ended(entry, "refused", refusal)
         try:
-            arguments = bind(function, call.arguments).wire
+            arguments = self._bound(function, call.arguments).wire
         except ArgumentError as error:
             return _ended(entry, "refused", CallError("invalid_arguments", str(error), error.hint))
         return await self._forward(entry, function, arguments)
+
+    def _bound(self, function: Function, arguments: dict[str, Json]) -> BoundArguments:
+        """The arguments as they are sent: repaired, if they do not fit and it is certain what was meant."""
+        try:
+            return bind(function, arguments)
+        except ArgumentError:
+            found = repaired(function, arguments) if self._manifest.portal.server.repairs else None
+            if found is None:
+                raise
+            self.repairs.note(function.qualified, found.repairs)
+            return found.bound
 
     async def _forward(self, entry: Entry, function: Function, arguments: dict[str, Json]) -> Outcome:
         upstream = self._fleet[function.upstream]

@@ -94,7 +94,10 @@ async def open_portal(
                 capabilities.files, manifest.folder, partial(manifest.where, "capabilities", "files")
             )
         )
-        checker = None if settings.check == "off" else await stack.enter_async_context(open_checker(stubs))
+        checker = None
+        if settings.check != "off":
+            opening_checker = open_checker(stubs, repairs=settings.repairs)
+            checker = await stack.enter_async_context(opening_checker)
         catalog = Catalog(manifest, stubs, checker)
         fleet = await stack.enter_async_context(
             open_fleet(manifest.portal.upstreams, manifest.folder, catalog.note_change)

@@ -133,7 +133,7 @@ class Execution:
             stdout=result.stdout,
             error=_with_effects(result, broker),
             calls=broker.ledger.rows(),
-            notices=(*result.notices, *self._stdout_notice(result)),
+            notices=(*broker.repairs.notices(), *result.notices, *self._stdout_notice(result)),
             emitted=result.emitted,
         )
 

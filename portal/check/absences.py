@@ -36,16 +36,17 @@ class _Mention:
 def absence_diagnostics(
     script: ScriptTree, judgement: Judgement, snapshot: Snapshot, history: SessionHistory
 ) -> Iterator[Diagnostic]:
-    """Each absent function once: where it refuses the script, if it does anywhere."""
+    """Each absent function once: at the first place that refuses the script, if there is one."""
     told: dict[str, Diagnostic] = {}
     absences = _Absences(snapshot)
-    for mention in [*_mentioned(script, snapshot), *_unbound_calls(script, snapshot, history)]:
-        absence = absences.of(mention.namespace, mention.function)
-        if absence is None:
-            continue
-        suspicion = Suspicion(mention.node, mention.line, absence.message, absence.hint, absence.code)
-        former = told.get(absence.message)
-        if former is None or not former.refuses:
+    mentions = [*_mentioned(script, snapshot), *_unbound_calls(script, snapshot, history)]
+    wanted = {mention.namespace: mention.function for mention in mentions if mention.function}
+    for mention in sorted(mentions, key=lambda mention: mention.line):
+        # `import weathr` says less of what is wanted than the call below it.
+        absence = absences.of(mention.namespace, mention.function or wanted.get(mention.namespace, ""))
+        former = None if absence is None else told.get(absence.message)
+        if absence is not None and (former is None or not former.refuses):
+            suspicion = Suspicion(mention.node, mention.line, absence.message, absence.hint, absence.code)
             diagnostic = judgement.diagnostic(suspicion)
             told[absence.message] = diagnostic if diagnostic.refuses else former or diagnostic
     yield from told.values()

@@ -4,8 +4,9 @@ It holds to what the broker will do with the call: what is found here, the call 
 """
 
 import ast
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
 
 from portal.check.diagnostic import Suspicion
 from portal.check.known_values import UNKNOWN, KnownValues
@@ -13,32 +14,113 @@ from portal.check.script_calls import ScriptCall
 from portal.library.arguments import ArgumentError, bind
 from portal.library.function import Function, Parameter
 from portal.library.plain_text import visible
+from portal.library.repairs import homes, is_repairable, may_be_wrapper, repaired, schema_of
 from portal.library.schema.inspection import Violation
 from portal.library.schema.json_kinds import kind_words
-from portal.library.schema.sound_schema import SoundNode, SoundSchema
+from portal.library.schema.kinds import fits, kinds, mendable_kinds
 from portal.library.schema.violations import violations
 from portal.library.value_text import listing
 
-_MAX_DEPTH: Final = 20
+Given: TypeAlias = Mapping[str, ast.expr]
+"""The arguments of a call by their keywords."""
 
 
-def argument_suspicions(call: ScriptCall, values: KnownValues) -> Iterator[Suspicion]:
-    """What is certainly wrong with the arguments of one call."""
-    function, node = call.function, call.node
-    for argument in node.args:
-        if not isinstance(argument, ast.Starred):
-            yield _told(call, argument.lineno, f"{function.qualified} takes keyword arguments only")
+@dataclass(frozen=True)
+class ArgumentCheck:
+    """Checks calls; `repairs` says whether the broker repairs arguments where it is certain what was meant."""
+
+    values: KnownValues
+    repairs: bool
+
+    def suspicions(self, call: ScriptCall) -> Iterator[Suspicion]:
+        """What is certainly wrong with the arguments of one call."""
+        for argument in call.node.args:
+            if not isinstance(argument, ast.Starred):
+                yield _told(call, argument.lineno, f"{call.function.qualified} takes keyword arguments only")
+                return
+        given: Given = {word.arg: word.value for word in call.node.keywords if word.arg is not None}
+        is_whole = len(given) == len(call.node.keywords)
+        if self.repairs:
+            if is_whole and self._is_repaired(call.function, given):
+                return
+            given = _unwrapped(call.function, given) if is_whole else given
+        yield from self._given_suspicions(call, given, is_whole)
+
+    def takes(self, function: Function, parameter: Parameter, kind: str) -> bool:
+        """Whether an argument may be of a JSON Schema type, or may be repaired if it is."""
+        find = mendable_kinds if self.repairs else kinds
+        allowed = find(function.arguments, schema_of(function, parameter))
+        return allowed is None or fits(kind, allowed) or (kind == "null" and not parameter.required)
+
+    def _given_suspicions(self, call: ScriptCall, given: Given, is_whole: bool) -> Iterator[Suspicion]:
+        function = call.function
+        unknown = [name for name in given if name not in function.by_keyword and not function.takes_others]
+        if self.repairs and self._may_be_rearranged(function, given, unknown):
             return
-    given = {keyword.arg: keyword.value for keyword in node.keywords if keyword.arg is not None}
-    unknown = [name for name in given if name not in function.by_keyword and not function.takes_others]
-    for name in unknown:
-        yield _told(call, given[name].lineno, _unknown(function, name))
-    yield from _missing(call, given, unknown)
-    for name, value in given.items():
-        parameter = function.by_keyword.get(name)
-        if parameter is not None:
-            for message in _wrong(function, parameter, value, values):
-                yield _told(call, value.lineno, f"{function.qualified}: {message}")
+        for name in unknown:
+            yield _told(call, given[name].lineno, _unknown(function, name))
+        if is_whole:
+            yield from _missing(call, given, unknown)
+        for name, value in given.items():
+            parameter = function.by_keyword.get(name)
+            if parameter is not None:
+                for message in self._wrong(function, parameter, value):
+                    yield _told(call, value.lineno, f"{function.qualified}: {message}")
+
+    def _is_repaired(self, function: Function, given: Given) -> bool:
+        """Whether the call, the same in every run, is repaired in every run."""
+        kwargs = {name: self.values.value(node) for name, node in given.items()}
+        return UNKNOWN not in kwargs.values() and repaired(function, kwargs) is not None
+
+    def _may_be_rearranged(self, function: Function, given: Given, unknown: list[str]) -> bool:
+        """Whether what the script computes may be such that arguments it has no parameter for find their place."""
+        if all(self.values.value(node) is not UNKNOWN for node in given.values()):
+            return False
+        is_wrapper = len(given) == 1 and any(may_be_wrapper(function, name) for name in given)
+        return is_wrapper or any(parameter.name not in given for parameter in homes(function, unknown))
+
+    def _wrong(self, function: Function, parameter: Parameter, node: ast.expr) -> Iterator[str]:
+        """Why the value of an argument cannot fit."""
+        value = self.values.value(node)
+        if value is UNKNOWN:
+            kind = self.values.kind(node)
+            if (
+                kind is None
+                or self.takes(function, parameter, kind)
+                or self._may_be_nested(parameter, node, kind)
+            ):
+                return
+            allowed = kinds(function.arguments, schema_of(function, parameter)) or ()
+            yield f"{parameter.name} is {kind_words([kind])}, not {kind_words(sorted(allowed))}"
+            return
+        if value is None and not parameter.required and not parameter.is_nullable:
+            return  # left out
+        if self.repairs and is_repairable(function, parameter, value):
+            return
+        for violation in violations(function.arguments, {parameter.wire_name: value}):
+            if violation.path[:1] == (parameter.wire_name,):
+                yield _path_told(parameter, violation)
+
+    def _may_be_nested(self, parameter: Parameter, node: ast.expr, kind: str) -> bool:
+        """Whether it may turn out as `{"name": value}`, the argument within itself."""
+        if not self.repairs or kind != "object":
+            return False
+        if not isinstance(node, ast.Dict):
+            return True
+        keys = [getattr(key, "value", None) for key in node.keys]
+        return keys in ([parameter.name], [parameter.wire_name]) or None in keys
+
+
+def _unwrapped(function: Function, given: Given) -> Given:
+    """The arguments written within one object: `f(arguments={"x": x})`."""
+    [name] = given if len(given) == 1 else [""]
+    inner = given[name] if may_be_wrapper(function, name) else None
+    if not isinstance(inner, ast.Dict) or not inner.keys:
+        return given
+    keys = [key.value if isinstance(key, ast.Constant) else None for key in inner.keys]
+    if not all(isinstance(key, str) and key in function.by_keyword for key in keys):
+        return given
+    return {str(key): value for key, value in zip(keys, inner.values, strict=True)}
 
 
 def _told(call: ScriptCall, line: int, message: str) -> Suspicion:
@@ -53,10 +135,8 @@ def _unknown(function: Function, name: str) -> str:
     return f"{function.qualified}: has no argument {name!r}"
 
 
-def _missing(call: ScriptCall, given: dict[str, ast.expr], unknown: list[str]) -> Iterator[Suspicion]:
+def _missing(call: ScriptCall, given: Given, unknown: list[str]) -> Iterator[Suspicion]:
     """Required arguments that are not there; not told twice where a misspelt one stands in their place."""
-    if any(keyword.arg is None for keyword in call.node.keywords):
-        return
     wire = {parameter.wire_name for name, parameter in call.function.by_keyword.items() if name in given}
     missing = [
         parameter.name
@@ -68,50 +148,6 @@ def _missing(call: ScriptCall, given: dict[str, ast.expr], unknown: list[str]) -
         yield _told(call, call.line, f"{call.function.qualified}: lacks {word} {listing(missing)}")
 
 
-def _wrong(function: Function, parameter: Parameter, node: ast.expr, values: KnownValues) -> Iterator[str]:
-    """Why the value of an argument cannot fit."""
-    value = values.value(node)
-    if value is UNKNOWN:
-        kind = values.kind(node)
-        allowed = allowed_kinds(function, parameter)
-        if kind is not None and allowed is not None and not fits(kind, allowed):
-            yield f"{parameter.name} is {kind_words([kind])}, not {kind_words(sorted(allowed))}"
-        return
-    if value is None and not parameter.required and not parameter.is_nullable:
-        return  # left out
-    for violation in violations(function.arguments, {parameter.wire_name: value}):
-        if violation.path[:1] == (parameter.wire_name,):
-            yield _path_told(parameter, violation)
-
-
 def _path_told(parameter: Parameter, violation: Violation) -> str:
     steps = "".join(f"[{step!r}]" for step in violation.path[1:])
     return f"{parameter.name}{visible(steps)} {violation.message}"
-
-
-def allowed_kinds(function: Function, parameter: Parameter) -> set[str] | None:
-    """The JSON Schema types that an argument may be of at most; None if it may be of any."""
-    root = function.arguments.root
-    properties = root.get("properties", {}) if isinstance(root, dict) else {}
-    kinds = _kinds(function.arguments, properties.get(parameter.wire_name, True))
-    return kinds if kinds is None or parameter.required else kinds | {"null"}
-
-
-def fits(kind: str, allowed: set[str]) -> bool:
-    """Whether some value of that type may be of an allowed one: 3.0 is an integer to JSON Schema."""
-    numbers = {"integer", "number"}
-    return kind in allowed or (kind in numbers and bool(allowed & numbers))
-
-
-def _kinds(schema: SoundSchema, node: SoundNode, depth: int = 0) -> set[str] | None:
-    """The types of values that a schema allows at most; None if it may be any."""
-    if not isinstance(node, dict) or depth > _MAX_DEPTH:
-        return None
-    if "type" in node:
-        return set(node["type"])
-    if "$ref" in node:
-        return _kinds(schema, schema.definitions.get(node["$ref"], True), depth + 1)
-    if "anyOf" in node:
-        each = [_kinds(schema, child, depth + 1) for child in node["anyOf"]]
-        return None if None in each else {kind for kinds in each if kinds is not None for kind in kinds}
-    return None

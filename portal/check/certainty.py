@@ -259,7 +259,8 @@ class Certainty:
 
     def _mention(self, node: ast.expr) -> None:
         """A function that is mentioned and not called here: whoever gets it may call it where errors are caught."""
-        if not self._is_strict:
+        is_read = isinstance(getattr(node, "ctx", None), ast.Load | None)
+        if not self._is_strict and is_read:
             name = node.value if isinstance(node, ast.Constant) else _name(node)
             if isinstance(name, str):
                 self._enter(name, "kept")

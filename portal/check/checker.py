@@ -25,13 +25,16 @@ _MAX_REMEMBERED: Final = 500
 
 
 @asynccontextmanager
-async def open_checker(folder: Path) -> AsyncIterator["Checker"]:
-    """A checker over the stubs in `folder`. It gets warm in the background; nothing waits for it."""
+async def open_checker(folder: Path, *, repairs: bool = True) -> AsyncIterator["Checker"]:
+    """A checker over the stubs in `folder`. It gets warm in the background; nothing waits for it.
+
+    `repairs` says whether calls are repaired where it is certain what was meant; then that refuses no script.
+    """
     types = TypeChecker(folder)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(types.warm)
         try:
-            yield Checker(types)
+            yield Checker(types, repairs=repairs)
         finally:
             tasks.cancel_scope.cancel()
             await types.close()
@@ -44,8 +47,9 @@ class Checker:
     checked. Of a type checker that cannot be started, the first script is told.
     """
 
-    def __init__(self, types: TypeChecker) -> None:
+    def __init__(self, types: TypeChecker, *, repairs: bool = True) -> None:
         self._types = types
+        self._repairs = repairs
         self._library: Library | None = None
         self._remembered: OrderedDict[bytes, Sequence[Diagnostic]] = OrderedDict()
         self._is_outage_told = False
@@ -100,7 +104,7 @@ class Checker:
                 tasks.start_soon(ask)
                 await anyio.lowlevel.checkpoint()  # ty works while this thread does
             script = ScriptTree.read(prepared.source, prepared.names)
-            check = ScriptCheck(script, prepared, snapshot, history)
+            check = ScriptCheck(script, prepared, snapshot, history, repairs=self._repairs)
             found = check.diagnostics()
         is_whole = typed is not None and not any(each.code in _OF_THE_WHOLE_LIBRARY for each in found)
         found += self._unchecked() if typed is None else check.typed(typed)

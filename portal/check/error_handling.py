@@ -60,7 +60,7 @@ class ErrorHandling:
             or any(isinstance(node, ast.Attribute) and node.attr in _GIVE_ERRORS for node in script.nodes)
             or any(path in _KEEP_ERRORS for path in script.paths.values())
             or self._gathers_for_later
-            or any(isinstance(node, ast.Name) and node.id in self._earlier for node in script.mentions)
+            or any(name.id in self._earlier for name in script.names)
         )
 
     @cached_property

@@ -10,15 +10,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Final
 
-from portal.check.argument_check import allowed_kinds, fits
+from portal.check.argument_check import ArgumentCheck
 from portal.check.declared_types import DeclaredTypes
 from portal.check.diagnostic import Suspicion
-from portal.check.known_values import UNKNOWN, KnownValues
+from portal.check.known_values import UNKNOWN
 from portal.check.script_calls import ScriptCall
 from portal.check.script_places import ScriptPlaces
 from portal.check.script_tree import ScriptTree
 from portal.check.ty_server import Finding
+from portal.library.repairs import schema_of
 from portal.library.schema.json_kinds import kind_words
+from portal.library.schema.kinds import kinds
 from portal.library.value_text import listing
 
 _FOUND: Final = re.compile(
@@ -27,6 +29,7 @@ _FOUND: Final = re.compile(
 _UNKNOWN_KEY: Final = re.compile(
     r'^Unknown key "([^"]*)" for TypedDict `(\w+)`(?: - did you mean "([^"]*)"\?)?'
 )
+_NO_ATTRIBUTE: Final = re.compile(r"^Object of type `(\w+)` has no attribute `(\w+)`")
 _COROUTINE: Final = re.compile(r"^(?:Cannot subscript object|Object) of type `CoroutineType\[")
 _COROUTINE_RULES: Final = {"not-subscriptable", "not-iterable", "missing-attribute"}
 # The kinds of values that a type as ty writes it can be, in JSON Schema's words.
@@ -51,12 +54,13 @@ class FindingReader:
         self,
         script: ScriptTree,
         calls: Mapping[ast.expr, ScriptCall],
-        values: KnownValues,
+        arguments: ArgumentCheck,
         types: DeclaredTypes,
     ) -> None:
         self._script = script
         self._calls = calls
-        self._values = values
+        self._values = arguments.values
+        self._check = arguments
         self._types = types
         self._classes = {node.name for node in script.scopes.classes}
         self._arguments = {
@@ -80,6 +84,7 @@ class FindingReader:
         readers = {
             "invalid-argument-type": self._argument,
             "invalid-typed-dict-key": self._key,
+            "missing-attribute": self._attribute,
         }
         for finding in findings:
             is_coroutine = finding.rule in _COROUTINE_RULES and _COROUTINE.match(finding.message)
@@ -101,12 +106,14 @@ class FindingReader:
             return None
         if self._values.value(node) is not UNKNOWN or self._values.kind(node) is not None:
             return None
-        allowed = allowed_kinds(call.function, parameter)
         found = [self._kind(part) for part in matched[1].split(" | ")]
-        kinds = [kind for kind in found if kind is not None]
-        if allowed is None or len(kinds) < len(found) or any(fits(kind, allowed) for kind in kinds):
+        known = [kind for kind in found if kind is not None]
+        if len(known) < len(found) or any(
+            self._check.takes(call.function, parameter, kind) for kind in known
+        ):
             return None
-        words = f"seems to be {kind_words(kinds)}, not {kind_words(sorted(allowed))}"
+        allowed = kinds(call.function.arguments, schema_of(call.function, parameter)) or ()
+        words = f"seems to be {kind_words(known)}, not {kind_words(sorted(allowed))}"
         message = f"{call.function.qualified}: {name} {words}"
         return Suspicion(
             call.node, finding.line, message, call.function.signature, "invalid_arguments", is_sure=False
@@ -121,6 +128,16 @@ class FindingReader:
         near = f"Did you mean {matched[3]!r}?" if matched[3] else f"It declares {listing(fields) or 'none'}."
         message = f"{matched[1]!r} is not among the declared fields of {matched[2]}"
         return Suspicion(node, finding.line, message, near, "unknown_field", is_sure=False)
+
+    def _attribute(self, finding: Finding, node: ast.expr) -> Suspicion | None:
+        """An attribute of a result: a warning, because the value may be another; `Results` knows of certain ones."""
+        matched = _NO_ATTRIBUTE.match(finding.message)
+        if matched is None or self._fields(matched[1]) is None or not isinstance(node, ast.Attribute):
+            return None
+        message = f"a {matched[1]} is a dict and has no attribute {matched[2]!r}"
+        return Suspicion(
+            node, finding.line, message, f'Write ["{matched[2]}"].', "unknown_field", is_sure=False
+        )
 
     def _unawaited(self, finding: Finding, node: ast.expr) -> Suspicion | None:
         """The coroutine of a library call, taken for what it would give."""

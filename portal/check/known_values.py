@@ -110,7 +110,7 @@ class KnownValues:
 
     def bound_once(self, node: ast.Name) -> ast.expr | None:
         """What a name was bound to before this place, and to nothing else ever."""
-        scope = self._script.scope_of(node)
+        scope = self._script.names.get(node)
         owner = None if scope is None else scope.owner(node.id)
         bindings = [] if owner is None else owner.bindings.get(node.id, [])
         if owner is None or len(bindings) != 1 or bindings[0].scope is not owner or self._may_tamper:

@@ -108,7 +108,7 @@ class Results:
         return calls[0]
 
     def _bindings(self, node: ast.Name) -> list[Binding]:
-        scope = self._script.scope_of(node)
+        scope = None if node in self._script.known_names else self._script.names.get(node)
         owner = None if scope is None else scope.owner(node.id)
         if owner is None or owner.kind == "class" or (owner.kind == "module" and node.id in self._earlier):
             raise _NotDataError
@@ -142,7 +142,7 @@ class Results:
     @cached_property
     def _changes_data(self) -> bool:
         """Whether the script puts something into containers that are not plainly its own."""
-        if any(isinstance(node, ast.Name) and node.id in self._earlier for node in self._script.mentions):
+        if any(name.id in self._earlier for name in self._script.names):
             return True
         return any(not self._is_own(changed) for node in self._script.nodes for changed in _changed(node))
 

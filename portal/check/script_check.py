@@ -1,9 +1,10 @@
 """Everything that is looked for in one script, with a type checker's help and without."""
 
+import ast
 from collections.abc import Iterable, Iterator
 
 from portal.check.absences import absence_diagnostics, unread_absences
-from portal.check.argument_check import argument_suspicions
+from portal.check.argument_check import ArgumentCheck
 from portal.check.declared_types import DeclaredTypes
 from portal.check.diagnostic import Diagnostic, Suspicion
 from portal.check.findings import FindingReader
@@ -27,15 +28,23 @@ class ScriptCheck:
     """
 
     def __init__(
-        self, script: ScriptTree | None, prepared: Prepared, snapshot: Snapshot, history: SessionHistory
+        self,
+        script: ScriptTree | None,
+        prepared: Prepared,
+        snapshot: Snapshot,
+        history: SessionHistory,
+        *,
+        repairs: bool = True,
     ) -> None:
         self._prepared = prepared
         self._snapshot = snapshot
         self._history = history
         self._script = script
+        self._suspected: set[ast.AST] = set()
         if script is not None:
-            self._values = KnownValues(script, history.names)
-            self._judgement = Judgement(script, self._values, history)
+            values = KnownValues(script, history.names)
+            self._arguments = ArgumentCheck(values, repairs)
+            self._judgement = Judgement(script, values, history)
             self._calls = script_calls(script, snapshot.library.functions)
 
     def diagnostics(self) -> list[Diagnostic]:
@@ -44,11 +53,13 @@ class ScriptCheck:
         if script is None:
             return [*unread_absences(self._prepared.uses, self._snapshot)]
         absent = absence_diagnostics(script, self._judgement, self._snapshot, self._history)
-        return [*absent, *map(self._judgement.diagnostic, self._suspicions(script))]
+        suspicions = [*self._suspicions(script)]
+        self._suspected = {found.node for found in suspicions}
+        return [*absent, *map(self._judgement.diagnostic, suspicions)]
 
     def _suspicions(self, script: ScriptTree) -> Iterator[Suspicion]:
         for call in self._calls.values():
-            yield from argument_suspicions(call, self._values)
+            yield from self._arguments.suspicions(call)
         yield from Results(script, self._calls, self._history.names).suspicions()
         for node in script.scopes.calls:
             path = script.paths.get(node.func, ())
@@ -58,10 +69,11 @@ class ScriptCheck:
                 yield Suspicion(node.func, node.lineno, message, hint, "not_a_function")
 
     def typed(self, findings: Iterable[Finding]) -> list[Diagnostic]:
-        """What a type checker's findings add."""
+        """What a type checker's findings add to that."""
         if self._script is None:
             return []
         library = self._snapshot.library
         modules = (library.module(name) for name in self._prepared.names if name in library.namespaces)
-        reader = FindingReader(self._script, self._calls, self._values, DeclaredTypes(modules))
-        return [self._judgement.diagnostic(found) for found in reader.suspicions(findings)]
+        reader = FindingReader(self._script, self._calls, self._arguments, DeclaredTypes(modules))
+        added = (found for found in reader.suspicions(findings) if found.node not in self._suspected)
+        return [*map(self._judgement.diagnostic, added)]

@@ -6,17 +6,20 @@ awaits: what the guest says of a script would do, but not which of two names on 
 
 import ast
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Self
 
 from portal.check.f_strings import without_f_strings
 from sandbox_runtime.guest.library_names import LibraryNames, Path
-from sandbox_runtime.guest.scopes import FUNCTIONS, Function, Mention, Scope, Scopes
+from sandbox_runtime.guest.scopes import FUNCTIONS, Function, Scope, Scopes
 
 MAX_SOURCE_CHARACTERS: Final = 100_000
 """Longer scripts are not read: it takes as long as they are, and everybody waits for it."""
+
+
+_THERE: Final = frozenset({"asyncio", "portal"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,12 +46,18 @@ class ScriptTree:
             names = LibraryNames(module, scopes, frozenset(namespaces))
         except RecursionError:
             return None
-        return cls(source, module, [*_walk(module)], scopes, names.paths)
+        paths = {**dict(_imported_for_it(scopes)), **names.paths}
+        return cls(source, module, [*_walk(module)], scopes, paths)
 
     @cached_property
-    def mentions(self) -> Mapping[ast.expr, Mention]:
-        """Where the script reads a name, or a dotted name, by its expression."""
-        return {mention.node: mention for mention in self.scopes.mentions}
+    def names(self) -> Mapping[ast.Name, Scope]:
+        """The names that the script reads, also as the beginning of a dotted name, and the scopes it reads them in."""
+        return {_root(mention.node): mention.scope for mention in self.scopes.mentions}
+
+    @cached_property
+    def known_names(self) -> Set[ast.Name]:
+        """Those of them that begin a dotted name with a path: in `weather = await weather.forecast()` the second."""
+        return {_root(mention.node) for mention in self.scopes.mentions if mention.node in self.paths}
 
     @cached_property
     def functions(self) -> Mapping[str, Sequence[Function]]:
@@ -69,13 +78,22 @@ class ScriptTree:
 
     def is_free(self, name: ast.Name) -> bool:
         """Whether nothing in the script binds the name where it is read."""
-        scope = self.scope_of(name)
-        return scope is not None and scope.owner(name.id) is None
+        return name in self.names and self.names[name].owner(name.id) is None
 
-    def scope_of(self, node: ast.expr) -> Scope | None:
-        """The scope in which a name is read."""
-        mention = self.mentions.get(node)
-        return None if mention is None else mention.scope
+
+def _imported_for_it(scopes: Scopes) -> Iterator[tuple[ast.expr, Path]]:
+    """What means a module that is there in the sandbox without import."""
+    for mention in scopes.mentions:
+        root = _root(mention.node)
+        if root.id in _THERE and mention.scope.owner(root.id) is None:
+            yield mention.node, tuple(ast.unparse(mention.node).split("."))
+
+
+def _root(node: ast.expr) -> ast.Name:
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    assert isinstance(node, ast.Name)  # as of every dotted name that is mentioned
+    return node
 
 
 def is_generator(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:

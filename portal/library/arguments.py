@@ -43,6 +43,19 @@ def bind(function: Function, kwargs: dict[str, Json]) -> BoundArguments:
         ArgumentError: An argument is unknown, given twice, missing, or does not fit; the message names each
             one, with the value (cut to 80 characters) and what is allowed, and the hint is the signature.
     """
+    wire = wire_arguments(function, kwargs)
+    found = violations(function.arguments, wire)
+    if found:
+        raise _error(function, "; ".join(_told(function, violation) for violation in found))
+    return BoundArguments(wire)
+
+
+def wire_arguments(function: Function, kwargs: dict[str, Json]) -> dict[str, Json]:
+    """The arguments by their wire names, complete, their values not looked at.
+
+    Raises:
+        ArgumentError: An argument is unknown, given twice, or missing.
+    """
     wire = _renamed(function, kwargs)
     for parameter in function.parameters:
         if (
@@ -54,10 +67,7 @@ def bind(function: Function, kwargs: dict[str, Json]) -> BoundArguments:
     missing = [each.name for each in function.parameters if each.required and each.wire_name not in wire]
     if missing:
         raise _error(function, f"lacks {'argument' if len(missing) == 1 else 'arguments'} {listing(missing)}")
-    found = violations(function.arguments, wire)
-    if found:
-        raise _error(function, "; ".join(_told(function, violation) for violation in found))
-    return BoundArguments(wire)
+    return wire
 
 
 def _renamed(function: Function, kwargs: dict[str, Json]) -> dict[str, Json]:
@@ -91,10 +101,11 @@ def _told(function: Function, violation: Violation) -> str:
     """One violation, its path written as a script would: `labels[0]['name'] is 3, not a str`."""
     if not violation.path:
         return f"the call {violation.message}"
-    return f"{_path_text(function, violation.path)} {violation.message}"
+    return f"{path_text(function, violation.path)} {violation.message}"
 
 
-def _path_text(function: Function, path: Path) -> str:
+def path_text(function: Function, path: Path) -> str:
+    """Where a value of the arguments sits, as a script would write it: `labels[0]['name']`."""
     first = function.by_keyword.get(str(path[0]))
     head = first.name if first is not None else str(path[0])
     rest = "".join(f"[{step!r}]" for step in path[1:])

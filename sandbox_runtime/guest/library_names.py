@@ -59,6 +59,8 @@ class LibraryNames:
 
     def _replaced(self, scopes: Scopes) -> Iterator[Path]:
         """The functions that the script assigns to, and namespaces in which it replaces nobody knows what."""
+        if any(path[:2] == ("sys", "modules") for path in self.paths.values()):
+            yield from ((LIBRARY, namespace) for namespace in self._namespaces)
         for mention in scopes.mentions:
             path = self.paths.get(mention.node)
             if path is not None and len(path) == 3 and not isinstance(mention.node.ctx, ast.Load):

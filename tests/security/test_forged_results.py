@@ -94,7 +94,7 @@ async def test_forged_line_of_an_error_is_not_told(run: Runner, line: str) -> No
     assert len(result.error.message) <= 8000
 
 
-WRONG = "await echo.say(text=1)\n"
+WRONG = "await echo.say(text=[1])\n"
 TWISTED = {
     "nested gathers": "f(" * 60 + "[" + "0," * 30_000 + "]" + ", return_exceptions=True)" * 60,
     "nested questions": "isinstance(" * 60 + "[" + "r," * 30_000 + "]" + ", int)" * 60 + "\nr.x",
@@ -110,7 +110,7 @@ TWISTED = {
 
 @pytest.mark.parametrize("twist", TWISTED)
 def test_twisted_scripts_are_read_in_time(twist: str) -> None:
-    source = WRONG + TWISTED[twist] + "\ntry:\n  await echo.say(text=1)\nexcept ToolError: pass\n"
+    source = WRONG + TWISTED[twist] + "\ntry:\n  await echo.say(text=[1])\nexcept ToolError: pass\n"
     prepared = Prepared(source, frozenset({"echo"}))
     began = time.process_time()
     script = ScriptTree.read(source, prepared.names)

@@ -119,7 +119,7 @@ async def test_arguments_are_checked_without_a_type_checker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("portal.check.ty_server.find_ty_bin", lambda: str(tmp_path / "nothing"))
-    script = prepared("await echo.say(text=1)", LIBRARY)
+    script = prepared("await echo.say(text=[1])", LIBRARY)
     found = await Checker(TypeChecker(tmp_path)).check(script, snapshot(LIBRARY))
     assert [(diagnostic.code, diagnostic.refuses) for diagnostic in found] == [
         ("invalid_arguments", True),

@@ -1,0 +1,242 @@
+"""Scripts that cannot run right, each with the line and the code of what is told, and words that must be told with it.
+
+The words are what went wrong and the nearest right thing, wherever the answer says them.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """One script, and what is told of it."""
+
+    text: str
+    line: int
+    code: str
+    words: tuple[str, ...]
+
+
+def _wrong(code: str, *rows: tuple[str, int, str]) -> list[Wrong]:
+    return [Wrong(text, line, code, tuple(words.split())) for text, line, words in rows]
+
+
+UNKNOWN_NAMESPACES = _wrong(
+    "unknown_function",
+    ("await wether.forecast(city='x')", 1, "wether weather.forecast docs_search"),
+    ("wether.forecast(city='x')", 1, "wether weather.forecast"),
+    ("await gihtub.list_issues(repo='a')", 1, "gihtub github.list_issues"),
+    ("await git_hub.get_issue(number=1)", 1, "git_hub github.get_issue"),
+    ("rows = []\nfor city in 'ab':\n    rows.append(await wether.forecast(city=city))", 3, "wether weather.forecast"),
+    ("async def main():\n    return await wether.forecast(city='x')\nawait main()", 2, "wether weather.forecast"),
+    ("import asyncio\nawait asyncio.gather(wether.forecast(city='x'), echo.say(text='a'))", 2, "wether"),
+    ("await slack.post_message(channel='x', text='y')", 1, 'slack query="slack post message"'),
+    ("if 1 < 2:\n    x = await jira.get_issue(number=1)", 2, "jira github.get_issue"),
+    ("from tools import wether\nawait wether.forecast(city='x')", 1, "wether weather"),
+    ("from tools.wether import forecast\nawait forecast(city='x')", 1, "wether weather.forecast"),
+    ("await tools.wether.forecast(city='x')", 1, "wether weather.forecast"),
+    ("f = lambda c: wether.forecast(city=c)\nawait f('x')", 1, "wether weather.forecast"),
+    ("rows = [1]\nnp.array(rows).mean()", 2, "np docs_search"),
+)  # fmt: skip
+
+UNKNOWN_FUNCTIONS = _wrong(
+    "unknown_function",
+    ("await github.list_isues(repo='a')", 1, "list_isues github.list_issues docs_search"),
+    ("github.list_isues(repo='a')", 1, "list_isues github.list_issues"),
+    ("await github.issues_list(repo='a')", 1, "issues_list github.list_issues"),
+    ("await github.getIssue(number=1)", 1, "getIssue github.get_issue"),
+    ("await github.get_issues(number=1)", 1, "get_issues github.get_issue number:"),
+    ("await echo.whisper(text='a')", 1, 'whisper query="whisper"'),
+    ("from tools.github import list_isues", 1, "list_isues github.list_issues"),
+    ("from github import list_issue as l\nawait l(repo='a')", 1, "list_issue github.list_issues"),
+    ("import github as gh\nawait gh.list_isues(repo='a')", 2, "list_isues github.list_issues"),
+    ("gh = github\nawait gh.list_isues(repo='a')", 2, "list_isues github.list_issues"),
+    ("f = github.list_isues\nawait f(repo='a')", 1, "list_isues github.list_issues"),
+    ("await tools.github.list_isues(repo='a')", 1, "list_isues github.list_issues"),
+    ("if await weather.forcast(city='x'):\n    pass", 1, "forcast weather.forecast"),
+    ("while True:\n    x = await weather.forcast(city='x')\n    break", 2, "forcast weather.forecast"),
+    ("class A:\n    async def go(self):\n        return await weather.forcast(city='x')\nawait A().go()", 3, "forcast"),
+    ("from asyncio import TaskGroup\nasync with TaskGroup() as t:\n    t.create_task(weather.forcast())", 3, "forcast"),
+    ("try:\n    await weather.forcast(city='x')\nexcept KeyError:\n    pass", 2, "forcast weather.forecast"),
+    ("[await weather.forcast(city=c) for c in ['a', 'b']]", 1, "forcast weather.forecast"),
+)  # fmt: skip
+
+MISSING_ARGUMENTS = _wrong(
+    "invalid_arguments",
+    ("await github.list_issues()", 1, "repo str"),
+    ("github.list_issues()", 1, "repo str"),
+    ("await weather.forecast(days=2)", 1, "city"),
+    ("await github.create_issue()", 1, "issue"),
+    ("await github.create_issue(dry_run=True)", 1, "issue"),
+    ("x = 1\nrows = await github.list_issues(\n    state='open',\n)", 2, "repo"),
+    ("for n in range(2):\n    await github.get_issue()", 2, "number"),
+    ("from tools import github as gh\nawait gh.list_issues()", 2, "github.list_issues repo"),
+    ("from tools.github import list_issues as l\nawait l()", 2, "github.list_issues repo"),
+    ("start = github.list_issues\nawait start()", 2, "github.list_issues repo"),
+    ("import asyncio\nawait asyncio.gather(echo.say(text='a'), echo.say())", 2, "text"),
+    ("import asyncio\nasyncio.run(echo.say())", 2, "text"),
+    ("async def one():\n    return await echo.say()\nawait one()", 2, "text"),
+    ("r = await github.get_issue(number=1) if 1 else await github.get_issue()\nawait echo.say()", 2, "text"),
+    ("await github.create_issue(issue={'priority': 'low'})", 1, "issue title"),
+)  # fmt: skip
+
+UNKNOWN_ARGUMENTS = _wrong(
+    "invalid_arguments",
+    ("x = 1\n\nawait github.list_issues(\n  repo='a',\n  stat='open',\n)", 5, "stat state"),
+    ("await github.list_issues(repo='a', lables=['x'])", 1, "lables labels"),
+    ("await github.list_issues(repo='a', per_page=10)", 1, "per_page limit"),
+    ("await weather.forecast(town='x')", 1, "town city"),
+    ("await weather.forecast(city='x', unit='metric')", 1, "unit units"),
+    ("await echo.say(txt='a')", 1, "txt text"),
+    ("async def main():\n    return await echo.say(txt='a')\nawait main()", 2, "txt text"),
+    ("await github.create_issue(issue={'title': 'a', 'prio': 'low'})", 1, "prio priority"),
+    ("await github.create_issue(issue={'title': 'a'}, dryrun=True)", 1, "dryrun dry_run"),
+    ("await github.list_issues(repo='a', filter={'by': 'x', 'q': 1})", 1, "filter q by"),
+    ("await github.list_issues(arguments={'repo': 'a', 'stat': 'open'})", 1, "stat state"),
+    ("await github.search_issues(q='x')", 1, "q query"),
+    ("who = 'a'\nawait github.list_issues(repo=who, assignee=who)", 2, "assignee"),
+    ("def start(x):\n    return echo.say(txt=x)\nawait start('a')", 2, "txt text"),
+)  # fmt: skip
+
+WRONG_LITERALS = _wrong(
+    "invalid_arguments",
+    ("await github.list_issues(repo='a', state='opne')", 1, "opne open closed"),
+    ("await github.list_issues(repo='a', state='OPEN')", 1, "OPEN open closed"),
+    ("await github.list_issues(repo='a', state='all')", 1, "all open closed"),
+    ("state = 'opne'\nawait github.list_issues(repo='a', state=state)", 2, "opne open"),
+    ("await weather.forecast(city='x', units='celsius')", 1, "celsius metric imperial"),
+    ("await github.create_issue(issue={'title': 'a', 'priority': 'urgent'})", 1, "priority urgent low high"),
+    ("await github.search_issues(query='x', sort='newest')", 1, "newest created updated"),
+    ("await github.search_issues(query='x', sort=1)", 1, "sort created"),
+    ("from github import search_issues\nawait search_issues(query='x', sort='newest')", 2, "newest created"),
+)  # fmt: skip
+
+ILL_TYPED_ARGUMENTS = _wrong(
+    "invalid_arguments",
+    ("await github.list_issues(repo=None)", 1, "repo None"),
+    ("await github.list_issues(repo=['a'])", 1, "repo list"),
+    ("await github.list_issues(repo={'name': 'a'})", 1, "repo dict"),
+    ("await github.list_issues(repo=True)", 1, "repo True"),
+    ("await github.list_issues(repo=1.5)", 1, "repo 1.5"),
+    ("await github.list_issues(repo='a', limit='ten')", 1, "limit ten int"),
+    ("await github.list_issues(repo='a', limit=-3)", 1, "limit -3"),
+    ("await github.list_issues(repo='a', limit=True)", 1, "limit True"),
+    ("await github.list_issues(repo='a', limit=2.5)", 1, "limit 2.5 int"),
+    ("await github.list_issues(repo='a', limit=[3])", 1, "limit list int"),
+    ("await github.list_issues(repo='a', labels='bug, ui')", 1, "labels list"),
+    ("await github.list_issues(repo='a', labels=['bug', None])", 1, "labels[1] None"),
+    ("await github.list_issues(repo='a', labels=[x for x in 'ab'], ratio='high')", 1, "ratio high number"),
+    ("await github.list_issues(repo='a', filter={})", 1, "filter by"),
+    ("await github.list_issues(repo='a', filter='age')", 1, "filter dict"),
+    ("await github.list_issues(repo='a', filter=['by'])", 1, "filter dict"),
+    ("await github.list_issues(repo='a', target=[1])", 1, "target"),
+    ("await github.list_issues(repo='a', target=None, limit=0)", 1, "limit 0"),
+    ("await weather.forecast(city='x', days=30)", 1, "days 30 7"),
+    ("rows = [1]\nawait github.list_issues(repo=sorted(rows))", 2, "repo list str"),
+    ("rows = [1]\nawait github.list_issues(repo=[r for r in rows])", 2, "repo list str"),
+    ("import asyncio\nawait asyncio.wait_for(echo.say(text=['a']), 5)", 2, "text list str"),
+    ("if 1:\n    return await echo.say(text=[1])", 2, "text list"),
+    ("from __future__ import annotations\n'ß'; await echo.say(text=['a'])", 2, "text list"),
+    ("await github.create_issue(issue={'title': ''})", 1, "title"),
+    ("await github.create_issue(issue={'title': 'a', 'assignees': ['me']})", 1, "assignees dict"),
+)  # fmt: skip
+
+POSITIONAL_ARGUMENTS = _wrong(
+    "invalid_arguments",
+    ("await github.list_issues('a')", 1, "keyword repo:"),
+    ("await weather.forecast('x', 2)", 1, "keyword city:"),
+    ("await github.list_issues({'repo': 'a'})", 1, "keyword repo:"),
+    ("for city in 'ab':\n    await weather.forecast(city, units='metric')", 2, "keyword city:"),
+)  # fmt: skip
+
+RESULT_ATTRIBUTES = _wrong(
+    "unknown_field",
+    ("r = await github.list_issues(repo='a')\nr.rows", 2, 'github.list_issues rows ["rows"]'),
+    ("r = await github.list_issues(repo='a')\nr['items'][0].number", 2, 'number ["number"]'),
+    ("r = await github.get_issue(number=1)\nr.body", 2, 'github.get_issue ["body"]'),
+    ("(await github.get_issue(number=1)).number", 1, '["number"]'),
+    ("github.get_issue(number=1).number", 1, '["number"]'),
+    ("r = await github.list_issues(repo='a')\nfor row in r['items']:\n    print(row.number)", 3, '["number"]'),
+    ("r = await github.list_issues(repo='a')\n[row.number for row in r['items']]", 2, '["number"]'),
+    ("r = await github.search_issues(query='x')\nr[0].label", 2, '["label"]'),
+    ("r = await github.search_issues(query='x')\nr.length", 2, "len("),
+    ("rs = await asyncio.gather(*[github.get_issue(number=n) for n in [1, 2]])\n[r.body for r in rs]", 2, '["body"]'),
+    ("async def go():\n    r = await github.get_issue(number=1)\n    return f'{r.body}'\nawait go()", 3, '["body"]'),
+    ("if (r := await github.get_issue(number=1)):\n    print(r.body)", 2, '["body"]'),
+    ("r = await weather.forecast(city='x')\nr.get('days')[0].date", 2, '["date"]'),
+)  # fmt: skip
+
+MISSING_AWAITS = _wrong(
+    "not_awaited",
+    ("def f():\n    return github.list_issues(repo='a')['items']\nf()", 2, "github.list_issues async"),
+    ("sum(github.get_issue(number=n)['number'] for n in [1])", 1, "github.get_issue"),
+    ("f = lambda: github.get_issue(number=1)['number']\nf()", 1, "github.get_issue async"),
+    ("def f():\n    c = github.get_issue(number=1)\n    for x in c: print(x)\nf()", 3, "github.get_issue"),
+    ("def titles():\n    return [i['title'] for i in github.list_issues(repo='a')]\ntitles()", 2, "github.list_issues"),
+    ("class A:\n    rows = github.list_issues(repo='a')['items']", 2, "github.list_issues"),
+    ("def first():\n    return github.get_issue(number=1).title\nfirst()", 2, "github.get_issue"),
+    ("any(github.get_issue(number=n)['title'] for n in range(3))", 1, "github.get_issue"),
+)  # fmt: skip
+
+FORBIDDEN_CALLS = _wrong(
+    "not_granted",
+    ("await github.delete_repo(repo='a')", 1, "github.delete_* portal.yaml"),
+    ("github.delete_repo(repo='a')", 1, "github.delete_* portal.yaml"),
+    ("from tools.github import delete_repo\nawait delete_repo(repo='a')", 1, "github.delete_*"),
+    ("import github as gh\nawait gh.delete_repo(repo='a')", 2, "github.delete_*"),
+    ("x = await echo.say(text='a')\nif x:\n    await github.delete_repo(repo='a')", 3, "github.delete_*"),
+    ("drop = github.delete_repo\nawait drop(repo='a')", 1, "github.delete_*"),
+    ("await weather.admin_reset()", 1, "weather.admin_reset portal.yaml"),
+    ("import asyncio\nawait asyncio.gather(*[github.delete_repo(repo=r) for r in 'ab'])", 2, "github.delete_*"),
+)  # fmt: skip
+
+UNAVAILABLE = _wrong(
+    "upstream_unavailable",
+    ("await offline.anything(a=1)", 1, "offline down"),
+    ("from tools.offline import anything", 1, "offline down"),
+    ("r = await echo.say(text='a')\nawait offline.anything(a=r)", 2, "offline down"),
+)  # fmt: skip
+
+NOT_FUNCTIONS = _wrong(
+    "not_a_function",
+    ("github(repo='a')", 1, "github namespace"),
+    ("await github(repo='a')", 1, "github namespace"),
+    ("gh = github\nawait gh(repo='a')", 2, "github namespace"),
+    ("import asyncio\nawait asyncio.gather(weather(city='x'))", 2, "weather namespace"),
+)  # fmt: skip
+
+REFUSED = [
+    *UNKNOWN_NAMESPACES,
+    *UNKNOWN_FUNCTIONS,
+    *MISSING_ARGUMENTS,
+    *UNKNOWN_ARGUMENTS,
+    *WRONG_LITERALS,
+    *ILL_TYPED_ARGUMENTS,
+    *POSITIONAL_ARGUMENTS,
+    *RESULT_ATTRIBUTES,
+    *MISSING_AWAITS,
+    *FORBIDDEN_CALLS,
+    *UNAVAILABLE,
+    *NOT_FUNCTIONS,
+]
+
+# What only may be wrong: results hold more than they declare, and types that are inferred may be beliefs.
+WARNED = [
+    *_wrong(
+        "unknown_field",
+        ("r = await github.list_issues(repo='a')\nr['itms']", 2, "itms items"),
+        ("r = await github.list_issues(repo='a')\nr['items'][0]['nme']", 2, "nme number title body"),
+        ("r = await github.list_issues(repo='a')\nf\"{r['totl']}\"", 2, "totl total"),
+        ("r = await weather.forecast(city='x')\n[day['max'] for day in r['days']]", 2, "max date high alert"),
+        ("r = await weather.forecast(city='x')\nr['town']", 2, "town city days"),
+        ("r = await github.get_issue(number=1)\nr.title", 2, 'title ["title"]'),
+    ),
+    *_wrong(
+        "invalid_arguments",
+        ("r = await github.list_issues(repo='a')\nawait echo.say(text=r['items'])", 2, "text list str"),
+        ("r = await github.get_issue(number=1)\nawait echo.say(text=r)", 2, "text dict str"),
+        ("try:\n    await echo.say()\nexcept ToolError as e:\n    print(e)", 2, "text"),
+        ("try:\n    await echo.say(text=['a'])\nexcept Exception:\n    pass", 2, "text list"),
+        ("import contextlib\nwith contextlib.suppress(Exception):\n    await echo.say(text=['a'])", 3, "text"),
+        ("import asyncio\nawait asyncio.gather(echo.say(text=['a']), return_exceptions=True)", 2, "text"),
+    ),
+]  # fmt: skip
