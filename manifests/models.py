@@ -245,6 +245,20 @@ class ServerSettings(Section):
             "such calls are refused."
         ),
     )
+    observe_results: bool = Field(
+        default=True,
+        description=(
+            "Whether the portal learns what results look like of tools that declare nothing about theirs (default "
+            "true): kinds, keys and nesting, never values. Stubs then show it, marked as observed."
+        ),
+    )
+    observed_folder: HostPath | None = Field(
+        default=None,
+        description=(
+            "The folder in which what was learnt is kept, relative to this file's folder. Default: "
+            "mcp-code-portal/observed in $XDG_STATE_HOME or ~/.local/state."
+        ),
+    )
     token: Token | None = Field(
         default=None,
         description=(

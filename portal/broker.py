@@ -16,6 +16,7 @@ from portal.library.arguments import ArgumentError, BoundArguments, bind
 from portal.library.function import Function
 from portal.library.repairs import repaired
 from portal.library.value import script_value
+from portal.observed.observations import Observations
 from portal.repair_notes import RepairNotes
 from portal.snapshot import Snapshot, not_granted
 from sandbox_runtime.calls import CallError, Outcome, ToolCall
@@ -36,12 +37,20 @@ class Broker:
     `repairs` are those of its calls.
     """
 
-    def __init__(self, manifest: Manifest, snapshot: Snapshot, fleet: Fleet, ledger: Ledger) -> None:
+    def __init__(
+        self,
+        manifest: Manifest,
+        snapshot: Snapshot,
+        fleet: Fleet,
+        ledger: Ledger,
+        observations: Observations,
+    ) -> None:
         self.ledger = ledger
         self.repairs = RepairNotes()
         self._manifest = manifest
         self._snapshot = snapshot
         self._fleet = fleet
+        self._observations = observations
         self._absent = 0
 
     def open(self, seq: int, function: str) -> None:
@@ -93,7 +102,9 @@ class Broker:
             hint = f"Its signature: {function.signature}"
             return _ended(entry, "failed", CallError("tool_error", _error_text(result), hint))
         entry.end("done")
-        return Outcome(value=script_value(function, result))
+        value = script_value(function, result)
+        self._observations.note(function, arguments, value)
+        return Outcome(value=value)
 
     def _absence(self, function: str) -> CallError:
         self._absent += 1

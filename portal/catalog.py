@@ -16,6 +16,8 @@ from portal.check.checker import Checker
 from portal.library.library import Library
 from portal.library.namespace import LibrarySource
 from portal.library.stub_package import write_stubs
+from portal.observed.observations import Observations
+from portal.observed.shape_store import Observed
 from portal.snapshot import Snapshot
 from upstreams.fleet import Fleet
 from upstreams.recorded_tool import RecordedTool
@@ -25,12 +27,18 @@ log = structlog.get_logger()
 
 
 class Catalog:
-    """Rebuilds the snapshot whenever an upstream's tools or state change, one rebuild at a time."""
+    """Rebuilds the snapshot whenever an upstream's tools or state change, or results look like none before them; one
+    rebuild at a time.
+    """
 
-    def __init__(self, manifest: Manifest, stubs: Path, checker: Checker | None) -> None:
+    def __init__(
+        self, manifest: Manifest, stubs: Path, checker: Checker | None, observations: Observations
+    ) -> None:
         self._manifest = manifest
         self._stubs = stubs
         self._checker = checker
+        self._observations = observations
+        observations.on_change = self._note_change
         self._noted = 1  # changes, the first of which is that there is a fleet
         self._held = 0  # of these, as many as the snapshot holds
         self._changed = anyio.Event()
@@ -45,6 +53,9 @@ class Catalog:
             status=upstream.state.status,
             tools=len(upstream.tools),
         )
+        self._note_change()
+
+    def _note_change(self) -> None:
         self._noted += 1
         self._changed.set()
 
@@ -62,19 +73,32 @@ class Catalog:
 
     async def fresh(self) -> Snapshot:
         """The snapshot that holds every change noted so far; later ones keep nobody waiting."""
+        self._observations.learn()
         noted = self._noted
         while self._held < noted:
             await self._rebuilt.wait()
         return self.snapshot
 
     async def _rebuild(self, fleet: Fleet) -> None:
-        build = partial(self._build, self.snapshot, list(fleet))
+        upstreams = list(fleet)
+        await self._observations.load(upstream.name for upstream in upstreams)
+        observed = {upstream.name: self._observations.of(upstream.name) for upstream in upstreams}
+        outdated: dict[str, list[str]] = {}
+        build = partial(self._build, self.snapshot, upstreams, observed, outdated)
         snapshot, touched = await anyio.to_thread.run_sync(build)
+        for name, tools in outdated.items():
+            self._observations.drop(name, tools)
         if self._checker is not None:
             await self._checker.update(snapshot.library, touched)
         self.snapshot = snapshot
 
-    def _build(self, former: Snapshot, upstreams: list[Upstream]) -> tuple[Snapshot, frozenset[Path]]:
+    def _build(
+        self,
+        former: Snapshot,
+        upstreams: list[Upstream],
+        observed: Mapping[str, Mapping[str, Observed]],
+        outdated: dict[str, list[str]],
+    ) -> tuple[Snapshot, frozenset[Path]]:
         # Here, in a thread, and not on top: numpy takes a third of a second to import, and no client waits for it.
         from portal.search.index import SearchIndex
 
@@ -87,7 +111,10 @@ class Catalog:
             granted = list(self._granted(upstream, names, denied))
             if granted:
                 summary = upstream.instructions or upstream.server or ""
-                sources.append(LibrarySource(upstream.name, namespace, summary, granted, names))
+                known = observed[upstream.name]
+                outdated[upstream.name] = [tool.name for tool in upstream.tools if _is_outdated(tool, known)]
+                schemas = {tool.name: known[tool.name].schema for tool in granted if _is_known(tool, known)}
+                sources.append(LibrarySource(upstream.name, namespace, summary, granted, names, schemas))
             elif not upstream.tools:
                 silent[namespace] = _silence(upstream)
         library = Library.compile(sources, former.library)
@@ -117,6 +144,16 @@ class Catalog:
                 yield tool
             else:
                 denied[f"{namespace}.{name}"] = decision
+
+
+def _is_known(tool: RecordedTool, observed: Mapping[str, Observed]) -> bool:
+    known = observed.get(tool.name)
+    return known is not None and known.definition == tool.digest
+
+
+def _is_outdated(tool: RecordedTool, observed: Mapping[str, Observed]) -> bool:
+    """Whether what is known was learnt of another definition."""
+    return tool.name in observed and not _is_known(tool, observed)
 
 
 def _silence(upstream: Upstream) -> str:

@@ -1,5 +1,6 @@
 """The composition root: builds everything that lives as long as the portal does, and ends it in order."""
 
+import os
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -13,6 +14,8 @@ from portal.catalog import Catalog
 from portal.check.checker import open_checker
 from portal.docs_search import DocsSearch
 from portal.execution import Execution
+from portal.observed.observations import Observations, open_observations
+from portal.observed.shape_store import ShapeStore, default_folder
 from portal.sessions import Sessions
 from portal.stub_folder import stub_folder
 from sandbox_runtime.baked import Baked, check_baked
@@ -98,7 +101,8 @@ async def open_portal(
         if settings.check != "off":
             opening_checker = open_checker(stubs, repairs=settings.repairs)
             checker = await stack.enter_async_context(opening_checker)
-        catalog = Catalog(manifest, stubs, checker)
+        observations = await stack.enter_async_context(_open_observations(manifest))
+        catalog = Catalog(manifest, stubs, checker, observations)
         fleet = await stack.enter_async_context(
             open_fleet(manifest.portal.upstreams, manifest.folder, catalog.note_change)
         )
@@ -109,7 +113,9 @@ async def open_portal(
             )
         )
         sessions = Sessions(settings)
-        execution = Execution(manifest, catalog, fleet, opening.sandbox, checker, sessions, workspaces)
+        execution = Execution(
+            manifest, catalog, fleet, opening.sandbox, checker, sessions, workspaces, observations
+        )
         if runs_scripts:
             opening.want()
         async with anyio.create_task_group() as tasks:
@@ -119,3 +125,15 @@ async def open_portal(
             search = DocsSearch(manifest, catalog, fleet)
             yield Portal(manifest, fleet, catalog, search, execution, opening.sandbox, baked)
             tasks.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def _open_observations(manifest: Manifest) -> AsyncIterator[Observations]:
+    settings = manifest.portal.server
+    if not settings.observe_results:
+        yield Observations(None)
+        return
+    own = settings.observed_folder
+    folder = manifest.folder / own if own else default_folder(os.environ)
+    async with open_observations(ShapeStore(folder, str(manifest.folder.resolve()))) as observations:
+        yield observations

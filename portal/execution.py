@@ -20,6 +20,7 @@ from portal.check.diagnostic import Diagnostic
 from portal.check.session_history import NO_HISTORY, SessionHistory
 from portal.first_steps import NO_UPSTREAMS
 from portal.ledger import Ledger
+from portal.observed.observations import Observations
 from portal.sessions import SessionError, Sessions
 from portal.snapshot import Snapshot
 from sandbox_runtime.grants.run_grants import RunGrants
@@ -58,6 +59,7 @@ class Execution:
         checker: Checker | None,
         sessions: Sessions,
         workspaces: Workspaces,
+        observations: Observations,
     ) -> None:
         self._manifest = manifest
         self._catalog = catalog
@@ -66,6 +68,7 @@ class Execution:
         self._checker = checker
         self._sessions = sessions
         self._workspaces = workspaces
+        self._observations = observations
         self._histories: WeakKeyDictionary[Session, SessionHistory] = WeakKeyDictionary()
 
     async def run(self, request: ExecuteCode, caller: Caller = LOCAL, ledger: Ledger | None = None) -> Answer:
@@ -111,7 +114,7 @@ class Execution:
             found = await self._check(prepared, snapshot, session)
             if found.error is not None:
                 return _refused(run_id, found.error, (*prepared.notices, *found.notices))
-            broker = Broker(self._manifest, snapshot, self._fleet, ledger)
+            broker = Broker(self._manifest, snapshot, self._fleet, ledger, self._observations)
             answer = await self._execute(run, prepared, broker, snapshot, run_id)
         return replace(answer, notices=(*prepared.notices, *found.notices, *answer.notices))
 

@@ -4,6 +4,7 @@ anyio runs on asyncio, the only loop the MCP SDK's servers are deployed on. A sa
 and gives each run an instance of its own, so one serves all tests of a process that do not look at its workers.
 """
 
+import os
 from collections.abc import AsyncIterator
 
 import pytest
@@ -21,6 +22,12 @@ settings.load_profile("full")
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def state_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What portals learn in tests they neither know the next time nor leave behind."""
+    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,9 @@
 """A tool of an upstream, as it was sent."""
 
+import hashlib
+import json
 from dataclasses import dataclass
+from functools import cached_property
 
 from manifests.json_value import Json
 
@@ -19,3 +22,12 @@ class RecordedTool:
     output_schema: Json | None
     annotations: dict[str, Json]
     title: str | None
+
+    @cached_property
+    def digest(self) -> str | None:
+        """A hash of all that a function is made of; None if a schema nests too deep to be written."""
+        parts = [self.name, self.description, self.title, self.input_schema, self.output_schema]
+        try:
+            return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+        except (RecursionError, TypeError, ValueError):
+            return None

@@ -77,6 +77,12 @@ class Function:
     """Whether the tool takes arguments that its schema does not name."""
     arguments: SoundSchema = field(repr=False)
     """The input schema as calls are checked against it."""
+    digest: str | None
+    """Of the tool's definition; None if it cannot be digested."""
+    is_observable: bool
+    """Whether the tool says nothing about its result, so that it can only be learnt from real ones."""
+    is_observed: bool
+    """Whether `returns` is what real results were like. They may differ the next time."""
 
     @cached_property
     def by_keyword(self) -> Mapping[str, Parameter]:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from manifests.json_value import Json
 from portal.library.function import Parameter
 from portal.library.parameters import parameters
 from portal.library.plain_text import first_sentence, readable
@@ -10,7 +11,7 @@ from portal.library.schema.sound_schema import SoundNode, SoundSchema, sound_sch
 from portal.library.schema_types import SchemaTypes
 from portal.library.tool_types import ToolTypes
 from portal.library.type_definitions import Definition
-from portal.library.type_expressions import ANY, Type
+from portal.library.type_expressions import ANY, Type, says_nothing
 from portal.library.type_names import type_name
 from upstreams.recorded_tool import RecordedTool
 
@@ -28,9 +29,12 @@ class FunctionDraft:
     name: str
     owner: str
     tool: RecordedTool
+    observed: Json | None
     parameters: tuple[Parameter, ...]
     others: Type | None
     returns: Type
+    is_observable: bool
+    is_observed: bool
     definitions: tuple[Definition, ...]
     summary: str
     description: str
@@ -39,8 +43,11 @@ class FunctionDraft:
     notes: tuple[str, ...]
 
 
-def draft_function(name: str, tool: RecordedTool) -> FunctionDraft:
-    """Compile one tool; never raises, whatever the tool's schemas are."""
+def draft_function(name: str, tool: RecordedTool, observed: Json | None = None) -> FunctionDraft:
+    """Compile one tool; never raises, whatever the tool's schemas are.
+
+    `observed` is a schema of its real results, which counts where the tool itself says nothing about them.
+    """
     owner = type_name(name) or "Tool"
     types = ToolTypes()
     arguments = sound_schema(tool.input_schema)
@@ -52,14 +59,21 @@ def draft_function(name: str, tool: RecordedTool) -> FunctionDraft:
     returns = (
         ANY if tool.output_schema is None else result_types.result_type(_result_node(result, is_wrapped))
     )
+    is_observable = says_nothing(returns)
+    if is_observable and observed is not None:
+        seen = sound_schema(observed)
+        returns = SchemaTypes(seen, owner, types).result_type(seen.root)
     text = tool.description or tool.title or ""
     return FunctionDraft(
         name=name,
         owner=owner,
         tool=tool,
+        observed=observed,
         parameters=keywords.named,
         others=keywords.others,
         returns=returns,
+        is_observable=is_observable,
+        is_observed=is_observable and not says_nothing(returns),
         definitions=tuple(types.definitions.values()),
         summary=first_sentence(text, LONGEST_SUMMARY),
         description=readable(text, LONGEST_DESCRIPTION),

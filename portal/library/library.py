@@ -65,4 +65,4 @@ def _namespace(source: LibrarySource, previous: Library | None) -> Namespace:
     former = previous.namespaces.get(source.namespace) if previous is not None else None
     if former is not None and digest is not None and former.digest == digest:
         return former
-    return compile_namespace(source, digest)
+    return compile_namespace(source, digest, former)

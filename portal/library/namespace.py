@@ -2,11 +2,12 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
+from manifests.json_value import Json
 from manifests.names import function_names
 from portal.library.function import Function
 from portal.library.function_draft import FunctionDraft, draft_function
@@ -43,6 +44,8 @@ class LibrarySource:
     tools: Sequence[RecordedTool]
     names: Mapping[str, str] | None = None
     """None: the tools given here are all there are."""
+    observed: Mapping[str, Json] = field(default_factory=dict)
+    """JSON Schemas of the real results of tools that declare nothing about theirs, by the tools' names."""
 
 
 @dataclass(frozen=True)
@@ -57,31 +60,37 @@ class Namespace:
     diagnostics: tuple[str, ...]
     digest: str | None
     """Of the source it was compiled from; None if the source cannot be digested, so it is never reused."""
+    drafts: Mapping[str, FunctionDraft] = field(repr=False)
+    """What each function was made of, so that those that are still the same need not be read again."""
+    observed_types: frozenset[str] = frozenset()
+    """The types among its definitions that say what real results were like."""
 
 
 def source_digest(source: LibrarySource) -> str | None:
     """A hash of everything that the namespace is compiled from."""
-    tools = [
-        (tool.name, tool.description, tool.title, tool.input_schema, tool.output_schema)
-        for tool in source.tools
-    ]
-    try:
-        text = json.dumps([source.upstream, source.namespace, source.summary, tools, _names(source)])
-    except (RecursionError, TypeError, ValueError):
+    tools = [tool.digest for tool in source.tools]
+    if None in tools:
         return None
-    return hashlib.sha256(text.encode()).hexdigest()
+    observed = {
+        tool.name: source.observed[tool.name] for tool in source.tools if tool.name in source.observed
+    }
+    parts = [source.upstream, source.namespace, source.summary, tools, _names(source), observed]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
-def compile_namespace(source: LibrarySource, digest: str | None) -> Namespace:
-    """Compile one upstream's tools; never raises, whatever they are.
+def compile_namespace(
+    source: LibrarySource, digest: str | None, former: Namespace | None = None
+) -> Namespace:
+    """Compile one upstream's tools; never raises, whatever they are. Tools of `former` are not read again.
 
     Functions come in the order of their names, so that neither names nor text depend on an upstream's order.
     """
     names = _names(source)
     tools = {names[tool.name]: tool for tool in source.tools}
-    drafts = [draft_function(name, tools[name]) for name in sorted(tools)]
+    known = {} if former is None else former.drafts
+    drafts = {name: _draft(name, tools[name], source, known.get(name)) for name in sorted(tools)}
     types = NamespaceTypes(tools)
-    settled = [_settled(draft, types) for draft in drafts]
+    settled = [_settled(draft, types) for draft in drafts.values()]
     spelling = module_spelling(tools)
     functions = {draft.name: _function(source, draft, types) for draft in settled}
     header = f"{GENERATED} from the tools of upstream {one_line(repr(source.upstream), 100)}."
@@ -99,7 +108,24 @@ def compile_namespace(source: LibrarySource, digest: str | None) -> Namespace:
         ),
         diagnostics=tuple(_diagnostics(source, settled)),
         digest=digest,
+        drafts=MappingProxyType(drafts),
+        observed_types=frozenset(_observed_types(settled, types)),
     )
+
+
+def _draft(
+    name: str, tool: RecordedTool, source: LibrarySource, former: FunctionDraft | None
+) -> FunctionDraft:
+    observed = source.observed.get(tool.name)
+    if former is None or tool.digest is None or tool.digest != former.tool.digest:
+        return draft_function(name, tool, observed)
+    return former if former.observed == observed else draft_function(name, tool, observed)
+
+
+def _observed_types(drafts: Iterable[FunctionDraft], types: NamespaceTypes) -> Iterator[str]:
+    for draft in drafts:
+        if draft.is_observed:
+            yield from (definition.name for definition in types.needed(names_in(draft.returns)))
 
 
 def _names(source: LibrarySource) -> dict[str, str]:
@@ -133,12 +159,22 @@ def _function(source: LibrarySource, draft: FunctionDraft, types: NamespaceTypes
         description=draft.description,
         signature=signature(qualified, draft.parameters, draft.others, draft.returns, LONGEST_SIGNATURE),
         types=_needed_types(draft, types),
-        definition=definition(draft.name, draft.parameters, draft.others, draft.returns, _body(draft)),
+        definition=definition(
+            draft.name,
+            draft.parameters,
+            draft.others,
+            draft.returns,
+            _body(draft),
+            is_observed=draft.is_observed,
+        ),
         input_schema=draft.tool.input_schema,
         output_schema=draft.tool.output_schema,
         wraps_result=draft.wraps_result,
         takes_others=draft.others is not None,
         arguments=draft.arguments,
+        digest=draft.tool.digest,
+        is_observable=draft.is_observable,
+        is_observed=draft.is_observed,
     )
 
 
@@ -151,7 +187,14 @@ def _needed_types(draft: FunctionDraft, types: NamespaceTypes) -> tuple[str, ...
 
 def _module_text(draft: FunctionDraft, spelling: Spelling) -> str:
     return definition(
-        draft.name, draft.parameters, draft.others, draft.returns, _body(draft), spelling, none_omits=True
+        draft.name,
+        draft.parameters,
+        draft.others,
+        draft.returns,
+        _body(draft),
+        spelling,
+        none_omits=True,
+        is_observed=draft.is_observed,
     )
 
 

@@ -30,6 +30,9 @@ LONGEST_PARAMETER_DOCS: Final = 12_000
 CUT_PARAMETERS: Final = ", ...) -> "
 """How a one-line signature shows that parameters were left out."""
 
+OBSERVED: Final = "the result as it was seen in earlier calls; the tool declares none, so it may differ"
+"""What stands behind a return type that was learnt from real results."""
+
 _LONGEST_LINE: Final = 100
 
 
@@ -61,6 +64,7 @@ def definition(
     spelling: Spelling = PLAIN,
     *,
     none_omits: bool = False,
+    is_observed: bool = False,
 ) -> str:
     """A function's definition with its docstring (or `...`), on one line or one line per parameter.
 
@@ -75,7 +79,8 @@ def definition(
         lines = ["*", *shown] if parameters else shown
         inner = "".join(f"    {line},\n" for line in lines)
         head = f"async def {name}(\n{inner}) -> {render(returns, spelling)}:"
-    return f"{head}\n{body}" if body else f"{head} ..."
+    remark = f"  # {OBSERVED}" if is_observed else ""
+    return f"{head}{remark}\n{body}" if body else f"{head} ...{remark}"
 
 
 def parameter_text(parameter: Parameter, spelling: Spelling = PLAIN, *, none_omits: bool = False) -> str:

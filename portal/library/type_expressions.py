@@ -105,6 +105,18 @@ def render(type_: Type, spelling: Spelling = PLAIN) -> str:
             return " | ".join(render(member, spelling) for member in members)
 
 
+def says_nothing(type_: Type) -> bool:
+    """Whether a type tells no more than that there is data: `Any`, `dict[str, Any]`, `list[Any] | None`."""
+    match type_:
+        case Word(word):
+            return word == "Any"
+        case ListOf(inner) | DictOf(inner):
+            return says_nothing(inner)
+        case Union(members):
+            return all(says_nothing(member) for member in members if member != NONE)
+    return False
+
+
 def names_in(type_: Type) -> Iterator[str]:
     """The named types that an annotation mentions."""
     match type_:

@@ -9,6 +9,7 @@ from manifests.json_value import Json
 from portal.broker import Broker
 from portal.ledger import Ledger
 from portal.library.repairs import Repair
+from portal.observed.observations import Observations
 from portal.repair_notes import MAX_NOTES, RepairNotes
 from sandbox_runtime.calls import ToolCall
 from tests.portal.peers import Opened, Peer, opened, raw, raw_tools, schema, tool
@@ -41,7 +42,7 @@ async def portal(peer: Peer, tmp_path_factory: pytest.TempPathFactory) -> AsyncI
 
 async def brokered(portal: Opened) -> Broker:
     snapshot = await portal.portal.catalog.fresh()
-    return Broker(portal.portal.manifest, snapshot, portal.portal.fleet, Ledger())
+    return Broker(portal.portal.manifest, snapshot, portal.portal.fleet, Ledger(), Observations(None))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""Results that declare nothing, and what is learnt of them."""

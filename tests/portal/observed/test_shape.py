@@ -1,0 +1,172 @@
+"""Shapes: what they keep of results, what they never keep, and that merging them comes to an end."""
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from manifests.json_value import Json
+from portal.library.schema.sound_schema import sound_schema
+from portal.library.schema.violations import violations
+from portal.observed.reading import MAX_ITEMS, MAX_VALUES, shape_of
+from portal.observed.shape import MAX_FIELDS, MAX_PLACES, Shape, merged, size
+from portal.observed.shape_json import read_shape, schema_of, stored
+from tests.depth import depth
+
+CANARY = "canary value"
+
+
+def seen(*values: Json, arguments: Json = None) -> Json:
+    """The schema of results that were seen one after the other."""
+    shape = Shape()
+    for value in values:
+        shape = merged(shape, shape_of(value, arguments))
+    return schema_of(shape)
+
+
+def results() -> st.SearchStrategy[Json]:
+    keys = st.sampled_from(["id", "title", "labels", "state", "ann@example.com"]) | st.text(max_size=12)
+    scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    return st.recursive(
+        scalars | st.text(max_size=5),
+        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(keys, inner, max_size=5),
+        max_leaves=25,
+    )
+
+
+def test_kinds_keys_and_nesting_are_kept() -> None:
+    issue = {"id": 7, "title": "x", "open": True, "labels": [{"name": "bug"}], "score": 0.5, "assignee": None}
+    assert seen(issue) == {
+        "type": "object",
+        "properties": {
+            "id": {"type": ["integer"]},
+            "title": {"type": ["string"]},
+            "open": {"type": ["boolean"]},
+            "labels": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "properties": {"name": {"type": ["string"]}},
+                    "required": ["name"],
+                },
+            },
+            "score": {"type": ["number"]},
+            "assignee": {},
+        },
+        "required": list(issue),
+    }
+
+
+def test_what_some_results_lack_is_optional_and_what_differs_is_either() -> None:
+    schema = seen({"id": 1, "note": "x"}, {"id": "1", "due": None}, {"id": 2, "due": 3})
+    assert schema["required"] == ["id"]
+    assert schema["properties"]["id"] == {"type": ["string", "integer"]}
+    assert schema["properties"]["due"] == {"type": ["integer", "null"]}
+
+
+def test_items_of_a_list_are_merged() -> None:
+    schema = seen([{"a": 1, "b": ""}, {"a": 2.5}, "x", []])
+    assert [sorted(each) for each in schema["items"]["anyOf"]] == [
+        ["properties", "required", "type"],
+        ["items", "type"],
+        ["type"],
+    ]
+    assert schema["items"]["anyOf"][0]["required"] == ["a"]
+    assert schema["items"]["anyOf"][0]["properties"]["a"] == {"type": ["number"]}
+
+
+def test_objects_with_data_for_keys_are_maps() -> None:
+    person = {"age": 3, "name": "x"}
+    maps: list[dict[str, Json]] = [
+        {"ann@example.com": person},
+        {"17": person, "18": person},
+        {"user_17": person, "user_18": person},
+        {"Ann": person, "Bob": person, "Cy": person},
+        {f"key_{chr(97 + n // 26)}{chr(97 + n % 26)}": n for n in range(MAX_FIELDS + 1)},
+    ]
+    for each in maps:
+        assert "properties" not in seen(each), each
+        assert seen(each)["additionalProperties"]
+    assert "properties" not in seen({"ann": 3}, {"bob": 5})
+    assert "properties" not in seen({"ann": person}, arguments={"names": ["ann"]})
+    assert "properties" in seen({"title": "x", "ann": 3}, arguments={"sort": "title"})
+    assert "properties" in seen({"sender": person, "receiver": person})
+
+
+def test_a_place_that_was_null_every_time_may_be_anything_but_a_result_may_be_none() -> None:
+    assert seen(None) == {"type": "null"}
+    assert seen({"next": None})["properties"]["next"] == {}
+    assert seen([])["items"] == {}
+
+
+@given(results(), results())
+@depth(2)
+def test_what_was_seen_fits_what_was_learnt(one: Json, other: Json) -> None:
+    schema = sound_schema(seen(one, other))
+    assert not schema.notes
+    assert violations(schema, one) == violations(schema, other) == []
+
+
+@given(results(), results())
+@depth(2)
+def test_merging_the_same_again_changes_nothing(one: Json, other: Json) -> None:
+    both = merged(shape_of(one), shape_of(other))
+    assert merged(both, shape_of(one)) == merged(both, shape_of(other)) == both
+    assert size(both) <= MAX_PLACES
+
+
+@given(results())
+@depth(2)
+def test_a_stored_shape_is_read_as_the_same(value: Json) -> None:
+    shape = shape_of(value)
+    assert read_shape(stored(shape)) == shape
+
+
+@given(results() | st.dictionaries(st.sampled_from(["fields", "items", "scalars", "values"]), results()))
+def test_what_is_no_stored_shape_is_read_as_none_or_as_one_within_bounds(value: Json) -> None:
+    shape = read_shape(value)
+    assert shape is None or size(shape) <= MAX_PLACES
+
+
+def test_no_value_of_a_result_is_in_its_shape() -> None:
+    value = {
+        "text": CANARY,
+        "list": [CANARY, {CANARY: CANARY}],
+        "map": {"canary@value": 1},
+        "deep": deep(CANARY, 30),
+    }
+    told = repr(shape_of(value)) + repr(stored(shape_of(value))) + repr(schema_of(shape_of(value)))
+    assert "canary" not in told
+    assert "deep" in told
+
+
+def deep(value: Json, levels: int) -> Json:
+    for _ in range(levels):
+        value = {"inner": [value]}
+    return value
+
+
+class Counted(list[Any]):
+    """A list that counts how many of its items were looked at."""
+
+    looked_at = 0
+
+    def __iter__(self) -> Any:
+        for item in super().__iter__():
+            self.looked_at += 1
+            yield item
+
+    def __getitem__(self, index: Any) -> Any:
+        self.looked_at += len(range(*index.indices(len(self)))) if isinstance(index, slice) else 1
+        return super().__getitem__(index)
+
+
+def test_of_a_large_result_a_sample_is_looked_at() -> None:
+    items = Counted({"id": number} for number in range(100_000))
+    wide = {f"k{chr(97 + n)}": [{"x": [1] * 50}] * 50 for n in range(26)}
+    assert shape_of(items).items is not None
+    assert items.looked_at <= MAX_ITEMS
+    assert size(shape_of([[[wide] * 50] * 50] * 50)) <= MAX_PLACES < MAX_VALUES
+    assert size(shape_of({f"{chr(97 + n)}": wide for n in range(26)})) <= MAX_PLACES
+    assert size(merged(shape_of(deep(wide, 3)), shape_of({"others": wide}))) <= MAX_PLACES
+    schema_of(shape_of(deep(1, 20_000)))

@@ -1,0 +1,177 @@
+"""What scripts see of tools that declare no result: learnt from real ones, kept, and never a value of one."""
+
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from mcp_types import CallToolResult
+
+from manifests.json_value import Json
+from portal.observed.observations import MAX_WAITING
+from tests.portal.peers import Opened, Peer, opened, schema, structured, text, tool
+
+pytestmark = pytest.mark.anyio
+
+CANARY = "canary7f3a"
+ISSUE = {"id": 7, "title": "x", "labels": [{"name": "bug"}]}
+
+
+def answering(*values: Json) -> Callable[[dict[str, Json]], Awaitable[CallToolResult]]:
+    """A tool that answers these, one after the other and the last for ever."""
+    left = list(values)
+
+    async def act(arguments: dict[str, Json]) -> CallToolResult:
+        value = left.pop(0) if len(left) > 1 else left[0]
+        return text(value) if isinstance(value, str) else structured(value)
+
+    return act
+
+
+async def stub(portal: Opened, name: str) -> str:
+    [row] = (await portal.search(name, detail="full"))["functions"]
+    assert row["name"] == name
+    return str(row["stub"])
+
+
+async def test_a_result_is_in_the_stub_the_next_time_and_marked(tmp_path: Path) -> None:
+    peer = Peer(tool("get_issue"), get_issue=answering(ISSUE))
+    async with opened(tmp_path, {"tickets": peer}) as portal:
+        before = await stub(portal, "tickets.get_issue")
+        assert "-> Any" in before
+        assert "# the result as it was seen" not in before
+        await portal.result_of("await tickets.get_issue()")
+        after = await stub(portal, "tickets.get_issue")
+    assert "-> GetIssueResult:" in after
+    assert "# the result as it was seen" in after
+    assert "    id: int\n    title: str\n    labels: list[GetIssueResultLabels]" in after
+
+
+async def test_a_later_result_widens_it(tmp_path: Path) -> None:
+    peer = Peer(tool("find"), find=answering([{"id": 1}], [], [{"id": 2, "due": None}], "nothing found"))
+    async with opened(tmp_path, {"tickets": peer}) as portal:
+        await portal.result_of("[await tickets.find() for _ in range(4)]")
+        found = await stub(portal, "tickets.find")
+    assert "-> list[FindResult] | str:" in found
+    assert "    due: NotRequired[Any]" in found
+
+
+async def test_the_next_portal_knows_it_from_the_start(tmp_path: Path) -> None:
+    for expected in ("-> Any", "-> GetIssueResult"):
+        peer = Peer(tool("get_issue"), get_issue=answering(ISSUE))
+        async with opened(tmp_path, {"tickets": peer}) as portal:
+            assert expected in await stub(portal, "tickets.get_issue")
+            await portal.result_of("await tickets.get_issue()")
+
+
+async def test_another_definition_forgets_it_on_disk_too(tmp_path: Path) -> None:
+    folder = tmp_path / "kept"
+    settings = {"observed_folder": "kept"}
+    async with opened(
+        tmp_path, {"tickets": Peer(tool("get"), get=answering(ISSUE))}, server=settings
+    ) as portal:
+        await portal.result_of("await tickets.get()")
+    assert "labels" in kept(folder)
+    peer = Peer(tool("get", description="Another one."), get=answering("text"))
+    async with opened(tmp_path, {"tickets": peer}, server=settings) as portal:
+        assert "-> Any" in await stub(portal, "tickets.get")
+    assert "labels" not in kept(folder)
+
+
+async def test_no_value_of_a_result_is_ever_on_disk(tmp_path: Path) -> None:
+    results: list[Json] = [
+        {"text": CANARY, "items": [CANARY, {"name": CANARY}], "by_mail": {f"{CANARY}@example.com": {"a": 1}}},
+        {CANARY: {"n": 1}, f"{CANARY}_2": {"n": 2}},
+        {"people": {CANARY: 3}, "nested": {"tokens": {f"{CANARY}": CANARY}}},
+        f"words and {CANARY}",
+        json.dumps({CANARY: 1, "number": 2}),
+        [[CANARY]],
+    ]
+    peer = Peer(tool("get"), tool("others"), get=answering(results[0]), others=answering(*results[1:]))
+    async with opened(tmp_path, {"tickets": peer}, server={"observed_folder": "kept"}) as portal:
+        await portal.run(f"await tickets.get(key={CANARY!r})")
+        await portal.run("[await tickets.others() for _ in range(5)]")
+        known = await stub(portal, "tickets.get") + await stub(portal, "tickets.others")
+        stubs = portal.portal.catalog._stubs
+        assert CANARY not in contents(stubs)
+    assert CANARY not in known
+    assert "by_mail: dict[str, " in known
+    assert "by_mail" in kept(tmp_path / "kept")
+    assert CANARY not in contents(tmp_path)
+
+
+async def test_names_that_were_asked_for_are_not_kept_as_keys(tmp_path: Path) -> None:
+    people = {"ann": {"age": 3}, "bob": {"age": 5}}
+    peer = Peer(tool("ages"), ages=answering(people))
+    async with opened(tmp_path, {"people": peer}, server={"observed_folder": "kept"}) as portal:
+        await portal.result_of("await people.ages(of=['ann', 'bob'])")
+        assert "-> dict[str, AgesResult" in await stub(portal, "people.ages")
+    assert "ann" not in kept(tmp_path / "kept")
+
+
+async def test_nothing_is_learnt_where_the_manifest_says_so(tmp_path: Path) -> None:
+    settings = {"observed_folder": "kept", "observe_results": False}
+    async with opened(
+        tmp_path, {"tickets": Peer(tool("get"), get=answering(ISSUE))}, server=settings
+    ) as portal:
+        await portal.result_of("await tickets.get()")
+        assert "-> Any" in await stub(portal, "tickets.get")
+    assert not (tmp_path / "kept").exists()
+
+
+async def test_what_a_tool_declares_stands_and_what_says_nothing_does_not(tmp_path: Path) -> None:
+    declared = tool("declared", output_schema=schema("key", key={"type": "string"}))
+    silent = tool("silent", output_schema={"type": "object", "additionalProperties": True})
+    peer = Peer(declared, silent, declared=answering(ISSUE), silent=answering(ISSUE))
+    async with opened(tmp_path, {"tickets": peer}) as portal:
+        await portal.result_of("[await tickets.declared(), await tickets.silent()]")
+        assert "title" not in await stub(portal, "tickets.declared")
+        assert "title: str" in await stub(portal, "tickets.silent")
+
+
+async def test_a_failed_call_teaches_nothing(tmp_path: Path) -> None:
+    async def fail(arguments: dict[str, Json]) -> CallToolResult:
+        return text("it broke", is_error=True)
+
+    async with opened(tmp_path, {"tickets": Peer(tool("get"), get=fail)}) as portal:
+        await portal.run("await tickets.get()")
+        assert "-> Any" in await stub(portal, "tickets.get")
+
+
+async def test_a_script_that_uses_what_was_not_seen_runs_and_is_told(tmp_path: Path) -> None:
+    peer = Peer(tool("get_issue"), get_issue=answering(ISSUE, {**ISSUE, "state": "open"}))
+    async with opened(tmp_path, {"tickets": peer}) as portal:
+        await portal.result_of("await tickets.get_issue()")
+        answer = await portal.run("(await tickets.get_issue())['state']")
+        assert (answer["status"], answer["result"]) == ("ok", "open")
+        assert any("'state'" in notice for notice in answer["notices"])
+        known = await portal.run("(await tickets.get_issue())['title']")
+        assert known["notices"] == []
+
+
+async def test_a_disk_that_cannot_be_written_costs_the_memory_of_it_only(tmp_path: Path) -> None:
+    (tmp_path / "kept").write_text("in the way")
+    peer = Peer(tool("get_issue"), get_issue=answering(ISSUE))
+    async with opened(tmp_path, {"tickets": peer}, server={"observed_folder": "kept"}) as portal:
+        await portal.result_of("await tickets.get_issue()")
+        assert "-> GetIssueResult" in await stub(portal, "tickets.get_issue")
+    assert (tmp_path / "kept").read_text() == "in the way"
+
+
+async def test_of_very_many_results_at_once_some_are_looked_at(tmp_path: Path) -> None:
+    peer = Peer(tool("get_issue"), get_issue=answering(ISSUE))
+    async with opened(tmp_path, {"tickets": peer}) as portal:
+        code = f"len(await asyncio.gather(*[tickets.get_issue() for _ in range({MAX_WAITING + 30})]))"
+        assert await portal.result_of(f"import asyncio\n{code}") == MAX_WAITING + 30
+        assert "-> GetIssueResult" in await stub(portal, "tickets.get_issue")
+
+
+def kept(folder: Path) -> str:
+    """What is in the files of observations."""
+    return "".join(file.read_text() for file in folder.glob("*.json"))
+
+
+def contents(folder: Path) -> str:
+    """Names and texts of everything below a folder."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return "".join(f"{file.name}\n{file.read_bytes().decode(errors='replace')}" for file in files)
