@@ -1,6 +1,8 @@
 """Keeps the library, its search index and its stub files in step with the tools that the upstreams list."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -9,18 +11,18 @@ import anyio
 import anyio.to_thread
 import structlog
 
-from manifests.decision import Decision, decide
+from manifests.decision import Decision
 from manifests.manifest import Manifest
-from manifests.names import function_names
 from portal.check.checker import Checker
 from portal.library.library import Library
 from portal.library.namespace import LibrarySource
 from portal.library.stub_package import write_stubs
 from portal.observed.observations import Observations
 from portal.observed.shape_store import Observed
+from portal.offer import Offer, make_offer
+from portal.reading_gate import ReadingGate
 from portal.snapshot import Snapshot
 from upstreams.fleet import Fleet
-from upstreams.recorded_tool import RecordedTool
 from upstreams.upstream import Upstream
 
 log = structlog.get_logger()
@@ -29,6 +31,9 @@ log = structlog.get_logger()
 class Catalog:
     """Rebuilds the snapshot whenever an upstream's tools or state change, or results look like none before them; one
     rebuild at a time.
+
+    Only what changed is made anew. Nobody waits for that but those who ask for the newest snapshot; stub files are
+    replaced, and the snapshot with them, at a moment at which no check reads them.
     """
 
     def __init__(
@@ -39,6 +44,8 @@ class Catalog:
         self._checker = checker
         self._observations = observations
         observations.on_change = self._note_change
+        self._offers: dict[str, Offer] = {}
+        self._gate = ReadingGate()
         self._noted = 1  # changes, the first of which is that there is a fleet
         self._held = 0  # of these, as many as the snapshot holds
         self._changed = anyio.Event()
@@ -79,81 +86,63 @@ class Catalog:
             await self._rebuilt.wait()
         return self.snapshot
 
+    @asynccontextmanager
+    async def steady(self) -> AsyncIterator[Snapshot]:
+        """The snapshot, whose stub files stay as they are meanwhile: for a check, not for a run."""
+        async with self._gate.reading():
+            yield self.snapshot
+
     async def _rebuild(self, fleet: Fleet) -> None:
-        upstreams = list(fleet)
+        former, upstreams = self.snapshot, list(fleet)
         await self._observations.load(upstream.name for upstream in upstreams)
         observed = {upstream.name: self._observations.of(upstream.name) for upstream in upstreams}
-        outdated: dict[str, list[str]] = {}
-        build = partial(self._build, self.snapshot, upstreams, observed, outdated)
-        snapshot, touched = await anyio.to_thread.run_sync(build)
-        for name, tools in outdated.items():
-            self._observations.drop(name, tools)
-        if self._checker is not None:
-            await self._checker.update(snapshot.library, touched)
-        self.snapshot = snapshot
+        snapshot = await anyio.to_thread.run_sync(partial(self._build, former, upstreams, observed))
+        for name, offer in self._offers.items():
+            self._observations.drop(name, offer.outdated)
+        async with self._gate.writing():
+            touched = await anyio.to_thread.run_sync(partial(self._written, former, snapshot.library))
+            if self._checker is not None:
+                await self._checker.update(snapshot.library, touched or frozenset())
+            self.snapshot = replace(snapshot, is_on_disk=touched is not None)
 
     def _build(
         self,
         former: Snapshot,
         upstreams: list[Upstream],
         observed: Mapping[str, Mapping[str, Observed]],
-        outdated: dict[str, list[str]],
-    ) -> tuple[Snapshot, frozenset[Path]]:
+    ) -> Snapshot:
         # Here, in a thread, and not on top: numpy takes a third of a second to import, and no client waits for it.
         from portal.search.index import SearchIndex
 
         denied: dict[str, Decision] = {}
         silent: dict[str, str] = {}
-        sources = []
+        sources: list[LibrarySource] = []
         for upstream in upstreams:
-            namespace = self._manifest.namespaces[upstream.name]
-            names = function_names([tool.name for tool in upstream.tools])
-            granted = list(self._granted(upstream, names, denied))
-            if granted:
-                summary = upstream.instructions or upstream.server or ""
-                known = observed[upstream.name]
-                outdated[upstream.name] = [tool.name for tool in upstream.tools if _is_outdated(tool, known)]
-                schemas = {tool.name: known[tool.name].schema for tool in granted if _is_known(tool, known)}
-                sources.append(LibrarySource(upstream.name, namespace, summary, granted, names, schemas))
-            elif not upstream.tools:
-                silent[namespace] = _silence(upstream)
+            offer = self._offer(upstream, observed[upstream.name])
+            denied.update(offer.denied)
+            if offer.source is not None:
+                sources.append(offer.source)
+            elif not offer.tools:
+                silent[self._manifest.namespaces[upstream.name]] = _silence(upstream)
         library = Library.compile(sources, former.library)
-        touched = self._written(library)
-        index = SearchIndex.build(library.functions.values(), former.index)
+        index = former.index or SearchIndex.build(())
+        index = index.updated({name: each.in_order for name, each in library.namespaces.items()})
         rules = MappingProxyType(denied), MappingProxyType(silent)
-        snapshot = Snapshot(former.version + 1, library, index, *rules, is_on_disk=touched is not None)
-        return snapshot, touched or frozenset()
+        return Snapshot(former.version + 1, library, index, *rules)
 
-    def _written(self, library: Library) -> frozenset[Path] | None:
+    def _offer(self, upstream: Upstream, observed: Mapping[str, Observed]) -> Offer:
+        offer = self._offers.get(upstream.name)
+        if offer is None or not offer.is_of(upstream, observed):
+            offer = self._offers[upstream.name] = make_offer(self._manifest, upstream, observed)
+        return offer
+
+    def _written(self, former: Snapshot, library: Library) -> frozenset[Path] | None:
         """The stub files that changed; None if they could not be written."""
         try:
-            return write_stubs(library, self._stubs)
+            return write_stubs(library, self._stubs, former.library if former.is_on_disk else None)
         except OSError as error:
             log.error("stubs_not_written", reason=error.strerror)
             return None
-
-    def _granted(
-        self, upstream: Upstream, names: Mapping[str, str], denied: dict[str, Decision]
-    ) -> Iterable[RecordedTool]:
-        """The tools that scripts may call; the others go to `denied`. `names` are of all tools, whatever is granted."""
-        namespace = self._manifest.namespaces[upstream.name]
-        for tool in upstream.tools:
-            name = names[tool.name]
-            decision = decide(self._manifest, upstream=upstream.name, tool=tool.name, function=name)
-            if decision.granted:
-                yield tool
-            else:
-                denied[f"{namespace}.{name}"] = decision
-
-
-def _is_known(tool: RecordedTool, observed: Mapping[str, Observed]) -> bool:
-    known = observed.get(tool.name)
-    return known is not None and known.definition == tool.digest
-
-
-def _is_outdated(tool: RecordedTool, observed: Mapping[str, Observed]) -> bool:
-    """Whether what is known was learnt of another definition."""
-    return tool.name in observed and not _is_known(tool, observed)
 
 
 def _silence(upstream: Upstream) -> str:

@@ -110,8 +110,9 @@ class Execution:
             prepared = await run.prepare(code, snapshot.namespaces)
             if prepared.error is not None:
                 return _refused(run_id, prepared.error, prepared.notices)
-            snapshot = await self._awaited(snapshot, prepared)
-            found = await self._check(prepared, snapshot, session)
+            await self._await_upstreams(snapshot, prepared)
+            async with self._catalog.steady() as snapshot:
+                found = await self._check(prepared, snapshot, session)
             if found.error is not None:
                 return _refused(run_id, found.error, (*prepared.notices, *found.notices))
             broker = Broker(self._manifest, snapshot, self._fleet, ledger, self._observations)
@@ -140,14 +141,13 @@ class Execution:
             emitted=result.emitted,
         )
 
-    async def _awaited(self, snapshot: Snapshot, prepared: Prepared) -> Snapshot:
-        """The snapshot once the upstreams that the script names have started, or have had their time to."""
+    async def _await_upstreams(self, snapshot: Snapshot, prepared: Prepared) -> None:
+        """Return once the upstreams that the script names are in the library, or have had their time to start."""
         waited = snapshot.silent.keys() & prepared.names
-        if not waited:
-            return snapshot
-        keys = {key for key, namespace in self._manifest.namespaces.items() if namespace in waited}
-        await self._fleet.settled(self._manifest.portal.server.start_seconds, keys)
-        return await self._catalog.fresh()
+        if waited:
+            keys = {key for key, namespace in self._manifest.namespaces.items() if namespace in waited}
+            await self._fleet.settled(self._manifest.portal.server.start_seconds, keys)
+            await self._catalog.fresh()
 
     async def _check(self, prepared: Prepared, snapshot: Snapshot, session: Session | None) -> "_Finding":
         if self._checker is None:

@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import Final
 
@@ -64,6 +65,11 @@ class Namespace:
     """What each function was made of, so that those that are still the same need not be read again."""
     observed_types: frozenset[str] = frozenset()
     """The types among its definitions that say what real results were like."""
+
+    @cached_property
+    def in_order(self) -> tuple[Function, ...]:
+        """The functions by name, and always the same tuple: whoever has it knows that nothing changed."""
+        return tuple(self.functions.values())
 
 
 def source_digest(source: LibrarySource) -> str | None:

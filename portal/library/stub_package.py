@@ -16,8 +16,10 @@ class ForeignFileError(Exception):
     """A file that is not ours stands where a stub belongs; nothing was written."""
 
 
-def write_stubs(library: Library, folder: Path) -> frozenset[Path]:
+def write_stubs(library: Library, folder: Path, written: Library | None = None) -> frozenset[Path]:
     """Make `folder` hold the stubs of this library and of no other; says which files changed or went.
+
+    Namespaces that `written` has too, the very same ones, are taken to be there already.
 
     With the folder as root, `from tools import github`, `from tools.github import create_issue` and
     `import github` resolve. Files are replaced one by one, each at once, and only if they differ. Stubs of a
@@ -27,7 +29,8 @@ def write_stubs(library: Library, folder: Path) -> frozenset[Path]:
         ForeignFileError: A file that is not ours is in the way.
         OSError: The folder cannot be written.
     """
-    files = {folder / path: text for path, text in _package(library)}
+    known = written.namespaces if written is not None else {}
+    files = {folder / path: text for path, text in _package(library, known)}
     foreign = [path.name for path in files if path.exists() and not _is_ours(path)]
     if foreign:
         raise ForeignFileError(
@@ -35,17 +38,20 @@ def write_stubs(library: Library, folder: Path) -> frozenset[Path]:
         )
     (folder / PACKAGE).mkdir(parents=True, exist_ok=True)
     changed = {path for path, text in files.items() if _write(path, text)}
-    return frozenset(changed | set(_remove_stale(folder, files)))
+    if written is None or library.namespaces.keys() != known.keys():
+        changed.update(_remove_stale(folder, library))
+    return frozenset(changed)
 
 
-def _package(library: Library) -> Iterator[tuple[str, str]]:
-    """Paths within the folder, and texts."""
+def _package(library: Library, known: Mapping[str, Namespace]) -> Iterator[tuple[str, str]]:
+    """Paths within the folder, and texts; without those of known namespaces."""
     imports = "".join(f"from . import {name} as {name}\n" for name in sorted(library.namespaces))
     yield f"{PACKAGE}/__init__.pyi", f"{GENERATED}.\n{imports}"
     yield f"{PACKAGE}/py.typed", ""
     for name, namespace in library.namespaces.items():
-        yield f"{PACKAGE}/{name}.pyi", namespace.module
-        yield f"{name}.pyi", _top_level(namespace)
+        if known.get(name) is not namespace:
+            yield f"{PACKAGE}/{name}.pyi", namespace.module
+            yield f"{name}.pyi", _top_level(namespace)
 
 
 def _top_level(namespace: Namespace) -> str:
@@ -72,9 +78,11 @@ def _write(path: Path, text: str) -> bool:
     return True
 
 
-def _remove_stale(folder: Path, files: Mapping[Path, str]) -> Iterator[Path]:
-    for path in (*folder.glob("*.pyi"), *(folder / PACKAGE).glob("*.pyi")):
-        if path not in files and _is_ours(path):
+def _remove_stale(folder: Path, library: Library) -> Iterator[Path]:
+    package = folder / PACKAGE
+    for path in (*folder.glob("*.pyi"), *package.glob("*.pyi")):
+        is_current = path.stem in library.namespaces or path == package / "__init__.pyi"
+        if not is_current and _is_ours(path):
             path.unlink()
             yield path
 

@@ -9,6 +9,10 @@ from portal.search.words import terms_of
 
 FIELDS = ("name", "upstream", "description", "parameter names", "parameter docs")
 
+COUNT_BITS = 8
+_MOST = (1 << COUNT_BITS) - 1
+"""Of a term that occurs in a field more often no more is counted."""
+
 # Texts are an upstream's own: these bounds keep one definition from costing the whole index its time.
 _MAX_NAME_CHARS = 200
 _MAX_TEXT_CHARS = 4_000
@@ -17,22 +21,24 @@ _MAX_PARAMETERS = 64
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """`terms[i]` occurs `counts[i]` times in `FIELDS[fields[i]]`; `lengths` has the sum of each field."""
+    """`counts[i]` says how often `terms[i]` occurs: a byte for each of `FIELDS`, that of the first one lowest.
+
+    `lengths` has the number of terms of each field.
+    """
 
     terms: tuple[str, ...]
-    fields: bytes
     counts: tuple[int, ...]
     lengths: tuple[int, ...]
 
 
 def read_document(function: Searchable) -> Document:
-    counted = [Counter(terms) for terms in _terms_by_field(function)]
-    return Document(
-        terms=tuple(term for field in counted for term in field),
-        fields=bytes(number for number, field in enumerate(counted) for _ in field),
-        counts=tuple(count for field in counted for count in field.values()),
-        lengths=tuple(field.total() for field in counted),
-    )
+    counts: dict[str, int] = {}
+    lengths = []
+    for number, terms in enumerate(_terms_by_field(function)):
+        lengths.append(len(terms))
+        for term, count in Counter(terms).items():
+            counts[term] = counts.get(term, 0) | min(count, _MOST) << COUNT_BITS * number
+    return Document(tuple(counts), tuple(counts.values()), tuple(lengths))
 
 
 def _terms_by_field(function: Searchable) -> Iterator[list[str]]:

@@ -1,24 +1,29 @@
 """Finds functions by what they do, or by their exact name."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from portal.search.document import Document, read_document
-from portal.search.postings import Columns, Floats, Ints
+from portal.search.document import FIELDS
+from portal.search.exact_names import ExactNames
+from portal.search.name_terms import Floats, Ints, NameTerms
+from portal.search.postings import Postings
 from portal.search.query import Query, read_query
+from portal.search.ranking import Ranking
 from portal.search.searchable import Searchable
-from portal.search.vocabulary import Vocabulary
+from portal.search.shelf import Change, Shelf
+from portal.search.vocabulary import meant_terms
 
 S = TypeVar("S", bound=Searchable)
 
 _BEST_SENTENCE = 0.6
 _NAME_COVERAGE = 0.3
 _SAME_UPSTREAM = 0.3
+_NOBODY = -1
 
 
 @dataclass(frozen=True)
@@ -33,28 +38,66 @@ class SearchHits(Generic[S]):
     exact: int = 0
 
 
-class SearchIndex(Generic[S]):
-    """Immutable: whoever holds an index sees one library, whatever changes meanwhile. `build` makes one."""
+@dataclass(frozen=True)
+class _Slots:
+    """What is known of each slot: the terms of its fields, its upstream's number, its place by qualified name."""
 
-    def __init__(self, entries: Iterable[tuple[S, Document]]) -> None:
-        ordered = sorted(entries, key=lambda entry: (entry[0].namespace, entry[0].name))
-        self._functions = [function for function, _ in ordered]
-        self._documents = [document for _, document in ordered]
-        self._vocabulary = Vocabulary(term for each in self._documents for term in each.terms)
-        columns = Columns(self._documents, self._vocabulary)
-        self._relevance = columns.relevance()
-        self._name_coverage = columns.name_coverage()
-        self._upstreams = _numbered(each.upstream for each in self._functions)
-        self._upstream_of: Ints = np.array(
-            [self._upstreams[each.upstream] for each in self._functions], np.int64
-        )
-        self._named = self._numbers_by_name()
+    lengths: Ints
+    upstreams: Ints
+    ranks: Ints
+
+
+class SearchIndex(Generic[S]):
+    """Immutable: whoever holds an index sees one library, whatever changes meanwhile.
+
+    `build` makes one, `updated` another one of it, in a time that depends on what is new in it.
+    """
+
+    def __init__(
+        self,
+        shelf: Shelf[S],
+        postings: Postings,
+        names: NameTerms,
+        exact: ExactNames,
+        slots: _Slots,
+        upstreams: Mapping[str, int],
+    ) -> None:
+        self._shelf = shelf
+        self._postings = postings
+        self._names = names
+        self._exact = exact
+        self._slots = slots
+        self._upstreams = upstreams
+        self._ranking = Ranking(postings, names, slots.lengths, int(np.sum(slots.upstreams != _NOBODY)))
 
     @classmethod
-    def build(cls, functions: Iterable[S], previous: "SearchIndex[S] | None" = None) -> "SearchIndex[S]":
-        """An index of the functions. Those that `previous` holds, the same objects, are not read again."""
-        known = previous._documents_by_identity() if previous else {}
-        return cls((each, known.get(id(each)) or read_document(each)) for each in functions)
+    def build(cls, functions: Iterable[S]) -> "SearchIndex[S]":
+        """An index of the functions."""
+        namespaces: defaultdict[str, list[S]] = defaultdict(list)
+        for each in functions:
+            namespaces[each.namespace].append(each)
+        empty = np.empty(0, np.int64)
+        nothing = _Slots(empty.reshape(0, len(FIELDS)), empty, empty)
+        return cls(Shelf(), Postings(), NameTerms(), ExactNames(), nothing, {}).updated(namespaces)
+
+    def updated(self, namespaces: Mapping[str, Sequence[S]]) -> "SearchIndex[S]":
+        """An index of these functions, by namespace. It finds what one would that was built anew.
+
+        Nothing is done for a namespace that is the very sequence it was; of others only the functions are read whose
+        texts are new.
+        """
+        shelf, change = self._shelf.changed(namespaces)
+        upstreams = dict(self._upstreams)
+        for each in change.come.values():
+            upstreams.setdefault(each.function.upstream, len(upstreams))
+        return SearchIndex(
+            shelf,
+            self._postings.changed(change),
+            self._names.changed(change),
+            self._exact.changed(change),
+            _changed_slots(self._slots, change, upstreams, shelf.in_order()),
+            upstreams,
+        )
 
     def search(self, query: str, limit: int, upstream: str | None = None) -> SearchHits[S]:
         """The `limit` best functions of all upstreams, or of one; ties in the order of their qualified names.
@@ -66,62 +109,53 @@ class SearchIndex(Generic[S]):
         allowed = self._is_of(upstream)
         lists_upstream = upstream is not None and not query.strip()
         found = np.flatnonzero(allowed if lists_upstream else allowed & (scores > 0))
-        named = _ints(number for number in self._named.get(_as_name(query), ()) if allowed[number])
+        named = np.fromiter(
+            (slot for slot in self._exact.find(query, self._shelf) if allowed[slot]), np.int64
+        )
         others = np.setdiff1d(found, named, assume_unique=True)
-        best = [*_best(named, scores, limit), *_best(others, scores, limit)][:limit]
-        functions = tuple(self._functions[number] for number in best)
+        best = [*self._best(named, scores, limit), *self._best(others, scores, limit)][:limit]
+        functions = tuple(self._shelf[slot] for slot in best)
         return SearchHits(functions, len(named) + len(others), min(len(named), limit))
 
     def _scores(self, query: Query) -> Floats:
-        weights = self._vocabulary.weights(query.words)
-        scores = self._relevance.scores(weights)
+        weights = meant_terms(query.words, self._postings)
+        scores = self._ranking.relevance(weights)
         if query.sentences:
             # A task names several things to do: a function that fits one sentence well fits the task.
-            sentences = (self._vocabulary.weights(words) for words in query.sentences)
-            scores += _BEST_SENTENCE * np.max([self._relevance.scores(each) for each in sentences], axis=0)
+            sentences = (meant_terms(words, self._postings) for words in query.sentences)
+            scores += _BEST_SENTENCE * np.max([self._ranking.relevance(each) for each in sentences], axis=0)
         once = {term: min(weight, 1.0) for term, weight in weights.items()}
-        return self._lifted(scores * (1 + _NAME_COVERAGE * self._name_coverage.scores(once)))
+        return self._lifted(scores * (1 + _NAME_COVERAGE * self._ranking.name_coverage(once)))
 
     def _lifted(self, scores: Floats) -> Floats:
         """A function beside a very good one is likelier to be meant than its own words say."""
-        best = np.zeros(len(self._upstreams))
-        np.maximum.at(best, self._upstream_of, scores)
-        lifted: Floats = np.where(scores > 0, scores + _SAME_UPSTREAM * best[self._upstream_of], 0)
+        best = np.zeros(len(self._upstreams) + 1)
+        np.maximum.at(best, self._slots.upstreams, scores)
+        lifted: Floats = np.where(scores > 0, scores + _SAME_UPSTREAM * best[self._slots.upstreams], 0)
         return lifted
 
     def _is_of(self, upstream: str | None) -> NDArray[np.bool_]:
         if upstream is None:
-            return np.ones(len(self._functions), np.bool_)
-        return np.equal(self._upstream_of, self._upstreams.get(upstream, -1))
+            return np.not_equal(self._slots.upstreams, _NOBODY)
+        return np.equal(self._slots.upstreams, self._upstreams.get(upstream, _NOBODY - 1))
 
-    def _numbers_by_name(self) -> dict[str, list[int]]:
-        named: defaultdict[str, list[int]] = defaultdict(list)
-        for number, each in enumerate(self._functions):
-            qualified, sent = f"{each.namespace}.{each.name}", f"{each.upstream}.{each.tool}"
-            for name in {each.name, qualified, each.tool, sent}:
-                named[name.casefold()].append(number)
-        return dict(named)
-
-    def _documents_by_identity(self) -> dict[int, Document]:
-        return {id(each): document for each, document in zip(self._functions, self._documents, strict=True)}
+    def _best(self, slots: Ints, scores: Floats, count: int) -> list[int]:
+        if len(slots) > count:
+            worst = np.partition(scores[slots], -count)[-count]
+            slots = slots[scores[slots] >= worst]
+        order = np.lexsort((self._slots.ranks[slots], -scores[slots]))[:count]
+        best: list[int] = slots[order].tolist()
+        return best
 
 
-def _as_name(query: str) -> str:
-    return query.strip().strip("`'\"").removesuffix("()").casefold()
-
-
-def _best(numbers: Ints, scores: Floats, count: int) -> list[int]:
-    if len(numbers) > count:
-        worst = np.partition(scores[numbers], -count)[-count]
-        numbers = numbers[scores[numbers] >= worst]
-    order = np.argsort(-scores[numbers], kind="stable")[:count]
-    best: list[int] = numbers[order].tolist()
-    return best
-
-
-def _numbered(names: Iterable[str]) -> dict[str, int]:
-    return {name: number for number, name in enumerate(dict.fromkeys(names))}
-
-
-def _ints(numbers: Iterable[int]) -> Ints:
-    return np.fromiter(numbers, np.int64)
+def _changed_slots(former: _Slots, change: Change[S], upstreams: Mapping[str, int], in_order: Ints) -> _Slots:
+    more = change.size - len(former.upstreams)
+    lengths = np.pad(former.lengths, ((0, more), (0, 0)))
+    owners = np.pad(former.upstreams, (0, more), constant_values=_NOBODY)
+    for slot in change.gone:
+        lengths[slot], owners[slot] = 0, _NOBODY
+    for slot, shelved in change.come.items():
+        lengths[slot], owners[slot] = shelved.document.lengths, upstreams[shelved.function.upstream]
+    ranks = np.zeros(change.size, np.int64)
+    ranks[in_order] = np.arange(len(in_order))
+    return _Slots(lengths, owners, ranks)

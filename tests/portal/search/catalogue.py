@@ -1,5 +1,7 @@
 """Functions to search for: just what `Searchable` asks for."""
 
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -39,3 +41,10 @@ READ = Function("files", "read_file", "Read a text file.", (Parameter("path"), P
 WEATHER = Function("open-meteo", "forecast", "Weather forecast: temperature and precipitation by hour.")
 APP_CONFIG = Function("azure", "appconfig_kv_get", "Get a key-value of a store.")
 ALL = (ISSUE, ISSUES, MERGE, SEND, SEARCH_MAIL, SEARCH_FILES, READ, WEATHER, APP_CONFIG)
+
+
+def by_namespace(functions: Iterable[Function]) -> Mapping[str, Sequence[Function]]:
+    namespaces: defaultdict[str, list[Function]] = defaultdict(list)
+    for each in functions:
+        namespaces[each.namespace].append(each)
+    return namespaces

@@ -1,3 +1,4 @@
+from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
 
@@ -19,6 +20,7 @@ from tests.portal.search.catalogue import (
     WEATHER,
     Function,
     Parameter,
+    by_namespace,
 )
 
 INDEX = SearchIndex.build(ALL)
@@ -109,15 +111,64 @@ def test_ties_are_in_order_of_qualified_name_whatever_the_order_of_building() ->
     assert list(SearchIndex.build(shuffled).search("words", 8).functions) == twins
 
 
-def test_rebuilding_with_a_changed_upstream_equals_building_anew() -> None:
+def test_an_updated_index_finds_what_one_built_anew_finds() -> None:
     changed = [each for each in ALL if each.upstream != "mail"] + [
         replace(SEND, description="Post a letter.")
     ]
-    rebuilt, anew = SearchIndex.build(changed, INDEX), SearchIndex.build(changed)
-    for query in ("letter", "issue", "find files", "send e-mail"):
-        assert rebuilt.search(query, 9) == anew.search(query, 9)
-    assert rebuilt.search("letter", 1).functions[0].description == "Post a letter."
+    updated, anew = INDEX.updated(by_namespace(changed)), SearchIndex.build(changed)
+    for query in ("letter", "issue", "find files", "send e-mail", "mail.search", ""):
+        assert updated.search(query, 9) == anew.search(query, 9)
+        assert updated.search(query, 9, "mail") == anew.search(query, 9, "mail")
+    assert updated.search("letter", 1).functions[0].description == "Post a letter."
     assert INDEX.search("letter", 1).total == 0
+
+
+LIBRARIES = st.lists(
+    st.builds(
+        Function,
+        st.sampled_from(["mail", "files", "git"]),
+        st.sampled_from(["send", "read_file", "list", "send_message"]),
+        st.sampled_from(["Send a letter.", "Read it.", "List letters of the box."]),
+        st.sampled_from([(), (Parameter("path"),), (Parameter("box", "of letters"),)]),
+    ),
+    max_size=8,
+)
+
+
+@given(
+    st.lists(LIBRARIES, min_size=1, max_size=4), st.sampled_from(["letter box", "read", "list", "path files"])
+)
+def test_an_index_updated_many_times_ranks_as_one_built_anew(
+    libraries: list[list[Function]], query: str
+) -> None:
+    index = INDEX
+    for functions in libraries:
+        index = index.updated(by_namespace(functions))
+    anew = SearchIndex.build(libraries[-1])
+    assert index.search(query, 50) == anew.search(query, 50)
+    assert index.search(query, 50, "mail") == anew.search(query, 50, "mail")
+
+
+def test_a_namespace_that_is_the_same_sequence_is_not_looked_at_again() -> None:
+    class Once(list[Function]):
+        looked = 0
+
+        def __iter__(self) -> Iterator[Function]:
+            self.looked += 1
+            return super().__iter__()
+
+    files = Once([READ, SEARCH_FILES])
+    index = SearchIndex.build(()).updated({"files": files})
+    looked = files.looked
+    index = index.updated({"files": files, "mail": [SEND]})
+    assert files.looked == looked
+    assert index.search("read file", 1).functions == (READ,)
+
+
+def test_a_function_whose_texts_are_the_same_is_replaced_by_the_new_one() -> None:
+    again = replace(SEND)
+    (found,) = INDEX.updated({"mail": [again]}).search("send message", 1).functions
+    assert found is again
 
 
 def test_index_of_nothing_answers_nothing() -> None:

@@ -1,0 +1,64 @@
+"""What scripts get of one upstream's tools."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from manifests.decision import Decision, decide
+from manifests.manifest import Manifest
+from manifests.names import function_names
+from portal.library.namespace import LibrarySource
+from portal.observed.shape_store import Observed
+from upstreams.recorded_tool import RecordedTool
+from upstreams.upstream import Upstream
+
+
+@dataclass(frozen=True)
+class Offer:
+    """Of the tools that the upstream lists, those that are granted, and the decisions about the others.
+
+    `source` is None if none is granted; `denied` is by qualified name; `outdated` are the tools of which other
+    definitions were observed than they have now.
+    """
+
+    tools: tuple[RecordedTool, ...]
+    summary: str
+    observed: Mapping[str, Observed]
+    source: LibrarySource | None
+    denied: Mapping[str, Decision]
+    outdated: Sequence[str]
+
+    def is_of(self, upstream: Upstream, observed: Mapping[str, Observed]) -> bool:
+        """Whether it is of what the upstream lists, and what is known of its results, now."""
+        is_same = self.tools is upstream.tools and self.summary == _summary(upstream)
+        return is_same and self.observed == observed
+
+
+def make_offer(manifest: Manifest, upstream: Upstream, observed: Mapping[str, Observed]) -> Offer:
+    namespace = manifest.namespaces[upstream.name]
+    tools, summary = upstream.tools, _summary(upstream)
+    names = function_names(
+        [tool.name for tool in tools]
+    )  # of all, so that no name depends on what is granted
+    granted, denied = [], {}
+    for tool in tools:
+        name = names[tool.name]
+        decision = decide(manifest, upstream=upstream.name, tool=tool.name, function=name)
+        if decision.granted:
+            granted.append(tool)
+        else:
+            denied[f"{namespace}.{name}"] = decision
+    outdated = [tool.name for tool in tools if tool.name in observed and not _is_known(tool, observed)]
+    if not granted:
+        return Offer(tools, summary, observed, None, denied, outdated)
+    schemas = {tool.name: observed[tool.name].schema for tool in granted if _is_known(tool, observed)}
+    source = LibrarySource(upstream.name, namespace, summary, granted, names, schemas)
+    return Offer(tools, summary, observed, source, denied, outdated)
+
+
+def _is_known(tool: RecordedTool, observed: Mapping[str, Observed]) -> bool:
+    known = observed.get(tool.name)
+    return known is not None and known.definition == tool.digest
+
+
+def _summary(upstream: Upstream) -> str:
+    return upstream.instructions or upstream.server or ""

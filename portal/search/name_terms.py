@@ -1,0 +1,51 @@
+"""The terms of functions' names: how much of a name a query covers."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from portal.search.document import COUNT_BITS, FIELDS, Document
+from portal.search.shelf import Change
+
+_NAME_SHIFT = COUNT_BITS * FIELDS.index("name")
+_NAME_MASK = ((1 << COUNT_BITS) - 1) << _NAME_SHIFT
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+class NameTerms:
+    """A column for each term of each name: the term's number, and the slot. Immutable; terms keep their numbers."""
+
+    def __init__(self, numbers: dict[str, int] | None = None, pairs: Ints | None = None) -> None:
+        self._numbers = numbers or {}
+        self._pairs = np.empty((2, 0), np.int64) if pairs is None else pairs
+
+    def changed(self, change: Change[Any]) -> "NameTerms":
+        numbers = dict(self._numbers)
+        is_gone = np.zeros(change.size, np.bool_)
+        is_gone[list(change.gone)] = True
+        come = [
+            (numbers.setdefault(term, len(numbers)), slot)
+            for slot, shelved in change.come.items()
+            for term in _terms(shelved.document)
+        ]
+        kept = self._pairs[:, ~is_gone[self._pairs[1]]] if change.gone else self._pairs
+        return NameTerms(numbers, np.concatenate((kept, np.array(come, np.int64).reshape(-1, 2).T), axis=1))
+
+    def rarities(self, documents: int, slots: int) -> Floats:
+        """For each slot, the sum of its name's rarities: what covers all of the name adds up to that."""
+        terms, owners = self._pairs
+        rarity = rarities(documents, np.bincount(terms, minlength=len(self._numbers)))
+        return np.bincount(owners, rarity[terms], minlength=slots).astype(np.float64)
+
+
+def rarities(documents: int, frequencies: Ints) -> Floats:
+    """Inverse document frequencies, of terms that occur in so many of the documents."""
+    logs: Floats = np.log1p((documents - frequencies + 0.5) / (frequencies + 0.5))
+    return logs
+
+
+def _terms(document: Document) -> list[str]:
+    return [term for term, counts in zip(document.terms, document.counts, strict=True) if counts & _NAME_MASK]
