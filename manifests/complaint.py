@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails
 
 from manifests.constraints import UNUSABLE
 from manifests.errors import Problem
-from manifests.grants import FileGrant
+from manifests.grants import FileGrant, NetworkGrant
 from manifests.json_value import Json
 from manifests.models import (
     UPSTREAM_KIND,
@@ -153,6 +153,8 @@ def _section_at(path: KeyPath, kind: str) -> type[Section] | None:
             return ToolRules
         case ("capabilities", "files"):
             return FileGrant
+        case ("capabilities", "network"):
+            return NetworkGrant
         case ("server",):
             return ServerSettings
         case ("upstreams", _):

@@ -7,6 +7,8 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, SecretStr
 from pydantic_core import PydanticCustomError
 
+from manifests.host_patterns import HostPattern
+
 UNUSABLE = "unusable"
 """The type of all errors raised here. The message reads on after the key's name; the context has a `hint`."""
 
@@ -110,6 +112,24 @@ Host: TypeAlias = Annotated[
     str,
     Field(json_schema_extra={"pattern": rf"^[^\s/@]+$|{_REFERENCE}"}),
     _matching(r"[^\s/@]+", "must be a host, or a host and a port", "Write it like portal.example:8080."),
+]
+
+
+def _check_reachable(text: str) -> str:
+    try:
+        HostPattern.parse(text)
+    except ValueError:
+        raise _refusal(
+            "must name a host, and perhaps a port",
+            "Write it like api.example.com, *.example.com, 10.0.0.7:8080 or [fd00::7]; names in ASCII (xn--...).",
+        ) from None
+    return text
+
+
+ReachableHost: TypeAlias = Annotated[
+    str,
+    Field(max_length=300, json_schema_extra={"pattern": r"^[^\s/@]+$"}),
+    AfterValidator(_check_reachable),
 ]
 
 Origin: TypeAlias = Annotated[

@@ -1,11 +1,11 @@
 """What scripts may reach besides tools: nothing, unless capabilities say so here."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, TypeAlias
 
-from pydantic import Field, model_validator
+from pydantic import Field, Strict, model_validator
 from pydantic_core import PydanticCustomError
 
-from manifests.constraints import UNUSABLE, HostPath
+from manifests.constraints import UNUSABLE, HostPath, ReachableHost
 from manifests.section import Section
 
 
@@ -62,5 +62,61 @@ class FileGrant(Section):
                 UNUSABLE,
                 "is read only and shared by nobody: there would be nothing to read",
                 {"hint": "Use mode: write, or share: all."},
+            )
+        return self
+
+
+Hosts: TypeAlias = Annotated[tuple[ReachableHost, ...], Strict(False), Field(max_length=1000)]
+
+
+class NetworkGrant(Section):
+    """Hosts from which scripts may fetch, with `portal.fetch` and nothing else.
+
+    A host is a name, an address, `*.suffix` or `*`, with or without a port; without one it means 443 for https and 80
+    for http. Every address that a name stands for is looked at when the connection is made.
+    """
+
+    allow: Hosts = Field(
+        default=(),
+        description="Hosts at public addresses: names, *.suffix, addresses, or * for all. Default: none.",
+    )
+    private: Hosts = Field(
+        default=(),
+        description=(
+            "Hosts that may lie at private addresses (loopback, 10/8, 172.16/12, 192.168/16, 100.64/10, fc00::/7), "
+            "beside those in allow. Link-local addresses and those of cloud metadata have to be written out as "
+            "addresses. Default: none."
+        ),
+    )
+    requests: Annotated[int, Field(ge=0, le=100_000)] = Field(
+        default=50,
+        description=(
+            "Requests one run may send (default 50), redirects that are followed among them. The next one is refused."
+        ),
+    )
+    seconds: Annotated[float, Field(gt=0, le=3600)] = Field(
+        default=30.0,
+        description=(
+            "Seconds one fetch may take (default 30), with its redirects and the whole of the answer. A longer one "
+            "ends in an error in the script, and may have had its effect."
+        ),
+    )
+    response_bytes: Annotated[int, Field(ge=1, le=64 * 1024 * 1024)] = Field(
+        default=5 * 1024 * 1024,
+        description=(
+            "Bytes of one answer's body, after decompression (default 5242880, 5 MiB). A longer one is refused with an "
+            "error in the script, not cut. limits.outcome_bytes bounds it, too: in base64, which is a third longer."
+        ),
+    )
+
+    @model_validator(mode="after")
+    def _has_somewhere_to_go(self) -> Self:
+        if not (self.allow or self.private):
+            raise PydanticCustomError(UNUSABLE, "names no host", {"hint": "List hosts under allow."})
+        if any(host.startswith("*") and not host.startswith("*.") for host in self.private):
+            raise PydanticCustomError(
+                UNUSABLE,
+                "lets scripts reach every private address",
+                {"hint": "Under private, name the hosts."},
             )
         return self

@@ -21,7 +21,7 @@ from manifests.constraints import (
     Url,
     Variable,
 )
-from manifests.grants import FileGrant
+from manifests.grants import FileGrant, NetworkGrant
 from manifests.json_value import Json
 from manifests.section import EMPTY_IS_DEFAULT, Section
 
@@ -200,6 +200,10 @@ class Capabilities(Section):
     files: FileGrant | None = Field(
         default=None,
         description="A folder in which scripts have files. Default: none, and no files at all.",
+    )
+    network: NetworkGrant | None = Field(
+        default=None,
+        description="Hosts that scripts may fetch from. Default: none, and no network at all.",
     )
     environment: Annotated[dict[ScriptVariable, Argument], EMPTY_IS_DEFAULT] = Field(
         default_factory=dict,

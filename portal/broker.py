@@ -20,6 +20,8 @@ from portal.observed.observations import Observations
 from portal.repair_notes import RepairNotes
 from portal.snapshot import Snapshot, not_granted
 from sandbox_runtime.calls import CallError, Outcome, ToolCall
+from sandbox_runtime.grants.fetch_error import FetchError
+from sandbox_runtime.grants.fetcher import FETCH, Fetcher
 from upstreams.errors import UpstreamError
 from upstreams.fleet import Fleet
 from upstreams.tool_result import ToolResult
@@ -31,10 +33,15 @@ MAX_NEAREST = 10
 """Unknown functions of a run for which the nearest are looked for; everybody waits meanwhile."""
 
 
+NO_NETWORK = CallError(
+    "not_granted", "scripts are granted no network", "An operator can grant hosts with capabilities.network."
+)
+
+
 class Broker:
     """The sandbox's call port and call observer of one run, against the library that the run was checked against.
 
-    `repairs` are those of its calls.
+    `repairs` are those of its calls. Without a `fetcher` every `portal.fetch` is refused.
     """
 
     def __init__(
@@ -44,9 +51,11 @@ class Broker:
         fleet: Fleet,
         ledger: Ledger,
         observations: Observations,
+        fetcher: Fetcher | None = None,
     ) -> None:
         self.ledger = ledger
         self.repairs = RepairNotes()
+        self._fetcher = fetcher
         self._manifest = manifest
         self._snapshot = snapshot
         self._fleet = fleet
@@ -68,6 +77,8 @@ class Broker:
         `code`, never as an exception.
         """
         entry = self.ledger[call.seq]
+        if call.function == FETCH:
+            return await self._fetch(entry, call.arguments)
         function = self._snapshot.library.functions.get(call.function)
         refusal = self._absence(call.function) if function is None else self._grant_refusal(function)
         if function is None or refusal is not None:
@@ -104,6 +115,16 @@ class Broker:
         entry.end("done")
         value = script_value(function, result)
         self._observations.note(function, arguments, value)
+        return Outcome(value=value)
+
+    async def _fetch(self, entry: Entry, arguments: dict[str, Json]) -> Outcome:
+        if self._fetcher is None:
+            return _ended(entry, "refused", NO_NETWORK)
+        try:
+            value = await self._fetcher.fetch(arguments, entry.sent)
+        except FetchError as error:
+            return _ended(entry, error.state, error.told)
+        entry.end("done")
         return Outcome(value=value)
 
     def _absence(self, function: str) -> CallError:

@@ -19,7 +19,7 @@ from portal.observed.shape_store import ShapeStore, default_folder
 from portal.sessions import Sessions
 from portal.stub_folder import stub_folder
 from sandbox_runtime.baked import Baked, check_baked
-from sandbox_runtime.grants.workspaces import open_workspaces
+from sandbox_runtime.grants.open_grants import open_grants
 from sandbox_runtime.sandbox import Sandbox, open_sandbox
 from sandbox_runtime.turns import QueueLimits
 from upstreams.fleet import Fleet, open_fleet
@@ -91,11 +91,8 @@ async def open_portal(
     async with AsyncExitStack() as stack:
         stubs = stub_folder()
         stack.callback(shutil.rmtree, stubs, ignore_errors=True)
-        capabilities = manifest.portal.capabilities
-        workspaces = await stack.enter_async_context(
-            open_workspaces(
-                capabilities.files, manifest.folder, partial(manifest.where, "capabilities", "files")
-            )
+        grants = await stack.enter_async_context(
+            open_grants(manifest.portal.capabilities, manifest.folder, manifest.where)
         )
         checker = None
         if settings.check != "off":
@@ -114,7 +111,7 @@ async def open_portal(
         )
         sessions = Sessions(settings)
         execution = Execution(
-            manifest, catalog, fleet, opening.sandbox, checker, sessions, workspaces, observations
+            manifest, catalog, fleet, opening.sandbox, checker, sessions, grants, observations
         )
         if runs_scripts:
             opening.want()

@@ -20,6 +20,9 @@ from portal.library.rendering import CUT_PARAMETERS
 from portal.snapshot import Snapshot
 from upstreams.fleet import Fleet
 
+PORTAL = "portal"
+"""The module that every script has. It is no namespace, but a query may ask what it does."""
+
 MAX_DETAIL_CHARACTERS = 300
 """Of why an upstream is not ready no more is told in a notice."""
 
@@ -71,8 +74,9 @@ class DocsSearch:
             functions, total = functions[:exact], exact
         full = len(functions) if request.detail == "full" else exact
         namespaces = None if request.query.strip() else self._namespaces(snapshot)
-        if namespaces is not None:
+        if namespaces is not None or request.query.strip().partition(".")[0] == PORTAL:
             notices += granted(self._manifest)
+        if namespaces is not None:
             notices += [f"upstream {u.name!r}: {u.diagnostics[0]}" for u in self._fleet if u.diagnostics][:10]
         return self._fitted(functions, total, notices, namespaces, full)
 

@@ -23,8 +23,8 @@ from portal.ledger import Ledger
 from portal.observed.observations import Observations
 from portal.sessions import SessionError, Sessions
 from portal.snapshot import Snapshot
-from sandbox_runtime.grants.run_grants import RunGrants
-from sandbox_runtime.grants.workspaces import Workspaces
+from sandbox_runtime.grants.fetcher import Fetcher
+from sandbox_runtime.grants.open_grants import OpenGrants
 from sandbox_runtime.prepared import Prepared
 from sandbox_runtime.result import RunError, RunResult
 from sandbox_runtime.run import Run
@@ -58,7 +58,7 @@ class Execution:
         sandbox: Callable[[], Awaitable[Sandbox]],
         checker: Checker | None,
         sessions: Sessions,
-        workspaces: Workspaces,
+        grants: OpenGrants,
         observations: Observations,
     ) -> None:
         self._manifest = manifest
@@ -67,7 +67,7 @@ class Execution:
         self._sandbox = sandbox
         self._checker = checker
         self._sessions = sessions
-        self._workspaces = workspaces
+        self._grants = grants
         self._observations = observations
         self._histories: WeakKeyDictionary[Session, SessionHistory] = WeakKeyDictionary()
 
@@ -84,12 +84,12 @@ class Execution:
         sandbox = await self._sandbox()
         try:
             async with self._sessions.use(sandbox, request.session, caller) as session:
-                async with self._workspaces.files(session) as files:
-                    ledger.files = files
-                    grants = RunGrants(self._manifest.portal.capabilities.environment, files)
+                async with self._grants.run(session) as grants:
+                    ledger.files = grants.files
                     where = partial(self._where_of, limits)
                     running = sandbox.run(limits, where, session, caller.share, grants)
-                    answer = await self._run_in(running, request.code, run_id, ledger, session)
+                    fetcher = grants.fetcher
+                    answer = await self._run_in(running, request.code, run_id, ledger, session, fetcher)
                 identifier = session.id if session is not None and session.alive else None
         except SessionError as error:
             return _refused(run_id, RunError(error.code, str(error), hint=error.hint))
@@ -104,6 +104,7 @@ class Execution:
         run_id: str,
         ledger: Ledger,
         session: Session | None,
+        fetcher: Fetcher | None,
     ) -> Answer:
         snapshot = await self._catalog.fresh()
         async with running as run:
@@ -115,7 +116,7 @@ class Execution:
                 found = await self._check(prepared, snapshot, session)
             if found.error is not None:
                 return _refused(run_id, found.error, (*prepared.notices, *found.notices))
-            broker = Broker(self._manifest, snapshot, self._fleet, ledger, self._observations)
+            broker = Broker(self._manifest, snapshot, self._fleet, ledger, self._observations, fetcher)
             answer = await self._execute(run, prepared, broker, snapshot, run_id)
         return replace(answer, notices=(*prepared.notices, *found.notices, *answer.notices))
 

@@ -1,13 +1,13 @@
 """What the manifest grants to scripts besides tools, in words for docs_search and for `check`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from manifests.grants import FileGrant
 from manifests.manifest import Manifest
 from manifests.models import Capabilities
 
 MAX_NAMES = 20
-"""Environment variables told by name; more are counted."""
+"""Hosts and environment variables told by name; more are counted."""
 
 _SHARED_BY = {
     "all": "all scripts share them",
@@ -23,7 +23,8 @@ def granted(manifest: Manifest) -> list[str]:
 
 def reach(capabilities: Capabilities) -> str:
     """The same in a few words, for the definition of a tool."""
-    return f"{_files_in_short(capabilities.files)}, no network"
+    network = "no network" if capabilities.network is None else "network by `await portal.fetch(url)`"
+    return f"{_files_in_short(capabilities.files)}, {network}"
 
 
 def _lines(capabilities: Capabilities) -> Iterator[str]:
@@ -33,9 +34,18 @@ def _lines(capabilities: Capabilities) -> Iterator[str]:
             f"scripts {may} in /workspace, their working directory, with open, pathlib, os, csv, sqlite3 and others;"
             f" {_SHARED_BY[files.share]}"
         )
+    if (network := capabilities.network) is not None:
+        yield (
+            f"scripts fetch from {_some([*network.allow, *network.private])} with await portal.fetch(url, method=, "
+            "headers=, params=, json=, body=, timeout=); its answer has status, ok, headers, text, json() and bytes"
+        )
     if names := sorted(capabilities.environment):
-        more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-        yield f"scripts see in os.environ: {', '.join(names[:MAX_NAMES])}{more}"
+        yield f"scripts see in os.environ: {_some(names)}"
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    return ", ".join(names[:MAX_NAMES]) + more
 
 
 def _files_in_short(files: FileGrant | None) -> str:

@@ -8,8 +8,10 @@ from typing import Final
 
 from portal.library.library import Library
 from portal.library.namespace import GENERATED, Namespace
+from portal.library.portal_stub import PORTAL_STUB
 
 PACKAGE: Final = "tools"
+_PORTAL: Final = "portal.pyi"
 
 
 class ForeignFileError(Exception):
@@ -48,6 +50,7 @@ def _package(library: Library, known: Mapping[str, Namespace]) -> Iterator[tuple
     imports = "".join(f"from . import {name} as {name}\n" for name in sorted(library.namespaces))
     yield f"{PACKAGE}/__init__.pyi", f"{GENERATED}.\n{imports}"
     yield f"{PACKAGE}/py.typed", ""
+    yield _PORTAL, PORTAL_STUB
     for name, namespace in library.namespaces.items():
         if known.get(name) is not namespace:
             yield f"{PACKAGE}/{name}.pyi", namespace.module
@@ -80,8 +83,9 @@ def _write(path: Path, text: str) -> bool:
 
 def _remove_stale(folder: Path, library: Library) -> Iterator[Path]:
     package = folder / PACKAGE
+    ours = {folder / _PORTAL, package / "__init__.pyi"}
     for path in (*folder.glob("*.pyi"), *package.glob("*.pyi")):
-        is_current = path.stem in library.namespaces or path == package / "__init__.pyi"
+        is_current = path.stem in library.namespaces or path in ours
         if not is_current and _is_ours(path):
             path.unlink()
             yield path

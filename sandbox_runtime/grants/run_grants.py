@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from manifests.json_value import Json
+from sandbox_runtime.grants.fetcher import Fetcher
 from sandbox_runtime.grants.file_service import FileService
 
 _ENVELOPE_BYTES = 1 << 16
@@ -13,11 +14,13 @@ _ENVELOPE_BYTES = 1 << 16
 class RunGrants:
     """Nothing, unless the manifest says otherwise.
 
-    `environment` is what the script sees in `os.environ`, `files` answers its file operations.
+    `environment` is what the script sees in `os.environ`; `files` answers its file operations, and whoever answers
+    its calls hands those of `portal.fetch` to `fetcher`.
     """
 
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     files: FileService | None = None
+    fetcher: Fetcher | None = None
 
     @property
     def longest_write(self) -> int:

@@ -2,7 +2,7 @@
 
 import asyncio
 import collections.abc
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any, NoReturn
 
 from sandbox_runtime.guest.border import Border
@@ -40,12 +40,21 @@ class Calls:
         self._unstarted.clear()
         self._replaced.clear()
 
-    def create(self, function: str, arguments: dict[str, object], line: int) -> "Call":
+    def create(
+        self,
+        function: str,
+        arguments: dict[str, object],
+        line: int,
+        convert: Callable[[Any], Any] | None = None,
+    ) -> "Call":
+        """A call that has not started; `convert` makes of its value what the script gets."""
         self._created += 1
         self._unstarted[self._created] = (function, line)
-        return Call(self, self._created, function, arguments)
+        return Call(self, self._created, function, arguments, convert)
 
-    def start(self, created: int, function: str, arguments: dict[str, object]) -> "_CallFuture":
+    def start(
+        self, created: int, function: str, arguments: dict[str, object], convert: Callable[[Any], Any] | None
+    ) -> "_CallFuture":
         self.forget(created)
         encoded = encode_arguments(function, arguments)
         text = clean(encoded)
@@ -56,7 +65,7 @@ class Calls:
             # The host refuses it all the same; it only needs to know how large it would have been.
             text = f"!{size}"
         self._last += 1
-        future = _CallFuture(self, self._last)
+        future = _CallFuture(self, self._last, convert)
         self._pending[self._last] = future
         self._post(f"{self._last} {function} {text}")
         return future
@@ -112,13 +121,15 @@ class Calls:
             if future is None or future.done():
                 continue
             if answer[1]:
-                future.set_result(answer[2])
+                future.set_result(answer[2] if future.convert is None else future.convert(answer[2]))
             else:
                 future.set_exception(ToolError(answer[3], answer[2], answer[4]))
 
 
 class _Answer:
     """The answer to come, for somebody who does nothing but wait for it."""
+
+    convert = None
 
     def __init__(self) -> None:
         self._result: Any = None
@@ -143,8 +154,9 @@ class _Answer:
 class _CallFuture(asyncio.Future):  # type: ignore[type-arg]  # the C class takes no arguments at run time here
     """The answer to come; cancelling it cancels the call at the host."""
 
-    def __init__(self, calls: Calls, identity: int) -> None:
+    def __init__(self, calls: Calls, identity: int, convert: Callable[[Any], Any] | None) -> None:
         super().__init__()
+        self.convert = convert
         self._calls = calls
         self._identity = identity
 
@@ -163,13 +175,21 @@ class Call(Uncrossable, collections.abc.Coroutine):  # type: ignore[type-arg]
     Used as if it were its value, it says what is missing.
     """
 
-    __slots__ = ("_arguments", "_calls", "_created", "_function", "_iterator")
+    __slots__ = ("_arguments", "_calls", "_convert", "_created", "_function", "_iterator")
 
-    def __init__(self, calls: Calls, created: int, function: str, arguments: dict[str, object]) -> None:
+    def __init__(
+        self,
+        calls: Calls,
+        created: int,
+        function: str,
+        arguments: dict[str, object],
+        convert: Callable[[Any], Any] | None,
+    ) -> None:
         self._calls = calls
         self._created = created
         self._function = function
         self._arguments = arguments
+        self._convert = convert
         self._iterator: Any = None
 
     def advice(self) -> str:
@@ -181,7 +201,8 @@ class Call(Uncrossable, collections.abc.Coroutine):  # type: ignore[type-arg]
                 f"cannot await the same call of {self._function} twice: keep its value, or make a task of it"
             )
         self._iterator = iter(())  # whatever happens now, it was awaited
-        self._iterator = self._calls.start(self._created, self._function, self._arguments).__await__()
+        future = self._calls.start(self._created, self._function, self._arguments, self._convert)
+        self._iterator = future.__await__()
         return self._iterator  # type: ignore[no-any-return]
 
     def send(self, value: Any) -> Any:

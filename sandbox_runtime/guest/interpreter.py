@@ -35,7 +35,7 @@ class Interpreter:
         self._calls = Calls(border, self._output)
         self._loop = loop.install(self._calls)
         self._library = Library(self._calls)
-        self._portal = PortalModule(border)
+        self._portal = PortalModule(border, self._calls)
         self._files = WorkspaceMount(self._calls)
         self._script: Script | None = None
         self._main = types.ModuleType("__main__")

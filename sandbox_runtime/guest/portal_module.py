@@ -4,6 +4,8 @@ import types
 from collections.abc import Mapping, Sequence
 
 from sandbox_runtime.guest.border import Border
+from sandbox_runtime.guest.calls import Calls
+from sandbox_runtime.guest.fetching import Fetching, Response
 from sandbox_runtime.guest.tool_error import ToolError
 from sandbox_runtime.guest.values import encode_value
 
@@ -21,12 +23,14 @@ class ResultLimitError(Exception):
 
 
 class PortalModule(types.ModuleType):
-    """`emit`, and the exception class calls raise."""
+    """`emit`, `fetch`, and the exception class calls raise."""
 
-    def __init__(self, border: Border) -> None:
+    def __init__(self, border: Border, calls: Calls) -> None:
         super().__init__("portal", "What a script can do besides calling upstream functions.")
         self.ToolError = ToolError
-        self.__all__ = ["ToolError", "emit"]
+        self.Response = Response
+        self.fetch = Fetching(calls).fetch
+        self.__all__ = ["Response", "ToolError", "emit", "fetch"]
         self.__dict__["__border"] = border
         self.begin(0)
 

@@ -2,13 +2,15 @@
 
 import json
 
-from manifests.grants import FileGrant
+from manifests.grants import FileGrant, NetworkGrant
 from manifests.models import Capabilities
 from portal.budget.tokens import count_tokens
 from portal.definitions import INSTRUCTIONS, MAX_TOLD_MODULES, tool_definitions
 
 NOTHING = Capabilities()
-EVERYTHING = Capabilities(files=FileGrant(workspace="data", mode="write"))
+EVERYTHING = Capabilities(
+    files=FileGrant(workspace="data", mode="write"), network=NetworkGrant(allow=("*.example.com",))
+)
 
 
 def definitions_as_a_client_shows_them(*modules: str, capabilities: Capabilities = NOTHING) -> str:
@@ -26,8 +28,12 @@ def test_the_two_definitions_cost_fewer_than_500_tokens() -> None:
 
 def test_a_model_is_told_what_scripts_reach_and_nothing_that_they_do_not() -> None:
     assert "no files, no network" in definitions_as_a_client_shows_them()
-    assert "files in /workspace" in definitions_as_a_client_shows_them(capabilities=EVERYTHING)
-    assert "/workspace" not in definitions_as_a_client_shows_them()
+    granted, plain = (
+        definitions_as_a_client_shows_them(capabilities=EVERYTHING),
+        definitions_as_a_client_shows_them(),
+    )
+    assert "files in /workspace" in granted and "portal.fetch" in granted
+    assert "/workspace" not in plain and "portal.fetch" not in plain
 
 
 def test_the_instructions_cost_fewer_than_100_tokens() -> None:

@@ -1,5 +1,6 @@
 """What the manifest grants besides tools is told to whoever asks what there is; values are told to scripts alone."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from manifests.json_value import Json
 from sandbox_runtime.errors import WorkspaceError
 from tests.portal.peers import Opened, opened, states
+from tests.sandbox_runtime.fetching import Request, Server, response, served
 
 pytestmark = pytest.mark.anyio
 
@@ -109,3 +111,81 @@ async def test_workspace_that_is_missing_is_said_at_the_start(tmp_path: Path) ->
     with pytest.raises(WorkspaceError):
         async with opened(tmp_path, capabilities={"files": {"workspace": "missing"}}):
             pass
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    async with served() as server:
+        yield server
+
+
+async def test_script_fetches_and_the_ledger_tells_it(server: Server, tmp_path: Path) -> None:
+    server.answers["/broken"] = b""
+    grants: Json = {"network": {"private": [f"127.0.0.1:{server.port}"], "requests": 3}}
+    urls = [f"{server.base}/broken", "http://evil.example/", f"{server.base}/b", f"{server.base}/c"]
+    code = (
+        f'import portal\nr = await portal.fetch("{server.base}/a")\nfor url in {urls!r}:\n'
+        '    try:\n        await portal.fetch(url, method="POST")\n'
+        "    except ToolError as error:\n        print(error.code)\nr.text"
+    )
+    async with opened(tmp_path, capabilities=grants) as portal:
+        answer = await portal.run(code)
+    assert (answer["status"], answer["result"]) == ("ok", "/a")
+    assert answer["stdout"].split() == [
+        "fetch_failed",
+        "not_granted",
+        "fetch_requests_limit",
+        "fetch_requests_limit",
+    ]
+    assert states(answer) == [
+        ("portal.fetch", state) for state in ("done", "unknown", "refused", "refused", "refused")
+    ]
+
+
+async def test_fetch_that_was_under_way_when_its_run_ended_is_unknown(server: Server, tmp_path: Path) -> None:
+    async def hang(request: Request, writer: asyncio.StreamWriter) -> None:
+        await request.reader.read()
+
+    server.answers["/hang"] = hang
+    grants: Json = {"network": {"private": [f"127.0.0.1:{server.port}"]}}
+    async with opened(tmp_path, capabilities=grants) as portal:
+        answer = await portal.run(f'await portal.fetch("{server.base}/hang")', timeout_seconds=1)
+    assert answer["error"]["code"] == "wall_limit"
+    assert states(answer) == [("portal.fetch", "unknown")]
+
+
+async def test_fetches_count_as_calls_and_their_answers_as_outcomes(server: Server, tmp_path: Path) -> None:
+    server.answers["/large"] = response(bytes(10_000))
+    grants: Json = {
+        "network": {"private": [f"127.0.0.1:{server.port}"]},
+        "limits": {"tool_calls": 2, "outcome_bytes": 5000},
+    }
+    async with opened(tmp_path, capabilities=grants) as portal:
+        large = await portal.run(f'await portal.fetch("{server.base}/large")')
+        many = await portal.run(f'for _ in range(3): await portal.fetch("{server.base}/")')
+    assert (large["error"]["code"], states(large)) == ("outcome_limit", [("portal.fetch", "done")])
+    assert many["error"]["code"] == "tool_calls_limit"
+
+
+async def test_without_a_grant_nothing_is_fetched(portal: Opened, server: Server) -> None:
+    answer = await portal.run(f'await portal.fetch("{server.base}/")')
+    assert answer["error"]["code"] == "not_granted"
+    assert "capabilities.network" in answer["error"]["hint"]
+    assert states(answer) == [("portal.fetch", "refused")]
+    assert server.requests == []
+
+
+async def test_nothing_else_of_the_portal_can_be_called(portal: Opened) -> None:
+    raw = "from wit_world.imports import host\nhost.exchange('1 portal.{name} {{}}', -1)"
+    for name in ("fetchall", "emit", "sessions", "files"):
+        answer = await portal.run(raw.format(name=name))
+        assert "unknown_function" in answer["result"]
+
+
+async def test_model_is_told_from_where_it_may_fetch(tmp_path: Path) -> None:
+    grants: Json = {"network": {"allow": ["api.example.com", "*.example.org:8443"], "private": ["10.0.0.7"]}}
+    async with opened(tmp_path, capabilities=grants) as portal:
+        for query in ("", "portal", "portal.fetch"):
+            told = await portal.search_text(query)
+            assert "api.example.com, *.example.org:8443, 10.0.0.7" in told and "await portal.fetch" in told
+        assert "portal.fetch" not in await portal.search_text("create an issue")

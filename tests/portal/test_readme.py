@@ -8,8 +8,9 @@ from types import FrameType
 
 import pytest
 from mcp_types import CallToolResult
+from pydantic import BaseModel
 
-from manifests.grants import FileGrant
+from manifests.grants import FileGrant, NetworkGrant
 from manifests.json_value import Json
 from manifests.loader import load_manifest
 from manifests.models import Limits
@@ -75,15 +76,18 @@ def test_the_grants_can_be_granted(tmp_path: Path) -> None:
     capabilities = load_manifest(tmp_path / "portal.yaml", {"REPORT_KEY": "x"}).portal.capabilities
     assert capabilities.environment["REPORT_KEY"] == "x"
     assert capabilities.files is not None and capabilities.files.mode == "write"
+    assert capabilities.network is not None and "api.example.com" in capabilities.network.allow
 
 
-def test_every_limit_of_files_is_told_with_its_default() -> None:
-    rows = re.findall(
-        r"^\| `(\w+)` \| ([\d,]+) ?(\w*) \|", (ROOT / "docs" / "files.md").read_text("utf-8"), re.MULTILINE
-    )
+@pytest.mark.parametrize(
+    ("page", "grant", "count"),
+    [("files.md", FileGrant(workspace="x"), 4), ("network.md", NetworkGrant(allow=("x",)), 3)],
+)
+def test_every_limit_of_a_grant_is_told_with_its_default(page: str, grant: BaseModel, count: int) -> None:
+    text = (ROOT / "docs" / page).read_text("utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| ([\d,]+) ?(\w*) \|", text, re.MULTILINE)
     told = {name: int(number.replace(",", "")) * UNITS[unit] for name, number, unit in rows}
-    assert told == FileGrant(workspace="x").model_dump(include={*told})
-    assert len(told) == 4
+    assert (told, len(told)) == (grant.model_dump(include={*told}), count)
 
 
 async def test_the_scripts_run(tmp_path: Path) -> None:

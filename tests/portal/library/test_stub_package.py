@@ -52,6 +52,29 @@ def test_stubs_resolve_by_each_kind_of_import(tmp_path: Path) -> None:
     assert [int(line.split(":")[1]) for line in type_errors(tmp_path)] == [3, 4, 5, 6, 7]
 
 
+def test_what_the_portal_itself_offers_is_typed(tmp_path: Path) -> None:
+    write_stubs(library(tool("f")), tmp_path)
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import portal\n"
+        "async def main() -> bytes:\n"
+        "    answer = await portal.fetch('https://a.example', method='POST', json={'a': 1}, headers={'A': 'b'})\n"
+        "    length: int = len(answer.text) + answer.status + answer.raise_for_status().json()['n']\n"
+        "    portal.emit({'type': 'text', 'text': answer.headers['content-type'] * length})\n"
+        "    return answer.bytes\n"
+    )
+    assert type_errors(tmp_path) == []
+    script.write_text(
+        "import portal\n"
+        "async def main() -> None:\n"
+        "    await portal.fetch()\n"
+        "    await portal.fetch('https://a.example', verb='POST')\n"
+        "    portal.fetch('https://a.example').json()\n"
+        "    (await portal.fetch('https://a.example')).body\n"
+    )
+    assert [int(line.split(":")[1]) for line in type_errors(tmp_path)] == [3, 4, 5, 6]
+
+
 def test_stubs_of_nasty_tools_are_valid(tmp_path: Path) -> None:
     sources = [source(each, namespace=f"nasty_{number}") for number, each in enumerate(nasty_tools())]
     compiled = Library.compile([source(*nasty_tools()), *sources])
@@ -71,7 +94,7 @@ def test_nasty_tool_compiles_to_bounded_text(nasty: RecordedTool) -> None:
 
 def test_stub_package_is_complete(tmp_path: Path) -> None:
     changed = write_stubs(library(tool("f")), tmp_path)
-    names = {"tools/__init__.pyi", "tools/py.typed", "tools/tickets.pyi", "tickets.pyi"}
+    names = {"tools/__init__.pyi", "tools/py.typed", "tools/tickets.pyi", "tickets.pyi", "portal.pyi"}
     assert {path.relative_to(tmp_path).as_posix() for path in changed} == names
     assert all((tmp_path / name).exists() for name in names)
 
@@ -100,7 +123,7 @@ def test_stubs_of_a_former_library_are_removed(tmp_path: Path) -> None:
     write_stubs(library(tool("f")), tmp_path)
     changed = write_stubs(Library.compile([]), tmp_path)
     assert {tmp_path / "tickets.pyi", tmp_path / "tools" / "tickets.pyi"} <= changed
-    assert sorted(path.name for path in tmp_path.rglob("*.*")) == ["__init__.pyi", "py.typed"]
+    assert sorted(path.name for path in tmp_path.rglob("*.*")) == ["__init__.pyi", "portal.pyi", "py.typed"]
 
 
 def test_files_of_others_are_left_alone(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from sandbox_runtime.repetition import Repetition
 from sandbox_runtime.replay import replay
 from sandbox_runtime.resume import resume
 from sandbox_runtime.sandbox import Sandbox
+from tests.sandbox_runtime.fetching import granting, served
 from tests.sandbox_runtime.granted_files import granted
 from tests.sandbox_runtime.replay.recorder import Recorder, facts
 from tests.sandbox_runtime.running import EchoPort, Runner
@@ -54,6 +55,42 @@ async def test_replay_reads_and_writes_no_file(
     emptied(tmp_path)
     assert facts(await replay(sandbox, record)) == facts(result)
     assert emptied(tmp_path) == []
+
+
+async def test_replay_fetches_nothing(sandbox: Sandbox, run: Runner, recorded: Recorder) -> None:
+    async with served() as server:
+        fetch = granting(run, f"127.0.0.1:{server.port}")
+        script = (
+            f'r = await asyncio.gather(*[portal.fetch("{server.base}/a", params={{"n": n}}) for n in range(5)])\n'
+            "[(a.status, a.url, a.text) for a in r]"
+        )
+        result, record = await recorded(script, port=fetch.port())
+        assert result is not None
+        assert result.error is None
+        assert facts(await replay(sandbox, record)) == facts(result)
+        assert len(server.requests) == 5
+
+
+async def test_fetch_that_was_answered_is_not_made_again_when_its_run_goes_on(
+    sandbox: Sandbox, run: Runner, recorded: Recorder
+) -> None:
+    async with served() as server:
+        fetch = granting(run, f"127.0.0.1:{server.port}")
+        get = f'(await portal.fetch(f"{server.base}/{{path}}", method="POST")).text'
+        script = f'[{get} for path in ("first", "second", "third")]'
+        result, record = await recorded(script, port=fetch.port())
+        assert result is not None
+        assert result.value == ["/first", "/second", "/third"]
+        server.requests.clear()
+        interrupted = Repetition(before_the_answer_to(record, "second"), goes_on=True)
+        again = await resume(sandbox, interrupted, fetch.port())
+        assert again.error is not None
+        assert again.error.code == "outcome_unknown"
+        assert server.requests == []
+        interrupted = Repetition(before_the_answer_to(record, "second"), goes_on=True)
+        again = await resume(sandbox, interrupted, fetch.port(), unanswered=fetch.port())
+        assert again.value == result.value
+        assert [request.path for request in server.requests] == ["/second", "/third"]
 
 
 async def test_environment_is_that_of_the_record(recorded: Recorder) -> None:

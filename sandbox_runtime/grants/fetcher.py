@@ -1,0 +1,163 @@
+"""`portal.fetch`: one request of a script, sent by the portal, as far as the manifest allows."""
+
+import base64
+import ssl
+from collections.abc import Callable
+
+import anyio
+import anyio.to_thread
+import httpx2
+
+from manifests.grants import NetworkGrant
+from manifests.json_value import Json
+from sandbox_runtime.grants.destination import Destination, Destinations, Resolver, SystemResolver
+from sandbox_runtime.grants.fetch_body import BodyReader
+from sandbox_runtime.grants.fetch_error import FetchError, FetchState
+from sandbox_runtime.grants.fetch_request import FetchRequest
+
+FETCH = "portal.fetch"
+"""The function's name; no namespace of a library is called `portal`."""
+
+MAX_REDIRECTS = 5
+_PARALLEL = 8
+_TRIED_ADDRESSES = 3
+
+
+class Network:
+    """What every run's fetches have in common. Connections are not kept: each request proves its host anew."""
+
+    def __init__(
+        self,
+        grant: NetworkGrant,
+        where: Callable[[str], str],
+        *,
+        resolve: Resolver | None = None,
+        trusted: ssl.SSLContext | None = None,
+    ) -> None:
+        """`where` says where a limit is set; `trusted` are the authorities, those of the system by default."""
+        self.grant = grant
+        self.destinations = Destinations(grant, where, resolve or SystemResolver())
+        self._where = where
+        self._trusted = trusted
+
+    def name(self, limit: str) -> str:
+        return f"the limit {limit} of {getattr(self.grant, limit):,} ({self._where(limit)})"
+
+    async def transport(self, scheme: str) -> httpx2.AsyncHTTPTransport:
+        """One that knows no proxy, no credentials and nothing else of the portal's environment."""
+        if scheme == "https" and self._trusted is None:
+            # In a thread: there are hundreds of authorities to read.
+            self._trusted = await anyio.to_thread.run_sync(httpx2.create_ssl_context)
+        context = self._trusted or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        return httpx2.AsyncHTTPTransport(verify=context, trust_env=False, http2=False)
+
+
+class Fetcher:
+    """The fetches of one run."""
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+        self._requests = 0
+        self._slots = anyio.CapacityLimiter(_PARALLEL)
+
+    async def fetch(self, arguments: dict[str, Json], on_sent: Callable[[], None]) -> Json:
+        """Fetch what the arguments say: `{status, url, headers: [[name, value]], body: base64}`.
+
+        `on_sent` is called when a request may be about to reach its host.
+
+        Raises:
+            FetchError: There is no answer for the script; why.
+        """
+        request = FetchRequest.parse(arguments)
+        seconds = min(request.seconds or self._network.grant.seconds, self._network.grant.seconds)
+        hops = _Hops(self._network, self._count, on_sent)
+        try:
+            async with self._slots:
+                with anyio.fail_after(seconds):
+                    return await hops.follow(request)
+        except TimeoutError:
+            raise FetchError(
+                "fetch_timeout", f"there was no whole answer within {seconds:g} s", _CHECK, hops.state
+            ) from None
+        except httpx2.HTTPError as error:
+            message = f"{request.url.host} did not answer as HTTP does: {_described(error)}"
+            raise FetchError("fetch_failed", message, _CHECK, hops.state) from None
+
+    def _count(self) -> None:
+        if self._requests >= self._network.grant.requests:
+            message = f"the request was not sent: {self._network.name('requests')} is used up"
+            raise FetchError("fetch_requests_limit", message, "Fetch less, or in several scripts.")
+        self._requests += 1
+
+
+class _Hops:
+    """A request and those that it is redirected to, each counted and checked as if it were the first."""
+
+    def __init__(self, network: Network, count: Callable[[], None], on_sent: Callable[[], None]) -> None:
+        self.state: FetchState = "not_started"
+        """What has become of it when it fails now."""
+        self._network = network
+        self._count = count
+        self._on_sent = on_sent
+
+    async def follow(self, request: FetchRequest) -> Json:
+        for _ in range(MAX_REDIRECTS + 1):
+            try:
+                self._count()
+                destination = await self._network.destinations.check(request.url)
+            except FetchError as error:
+                # What was answered with a redirection was done, wherever that leads.
+                raise error if self.state == "not_started" else error.but("done") from None
+            async with await self._network.transport(request.url.scheme) as transport:
+                response = await self._send(transport, request, destination)
+                try:
+                    location = response.headers.get("location")
+                    if location is None or not request.may_follow(response.status_code):
+                        return await self._told(request, response)
+                finally:
+                    await response.aclose()
+            request = request.redirected(response.status_code, location)
+        message = f"redirected more than {MAX_REDIRECTS} times"
+        raise FetchError("too_many_redirects", message, f"The last was to {str(request.url)[:200]}", "done")
+
+    async def _send(
+        self, transport: httpx2.AsyncHTTPTransport, request: FetchRequest, destination: Destination
+    ) -> httpx2.Response:
+        """Send it to one of the addresses that were checked, and to no other."""
+        addresses = destination.addresses[:_TRIED_ADDRESSES]
+        for address in addresses:
+            sent = request.as_sent(destination, address, self._note_sent)
+            try:
+                return await transport.handle_async_request(sent)
+            except (httpx2.ConnectError, httpx2.ConnectTimeout):
+                if address is addresses[-1]:
+                    raise
+        raise AssertionError("a destination has an address")
+
+    async def _told(self, request: FetchRequest, response: httpx2.Response) -> Json:
+        coding = response.headers.get("content-encoding", "")
+        reader = BodyReader(coding, self._network.grant.response_bytes, self._network.name("response_bytes"))
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
+        body = await reader.read(response.stream)
+        headers = [[name.decode("latin-1"), value.decode("latin-1")] for name, value in response.headers.raw]
+        return {
+            "status": response.status_code,
+            "url": str(request.url),
+            "headers": headers,
+            "body": base64.b64encode(body).decode(),
+        }
+
+    async def _note_sent(self, event: str, _: Json) -> None:
+        if event.endswith(".send_request_headers.started"):
+            self.state = "unknown"
+            self._on_sent()
+
+
+_CHECK = "If it was sent, see what it did before sending it again."
+
+
+def _described(error: httpx2.HTTPError) -> str:
+    """The kind of error alone: its text may name addresses."""
+    return "".join(
+        f" {letter.lower()}" if letter.isupper() else letter for letter in type(error).__name__
+    ).strip()

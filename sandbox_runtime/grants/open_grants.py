@@ -1,0 +1,44 @@
+"""What a manifest grants to scripts, made ready once, and handed to each run."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+from manifests.models import Capabilities
+from sandbox_runtime.grants.fetcher import Fetcher, Network
+from sandbox_runtime.grants.run_grants import RunGrants
+from sandbox_runtime.grants.workspaces import Owner, Workspaces, open_workspaces
+
+
+@asynccontextmanager
+async def open_grants(
+    capabilities: Capabilities, folder: Path, where: Callable[..., str]
+) -> AsyncIterator["OpenGrants"]:
+    """Make ready what `capabilities` grant. Paths are relative to `folder`; `where` says where a key is set.
+
+    Raises:
+        WorkspaceError: The folder for files is not there, or cannot be used as granted.
+    """
+    network = None
+    if capabilities.network is not None:
+        network = Network(capabilities.network, partial(where, "capabilities", "network"))
+    where_files = partial(where, "capabilities", "files")
+    async with open_workspaces(capabilities.files, folder, where_files) as workspaces:
+        yield OpenGrants(capabilities, workspaces, network)
+
+
+class OpenGrants:
+    """What runs are granted."""
+
+    def __init__(self, capabilities: Capabilities, workspaces: Workspaces, network: Network | None) -> None:
+        self._environment = capabilities.environment
+        self._workspaces = workspaces
+        self._network = network
+
+    @asynccontextmanager
+    async def run(self, owner: Owner | None) -> AsyncIterator[RunGrants]:
+        """The grants of one run, of a session if `owner` is one."""
+        fetcher = None if self._network is None else Fetcher(self._network)
+        async with self._workspaces.files(owner) as files:
+            yield RunGrants(self._environment, files, fetcher)

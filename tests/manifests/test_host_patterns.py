@@ -1,0 +1,103 @@
+"""Hosts as a manifest names them, and what they mean."""
+
+import pytest
+
+from manifests.host_patterns import HostPattern, canonical_host, is_address
+
+
+@pytest.mark.parametrize(
+    ("pattern", "scheme", "host", "port"),
+    [
+        ("api.example.com", "https", "api.example.com", 443),
+        ("api.example.com", "http", "api.example.com", 80),
+        ("API.Example.COM.", "https", "api.example.com", 443),
+        ("api.example.com:8443", "https", "api.example.com", 8443),
+        ("api.example.com:443", "http", "api.example.com", 443),
+        ("*.example.com", "https", "a.example.com", 443),
+        ("*.example.com", "https", "a.b.example.com", 443),
+        ("*", "https", "anything.example", 443),
+        ("*:8080", "http", "anything.example", 8080),
+        ("localhost", "http", "localhost", 80),
+        ("10.0.0.7:81", "http", "10.0.0.7", 81),
+        ("[FD00::0:7]:81", "http", "fd00::7", 81),
+        ("xn--bcher-kva.example", "https", "xn--bcher-kva.example", 443),
+        ("_service.example", "https", "_service.example", 443),
+    ],
+)
+def test_pattern_means_a_host(pattern: str, scheme: str, host: str, port: int) -> None:
+    assert HostPattern.parse(pattern).matches(scheme, host, port)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "scheme", "host", "port"),
+    [
+        ("api.example.com", "https", "api.example.com", 80),
+        ("api.example.com", "https", "api.example.com", 8443),
+        ("api.example.com:8443", "https", "api.example.com", 443),
+        ("api.example.com", "https", "x.api.example.com", 443),
+        ("*.example.com", "https", "example.com", 443),
+        ("*.example.com", "https", "evilexample.com", 443),
+        ("*.example.com", "https", "a.example.com.evil.example", 443),
+        ("*", "https", "anything.example", 8443),
+        ("10.0.0.7", "http", "10.0.0.70", 80),
+    ],
+)
+def test_pattern_means_no_other_host(pattern: str, scheme: str, host: str, port: int) -> None:
+    assert not HostPattern.parse(pattern).matches(scheme, host, port)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        ":80",
+        "a:",
+        "a:0",
+        "a:65536",
+        "a:x",
+        "http://a",
+        "a/b",
+        "a b",
+        "user@a",
+        "a..b",
+        "-a",
+        "a-",
+        "*.",
+        "**",
+        "a.*",
+        "*a",
+        "*.10.0.0.1",
+        "1.2.3",
+        "0x7f.1",
+        "2130706433",
+        "[::1",
+        "::1",
+        "[fe80::1%lo]",
+        "bücher.example",
+        "a" * 64,
+        "a." * 130,
+    ],
+)
+def test_what_is_no_host_is_refused(text: str) -> None:
+    with pytest.raises(ValueError):
+        HostPattern.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "has_address"),
+    [
+        ("A.B.", "a.b", False),
+        ("127.0.0.1", "127.0.0.1", True),
+        ("FD00:0::7", "fd00::7", True),
+        ("a1", "a1", False),
+    ],
+)
+def test_host_has_one_canonical_form(text: str, host: str, has_address: bool) -> None:
+    assert canonical_host(text) == host
+    assert is_address(host) is has_address
+    assert canonical_host(host) == host
+
+
+@pytest.mark.parametrize("text", ["api.example.com", "*.example.com:8443", "[fd00::7]:81", "10.0.0.7", "*"])
+def test_pattern_is_told_as_it_is_written(text: str) -> None:
+    assert str(HostPattern.parse(text)) == text

@@ -1,0 +1,326 @@
+"""`portal.fetch` does what a script means by it, from hosts that are granted."""
+
+import asyncio
+import datetime
+import gzip
+import ipaddress
+import json
+import ssl
+import zlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from tests.sandbox_runtime.fetching import (
+    FetchRunner,
+    Names,
+    Request,
+    Server,
+    granting,
+    redirect,
+    response,
+    served,
+)
+from tests.sandbox_runtime.running import Runner
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    async with served() as server:
+        yield server
+
+
+@pytest.fixture
+def fetch(run: Runner, server: Server) -> FetchRunner:
+    return granting(run, f"127.0.0.1:{server.port}")
+
+
+async def test_answer_is_there_as_text_json_and_bytes(fetch: FetchRunner, server: Server) -> None:
+    server.answers["/a"] = response(b'{"n": 1}', "201 Created", Content_Type="application/json", X_More="y")
+    script = (
+        f'r = await portal.fetch("{server.base}/a")\n'
+        "kinds = r.headers['CONTENT-type'], r.headers.get('x-more')\n"
+        "[r.status, r.ok, r.text, r.json(), list(r.bytes)[:2], *kinds, r.url]"
+    )
+    told = [201, True, '{"n": 1}', {"n": 1}, [123, 34], "application/json", "y", f"{server.base}/a"]
+    assert await fetch.value(script) == told
+    assert fetch.states == ["done"]
+
+
+async def test_request_is_sent_as_it_was_meant(fetch: FetchRunner, server: Server) -> None:
+    script = (
+        f'await portal.fetch("{server.base}/a?x=1", method="put", params={{"y": ["ä", 2]}}, json={{"k": "ü"}},\n'
+        '    headers={"X-One": "1", "Authorization": "Bearer t", "Accept": "text/html"})\n1'
+    )
+    await fetch.value(script)
+    (request,) = server.requests
+    assert request.line == "PUT /a?x=1&y=%C3%A4&y=2 HTTP/1.1"
+    assert json.loads(request.body) == {"k": "ü"}
+    expected = {
+        "host": f"127.0.0.1:{server.port}",
+        "x-one": "1",
+        "authorization": "Bearer t",
+        "accept": "text/html",
+        "content-type": "application/json",
+    }
+    assert expected.items() <= request.headers.items()
+
+
+@pytest.mark.parametrize(
+    ("body", "sent"), [('"text ä"', "text ä".encode()), ('b"\\x00\\xff"', b"\x00\xff"), ("b''", b"")]
+)
+async def test_body_is_sent_as_it_is(fetch: FetchRunner, server: Server, body: str, sent: bytes) -> None:
+    await fetch.value(f'(await portal.fetch("{server.base}/", method="POST", body={body})).status')
+    assert server.requests[0].body == sent
+
+
+async def test_nothing_of_the_portals_environment_is_sent(
+    fetch: FetchRunner, server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / ".netrc").write_text("machine 127.0.0.1 login me password hunter2")
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    await fetch.value(f'(await portal.fetch("{server.base}/")).status')
+    assert server.requests[0].headers.keys() == {
+        "host",
+        "connection",
+        "accept-encoding",
+        "accept",
+        "user-agent",
+    }
+
+
+async def test_cookies_are_not_kept(fetch: FetchRunner, server: Server) -> None:
+    server.answers["/set"] = response(Set_Cookie="a=1")
+    await fetch.value(f'await portal.fetch("{server.base}/set")\nawait portal.fetch("{server.base}/get")\n1')
+    assert "cookie" not in server.requests[1].headers
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "text"),
+    [
+        ("ä".encode(), "text/plain", "ä"),
+        ("ä".encode("latin-1"), "text/plain; charset=ISO-8859-1", "ä"),
+        ("ä".encode("utf-16"), 'text/plain; charset="utf-16"', "ä"),
+        (b"a\xff", "text/plain; charset=utf-8", "a\ufffd"),
+        (b"a", "text/plain; charset=no-such", "a"),
+        (b"a", "text/plain; charset=rot13", "a"),
+        (b"a", "text/plain; charset=undefined", "a"),
+    ],
+)
+async def test_text_is_decoded_as_the_answer_says(
+    fetch: FetchRunner, server: Server, body: bytes, kind: str, text: str
+) -> None:
+    server.answers["/"] = response(body, Content_Type=kind)
+    assert await fetch.value(f'(await portal.fetch("{server.base}/")).text') == text
+
+
+@pytest.mark.parametrize(
+    ("coding", "pack"), [("gzip", gzip.compress), ("deflate", zlib.compress), ("identity", bytes)]
+)
+async def test_body_is_unpacked(fetch: FetchRunner, server: Server, coding: str, pack: object) -> None:
+    assert callable(pack)
+    server.answers["/"] = response(pack(b"text " * 50_000), Content_Encoding=coding)
+    assert await fetch.value(f'len((await portal.fetch("{server.base}/")).bytes)') == 250_000
+
+
+async def test_body_may_come_in_chunks(fetch: FetchRunner, server: Server) -> None:
+    server.answers["/"] = (
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"
+    )
+    assert await fetch.value(f'(await portal.fetch("{server.base}/")).text') == "abcde"
+
+
+async def test_error_status_is_an_answer(fetch: FetchRunner, server: Server) -> None:
+    server.answers["/"] = response(b"gone", "404 Not Found")
+    script = (
+        f'r = await portal.fetch("{server.base}/")\ntry:\n    r.raise_for_status()\n'
+        "except ToolError as error:\n    told = error.code\n[r.status, r.status_code, r.ok, r.content.decode(), told]"
+    )
+    assert await fetch.value(script) == [404, 404, False, "gone", "http_error"]
+
+
+@pytest.mark.parametrize(
+    ("status", "method", "after"),
+    [
+        ("301 Moved", "POST", "GET"),
+        ("302 Found", "POST", "GET"),
+        ("303 See Other", "PUT", "GET"),
+        ("307 Temporary", "POST", "POST"),
+        ("308 Permanent", "PUT", "PUT"),
+        ("302 Found", "HEAD", "HEAD"),
+    ],
+)
+async def test_redirect_is_followed_as_browsers_do(
+    fetch: FetchRunner, server: Server, status: str, method: str, after: str
+) -> None:
+    server.answers["/from"] = redirect("to?x=1#fragment", status)
+    body = "" if method == "HEAD" else ', body="sent"'
+    script = f'r = await portal.fetch("{server.base}/from", method="{method}"{body}, headers={{"X-A": "1"}})\nr.url'
+    assert await fetch.value(script) == f"{server.base}/to?x=1"
+    followed = server.requests[1]
+    assert followed.line == f"{after} /to?x=1 HTTP/1.1"
+    assert followed.body == (b"sent" if after == method and body else b"")
+    assert followed.headers["x-a"] == "1"
+
+
+async def test_redirect_is_not_followed_if_the_script_says_so(fetch: FetchRunner, server: Server) -> None:
+    server.answers["/from"] = redirect("/to")
+    script = f'r = await portal.fetch("{server.base}/from", follow_redirects=False)\n[r.status, r.headers["location"]]'
+    assert await fetch.value(script) == [302, "/to"]
+
+
+async def test_secrets_stay_with_the_host_they_were_meant_for(run: Runner, server: Server) -> None:
+    names = Names({"other.example": [["127.0.0.1"]]})
+    fetch = granting(run, f"127.0.0.1:{server.port}", f"other.example:{server.port}", names=names)
+    server.answers["/near"] = redirect("/to")
+    server.answers["/far"] = redirect(f"http://other.example:{server.port}/to")
+    for path in ("/near", "/far"):
+        headers = (
+            '{"Authorization": "secret", "Cookie": "secret", "X-Api-Key": "secret", "Range": "bytes=0-"}'
+        )
+        await fetch.value(f'(await portal.fetch("{server.base}{path}", headers={headers})).status')
+    near, far = server.requests[1], server.requests[3]
+    assert [near.headers[name] for name in ("authorization", "cookie", "x-api-key")] == ["secret"] * 3
+    assert "secret" not in far.headers.values()
+    assert (far.headers["host"], far.headers["range"]) == (f"other.example:{server.port}", "bytes=0-")
+
+
+async def test_several_are_fetched_at_once(fetch: FetchRunner, server: Server) -> None:
+    here = 0
+    all_here = asyncio.Event()
+
+    async def barrier(request: Request, writer: asyncio.StreamWriter) -> None:
+        nonlocal here
+        here += 1
+        if here == 5:
+            all_here.set()
+        await asyncio.wait_for(all_here.wait(), 30)
+        writer.write(response(b"x"))
+
+    server.answers["/"] = barrier
+    script = f'len(await asyncio.gather(*[portal.fetch("{server.base}/") for _ in range(5)]))'
+    assert await fetch.value(script) == 5
+
+
+async def test_requests_are_limited_and_redirects_count(run: Runner, server: Server) -> None:
+    fetch = granting(run, f"127.0.0.1:{server.port}", requests=3)
+    server.answers["/from"] = redirect("/to")
+    script = (
+        f'await portal.fetch("{server.base}/from")\nawait portal.fetch("{server.base}/to")\ntry:\n'
+        f'    await portal.fetch("{server.base}/to")\nexcept ToolError as error:\n    told = error.code\ntold'
+    )
+    assert await fetch.value(script) == "fetch_requests_limit"
+    assert len(server.requests) == 3
+    assert fetch.states == ["done", "done", "refused"]
+
+
+async def test_answer_over_the_limit_is_refused_and_one_of_it_is_not(run: Runner, server: Server) -> None:
+    fetch = granting(run, f"127.0.0.1:{server.port}", response_bytes=1000)
+    server.answers["/over"] = response(bytes(1001))
+    server.answers["/just"] = response(bytes(1000))
+    assert await fetch.code(f'await portal.fetch("{server.base}/over")') == "response_limit"
+    assert fetch.states == ["done"]
+    assert await fetch.value(f'len((await portal.fetch("{server.base}/just")).bytes)') == 1000
+
+
+async def test_time_is_limited_by_the_script_too(fetch: FetchRunner, server: Server) -> None:
+    async def hang(request: Request, writer: asyncio.StreamWriter) -> None:
+        await asyncio.Event().wait()
+
+    server.answers["/"] = hang
+    assert await fetch.code(f'await portal.fetch("{server.base}/", timeout=0.2)') == "fetch_timeout"
+    assert fetch.states == ["unknown"]
+
+
+async def test_host_that_nobody_knows_or_serves_is_an_error(fetch: FetchRunner, server: Server) -> None:
+    assert await fetch.code('await portal.fetch("http://public.example/")') == "fetch_failed"
+    assert fetch.states == ["not_started"]
+    assert server.requests == []
+
+
+async def test_answer_that_breaks_off_may_have_had_its_effect(fetch: FetchRunner, server: Server) -> None:
+    server.answers["/nothing"] = b""
+    server.answers["/half"] = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf"
+    for path in ("/nothing", "/half"):
+        assert await fetch.code(f'await portal.fetch("{server.base}{path}", method="POST")') == "fetch_failed"
+        assert fetch.states == ["unknown"]
+
+
+async def test_forgotten_await_is_told(fetch: FetchRunner, server: Server) -> None:
+    result = await fetch(f'r = portal.fetch("{server.base}/")\nr.json()')
+    assert result.error is not None
+    assert "await portal.fetch" in result.error.message
+    assert server.requests == []
+
+
+async def test_mistakes_in_arguments_are_told_where_they_are(fetch: FetchRunner, server: Server) -> None:
+    for arguments in ("", '"x", verb="GET"', '"x", json=1, body="x"'):
+        result = await fetch(f"await portal.fetch({arguments})")
+        assert result.error is not None
+        assert result.error.message.startswith("TypeError")
+    result = await fetch(f'await portal.fetch("{server.base}/")')
+    assert result.error is not None
+    assert (result.error.code, "response.json()" in result.error.message) == ("result_not_json", True)
+
+
+def certificate(folder: Path, name: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """TLS of a server with this name, and of a client that trusts nobody else."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = datetime.datetime.now(datetime.UTC)
+    try:
+        known: x509.GeneralName = x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        known = x509.DNSName(name)
+    signed = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([known]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    pem = signed.public_bytes(serialization.Encoding.PEM)
+    secret = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    file = folder / f"{name}.pem"
+    file.write_bytes(pem + secret)
+    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.load_cert_chain(file)
+    return serving, ssl.create_default_context(cadata=pem.decode())
+
+
+async def test_certificate_has_to_be_the_hosts_whatever_its_address(run: Runner, tmp_path: Path) -> None:
+    serving, trusted = certificate(tmp_path, "good.example")
+    names = Names({"good.example": [["127.0.0.1"]], "bad.example": [["127.0.0.1"]]})
+    async with served(serving) as server:
+        hosts = (f"good.example:{server.port}", f"bad.example:{server.port}")
+        fetch = granting(run, *hosts, names=names, trusted=trusted)
+        assert await fetch.value(f'(await portal.fetch("https://{hosts[0]}/a")).text') == "/a"
+        assert await fetch.code(f'await portal.fetch("https://{hosts[1]}/a")') == "fetch_failed"
+        assert fetch.states == ["not_started"]
+        assert (
+            await granting(run, hosts[0], names=names).code(f'await portal.fetch("https://{hosts[0]}/")')
+            == "fetch_failed"
+        )
+    assert [request.headers["host"] for request in server.requests] == [hosts[0]]
+
+
+async def test_certificate_may_be_an_addresss(run: Runner, tmp_path: Path) -> None:
+    serving, trusted = certificate(tmp_path, "127.0.0.1")
+    async with served(serving) as server:
+        fetch = granting(run, f"127.0.0.1:{server.port}", trusted=trusted)
+        assert await fetch.value(f'(await portal.fetch("https://127.0.0.1:{server.port}/a")).text') == "/a"

@@ -1,0 +1,167 @@
+"""A host that a script may fetch from can end that fetch, and nothing else: no memory, no time, no other run.
+
+Each hostile answer has a harmless twin that is read in the same run.
+"""
+
+import asyncio
+import gzip
+import zlib
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.sandbox_runtime.fetching import Answer, FetchRunner, Request, Server, granting, response, served
+from tests.sandbox_runtime.running import Runner
+from tests.security.hostile import MOST_SECONDS, watched
+
+pytestmark = pytest.mark.anyio
+
+RESPONSE_BYTES = 100_000
+HEAD = b"HTTP/1.1 200 OK\r\n"
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    async with served() as server:
+        yield server
+
+
+@pytest.fixture
+def fetch(run: Runner, server: Server) -> FetchRunner:
+    return granting(run, f"127.0.0.1:{server.port}", response_bytes=RESPONSE_BYTES)
+
+
+def dripping(*parts: bytes, forever: bytes = b"") -> Answer:
+    """Sends some bytes, then for ever the same again, as long as the client takes them."""
+
+    async def answer(request: Request, writer: asyncio.StreamWriter) -> None:
+        for part in parts:
+            writer.write(part)
+        await writer.drain()
+        while forever:
+            writer.write(forever)
+            await writer.drain()
+            await asyncio.sleep(0)
+        await request.reader.read()
+
+    return answer
+
+
+def packed_endlessly(level: int) -> bytes:
+    packer = zlib.compressobj(level, wbits=zlib.MAX_WBITS | 16)
+    return b"".join([packer.compress(bytes(1 << 20)) for _ in range(50)]) + packer.flush()
+
+
+BOMB = packed_endlessly(9)
+HOSTILE: dict[str, tuple[bytes | Answer, str]] = {
+    "more than is allowed": (response(bytes(RESPONSE_BYTES + 1)), "response_limit"),
+    "more than it says": (HEAD + b"Content-Length: 5\r\n\r\n" + b"x" * 100, ""),
+    "says more than is allowed": (
+        dripping(HEAD + b"Content-Length: 99999999999\r\n\r\n", forever=b"x" * 1000),
+        "response_limit",
+    ),
+    "endless": (dripping(HEAD + b"\r\n", forever=b"x" * 1000), "response_limit"),
+    "endless chunks": (
+        dripping(HEAD + b"Transfer-Encoding: chunked\r\n\r\n", forever=b"1\r\nx\r\n" * 1000),
+        "fetch_failed",
+    ),
+    "endless chunk extension": (
+        dripping(HEAD + b"Transfer-Encoding: chunked\r\n\r\n1;", forever=b"x" * 1000),
+        "fetch_failed",
+    ),
+    "packed bomb": (response(BOMB, Content_Encoding="gzip"), "response_limit"),
+    "packed bomb, deflate": (
+        response(zlib.compress(bytes(50 << 20)), Content_Encoding="deflate"),
+        "response_limit",
+    ),
+    "packed twice": (response(gzip.compress(BOMB), Content_Encoding="gzip, gzip"), "fetch_failed"),
+    "packed many times": (response(b"x", Content_Encoding=", ".join(["gzip"] * 1000)), "fetch_failed"),
+    "packed in a way nobody asked for": (
+        response(b"\x28\xb5\x2f\xfd", Content_Encoding="zstd"),
+        "fetch_failed",
+    ),
+    "packed and damaged": (response(b"\x1f\x8b" + b"x" * 100, Content_Encoding="gzip"), "fetch_failed"),
+    "packed and cut off": (
+        response(gzip.compress(b"x" * 1000)[:-10], Content_Encoding="gzip"),
+        "fetch_failed",
+    ),
+    "packed, and more behind it": (
+        response(gzip.compress(b"x") + b"x" * 1000, Content_Encoding="gzip"),
+        "fetch_failed",
+    ),
+    "huge header": (HEAD + b"X: " + b"x" * 1_000_000 + b"\r\n\r\n", "fetch_failed"),
+    "many headers": (HEAD + b"X: x\r\n" * 100_000 + b"\r\n", "fetch_failed"),
+    "endless header": (dripping(HEAD + b"X: ", forever=b"x" * 1000), "fetch_failed"),
+    "endless headers": (dripping(HEAD, forever=b"X: x\r\n" * 100), "fetch_failed"),
+    "endless status line": (dripping(b"HTTP/1.1 200 ", forever=b"x" * 1000), "fetch_failed"),
+    "endless hints": (dripping(forever=b"HTTP/1.1 103 Early Hints\r\n\r\n"), "fetch_timeout"),
+    "nothing": (b"", "fetch_failed"),
+    "nothing, slowly": (dripping(), "fetch_timeout"),
+    "half a head, slowly": (dripping(HEAD), "fetch_timeout"),
+    "half a body, slowly": (dripping(HEAD + b"Content-Length: 10\r\n\r\nhalf"), "fetch_timeout"),
+    "half a body": (HEAD + b"Content-Length: 10\r\n\r\nhalf", "fetch_failed"),
+    "half a chunk": (HEAD + b"Transfer-Encoding: chunked\r\n\r\n5\r\nab", "fetch_failed"),
+    "no HTTP": (b"SSH-2.0-OpenSSH_9.9\r\n", "fetch_failed"),
+    "HTTP of 1991": (b"<html>hello</html>", "fetch_failed"),
+    "HTTP/2": (b"\x00\x00\x12\x04\x00\x00\x00\x00\x00" + bytes(18), "fetch_failed"),
+    "status that is none": (b"HTTP/1.1 9999 X\r\n\r\n", "fetch_failed"),
+    "status below all": (b"HTTP/1.1 000 X\r\n\r\n", "fetch_failed"),
+    "another protocol": (
+        b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n",
+        "fetch_failed",
+    ),
+    "negative length": (HEAD + b"Content-Length: -1\r\n\r\n", "fetch_failed"),
+    "two lengths": (HEAD + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\nxx", "fetch_failed"),
+    "length that is none": (HEAD + b"Content-Length: 1e3\r\n\r\nx", "fetch_failed"),
+    "chunk of a negative length": (HEAD + b"Transfer-Encoding: chunked\r\n\r\n-1\r\nx\r\n", "fetch_failed"),
+    "chunk of an absurd length": (
+        HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + b"f" * 30 + b"\r\n",
+        "fetch_failed",
+    ),
+    "transfer that is none": (HEAD + b"Transfer-Encoding: x\r\n\r\nx", "fetch_failed"),
+    "header without a name": (HEAD + b": x\r\n\r\n", "fetch_failed"),
+    "header with a NUL": (HEAD + b"X: a\0b\r\n\r\n", "fetch_failed"),
+    "folded header": (HEAD + b"X: a\r\n b\r\nContent-Length: 0\r\n\r\n", ""),
+    "redirect without a place": (response(b"", "302 Found"), ""),
+    "not ASCII": (response("ä".encode("latin-1"), "200 \xe4", X="\xff\xfe"), ""),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+async def test_answer_ends_its_fetch_and_nothing_else(fetch: FetchRunner, server: Server, name: str) -> None:
+    answer, code = HOSTILE[name]
+    server.answers["/hostile"] = answer
+    seconds = 0.3 if code == "fetch_timeout" else 20
+    script = (
+        f'try:\n    r = await portal.fetch("{server.base}/hostile", timeout={seconds})\n    code = ""\n'
+        f'except ToolError as error:\n    code = error.code\nprint("reached")\n'
+        f'[code, (await portal.fetch("{server.base}/twin")).text]'
+    )
+    async with watched() as delay:
+        result = await fetch(script)
+    assert (result.error, result.stdout) == (None, "reached\n")
+    assert result.value == [code, "/twin"]
+    assert delay.seconds < MOST_SECONDS
+    assert fetch.states[0] != "refused"
+
+
+async def test_bomb_is_unpacked_no_further_than_it_may(fetch: FetchRunner, server: Server) -> None:
+    """And one of exactly what is allowed is unpacked whole."""
+    assert len(BOMB) < RESPONSE_BYTES
+    server.answers["/just"] = response(gzip.compress(bytes(RESPONSE_BYTES)), Content_Encoding="gzip")
+    server.answers["/over"] = response(gzip.compress(bytes(RESPONSE_BYTES + 1)), Content_Encoding="gzip")
+    assert await fetch.value(f'len((await portal.fetch("{server.base}/just")).bytes)') == RESPONSE_BYTES
+    assert await fetch.code(f'await portal.fetch("{server.base}/over")') == "response_limit"
+
+
+async def test_many_slow_answers_keep_no_other_run_waiting(
+    run: Runner, fetch: FetchRunner, server: Server
+) -> None:
+    server.answers["/slow"] = dripping()
+    slow = f'await asyncio.gather(*[portal.fetch("{server.base}/slow") for _ in range(50)], return_exceptions=True)\n1'
+    waiting = asyncio.create_task(fetch(slow))
+    other = granting(run, f"127.0.0.1:{server.port}")
+    assert await other.value(f'(await portal.fetch("{server.base}/twin")).text') == "/twin"
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
