@@ -8,12 +8,12 @@ from functools import partial
 from typing import Literal, TypeAlias
 
 import anyio
-import anyio.to_thread
 
 from manifests.grants import FileGrant
 from sandbox_runtime.calls import CallError
 from sandbox_runtime.grants.file_error import FileError
 from sandbox_runtime.grants.file_operations import changes, operate
+from sandbox_runtime.grants.threads import Threads
 from sandbox_runtime.grants.workspace import Workspace
 from sandbox_runtime.guest_json import encode
 
@@ -53,7 +53,7 @@ class FileService:
         grant: FileGrant,
         open_workspace: Callable[[], Workspace],
         where: Callable[[str], str],
-        threads: anyio.CapacityLimiter,
+        threads: Threads,
     ) -> None:
         """`open_workspace` is called in a thread, before the first operation; `where` says where a limit is set."""
         self.grant = grant
@@ -76,11 +76,7 @@ class FileService:
         began = time.monotonic()
         try:
             with anyio.fail_after(OPERATION_SECONDS):
-                value = await anyio.to_thread.run_sync(
-                    partial(self._operate, operation, arguments),
-                    abandon_on_cancel=True,
-                    limiter=self._threads,
-                )
+                value = await self._threads.run(partial(self._operate, operation, arguments))
             key = (is_writing, "done")
         except FileError as error:
             key = (is_writing, "failed")

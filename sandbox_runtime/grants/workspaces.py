@@ -14,6 +14,7 @@ from manifests.grants import FileGrant
 from sandbox_runtime.errors import WorkspaceError
 from sandbox_runtime.grants.file_service import FileService
 from sandbox_runtime.grants.place import Place, private_folder
+from sandbox_runtime.grants.threads import Threads
 
 _THREADS = 8
 
@@ -55,7 +56,7 @@ class Workspaces:
         self._grant = grant
         self._private = private
         self._where = where
-        self._threads = anyio.CapacityLimiter(_THREADS)
+        self._threads = Threads(_THREADS)
         self._shared = None if grant is None or workspace is None else Place(workspace, grant, where)
         self._owned: dict[Owner, Place] = {}
 
