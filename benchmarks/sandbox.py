@@ -26,6 +26,7 @@ LIMITS = Limits(tool_calls=100_000, parallel_calls=1024, cpu_seconds=60)
 CLIENTS = 8
 THROUGHPUT_RUNS = 2400
 SESSIONS = 8
+WAITING = 1000
 PAUSE_SECONDS = 0.004
 ROWS = [
     {"id": i, "name": f"row {i}", "tags": ["a", "b"], "note": "x" * 130, "score": i / 7}
@@ -55,6 +56,7 @@ async def main() -> None:
         measures |= await _recording(sandbox)
         measures |= await _replay(sandbox)
         measures |= await _throughput(sandbox)
+        measures |= await _fairness(sandbox)
         measures |= await _replacement(sandbox)
         measures |= await _sessions(sandbox)
         measures |= _memory("a spare worker", [await _pid(sandbox)])
@@ -158,6 +160,20 @@ async def _throughput(sandbox: Sandbox) -> Measures:
     }
 
 
+async def _fairness(sandbox: Sandbox) -> Measures:
+    """A script of one caller, while another has a thousand waiting."""
+    times = []
+    for _ in range(3):
+        many = [asyncio.create_task(_run(sandbox, "1 + 1", caller="many")) for _ in range(WAITING)]
+        await asyncio.sleep(0)  # all of them join the queue
+        for _ in range(20):
+            started = time.perf_counter()
+            await _run(sandbox, "1 + 1", caller="one")
+            times.append(_ms(started))
+        await asyncio.gather(*many)
+    return {f"script of one caller while another has {WAITING:,} waiting, p50, ms": percentile(times, 0.5)}
+
+
 async def _replacement(sandbox: Sandbox) -> Measures:
     """From the moment a worker is told to die until two scripts have run, so that its successor ran one."""
     times = []
@@ -231,8 +247,10 @@ async def _median(sandbox: Sandbox, script: str, rounds: int) -> float:
     return percentile(times, 0.5)
 
 
-async def _run(sandbox: Sandbox, script: str, recording: Recording | None = None) -> RunResult:
-    async with sandbox.run(LIMITS, str, recording=recording) as run:
+async def _run(
+    sandbox: Sandbox, script: str, recording: Recording | None = None, caller: str = ""
+) -> RunResult:
+    async with sandbox.run(LIMITS, str, recording=recording, caller=caller) as run:
         await run.prepare(script, ("bench",))
         result = await run.execute({}, _answer)
     if result.error is not None:
