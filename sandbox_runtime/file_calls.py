@@ -11,6 +11,7 @@ PREFIX = b"portal.files."
 """How their functions are called; no namespace of a library is called `portal`."""
 
 _MAX_WAITING = 1000
+_MAX_WAITING_BYTES = 64 << 20
 
 
 class FileCalls:
@@ -29,6 +30,7 @@ class FileCalls:
         self._is_congested = is_congested
         self._fail = fail
         self._waiting: deque[tuple[int, str, bytes]] = deque()
+        self._waiting_bytes = 0
         self._running: asyncio.Task[None] | None = None
         self.refused = 0
         """Operations that were not even tried."""
@@ -39,14 +41,18 @@ class FileCalls:
         Raises:
             FrameError: No honest guest would have made it.
         """
-        if len(self._waiting) >= _MAX_WAITING:
+        is_too_much = self._waiting_bytes + len(arguments) > _MAX_WAITING_BYTES
+        if len(self._waiting) >= _MAX_WAITING or (self._waiting and is_too_much):
             raise FrameError("too many file operations at once")
+        self._waiting_bytes += len(arguments)
         self._waiting.append((identity, function[len(PREFIX) :].decode("ascii", "replace"), arguments))
 
     def go_on(self) -> None:
         """Begin the next one, if it can begin."""
         if self._running is None and self._waiting and not self._is_congested():
-            self._running = asyncio.get_running_loop().create_task(self._perform(*self._waiting.popleft()))
+            operation = self._waiting.popleft()
+            self._waiting_bytes -= len(operation[2])
+            self._running = asyncio.get_running_loop().create_task(self._perform(*operation))
             self._running.add_done_callback(self._ended)
 
     def stop(self) -> bool:

@@ -9,7 +9,9 @@ from manifests.json_value import Json
 from sandbox_runtime.grants.file_error import FileError, from_os
 from sandbox_runtime.grants.file_path import FilePath, parse_path
 from sandbox_runtime.grants.workspace import Entry, Workspace
-from sandbox_runtime.guest_json import GuestJsonError, parse
+from sandbox_runtime.guest_json import GuestJsonError, parse, values_in
+
+_MAX_VALUES = 20
 
 Operation: TypeAlias = Callable[[Workspace, dict[str, Json]], Json]
 
@@ -20,6 +22,8 @@ def operate(workspace: Workspace, operation: str, arguments: bytes) -> Json:
     Raises:
         FileError: It was not done; why.
     """
+    if values_in(arguments, _MAX_VALUES) > _MAX_VALUES:
+        raise FileError("EINVAL", "no operation has so many arguments")
     try:
         given = parse(arguments)
     except GuestJsonError as error:

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import time
+import tracemalloc
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -195,6 +196,36 @@ async def test_forged_write_beyond_every_bound_ends_the_run_and_nothing_else(fil
     assert result.error is not None
     assert (result.error.code, result.stdout) == ("argument_limit", "reached\n")
     assert delay.seconds < MOST_SECONDS
+    assert await files.value('open("f", "w").write("x")') == 1
+
+
+async def test_writes_that_nobody_waits_for_are_not_kept_by_the_hundred(files: FileRunner) -> None:
+    """The portal would hold them all until their turn comes."""
+    forged = (
+        "print('reached')\nline = 'portal.files.write {\"path\": \"f\", \"base64\": \"' + 'A' * 1_000_000 + '\"}'\n"
+        "for i in range(1, 999): host.exchange(f'{i} {line}', 0)"
+    )
+    result = await files(RAW_HOST + forged)
+    assert result.error is not None
+    assert (result.error.code, result.stdout) == ("worker_lost", "reached\n")
+    assert await files.value('open("f", "w").write("x")') == 1
+
+
+@pytest.mark.parametrize("piece", ["[],", "{},"])
+async def test_operation_of_many_values_is_not_read(files: FileRunner, piece: str) -> None:
+    """300,000 of them fit into a megabyte, and take twenty to read."""
+    forged = (
+        f"line = '{{\"path\": [' + {piece!r} * 300_000 + '0]}}'\n"
+        "answer = host.exchange('1 portal.files.stat ' + line, -1)\n['EINVAL' in answer, print('reached')]"
+    )
+    tracemalloc.start()
+    try:
+        result = await files(RAW_HOST + forged)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (result.error, result.value, result.stdout) == (None, [True, None], "reached\n")
+    assert most < 10_000_000
     assert await files.value('open("f", "w").write("x")') == 1
 
 
