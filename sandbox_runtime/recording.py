@@ -23,7 +23,7 @@ from sandbox_runtime.events import (
 from sandbox_runtime.frames import END_HEADER, TRAP_HEADER, FrameError, ToPortal, TrapCause
 from sandbox_runtime.record import Origin, Record
 from sandbox_runtime.result import RunError
-from sandbox_runtime.trace import ANSWERED, LATER, READS, RESUMED, TraceError, tokens
+from sandbox_runtime.trace import ANSWERED, LATER, MAX_TRACE_BYTES, READS, RESUMED, TraceError, tokens
 
 MAX_RECORD_BYTES = 32 << 20
 _EVENT_BYTES = 100
@@ -179,6 +179,8 @@ class Recording:
         self._add(Stopped(error, dropped_bytes))
 
     def _take_trace(self, trace: bytes) -> None:
+        if len(trace) > MAX_TRACE_BYTES:
+            raise FrameError("a trace that is longer than a worker of ours would write")
         try:
             for sign, number in tokens(trace):
                 self._learn(sign, number)

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from wasmtime import WasmtimeError
 
 from sandbox_runtime.frames import PAST_HEADER, START_HEADER, TrapCause
-from sandbox_runtime.trace import ANSWERED, LATER, READS, REPEATED, RESUMED, tokens
+from sandbox_runtime.trace import ANSWERED, LATER, MAX_TRACE_TOKENS, READS, REPEATED, RESUMED, tokens
 
 _NS_PER_MS = 1_000_000
-_TRACE_TOKENS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +162,7 @@ class Timeline:
             return
         self._settle_reads()
         self._trace.append(f"{sign}{number}")
-        if len(self._trace) >= _TRACE_TOKENS:
+        if len(self._trace) >= MAX_TRACE_TOKENS:
             self._tell(self.take_trace())
 
     def _settle_reads(self) -> None:

@@ -13,6 +13,10 @@ from collections.abc import Iterator
 
 READS, LATER, ANSWERED, RESUMED, REPEATED = "", "+", "=", "@", "*"
 
+MAX_TRACE_TOKENS = 1024
+MAX_TRACE_BYTES = 16 * (MAX_TRACE_TOKENS + 1)
+"""Of one frame. To read a token costs a microsecond, and others wait."""
+
 _TOKEN = re.compile(rb"([+=@*]?)(0|[1-9][0-9]{0,12})(?: |$)")
 
 

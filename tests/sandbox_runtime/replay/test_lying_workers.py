@@ -54,6 +54,7 @@ async def test_honest_trace_is_understood() -> None:
         trace(b"9" * 100),
         trace(b"*5"),
         trace(b"0"),
+        trace(b"+1 " * 10_000 + b"+1"),
         frame(ToPortal.OUTPUT, b"\xff\xfe"),
         frame(ToPortal.TRAPPED, END, b"\xc8"),
         frame(ToPortal.CALLS, b"1 a.b \xff"),
