@@ -28,13 +28,6 @@ ENOUGH = Limits(wall_seconds=60, cpu_seconds=60)
 TICK_SECONDS = 0.001
 
 RAW = "from wit_world.imports import host\n"
-ENGINES_SLEEP = """
-import importlib.machinery, importlib.util
-spec = importlib.machinery.BuiltinImporter.find_spec("time")
-module = importlib.util.module_from_spec(spec)
-importlib.machinery.BuiltinImporter.exec_module(module)
-module.sleep(600)
-"""
 COMPUTING = {
     "busy loop": "while True: pass",
     "loop that catches everything": "while True:\n    try:\n        while True: pass\n    except BaseException: pass",
@@ -51,7 +44,6 @@ COMPUTING = {
 }
 WAITING = {
     "time.sleep": "import time\ntime.sleep(600)",
-    "the engine's own sleep": ENGINES_SLEEP,
     "select": "import select\nselect.select([], [], [], 600)",
     "asyncio.sleep": "await asyncio.sleep(600)",
     "a tool": "await bench.hangs()",
