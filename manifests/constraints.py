@@ -4,10 +4,14 @@ import re
 from typing import Annotated, TypeAlias
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, SecretStr
+from pydantic import AfterValidator, Field, SecretStr, Strict
 from pydantic_core import PydanticCustomError
 
 from manifests.host_patterns import HostPattern
+
+Pattern: TypeAlias = Annotated[str, Field(min_length=1, max_length=500)]
+Patterns: TypeAlias = Annotated[tuple[Pattern, ...], Strict(False), Field(max_length=1000)]
+Seconds: TypeAlias = Annotated[float, Field(gt=0, le=3600)]
 
 UNUSABLE = "unusable"
 """The type of all errors raised here. The message reads on after the key's name; the context has a `hint`."""

@@ -15,7 +15,9 @@ from manifests.constraints import (
     Host,
     HostPath,
     Origin,
+    Patterns,
     ScriptVariable,
+    Seconds,
     Token,
     UpstreamName,
     Url,
@@ -23,11 +25,8 @@ from manifests.constraints import (
 )
 from manifests.grants import FileGrant, NetworkGrant
 from manifests.json_value import Json
+from manifests.retries import RetryRules
 from manifests.section import EMPTY_IS_DEFAULT, Section
-
-Pattern: TypeAlias = Annotated[str, Field(min_length=1, max_length=500)]
-Patterns: TypeAlias = Annotated[tuple[Pattern, ...], Strict(False), Field(max_length=1000)]
-Seconds: TypeAlias = Annotated[float, Field(gt=0, le=3600)]
 
 
 class ToolRules(Section):
@@ -62,6 +61,16 @@ class UpstreamSection(Section):
             "counts as down. Does not cover calls."
         ),
     )
+    start: Literal["eager", "lazy"] = Field(
+        default="eager",
+        description=(
+            "eager (the default) connects when the portal starts, lazy when a script first calls. What a lazy upstream "
+            "offers is known from when it was last listed; one that never was is started once, to be listed."
+        ),
+    )
+    retries: Annotated[RetryRules, EMPTY_IS_DEFAULT] = Field(
+        default=RetryRules(), description="Which calls are sent again after a failure that may pass."
+    )
 
 
 class StdioUpstream(UpstreamSection):
@@ -83,6 +92,13 @@ class StdioUpstream(UpstreamSection):
     cwd: HostPath | None = Field(
         default=None,
         description="The child's working directory, relative to this file's folder. Default: that folder.",
+    )
+    idle_stop_seconds: Annotated[float, Field(gt=0, le=86_400)] | None = Field(
+        default=None,
+        description=(
+            "Seconds without a call after which the child is stopped, to be started again by the next call. Default: "
+            "it is never stopped. Whatever the child remembers is lost."
+        ),
     )
 
 

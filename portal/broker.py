@@ -51,9 +51,11 @@ class Broker:
         fleet: Fleet,
         ledger: Ledger,
         observations: Observations,
+        run_id: str,
         fetcher: Fetcher | None = None,
     ) -> None:
         self.ledger = ledger
+        self._run_id = run_id
         self.repairs = RepairNotes()
         self._fetcher = fetcher
         self._manifest = manifest
@@ -104,7 +106,13 @@ class Broker:
         upstream = self._fleet[function.upstream]
         call_seconds = self._manifest.portal.upstreams[function.upstream].call_seconds
         try:
-            result = await upstream.call(function.tool, arguments, seconds=call_seconds, on_sent=entry.sent)
+            result = await upstream.call(
+                function.tool,
+                arguments,
+                seconds=call_seconds,
+                key=f"{self._run_id}:{entry.seq}",
+                on_sent=entry.sent,
+            )
         except UpstreamError as error:
             return _ended(
                 entry, error.outcome, CallError(error.code, str(error)[:MAX_ERROR_CHARACTERS], error.hint)

@@ -146,7 +146,7 @@ class Catalog:
 
 
 def _silence(upstream: Upstream) -> str:
-    if upstream.state.status == "ready":
+    if upstream.state.is_well:
         return f"upstream {upstream.name!r} lists no tools"
     return standing(upstream)
 

@@ -23,6 +23,7 @@ from sandbox_runtime.grants.open_grants import open_grants
 from sandbox_runtime.sandbox import Sandbox, open_sandbox
 from sandbox_runtime.turns import QueueLimits
 from upstreams.fleet import Fleet, open_fleet
+from upstreams.listing_store import listings_folder
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,9 @@ async def open_portal(
         observations = await stack.enter_async_context(_open_observations(manifest))
         catalog = Catalog(manifest, stubs, checker, observations)
         fleet = await stack.enter_async_context(
-            open_fleet(manifest.portal.upstreams, manifest.folder, catalog.note_change)
+            open_fleet(
+                manifest.portal.upstreams, manifest.folder, catalog.note_change, listings_folder(os.environ)
+            )
         )
         queue = QueueLimits(settings.queue, settings.queue_seconds, partial(manifest.where, "server"))
         opening = SandboxOpening(

@@ -114,7 +114,7 @@ class DocsSearch:
 
     def _state_notices(self) -> list[str]:
         """One line for each upstream that cannot be called now; of many, the names of some."""
-        silent = [upstream for upstream in self._fleet if upstream.state.status != "ready"]
+        silent = [upstream for upstream in self._fleet if not upstream.state.is_well]
         notices = [standing(upstream, MAX_DETAIL_CHARACTERS) for upstream in silent[:MAX_STATE_NOTICES]]
         if others := silent[MAX_STATE_NOTICES:]:
             names = ", ".join(repr(upstream.name) for upstream in others[:MAX_STATE_NOTICES])

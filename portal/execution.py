@@ -116,7 +116,9 @@ class Execution:
                 found = await self._check(prepared, snapshot, session)
             if found.error is not None:
                 return _refused(run_id, found.error, (*prepared.notices, *found.notices))
-            broker = Broker(self._manifest, snapshot, self._fleet, ledger, self._observations, fetcher)
+            broker = Broker(
+                self._manifest, snapshot, self._fleet, ledger, self._observations, run_id, fetcher
+            )
             answer = await self._execute(run, prepared, broker, snapshot, run_id)
         return replace(answer, notices=(*prepared.notices, *found.notices, *answer.notices))
 

@@ -46,7 +46,7 @@ def _readiness(portal: Portal, tells_names: bool) -> dict[str, Json]:
     not_ready: dict[str, str] = {}
     for upstream in portal.fleet:
         counts[upstream.state.status] = counts.get(upstream.state.status, 0) + 1
-        if upstream.state.status != "ready":
+        if not upstream.state.is_well:
             detail = f": {upstream.state.detail}" if upstream.state.detail else ""
             not_ready[upstream.name] = f"{upstream.state.status}{detail}"
     answer: dict[str, Json] = {"ready": True, "upstreams": counts}

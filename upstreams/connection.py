@@ -14,7 +14,7 @@ from pydantic_core import PydanticSerializationError, to_json
 from manifests.json_value import Json
 from upstreams.changes import Changes
 from upstreams.diagnostics import Diagnostics
-from upstreams.envelope import Envelope, client_info
+from upstreams.envelope import IDEMPOTENCY_KEY_META, Envelope, client_info
 from upstreams.errors import (
     UpstreamAnswerError,
     UpstreamArgumentError,
@@ -22,6 +22,7 @@ from upstreams.errors import (
     UpstreamLostError,
     UpstreamRefusedError,
     UpstreamTimeoutError,
+    UpstreamUnauthorizedError,
     UpstreamUnavailableError,
 )
 from upstreams.negotiation import is_closed, negotiate
@@ -110,10 +111,40 @@ class Connection:
     def instructions(self) -> str | None:
         return self._session.instructions
 
+    @property
+    def has_ended(self) -> bool:
+        return self._wire.ended.is_set()
+
+    def give_up(self, reason: str) -> None:
+        """End it: whoever holds it should open a new one."""
+        self._wire.give_up(reason)
+
+    async def is_alive(self, seconds: float) -> bool:
+        """Whether the upstream answers anything at all to a question that costs it nothing."""
+        method = "server/discover" if self.is_modern else "ping"
+        try:
+            with anyio.fail_after(seconds):
+                await self._wire.send_raw_request(
+                    method, self._envelope.params({}), self._envelope.options(method)
+                )
+        except TimeoutError:
+            return False
+        except MCPError as error:
+            return self._wire.failures.claim(error) is None and not is_closed(error)
+        return True
+
     async def call(
-        self, tool: str, arguments: dict[str, Json], *, seconds: float, progress: ProgressFnT | None = None
+        self,
+        tool: str,
+        arguments: dict[str, Json],
+        *,
+        seconds: float,
+        key: str | None = None,
+        progress: ProgressFnT | None = None,
     ) -> ToolResult:
         """One tools/call. Runs in the caller's task, so no failure of the connection can cancel it.
+
+        `key` goes along in `_meta`, for an upstream that wants to know whether it saw this call before.
 
         When the caller is cancelled or `seconds` are over, the upstream is told (the SDK sends
         notifications/cancelled, or since 2026-07-28 on HTTP closes the request).
@@ -124,7 +155,8 @@ class Connection:
         if self._wire.ended.is_set():
             raise UpstreamUnavailableError(await self._wire.explain_end())
         _require_sendable(arguments)
-        params = self._envelope.params({"name": tool, "arguments": arguments})
+        meta = {} if key is None else {IDEMPOTENCY_KEY_META: key}
+        params = self._envelope.params({"name": tool, "arguments": arguments}, meta)
         options = self._envelope.call_options(tool, arguments, progress)
         try:
             with anyio.fail_after(seconds):
@@ -145,7 +177,7 @@ class Connection:
 
     async def _failure(self, error: MCPError) -> UpstreamError:
         failure = self._wire.failures.claim(error)
-        if isinstance(failure, UpstreamUnavailableError):
+        if isinstance(failure, UpstreamUnavailableError | UpstreamUnauthorizedError):
             self._wire.give_up(str(failure))
         if failure:
             return failure
@@ -174,7 +206,9 @@ class Connection:
     async def _page(self, cursor: str | None) -> dict[str, Json]:
         params = self._envelope.params({} if cursor is None else {"cursor": cursor})
         try:
-            return await self._wire.send_raw_request("tools/list", params, self._envelope.list_options())
+            return await self._wire.send_raw_request(
+                "tools/list", params, self._envelope.options("tools/list")
+            )
         except MCPError as error:
             raise await self._failure(error) from error
 

@@ -33,6 +33,12 @@ from upstreams.recorded_tool import RecordedTool
 
 _DISTRIBUTION: Final = "mcp-code-portal"
 
+IDEMPOTENCY_KEY_META: Final = "dev.mcp-code-portal/idempotency-key"
+"""In `_meta` of every call of a script: text that is the same when the same call is sent again, and of no other call.
+
+Source: MCP 2026-07-28, basic#_meta: a name of our own has a reversed domain before the slash.
+"""
+
 
 def client_info() -> Implementation:
     """How the portal introduces itself to upstreams."""
@@ -61,11 +67,14 @@ class Envelope:
         maps = {tool.name: x_mcp_header_map(tool.input_schema) for tool in tools} if self.is_modern else {}
         self._header_maps = {name: headers for name, headers in maps.items() if headers}
 
-    def params(self, params: dict[str, Json]) -> dict[str, Json]:
-        return {**params, "_meta": self._meta} if self.is_modern else params
+    def params(self, params: dict[str, Json], meta: dict[str, Json] | None = None) -> dict[str, Json]:
+        """With `_meta`: what the era wants there, and `meta`."""
+        whole = {**(self._meta if self.is_modern else {}), **(meta or {})}
+        return {**params, "_meta": whole} if whole else params
 
-    def list_options(self) -> CallOptions:
-        return CallOptions(headers=self._headers("tools/list"))
+    def options(self, method: str) -> CallOptions:
+        """For a request that is no call."""
+        return CallOptions(headers=self._headers(method))
 
     def call_options(
         self, tool: str, arguments: dict[str, Json], progress: ProgressFnT | None

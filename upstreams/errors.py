@@ -1,12 +1,17 @@
 """What can go wrong between a call and its upstream.
 
     UpstreamError
-    ├── UpstreamUnavailableError   the call never left the portal
-    ├── UpstreamArgumentError      the arguments cannot be sent; neither did this call
-    ├── UpstreamTimeoutError       sent, no answer within its deadline: it may have acted
-    ├── UpstreamLostError          sent, then the connection ended: it may have acted
-    ├── UpstreamAnswerError        answered with something unreadable: it may have acted
-    └── UpstreamRefusedError       answered with an error of its own
+    ├── UpstreamUnavailableError        the call never left the portal
+    │   ├── UpstreamDownError           and will not before the upstream is back
+    │   └── UpstreamCircuitOpenError    because it failed too often lately
+    ├── UpstreamArgumentError           the arguments cannot be sent; neither did this call
+    ├── UpstreamTimeoutError            sent, no answer within its deadline: it may have acted
+    ├── UpstreamLostError               sent, then the connection ended: it may have acted
+    ├── UpstreamAnswerError             answered with something unreadable: it may have acted
+    │   └── UpstreamFaultError          answered with HTTP 5xx: it may have acted
+    └── UpstreamRefusedError            answered with an error of its own
+        ├── UpstreamBusyError           with HTTP 429: not now
+        └── UpstreamUnauthorizedError   with HTTP 401: not with these credentials
 
 `outcome` is what the ledger may say about the call: only `unknown` needs a look before a retry.
 """
@@ -14,6 +19,9 @@
 from typing import ClassVar, Literal
 
 CallOutcome = Literal["not_started", "failed", "unknown"]
+
+Repetition = Literal["never", "if_safe", "always"]
+"""Whether the same call can fare better when it is sent again: `if_safe` only where a second one does no harm."""
 
 _MAX_MESSAGE = 2_000
 
@@ -24,17 +32,33 @@ class UpstreamError(Exception):
     code: ClassVar[str] = "upstream_error"
     hint: ClassVar[str] = ""
     outcome: ClassVar[CallOutcome] = "unknown"
+    repetition: ClassVar[Repetition] = "never"
 
     def __init__(self, message: str) -> None:
         super().__init__(message if len(message) <= _MAX_MESSAGE else message[:_MAX_MESSAGE] + "…")
 
 
 class UpstreamUnavailableError(UpstreamError):
-    """The upstream is down, stopped, or did not start in time; nothing was sent."""
+    """The call was not sent: the connection turned out to be dead, or did not come about in time."""
 
     code = "upstream_unavailable"
     hint = "Nothing was sent. Other upstreams still work; try this one again later."
     outcome = "not_started"
+    repetition: ClassVar[Repetition] = "always"
+
+
+class UpstreamDownError(UpstreamUnavailableError):
+    """The upstream is down or stopped, and a call now would not change that."""
+
+    repetition = "never"
+
+
+class UpstreamCircuitOpenError(UpstreamUnavailableError):
+    """The upstream failed too often in a row; until the next try its callers are answered at once."""
+
+    code = "circuit_open"
+    hint = "Nothing was sent. Other upstreams still work; try this one again when the message says."
+    repetition = "never"
 
 
 class UpstreamArgumentError(UpstreamError):
@@ -57,6 +81,7 @@ class UpstreamLostError(UpstreamError):
 
     code = "upstream_lost"
     hint = "Check the effect before retrying: the call may have happened."
+    repetition = "if_safe"
 
 
 class UpstreamAnswerError(UpstreamError):
@@ -64,6 +89,19 @@ class UpstreamAnswerError(UpstreamError):
 
     code = "upstream_answer"
     hint = "Check the effect before retrying: the call may have happened."
+
+
+class UpstreamFaultError(UpstreamAnswerError):
+    """The upstream, or a gateway before it, answered with HTTP 5xx; it may have acted.
+
+    `after_seconds` is what it asked to wait (`Retry-After`); None where it said nothing.
+    """
+
+    repetition = "if_safe"
+
+    def __init__(self, message: str, *, after_seconds: float | None = None) -> None:
+        super().__init__(message)
+        self.after_seconds = after_seconds
 
 
 class UpstreamRefusedError(UpstreamError):
@@ -76,3 +114,31 @@ class UpstreamRefusedError(UpstreamError):
     def __init__(self, message: str, *, rpc_code: int | None = None) -> None:
         super().__init__(message)
         self.rpc_code = rpc_code
+
+
+class UpstreamBusyError(UpstreamRefusedError):
+    """The upstream wants fewer calls (HTTP 429); it did nothing. `after_seconds` as above."""
+
+    code = "upstream_busy"
+    hint = "The upstream limits its callers. Make fewer calls at once, or try again later."
+    repetition = "always"
+
+    def __init__(self, message: str, *, after_seconds: float | None = None) -> None:
+        super().__init__(message)
+        self.after_seconds = after_seconds
+
+
+class UpstreamUnauthorizedError(UpstreamRefusedError):
+    """The upstream does not take the portal's credentials (HTTP 401), perhaps no longer; it did nothing.
+
+    The connection is opened anew, with credentials as they are then, and the call is sent once more.
+    """
+
+    code = "upstream_unauthorized"
+    hint = "The portal's credentials for this upstream are missing, wrong or expired: tell the operator."
+    repetition = "always"
+
+
+def asked_to_wait(error: BaseException | None) -> float | None:
+    """The seconds that the upstream wants to be left alone, if it said so."""
+    return error.after_seconds if isinstance(error, UpstreamFaultError | UpstreamBusyError) else None

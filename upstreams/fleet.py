@@ -4,7 +4,6 @@ import os
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Final
 
 import anyio
 
@@ -12,14 +11,13 @@ from manifests.models import HttpUpstream, StdioUpstream
 from upstreams.connection import WireOpener
 from upstreams.diagnostics import Diagnostics
 from upstreams.http_wire import open_http_wire, open_sse_wire
+from upstreams.listing_store import ListingStore
 from upstreams.scrubber import Scrubber
+from upstreams.starts import Starts
 from upstreams.stdio_child import StdioChild
 from upstreams.stdio_wire import open_stdio_wire
 from upstreams.upstream import Upstream
 from upstreams.wire import Wire
-
-STARTED_AT_ONCE: Final = 32
-START_INTERVAL_SECONDS: Final = 0.01
 
 
 class Fleet:
@@ -37,6 +35,11 @@ class Fleet:
     def __getitem__(self, name: str) -> Upstream:
         return self._upstreams[name]
 
+    def want_all(self) -> None:
+        """Have those connected, too, that wait for their first call."""
+        for upstream in self:
+            upstream.want()
+
     async def settled(self, seconds: float, names: Collection[str] | None = None) -> list[Upstream]:
         """Wait until no upstream (of `names`) is starting, at most `seconds`; those that still are."""
         watched = [upstream for upstream in self if names is None or upstream.name in names]
@@ -48,38 +51,38 @@ class Fleet:
 
 @asynccontextmanager
 async def open_fleet(
-    specs: Mapping[str, StdioUpstream | HttpUpstream], folder: Path, on_change: Callable[[Upstream], None]
+    specs: Mapping[str, StdioUpstream | HttpUpstream],
+    folder: Path,
+    on_change: Callable[[Upstream], None],
+    listings: Path | None = None,
 ) -> AsyncIterator[Fleet]:
-    """Start all upstreams at once, each supervised in its own task; returns before any is ready.
+    """Supervise all upstreams, each in its own task; returns before any is ready.
 
-    Beyond 32 they begin 10 ms apart: each costs about as much to connect, and nobody is answered meanwhile
-    while hundreds take turns.
+    Beyond 32 they take turns at starting. `listings` is where lazy ones keep what they offer; None is nowhere, so that
+    each is started once to be listed.
     `on_change` is called, in the event loop, whenever the state or the tools of an upstream changed; it must
     not raise. On leaving, all are closed at once, within 3 s, and no process of theirs is left.
     """
+    starts = Starts()
     upstreams = {
         name: Upstream(
             name,
+            spec,
             _wire_opener(spec, folder),
             Scrubber.for_upstream(spec),
-            connect_seconds=spec.connect_seconds,
-            on_change=on_change,
+            starts,
+            on_change,
+            ListingStore(listings, name, spec, folder) if listings else None,
         )
         for name, spec in specs.items()
     }
     async with anyio.create_task_group() as tasks:
-        for position, upstream in enumerate(upstreams.values()):
-            delay_seconds = max(0, position - STARTED_AT_ONCE) * START_INTERVAL_SECONDS
-            tasks.start_soon(_run_after, delay_seconds, upstream, name=f"upstream {upstream.name}")
+        for upstream in upstreams.values():
+            tasks.start_soon(upstream.run, name=f"upstream {upstream.name}")
         try:
             yield Fleet(upstreams)
         finally:
             tasks.cancel_scope.cancel()
-
-
-async def _run_after(delay_seconds: float, upstream: Upstream) -> None:
-    await anyio.sleep(delay_seconds)
-    await upstream.run()
 
 
 def _wire_opener(spec: StdioUpstream | HttpUpstream, folder: Path) -> WireOpener:

@@ -7,6 +7,8 @@ a request becomes a JSON-RPC error response, which the SDK hands to exactly the 
 
 import re
 from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -18,9 +20,12 @@ from pydantic import ValidationError
 from upstreams.diagnostics import Diagnostics
 from upstreams.errors import (
     UpstreamAnswerError,
+    UpstreamBusyError,
     UpstreamError,
+    UpstreamFaultError,
     UpstreamLostError,
     UpstreamRefusedError,
+    UpstreamUnauthorizedError,
     UpstreamUnavailableError,
 )
 from upstreams.wire import Failures
@@ -40,6 +45,7 @@ _NEVER_SENT: Final = (
     httpx2.UnsupportedProtocol,
     httpx2.LocalProtocolError,
 )
+_DAY_SECONDS: Final = 86_400.0
 _CREDENTIALS_HINT: Final = "; check `headers` in the manifest"
 
 
@@ -182,8 +188,31 @@ def _refusal(response: httpx2.Response, kind: str, body: bytes) -> UpstreamError
     message = _status_line(response)
     if body and kind in ("text/plain", "application/json"):
         message += f": {excerpt(body)}"
+    after_seconds = _asked_wait(response)
+    if after_seconds is not None:
+        message += f"; it asks to wait {after_seconds:.0f} s"
+    if response.status_code == HTTPStatus.TOO_MANY_REQUESTS:
+        return UpstreamBusyError(message, after_seconds=after_seconds)
+    if response.status_code == HTTPStatus.UNAUTHORIZED:
+        return UpstreamUnauthorizedError(message)
     # A gateway may say 502 or 504 after the server acted; a 4xx is the server's own no.
-    return UpstreamAnswerError(message) if response.is_server_error else UpstreamRefusedError(message)
+    if response.is_server_error:
+        return UpstreamFaultError(message, after_seconds=after_seconds)
+    return UpstreamRefusedError(message)
+
+
+def _asked_wait(response: httpx2.Response) -> float | None:
+    """Seconds, from a Retry-After in either of its forms; at most a day."""
+    text = response.headers.get("retry-after", "").strip()
+    if re.fullmatch(r"\d{1,9}", text):
+        return min(float(text), _DAY_SECONDS)
+    try:
+        then = parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    if then.tzinfo is None:
+        then = then.replace(tzinfo=UTC)
+    return min(max(0.0, (then - datetime.now(UTC)).total_seconds()), _DAY_SECONDS)
 
 
 def _has_lost_session(response: httpx2.Response, body: bytes) -> bool:

@@ -55,6 +55,7 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
         with terminal.waiting("starting the sandbox and the upstreams"):
             await _look_at_sandbox(portal, findings)
             _look_at_engine(findings)
+            portal.fleet.want_all()
             slowest = max((u.connect_seconds for u in manifest.portal.upstreams.values()), default=0)
             await portal.fleet.settled(slowest)
             snapshot = await portal.catalog.fresh()
@@ -106,14 +107,14 @@ def _look_at_upstream(upstream: Upstream, portal: Portal, findings: Findings) ->
             "detail": state.detail,
         }
     )
-    if state.status != "ready":
+    if not state.is_well:
         findings.errors.append(f"upstream {upstream.name!r} is {state.status}: {state.detail}")
     findings.warnings.extend(f"upstream {upstream.name!r}: {text}" for text in upstream.diagnostics)
 
 
 def _look_at_patterns(portal: Portal, findings: Findings) -> None:
     """Patterns that match nothing, unless an upstream is down whose tools they may mean."""
-    if any(upstream.state.status != "ready" for upstream in portal.fleet):
+    if not all(upstream.state.is_well for upstream in portal.fleet):
         return
     tools = {u.name: function_names([tool.name for tool in u.tools]) for u in portal.fleet}
     file = portal.manifest.path.name if portal.manifest.path else ""

@@ -42,7 +42,8 @@ async def portal(peer: Peer, tmp_path_factory: pytest.TempPathFactory) -> AsyncI
 
 async def brokered(portal: Opened) -> Broker:
     snapshot = await portal.portal.catalog.fresh()
-    return Broker(portal.portal.manifest, snapshot, portal.portal.fleet, Ledger(), Observations(None))
+    portal_, run_id = portal.portal, "run_of_tests"
+    return Broker(portal_.manifest, snapshot, portal_.fleet, Ledger(), Observations(None), run_id)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from tests.upstreams.peers import DEADLINE_SECONDS, WatchedFleet, fleet_of, http
 from upstreams.diagnostics import Diagnostics
 from upstreams.errors import UpstreamRefusedError
 from upstreams.scrubber import Scrubber
+from upstreams.starts import Starts
 from upstreams.upstream import Upstream
 from upstreams.wire import Wire
 
@@ -51,7 +52,9 @@ async def in_memory(server: Server[Any]) -> AsyncIterator[Upstream]:
             tasks.cancel_scope.cancel()
 
     watched = WatchedFleet()
-    upstream = Upstream("sdk", open_wire, Scrubber(()), connect_seconds=20, on_change=watched.note)
+    upstream = Upstream(
+        "sdk", HttpUpstream(url="http://sdk"), open_wire, Scrubber(()), Starts(), watched.note
+    )
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(upstream.run)
         await watched.until(lambda: upstream.state.status != "starting")

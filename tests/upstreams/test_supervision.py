@@ -10,7 +10,7 @@ from manifests.models import HttpUpstream, StdioUpstream
 from tests.upstreams.peers import DEADLINE_SECONDS, closed_port, fleet_of, http_peer, raw_server, text_of
 from tests.upstreams.raw_http_server import RawHttpServer
 from upstreams.errors import UpstreamError, UpstreamUnavailableError
-from upstreams.fleet import STARTED_AT_ONCE
+from upstreams.starts import STARTED_AT_ONCE
 from upstreams.upstream import Upstream
 
 pytestmark = pytest.mark.anyio

@@ -1,0 +1,59 @@
+"""Which calls of an upstream the portal may send again by itself; and the pure decision about one of them."""
+
+import re
+from collections.abc import Mapping
+from fnmatch import translate
+from functools import lru_cache
+from typing import Annotated
+
+from pydantic import Field
+
+from manifests.constraints import Patterns
+from manifests.json_value import Json
+from manifests.section import Section
+
+
+class RetryRules(Section):
+    """Which calls are sent again after a failure that may pass.
+
+    A tool that declares `readOnlyHint` or `idempotentHint` may be repeated; another one only if `allow` has it.
+    Patterns are compared with the tool's own name; deny wins.
+    """
+
+    attempts: Annotated[int, Field(ge=1, le=10)] = Field(
+        default=3,
+        description=(
+            "Times a call that is safe to repeat is sent at most, within call_seconds (default 3); 1 repeats none. "
+            "Repeats are at most a fifth of an upstream's calls, and three. Does not cover a call that never left "
+            "the portal, which is sent once more whatever it does."
+        ),
+    )
+    allow: Patterns = Field(
+        default=(),
+        description=(
+            "Tools that may be repeated although they declare neither readOnlyHint nor idempotentHint. Default: none."
+        ),
+    )
+    deny: Patterns = Field(
+        default=(), description="Tools that are never repeated, whatever they declare. Default: none."
+    )
+
+
+def may_repeat(rules: RetryRules, tool: str, annotations: Mapping[str, Json]) -> bool:
+    """Whether a second call of the tool does no more than the first, as far as it and the operator say.
+
+    Source: MCP 2025-11-25, schema#toolannotations: `idempotentHint` means something for tools that are not read-only.
+    """
+    if rules.attempts == 1 or _matches(rules.deny, tool):
+        return False
+    declares = annotations.get("readOnlyHint") is True or annotations.get("idempotentHint") is True
+    return declares or _matches(rules.allow, tool)
+
+
+def _matches(patterns: tuple[str, ...], tool: str) -> bool:
+    return any(_compiled(pattern).match(tool) for pattern in patterns)
+
+
+@lru_cache(maxsize=4096)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(translate(pattern))

@@ -1,0 +1,112 @@
+"""A circuit opens on an upstream that keeps failing, and closes when it answers again."""
+
+import anyio
+import pytest
+
+from upstreams.circuit import FAILURES_IN_A_ROW, FIRST_OPEN_SECONDS, LONGEST_OPEN_SECONDS, Circuit
+from upstreams.errors import (
+    UpstreamCircuitOpenError,
+    UpstreamError,
+    UpstreamFaultError,
+    UpstreamLostError,
+    UpstreamRefusedError,
+    UpstreamTimeoutError,
+    UpstreamUnavailableError,
+)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+def call(circuit: Circuit, error: Exception | None = None) -> type[Exception] | None:
+    """One call that fails like this; the class of what its caller sees."""
+    try:
+        with circuit.watching():
+            if error is not None:
+                raise error
+    except (UpstreamError, anyio.EndOfStream) as told:
+        return type(told)
+    return None
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def opened(clock: Clock) -> Circuit:
+    """A circuit that has just opened."""
+    circuit = Circuit(clock)
+    for _ in range(FAILURES_IN_A_ROW):
+        call(circuit, UpstreamTimeoutError("late"))
+    return circuit
+
+
+def test_it_opens_after_so_many_failures_in_a_row_and_says_why(opened: Circuit) -> None:
+    assert opened.is_open
+    with pytest.raises(UpstreamCircuitOpenError, match=r"late.*next try in 5 s") as caught, opened.watching():
+        pass
+    assert (caught.value.code, caught.value.outcome) == ("circuit_open", "not_started")
+
+
+@pytest.mark.parametrize("answer", [None, UpstreamRefusedError("no such issue")])
+def test_an_answer_in_between_starts_the_count_anew(clock: Clock, answer: UpstreamError | None) -> None:
+    circuit = Circuit(clock)
+    for _ in range(3):
+        for _ in range(FAILURES_IN_A_ROW - 1):
+            call(circuit, UpstreamLostError("cut"))
+        call(circuit, answer)
+    assert not circuit.is_open
+
+
+@pytest.mark.parametrize("error", [UpstreamUnavailableError("stale"), anyio.EndOfStream()])
+def test_what_was_not_sent_and_what_the_caller_did_do_not_count(clock: Clock, error: Exception) -> None:
+    circuit = Circuit(clock)
+    for _ in range(FAILURES_IN_A_ROW * 2):
+        call(circuit, error)
+    assert not circuit.is_open
+
+
+def test_one_call_alone_finds_out_whether_it_works_again(clock: Clock, opened: Circuit) -> None:
+    clock.seconds = FIRST_OPEN_SECONDS
+    with opened.watching():
+        assert call(opened) is UpstreamCircuitOpenError
+    assert call(opened) is None
+    assert not opened.is_open
+
+
+def test_a_failing_probe_opens_it_for_twice_as_long_up_to_a_minute(clock: Clock, opened: Circuit) -> None:
+    seconds = FIRST_OPEN_SECONDS
+    for _ in range(6):
+        clock.seconds += seconds
+        assert call(opened, UpstreamFaultError("503")) is UpstreamFaultError
+        seconds = min(seconds * 2, LONGEST_OPEN_SECONDS)
+        clock.seconds += seconds - 0.5
+        assert call(opened) is UpstreamCircuitOpenError
+        clock.seconds -= seconds - 0.5
+    clock.seconds += seconds
+    assert call(opened) is None
+
+
+def test_a_probe_without_an_outcome_leaves_the_next_call_to_try(clock: Clock, opened: Circuit) -> None:
+    clock.seconds = FIRST_OPEN_SECONDS
+    call(opened, UpstreamUnavailableError("never left"))
+    assert opened.is_open
+    assert call(opened) is None
+
+
+def test_failures_of_calls_that_were_under_way_do_not_keep_it_open(clock: Clock) -> None:
+    circuit = Circuit(clock)
+    with pytest.raises(UpstreamLostError), circuit.watching():
+        for _ in range(FAILURES_IN_A_ROW):
+            call(circuit, UpstreamTimeoutError("late"))
+        clock.seconds = FIRST_OPEN_SECONDS - 1
+        raise UpstreamLostError("cut")
+    clock.seconds = FIRST_OPEN_SECONDS
+    assert call(circuit) is None

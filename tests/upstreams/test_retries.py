@@ -1,0 +1,149 @@
+"""A call is sent again only where that is safe, may help, and is paid for."""
+
+from collections.abc import Iterable
+
+import anyio
+import pytest
+
+from manifests.json_value import Json
+from manifests.retries import RetryRules, may_repeat
+from upstreams.errors import (
+    UpstreamBusyError,
+    UpstreamDownError,
+    UpstreamError,
+    UpstreamFaultError,
+    UpstreamLostError,
+    UpstreamRefusedError,
+    UpstreamTimeoutError,
+    UpstreamUnauthorizedError,
+    UpstreamUnavailableError,
+)
+from upstreams.retries import Retries, RetryBudget
+from upstreams.tool_result import MISSING, ToolResult
+
+pytestmark = pytest.mark.anyio
+
+RESULT = ToolResult([], MISSING, is_error=False)
+
+
+class Sequence:
+    """An upstream that fails in this order and then answers."""
+
+    def __init__(self, failures: Iterable[UpstreamError]) -> None:
+        self.failures = list(failures)
+        self.attempts = 0
+
+    async def __call__(self) -> ToolResult:
+        self.attempts += 1
+        if self.failures:
+            raise self.failures.pop(0)
+        return RESULT
+
+
+async def outcome(*failures: UpstreamError, is_safe: bool, attempts: int = 3, seconds: float = 30) -> object:
+    """How many attempts were made, and the error's class if the last of them failed."""
+    upstream = Sequence(failures)
+    retries = Retries(attempts, anyio.current_time)
+    deadline = anyio.current_time() + seconds
+    try:
+        await retries.run(upstream, is_safe=lambda: is_safe, deadline=deadline)
+    except UpstreamError as error:
+        return upstream.attempts, type(error)
+    return upstream.attempts
+
+
+@pytest.mark.parametrize("error", [UpstreamLostError("cut"), UpstreamFaultError("HTTP 502")])
+async def test_call_that_may_have_acted_is_repeated_only_if_that_is_safe(error: UpstreamError) -> None:
+    assert await outcome(error, is_safe=True) == 2
+    assert await outcome(error, is_safe=False) == (1, type(error))
+
+
+@pytest.mark.parametrize(
+    "error", [UpstreamUnavailableError("stale"), UpstreamUnauthorizedError("401"), UpstreamBusyError("429")]
+)
+async def test_call_that_certainly_did_nothing_is_sent_again_in_any_case(error: UpstreamError) -> None:
+    assert await outcome(error, is_safe=False) == 2
+
+
+@pytest.mark.parametrize(
+    "error", [UpstreamRefusedError("no"), UpstreamTimeoutError("late"), UpstreamDownError("down")]
+)
+async def test_what_would_fail_again_is_not_repeated(error: UpstreamError) -> None:
+    assert await outcome(error, is_safe=True) == (1, type(error))
+
+
+async def test_credentials_and_connections_are_renewed_once() -> None:
+    refused = [UpstreamUnauthorizedError("401"), UpstreamUnauthorizedError("401")]
+    assert await outcome(*refused, is_safe=True) == (2, UpstreamUnauthorizedError)
+    dead = [UpstreamUnavailableError("stale"), UpstreamUnavailableError("stale")]
+    assert await outcome(*dead, is_safe=True) == (2, UpstreamUnavailableError)
+
+
+async def test_attempts_are_counted_with_the_first() -> None:
+    failures = [UpstreamLostError(str(number)) for number in range(5)]
+    assert await outcome(*failures, is_safe=True) == (3, UpstreamLostError)
+    assert await outcome(*failures, is_safe=True, attempts=1) == (1, UpstreamLostError)
+
+
+async def test_wait_that_the_upstream_asks_for_beyond_the_deadline_is_not_waited() -> None:
+    busy = UpstreamBusyError("429", after_seconds=3600)
+    assert await outcome(busy, is_safe=True) == (1, UpstreamBusyError)
+    assert await outcome(UpstreamBusyError("429", after_seconds=0.01), is_safe=True) == 2
+
+
+async def test_attempt_that_may_have_acted_is_not_hidden_by_one_that_did_nothing() -> None:
+    failures = [UpstreamLostError("cut"), UpstreamDownError("down")]
+    assert await outcome(*failures, is_safe=True) == (2, UpstreamLostError)
+
+
+async def test_cancelled_caller_stops_the_repeats() -> None:
+    upstream = Sequence([UpstreamBusyError("429", after_seconds=20)])
+    retries = Retries(3, anyio.current_time)
+    with anyio.move_on_after(0.05) as scope:
+        await retries.run(upstream, is_safe=lambda: True, deadline=anyio.current_time() + 30)
+    assert (scope.cancelled_caught, upstream.attempts) == (True, 1)
+
+
+async def test_outage_is_multiplied_by_a_fifth_and_three_at_most() -> None:
+    retries = Retries(10, lambda: 0.0)
+    sent = 0
+    for _ in range(200):
+        upstream = Sequence([UpstreamLostError("cut")] * 10)
+        with pytest.raises(UpstreamLostError):
+            await retries.run(upstream, is_safe=lambda: True, deadline=30)
+        sent += upstream.attempts
+        if sent > 243:
+            break
+    assert 200 < sent <= 200 * 1.2 + 3
+
+
+def test_budget_comes_back_with_time_and_with_calls() -> None:
+    now = [0.0]
+    budget = RetryBudget(lambda: now[0])
+    assert [budget.take() for _ in range(4)] == [True, True, True, False]
+    now[0] = 60.0
+    assert budget.take()
+    for _ in range(11):
+        budget.note_call()
+    assert [budget.take() for _ in range(5)] == [True, True, True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("rules", "annotations", "allowed"),
+    [
+        ({}, {"readOnlyHint": True}, True),
+        ({}, {"idempotentHint": True}, True),
+        ({}, {}, False),
+        ({}, {"readOnlyHint": "yes", "idempotentHint": 1}, False),
+        ({}, {"destructiveHint": False}, False),
+        ({"allow": ("get_*",)}, {}, True),
+        ({"allow": ("set_*",)}, {}, False),
+        ({"deny": ("*",)}, {"readOnlyHint": True}, False),
+        ({"allow": ("*",), "deny": ("get_it",)}, {}, False),
+        ({"attempts": 1}, {"readOnlyHint": True}, False),
+    ],
+)
+def test_annotations_and_the_manifest_decide(
+    rules: dict[str, Json], annotations: dict[str, Json], allowed: bool
+) -> None:
+    assert may_repeat(RetryRules.model_validate(rules), "get_it", annotations) is allowed

@@ -1,0 +1,96 @@
+"""Answers for an upstream that keeps failing, so that no script has to wait for one more failure.
+
+`docs/decisions/0008` says why this is no library's.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from upstreams.errors import (
+    UpstreamAnswerError,
+    UpstreamCircuitOpenError,
+    UpstreamLostError,
+    UpstreamRefusedError,
+    UpstreamTimeoutError,
+)
+
+FAILURES_IN_A_ROW: Final = 5
+FIRST_OPEN_SECONDS: Final = 5.0
+LONGEST_OPEN_SECONDS: Final = 60.0
+
+_FAILURES: Final = (UpstreamTimeoutError, UpstreamLostError, UpstreamAnswerError)
+
+
+class Circuit:
+    """Opens after five failures in a row: calls that were sent and got no answer that can be read.
+
+    Open, it refuses every call at once. After 5 s the next call is let through alone; any answer of the upstream closes
+    the circuit, a failure opens it for twice as long, up to a minute. A call that ends otherwise, because its caller
+    went away or it never left, says nothing, and the next one may try. Errors that the upstream itself answers are
+    answers. `clock` gives seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._failures = 0
+        self._open_seconds = FIRST_OPEN_SECONDS
+        self._opened: float | None = None
+        self._is_probing = False
+        self.reason = ""
+        """What the last failure was; empty while the circuit is closed."""
+
+    @property
+    def is_open(self) -> bool:
+        return self._opened is not None
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Around one call.
+
+        Raises:
+            UpstreamCircuitOpenError: The call may not be made now.
+        """
+        is_probe = self._admit()
+        try:
+            yield
+        except _FAILURES as error:
+            self._failed(str(error), is_probe)
+            raise
+        except UpstreamRefusedError:
+            self._close()
+            raise
+        else:
+            self._close()
+        finally:
+            if is_probe:
+                self._is_probing = False
+
+    def _admit(self) -> bool:
+        """Whether this call is the one that finds out."""
+        if self._opened is None:
+            return False
+        left_seconds = self._opened + self._open_seconds - self._clock()
+        if left_seconds > 0 or self._is_probing:
+            until = f"in {max(left_seconds, 1):.0f} s" if left_seconds > 0 else "is under way"
+            raise UpstreamCircuitOpenError(f"fails: {self.reason}; the next try {until}")
+        self._is_probing = True
+        return True
+
+    def _failed(self, reason: str, is_probe: bool) -> None:
+        if self._opened is not None:
+            if not is_probe:
+                return  # one of those that were under way when it opened
+            self._open_seconds = min(self._open_seconds * 2, LONGEST_OPEN_SECONDS)
+        else:
+            self._failures += 1
+            if self._failures < FAILURES_IN_A_ROW:
+                return
+        self._opened = self._clock()
+        self.reason = f"{FAILURES_IN_A_ROW} calls in a row or more, the last one: {reason}"
+
+    def _close(self) -> None:
+        self._failures = 0
+        self._opened = None
+        self._open_seconds = FIRST_OPEN_SECONDS
+        self.reason = ""

@@ -1,0 +1,121 @@
+"""What lazy upstreams offered when they were last listed, kept on disk from one portal to the next."""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from uuid import uuid4
+
+import anyio
+import anyio.to_thread
+import structlog
+
+from manifests.json_value import Json
+from manifests.models import HttpUpstream, StdioUpstream
+from upstreams.diagnostics import Diagnostics
+from upstreams.recorded_tool import RecordedTool
+from upstreams.scrubber import Scrubber
+from upstreams.tool_listing import Listing
+from upstreams.wire_text import MAX_MESSAGE_BYTES
+
+log = structlog.get_logger()
+
+_FORMAT: Final = 1
+
+
+def listings_folder(environ: Mapping[str, str]) -> Path:
+    """`mcp-code-portal/listings` in $XDG_STATE_HOME, else in ~/.local/state."""
+    state = environ.get("XDG_STATE_HOME", "")
+    return (
+        Path(state) if os.path.isabs(state) else Path.home() / ".local/state"
+    ) / "mcp-code-portal/listings"
+
+
+@dataclass(frozen=True)
+class StoredListing:
+    """What the portal knows of an upstream without asking it."""
+
+    tools: tuple[RecordedTool, ...]
+    server: str
+    instructions: str | None
+
+
+class ListingStore:
+    """The listing of one upstream, as it is configured: under another command or URL it is another one.
+
+    A file that cannot be read counts as none; one that cannot be written is told in the log. Files are the user's own
+    to read (mode 0600): descriptions may tell more than an upstream would tell a stranger.
+    """
+
+    def __init__(
+        self, folder: Path, name: str, spec: StdioUpstream | HttpUpstream, working_folder: Path
+    ) -> None:
+        self._name = name
+        self._file = folder / f"{_fingerprint(name, spec, working_folder)}.json"
+
+    async def load(self) -> StoredListing | None:
+        return await anyio.to_thread.run_sync(self._load)
+
+    async def save(self, listing: StoredListing) -> None:
+        await anyio.to_thread.run_sync(self._save, listing)
+
+    def _load(self) -> StoredListing | None:
+        try:
+            with self._file.open("rb") as file:
+                kept = json.loads(file.read(2 * MAX_MESSAGE_BYTES))
+        except (OSError, ValueError, RecursionError):
+            return None
+        if not isinstance(kept, dict) or kept.get("format") != _FORMAT:
+            return None
+        # Read as an upstream's own listing is, for it says what one said.
+        listing = Listing(Diagnostics(Scrubber(())))
+        listing.add_page(kept)
+        server, instructions = kept.get("server"), kept.get("instructions")
+        return StoredListing(
+            listing.tools,
+            server if isinstance(server, str) else "",
+            instructions if isinstance(instructions, str) else None,
+        )
+
+    def _save(self, listing: StoredListing) -> None:
+        kept: dict[str, Json] = {
+            "format": _FORMAT,
+            "upstream": self._name,
+            "server": listing.server,
+            "instructions": listing.instructions,
+            "tools": [_as_listed(tool) for tool in listing.tools],
+        }
+        new = self._file.with_suffix(f".{uuid4().hex}")
+        try:
+            self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+                json.dump(kept, file)
+            new.replace(self._file)
+        except OSError as error:
+            new.unlink(missing_ok=True)
+            log.warning("listing_not_kept", upstream=self._name, reason=error.strerror)
+
+
+def _as_listed(tool: RecordedTool) -> dict[str, Json]:
+    listed = {
+        "name": tool.name,
+        "title": tool.title,
+        "description": tool.description,
+        "inputSchema": tool.input_schema,
+        "outputSchema": tool.output_schema,
+        "annotations": tool.annotations,
+    }
+    return {key: value for key, value in listed.items() if value is not None}
+
+
+def _fingerprint(name: str, spec: StdioUpstream | HttpUpstream, folder: Path) -> str:
+    """Of everything that says which server it is; of secrets only the names."""
+    if isinstance(spec, StdioUpstream):
+        identity: list[Json] = [spec.command, list(spec.args), spec.cwd, sorted(spec.env)]
+    else:
+        identity = [spec.url, spec.transport, sorted(spec.headers)]
+    text = json.dumps([name, str(folder.resolve()), *identity])
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,0 +1,43 @@
+"""How an upstream is, and since when."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal
+
+Status = Literal["starting", "ready", "idle", "failing", "down", "stopped"]
+"""`idle`: not connected, and the next call connects. `failing`: connected, but its calls failed so often that they are
+not sent for now."""
+
+
+@dataclass(frozen=True)
+class UpstreamState:
+    """`detail` says why it is not ready, for a human and scrubbed of secrets; `since` is UTC."""
+
+    status: Status
+    detail: str
+    since: datetime
+
+    @property
+    def is_well(self) -> bool:
+        """Whether a call would be sent now, as far as is known."""
+        return self.status in ("ready", "idle")
+
+
+class StateHistory:
+    """The state of one upstream. One that is down has been so since it first was, however often it was tried since."""
+
+    def __init__(self, status: Status) -> None:
+        self.now = UpstreamState(status, "", datetime.now(UTC))
+        self._down_since: datetime | None = None
+
+    def become(self, status: Status, detail: str) -> bool:
+        """Whether that is news."""
+        if (status, detail) == (self.now.status, self.now.detail):
+            return False
+        since = datetime.now(UTC)
+        if status == "ready":
+            self._down_since = None
+        elif status == "down":
+            since = self._down_since = self._down_since or since
+        self.now = UpstreamState(status, detail, since)
+        return True

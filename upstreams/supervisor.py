@@ -1,0 +1,324 @@
+"""Keeps one connection to an upstream open, or ready to be opened, whatever happens to it."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Final
+
+import anyio
+import structlog
+
+from manifests.models import StdioUpstream, UpstreamSection
+from upstreams.backoff import Backoff
+from upstreams.cause import cause_of, described
+from upstreams.circuit import Circuit
+from upstreams.connection import Connection, WireOpener, open_connection
+from upstreams.diagnostics import Diagnostics
+from upstreams.errors import (
+    UpstreamDownError,
+    UpstreamError,
+    UpstreamTimeoutError,
+    UpstreamUnavailableError,
+)
+from upstreams.listing_store import ListingStore, StoredListing
+from upstreams.negotiation import HandshakeFirstError
+from upstreams.recorded_tool import RecordedTool
+from upstreams.scrubber import Scrubber
+from upstreams.starts import Starts
+from upstreams.state import StateHistory, Status, UpstreamState
+
+log = structlog.get_logger()
+
+RETRY_ON_CALL_SECONDS: Final = 5.0
+"""A call to an upstream that has been waiting longer than this for its next attempt starts it."""
+
+STABLE_SECONDS: Final = 10.0
+"""A connection that held this long, or answered a call, was no failure."""
+
+RELIST_PAUSE_SECONDS: Final = 1.0
+"""An upstream that keeps saying its tools changed is listed at most this often."""
+
+PROBE_SECONDS: Final = 10.0
+"""After a call met its deadline, an upstream that answers nothing at all for this long is connected anew."""
+
+
+class Supervisor:
+    """Connects, notices the end, connects again; `run` does it in a task of its own, calls use what it has.
+
+    A lazy upstream whose tools are known is connected by its first call, and one with `idle_stop_seconds` again after
+    each stop.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        spec: UpstreamSection,
+        open_wire: WireOpener,
+        scrub: Scrubber,
+        circuit: Circuit,
+        starts: Starts,
+        listings: ListingStore | None,
+        on_change: Callable[[], None],
+    ) -> None:
+        self.tools: tuple[RecordedTool, ...] = ()
+        self.instructions: str | None = None
+        self.server = ""
+        self._name = name
+        self._open_wire = open_wire
+        self._scrub = scrub
+        self._connect_seconds = spec.connect_seconds
+        self._is_lazy = spec.start == "lazy"
+        self._idle_seconds = spec.idle_stop_seconds if isinstance(spec, StdioUpstream) else None
+        self._circuit = circuit
+        self._starts = starts
+        self._listings = listings if self._is_lazy else None
+        self._on_change = on_change
+        self._states = StateHistory("starting")
+        self._diagnostics = Diagnostics(scrub)
+        self._connection: Connection | None = None
+        self._backoff = Backoff()
+        self._handshake_first = False
+        self._waiting_since: float | None = None
+        self._users = 0
+        self._answers = 0
+        self._last_used = anyio.current_time()
+        self._wanted = anyio.Event()
+        self._suspected = anyio.Event()
+        self._changed = anyio.Event()
+
+    @property
+    def state(self) -> UpstreamState:
+        return self._states.now
+
+    @property
+    def diagnostics(self) -> tuple[str, ...]:
+        """Remarks about the current connection: malformed tools, noise on stdout."""
+        return self._diagnostics.remarks
+
+    async def started(self) -> None:
+        """Return when it is not starting (any more)."""
+        while self.state.status == "starting":
+            await self._changed.wait()
+
+    def want(self) -> None:
+        """Have it connected soon, if nothing but its rest is in the way."""
+        if self._connection is not None:
+            return
+        if self._waiting_since is not None:
+            if anyio.current_time() - self._waiting_since < RETRY_ON_CALL_SECONDS:
+                return
+            self._waiting_since = None
+        if self.state.status in ("idle", "down"):
+            self._become("starting", self.state.detail)
+        self._wanted.set()
+
+    @asynccontextmanager
+    async def connection(self, deadline: float) -> AsyncIterator[Connection]:
+        """The connection for one call: open now or, while starting, soon.
+
+        Raises:
+            UpstreamUnavailableError: There is none until `deadline`, or none to hope for.
+        """
+        self._users += 1
+        try:
+            yield await self._connected(deadline)
+            self._answers += 1
+            self._backoff.succeeded()
+        except UpstreamTimeoutError:
+            self._suspected.set()
+            raise
+        finally:
+            self._users -= 1
+            self._last_used = anyio.current_time()
+
+    async def _connected(self, deadline: float) -> Connection:
+        self.want()
+        while (connection := self._connection) is None or connection.has_ended:
+            if self.state.status in ("down", "stopped"):
+                raise UpstreamDownError(self._unavailability())
+            changed = self._changed
+            with anyio.move_on_after(deadline - anyio.current_time()) as waiting:
+                await changed.wait()
+            if waiting.cancelled_caught:
+                raise UpstreamUnavailableError(f"still {self._unavailability()}")
+        return connection
+
+    def _unavailability(self) -> str:
+        state = self.state
+        detail = f": {state.detail}" if state.detail else ""
+        return f"{state.status} since {state.since:%Y-%m-%d %H:%M:%S} UTC{detail}"
+
+    def tell_health(self) -> None:
+        """Have the state say what the circuit says."""
+        if self._connection is not None and self._circuit.is_open:
+            self._become("failing", self._scrub(self._circuit.reason))
+        elif self.state.status == "failing":
+            self._become("ready", "")
+
+    async def run(self) -> None:
+        """Connect, serve, and after every end connect again; until cancelled."""
+        try:
+            if await self._recall():
+                await self._rest()
+            while True:
+                await self._attempt()
+        finally:
+            self._connection = None
+            self._become("stopped", "the portal is stopping")
+
+    async def _recall(self) -> bool:
+        """Whether it is known what the upstream offers, although it was not asked yet."""
+        listing = await self._listings.load() if self._listings else None
+        if listing is None:
+            return False
+        self.tools, self.server, self.instructions = listing.tools, listing.server, listing.instructions
+        return True
+
+    async def _rest(self) -> None:
+        """Return when the upstream is wanted."""
+        if not self._wanted.is_set():
+            self._become("idle", "")
+            await self._wanted.wait()
+        self._become("starting", "")
+
+    async def _attempt(self) -> None:
+        turn = await self._starts.begin()
+        started = anyio.current_time()
+        self._diagnostics = Diagnostics(self._scrub)
+        was_ready = False
+        try:
+            async with open_connection(
+                self._open_wire,
+                self._diagnostics,
+                seconds=self._connect_seconds,
+                handshake_first=self._handshake_first,
+            ) as connection:
+                turn.end()
+                was_ready = True
+                self._adopt(connection, anyio.current_time() - started)
+                try:
+                    reason = await self._serve(connection)
+                finally:
+                    self._connection = None
+        # Whatever the SDK or a transport raises over what a stranger sent: it is this upstream's end, and
+        # must not be the end of the others in the task group.
+        except Exception as error:  # noqa: BLE001
+            cause = cause_of(error)
+            is_probe_victim = isinstance(cause, HandshakeFirstError)
+            retry_now = is_probe_victim and not self._handshake_first
+            self._handshake_first = is_probe_victim
+            if retry_now:
+                return
+            reason = described(cause)
+        finally:
+            turn.end()
+        if reason is None:
+            await self._rest()
+            return
+        if was_ready and anyio.current_time() - started >= STABLE_SECONDS:
+            self._backoff.succeeded()
+        await self._pause(self._scrub(reason), was_ready=was_ready)
+
+    def _adopt(self, connection: Connection, seconds: float) -> None:
+        self._connection = connection
+        self._handshake_first = not connection.is_modern
+        self.server = connection.server
+        self.instructions = connection.instructions
+        self.tools = connection.tools
+        log.info(
+            "upstream_connected",
+            upstream=self._name,
+            server=self.server,
+            tools=len(self.tools),
+            ms=round(seconds * 1000),
+        )
+        self._become("failing" if self._circuit.is_open else "ready", self._scrub(self._circuit.reason))
+
+    async def _serve(self, connection: Connection) -> str | None:
+        """Follow the upstream until the connection ends; why it did, None if nobody used it."""
+        await self._remember()
+        if self._is_lazy and not self._answers and not self._wanted.is_set():
+            return None  # it was only connected to be listed
+        self._wanted = anyio.Event()
+        reason: str | None = None
+
+        async def stop_when_idle(seconds: float) -> None:
+            await self._idleness(seconds)
+            self._connection = None  # before anything else runs: no call may get it any more
+            tasks.cancel_scope.cancel()
+
+        async def stop_when_ended() -> None:
+            nonlocal reason
+            reason = await connection.wait_until_ended()
+            tasks.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(connection.listen)
+            tasks.start_soon(self._follow_changes, connection)
+            tasks.start_soon(self._probe_when_suspected, connection)
+            if self._idle_seconds is not None:
+                tasks.start_soon(stop_when_idle, self._idle_seconds)
+            tasks.start_soon(stop_when_ended)
+        return reason
+
+    async def _idleness(self, seconds: float) -> None:
+        """Return when nobody has used the connection for so long."""
+        while True:
+            idle_seconds = 0.0 if self._users else anyio.current_time() - self._last_used
+            if idle_seconds >= seconds:
+                return
+            await anyio.sleep(seconds - idle_seconds)
+
+    async def _probe_when_suspected(self, connection: Connection) -> None:
+        while True:
+            await self._suspected.wait()
+            self._suspected = anyio.Event()
+            answers = self._answers
+            # A server that does one thing at a time may be too busy for a ping, and yet answer calls.
+            if not await connection.is_alive(PROBE_SECONDS) and self._answers == answers:
+                connection.give_up(
+                    f"answered nothing for {PROBE_SECONDS:g} s after a call had met its deadline"
+                )
+
+    async def _follow_changes(self, connection: Connection) -> None:
+        while True:
+            await connection.wait_for_change()
+            try:
+                with anyio.fail_after(self._connect_seconds):
+                    await connection.list_tools()
+            except (UpstreamError, TimeoutError) as error:
+                self._diagnostics.note(f"its changed tools could not be listed: {error}")
+            else:
+                if connection.tools != self.tools:
+                    self.tools = connection.tools
+                    log.info("upstream_tools_changed", upstream=self._name, tools=len(self.tools))
+                    self._on_change()
+                    await self._remember()
+            await anyio.sleep(RELIST_PAUSE_SECONDS)
+
+    async def _remember(self) -> None:
+        if self._listings is not None:
+            await self._listings.save(StoredListing(self.tools, self.server, self.instructions))
+
+    async def _pause(self, reason: str, *, was_ready: bool) -> None:
+        """Wait before the next attempt; a connection that had been well is opened again at once."""
+        was_well = was_ready and self._backoff.failures == 0
+        seconds = self._backoff.failed()
+        if (self.state.status, self.state.detail) != ("down", reason):  # said once, not at every attempt
+            log.warning(
+                "upstream_lost" if was_ready else "upstream_not_reached", upstream=self._name, reason=reason
+            )
+        if was_well:
+            self._become("starting", reason)
+            return
+        self._become("down", reason)
+        self._wanted = anyio.Event()
+        self._waiting_since = anyio.current_time()
+        with anyio.move_on_after(seconds):
+            await self._wanted.wait()
+        self._waiting_since = None
+
+    def _become(self, status: Status, detail: str) -> None:
+        if self._states.become(status, detail):
+            self._changed.set()
+            self._changed = anyio.Event()
+            self._on_change()
