@@ -28,6 +28,7 @@ from upstreams.errors import (
     UpstreamUnauthorizedError,
     UpstreamUnavailableError,
 )
+from upstreams.nesting import shallow
 from upstreams.wire import Failures
 from upstreams.wire_text import MAX_MESSAGE_BYTES, excerpt, mended
 
@@ -107,7 +108,7 @@ class UpstreamHttpClient(httpx2.AsyncClient):
             )
         headers = [(name, value) for name, value in response.headers.items() if name not in _BODY_HEADERS]
         return httpx2.Response(
-            response.status_code, headers=headers, content=mended(body), request=response.request
+            response.status_code, headers=headers, content=shallow(mended(body)), request=response.request
         )
 
     def _failed(self, request: httpx2.Request, error: UpstreamError) -> httpx2.Response:
@@ -146,6 +147,7 @@ def describe(error: httpx2.HTTPError) -> str:
     return f"{words.strip()}: {error}" if str(error) else words.strip()
 
 
+_DATA: Final = b"data:"
 _BODY_HEADERS: Final = frozenset({"content-length", "content-encoding", "transfer-encoding"})
 
 
@@ -235,6 +237,14 @@ def _with_mended_events(response: httpx2.Response) -> httpx2.Response:
     return response
 
 
+def _readable_line(line: bytes) -> bytes:
+    """A line of an event stream, its message not nested too deep to be read."""
+    if not line.startswith(_DATA):
+        return line
+    end = len(line.rstrip(b"\r\n"))
+    return _DATA + shallow(line[len(_DATA) : end]) + line[end:]
+
+
 class MendedLines(httpx2.AsyncByteStream):
     """An event stream whose lines are made fit for the SDK's parser."""
 
@@ -246,12 +256,13 @@ class MendedLines(httpx2.AsyncByteStream):
         async for chunk in self._stream:
             end = max(chunk.rfind(b"\n"), chunk.rfind(b"\r")) + 1
             if end:
-                yield mended(bytes(partial) + chunk[:end])
+                lines = mended(bytes(partial) + chunk[:end])
+                yield b"".join(map(_readable_line, lines.splitlines(keepends=True)))
                 partial.clear()
             partial += chunk[end:]
             if len(partial) > MAX_MESSAGE_BYTES:
                 raise httpx2.ReadError(f"an event is longer than {MAX_MESSAGE_BYTES} bytes")
-        yield mended(bytes(partial))
+        yield _readable_line(mended(bytes(partial)))
 
     async def aclose(self) -> None:
         await self._stream.aclose()

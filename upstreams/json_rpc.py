@@ -20,6 +20,7 @@ from pydantic_core import from_json
 from manifests.json_value import Json
 from upstreams.diagnostics import Diagnostics
 from upstreams.errors import UpstreamAnswerError
+from upstreams.nesting import shallow
 from upstreams.wire import Failures
 from upstreams.wire_text import answered_id, excerpt, mended
 
@@ -41,7 +42,7 @@ class MessageReader:
         if not line.strip():
             return
         try:
-            value = from_json(mended(line))
+            value = _value(mended(line))
         except ValueError as error:
             yield from self._unreadable(line[:_END_BYTES], line[-_END_BYTES:], str(error))
             return
@@ -84,6 +85,16 @@ class MessageReader:
     def _broken_answer(self, request_id: int | str, problem: str) -> JSONRPCError:
         error = self._failures.carry(UpstreamAnswerError(problem))
         return JSONRPCError.model_construct(jsonrpc="2.0", id=request_id, error=error)
+
+
+def _value(line: bytes) -> Json:
+    try:
+        return from_json(line)
+    except ValueError:
+        cut = shallow(line)
+        if cut is line:
+            raise
+        return from_json(cut)
 
 
 def _request_id(value: Json) -> int | str | None:

@@ -1,7 +1,7 @@
 """The typed dicts that stubs define, and their fields, read from the text that the type checker reads."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from functools import cached_property
 from typing import Final
 
@@ -12,10 +12,18 @@ _FIELD: Final = re.compile(r"^    (?:(\w+)|'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.
 
 
 class DeclaredTypes:
-    """The typed dicts of some modules, by name; of two with one name, the fields of the first."""
+    """The typed dicts of some modules, by name; of two with one name, the fields of the first.
 
-    def __init__(self, modules: Iterable[str]) -> None:
+    `observed` are the names of those that nobody declared: they say what real results were like.
+    """
+
+    def __init__(self, modules: Iterable[str], observed: Set[str] = frozenset()) -> None:
         self._modules = modules
+        self._observed = observed
+
+    def are_observed(self, name: str) -> bool:
+        """Whether a type only says what was seen so far."""
+        return name in self._observed
 
     def fields(self, name: str) -> Sequence[str] | None:
         """The keys that a type declares; None if it is no typed dict of these modules."""

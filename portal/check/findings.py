@@ -125,8 +125,11 @@ class FindingReader:
         fields = None if matched is None else self._fields(matched[2])
         if matched is None or fields is None or node in self._stored:
             return None
-        near = f"Did you mean {matched[3]!r}?" if matched[3] else f"It declares {listing(fields) or 'none'}."
-        message = f"{matched[1]!r} is not among the declared fields of {matched[2]}"
+        is_observed = self._types.are_observed(matched[2])
+        known = f"{'Seen were' if is_observed else 'It declares'} {listing(fields) or 'none'}."
+        near = f"Did you mean {matched[3]!r}?" if matched[3] else known
+        kind = "fields that were seen so far in a" if is_observed else "declared fields of"
+        message = f"{matched[1]!r} is not among the {kind} {matched[2]}"
         return Suspicion(node, finding.line, message, near, "unknown_field", is_sure=False)
 
     def _attribute(self, finding: Finding, node: ast.expr) -> Suspicion | None:

@@ -73,7 +73,9 @@ class ScriptCheck:
         if self._script is None:
             return []
         library = self._snapshot.library
-        modules = (library.module(name) for name in self._prepared.names if name in library.namespaces)
-        reader = FindingReader(self._script, self._calls, self._arguments, DeclaredTypes(modules))
+        used = [library.namespaces[name] for name in self._prepared.names if name in library.namespaces]
+        observed = frozenset(name for namespace in used for name in namespace.observed_types)
+        types = DeclaredTypes((namespace.module for namespace in used), observed)
+        reader = FindingReader(self._script, self._calls, self._arguments, types)
         added = (found for found in reader.suspicions(findings) if found.node not in self._suspected)
         return [*map(self._judgement.diagnostic, added)]

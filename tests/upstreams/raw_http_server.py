@@ -25,6 +25,7 @@ class RawHttpServer:
         self.is_hanging = anyio.Event()
         self.as_events = False
         self.result_text = '{"content":[]}'
+        self.tools_text = json.dumps(TOOLS)
         self._sessions: set[str] = set()
         self._ids = itertools.count()
 
@@ -46,7 +47,7 @@ class RawHttpServer:
         if "id" not in message:
             return Response(status_code=202)
         if message["method"] == "tools/list":
-            return _json(message, json.dumps({"tools": TOOLS}))
+            return (_events if self.as_events else _json)(message, f'{{"tools":{self.tools_text}}}')
         return await self._call(message)
 
     def _initialize(self, message: dict[str, Any]) -> Response:

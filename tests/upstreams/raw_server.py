@@ -94,6 +94,10 @@ def list_tools(request):
         )
     elif BEHAVIOUR.get("pages") == "circle":
         answer(request, {"tools": TOOLS, "nextCursor": "again"})
+    elif "tools_text" in BEHAVIOUR:
+        write(
+            f'{{"jsonrpc": "2.0", "id": {request["id"]}, "result": {{"tools": {BEHAVIOUR["tools_text"]}}}}}'
+        )
     else:
         answer(request, {"tools": TOOLS})
 

@@ -1,0 +1,107 @@
+"""One function of a namespace with all its text, and what it was made of, so that it need not be made again."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from portal.library.function import Function
+from portal.library.function_draft import FunctionDraft
+from portal.library.namespace_types import NamespaceTypes
+from portal.library.rendering import LONGEST_SIGNATURE, definition, documentation, signature
+from portal.library.type_definitions import definition_text
+from portal.library.type_expressions import Spelling, Type, names_in, renamed, render
+
+
+@dataclass(frozen=True, eq=False)
+class CompiledFunction:
+    """A draft, how its types are called in its namespace, and what became of it."""
+
+    draft: FunctionDraft
+    type_names: Mapping[str, str]
+    spelling: Spelling
+    function: Function
+    text: str
+    """The function as it stands in its namespace's module."""
+    observed_types: tuple[str, ...]
+
+    def is_of(self, draft: FunctionDraft, type_names: Mapping[str, str], spelling: Spelling) -> bool:
+        """Whether compiling this draft would give the same again."""
+        return self.draft is draft and self.type_names == type_names and self.spelling == spelling
+
+
+def compiled_function(
+    place: tuple[str, str],
+    draft: FunctionDraft,
+    types: NamespaceTypes,
+    type_names: Mapping[str, str],
+    spelling: Spelling,
+) -> CompiledFunction:
+    """Give a draft its text. `place` is its upstream and namespace, `type_names` what its types are called there."""
+    settled = _settled(draft, type_names)
+    seen = types.needed(names_in(settled.returns)) if settled.is_observed else ()
+    return CompiledFunction(
+        draft=draft,
+        type_names=type_names,
+        spelling=spelling,
+        function=_function(place, settled, types),
+        text=_definition(settled, spelling, none_omits=True),
+        observed_types=tuple(each.name for each in seen),
+    )
+
+
+def _settled(draft: FunctionDraft, names: Mapping[str, str]) -> FunctionDraft:
+    """The draft with the names that its types have in the namespace."""
+    if not names:
+        return draft
+    return replace(
+        draft,
+        parameters=tuple(replace(each, type=renamed(each.type, names)) for each in draft.parameters),
+        others=None if draft.others is None else renamed(draft.others, names),
+        returns=renamed(draft.returns, names),
+    )
+
+
+def _function(place: tuple[str, str], draft: FunctionDraft, types: NamespaceTypes) -> Function:
+    upstream, namespace = place
+    qualified = f"{namespace}.{draft.name}"
+    needed = types.needed(dict.fromkeys(name for type_ in _shown(draft) for name in names_in(type_)))
+    return Function(
+        namespace=namespace,
+        name=draft.name,
+        upstream=upstream,
+        tool=draft.tool.name,
+        parameters=draft.parameters,
+        returns=render(draft.returns),
+        summary=draft.summary,
+        description=draft.description,
+        signature=signature(qualified, draft.parameters, draft.others, draft.returns, LONGEST_SIGNATURE),
+        types=tuple(map(definition_text, needed)),
+        definition=_definition(draft),
+        input_schema=draft.tool.input_schema,
+        output_schema=draft.tool.output_schema,
+        wraps_result=draft.wraps_result,
+        takes_others=draft.others is not None,
+        arguments=draft.arguments,
+        digest=draft.tool.digest,
+        is_observable=draft.is_observable,
+        is_observed=draft.is_observed,
+    )
+
+
+def _shown(draft: FunctionDraft) -> Iterator[Type]:
+    yield from (each.type for each in draft.parameters)
+    if draft.others is not None:
+        yield draft.others
+    yield draft.returns
+
+
+def _definition(draft: FunctionDraft, spelling: Spelling | None = None, *, none_omits: bool = False) -> str:
+    return definition(
+        draft.name,
+        draft.parameters,
+        draft.others,
+        draft.returns,
+        documentation(draft.description, draft.parameters),
+        spelling or {},
+        none_omits=none_omits,
+        is_observed=draft.is_observed,
+    )
