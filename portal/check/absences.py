@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,12 +14,16 @@ from portal.check.session_history import SessionHistory
 from portal.snapshot import Snapshot
 from sandbox_runtime.calls import CallError
 from sandbox_runtime.guest.library_names import LIBRARY, Path
-from sandbox_runtime.prepared import LibraryUse
+from sandbox_runtime.prepared import Prepared
 
 MAX_NEAREST: Final = 8
 """Absent functions of one script for which the nearest are looked for."""
 
 _KNOWN: Final = BUILTINS | STANDARD_LIBRARY | {LIBRARY, "ToolError", "portal"}
+_CONDITIONS: Final = re.compile(r"\b(?:and|for|if|lambda|or)\b")
+_UNCERTAIN: Final = re.compile(
+    r"\b(?:builtins|eval|exec|exit|globals|locals|mock|modules|quit|raise|return|setattr|vars|__\w+__)\b"
+)
 _CALLED: Final = re.compile(r"(?<![\w.])([^\W\d]\w*)\s*\.\s*\w+\s*\(")
 
 
@@ -52,15 +56,24 @@ def absence_diagnostics(
     yield from told.values()
 
 
-def unread_absences(uses: Iterable[LibraryUse], snapshot: Snapshot) -> Iterator[Diagnostic]:
+def unread_absences(prepared: Prepared, snapshot: Snapshot) -> Iterator[Diagnostic]:
     """The same for a script that only the sandbox can read, as far as that told."""
     absences = _Absences(snapshot)
     told: set[str] = set()
-    for use in uses:
+    for use in prepared.uses:
         absence = absences.of(use.namespace, use.function)
         if absence is not None and absence.message not in told:
             told.add(absence.message)
-            yield Diagnostic(use.line, absence.message, absence.hint, True, absence.code)
+            refuses = _is_plainly_reached(prepared.source, use.line)
+            yield Diagnostic(use.line, absence.message, absence.hint, refuses, absence.code)
+
+
+def _is_plainly_reached(source: str, number: int) -> bool:
+    """Whether a line is a top-level statement without conditions, and nothing before it may keep it from running."""
+    *before, line = source.split("\n", number)[:number]
+    if line[:1].isspace() or _CONDITIONS.search(line):
+        return False
+    return not any(map(_UNCERTAIN.search, before))
 
 
 def mentions_unbound(source: str) -> bool:

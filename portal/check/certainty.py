@@ -8,7 +8,8 @@ import ast
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Literal, TypeAlias
 
-from portal.check.error_handling import ErrorHandling, is_giving_errors
+from portal.check.endings import Endings
+from portal.check.error_handling import ErrorHandling, gives_errors
 from portal.check.known_values import KnownValues
 from portal.check.script_tree import ScriptTree, is_generator
 from sandbox_runtime.guest.scopes import COMPREHENSIONS, FUNCTIONS, Comprehension, Function
@@ -16,8 +17,6 @@ from sandbox_runtime.guest.scopes import COMPREHENSIONS, FUNCTIONS, Comprehensio
 Fate: TypeAlias = Literal["kept", "iterated", "awaited"]
 """What becomes of an expression's value where it stands, for certain."""
 
-_ENDS: Final = (ast.Return, ast.Raise, ast.Break, ast.Continue)
-_EXITS: Final = frozenset({("builtins", "exit"), ("builtins", "quit"), ("sys", "exit")})
 _AWAITING: Final = frozenset({("asyncio", "gather"), ("asyncio", "wait_for"), ("asyncio", "shield")})
 _RUN: Final = ("asyncio", "run")
 _CONSUMING: Final = frozenset(
@@ -47,6 +46,7 @@ class Certainty:
         self._script = script
         self._values = values
         self._handling = handling
+        self._endings = Endings(script, values)
         self._is_strict = handling.is_possible
         self._certain: set[ast.AST] = set()
         self._entered: set[tuple[str, Fate]] = set()
@@ -75,6 +75,7 @@ class Certainty:
             ast.BoolOp: self._operands,
             **dict.fromkeys(COMPREHENSIONS, self._comprehension),
             **dict.fromkeys((ast.List, ast.Tuple, ast.Set), self._container),
+            ast.Dict: self._table,
             **dict.fromkeys((ast.Starred, ast.NamedExpr), self._wrapped),
         }
         try:
@@ -97,12 +98,8 @@ class Certainty:
                 read(statement)
             else:
                 self._expressions(ast.iter_child_nodes(statement))
-            if isinstance(statement, _ENDS) or self._is_exit(statement):
+            if self._endings.is_end(statement):
                 return
-
-    def _is_exit(self, statement: ast.stmt) -> bool:
-        call = statement.value if isinstance(statement, ast.Expr) else None
-        return isinstance(call, ast.Call) and self._script.paths.get(call.func) in _EXITS
 
     def _definition(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         self._expressions(node.decorator_list)
@@ -135,7 +132,7 @@ class Certainty:
     def _for(self, node: ast.For | ast.AsyncFor) -> None:
         self._expression(node.iter, "iterated")
         self._expression(node.target)
-        if self._values.value(node.iter) not in ([], "", {}):
+        if not self._values.is_empty(node.iter):
             self._block(node.body)
         self._block(node.orelse)
 
@@ -147,24 +144,22 @@ class Certainty:
 
     def _try(self, node: ast.Try | ast.TryStar) -> None:
         if not self._handling.catches(node):
-            self._block(node.body)
-            self._block(node.orelse)
+            self._block([*node.body, *node.orelse])
         for handler in node.handlers:
             self._block(handler.body)
         self._block(node.finalbody)
 
     def _match(self, node: ast.Match) -> None:
         self._expression(node.subject)
-        for case in node.cases:
+        for case in self._endings.possible_cases(node):
             if case.guard is not None:
                 self._expression(case.guard)
             self._block(case.body)
 
     def _assignment(self, node: ast.Assign) -> None:
         self._expressions(node.targets)
-        if not isinstance(
-            node.value, ast.Lambda
-        ):  # one with a name, which is entered where that is mentioned
+        # A lambda with a name is entered where that is mentioned.
+        if not isinstance(node.value, ast.Lambda):
             self._expression(node.value)
 
     # Expressions.
@@ -197,6 +192,15 @@ class Certainty:
         for part in node.elts:
             self._expression(part, _of_parts(fate))
 
+    def _table(self, node: ast.Dict, fate: Fate) -> None:
+        """The functions in it may be there to be chosen from; whether each one is called, nobody knows."""
+        self._expressions(key for key in node.keys if key is not None)
+        self._expressions(
+            value
+            for value in node.values
+            if not isinstance(value, ast.Lambda) and _name(value) not in self._script.functions
+        )
+
     def _wrapped(self, node: ast.Starred | ast.NamedExpr, fate: Fate) -> None:
         self._expression(node.value, fate)
 
@@ -226,6 +230,8 @@ class Certainty:
         self._expressions(conditions)
         if any(self._values.truth(condition) is False for condition in conditions):
             return
+        if any(self._values.is_empty(generator.iter) for generator in node.generators):
+            return
         elements = (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,)
         for element in elements:
             self._expression(element, _of_parts(fate))
@@ -251,7 +257,7 @@ class Certainty:
         if path == _RUN:
             return "awaited"
         if path in _AWAITING:
-            return "kept" if any(map(is_giving_errors, node.keywords)) else fate
+            return "kept" if gives_errors(node) else fate
         is_task = path is None and isinstance(node.func, ast.Attribute) and node.func.attr == "create_task"
         return "awaited" if is_task and self._handling.tasks_are_grouped else "kept"
 

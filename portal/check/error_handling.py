@@ -35,7 +35,9 @@ _KEEP_ERRORS: Final = frozenset(
         for name in ("create_task", "ensure_future", "get_event_loop", "get_running_loop", "wait")
     }
 )
-_GIVE_ERRORS: Final = frozenset({"add_done_callback", "exception"})
+# Methods of tasks and coroutines that let a script do without what they would come to.
+_GIVE_ERRORS: Final = frozenset({"add_done_callback", "cancel", "close", "exception"})
+_GATHER: Final = ("asyncio", "gather")
 
 
 class ErrorHandling:
@@ -56,10 +58,10 @@ class ErrorHandling:
         script = self._script
         return (
             any(isinstance(node, Guard) and self.catches(node) for node in script.nodes)
-            or any(isinstance(node, ast.keyword) and is_giving_errors(node) for node in script.nodes)
+            or any(isinstance(node, ast.keyword) and _asks_for_errors(node) for node in script.nodes)
             or any(isinstance(node, ast.Attribute) and node.attr in _GIVE_ERRORS for node in script.nodes)
             or any(path in _KEEP_ERRORS for path in script.paths.values())
-            or self._gathers_for_later
+            or self._gathers_with_care
             or any(name.id in self._earlier for name in script.names)
         )
 
@@ -78,11 +80,12 @@ class ErrorHandling:
         return any(handler.type is None or self._is_caught([handler.type]) for handler in node.handlers)
 
     @cached_property
-    def _gathers_for_later(self) -> bool:
+    def _gathers_with_care(self) -> bool:
+        """Whether it gathers for later, or with options that only the running script knows."""
         calls = (node for node in self._script.nodes if isinstance(node, ast.Call))
         return any(
-            self._script.paths.get(call.func) == ("asyncio", "gather")
-            and call not in self._script.scopes.awaited
+            self._script.paths.get(call.func) == _GATHER
+            and (call not in self._script.scopes.awaited or gives_errors(call))
             for call in calls
         )
 
@@ -115,8 +118,12 @@ class ErrorHandling:
         )
 
 
-def is_giving_errors(keyword: ast.keyword) -> bool:
-    """Whether it makes `gather` give errors back as values."""
+def gives_errors(gather: ast.Call) -> bool:
+    """Whether a call of `gather` may give errors back as values."""
+    return any(keyword.arg is None or _asks_for_errors(keyword) for keyword in gather.keywords)
+
+
+def _asks_for_errors(keyword: ast.keyword) -> bool:
     is_off = isinstance(keyword.value, ast.Constant) and keyword.value.value is False
     return keyword.arg == "return_exceptions" and not is_off
 

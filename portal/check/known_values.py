@@ -5,7 +5,7 @@ import math
 from collections.abc import Collection, Iterator
 from enum import Enum
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 from manifests.json_value import Json
 from portal.check.script_tree import ScriptTree
@@ -40,6 +40,8 @@ _DISPLAYS: Final[dict[type[ast.expr], str]] = {
 _CONTAINERS: Final = (ast.List, ast.Tuple, ast.Dict)
 _CONSTANTS: Final = {("typing", "TYPE_CHECKING"): False, ("builtins", "__debug__"): True}
 _COMPARISONS: Final = {ast.Eq: True, ast.Is: True, ast.NotEq: False, ast.IsNot: False}
+_EMPTY: Final[tuple[Json, ...]] = ([], "", {})
+_RANGE: Final = ("builtins", "range")
 _MAX_DEPTH: Final = 50
 
 
@@ -80,6 +82,14 @@ class KnownValues:
         if isinstance(node, ast.Dict):
             return self._dict(node, depth + 1)
         return UNKNOWN
+
+    def is_empty(self, node: ast.expr) -> bool:
+        """Whether there is nothing to iterate over, in every run."""
+        path = self._script.paths.get(node.func) if isinstance(node, ast.Call) else None
+        if isinstance(node, ast.Call) and path == _RANGE and not node.keywords:
+            bounds = [self.value(argument) for argument in node.args]
+            return bool(bounds) and all(type(bound) is int for bound in bounds) and not _range(bounds)
+        return self.value(node) in _EMPTY
 
     def kind(self, node: ast.expr, depth: int = 0) -> str | None:
         """The JSON Schema type of an expression's value, where that is plain to see."""
@@ -149,6 +159,13 @@ class KnownValues:
                 return UNKNOWN
             whole[key] = value
         return whole
+
+
+def _range(bounds: list[Any]) -> range | None:
+    try:
+        return range(*bounds)
+    except (TypeError, ValueError):
+        return None
 
 
 def _is_singleton(value: object) -> bool:

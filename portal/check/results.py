@@ -7,13 +7,16 @@ from functools import cached_property
 from typing import Final
 
 from portal.check.diagnostic import Suspicion
-from portal.check.error_handling import is_giving_errors
+from portal.check.error_handling import gives_errors
 from portal.check.script_calls import ScriptCall
 from portal.check.script_tree import ScriptTree
 from portal.library.function import Function
 from sandbox_runtime.guest.scopes import COMPREHENSIONS, Binding
 
-_OF_DATA: Final = frozenset(name for kind in (dict, list, str, int, float, type(None)) for name in dir(kind))
+_OF_DATA: Final = frozenset(
+    (*(name for kind in (dict, list, str, int, float, type(None)) for name in dir(kind)), "from_number")
+)
+"""Attributes of what JSON holds; the last came with the sandbox's Python."""
 _ASK_FOR_KIND: Final = frozenset(
     ("builtins", name) for name in ("callable", "getattr", "hasattr", "isinstance", "issubclass", "type")
 )
@@ -100,7 +103,7 @@ class Results:
         gathered: list[ast.expr] = []
         if isinstance(node, ast.Call):
             is_gather = self._script.paths.get(node.func) == _GATHER
-            is_plain = is_gather and not any(map(is_giving_errors, node.keywords))
+            is_plain = is_gather and not gives_errors(node)
             gathered = [_element(argument) for argument in node.args] if is_plain else [node]
         calls = [self._calls[each].function for each in gathered if each in self._calls]
         if not calls or len(calls) < len(gathered):

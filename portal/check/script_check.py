@@ -51,7 +51,7 @@ class ScriptCheck:
         """What is found without knowing types."""
         script = self._script
         if script is None:
-            return [*unread_absences(self._prepared.uses, self._snapshot)]
+            return [*unread_absences(self._prepared, self._snapshot)]
         absent = absence_diagnostics(script, self._judgement, self._snapshot, self._history)
         suspicions = [*self._suspicions(script)]
         self._suspected = {found.node for found in suspicions}

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Final, Self
 
 from portal.check.f_strings import without_f_strings
+from portal.check.newer_syntax import with_older_syntax
 from sandbox_runtime.guest.library_names import LibraryNames, Path
 from sandbox_runtime.guest.scopes import FUNCTIONS, Function, Scope, Scopes
 
@@ -32,13 +33,19 @@ class ScriptTree:
     """All of them, parents first."""
     scopes: Scopes
     paths: Mapping[ast.expr, Path]
+    is_whole: bool = True
+    """Whether no assignment lies in a text that this Python cannot look into."""
 
     @classmethod
     def read(cls, source: str, namespaces: Collection[str]) -> Self | None:
         """A script that may use these namespaces; None if it is too long, or newer than this Python."""
         if len(source) > MAX_SOURCE_CHARACTERS:
             return None
-        module = _parsed(source) or _parsed(without_f_strings(source))
+        module, is_whole = _parsed(source), True
+        if module is None:
+            older = without_f_strings(source)
+            is_whole = source.count(":=") == older.count(":=")
+            module = _parsed(with_older_syntax(older))
         if module is None:
             return None
         try:
@@ -47,7 +54,7 @@ class ScriptTree:
         except RecursionError:
             return None
         paths = {**dict(_imported_for_it(scopes)), **names.paths}
-        return cls(source, module, [*_walk(module)], scopes, paths)
+        return cls(source, module, [*_walk(module)], scopes, paths, is_whole)
 
     @cached_property
     def names(self) -> Mapping[ast.Name, Scope]:

@@ -41,7 +41,8 @@ _ATTRIBUTES: Final = frozenset(
 def may_tamper(script: ScriptTree) -> bool:
     """Whether the script has the means to change what its names mean, out of sight."""
     return (
-        any(_is_means(path) for path in _paths(script))
+        not script.is_whole
+        or any(_is_means(path) for path in _paths(script))
         or "*" in script.scopes.module.bindings  # `import *` binds nobody knows what
         or any(_is_reflective(node) for node in script.nodes)
         or _patches_modules(script)

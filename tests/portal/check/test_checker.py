@@ -53,6 +53,23 @@ async def test_what_only_the_sandbox_can_read_is_searched_for_absent_functions(c
     ]
 
 
+UNREAD = [
+    ("type X[T: = int\nif 1:\n    await echo.whisper()", 3),
+    ("type X[T: = int\nx = 5 or await echo.whisper()", 2),
+    ("type X[T: = int\nif x:\n    return 5\nawait echo.whisper()", 4),
+    ("type X[T: = int\nsetattr(echo, 'whisper', print)\necho.whisper()", 3),
+]
+
+
+@pytest.mark.parametrize(("text", "line"), UNREAD, ids=range(len(UNREAD)))
+async def test_what_only_the_sandbox_can_read_is_refused_only_where_it_must_run(
+    checker: Checker, text: str, line: int
+) -> None:
+    script = Prepared(text, frozenset({"echo"}), (LibraryUse("echo", "whisper", line),))
+    found = await checker.check(script, snapshot(LIBRARY))
+    assert [(diagnostic.line, diagnostic.refuses) for diagnostic in found] == [(line, False)]
+
+
 async def test_every_mistake_is_told_at_once(checker: Checker) -> None:
     lines = [
         "await echo.say()",

@@ -204,6 +204,36 @@ NOT_FUNCTIONS = _wrong(
     ("import asyncio\nawait asyncio.gather(weather(city='x'))", 2, "weather namespace"),
 )  # fmt: skip
 
+# What comes after something that looks like the end of a block and is none.
+REACHED = _wrong(
+    "invalid_arguments",
+    ("while True:\n    r = 1\n    break\nawait echo.say(txt=r)", 4, "txt text"),
+    ("while True:\n    for n in 'ab':\n        pass\n    else:\n        break\nawait echo.say(txt=1)", 6, "txt text"),
+    ("for n in range(1):\n    await echo.say(txt=n)", 2, "txt text"),
+    ("match 1:\n    case 1:\n        await echo.say(txt=1)", 3, "txt text"),
+    ("match 1:\n    case 2:\n        return 5\nawait echo.say(txt=1)", 4, "txt text"),
+    ("if len('a') > 5:\n    return 5\nawait echo.say(txt=1)", 3, "txt text"),
+    ("def check(x):\n    if not x:\n        raise KeyError\ncheck(1)\nawait echo.say(txt=1)", 5, "txt text"),
+    ("try:\n    x = int('5')\nexcept ValueError:\n    return 5\nawait echo.say(txt=x)", 5, "txt text"),
+    ("from contextlib import nullcontext\nwith nullcontext():\n    x = 5\nawait echo.say(txt=x)", 4, "txt text"),
+    ("f = open\nf.close\nawait echo.say(txt=1)", 3, "txt text"),
+)  # fmt: skip
+
+# What only the sandbox's Python can read as it stands.
+NEWER_PYTHON = [
+    *_wrong(
+        "invalid_arguments",
+        ("def f[T](x: T) -> T:\n    return x\nawait echo.say(txt=f(1))", 3, "txt text"),
+        ("class A[T]:\n    pass\nawait echo.say(txt=1)", 3, "txt text"),
+        ("try:\n    x = 1\nexcept KeyError, ValueError:\n    pass\nawait echo.say(txt=1)", 5, "txt text"),
+        ('x = {\'a\': 1}\nf"{x["a"]}"\nawait echo.say(txt=1)', 3, "txt text"),
+    ),
+    *_wrong(
+        "unknown_function",
+        ("type X = list[int]\nawait github.list_isues(repo='a')", 2, "list_isues github.list_issues"),
+    ),
+]
+
 REFUSED = [
     *UNKNOWN_NAMESPACES,
     *UNKNOWN_FUNCTIONS,
@@ -217,6 +247,7 @@ REFUSED = [
     *FORBIDDEN_CALLS,
     *UNAVAILABLE,
     *NOT_FUNCTIONS,
+    *REACHED,
 ]
 
 # What only may be wrong: results hold more than they declare, and types that are inferred may be beliefs.
