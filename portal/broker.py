@@ -14,6 +14,8 @@ from manifests.manifest import Manifest
 from portal.ledger import CallState, Entry, Ledger
 from portal.library.arguments import ArgumentError, BoundArguments, bind
 from portal.library.function import Function
+from portal.library.rejected_places import is_rejection, names_no_tool
+from portal.library.rejection import difference
 from portal.library.repairs import repaired
 from portal.library.value import script_value
 from portal.observed.observations import Observations
@@ -22,12 +24,15 @@ from portal.snapshot import Snapshot, not_granted
 from sandbox_runtime.calls import CallError, Outcome, ToolCall
 from sandbox_runtime.grants.fetch_error import FetchError
 from sandbox_runtime.grants.fetcher import FETCH, Fetcher
-from upstreams.errors import UpstreamError
+from upstreams.errors import UpstreamError, UpstreamRefusedError
 from upstreams.fleet import Fleet
 from upstreams.tool_result import ToolResult
 
 MAX_ERROR_CHARACTERS = 4_000
 """A tool's own error text is cut to this length before the script sees it."""
+
+INVALID_PARAMS = -32602
+"""What JSON-RPC calls arguments that do not pass validation, and MCP also a tool that is unknown."""
 
 MAX_NEAREST = 10
 """Unknown functions of a run for which the nearest are looked for; everybody waits meanwhile."""
@@ -114,12 +119,14 @@ class Broker:
                 on_sent=entry.sent,
             )
         except UpstreamError as error:
+            hint = _rejection_hint(function, arguments, error) or error.hint
             return _ended(
-                entry, error.outcome, CallError(error.code, str(error)[:MAX_ERROR_CHARACTERS], error.hint)
+                entry, error.outcome, CallError(error.code, str(error)[:MAX_ERROR_CHARACTERS], hint)
             )
         if result.is_error:
-            hint = f"Its signature: {function.signature}"
-            return _ended(entry, "failed", CallError("tool_error", _error_text(result), hint))
+            text = _error_text(result)
+            hint = _signature_hint(function, arguments, text, is_rejected=is_rejection(text))
+            return _ended(entry, "failed", CallError("tool_error", text, hint))
         entry.end("done")
         value = script_value(function, result)
         self._observations.note(function, arguments, value)
@@ -149,6 +156,21 @@ class Broker:
 def _ended(entry: Entry, state: CallState, error: CallError | None) -> Outcome:
     entry.end(state, error)
     return Outcome(error=error)
+
+
+def _rejection_hint(function: Function, arguments: dict[str, Json], error: UpstreamError) -> str:
+    """For a call whose arguments did not pass the upstream's own validation; "" for any other."""
+    if not isinstance(error, UpstreamRefusedError) or error.rpc_code != INVALID_PARAMS:
+        return ""
+    text = str(error)
+    return "" if names_no_tool(text) else _signature_hint(function, arguments, text, is_rejected=True)
+
+
+def _signature_hint(function: Function, arguments: dict[str, Json], text: str, *, is_rejected: bool) -> str:
+    signature = f"Its signature: {function.signature}"
+    if not is_rejected:
+        return signature
+    return f"{signature}\nWhat differs: {difference(function, arguments, text)}"
 
 
 def _error_text(result: ToolResult) -> str:
