@@ -175,7 +175,7 @@ def _show_warning(
 def _input_of(original: Callable[[object], str], nobody: TextIO) -> Callable[[object], str]:
     def input(prompt: object = "", /) -> str:
         """Read a line from sys.stdin, if the script has put something there."""
-        if sys.stdin is nobody:
+        if getattr(sys, "stdin", None) is nobody:
             raise EOFError("input() has nobody to ask here: put the values into the script")
         return original(prompt)
 

@@ -4,11 +4,11 @@ import asyncio
 import asyncio.base_events
 import asyncio.events
 import math
-import select
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from sandbox_runtime.guest import polling
 from sandbox_runtime.guest.calls import Calls
 
 _POLLS_PER_CROSSING = 16
@@ -155,7 +155,7 @@ def install(calls: Calls) -> HostLoop:
     names: dict[str, Any] = vars(asyncio)
     names["EventLoop"] = names["SelectorEventLoop"] = _loop_class_of(calls)
     sleep = time.sleep = _sleep_of(calls)  # type: ignore[assignment]  # whole numbers are floats enough
-    select.select = _select_of(select.select, sleep)
+    polling.install(sleep)
     return policy.new_event_loop()
 
 
@@ -206,16 +206,3 @@ def _sleep_of(calls: Calls) -> Callable[[float], None]:
 def _milliseconds(seconds: float) -> int:
     """Rounded up, but for what is only the inaccuracy of a difference of two times."""
     return math.ceil(seconds * 1000 - 1e-6)
-
-
-def _select_of(select: Callable[..., Any], sleep: Callable[[float], None]) -> Callable[..., Any]:
-    def select_in_host(
-        rlist: Any, wlist: Any, xlist: Any, timeout: float | None = None, /
-    ) -> tuple[list[Any], list[Any], list[Any]]:
-        """Wait, as scripts do that call `select` without files. What files there are, are always ready."""
-        if rlist or wlist:
-            return select(rlist, wlist, ())  # type: ignore[no-any-return]
-        sleep(math.inf if timeout is None else timeout)
-        return [], [], []
-
-    return select_in_host

@@ -1,7 +1,7 @@
 """Scripts that run while the component is built.
 
 What they touch is then specialised bytecode and warm caches in the image that every instance starts from
-(benchmarks/sandbox.py shows what it saves).
+(`python -m benchmarks.sandbox` shows what it saves).
 """
 
 import json

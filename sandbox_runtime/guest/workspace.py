@@ -73,10 +73,16 @@ class Workspace:
         self._calls = calls
 
     def locate(self, path: Any) -> str | None:
-        """The path within the workspace, "" for the workspace itself; None for anything elsewhere."""
+        """The path within the workspace, "" for the workspace itself; None for anything elsewhere.
+
+        Raises:
+            TypeError, ValueError: No path is like this; as Python's own functions say it.
+        """
         if isinstance(path, int) or path is None:
             return None
         name = os.fspath(path)
+        if ("\0" if isinstance(name, str) else b"\0") in name:
+            raise ValueError("embedded null byte")
         whole = "/" + posixpath.normpath(posixpath.join(self.folder, os.fsdecode(name))).lstrip("/")
         if whole == MOUNT:
             return ""

@@ -1,6 +1,6 @@
 """Makes the workspace the script's files, if its run is granted one; without a grant nothing of Python is touched."""
 
-import builtins
+import functools
 import io
 import os
 import sqlite3
@@ -8,7 +8,7 @@ import sys
 import tempfile
 from typing import Any
 
-from sandbox_runtime.guest import databases
+from sandbox_runtime.guest import databases, workspace_imports
 from sandbox_runtime.guest.calls import Calls
 from sandbox_runtime.guest.tool_error import ToolError
 from sandbox_runtime.guest.workspace import MOUNT, Workspace
@@ -43,7 +43,7 @@ class WorkspaceMount:
         if self.is_mounted:
             return
         self.is_mounted = True
-        opening = _open_of(self._workspace, self._open_files)
+        opening = _Open(self._workspace, self._open_files)
         for module, name in _NAMES_OF_OPEN:
             if module in sys.modules:
                 setattr(sys.modules[module], name, opening)
@@ -51,6 +51,7 @@ class WorkspaceMount:
         # It took the original when it was imported.
         tempfile._TemporaryFileCloser.cleanup.__defaults__ = (False, os.unlink)  # type: ignore[attr-defined]
         databases.install(self._workspace, self._open_files)
+        workspace_imports.install(opening)
         sys.unraisablehook = self._noting(sys.unraisablehook)
         if is_writable:
             tempfile.tempdir = MOUNT
@@ -74,10 +75,17 @@ class WorkspaceMount:
         return hook
 
 
-def _open_of(workspace: Workspace, open_files: OpenFiles) -> Any:
-    original = io.open
+class _Open:
+    """`open`, for the workspace and all else. No function: one becomes a method of a class that holds it."""
 
-    def open(
+    def __init__(self, workspace: Workspace, open_files: OpenFiles) -> None:
+        self._workspace = workspace
+        self._open_files = open_files
+        self._original = io.open
+        functools.update_wrapper(self, io.open)
+
+    def __call__(
+        self,
         file: Any,
         mode: str = "r",
         buffering: int = -1,
@@ -87,9 +95,10 @@ def _open_of(workspace: Workspace, open_files: OpenFiles) -> Any:
         closefd: bool = True,
         opener: Any = None,
     ) -> Any:
+        workspace = self._workspace
         place = workspace.locate(file)
         if place is None and workspace.files.get(file) is None:
-            return original(file, mode, buffering, encoding, errors, newline, closefd, opener)
+            return self._original(file, mode, buffering, encoding, errors, newline, closefd, opener)
         flags = flags_of(mode)
         if place is None:
             raw = workspace.files.release(file)
@@ -99,8 +108,5 @@ def _open_of(workspace: Workspace, open_files: OpenFiles) -> Any:
             raw = WorkspaceFile(workspace, file, place, flags)
         opened = wrapped(raw, mode, buffering, encoding, errors, newline)
         if raw.writable():
-            open_files.add(opened)
+            self._open_files.add(opened)
         return opened
-
-    open.__module__ = builtins.open.__module__
-    return open

@@ -63,7 +63,9 @@ def flags_of(mode: str) -> int:
     letters = set(mode)
     if letters - set("rwxabt+") or len(mode) > len(letters):
         raise ValueError(f"invalid mode: {mode!r}")
-    if len(letters & set("rwxa")) != 1 or {"t", "b"} <= letters:
+    if {"t", "b"} <= letters:
+        raise ValueError("can't have text and binary mode at once")
+    if len(letters & set("rwxa")) != 1:
         raise ValueError("must have exactly one of create/read/write/append mode")
     flags = _FLAGS[(letters & set("rwxa")).pop()]
     return flags & ~(os.O_WRONLY | os.O_RDONLY) | os.O_RDWR if "+" in letters else flags

@@ -357,4 +357,30 @@ result = sorted([n, open(n).read()] for n in os.listdir())
 import os
 open(b"f", "w").write("x")
 result = [open(b"./f").read(), [n.decode() for n in os.listdir(b".")]]
+### open as a part of a class
+class C: open = open
+class D(C):
+    def read(self): return self.open("f").read()
+C().open("f", "w").write("abc")
+result = D().read()
+### null bytes
+result = []
+import os, pathlib
+for do in (open, os.listdir, os.stat, os.remove):
+    for path in ("a\0b", b"a\0b"):
+        try: do(path)
+        except ValueError: result.append(do.__name__)
+result += [os.path.exists("a\0b"), pathlib.Path("a\0b").exists()]
+### modules of one's own
+import importlib, os, runpy, sys
+os.makedirs("mine/inner")
+open("mine/apart.py", "w").write("import mine.inner.deep as d\nVALUE = d.VALUE + 1\n")
+open("mine/inner/deep.py", "w").write("VALUE = 1\n")
+sys.path.insert(0, os.getcwd())
+importlib.invalidate_caches()
+import mine.apart
+result = [mine.apart.VALUE, os.path.basename(mine.apart.__file__)]
+open("mine/apart.py", "w").write("VALUE = 'again'\n")
+result += [importlib.reload(mine.apart).VALUE, runpy.run_path("mine/inner/deep.py")["VALUE"]]
+sys.path.pop(0)
 """

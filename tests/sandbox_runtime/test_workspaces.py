@@ -21,6 +21,7 @@ from tests.sandbox_runtime.running import Runner, where
 
 pytestmark = pytest.mark.anyio
 
+PLANTED = "try:\n    from planted import x\nexcept ImportError:\n    x = 'missing'\nx"
 WRITE = 'open("f", "w").write("{}")\n'
 MESSAGE = (
     "try:\n    {}\nexcept OSError as error:\n    told = [error.errno, error.strerror, error.filename]\ntold"
@@ -31,6 +32,14 @@ MESSAGE = (
 async def files(run: Runner, tmp_path: Path) -> AsyncIterator[FileRunner]:
     async with granted(run, tmp_path) as files:
         yield files
+
+
+async def test_what_others_put_into_a_workspace_runs_only_when_a_script_puts_it_on_its_path(
+    files: FileRunner,
+) -> None:
+    (files.folder / "planted.py").write_text("x = 1")
+    assert await files.value(PLANTED) == "missing"
+    assert await files.value(f"import sys\nsys.path.append('/workspace')\n{PLANTED}") == 1
 
 
 async def test_without_a_grant_python_is_as_it_was(run: Runner) -> None:

@@ -38,8 +38,8 @@ ATTACKS = [
     bomb("loop_sleeps_again_and_again", "while True: await asyncio.sleep(0.01)"),
     bomb("timer", "await asyncio.wait_for(asyncio.Event().wait(), 600)"),
     bomb("select", "select.select([], [], [], 600)", "import select"),
-    bomb("poll", "select.poll().poll(600_000)", "import select", UNENDING),
-    bomb("selector", "selectors.DefaultSelector().select(600)", "import selectors", UNENDING),
+    bomb("poll", "select.poll().poll(600_000)", "import select"),
+    bomb("selector", "selectors.DefaultSelector().select(600)", "import selectors"),
     bomb("call", "await git.hangs()"),
     bomb("calls", "await asyncio.gather(*[git.hangs() for _ in range(99)])"),
     bomb(
