@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Awaitable, Callable
+from functools import partial
 from importlib.metadata import version
 from typing import Any, TypeAlias
 
@@ -27,6 +28,7 @@ from portal.compact_json import compact
 from portal.composition import Portal
 from portal.definitions import DOCS_SEARCH, EXECUTE_CODE, INSTRUCTIONS, tool_definitions
 from portal.emitted import content_blocks
+from portal.presence import while_present
 from portal.requests import RequestError, docs_search_request, execute_code_request
 from sandbox_runtime.result import RunError
 
@@ -36,6 +38,7 @@ Context: TypeAlias = ServerRequestContext[Any, Any]
 """What the SDK hands to every handler."""
 
 _SMALL_CHARACTERS = 20_000
+_ABSENT = ("cancelled", "the client hung up")
 
 ToolHandler: TypeAlias = Callable[[Portal, Caller, dict[str, Json]], Awaitable[CallToolResult]]
 
@@ -55,7 +58,8 @@ def build_server(portal: Portal) -> Server[Any]:
             raise MCPError(
                 INVALID_PARAMS, f"unknown tool {params.name[:100]!r}: there are {', '.join(_TOOLS)}"
             )
-        return await _guarded(params.name, portal, caller_of(context), params.arguments or {})
+        work = partial(_guarded, params.name, portal, caller_of(context), params.arguments or {})
+        return await while_present(context, work, partial(_failure, params.name, *_ABSENT))
 
     return Server(
         "mcp-code-portal",

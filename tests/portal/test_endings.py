@@ -152,6 +152,29 @@ def test_a_server_on_stdio_whose_client_stays(folder: Path, sent: signal.Signals
         assert ended_by(process, sent) == SERVING[sent]
 
 
+def test_a_server_on_stdio_whose_client_leaves_in_the_middle_of_a_script(folder: Path) -> None:
+    code = (folder / "script.py").read_text()
+    messages: list[dict[str, object]] = [
+        {"id": 1, "method": "initialize", "params": CLIENT},
+        {"method": "notifications/initialized"},
+        {"id": 2, "method": "tools/call", "params": {"name": "execute_code", "arguments": {"code": code}}},
+    ]
+    with running("serve", cwd=folder) as process:
+        assert process.stdin
+        for message in messages:
+            process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+        process.stdin.flush()
+        wait_for_writer(folder / "fifo")
+        tree = tree_below(process.pid)
+        try:
+            process.stdin.close()
+            process.stdin = None
+            assert process.wait(COMMAND_SECONDS) == 0
+            assert tree.survivors() == []
+        finally:
+            tree.close()
+
+
 @SIGNALS
 def test_a_server_on_http(folder: Path, sent: signal.Signals) -> None:
     with running("serve", "--http", "127.0.0.1:0", cwd=folder) as process:

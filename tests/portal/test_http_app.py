@@ -85,13 +85,14 @@ async def test_clients_with_the_same_request_numbers_get_their_own_answers(tmp_p
     assert answers == {number: number for number in range(count)}
 
 
-async def test_a_client_that_goes_away_ends_its_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_a_client_that_goes_away_ends_its_run(tmp_path: Path, mode: str) -> None:
     peer = Peer(tool("hang"), tool("echo"), hang=never)
     async with opened(tmp_path, {"store": peer}) as portal, served(portal) as origin:
         async with anyio.create_task_group() as tasks:
 
             async def ask() -> None:
-                async with client(origin) as caller:
+                async with client(origin, mode) as caller:
                     await caller.call_tool("execute_code", {"code": "await store.hang()"})
 
             tasks.start_soon(ask)

@@ -41,9 +41,12 @@ async def test_an_exception_ends_the_calls_in_flight_and_tells_they_may_have_act
     assert "1 done, 1 unknown" in answer["error"]["hint"]
 
 
-async def test_a_request_that_its_client_cancels_ends_its_run_and_its_calls(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_a_request_that_its_client_cancels_ends_its_run_and_its_calls(
+    tmp_path: Path, mode: str
+) -> None:
     peer = Peer(tool("echo"), tool("hang"), hang=never)
-    async with opened(tmp_path, {"store": peer}) as portal, anyio.create_task_group() as tasks:
+    async with opened(tmp_path, {"store": peer}, mode=mode) as portal, anyio.create_task_group() as tasks:
         tasks.start_soon(portal.run, "await store.hang()\nawait store.echo(after=True)")
         await peer.until(lambda: bool(peer.calls))
         tasks.cancel_scope.cancel()
