@@ -9,9 +9,22 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measuring import RESULTS
+from benchmarks.sandbox import workload
 
 README = Path(__file__).resolve().parent.parent / "README.md"
 BEGIN, END = "<!-- numbers:begin -->", "<!-- numbers:end -->"
+
+
+_SANDBOX_ROWS = (
+    ("a trivial script, p50 / p99, ms", workload.TRIVIAL_P50, workload.TRIVIAL_P99),
+    ("1,000 calls one after the other / gathered, us each", workload.SEQUENTIAL, workload.GATHERED),
+    ("50 parallel calls of 50 ms, ms", workload.SLOW),
+    ("a 5 MB JSON result filtered to 20 rows, ms", workload.LARGE),
+    ("a loop of 3,000,000 rounds, ms", workload.LOOP_MS),
+    ("trivial scripts per second, 8 clients", workload.THROUGHPUT),
+    ("private memory of a worker or an instance, MB", workload.MEMORY),
+    ("start to first result, ms", workload.START),
+)
 
 
 def read(name: str) -> dict[str, Any]:
@@ -100,10 +113,51 @@ def search_rows() -> Iterator[str]:
     yield f"Search, Recall@5 / nDCG@10 over six sets of queries: {cells} (`python -m benchmarks.search`)."
 
 
+def sandbox_rows() -> Iterator[str]:
+    measured = read("sandbox")
+    names = {
+        "ours": "this sandbox",
+        "plain": "`exec`, no sandbox",
+        "monty": "pydantic-monty",
+        "eryx": "eryx",
+    }
+    systems = {
+        names[name]: values for name, values in measured["compared"].items() if isinstance(values, dict)
+    }
+    yield "| the sandbox alone, a new instance for each script | " + " | ".join(systems) + " |"
+    yield "|---" * (len(systems) + 1) + "|"
+    for label, *keys in _SANDBOX_ROWS:
+        cells = (
+            " / ".join(_figure(values[key]) for key in keys if key in values) for values in systems.values()
+        )
+        yield f"| {label} | " + " | ".join(cell or "-" for cell in cells) + " |"
+    yield ""
+    versions = " and ".join(measured["requirements"].values())
+    yield (
+        f"(One run, {_machine(measured['machine'])}; {versions}. What only this sandbox does, what starts cost and "
+        "where the time goes: `python -m benchmarks.sandbox`, its sandbox.json and `benchmarks/README.md`.)"
+    )
+
+
+def language_rows() -> Iterator[str]:
+    measured = read("language")
+    summary = measured["summary"]
+    runs = summary["passed"] + summary["failed"]
+    yield (
+        f"Of CPython's own tests ({measured['suite']}), {runs:,} apply inside the sandbox: {summary['passed']:,} pass "
+        f"({summary['passed'] / runs:.1%}), {summary['failed']:,} fail; {summary['cannot apply']:,} cannot apply, for "
+        "want of threads, processes, sockets and the like (`docs/python.md`; `python -m benchmarks.language`)."
+    )
+
+
 def _behind(row: dict[str, Any]) -> str:
     servers = "1 server" if row["servers"] == 1 else f"{row['servers']} servers"
     functions = "1 tool" if row["functions"] == 1 else f"{row['functions']:,} tools"
     return f"{servers}, {functions}"
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
 def _p50(row: dict[str, Any], task: str) -> str:
@@ -126,7 +180,8 @@ def main() -> None:
     text = README.read_text("utf-8")
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
-    parts = ["\n".join(rows()) for rows in (portal_rows, peer_rows, task_rows, search_rows)]
+    kinds = (portal_rows, peer_rows, sandbox_rows, language_rows, task_rows, search_rows)
+    parts = ["\n".join(rows()) for rows in kinds]
     README.write_text(f"{before}{BEGIN}\n" + "\n\n".join(parts) + f"\n{END}{after}", "utf-8")
 
 

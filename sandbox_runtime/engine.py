@@ -59,11 +59,15 @@ class GuestEngine:
         self.hot_pages = HotPages(compiled)
 
     def instantiate(self) -> "GuestInstance":
-        """A new instance. The one before must be closed: there is one at a time."""
-        instance = GuestInstance(self.engine, self._linker, self._component, self._exports)
+        """A new instance, ready for a script. The one before must be closed: there is one at a time."""
+        instance = self.new_instance()
         self.hot_pages.touch()
         instance.wake()
         return instance
+
+    def new_instance(self) -> "GuestInstance":
+        """One that has not woken yet."""
+        return GuestInstance(self.engine, self._linker, self._component, self._exports)
 
 
 class GuestInstance:

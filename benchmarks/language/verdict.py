@@ -1,0 +1,33 @@
+"""What came of tests."""
+
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+Outcome: TypeAlias = Literal["passed", "failed", "skipped"]
+Library: TypeAlias = Literal["own", "fresh", "suite"]
+"""Whose library a test met; see inside.py."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Of one test. `reason` is its own for skipping, or the exception's kind and text."""
+
+    outcome: Outcome
+    reason: str = ""
+    trace: str = ""
+
+
+@dataclass
+class Told:
+    """What a file's tests came to, by their numbers in `names`.
+
+    `whole` is the verdict on the file where its tests could not be loaded.
+    """
+
+    names: list[str] = field(default_factory=list)
+    verdicts: dict[int, Verdict] = field(default_factory=dict)
+    whole: Verdict | None = None
+    cpu_seconds: float = 0.0
+
+    def failed(self) -> list[int]:
+        return [number for number, verdict in self.verdicts.items() if verdict.outcome == "failed"]

@@ -1,0 +1,1 @@
+"""What scripts cost in the sandbox, beside other ones."""

@@ -1,0 +1,70 @@
+"""Where the CPU of a trivial run goes: the steps of a worker, one after the other, in this process (Linux).
+
+The process has no border, no lock-down and no neighbours, so these are the steps' own costs.
+"""
+
+import json
+import resource
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measuring import percentile
+from benchmarks.sandbox.workload import TRIVIAL, Measures
+from sandbox_runtime.engine import GuestEngine, GuestInstance
+from sandbox_runtime.randomness import SEED_BYTES
+from sandbox_runtime.rehearsal import learn_hot_pages
+from sandbox_runtime.run_host import RunHost, RunLimits
+from sandbox_runtime.timeline import RunStart
+
+ROUNDS = 400
+SETTINGS = json.dumps(
+    {"library": {}, "argument_bytes": 1 << 20, "result_bytes": 1 << 20, "seed": "any"}
+).encode()
+LIMITS = RunLimits(10, 256 << 20, 1 << 20, 1 << 20, 1 << 20, False)
+START = RunStart(bytes(SEED_BYTES), 0, 0, 0, False)
+
+
+@dataclass
+class Steps:
+    """Milliseconds of CPU and page faults of each step, one value for each round."""
+
+    cpu_ms: dict[str, list[float]] = field(default_factory=dict)
+    faults: dict[str, list[float]] = field(default_factory=dict)
+
+    def timed(self, name: str, step: Callable[[], Any]) -> Any:
+        faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        started = time.process_time_ns()
+        result = step()
+        self.cpu_ms.setdefault(name, []).append((time.process_time_ns() - started) / 1e6)
+        self.faults.setdefault(name, []).append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults)
+        return result
+
+
+def split(compiled: Path) -> Measures:
+    host = RunHost()
+    engine = GuestEngine(str(compiled), host)
+    learn_hot_pages(engine, host)
+    engine.hot_pages.open()
+    steps = Steps()
+    for _ in range(ROUNDS):
+        _round(engine, host, steps)
+    measures = {f"trivial run, {name}, CPU, p50, ms": percentile(v, 0.5) for name, v in steps.cpu_ms.items()}
+    measures["trivial run, all steps, CPU, ms"] = sum(measures.values())
+    return measures | {
+        f"trivial run, {name}, page faults": percentile(v, 0.5) for name, v in steps.faults.items()
+    }
+
+
+def _round(engine: GuestEngine, host: RunHost, steps: Steps) -> None:
+    instance: GuestInstance = steps.timed("instantiate", engine.new_instance)
+    steps.timed("copy pages", engine.hot_pages.touch)
+    steps.timed("wake", instance.wake)
+    host.begin(LIMITS, START, None)
+    script = TRIVIAL.encode()
+    steps.timed("prepare", lambda: instance.prepare(script, b"bench", most=1 << 16))
+    steps.timed("execute", lambda: instance.execute(SETTINGS, most=1 << 16))
+    host.end()
+    steps.timed("close", instance.close)
