@@ -21,6 +21,9 @@ _LANDLOCK_FILES = {1: (1 << 13) - 1, 2: 1 << 13, 3: 1 << 14, 5: 1 << 15}
 _LANDLOCK_TCP = {4: 0b11}
 _LANDLOCK_SCOPES = {6: 0b11}  # abstract sockets and signals
 
+_MOST_DATA_BYTES = 2 << 30
+"""Twice the most that a manifest can let a script fill: the engine's own growth ends here, whatever drives it."""
+
 _SECCOMP = 317
 _SECCOMP_SET_MODE_FILTER, _SECCOMP_FILTER_FLAG_TSYNC = 1, 1
 _AUDIT_ARCH_X86_64 = 0xC000003E
@@ -94,6 +97,8 @@ def seal() -> list[str]:
         "RLIMIT_MSGQUEUE",
     ):
         _limit(name, 0)
+    # Of address space a guest reserves gigabytes that nobody uses; what a worker fills, this bounds.
+    _limit("RLIMIT_DATA", _MOST_DATA_BYTES)
     # Its numbers are those of one machine type; on others the measures above have to do.
     if platform.machine() != "x86_64" or not _seccomp(ctypes.CDLL(None, use_errno=True)):
         return ["rlimits"]

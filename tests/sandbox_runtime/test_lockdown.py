@@ -24,6 +24,7 @@ ATTEMPTS = {
     "raise its limits": "resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))",
     "trace another": "check(libc.ptrace(16, os.getppid(), 0, 0))",
     "load a library": "ctypes.CDLL('libz.so.1')",
+    "fill the machine": "mmap.mmap(-1, 3 << 30, mmap.MAP_PRIVATE)",
 }
 FATAL = {
     "kill its parent": "os.kill(os.getppid(), 0)",
@@ -34,7 +35,8 @@ FATAL = {
 """What ends the process there and then: refused, an abort would be tried again for ever."""
 
 HARMLESS = {
-    "use memory": "mmap.mmap(-1, 1 << 20).close()",
+    "use memory": "mmap.mmap(-1, 1 << 30, mmap.MAP_PRIVATE).close()",
+    "reserve what it does not use": "mmap.mmap(-1, 8 << 30, mmap.MAP_PRIVATE, 0).close()",
     "draw random bytes": "os.urandom(100_000)",
     "sleep": "time.sleep(0.001)",
     "tell the time": "time.process_time()",
