@@ -1,7 +1,11 @@
-"""Python processes that know nothing: no environment, no site packages but the engine, no descriptors but one."""
+"""Python processes that know nothing: no environment, no folder, no packages but the engine, no descriptors but one."""
 
+import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import wasmtime
@@ -21,17 +25,32 @@ def start(
     A group of its own keeps a Ctrl-C at the terminal from reaching it: it ends with its parent, not before.
     """
     rest = [*arguments, *(str(number) for number in (descriptor, parent) if number is not None)]
-    return subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", _BOOT, module, _folders(), *rest],
-        env={},
-        cwd="/",
-        close_fds=True,
-        pass_fds=() if descriptor is None else (descriptor,),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    with _empty_folder() as folder:
+        return subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", _BOOT, module, _folders(), *rest],
+            env={},
+            cwd=folder,
+            close_fds=True,
+            pass_fds=() if descriptor is None else (descriptor,),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+
+@contextmanager
+def _empty_folder() -> Iterator[str]:
+    """One that is gone once it is left: who works there finds nothing, and can make nothing."""
+    try:
+        folder = tempfile.mkdtemp()
+    except OSError:
+        yield "/"
+        return
+    try:
+        yield folder
+    finally:
+        os.rmdir(folder)
 
 
 def _folders() -> str:

@@ -158,9 +158,10 @@ async def test_callers_wait_their_turn_for_a_worker(run: Runner) -> None:
     assert [result.value for result in results] == [{"count": index} for index in range(20)]
 
 
-async def test_worker_holds_no_environment_and_no_foreign_descriptor(sandbox: Sandbox) -> None:
+async def test_worker_holds_no_environment_no_folder_and_no_foreign_descriptor(sandbox: Sandbox) -> None:
     async with sandbox.run(Limits(), where) as one:
         process = Path(f"/proc/{one.worker_pid}")
+        assert os.readlink(process / "cwd").endswith(" (deleted)")
         assert (process / "environ").read_bytes().strip(b"\0") == b""
         opened = [os.readlink(entry) for entry in (process / "fd").iterdir()]
     sockets = [name for name in opened if name.startswith("socket:")]
