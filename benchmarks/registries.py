@@ -1,4 +1,4 @@
-"""Recorded tool registries as running MCP servers, from ../shared, which is not part of this repository."""
+"""Recorded tool registries, from ../shared, which is not part of this repository; also as running MCP servers."""
 
 import contextlib
 import gzip
@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measuring import free_port, wait_for_port
+from manifests.names import namespace_of
+from portal.library.namespace import LibrarySource
+from upstreams.recorded_tool import RecordedTool
 
 REGISTRIES = Path(__file__).resolve().parent.parent.parent / "shared" / "data" / "registries.jsonl.gz"
 
@@ -39,3 +42,31 @@ def read_tools(file: Path) -> dict[str, list[Any]]:
     with gzip.open(file, "rt", encoding="utf-8") as lines:
         rows = [json.loads(line) for line in lines]
     return {row["server"]: row["tools"] for row in rows if "/" not in row["server"]}
+
+
+def read_sources(file: Path) -> list[LibrarySource]:
+    """Every recorded server as the library sees an upstream; of two with one namespace, the second gets a number."""
+    if not file.exists():
+        sys.exit(f"There are no recorded registries at {file}: pass --registries FILE.")
+    with gzip.open(file, "rt", encoding="utf-8") as lines:
+        rows = [json.loads(line) for line in lines]
+    taken: dict[str, int] = {}
+    sources = []
+    for row in rows:
+        namespace = namespace_of(row["server"])
+        taken[namespace] = taken.get(namespace, 0) + 1
+        number = f"_{taken[namespace]}" if taken[namespace] > 1 else ""
+        tools = [_recorded(tool) for tool in row["tools"]]
+        sources.append(LibrarySource(row["server"], namespace + number, row["description"] or "", tools))
+    return sources
+
+
+def _recorded(tool: dict[str, Any]) -> RecordedTool:
+    return RecordedTool(
+        name=tool["name"],
+        description=tool.get("description") or "",
+        input_schema=tool["inputSchema"],
+        output_schema=tool.get("outputSchema"),
+        annotations=tool.get("annotations") or {},
+        title=tool.get("title"),
+    )

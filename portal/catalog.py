@@ -16,6 +16,7 @@ from manifests.manifest import Manifest
 from portal.check.checker import Checker
 from portal.library.library import Library
 from portal.library.namespace import LibrarySource
+from portal.library.namespace_cache import NamespaceCache
 from portal.library.stub_package import write_stubs
 from portal.observed.observations import Observations
 from portal.observed.shape_store import Observed
@@ -37,12 +38,18 @@ class Catalog:
     """
 
     def __init__(
-        self, manifest: Manifest, stubs: Path, checker: Checker | None, observations: Observations
+        self,
+        manifest: Manifest,
+        stubs: Path,
+        checker: Checker | None,
+        observations: Observations,
+        cache: NamespaceCache,
     ) -> None:
         self._manifest = manifest
         self._stubs = stubs
         self._checker = checker
         self._observations = observations
+        self._cache = cache
         observations.on_change = self._note_change
         self._offers: dict[str, Offer] = {}
         self._gate = ReadingGate()
@@ -124,7 +131,7 @@ class Catalog:
                 sources.append(offer.source)
             elif not offer.tools:
                 silent[self._manifest.namespaces[upstream.name]] = _silence(upstream)
-        library = Library.compile(sources, former.library)
+        library = Library.compile(sources, former.library, self._cache)
         index = former.index or SearchIndex.build(())
         index = index.updated({name: each.in_order for name, each in library.namespaces.items()})
         rules = MappingProxyType(denied), MappingProxyType(silent)

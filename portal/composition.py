@@ -14,10 +14,12 @@ from portal.catalog import Catalog
 from portal.check.checker import open_checker
 from portal.docs_search import DocsSearch
 from portal.execution import Execution
+from portal.library.namespace_cache import NamespaceCache
 from portal.observed.observations import Observations, open_observations
 from portal.observed.shape_store import ShapeStore, default_folder
 from portal.sessions import Sessions
 from portal.stub_folder import stub_folder
+from sandbox_runtime.aot import default_cache
 from sandbox_runtime.baked import Baked, check_baked
 from sandbox_runtime.grants.open_grants import open_grants
 from sandbox_runtime.sandbox import Sandbox, open_sandbox
@@ -99,8 +101,9 @@ async def open_portal(
         if settings.check != "off":
             opening_checker = open_checker(stubs, repairs=settings.repairs)
             checker = await stack.enter_async_context(opening_checker)
+        cache = default_cache(os.environ) / "library"
         observations = await stack.enter_async_context(_open_observations(manifest))
-        catalog = Catalog(manifest, stubs, checker, observations)
+        catalog = Catalog(manifest, stubs, checker, observations, NamespaceCache(cache))
         fleet = await stack.enter_async_context(
             open_fleet(
                 manifest.portal.upstreams, manifest.folder, catalog.note_change, listings_folder(os.environ)

@@ -76,12 +76,9 @@ def _function(place: tuple[str, str], draft: FunctionDraft, types: NamespaceType
         signature=signature(qualified, draft.parameters, draft.others, draft.returns, LONGEST_SIGNATURE),
         types=tuple(map(definition_text, needed)),
         definition=_definition(draft),
-        input_schema=draft.tool.input_schema,
-        output_schema=draft.tool.output_schema,
+        recorded=draft.tool,
         wraps_result=draft.wraps_result,
         takes_others=draft.others is not None,
-        arguments=draft.arguments,
-        digest=draft.tool.digest,
         is_observable=draft.is_observable,
         is_observed=draft.is_observed,
     )

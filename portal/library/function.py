@@ -7,8 +7,9 @@ from functools import cached_property
 from typing import Final
 
 from manifests.json_value import Json
-from portal.library.schema.sound_schema import SoundSchema
+from portal.library.schema.sound_schema import SoundSchema, sound_schema
 from portal.library.type_expressions import Type, render
+from upstreams.recorded_tool import RecordedTool
 
 
 class NoDefault(Enum):
@@ -70,19 +71,33 @@ class Function:
     """The definitions of the types that the signature needs, in an order in which they can stand."""
     definition: str
     """The function as it stands in a stub: parameters, return type, docstring."""
-    input_schema: Json = field(repr=False)
-    output_schema: Json | None = field(repr=False)
+    recorded: RecordedTool = field(repr=False)
+    """The tool as the upstream sent it."""
     wraps_result: bool
     takes_others: bool
     """Whether the tool takes arguments that its schema does not name."""
-    arguments: SoundSchema = field(repr=False)
-    """The input schema as calls are checked against it."""
-    digest: str | None
-    """Of the tool's definition; None if it cannot be digested."""
     is_observable: bool
     """Whether the tool says nothing about its result, so that it can only be learnt from real ones."""
     is_observed: bool
     """Whether `returns` is what real results were like. They may differ the next time."""
+
+    @cached_property
+    def arguments(self) -> SoundSchema:
+        """The input schema as calls are checked against it; made when the first call is, of few of many functions."""
+        return sound_schema(self.recorded.input_schema)
+
+    @property
+    def input_schema(self) -> Json:
+        return self.recorded.input_schema
+
+    @property
+    def output_schema(self) -> Json | None:
+        return self.recorded.output_schema
+
+    @property
+    def digest(self) -> str | None:
+        """Of the tool's definition; None if it cannot be digested."""
+        return self.recorded.digest
 
     @cached_property
     def by_keyword(self) -> Mapping[str, Parameter]:

@@ -39,7 +39,6 @@ class FunctionDraft:
     summary: str
     description: str
     wraps_result: bool
-    arguments: SoundSchema
     notes: tuple[str, ...]
 
 
@@ -78,7 +77,6 @@ def draft_function(name: str, tool: RecordedTool, observed: Json | None = None) 
         summary=first_sentence(text, LONGEST_SUMMARY),
         description=readable(text, LONGEST_DESCRIPTION),
         wraps_result=is_wrapped,
-        arguments=arguments,
         notes=(
             *(f"arguments: {note}" for note in (*arguments.notes, *argument_types.notes)),
             *(f"result: {note}" for note in (*result.notes, *result_types.notes)),

@@ -6,6 +6,7 @@ from typing import Self
 
 from portal.library.function import Function
 from portal.library.namespace import LibrarySource, Namespace, compile_namespace, source_digest
+from portal.library.namespace_cache import NamespaceCache
 from portal.library.nearest_names import nearest_functions
 
 
@@ -35,8 +36,15 @@ class Library:
         )
 
     @classmethod
-    def compile(cls, sources: Sequence[LibrarySource], previous: "Library | None" = None) -> Self:
+    def compile(
+        cls,
+        sources: Sequence[LibrarySource],
+        previous: "Library | None" = None,
+        cache: NamespaceCache | None = None,
+    ) -> Self:
         """Compile the upstreams' tools, reusing namespaces of `previous` whose tools are still the same.
+
+        A namespace that `previous` does not have is taken from `cache`, or put there.
 
         Never raises, whatever the tools are; what had to be given up is in `diagnostics`.
         """
@@ -47,7 +55,7 @@ class Library:
             if source.namespace in compiled:
                 notes.append(f"{source.namespace}: two upstreams want this namespace; the first one has it")
                 continue
-            compiled[source.namespace] = _namespace(source, previous)
+            compiled[source.namespace] = _namespace(source, previous, cache)
             compiled_from[source.namespace] = source
         return cls(compiled.values(), notes, compiled_from)
 
@@ -73,11 +81,18 @@ class Library:
         }
 
 
-def _namespace(source: LibrarySource, previous: Library | None) -> Namespace:
+def _namespace(source: LibrarySource, previous: Library | None, cache: NamespaceCache | None) -> Namespace:
     if previous is not None and (same := previous.compiled(source)) is not None:
         return same
     digest = source_digest(source)
     former = previous.namespaces.get(source.namespace) if previous is not None else None
     if former is not None and digest is not None and former.digest == digest:
         return former
-    return compile_namespace(source, digest, former)
+    # A change while scripts run is not kept: each new result would write the whole namespace again.
+    if former is not None or digest is None or cache is None:
+        return compile_namespace(source, digest, former)
+    kept = cache.load(source, digest)
+    if kept is None:
+        kept = compile_namespace(source, digest)
+        cache.store(kept)
+    return kept

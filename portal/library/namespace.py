@@ -54,13 +54,10 @@ class Namespace:
     diagnostics: tuple[str, ...]
     digest: str | None
     """Of the source it was compiled from; None if the source cannot be digested, so it is never reused."""
-    compiled: Mapping[str, CompiledFunction] = field(repr=False)
-    """What each function was made of, so that those that are still the same need not be made again."""
-
-    @cached_property
-    def observed_types(self) -> frozenset[str]:
-        """The types in its module that say what real results were like."""
-        return frozenset(name for each in self.compiled.values() for name in each.observed_types)
+    observed_types: frozenset[str]
+    """The types in its module that say what real results were like."""
+    compiled: Mapping[str, CompiledFunction] = field(default_factory=dict, repr=False)
+    """What its functions were made of, if they were made here: those that are still the same need not be made again."""
 
     @cached_property
     def in_order(self) -> tuple[Function, ...]:
@@ -76,7 +73,7 @@ def source_digest(source: LibrarySource) -> str | None:
     observed = {
         tool.name: source.observed[tool.name] for tool in source.tools if tool.name in source.observed
     }
-    parts = [source.upstream, source.namespace, source.summary, tools, _names(source), observed]
+    parts = [source.upstream, source.namespace, source.summary, tools, names_of_tools(source), observed]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
@@ -87,7 +84,7 @@ def compile_namespace(
 
     Functions come in the order of their names, so that neither names nor text depend on an upstream's order.
     """
-    names = _names(source)
+    names = names_of_tools(source)
     tools = {names[tool.name]: tool for tool in source.tools}
     known = former.compiled if former is not None and former.upstream == source.upstream else {}
     drafts = [_draft(name, tools[name], source, known.get(name)) for name in sorted(tools)]
@@ -113,6 +110,7 @@ def compile_namespace(
         ),
         diagnostics=tuple(_diagnostics(source, drafts)),
         digest=digest,
+        observed_types=frozenset(name for each in compiled.values() for name in each.observed_types),
         compiled=MappingProxyType(compiled),
     )
 
@@ -139,7 +137,8 @@ def _compiled(
     return compiled_function((source.upstream, source.namespace), draft, types, type_names, spelling)
 
 
-def _names(source: LibrarySource) -> dict[str, str]:
+def names_of_tools(source: LibrarySource) -> dict[str, str]:
+    """The functions' names by those of the tools."""
     names = function_names([tool.name for tool in source.tools]) if source.names is None else source.names
     return {tool.name: names[tool.name] for tool in source.tools}
 

@@ -1,0 +1,114 @@
+"""How long do definitions take to become a typed library, cold and from the cache, and what does it weigh?
+
+    python -m benchmarks.library [--registries FILE]
+
+Recorded registries, and copies of them under other names beyond what was recorded. Each row is a process of its own.
+Seconds are of the processor, which other programs disturb little, and of the clock; the best of three.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measuring import RESULTS, commit, machine
+from benchmarks.registries import REGISTRIES, read_sources
+from portal.library.library import Library
+from portal.library.namespace import LibrarySource
+from portal.library.namespace_cache import NamespaceCache
+from portal.library.stub_package import write_stubs
+from portal.search.index import SearchIndex
+
+SIZES = (3_231, 6_263, 11_000)
+ROUNDS = 3
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--registries", type=Path, default=REGISTRIES)
+    parser.add_argument("--size", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.size:
+        print(json.dumps(measured(options.registries, options.size)))
+        return
+    command = [sys.executable, "-m", "benchmarks.library", "--registries", str(options.registries), "--size"]
+    rows = [json.loads(subprocess.check_output([*command, str(size)])) for size in SIZES]
+    for row in rows:
+        print(json.dumps(row, indent=1))
+    result = {"question": __doc__.splitlines()[0] if __doc__ else "", "machine": machine(), "rows": rows}
+    (RESULTS / "library.json").write_text(json.dumps({**result, "commit": commit()}, indent=1) + "\n")
+
+
+def measured(file: Path, size: int) -> dict[str, Any]:
+    sources = sources_of(file, size)
+    before = resident_mb()
+    library = Library.compile(sources)
+    after = resident_mb()
+    first = sources[0]
+    learnt = replace(first, observed={first.tools[0].name: {"type": "object", "properties": {"id": {}}}})
+    with tempfile.TemporaryDirectory() as folder:
+        cache, stubs = Path(folder, "cache"), Path(folder, "stubs")
+        Library.compile(sources, None, NamespaceCache(cache))
+        return {
+            "tools": len(library.functions),
+            "upstreams": len(library.namespaces),
+            "library_mb": round(after - before, 1),
+            "cache_mb": round(sum(each.stat().st_size for each in cache.iterdir()) / 1e6, 1),
+            "compiled_cold": best(lambda: Library.compile(new(sources))),
+            "from_the_cache": best(lambda: Library.compile(new(sources), None, NamespaceCache(cache))),
+            "one_result_learnt": best(lambda: Library.compile([learnt, *sources[1:]], library)),
+            "stubs_written": best(lambda: write_stubs(library, stubs), rounds=1),
+            "search_index_built": best(lambda: index(library)),
+            "notes": len(library.diagnostics),
+        }
+
+
+def index(library: Library) -> None:
+    SearchIndex.build(()).updated({name: each.in_order for name, each in library.namespaces.items()})
+
+
+def sources_of(file: Path, size: int) -> list[LibrarySource]:
+    """The first registries, again and again under other names, until there are so many tools."""
+    recorded = read_sources(file)
+    sources: list[LibrarySource] = []
+    while size > 0:
+        number = len(sources)
+        source = recorded[number % len(recorded)]
+        copy = f"_{number // len(recorded)}" if number >= len(recorded) else ""
+        tools = source.tools[:size]
+        sources.append(replace(source, namespace=f"{source.namespace}{copy}", tools=tools))
+        size -= len(tools)
+    return sources
+
+
+def new(sources: list[LibrarySource]) -> list[LibrarySource]:
+    """The same definitions as they come from the wire, nothing about them known yet."""
+    return [replace(source, tools=[replace(tool) for tool in source.tools]) for source in sources]
+
+
+def best(act: Callable[[], object], rounds: int = ROUNDS) -> dict[str, float]:
+    """The shortest time of some rounds."""
+    times = []
+    for _ in range(rounds):
+        start = time.process_time(), time.perf_counter()
+        act()
+        times.append((time.process_time() - start[0], time.perf_counter() - start[1]))
+    return {
+        "cpu_seconds": round(min(cpu for cpu, _ in times), 3),
+        "seconds": round(min(s for _, s in times), 3),
+    }
+
+
+def resident_mb() -> float:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("VmRSS")).split()[1]) / 1000
+
+
+if __name__ == "__main__":
+    main()
