@@ -7,7 +7,7 @@ Real tool registries and real queries with known answers (../shared/data, see it
 BM25 over name and description, FastMCP's own search, SQLite FTS5 with porter stemming, and the portal's index. One need
 of a query counts as met when an acceptable function is among the first results: Recall@5 and nDCG@10 per set, and their
 mean over the six sets whose labels are reliable, with 95 % confidence intervals of it and of what the portal has more
-(paired bootstrap). Queries across servers are made from the registries (benchmarks/search/cross_server.py). Raw numbers
+(paired bootstrap). Further queries are made from the registries (cross_server.py and other_words.py here). Raw numbers
 go to benchmarks/results/search.json. How firm the settings are: `python -m benchmarks.search.tuning`.
 """
 
@@ -21,6 +21,7 @@ from benchmarks.measuring import RESULTS, commit, machine
 from benchmarks.peers.system import CannotError
 from benchmarks.search.cross_server import cross_server_queries
 from benchmarks.search.methods import METHODS, Corpora
+from benchmarks.search.other_words import other_words_queries, two_step_queries
 from benchmarks.search.quality import RELIABLE, Scores, intervals, means, score
 from benchmarks.search.recorded import DATA, Asked, read_functions, read_queries
 from benchmarks.search.speed import measure_speed, timed
@@ -56,7 +57,8 @@ def main() -> int:
 
 
 def measure_quality(corpora: Corpora, asked: list[Asked]) -> dict[str, Json]:
-    asked = [*asked, *cross_server_queries(corpora["mcp"])]
+    mcp = corpora["mcp"]
+    asked = [*asked, *cross_server_queries(mcp), *other_words_queries(mcp), *two_step_queries(asked)]
     scores: dict[str, Scores] = {}
     for name, method in METHODS.items():
         try:

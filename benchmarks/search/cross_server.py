@@ -32,6 +32,12 @@ def cross_server_queries(functions: Sequence[RecordedFunction]) -> Iterator[Aske
             yield Asked(f"cross_server_{kind}", "mcp", sentence, (others,), hidden=each.upstream)
 
 
+def words_of_name(function: RecordedFunction) -> tuple[str, ...]:
+    """The words of the tool's name that are none of its server's."""
+    own = set(_words(function.upstream))
+    return tuple(word for word in _words(function.tool) if word not in own)
+
+
 def first_sentence(function: RecordedFunction) -> str:
     found = _SENTENCE.match(function.description.strip())
     return " ".join(found[0].split()) if found else ""
@@ -40,8 +46,7 @@ def first_sentence(function: RecordedFunction) -> str:
 def _by_name(functions: Sequence[RecordedFunction]) -> dict[tuple[str, ...], list[RecordedFunction]]:
     named: defaultdict[tuple[str, ...], list[RecordedFunction]] = defaultdict(list)
     for each in functions:
-        own = set(_words(each.upstream))
-        words = tuple(word for word in _words(each.tool) if word not in own)
+        words = words_of_name(each)
         if len(words) > 1 and VERBS & set(words):
             named[words].append(each)
     return {name: same for name, same in named.items() if len({each.upstream for each in same}) > 1}

@@ -14,6 +14,7 @@ from portal.search.name_terms import Floats, Ints, NameTerms
 from portal.search.postings import Postings
 from portal.search.query import Query, read_query
 from portal.search.ranking import Ranking
+from portal.search.roles import role_terms
 from portal.search.searchable import Searchable
 from portal.search.shelf import Change, Shelf
 from portal.search.vocabulary import meant_terms
@@ -23,6 +24,9 @@ S = TypeVar("S", bound=Searchable)
 _BEST_SENTENCE = 0.6
 _NAME_COVERAGE = 0.3
 _SAME_UPSTREAM = 0.3
+_FIRST = 5
+"""Of so many places, the steps of a task that spells them out have equal shares."""
+_WHOLE_TASK = 0.3
 _NOBODY = -1
 
 
@@ -105,7 +109,8 @@ class SearchIndex(Generic[S]):
         Those named exactly like the query come first: `create_issue`, `github.create_issue` or the tool's own
         name. An empty query finds all functions of the given upstream. Of a query, 4,000 characters are read.
         """
-        scores = self._scores(read_query(query))
+        read = read_query(query)
+        scores = self._scores(read)
         allowed = self._is_of(upstream)
         lists_upstream = upstream is not None and not query.strip()
         found = np.flatnonzero(allowed if lists_upstream else allowed & (scores > 0))
@@ -114,17 +119,40 @@ class SearchIndex(Generic[S]):
         )
         others = np.setdiff1d(found, named, assume_unique=True)
         best = [*self._best(named, scores, limit), *self._best(others, scores, limit)][:limit]
+        if read.steps and not len(named):
+            best = self._with_each_step(best, read, scores, found)
         functions = tuple(self._shelf[slot] for slot in best)
         return SearchHits(functions, len(named) + len(others), min(len(named), limit))
 
+    def _with_each_step(self, best: list[int], query: Query, scores: Floats, found: Ints) -> list[int]:
+        """The best of the whole task, with each step's own best among the first, in equal shares."""
+        first, rest = best[:_FIRST], best[_FIRST:]
+        share = max(1, len(first) // len(query.steps))
+        wanted: dict[int, None] = {}
+        for step in query.steps:
+            wanted.update(dict.fromkeys(self._best(found, self._scores(step) + _WHOLE_TASK * scores, share)))
+        wanted = dict.fromkeys([*wanted][: len(first)])
+        spare = [slot for slot in first if slot not in wanted][: len(first) - len(wanted)]
+        kept = [slot for slot in first if slot in wanted or slot in spare]
+        first = [*kept, *(slot for slot in wanted if slot not in kept)]
+        return [*first, *(slot for slot in [*best[:_FIRST], *rest] if slot not in first)][: len(best)]
+
     def _scores(self, query: Query) -> Floats:
         weights = meant_terms(query.words, self._postings)
+        roles = {
+            term: weight
+            for term, weight in role_terms(query.roles).items()
+            if term in self._postings and weight > weights.get(term, 0)
+        }
         scores = self._ranking.relevance(weights)
+        self._ranking.add_name_relevance(
+            scores, {term: weight - weights.get(term, 0) for term, weight in roles.items()}
+        )
         if query.sentences:
             # A task names several things to do: a function that fits one sentence well fits the task.
             sentences = (meant_terms(words, self._postings) for words in query.sentences)
             scores += _BEST_SENTENCE * np.max([self._ranking.relevance(each) for each in sentences], axis=0)
-        once = {term: min(weight, 1.0) for term, weight in weights.items()}
+        once = {term: min(weight, 1.0) for term, weight in weights.items()} | roles
         return self._lifted(scores * (1 + _NAME_COVERAGE * self._ranking.name_coverage(once)))
 
     def _lifted(self, scores: Floats) -> Floats:

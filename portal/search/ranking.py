@@ -31,6 +31,7 @@ class Ranking:
         self._worth = _WEIGHTS / (1 - _DISCOUNTS + _DISCOUNTS * lengths / usual)
         self._name_rarities = names.rarities(documents, self._slots)
         self._relevance: dict[str, tuple[Ints, Floats]] = {}
+        self._name_relevance: dict[str, tuple[Ints, Floats]] = {}
         self._coverage: dict[str, tuple[Ints, Floats]] = {}
 
     def relevance(self, weights: Mapping[str, float]) -> Floats:
@@ -40,6 +41,12 @@ class Ranking:
             slots, amounts = self._relevance.get(term) or self._relevance_of(term)
             scores[slots] += weight * amounts  # a term lists a slot once
         return scores
+
+    def add_name_relevance(self, scores: Floats, weights: Mapping[str, float]) -> None:
+        """Add what BM25F would be if the terms occurred in names only."""
+        for term, weight in weights.items():
+            slots, amounts = self._name_relevance.get(term) or self._name_relevance_of(term)
+            scores[slots] += weight * amounts
 
     def name_coverage(self, weights: Mapping[str, float]) -> Floats:
         """How much of each slot's name the terms make up; a rare term more; all terms of a name make 1."""
@@ -53,11 +60,24 @@ class Ranking:
         entries = self._postings[term]
         slots = slots_of(entries)
         worth = self._worth[slots]
-        counted = sum(counts_of(entries, field) * worth[:, field] for field in range(len(FIELDS)))
-        rarity = rarities(self._documents, np.array(len(entries)))
-        amounts: Floats = rarity * counted * (_SATURATION + 1) / (_SATURATION + counted)
-        found = self._relevance[term] = (slots, amounts)
+        counted = np.sum(
+            [counts_of(entries, field) * worth[:, field] for field in range(len(FIELDS))], axis=0
+        )
+        found = self._relevance[term] = (slots, self._saturated(counted, len(entries)))
         return found
+
+    def _name_relevance_of(self, term: str) -> tuple[Ints, Floats]:
+        entries = self._postings[term]
+        counts = counts_of(entries, _NAME)
+        slots = slots_of(entries[counts > 0])
+        counted = counts[counts > 0] * self._worth[slots, _NAME]
+        found = self._name_relevance[term] = (slots, self._saturated(counted, len(entries)))
+        return found
+
+    def _saturated(self, counted: Floats, frequency: int) -> Floats:
+        rarity = rarities(self._documents, np.array(frequency))
+        amounts: Floats = rarity * counted * (_SATURATION + 1) / (_SATURATION + counted)
+        return amounts
 
     def _coverage_of(self, term: str) -> tuple[Ints, Floats]:
         entries = self._postings[term]

@@ -105,6 +105,18 @@ def test_a_whole_task_finds_functions_for_each_step() -> None:
     assert {READ, ISSUE, SEND} <= set(INDEX.search(task, 5).functions)
 
 
+def test_each_step_of_a_task_has_its_share_of_the_first_places() -> None:
+    others = [
+        Function("tracker", f"{verb}_billing_issue", f"{verb} billing issues that are open or overdue.")
+        for verb in ("count", "tag", "sort", "plot", "rank", "pin")
+    ]
+    index = SearchIndex.build([*ALL, *others])
+    task = "find all open or overdue billing issues and mail their owners"
+    assert SEND in index.search(task, 5).functions
+    assert SEND in index.search(task, 3).functions
+    assert len(set(index.search(task, 9).functions)) == 9
+
+
 def test_ties_are_in_order_of_qualified_name_whatever_the_order_of_building() -> None:
     twins = [Function(f"u{number}", "same", "same words") for number in range(8)]
     shuffled = Random(4).sample(twins, len(twins))

@@ -1,0 +1,59 @@
+"""A query in the words of one server finds the equivalent tool of another."""
+
+import pytest
+
+from portal.search.index import SearchIndex
+from portal.search.roles import role_terms
+from tests.portal.search.catalogue import Function
+
+
+def _tool(upstream: str, tool: str) -> Function:
+    return Function(upstream, tool, f"{tool.replace('_', ' ').capitalize()} of the workspace.")
+
+
+VERBS = ("list", "search", "get", "create", "update", "delete")
+ISSUES = {verb: _tool("tracker", f"{verb}_issue") for verb in VERBS}
+PULLS = {verb: _tool("forge", f"{verb}_pull_request") for verb in VERBS}
+FOLDERS = {verb: _tool("drive", f"{verb}_folder") for verb in VERBS}
+INDEX = SearchIndex.build([*ISSUES.values(), *PULLS.values(), *FOLDERS.values()])
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("remove ticket", ISSUES["delete"]),
+        ("new ticket", ISSUES["create"]),
+        ("edit the ticket", ISSUES["update"]),
+        ("lookup a bug", ISSUES["search"]),
+        ("show pull request", PULLS["get"]),
+        ("fetch a pull request", PULLS["get"]),
+        ("enumerate pull requests", PULLS["list"]),
+        ("make directory", FOLDERS["create"]),
+        ("erase directories", FOLDERS["delete"]),
+        ("find directory", FOLDERS["search"]),
+    ],
+)
+def test_other_words_find_the_same_role(query: str, expected: Function) -> None:
+    assert INDEX.search(query, 3).functions[0] is expected
+
+
+def test_the_word_that_was_asked_for_comes_before_another_one() -> None:
+    remove = _tool("tracker", "remove_issue")
+    index = SearchIndex.build([*ISSUES.values(), remove])
+    assert index.search("remove issue", 2).functions == (remove, ISSUES["delete"])
+
+
+def test_what_no_server_can_do_is_not_made_up() -> None:
+    index = SearchIndex.build([ISSUES["list"]])
+    assert index.search("bake bread", 3).total == 0
+    assert index.search("remove ticket", 3).functions == (ISSUES["list"],)
+
+
+def test_a_word_may_stand_for_another_one_in_names_only() -> None:
+    story = Function("library", "tell", "A story about an issue that someone wants to delete.")
+    assert SearchIndex.build([story]).search("remove ticket", 3).total == 0
+
+
+def test_of_a_long_query_other_words_count_less() -> None:
+    short, long = role_terms(["remov", "ticket"]), role_terms(["remov", "ticket", *"abcdefgh"])
+    assert 0 < long["delet"] < short["delet"] < 1
