@@ -30,7 +30,7 @@ from upstreams.errors import (
 )
 from upstreams.nesting import shallow
 from upstreams.wire import Failures
-from upstreams.wire_text import MAX_MESSAGE_BYTES, excerpt, mended
+from upstreams.wire_text import MAX_MESSAGE_BYTES, answered_id, excerpt, mended
 
 # Nobody waits for these but the connection itself, so a server that hangs must not hold it up.
 NOTIFICATION_SECONDS: Final = 2.0
@@ -64,7 +64,8 @@ class UpstreamHttpClient(httpx2.AsyncClient):
             request.extensions["timeout"] = {**request.extensions.get("timeout", {}), "read": None}
         if request.method == "GET":
             return _with_mended_events(await super().send(request, **options))
-        if request.method == "POST" and awaits_answer(request.content):
+        # The body of a request that follows a redirect is not there yet.
+        if request.method == "POST" and awaits_answer(await request.aread()):
             return await self._ask(request, options)
         return await self._tell(request, options)
 
@@ -84,6 +85,8 @@ class UpstreamHttpClient(httpx2.AsyncClient):
             return await self._readable(response)
         except _NEVER_SENT as error:
             return self._failed(request, UpstreamUnavailableError(describe(error)))
+        except httpx2.DecodingError as error:
+            return self._failed(request, UpstreamAnswerError(describe(error)))
         except httpx2.RequestError as error:
             return self._failed(request, UpstreamLostError(describe(error)))
         except UpstreamError as error:
@@ -106,6 +109,9 @@ class UpstreamHttpClient(httpx2.AsyncClient):
             raise UpstreamAnswerError(
                 f"the answer is {kind or 'of no type'} instead of JSON: {excerpt(body)!r}"
             )
+        answered = answered_id(body[:_END_BYTES], body[-_END_BYTES:])
+        if answered is not None and answered != asked_id(response.request.content):
+            raise UpstreamAnswerError("the answer is that of another request")
         headers = [(name, value) for name, value in response.headers.items() if name not in _BODY_HEADERS]
         return httpx2.Response(
             response.status_code, headers=headers, content=shallow(mended(body)), request=response.request
@@ -153,13 +159,20 @@ _BODY_HEADERS: Final = frozenset({"content-length", "content-encoding", "transfe
 
 # As the SDK's models serialise: the envelope's members first, so that nothing inside `params` can pass for one.
 _REQUEST: Final = re.compile(
-    rb'\{\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*(?:\d+|"[^"]*")\s*,\s*"method"\s*:'
+    rb'\{\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*(?:(\d+)|"[^"]*")\s*,\s*"method"\s*:'
 )
+_END_BYTES: Final = 4096
 
 
 def awaits_answer(content: bytes) -> bool:
     """Whether a POST's body is a JSON-RPC request rather than a notification or a reply."""
     return _REQUEST.match(content) is not None
+
+
+def asked_id(content: bytes) -> int | None:
+    """The number of the request in a POST's body; None if its id is no number."""
+    match = _REQUEST.match(content)
+    return int(match[1]) if match and match[1] else None
 
 
 async def _read_capped(response: httpx2.Response) -> bytes:

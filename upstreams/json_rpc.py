@@ -1,6 +1,7 @@
 """Reads lines of a stdio server into JSON-RPC messages, leniently."""
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -26,6 +27,9 @@ from upstreams.wire_text import answered_id, excerpt, mended
 
 _END_BYTES: Final = 4096
 
+# In a text inside a message the quotes would be escaped, so this is none that a text quotes.
+_MESSAGE_START: Final = re.compile(rb'\{\s*"jsonrpc"\s*:\s*"2\.0"')
+
 
 class MessageReader:
     """Turns lines into messages. What is no message is noted; a broken answer becomes its call's error.
@@ -45,6 +49,7 @@ class MessageReader:
             value = _value(mended(line))
         except ValueError as error:
             yield from self._unreadable(line[:_END_BYTES], line[-_END_BYTES:], str(error))
+            yield from self._last_message(line)
             return
         for member in value if isinstance(value, list) else [value]:
             message = self._message(member)
@@ -53,9 +58,27 @@ class MessageReader:
             else:
                 yield SessionMessage(message)
 
-    def too_long(self, head: bytes, tail: bytes) -> Iterator[SessionMessage]:
-        """A line over the cap, of which only the ends were kept."""
-        yield from self._unreadable(head, tail, "longer than the portal reads")
+    def too_long(self, head: bytes) -> Iterator[SessionMessage]:
+        """The beginning of a line over the cap, which may never end."""
+        yield from self._unreadable(head, b"", "longer than the portal reads")
+
+    def end_of_too_long(self, tail: bytes) -> Iterator[SessionMessage]:
+        """The last bytes of such a line."""
+        if answered_id(b"", tail) is not None:
+            yield from self._unreadable(b"", tail, "longer than the portal reads")
+        yield from self._last_message(tail)
+
+    def _last_message(self, line: bytes) -> Iterator[SessionMessage]:
+        """The message at the end of a line that began as something else: a banner, or half an answer."""
+        starts = list(_MESSAGE_START.finditer(line))
+        if not starts or starts[-1].start() == 0:
+            return
+        try:
+            message = self._message(from_json(mended(line[starts[-1].start() :])))
+        except ValueError:
+            return
+        if message is not None:
+            yield SessionMessage(message)
 
     def _unreadable(self, head: bytes, tail: bytes, problem: str) -> Iterator[SessionMessage]:
         request_id = answered_id(head, tail)

@@ -30,6 +30,7 @@ SUPERVISOR_SECONDS: Final = 1.8
 REAP_SECONDS: Final = 0.3
 
 _KEPT_ENDS: Final = 4096
+_MAX_SKIPPED_BYTES: Final = 256 * 1024 * 1024
 _MAX_UNREAD_BYTES: Final = 64 * 1024 * 1024
 _STDERR_LINES: Final = 50
 _STDERR_LINE_BYTES: Final = 8192
@@ -50,8 +51,10 @@ async def open_stdio_wire(
     failures = Failures()
     stderr = StderrTail(scrub)
 
+    output = ChildOutput(process.stdout, MessageReader(failures, diagnostics))
+
     async def exit_status() -> str:
-        status = await _describe_exit(process)
+        status = output.fault or await _describe_exit(process)
         with anyio.move_on_after(REAP_SECONDS):
             await stderr.finished.wait()
         return status
@@ -60,7 +63,7 @@ async def open_stdio_wire(
         tasks.start_soon(stderr.follow, process.stderr)
         try:
             yield Wire(
-                ChildOutput(process.stdout, MessageReader(failures, diagnostics)),
+                output,
                 ChildInput(process.stdin),
                 failures=failures,
                 last_words=stderr.last_words,
@@ -111,15 +114,21 @@ async def _describe_exit(process: Process) -> str:
     return f"ended by signal {status - 128}" if status > 128 else f"exited with status {status}"
 
 
+class EndlessLineError(Exception):
+    """The child writes a line that does not end."""
+
+
 class ChildOutput(AsyncResource):
     """The child's stdout as the SDK's read stream; it runs in the dispatcher's task, without one of its own."""
 
     def __init__(self, stdout: ByteReceiveStream, reader: MessageReader) -> None:
+        self.fault = ""
+        """Why nothing is read from it any more, when that is the child's doing."""
         self._stdout = stdout
         self._reader = reader
         self._messages: deque[SessionMessage] = deque()
         self._partial = bytearray()
-        self._skipped_head = b""
+        self._skipped_bytes = 0
 
     async def receive(self) -> SessionMessage:
         while not self._messages:
@@ -135,15 +144,24 @@ class ChildOutput(AsyncResource):
 
     def _append(self, piece: bytes) -> None:
         self._partial += piece
-        if len(self._partial) > MAX_MESSAGE_BYTES:
-            self._skipped_head = self._skipped_head or bytes(self._partial[:_KEPT_ENDS])
-            del self._partial[:-_KEPT_ENDS]
+        if self._skipped_bytes or len(self._partial) > MAX_MESSAGE_BYTES:
+            self._skip()
+
+    def _skip(self) -> None:
+        """Keep only the end of a line that is too long. Its call hears so at once: the line may never end."""
+        if not self._skipped_bytes:
+            self._messages.extend(self._reader.too_long(bytes(self._partial[:_KEPT_ENDS])))
+        dropped = max(0, len(self._partial) - _KEPT_ENDS)
+        del self._partial[:dropped]
+        self._skipped_bytes += dropped
+        if self._skipped_bytes > _MAX_SKIPPED_BYTES:
+            raise EndlessLineError(f"wrote a line of more than {_MAX_SKIPPED_BYTES} bytes")
 
     def _end_line(self) -> None:
         line, self._partial = bytes(self._partial), bytearray()
-        if self._skipped_head:
-            self._messages.extend(self._reader.too_long(self._skipped_head, line))
-            self._skipped_head = b""
+        if self._skipped_bytes:
+            self._messages.extend(self._reader.end_of_too_long(line))
+            self._skipped_bytes = 0
         else:
             self._messages.extend(self._reader.read(line))
 
@@ -156,6 +174,9 @@ class ChildOutput(AsyncResource):
     async def __anext__(self) -> SessionMessage:
         try:
             return await self.receive()
+        except EndlessLineError as error:
+            self.fault = str(error)
+            raise StopAsyncIteration from None
         except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
             raise StopAsyncIteration from None
 

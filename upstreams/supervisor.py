@@ -38,7 +38,8 @@ RELIST_PAUSE_SECONDS: Final = 1.0
 """An upstream that keeps saying its tools changed is listed at most this often."""
 
 PROBE_SECONDS: Final = 10.0
-"""After a call met its deadline, an upstream that answers nothing at all for this long is connected anew."""
+"""After a call met its deadline, an upstream that answers nothing at all for this long, or for as long as a call may
+take, is connected anew."""
 
 
 class Supervisor:
@@ -66,6 +67,7 @@ class Supervisor:
         self._open_wire = open_wire
         self._scrub = scrub
         self._connect_seconds = spec.connect_seconds
+        self._probe_seconds = min(PROBE_SECONDS, spec.call_seconds)
         self._is_lazy = spec.start == "lazy"
         self._idle_seconds = spec.idle_stop_seconds if isinstance(spec, StdioUpstream) else None
         self._circuit = circuit
@@ -274,9 +276,9 @@ class Supervisor:
             self._suspected = anyio.Event()
             answers = self._answers
             # A server that does one thing at a time may be too busy for a ping, and yet answer calls.
-            if not await connection.is_alive(PROBE_SECONDS) and self._answers == answers:
+            if not await connection.is_alive(self._probe_seconds) and self._answers == answers:
                 connection.give_up(
-                    f"answered nothing for {PROBE_SECONDS:g} s after a call had met its deadline"
+                    f"answered nothing for {self._probe_seconds:g} s after a call had met its deadline"
                 )
 
     async def _follow_changes(self, connection: Connection) -> None:

@@ -1,0 +1,111 @@
+"""One faulty upstream beside a healthy one, behind a broker, and what a script would see of its calls."""
+
+import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+
+from manifests.json_value import Json
+from manifests.loader import load_manifest
+from portal.broker import Broker
+from portal.catalog import Catalog
+from portal.ledger import Ledger
+from portal.observed.observations import Observations
+from sandbox_runtime.calls import ToolCall
+from tests.portal.peers import write_manifest
+from tests.upstreams.faults.http_server import FaultyHttpServer
+from tests.upstreams.peers import DEADLINE_SECONDS, WatchedFleet
+from upstreams.fleet import open_fleet
+
+STDIO_SERVER = Path(__file__).with_name("stdio_server.py")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a script sees of one call, and its ledger says: `code` is that of its error, or `ok`."""
+
+    code: str
+    state: str
+
+
+class Bench:
+    """Calls as a script's, in one run."""
+
+    def __init__(self, broker: Broker, watched: WatchedFleet, healthy: FaultyHttpServer) -> None:
+        self.watched = watched
+        self.healthy = healthy
+        self.values: dict[int, Json] = {}
+        self._broker = broker
+        self._seq = 0
+
+    async def call(self, function: str, **arguments: Json) -> Seen:
+        self._seq += 1
+        seq = self._seq
+        self._broker.open(seq, function)
+        with anyio.fail_after(DEADLINE_SECONDS):
+            outcome = await self._broker(ToolCall(seq, function, arguments))
+        self.values[seq] = outcome.value
+        row = self._broker.ledger.rows()[seq - 1]
+        return Seen(outcome.error.code if outcome.error else "ok", row["state"])
+
+    async def call_beside(self, function: str) -> Seen:
+        """The same, while the healthy upstream answers ten calls and must not have to wait for this one."""
+        seen: list[Seen] = []
+
+        async def call() -> None:
+            seen.append(await self.call(function, n=0))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call)
+            for number in range(10):
+                assert await self.call("healthy.fine", n=number) == Seen("ok", "done")
+        return seen[0]
+
+    @property
+    def connections(self) -> int:
+        """How often the faulty upstream was ready."""
+        return sum(change == ("faulty", "ready") for change in self.watched.history)
+
+
+@asynccontextmanager
+async def bench(folder: Path, faulty: dict[str, Json]) -> AsyncIterator[Bench]:
+    """`faulty` is the manifest's entry; both upstreams have started, or failed to."""
+    watched = WatchedFleet()
+    async with FaultyHttpServer().serving() as healthy:
+        entries = {"faulty": faulty, "healthy": {"url": healthy.url}}
+        manifest = load_manifest(write_manifest(folder, entries), {})
+        stubs = folder / "stubs"
+        stubs.mkdir()
+        catalog = Catalog(manifest, stubs, None, Observations(None))
+
+        def note(upstream: object) -> None:
+            catalog.note_change(upstream)  # type: ignore[arg-type]
+            watched.note(upstream)  # type: ignore[arg-type]
+
+        async with (
+            open_fleet(manifest.portal.upstreams, manifest.folder, note) as fleet,
+            anyio.create_task_group() as tasks,
+        ):
+            watched.fleet = fleet
+            tasks.start_soon(catalog.keep, fleet)
+            assert not await fleet.settled(DEADLINE_SECONDS)
+            snapshot = await catalog.fresh()
+            broker = Broker(manifest, snapshot, fleet, Ledger(), Observations(None), "run_of_tests")
+            yield Bench(broker, watched, healthy)
+            tasks.cancel_scope.cancel()
+
+
+def stdio_entry(folder: Path, fault: str, **more: Json) -> dict[str, Json]:
+    """The manifest's entry of a stdio server with this fault."""
+    behaviour = {"fault": fault, "log": str(folder / "log")}
+    return {"command": sys.executable, "args": [str(STDIO_SERVER), json.dumps(behaviour)], **more}
+
+
+def logged(folder: Path, *words: str) -> list[list[str]]:
+    """The lines of the stdio server's log that begin so."""
+    lines = [line.split() for line in (folder / "log").read_text().splitlines()]
+    return [line for line in lines if line[: len(words)] == list(words)]

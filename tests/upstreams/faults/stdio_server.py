@@ -1,0 +1,361 @@
+"""A stdio MCP server with one fault, standard library only.
+
+    python stdio_server.py '{"fault": "crash_before_acting", "log": "FILE"}'
+
+Three tools: `act` declares nothing, `look` is read-only, `fine` never fails. A fault of a call strikes the first call
+of `act` and the first of `look`, also when the process was started again in between; a fault of the start strikes
+always.
+The log has a line for every start, arrival (with the idempotency key) and effect.
+"""
+
+import json
+import os
+import sys
+import time
+
+BEHAVIOUR = json.loads(sys.argv[1])
+FAULT = BEHAVIOUR["fault"]
+CAP_BYTES = 64 * 1024 * 1024
+ANY = {"type": "object"}
+TOOLS = [
+    {"name": "act", "inputSchema": ANY},
+    {"name": "look", "inputSchema": ANY, "annotations": {"readOnlyHint": True}},
+    {"name": "fine", "inputSchema": ANY},
+]
+WAITING = []
+
+
+def note(*words):
+    with open(BEHAVIOUR["log"], "a") as log:
+        log.write(" ".join(words) + "\n")
+
+
+def noted(*words):
+    with open(BEHAVIOUR["log"]) as log:
+        return sum(line.split()[: len(words)] == list(words) for line in log)
+
+
+def raw(text):
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def send(message):
+    raw(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+
+
+def notify(method):
+    send({"method": method})
+
+
+def result(request):
+    value = {"tool": request["params"]["name"], "n": (request["params"].get("arguments") or {}).get("n")}
+    return {"content": [{"type": "text", "text": json.dumps(value)}]}
+
+
+def frame(request, **changes):
+    return json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result(request), **changes}) + "\n"
+
+
+def succeed(request):
+    effect(request)
+    raw(frame(request))
+
+
+def effect(request):
+    note("effect", request["params"]["name"])
+
+
+# What happens to a call.
+
+
+def trickle(request):
+    effect(request)
+    for character in frame(request):
+        raw(character)
+
+
+def hang_before_acting(request):
+    pass
+
+
+def hang_after_acting(request):
+    effect(request)
+
+
+def stop_reading(request):
+    time.sleep(600)
+
+
+def crash_before_acting(request):
+    os._exit(7)
+
+
+def crash_after_acting(request):
+    effect(request)
+    os._exit(7)
+
+
+def crash_in_the_answer(request):
+    effect(request)
+    raw(frame(request)[:40])
+    os._exit(7)
+
+
+def close_stdout(request):
+    effect(request)
+    os.close(1)
+    time.sleep(600)
+
+
+def half_an_answer(request):
+    effect(request)
+    raw(frame(request)[:40])
+
+
+def garbage(request):
+    effect(request)
+    raw("\x00\x01 {oops\n")
+
+
+def garbage_with_the_id(request):
+    effect(request)
+    raw(f'{{"jsonrpc":"2.0","id":{request["id"]},"result":{{oops}}\n')
+
+
+def too_deep(request):
+    effect(request)
+    raw(f'{{"jsonrpc":"2.0","id":{request["id"]},"result":' + '{"a":' * 5000 + "1" + "}" * 5001 + "\n")
+
+
+def not_utf8(request):
+    effect(request)
+    text = frame(request, result={"content": [{"type": "text", "text": "HERE"}]}).encode()
+    sys.stdout.buffer.write(text.replace(b"HERE", b"\xff\xfe"))
+    sys.stdout.buffer.flush()
+
+
+def too_long(request):
+    effect(request)
+    raw(frame(request, result={"content": [{"type": "text", "text": "x" * (CAP_BYTES + 1)}]}))
+
+
+def no_newline(request):
+    """100 MB that never end; the server goes on behind them."""
+    effect(request)
+    raw(f'{{"jsonrpc":"2.0","id":{request["id"]},"result":{{"text":"')
+    for _ in range(100):
+        raw("x" * 1_000_000)
+
+
+def never_ending_line(request):
+    effect(request)
+    while True:
+        raw("x" * 1_000_000)
+
+
+def wrong_id(request):
+    effect(request)
+    raw(frame(request, id=request["id"] + 1_000_000))
+
+
+def id_as_text(request):
+    effect(request)
+    raw(frame(request, id=str(request["id"])))
+
+
+def answer_twice(request):
+    effect(request)
+    raw(frame(request) + frame(request, result={"content": [{"type": "text", "text": "the second"}]}))
+
+
+def answer_what_nobody_asked(request):
+    effect(request)
+    raw(frame(request, id=999_999) + frame(request, id=None) + frame(request))
+
+
+def banner(request):
+    effect(request)
+    raw("Working on it...\n[==>  ] 50 %\n" + frame(request))
+
+
+def banner_without_newline(request):
+    effect(request)
+    raw("Working on it..." + frame(request))
+
+
+def flood_stderr(request):
+    for _ in range(10):
+        sys.stderr.write("x" * 1_000_000)
+    sys.stderr.flush()
+    succeed(request)
+
+
+def flood_requests(request):
+    for number in range(500):
+        send({"id": f"ask-{number}", "method": "sampling/createMessage", "params": {}})
+    succeed(request)
+
+
+def flood_progress(request):
+    for number in range(2000):
+        params = {"progressToken": request["id"], "progress": number}
+        send({"method": "notifications/progress", "params": params})
+    succeed(request)
+
+
+def storm_of_changes(request):
+    for _ in range(2000):
+        notify("notifications/tools/list_changed")
+    succeed(request)
+
+
+def tool_is_gone(request):
+    TOOLS[:] = [tool for tool in TOOLS if tool["name"] != request["params"]["name"]]
+    notify("notifications/tools/list_changed")
+    send({"id": request["id"], "error": {"code": -32602, "message": "Unknown tool"}})
+
+
+def error_without_sense(request):
+    send({"id": request["id"], "error": "out of order"})
+
+
+def result_is_null(request):
+    effect(request)
+    raw(frame(request, result=None))
+
+
+def result_is_empty(request):
+    effect(request)
+    raw(frame(request, result={}))
+
+
+def tell_late(request):
+    """Answers only when the next call has been answered: out of order."""
+    effect(request)
+    WAITING.append(frame(request))
+
+
+# What happens at the start.
+
+
+def exit_at_start():
+    sys.exit(3)
+
+
+def silent_at_start():
+    time.sleep(600)
+
+
+def flood_at_start():
+    for _ in range(200):
+        raw("loading " * 12_500 + "\n")
+
+
+STARTS = {action.__name__: action for action in (exit_at_start, silent_at_start, flood_at_start)}
+
+
+def initialize(request):
+    answer = {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {"tools": {"listChanged": True}},
+        "serverInfo": {"name": "faulty", "version": "1"},
+    }
+    if FAULT == "nonsense_version":
+        answer["protocolVersion"] = "9999-99-99"
+    if FAULT == "handshake_is_no_object":
+        answer = "hello"
+    if FAULT == "handshake_refused":
+        send({"id": request["id"], "error": {"code": -32603, "message": "not today"}})
+        return
+    send({"id": request["id"], "result": answer})
+
+
+def list_tools(request):
+    note("list")
+    answer = {"tools": TOOLS}
+    if FAULT == "endless_pages":
+        cursor = int((request.get("params") or {}).get("cursor") or 0)
+        more = [{"name": f"more_{cursor}", "inputSchema": ANY}]
+        answer = {"tools": more if cursor else TOOLS, "nextCursor": str(cursor + 1)}
+    if FAULT == "pages_in_a_circle":
+        answer["nextCursor"] = "again"
+    if FAULT == "malformed_tools":
+        broken = [None, 5, {}, {"name": 7}, {"name": "odd", "inputSchema": "no", "annotations": []}]
+        answer["tools"] = broken + TOOLS
+    if FAULT == "listing_refused":
+        send({"id": request["id"], "error": {"code": -32603, "message": "no tools today"}})
+        return
+    send({"id": request["id"], "result": answer})
+
+
+def call_tool(request):
+    tool = request["params"]["name"]
+    earlier = noted("arrival", tool)
+    key = (request["params"].get("_meta") or {}).get("dev.mcp-code-portal/idempotency-key", "-")
+    note("arrival", tool, key)
+    if tool == "fine" or earlier or FAULT not in CALLS:
+        succeed(request)
+        while WAITING:
+            raw(WAITING.pop())
+    else:
+        CALLS[FAULT](request)
+
+
+CALLS = {
+    action.__name__: action
+    for action in (
+        trickle,
+        hang_before_acting,
+        hang_after_acting,
+        stop_reading,
+        crash_before_acting,
+        crash_after_acting,
+        crash_in_the_answer,
+        close_stdout,
+        half_an_answer,
+        garbage,
+        garbage_with_the_id,
+        too_deep,
+        not_utf8,
+        too_long,
+        no_newline,
+        never_ending_line,
+        wrong_id,
+        id_as_text,
+        answer_twice,
+        answer_what_nobody_asked,
+        banner,
+        banner_without_newline,
+        flood_stderr,
+        flood_requests,
+        flood_progress,
+        storm_of_changes,
+        tool_is_gone,
+        error_without_sense,
+        result_is_null,
+        result_is_empty,
+        tell_late,
+    )
+}
+
+
+def main():
+    note("start")
+    STARTS.get(FAULT, lambda: None)()
+    for line in sys.stdin:
+        message = json.loads(line)
+        method = message.get("method")
+        if method == "initialize":
+            initialize(message)
+        elif method == "tools/list":
+            list_tools(message)
+        elif method == "tools/call":
+            call_tool(message)
+        elif method == "ping":
+            send({"id": message["id"], "result": {}})
+        elif "id" in message and method is not None:
+            send({"id": message["id"], "error": {"code": -32601, "message": "Method not found"}})
+
+
+main()

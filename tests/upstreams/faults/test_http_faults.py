@@ -1,0 +1,150 @@
+"""What a script sees of each fault of an HTTP server or of what stands before it, and how often the server acted.
+
+`act` declares nothing and may never be sent twice; `look` is read-only and may. Beside every fault a healthy upstream
+answers, and afterwards the faulty one does, too.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.upstreams.faults import http_server as faulty
+from tests.upstreams.faults.bench import Bench, Seen, bench
+from tests.upstreams.faults.http_server import FaultyHttpServer, acted, page, status
+
+pytestmark = pytest.mark.anyio
+
+OK = Seen("ok", "done")
+LOST = Seen("upstream_lost", "unknown")
+LATE = Seen("upstream_timeout", "unknown")
+UNREADABLE = Seen("upstream_answer", "unknown")
+REFUSED = Seen("upstream_refused", "failed")
+BUSY = Seen("upstream_busy", "failed")
+UNAUTHORIZED = Seen("upstream_unauthorized", "failed")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is seen of a call that may not be repeated and of one that may; how often they arrived and acted."""
+
+    name: str
+    fault: faulty.Fault
+    act: Seen
+    look: Seen
+    act_arrivals: int = 1
+    look_arrivals: int = 1
+    act_effects: int = 1
+    look_effects: int = 1
+    sessions: int = 1
+    always: bool = False
+
+
+def refusal(line: str, seen: Seen, **headers: str) -> Fault:
+    """A status that says nothing was done, and that repeating would not change it."""
+    fault = status(line, **headers)
+    return Fault(line, fault, seen, seen, act_effects=0, look_effects=0)
+
+
+def repeated(name: str, fault: faulty.Fault, act: Seen = LOST) -> Fault:
+    """One after which the server may have acted, and has: only `look` is sent again."""
+    return Fault(name, acted(fault), act, OK, look_arrivals=2, look_effects=2)
+
+
+def unreadable(name: str, fault: faulty.Fault) -> Fault:
+    """An answer that is none, and would be none again."""
+    return Fault(name, fault, UNREADABLE, UNREADABLE)
+
+
+NOW = {"Retry_After": "0"}
+TWICE = {"act_arrivals": 2, "look_arrivals": 2}
+
+FAULTS = [
+    Fault("429", status("429 Too Many Requests", **NOW), OK, OK, **TWICE),
+    Fault("429 without a time", status("429 Too Many Requests"), OK, OK, **TWICE),
+    refusal("429 Too Many Requests", BUSY, Retry_After="3600"),
+    Fault("401 once", status("401 Unauthorized"), OK, OK, sessions=2, **TWICE),
+    Fault("forgotten session", faulty.forget_session, OK, OK, sessions=2, **TWICE),
+    Fault(
+        "401",
+        status("401 Unauthorized"),
+        UNAUTHORIZED,
+        UNAUTHORIZED,
+        act_effects=0,
+        look_effects=0,
+        sessions=3,
+        always=True,
+        **TWICE,
+    ),
+    refusal("403 Forbidden", REFUSED),
+    refusal("400 Bad Request", REFUSED),
+    refusal("413 Content Too Large", REFUSED),
+    repeated("500", status("500 Internal Server Error"), UNREADABLE),
+    repeated("502", status("502 Bad Gateway"), UNREADABLE),
+    repeated("503", status("503 Service Unavailable", **NOW), UNREADABLE),
+    repeated("504", status("504 Gateway Timeout"), UNREADABLE),
+    repeated("reset", faulty.reset),
+    repeated("close", faulty.close),
+    repeated("reset in the body", faulty.reset_in_the_body),
+    repeated("body too short", faulty.body_too_short),
+    repeated("no HTTP", faulty.no_http),
+    repeated("event stream cut", faulty.event_stream_cut),
+    repeated("event stream without answer", faulty.event_stream_without_answer),
+    Fault("hang", faulty.hang, LATE, LATE, act_effects=0, look_effects=0),
+    Fault("hang after acting", acted(faulty.hang), LATE, LATE),
+    Fault("half a body and silence", acted(faulty.half_a_body_and_silence), LATE, LATE),
+    Fault("event stream and silence", acted(faulty.event_stream_and_silence), LATE, LATE),
+    unreadable("endless body", acted(faulty.body_that_never_ends)),
+    unreadable("compressed bomb", acted(faulty.compressed_bomb)),
+    unreadable("wrong compression", acted(faulty.wrong_compression)),
+    unreadable("web page", page(b"<html>log in</html>", "text/html")),
+    unreadable("broken JSON", page(b'{"jsonrpc":"2.0",', "application/json")),
+    unreadable("no JSON-RPC", page(b'{"hello": 1}', "application/json")),
+    unreadable("nothing", page(b"", "application/json")),
+    unreadable("202", acted(status("202 Accepted"))),
+    unreadable("204", acted(status("204 No Content"))),
+    unreadable("garbage as event", acted(faulty.event_stream_of_garbage)),
+    unreadable("wrong id", acted(faulty.wrong_id)),
+    Fault("redirect", faulty.redirect, REFUSED, REFUSED, act_effects=0, look_effects=0),
+    Fault("redirect within the server", faulty.redirect_within_the_server, OK, OK, **TWICE),
+    Fault("trickled body", acted(faulty.trickled_body), OK, OK),
+    Fault("noise in the event stream", faulty.event_stream_with_noise, OK, OK),
+    Fault("many headers", faulty.many_headers, OK, OK),
+]
+
+CALL_SECONDS = 1.0
+
+
+@asynccontextmanager
+async def struck(folder: Path, fault: Fault) -> AsyncIterator[tuple[FaultyHttpServer, Bench]]:
+    """A server with this fault, behind a broker."""
+    seconds = CALL_SECONDS if LATE in (fault.act, fault.look) else 30
+    server = FaultyHttpServer(fault.fault, always=fault.always)
+    async with server.serving(), bench(folder, {"url": server.url, "call_seconds": seconds}) as bench_:
+        yield server, bench_
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+async def test_call_that_may_not_be_repeated(tmp_path: Path, fault: Fault) -> None:
+    async with struck(tmp_path, fault) as (server, bench_):
+        assert await bench_.call_beside("faulty.act") == fault.act
+        assert (server.arrivals["act"], server.effects["act"]) == (fault.act_arrivals, fault.act_effects)
+        await bench_.watched.until(lambda: bench_.connections == fault.sessions)
+        assert await bench_.call("faulty.fine") == OK
+        assert len(server.sessions) == fault.sessions
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+async def test_call_that_may_be_repeated(tmp_path: Path, fault: Fault) -> None:
+    async with struck(tmp_path, fault) as (server, bench_):
+        assert await bench_.call_beside("faulty.look") == fault.look
+        assert (server.arrivals["look"], server.effects["look"]) == (
+            fault.look_arrivals,
+            fault.look_effects,
+        )
+        assert len(set(server.keys)) == 1
+        await bench_.watched.until(lambda: bench_.connections == fault.sessions)
+        assert await bench_.call("faulty.fine") == OK
+        assert len(server.sessions) == fault.sessions

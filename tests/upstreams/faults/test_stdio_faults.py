@@ -1,0 +1,150 @@
+"""What a script sees of each fault of a stdio server, how often the server acted, and that the portal recovers.
+
+`act` declares nothing and may never be sent twice; `look` is read-only and may. Beside every fault a healthy upstream
+answers, and afterwards the faulty one does, too.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+import pytest
+
+from tests.upstreams.faults.bench import Bench, Seen, bench, logged, stdio_entry
+
+pytestmark = pytest.mark.anyio
+
+OK = Seen("ok", "done")
+LOST = Seen("upstream_lost", "unknown")
+LATE = Seen("upstream_timeout", "unknown")
+UNREADABLE = Seen("upstream_answer", "unknown")
+REFUSED = Seen("upstream_refused", "failed")
+DOWN = Seen("upstream_unavailable", "refused")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is seen of a call that may not be repeated and of one that may; how often each arrived and acted."""
+
+    name: str
+    act: Seen
+    look: Seen
+    arrivals: int = 1
+    """Of `look`; `act` arrives once."""
+    effects: int = 1
+    look_effects: int = 1
+    reconnects: bool = False
+
+
+FAULTS = [
+    Fault("trickle", OK, OK),
+    Fault("hang_before_acting", LATE, LATE, effects=0, look_effects=0),
+    Fault("hang_after_acting", LATE, LATE),
+    Fault("stop_reading", LATE, LATE, effects=0, look_effects=0, reconnects=True),
+    Fault("crash_before_acting", LOST, OK, arrivals=2, effects=0, reconnects=True),
+    Fault("crash_after_acting", LOST, OK, arrivals=2, look_effects=2, reconnects=True),
+    Fault("crash_in_the_answer", LOST, OK, arrivals=2, look_effects=2, reconnects=True),
+    Fault("close_stdout", LOST, OK, arrivals=2, look_effects=2, reconnects=True),
+    Fault("half_an_answer", LATE, LATE),
+    Fault("garbage", LATE, LATE),
+    Fault("garbage_with_the_id", UNREADABLE, UNREADABLE),
+    Fault("too_deep", UNREADABLE, UNREADABLE),
+    Fault("not_utf8", OK, OK),
+    Fault("too_long", UNREADABLE, UNREADABLE),
+    Fault("no_newline", UNREADABLE, UNREADABLE),
+    Fault("never_ending_line", LOST, OK, arrivals=2, look_effects=2, reconnects=True),
+    Fault("wrong_id", LATE, LATE),
+    Fault("id_as_text", OK, OK),
+    Fault("answer_twice", OK, OK),
+    Fault("answer_what_nobody_asked", OK, OK),
+    Fault("banner", OK, OK),
+    Fault("banner_without_newline", OK, OK),
+    Fault("flood_stderr", OK, OK),
+    Fault("flood_requests", OK, OK),
+    Fault("flood_progress", OK, OK),
+    Fault("storm_of_changes", OK, OK),
+    Fault("tool_is_gone", REFUSED, REFUSED, effects=0, look_effects=0),
+    Fault("error_without_sense", REFUSED, REFUSED, effects=0, look_effects=0),
+    Fault("result_is_null", UNREADABLE, UNREADABLE),
+    Fault("result_is_empty", OK, OK),
+]
+
+# Calls that nobody answers end at this deadline; a machine that is busy still answers the others within it.
+CALL_SECONDS = 1.5
+ANSWERED = ("ok", "upstream_answer", "upstream_lost", "upstream_refused")
+
+
+def entry(folder: Path, fault: Fault) -> dict[str, object]:
+    is_answered = fault.act.code in ANSWERED and fault.look.code in ANSWERED
+    return stdio_entry(folder, fault.name, call_seconds=30 if is_answered else CALL_SECONDS)
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+async def test_call_that_may_not_be_repeated(tmp_path: Path, fault: Fault) -> None:
+    async with bench(tmp_path, entry(tmp_path, fault)) as bench_:
+        assert await bench_.call_beside("faulty.act") == fault.act
+        assert len(logged(tmp_path, "arrival", "act")) == 1
+        assert len(logged(tmp_path, "effect", "act")) == fault.effects
+        await assert_recovered(bench_, tmp_path, fault)
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+async def test_call_that_may_be_repeated(tmp_path: Path, fault: Fault) -> None:
+    async with bench(tmp_path, entry(tmp_path, fault)) as bench_:
+        assert await bench_.call_beside("faulty.look") == fault.look
+        arrivals = logged(tmp_path, "arrival", "look")
+        assert len(arrivals) == fault.arrivals
+        assert len({key for _, _, key in arrivals}) == 1
+        assert len(logged(tmp_path, "effect", "look")) == fault.look_effects
+        await assert_recovered(bench_, tmp_path, fault)
+
+
+async def assert_recovered(bench_: Bench, folder: Path, fault: Fault) -> None:
+    """The faulty upstream answers again, on a new connection only where the old one was of no use."""
+    if fault.reconnects:
+        await bench_.watched.until(lambda: bench_.connections == 2)
+    assert await bench_.call("faulty.fine", n=7) == OK
+    assert len(logged(folder, "start")) == (2 if fault.reconnects else 1)
+
+
+async def test_answers_that_come_in_another_order_reach_their_own_calls(tmp_path: Path) -> None:
+    async with (
+        bench(tmp_path, stdio_entry(tmp_path, "tell_late")) as bench_,
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(lambda: bench_.call("faulty.act", n=1))
+        await anyio.lowlevel.checkpoint()
+        assert await bench_.call("faulty.fine", n=2) == OK
+        tasks.start_soon(lambda: bench_.call("faulty.fine", n=3))
+    told = {seq: value["tool"] for seq, value in bench_.values.items()}
+    assert told == {1: "act", 2: "fine", 3: "fine"}
+
+
+async def test_storm_of_changes_is_listed_a_few_times_only(tmp_path: Path) -> None:
+    async with bench(tmp_path, stdio_entry(tmp_path, "storm_of_changes")) as bench_:
+        await bench_.call("faulty.act")
+        for _ in range(10):
+            assert await bench_.call("faulty.fine") == OK
+        assert len(logged(tmp_path, "list")) <= 3
+
+
+STARTS = [
+    ("exit_at_start", DOWN),
+    ("silent_at_start", DOWN),
+    ("nonsense_version", DOWN),
+    ("handshake_is_no_object", DOWN),
+    ("handshake_refused", DOWN),
+    ("listing_refused", DOWN),
+    ("flood_at_start", OK),
+    ("endless_pages", OK),
+    ("pages_in_a_circle", OK),
+    ("malformed_tools", OK),
+]
+
+
+@pytest.mark.parametrize(("fault", "seen"), STARTS, ids=[fault for fault, _ in STARTS])
+async def test_fault_of_the_start(tmp_path: Path, fault: str, seen: Seen) -> None:
+    connect_seconds = 1 if fault == "silent_at_start" else 30
+    async with bench(tmp_path, stdio_entry(tmp_path, fault, connect_seconds=connect_seconds)) as bench_:
+        assert await bench_.call_beside("faulty.fine") == seen
+        assert len(logged(tmp_path, "arrival")) == (1 if seen == OK else 0)
