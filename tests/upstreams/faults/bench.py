@@ -14,6 +14,7 @@ from manifests.loader import load_manifest
 from portal.broker import Broker
 from portal.catalog import Catalog
 from portal.ledger import Ledger
+from portal.library.namespace_cache import NamespaceCache
 from portal.observed.observations import Observations
 from sandbox_runtime.calls import ToolCall
 from tests.portal.peers import write_manifest
@@ -80,7 +81,7 @@ async def bench(folder: Path, faulty: dict[str, Json]) -> AsyncIterator[Bench]:
         manifest = load_manifest(write_manifest(folder, entries), {})
         stubs = folder / "stubs"
         stubs.mkdir()
-        catalog = Catalog(manifest, stubs, None, Observations(None))
+        catalog = Catalog(manifest, stubs, None, Observations(None), NamespaceCache(folder / "cache"))
 
         def note(upstream: object) -> None:
             catalog.note_change(upstream)  # type: ignore[arg-type]
