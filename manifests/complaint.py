@@ -4,7 +4,7 @@ A value is shown only where it cannot be a secret: not if any of it came from th
 `env`, `environment`, `headers`, `args`, `url` and `token`.
 """
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import get_args
@@ -14,19 +14,22 @@ from pydantic_core import ErrorDetails
 
 from manifests.constraints import UNUSABLE
 from manifests.errors import Problem
+from manifests.flows import FlowRule
 from manifests.grants import FileGrant, NetworkGrant
 from manifests.json_value import Json
 from manifests.models import (
     UPSTREAM_KIND,
+    BoundToken,
     Capabilities,
     HttpUpstream,
     Limits,
-    PortalManifest,
     ServerSettings,
     StdioUpstream,
-    ToolRules,
 )
+from manifests.portal_manifest import PortalManifest
+from manifests.profiles import Profile, ProfileTools
 from manifests.section import Section
+from manifests.tool_rules import RULE_KINDS, AllowRule, CallBudget, Comparison, DenyRule, ToolRules
 from manifests.yaml_source import KeyPath, Place
 
 _PRIVATE = frozenset({"env", "environment", "headers", "args", "url", "token"})
@@ -73,6 +76,7 @@ class Complaint:
         """The path in the file, the kind of upstream it is in, and whether the key itself is meant."""
         has_kind = location[:1] == ("upstreams",) and location[2:3] in (("command",), ("url",))
         path, kind = (location[:2] + location[3:], str(location[2])) if has_kind else (location, "")
+        path = _without_rule_kind(path)
         is_key = path[-1:] == (_KEY_ERROR,) and path not in self.places
         return path[:-1] if is_key else path, kind, is_key
 
@@ -83,7 +87,7 @@ class Complaint:
 
     def _wrong_value(self, path: KeyPath, kind: str, error: ErrorDetails) -> tuple[str, str]:
         section = _section_at(path[:-1], kind)
-        field = section.model_fields.get(str(path[-1])) if section and path else None
+        field = _keys(section).get(str(path[-1])) if section and path else None
         shown = "a value from the environment" if path in self.filled else _shown(path, error["input"])
         message = f"{_label(path)} is {shown}; it must be {_wanted(error, field)}"
         if error["type"] == "string_type" and not isinstance(error["input"], list | dict):
@@ -119,7 +123,7 @@ def _range(field: FieldInfo) -> str:
 
 def _unknown_key(path: KeyPath, kind: str) -> tuple[str, str]:
     key, section = str(path[-1]), _section_at(path[:-1], kind)
-    allowed = list(section.model_fields) if section else []
+    allowed = list(_keys(section)) if section else []
     message = f"unknown key {_label(path)}"
     other: type[Section] = HttpUpstream if kind == "command" else StdioUpstream
     if kind and len(path) == 3 and key in other.model_fields:
@@ -145,21 +149,70 @@ def _section_at(path: KeyPath, kind: str) -> type[Section] | None:
     match path:
         case ():
             return PortalManifest
-        case ("capabilities",):
-            return Capabilities
-        case ("capabilities", "limits"):
-            return Limits
-        case ("capabilities", "tools") | ("upstreams", _, "tools"):
-            return ToolRules
-        case ("capabilities", "files"):
-            return FileGrant
-        case ("capabilities", "network"):
-            return NetworkGrant
+        case ("capabilities", *rest):
+            return _granting_section_at(rest, Capabilities, ToolRules)
+        case ("profiles", _, *rest):
+            return _granting_section_at(rest, Profile, ProfileTools)
         case ("server",):
             return ServerSettings
+        case ("server", "tokens", _):
+            return BoundToken
         case ("upstreams", _):
             return StdioUpstream if kind == "command" else HttpUpstream
+        case ("upstreams", _, "tools", *rest):
+            return _tool_section_at(rest, ToolRules)
     return None
+
+
+def _granting_section_at(
+    rest: Sequence[str | int], whole: type[Section], tools: type[Section]
+) -> type[Section] | None:
+    match rest:
+        case []:
+            return whole
+        case ["limits"]:
+            return Limits
+        case ["files"]:
+            return FileGrant
+        case ["network"]:
+            return NetworkGrant
+        case ["flows", _]:
+            return FlowRule
+        case ["tools", *deeper]:
+            return _tool_section_at(deeper, tools)
+    return None
+
+
+def _tool_section_at(rest: Sequence[str | int], whole: type[Section]) -> type[Section] | None:
+    match rest:
+        case []:
+            return whole
+        case ["allow", _]:
+            return AllowRule
+        case ["allow", _, "where", _]:
+            return Comparison
+        case ["deny", _]:
+            return DenyRule
+        case ["budgets", _]:
+            return CallBudget
+    return None
+
+
+def _without_rule_kind(path: KeyPath) -> KeyPath:
+    """The path without the word for which of two things an item of `allow` or `deny` was taken for."""
+    for index in range(2, len(path)):
+        if (
+            path[index - 2] in ("allow", "deny")
+            and isinstance(path[index - 1], int)
+            and path[index] in RULE_KINDS
+        ):
+            return path[:index] + path[index + 1 :]
+    return path
+
+
+def _keys(section: type[Section]) -> dict[str, FieldInfo]:
+    """The fields of a section by what the file calls them."""
+    return {field.alias or name: field for name, field in section.model_fields.items()}
 
 
 def _label(path: KeyPath) -> str:

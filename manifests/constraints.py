@@ -63,6 +63,12 @@ UpstreamName: TypeAlias = Annotated[
     ),
 ]
 
+ProfileName: TypeAlias = Annotated[
+    str,
+    Field(max_length=100, json_schema_extra={"pattern": "^[A-Za-z0-9_-]+$"}),
+    _matching(r"[A-Za-z0-9_-]+", "cannot name a profile", "Use ASCII letters, digits, _ and -."),
+]
+
 Variable: TypeAlias = Annotated[
     str,
     Field(json_schema_extra={"pattern": "^[^=]+$"}),

@@ -1,87 +1,150 @@
 """May this call happen? The one place that says so; pure, so that every way to an upstream can ask it."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import glob
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
 
-from manifests.errors import Problem
+from manifests.hints import Hints
+from manifests.json_value import Json
 from manifests.manifest import Manifest
-from manifests.rules import PatternList
+from manifests.rules import Budget, Rule, RuleList, ToolSection
+from manifests.yaml_source import KeyPath
+
+Verdict: TypeAlias = Literal["allow", "deny"]
+"""Whoever acts on one matches all there are, so that a third, to ask a person, is asked for at each of those places."""
 
 
 @dataclass(frozen=True)
 class Decision:
-    """Whether a tool may be called, by which rule, and where that rule stands (`portal.yaml:14:5`)."""
+    """What a manifest says of a tool, or of one call of it.
 
-    granted: bool
+    `rule` says which rule decided and `where` it stands (`portal.yaml:14:5`); `grant` says what to write for another
+    answer, "" if there is nothing to write. Of a tool that only its own declaration keeps from scripts, `is_shown` is
+    true: it stays in stubs and search results, marked.
+
+    `conditions` are what the arguments of a call must meet, one rule of each group; `budgets` count the call.
+    """
+
+    verdict: Verdict
     rule: str
     where: str
+    grant: str = ""
+    is_shown: bool = True
+    conditions: tuple[Sequence[Rule], ...] = ()
+    budgets: tuple[Budget, ...] = ()
+
+    @property
+    def granted(self) -> bool:
+        return self.verdict == "allow"
 
 
-def decide(manifest: Manifest, *, upstream: str, tool: str, function: str) -> Decision:
+def decide(manifest: Manifest, *, upstream: str, tool: str, function: str, hints: Hints) -> Decision:
     """Decide about one tool of an upstream; `function` is its Python name without the namespace.
 
-    It must be allowed by `capabilities.tools` and by the upstream's own `tools`; a deny in either wins.
+    It must be allowed by `capabilities.tools`, by the upstream's own `tools` and by the profile's, if the caller has
+    one; a deny in any of them wins. One that declares itself destructive must be named, too.
     """
     rules = manifest.rules
-    own = rules.upstreams.get(upstream)
-    if own is None:
-        return Decision(False, f"the manifest has no upstream {upstream!r}", manifest.where("upstreams"))
+    if upstream not in rules.upstreams:
+        where = manifest.where("upstreams")
+        return Decision("deny", f"the manifest has no upstream {upstream!r}", where, is_shown=False)
     names = rules.names(upstream, tool, function)
-    for deny in (rules.capabilities.deny, own.deny):
-        if (index := deny.first_match(names)) is not None:
-            return _by_pattern(manifest, False, deny, index)
     own_names = rules.own_names(upstream, names)
-    if own.allow.first_match(own_names) is None:
-        return _by_no_pattern(manifest, own.allow)
-    index = rules.capabilities.allow.first_match(own_names)
-    if index is None:
-        return _by_no_pattern(manifest, rules.capabilities.allow)
-    return _by_pattern(manifest, True, rules.capabilities.allow, index)
+    sections = rules.sections(upstream)
+    for section in sections:
+        if denying := section.deny.matching(names, hints):
+            return _denied(manifest, denying[0])
+    allowing = [section.allow.matching(own_names, hints) for section in sections]
+    for section, found in reversed([*zip(sections, allowing, strict=True)]):
+        if not found:
+            return _not_allowed(manifest, section.allow, names)
+    if hints.destructive and (keys := _refusing(sections, allowing)):
+        return _destructive(manifest, keys, names)
+    conditions = tuple(
+        conditional for found in allowing if (conditional := [r for r in found if r.condition])
+    )
+    budgets = tuple(budget for section in sections for budget in section.budgets(names))
+    first = allowing[0][0]
+    rule = f"{_dotted(first.keys[:-1])}: {first}"
+    return Decision("allow", rule, _place(manifest, first), conditions=conditions, budgets=budgets)
 
 
-def unmatched_patterns(manifest: Manifest, tools: Mapping[str, Mapping[str, str]]) -> list[Problem]:
-    """Patterns of the file that match none of the tools: often a slip, as in `file.write_*` for `files.write_*`.
-
-    `tools` has, for each upstream that has listed its tools, their names with their functions' names. A pattern
-    for an upstream that has not is left alone.
-    """
-    rules = manifest.rules
-    everything = {
-        name: [rules.names(name, *pair) for pair in listed.items()] for name, listed in tools.items()
-    }
-    silent = set(rules.upstreams) - set(everything)
-    silent_prefixes = tuple(f"{prefix}." for name in silent for prefix in (name, manifest.namespaces[name]))
-    problems = []
-    for patterns in rules:
-        if patterns.keys[0] == "upstreams" and patterns.keys[1] in silent:
-            continue
-        upstreams = [str(patterns.keys[1])] if patterns.keys[0] == "upstreams" else list(everything)
-        candidates = [names for upstream in upstreams for names in everything[upstream]]
-        problems += [
-            _unmatched(manifest, patterns, index)
-            for index in patterns.unmatched(candidates)
-            if not patterns.patterns[index].startswith(silent_prefixes)
-        ]
-    return problems
+def decide_arguments(manifest: Manifest, tool: Decision, arguments: Mapping[str, Json]) -> Decision:
+    """Decide about a call with these arguments, as they would be sent, of a tool that is granted."""
+    for rules in tool.conditions:
+        faults = [rule.condition.fault(arguments) for rule in rules if rule.condition is not None]
+        if all(faults):
+            told = f"{_dotted(rules[0].keys[:-1])}: {rules[0]}: {faults[0]}"
+            others = (
+                f" Or one of {len(rules) - 1} more conditions of {_dotted(rules[0].keys[:-1])}."
+                if rules[1:]
+                else ""
+            )
+            grant = f"Call it with arguments that meet the condition, or change the condition.{others}"
+            return Decision("deny", told, _place(manifest, rules[0]), grant)
+    return replace(tool, conditions=())
 
 
-def _unmatched(manifest: Manifest, patterns: PatternList, index: int) -> Problem:
-    place = manifest.places.get((*patterns.keys, index))
-    message = f"{patterns.patterns[index]!r} matches no tool"
-    hint = "A pattern is compared with the tool's name, the function's name, upstream.tool and namespace.function."
-    key = _dotted(patterns)
-    line, column = (place.line, place.column) if place else (None, None)
-    return Problem(message, line, column, hint, key)
+def decide_flow(manifest: Manifest, sources: Collection[str], destination: str) -> Decision:
+    """Decide about a call to an upstream, or to NETWORK, after calls to `sources` may have answered."""
+    for rule, keys in manifest.rules.flows:
+        for source in sorted(sources):
+            if rule.forbids(source, destination):
+                told = f"{_dotted(keys)}: what came from {source} may not go to {destination}"
+                grant = f"Call {destination} before {source}, or in a script and a session that do not call {source}."
+                return Decision("deny", told, manifest.where(*keys), grant)
+    return Decision("allow", "no rule of flows is against it", manifest.where("capabilities", "flows"))
 
 
-def _by_pattern(manifest: Manifest, granted: bool, patterns: PatternList, index: int) -> Decision:
-    where = manifest.where(*patterns.keys, *([] if patterns.is_default else [index]))
-    return Decision(granted, f"{_dotted(patterns)}: {patterns.patterns[index]}", where)
+def _denied(manifest: Manifest, rule: Rule) -> Decision:
+    told = f"{_dotted(rule.keys[:-1])}: {rule}"
+    where = _place(manifest, rule)
+    grant = f"Remove {_quoted(str(rule))} from {_dotted(rule.keys[:-1])} at {where}, or make it narrower."
+    return Decision("deny", told, where, grant, is_shown=False)
 
 
-def _by_no_pattern(manifest: Manifest, allow: PatternList) -> Decision:
-    return Decision(False, f"{_dotted(allow)} has no pattern for it", manifest.where(*allow.keys))
+def _not_allowed(manifest: Manifest, allow: RuleList, names: Sequence[str]) -> Decision:
+    where = manifest.where(*allow.keys)
+    grant = f"Add {_quoted(_pattern(names))} to {_dotted(allow.keys)} at {where}."
+    return Decision("deny", f"{_dotted(allow.keys)} has no pattern for it", where, grant, is_shown=False)
 
 
-def _dotted(patterns: PatternList) -> str:
-    return ".".join(map(str, patterns.keys))
+def _refusing(sections: Sequence[ToolSection], allowing: Sequence[Sequence[Rule]]) -> KeyPath | None:
+    """The keys of what keeps a destructive tool from scripts. An upstream's own word counts more than that of all."""
+    capabilities, upstream, *profile = sections
+    is_named = any(rule.is_naming for found in allowing[:2] for rule in found)
+    if (upstream.destructive or capabilities.destructive or "refuse") == "refuse" and not is_named:
+        return (upstream if upstream.destructive else capabilities).keys
+    for section, found in zip(profile, allowing[2:], strict=True):
+        if section.destructive == "refuse" and not any(rule.is_naming for rule in found):
+            return section.keys
+    return None
+
+
+def _destructive(manifest: Manifest, keys: KeyPath, names: Sequence[str]) -> Decision:
+    dotted, pattern = _dotted(keys), _quoted(_pattern(names))
+    is_default = (*keys, "allow") not in manifest.places
+    added = f'write {dotted}.allow: ["*", {pattern}]' if is_default else f"add {pattern} to {dotted}.allow"
+    grant = f"To grant it, {added}; or, for all such tools, {dotted}.destructive: allow."
+    told = f"it declares itself destructive, and no rule of {dotted}.allow names it"
+    place = next((key for key in ("destructive", "allow") if (*keys, key) in manifest.places), "destructive")
+    return Decision("deny", told, manifest.where(*keys, place), grant)
+
+
+def _place(manifest: Manifest, rule: Rule) -> str:
+    is_written = rule.keys in manifest.places
+    return manifest.where(*(rule.keys if is_written else rule.keys[:-1]))
+
+
+def _pattern(names: Sequence[str]) -> str:
+    """What means this one tool in a list of patterns: `files.delete_file`."""
+    return glob.escape(names[2])
+
+
+def _quoted(pattern: str) -> str:
+    return '"' + pattern.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _dotted(keys: KeyPath) -> str:
+    return ".".join(map(str, keys))

@@ -11,7 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from manifests.json_value import Json
-from manifests.models import PortalManifest
+from manifests.portal_manifest import PortalManifest
 
 FILE = "portal.schema.json"
 

@@ -10,8 +10,9 @@ from manifests.errors import ManifestError, Problem
 from manifests.interpolation import Interpolation
 from manifests.json_value import Json
 from manifests.manifest import Manifest
-from manifests.models import PortalManifest
 from manifests.names import namespace_of
+from manifests.narrowing import slips
+from manifests.portal_manifest import PortalManifest
 from manifests.yaml_source import KeyPath, Place, read_yaml
 
 CONFIG_VARIABLE = "MCP_CODE_PORTAL_CONFIG"
@@ -50,6 +51,7 @@ def _load(path: Path, environ: Mapping[str, str]) -> Manifest:
     problems = [*source.problems, *interpolation.problems, *_clashes(data, source.places)]
     try:
         portal = PortalManifest.model_validate(data)
+        problems += slips(portal, source.places)
     except ValidationError as error:
         complaint = Complaint(source.places, interpolation.filled)
         found = map(complaint.problem, error.errors(include_url=False)[:MAX_COMPLAINTS])

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from manifests.models import PortalManifest
 from manifests.names import namespace_of
+from manifests.portal_manifest import PortalManifest
 from manifests.rules import Rules
 from manifests.yaml_source import KeyPath, Place
 
@@ -15,13 +15,15 @@ from manifests.yaml_source import KeyPath, Place
 class Manifest:
     """What the operator wrote, with defaults for the rest.
 
-    `folder` is what relative paths in it are relative to; `path` is None when there is no file.
+    `folder` is what relative paths in it are relative to; `path` is None when there is no file. With a `profile` it
+    says what is left for callers bound to that; see `manifests.narrowing`.
     """
 
     portal: PortalManifest
     folder: Path
     path: Path | None = None
     places: Mapping[KeyPath, Place] = field(default_factory=dict, repr=False)
+    profile: str | None = None
 
     def where(self, *keys: str | int) -> str:
         """`portal.yaml:14:5`, where a key stands, or `capabilities.limits.tool_calls (default)`."""
@@ -37,5 +39,5 @@ class Manifest:
 
     @cached_property
     def rules(self) -> Rules:
-        """Its allow and deny patterns, compiled; `manifests.decision` asks them."""
-        return Rules(self.portal, self.namespaces)
+        """What it says of tools and flows, compiled; `manifests.decision` asks it."""
+        return Rules(self.portal, self.namespaces, self.profile)

@@ -15,29 +15,19 @@ from manifests.constraints import (
     Host,
     HostPath,
     Origin,
-    Patterns,
+    ProfileName,
     ScriptVariable,
     Seconds,
     Token,
-    UpstreamName,
     Url,
     Variable,
 )
+from manifests.flows import FlowRule
 from manifests.grants import FileGrant, NetworkGrant
 from manifests.json_value import Json
 from manifests.retries import RetryRules
 from manifests.section import EMPTY_IS_DEFAULT, Section
-
-
-class ToolRules(Section):
-    """Which tools scripts may call.
-
-    A pattern (`*`, `?`, `[abc]`; upper and lower case differ) is compared with the tool's own name, the
-    function's name, `upstream.tool` and `namespace.function`.
-    """
-
-    allow: Patterns = Field(default=("*",), description="Tools that may be called. Default: all of them.")
-    deny: Patterns = Field(default=(), description="Tools that may not, whatever allow says. Default: none.")
+from manifests.tool_rules import ToolRules
 
 
 class UpstreamSection(Section):
@@ -213,6 +203,9 @@ class Capabilities(Section):
     limits: Annotated[Limits, EMPTY_IS_DEFAULT] = Field(
         default=Limits(), description="What one run of a script may use."
     )
+    flows: Annotated[tuple[FlowRule, ...], Strict(False), Field(max_length=1000)] = Field(
+        default=(), description="Where what came from one upstream may not go. Default: no such rule."
+    )
     files: FileGrant | None = Field(
         default=None,
         description="A folder in which scripts have files. Default: none, and no files at all.",
@@ -228,6 +221,15 @@ class Capabilities(Section):
             "Environment variables that every script sees in os.environ: these and no others. Default: none. "
             "Whatever is written here, every script, and with it the model, can read."
         ),
+    )
+
+
+class BoundToken(Section):
+    """A bearer token of HTTP clients, and what its bearers may do."""
+
+    token: Token = Field(repr=False, description="The token. Write ${NAME} and keep it in the environment.")
+    profile: ProfileName | None = Field(
+        default=None, description="The profile that narrows what its bearers may do. Default: none does."
     )
 
 
@@ -286,6 +288,11 @@ class ServerSettings(Section):
             "Write ${NAME} and keep the token itself in the environment."
         ),
     )
+    tokens: Annotated[tuple[BoundToken, ...], Strict(False), Field(max_length=1000)] = Field(
+        default=(),
+        repr=False,
+        description="More tokens that HTTP clients may send, each perhaps bound to a profile. Default: none.",
+    )
     allowed_hosts: Annotated[tuple[Host, ...], Strict(False)] = Field(
         default=(),
         description="Host headers to accept over HTTP beside those of loopback, like portal.example:8080.",
@@ -338,23 +345,4 @@ class ServerSettings(Section):
             "Seconds a session is kept without a run (default 900). Then its variables are gone. A run in"
             " progress does not count as idle."
         ),
-    )
-
-
-class PortalManifest(Section):
-    """portal.yaml, the manifest of mcp-code-portal. Everything in it is optional."""
-
-    upstreams: Annotated[dict[UpstreamName, Upstream], EMPTY_IS_DEFAULT] = Field(
-        default_factory=dict,
-        description=(
-            "The MCP servers behind the portal. The key names the upstream; scripts see it as a Python name."
-        ),
-    )
-    capabilities: Annotated[Capabilities, EMPTY_IS_DEFAULT] = Field(
-        default=Capabilities(),
-        description="What every script may do. ${NAME} has a meaning only in environment.",
-    )
-    server: Annotated[ServerSettings, EMPTY_IS_DEFAULT] = Field(
-        default=ServerSettings(),
-        description="How the portal itself serves.",
     )

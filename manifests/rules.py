@@ -1,79 +1,167 @@
-"""The allow and deny patterns of a manifest, compiled once so that a question to them costs microseconds."""
+"""The rules of a manifest about tools, compiled once so that a question to them costs microseconds."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import translate
-from typing import Literal
+from typing import Literal, TypeAlias
 
-from manifests.models import PortalManifest, ToolRules
+from manifests.argument_conditions import ArgumentCondition
+from manifests.flows import FlowRule
+from manifests.hints import Annotation, Hints
+from manifests.portal_manifest import PortalManifest
+from manifests.profiles import ProfileTools
+from manifests.tool_rules import AllowRule, CallBudget, DenyRule, ToolRules
 from manifests.yaml_source import KeyPath
 
 _LITERAL_START = re.compile(r"[^*?\[]*")
+_SET = re.compile(r"\[!?\]?[^\]]*\]")
+
+Section: TypeAlias = ToolRules | ProfileTools
 
 
-class PatternList:
-    """One `allow` or `deny` list, and the keys under which the manifest has it."""
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One item of an `allow` or `deny` list. `keys` are those under which the manifest has it."""
 
-    def __init__(self, rules: ToolRules, side: Literal["allow", "deny"], *keys: str) -> None:
-        self.patterns: tuple[str, ...] = getattr(rules, side)
-        self.is_default = side not in rules.model_fields_set
+    pattern: str
+    expression: re.Pattern[str]
+    annotation: Annotation | None
+    condition: ArgumentCondition | None
+    keys: KeyPath
+
+    @property
+    def index(self) -> int:
+        return int(self.keys[-1])
+
+    @property
+    def is_naming(self) -> bool:
+        """Whether it speaks of the tools that it matches, and not merely of all: by a letter or digit outside of
+        wildcards, or by asking for destructive ones.
+        """
+        literal = _SET.sub("", self.pattern)
+        return self.annotation == "destructive" or any(map(str.isalnum, literal))
+
+    def __str__(self) -> str:
+        if self.annotation is None:
+            return self.pattern
+        return (
+            f"{self.annotation} tools"
+            if self.pattern == "*"
+            else f"{self.annotation} tools of {self.pattern}"
+        )
+
+
+class RuleList:
+    """One `allow` or `deny` list."""
+
+    def __init__(self, section: Section, side: Literal["allow", "deny"], *keys: str) -> None:
         self.keys: KeyPath = (*keys, side)
+        self.is_default = side not in section.model_fields_set
+        items: Sequence[str | DenyRule] = getattr(section, side)
+        self.rules = tuple(_rule(item, (*self.keys, index)) for index, item in enumerate(items))
         # By the text before the first wildcard, so that of a thousand patterns only a few are tried.
-        self._by_start: dict[str, list[tuple[int, re.Pattern[str]]]] = {}
-        for index, pattern in enumerate(self.patterns):
-            start = _LITERAL_START.match(pattern)
-            entry = (index, re.compile(translate(pattern)))
-            self._by_start.setdefault(start[0] if start else "", []).append(entry)
+        self._by_start: dict[str, list[Rule]] = {}
+        for rule in self.rules:
+            start = _LITERAL_START.match(rule.pattern)
+            self._by_start.setdefault(start[0] if start else "", []).append(rule)
         self._lengths = sorted({len(start) for start in self._by_start})
 
-    def first_match(self, names: Sequence[str]) -> int | None:
-        """The index of the first pattern of the list that matches any of a tool's names."""
-        if self.patterns[:1] == ("*",):
-            return 0 if names else None
-        return min(self.matches(names), default=None) if self.patterns else None
+    def matching(self, names: Iterable[str], hints: Hints) -> list[Rule]:
+        """The rules that mean a tool, in the order of the list."""
+        found = {rule.index: rule for name in names for rule in self._matching(name, hints)}
+        return [found[index] for index in sorted(found)]
 
-    def matches(self, names: Sequence[str]) -> Iterator[int]:
-        """The indices of all patterns that match, in no order."""
-        for name in names:
-            for length in self._lengths:
-                for index, expression in self._by_start.get(name[:length], ()):
-                    if expression.match(name):
-                        yield index
+    def _matching(self, name: str, hints: Hints) -> Iterator[Rule]:
+        for length in self._lengths:
+            for rule in self._by_start.get(name[:length], ()):
+                if (rule.annotation is None or hints.has(rule.annotation)) and rule.expression.match(name):
+                    yield rule
 
-    def unmatched(self, tools: Sequence[Sequence[str]]) -> list[int]:
-        """The indices of the patterns, `*` and defaults apart, that match no name of any tool."""
-        if self.is_default or not self.patterns:
+    def unmatched(self, tools: Iterable[tuple[Sequence[str], Hints]]) -> list[Rule]:
+        """The rules, `*` and defaults apart, that mean none of the tools."""
+        if self.is_default or not self.rules:
             return []
-        matched = {index for names in tools for index in self.matches(names)}
-        return [i for i, pattern in enumerate(self.patterns) if i not in matched and pattern != "*"]
+        matched = {
+            rule.index for names, hints in tools for name in names for rule in self._matching(name, hints)
+        }
+        return [rule for rule in self.rules if rule.index not in matched and str(rule) != "*"]
 
 
-class ToolPatterns:
-    """The two lists of one `tools` section."""
+def _rule(item: str | DenyRule, keys: KeyPath) -> Rule:
+    if isinstance(item, str):
+        return Rule(item, re.compile(translate(item)), None, None, keys)
+    condition = ArgumentCondition.of(item) if isinstance(item, AllowRule) else None
+    return Rule(item.tool, re.compile(translate(item.tool)), item.annotation, condition, keys)
 
-    def __init__(self, rules: ToolRules, *keys: str) -> None:
-        self.allow = PatternList(rules, "allow", *keys, "tools")
-        self.deny = PatternList(rules, "deny", *keys, "tools")
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How often tools may be called: `calls` in one run, `per_minute` by all; None is without limit."""
+
+    expression: re.Pattern[str]
+    calls: int | None
+    per_minute: int | None
+    keys: KeyPath
+    pattern: str
+
+
+class ToolSection:
+    """The lists of one `tools` section."""
+
+    def __init__(self, section: Section, *keys: str) -> None:
+        self.allow = RuleList(section, "allow", *keys, "tools")
+        self.deny = RuleList(section, "deny", *keys, "tools")
+        self.destructive = section.destructive
+        self.keys: KeyPath = (*keys, "tools")
+        self._budgets = [_budget(each, (*self.keys, "budgets", i)) for i, each in enumerate(section.budgets)]
+
+    def budgets(self, names: Sequence[str]) -> Iterator[Budget]:
+        """Those that count the calls of a tool."""
+        for budget in self._budgets:
+            if any(map(budget.expression.match, names)):
+                yield budget
+
+    @property
+    def all_budgets(self) -> Sequence[Budget]:
+        return self._budgets
+
+
+def _budget(budget: CallBudget, keys: KeyPath) -> Budget:
+    return Budget(re.compile(translate(budget.tool)), budget.calls, budget.per_minute, keys, budget.tool)
 
 
 class Rules:
-    """Every `tools` section of a manifest, and the names that its patterns may call a tool."""
+    """Every `tools` section that binds a caller, and the names that its patterns may call a tool."""
 
-    def __init__(self, portal: PortalManifest, namespaces: Mapping[str, str]) -> None:
-        self.capabilities = ToolPatterns(portal.capabilities.tools, "capabilities")
+    def __init__(
+        self, portal: PortalManifest, namespaces: Mapping[str, str], profile: str | None = None
+    ) -> None:
+        self.capabilities = ToolSection(portal.capabilities.tools, "capabilities")
         self.upstreams = {
-            name: ToolPatterns(upstream.tools, "upstreams", name)
+            name: ToolSection(upstream.tools, "upstreams", name)
             for name, upstream in portal.upstreams.items()
         }
+        own = None if profile is None else portal.profiles[profile]
+        self.profile = None if own is None else ToolSection(own.tools, "profiles", str(profile))
+        self.flows: list[tuple[FlowRule, KeyPath]] = _flows(portal.capabilities.flows, "capabilities")
+        if own is not None:
+            self.flows += _flows(own.flows, "profiles", str(profile))
         self._namespaces = namespaces
         self._owners = {name: upstream for upstream, name in namespaces.items()}
         self._owners.update({upstream: upstream for upstream in namespaces})
         self._has_dotted_upstreams = any("." in upstream for upstream in namespaces)
 
-    def __iter__(self) -> Iterator[PatternList]:
-        for section in (self.capabilities, *self.upstreams.values()):
-            yield section.allow
-            yield section.deny
+    def __iter__(self) -> Iterator[ToolSection]:
+        yield self.capabilities
+        yield from self.upstreams.values()
+        if self.profile is not None:
+            yield self.profile
+
+    def sections(self, upstream: str) -> list[ToolSection]:
+        """Those that a tool of an upstream must pass."""
+        profile = [] if self.profile is None else [self.profile]
+        return [self.capabilities, self.upstreams[upstream], *profile]
 
     def names(self, upstream: str, tool: str, function: str) -> tuple[str, ...]:
         """What a pattern may call a tool."""
@@ -98,3 +186,7 @@ class Rules:
                 return owner
             end = name.rfind(".", 0, end)
         return None
+
+
+def _flows(flows: Sequence[FlowRule], *keys: str) -> list[tuple[FlowRule, KeyPath]]:
+    return [(rule, (*keys, "flows", index)) for index, rule in enumerate(flows)]

@@ -1,18 +1,19 @@
 """The only way out of the sandbox: decides, validates, records and forwards each call of one run.
 
-Rule 1: nothing the guest says is believed. Grant and schema are looked at here, budgets and sizes just before, in
-the sandbox's host side, for every call.
+Rule 1: nothing the guest says is believed. Whether a call may be is decided in `authorize()`, here, for every call;
+sizes are looked at just before, in the sandbox's host side.
 Rule 2: every call has an entry in the ledger before anything is done with it, and the entry is `unknown` from the
 moment at which the upstream may have seen the call until its answer was read.
 """
 
 import json
+from functools import partial
 
-from manifests.decision import decide
 from manifests.json_value import Json
 from manifests.manifest import Manifest
+from portal.authority import Authorization, Permit
 from portal.ledger import CallState, Entry, Ledger
-from portal.library.arguments import ArgumentError, BoundArguments, bind
+from portal.library.arguments import ArgumentError, bind
 from portal.library.function import Function
 from portal.library.rejected_places import is_rejection, names_no_tool
 from portal.library.rejection import difference
@@ -20,7 +21,7 @@ from portal.library.repairs import repaired
 from portal.library.value import script_value
 from portal.observed.observations import Observations
 from portal.repair_notes import RepairNotes
-from portal.snapshot import Snapshot, not_granted
+from portal.snapshot import Snapshot
 from sandbox_runtime.calls import CallError, Outcome, ToolCall
 from sandbox_runtime.grants.fetch_error import FetchError
 from sandbox_runtime.grants.fetcher import FETCH, Fetcher
@@ -38,20 +39,16 @@ MAX_NEAREST = 10
 """Unknown functions of a run for which the nearest are looked for; everybody waits meanwhile."""
 
 
-NO_NETWORK = CallError(
-    "not_granted", "scripts are granted no network", "An operator can grant hosts with capabilities.network."
-)
-
-
 class Broker:
     """The sandbox's call port and call observer of one run, against the library that the run was checked against.
 
-    `repairs` are those of its calls. Without a `fetcher` every `portal.fetch` is refused.
+    `repairs` are those of its calls. `fetcher` is there where the manifest grants network.
     """
 
     def __init__(
         self,
         manifest: Manifest,
+        authorization: Authorization,
         snapshot: Snapshot,
         fleet: Fleet,
         ledger: Ledger,
@@ -64,6 +61,7 @@ class Broker:
         self.repairs = RepairNotes()
         self._fetcher = fetcher
         self._manifest = manifest
+        self._authorization = authorization
         self._snapshot = snapshot
         self._fleet = fleet
         self._observations = observations
@@ -84,59 +82,65 @@ class Broker:
         `code`, never as an exception.
         """
         entry = self.ledger[call.seq]
-        if call.function == FETCH:
-            return await self._fetch(entry, call.arguments)
         function = self._snapshot.library.functions.get(call.function)
-        refusal = self._absence(call.function) if function is None else self._grant_refusal(function)
-        if function is None or refusal is not None:
-            return _ended(entry, "refused", refusal)
+        if call.function == FETCH:
+            request = self._authorization.of_fetch(FETCH, lambda: call.arguments)
+        elif function is None:
+            return _ended(entry, "refused", self._absence(call.function))
+        else:
+            request = self._authorization.of_function(
+                function, partial(self._bound, function, call.arguments)
+            )
         try:
-            arguments = self._bound(function, call.arguments).wire
+            permit = self._authorization.authorize(request)
         except ArgumentError as error:
-            return _ended(entry, "refused", CallError("invalid_arguments", str(error), error.hint))
-        return await self._forward(entry, function, arguments)
+            permit = CallError("invalid_arguments", str(error), error.hint)
+        if isinstance(permit, CallError):
+            return _ended(entry, "refused", permit)
+        if function is None:
+            return await self._fetch(entry, permit)
+        return await self._forward(entry, function, permit)
 
-    def _bound(self, function: Function, arguments: dict[str, Json]) -> BoundArguments:
+    def _bound(self, function: Function, arguments: dict[str, Json]) -> dict[str, Json]:
         """The arguments as they are sent: repaired, if they do not fit and it is certain what was meant."""
         try:
-            return bind(function, arguments)
+            return bind(function, arguments).wire
         except ArgumentError:
             found = repaired(function, arguments) if self._manifest.portal.server.repairs else None
             if found is None:
                 raise
             self.repairs.note(function.qualified, found.repairs)
-            return found.bound
+            return found.bound.wire
 
-    async def _forward(self, entry: Entry, function: Function, arguments: dict[str, Json]) -> Outcome:
+    async def _forward(self, entry: Entry, function: Function, permit: Permit) -> Outcome:
         upstream = self._fleet[function.upstream]
         call_seconds = self._manifest.portal.upstreams[function.upstream].call_seconds
         try:
             result = await upstream.call(
                 function.tool,
-                arguments,
+                permit.arguments,
                 seconds=call_seconds,
                 key=f"{self._run_id}:{entry.seq}",
-                on_sent=entry.sent,
+                on_sent=partial(_sent, entry, permit),
             )
         except UpstreamError as error:
-            hint = _rejection_hint(function, arguments, error) or error.hint
+            hint = _rejection_hint(function, permit.arguments, error) or error.hint
             return _ended(
                 entry, error.outcome, CallError(error.code, str(error)[:MAX_ERROR_CHARACTERS], hint)
             )
         if result.is_error:
             text = _error_text(result)
-            hint = _signature_hint(function, arguments, text, is_rejected=is_rejection(text))
+            hint = _signature_hint(function, permit.arguments, text, is_rejected=is_rejection(text))
             return _ended(entry, "failed", CallError("tool_error", text, hint))
         entry.end("done")
         value = script_value(function, result)
-        self._observations.note(function, arguments, value)
+        self._observations.note(function, permit.arguments, value)
         return Outcome(value=value)
 
-    async def _fetch(self, entry: Entry, arguments: dict[str, Json]) -> Outcome:
-        if self._fetcher is None:
-            return _ended(entry, "refused", NO_NETWORK)
+    async def _fetch(self, entry: Entry, permit: Permit) -> Outcome:
+        assert self._fetcher is not None, "no network is granted without one"
         try:
-            value = await self._fetcher.fetch(arguments, entry.sent)
+            value = await self._fetcher.fetch(permit.arguments, partial(_sent, entry, permit))
         except FetchError as error:
             return _ended(entry, error.state, error.told)
         entry.end("done")
@@ -146,11 +150,10 @@ class Broker:
         self._absent += 1
         return self._snapshot.absence(function, with_nearest=self._absent <= MAX_NEAREST)
 
-    def _grant_refusal(self, function: Function) -> CallError | None:
-        decision = decide(
-            self._manifest, upstream=function.upstream, tool=function.tool, function=function.name
-        )
-        return None if decision.granted else not_granted(function.qualified, decision)
+
+def _sent(entry: Entry, permit: Permit) -> None:
+    entry.sent()
+    permit.sent()
 
 
 def _ended(entry: Entry, state: CallState, error: CallError | None) -> Outcome:

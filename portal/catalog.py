@@ -12,7 +12,7 @@ import anyio.to_thread
 import structlog
 
 from manifests.decision import Decision
-from manifests.manifest import Manifest
+from portal.authority import Authority
 from portal.check.checker import Checker
 from portal.library.library import Library
 from portal.library.namespace import LibrarySource
@@ -39,13 +39,13 @@ class Catalog:
 
     def __init__(
         self,
-        manifest: Manifest,
+        authority: Authority,
         stubs: Path,
         checker: Checker | None,
         observations: Observations,
         cache: NamespaceCache,
     ) -> None:
-        self._manifest = manifest
+        self._authority = authority
         self._stubs = stubs
         self._checker = checker
         self._observations = observations
@@ -130,7 +130,7 @@ class Catalog:
             if offer.source is not None:
                 sources.append(offer.source)
             elif not offer.tools:
-                silent[self._manifest.namespaces[upstream.name]] = _silence(upstream)
+                silent[self._authority.manifest.namespaces[upstream.name]] = _silence(upstream)
         library = Library.compile(sources, former.library, self._cache)
         index = former.index or SearchIndex.build(())
         index = index.updated({name: each.in_order for name, each in library.namespaces.items()})
@@ -140,7 +140,7 @@ class Catalog:
     def _offer(self, upstream: Upstream, observed: Mapping[str, Observed]) -> Offer:
         offer = self._offers.get(upstream.name)
         if offer is None or not offer.is_of(upstream, observed):
-            offer = self._offers[upstream.name] = make_offer(self._manifest, upstream, observed)
+            offer = self._offers[upstream.name] = make_offer(self._authority, upstream, observed)
         return offer
 
     def _written(self, former: Snapshot, library: Library) -> frozenset[Path] | None:

@@ -10,6 +10,8 @@ from functools import partial
 import anyio
 
 from manifests.manifest import Manifest
+from portal.authority import Authority
+from portal.call_rates import CallRates
 from portal.catalog import Catalog
 from portal.check.checker import open_checker
 from portal.docs_search import DocsSearch
@@ -33,6 +35,7 @@ class Portal:
     """A running portal, behind whichever transport or command uses it."""
 
     manifest: Manifest
+    authority: Authority
     fleet: Fleet
     catalog: Catalog
     docs_search: DocsSearch
@@ -103,7 +106,8 @@ async def open_portal(
             checker = await stack.enter_async_context(opening_checker)
         cache = default_cache(os.environ) / "library"
         observations = await stack.enter_async_context(_open_observations(manifest))
-        catalog = Catalog(manifest, stubs, checker, observations, NamespaceCache(cache))
+        authority = Authority(manifest, CallRates())
+        catalog = Catalog(authority, stubs, checker, observations, NamespaceCache(cache))
         fleet = await stack.enter_async_context(
             open_fleet(
                 manifest.portal.upstreams, manifest.folder, catalog.note_change, listings_folder(os.environ)
@@ -117,7 +121,7 @@ async def open_portal(
         )
         sessions = Sessions(settings)
         execution = Execution(
-            manifest, catalog, fleet, opening.sandbox, checker, sessions, grants, observations
+            authority, catalog, fleet, opening.sandbox, checker, sessions, grants, observations
         )
         if runs_scripts:
             opening.want()
@@ -126,7 +130,7 @@ async def open_portal(
             tasks.start_soon(opening.hold)
             tasks.start_soon(sessions.keep)
             search = DocsSearch(manifest, catalog, fleet)
-            yield Portal(manifest, fleet, catalog, search, execution, opening.sandbox, baked)
+            yield Portal(manifest, authority, fleet, catalog, search, execution, opening.sandbox, baked)
             tasks.cancel_scope.cancel()
 
 

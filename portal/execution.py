@@ -9,9 +9,9 @@ from weakref import WeakKeyDictionary
 
 import structlog
 
-from manifests.manifest import Manifest
 from manifests.models import Limits
 from portal.answer import Answer
+from portal.authority import Authority, Authorization
 from portal.broker import Broker
 from portal.caller import LOCAL, Caller
 from portal.catalog import Catalog
@@ -52,7 +52,7 @@ class Execution:
 
     def __init__(
         self,
-        manifest: Manifest,
+        authority: Authority,
         catalog: Catalog,
         fleet: Fleet,
         sandbox: Callable[[], Awaitable[Sandbox]],
@@ -61,7 +61,8 @@ class Execution:
         grants: OpenGrants,
         observations: Observations,
     ) -> None:
-        self._manifest = manifest
+        self._authority = authority
+        self._manifest = authority.manifest
         self._catalog = catalog
         self._fleet = fleet
         self._sandbox = sandbox
@@ -70,6 +71,7 @@ class Execution:
         self._grants = grants
         self._observations = observations
         self._histories: WeakKeyDictionary[Session, SessionHistory] = WeakKeyDictionary()
+        self._sources: WeakKeyDictionary[Session, set[str]] = WeakKeyDictionary()
 
     async def run(self, request: ExecuteCode, caller: Caller = LOCAL, ledger: Ledger | None = None) -> Answer:
         """Run one script. Never raises for what the script, its tools or its worker did.
@@ -116,11 +118,23 @@ class Execution:
                 found = await self._check(prepared, snapshot, session)
             if found.error is not None:
                 return _refused(run_id, found.error, (*prepared.notices, *found.notices))
+            authorization = Authorization(self._authority, self._sources_of(session))
             broker = Broker(
-                self._manifest, snapshot, self._fleet, ledger, self._observations, run_id, fetcher
+                self._manifest,
+                authorization,
+                snapshot,
+                self._fleet,
+                ledger,
+                self._observations,
+                run_id,
+                fetcher,
             )
             answer = await self._execute(run, prepared, broker, snapshot, run_id)
         return replace(answer, notices=(*prepared.notices, *found.notices, *answer.notices))
+
+    def _sources_of(self, session: Session | None) -> set[str]:
+        """Where calls of the session's runs went: what came back may be in its variables."""
+        return set() if session is None else self._sources.setdefault(session, set())
 
     async def _execute(
         self, run: Run, prepared: Prepared, broker: Broker, snapshot: Snapshot, run_id: str

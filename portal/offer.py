@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from manifests.decision import Decision, decide
-from manifests.manifest import Manifest
+from manifests.decision import Decision
+from manifests.hints import Hints
 from manifests.names import function_names
+from portal.authority import Authority
 from portal.library.namespace import LibrarySource
 from portal.observed.shape_store import Observed
 from upstreams.recorded_tool import RecordedTool
@@ -14,9 +15,9 @@ from upstreams.upstream import Upstream
 
 @dataclass(frozen=True)
 class Offer:
-    """Of the tools that the upstream lists, those that are granted, and the decisions about the others.
+    """Of the tools that the upstream lists, those that are shown, and the decisions about all that are not granted.
 
-    `source` is None if none is granted; `denied` is by qualified name; `outdated` are the tools of which other
+    `source` is None if none is shown; `denied` is by qualified name; `outdated` are the tools of which other
     definitions were observed than they have now.
     """
 
@@ -33,25 +34,28 @@ class Offer:
         return is_same and self.observed == observed
 
 
-def make_offer(manifest: Manifest, upstream: Upstream, observed: Mapping[str, Observed]) -> Offer:
-    namespace = manifest.namespaces[upstream.name]
+def make_offer(authority: Authority, upstream: Upstream, observed: Mapping[str, Observed]) -> Offer:
+    namespace = authority.manifest.namespaces[upstream.name]
     tools, summary = upstream.tools, _summary(upstream)
     names = function_names(
         [tool.name for tool in tools]
     )  # of all, so that no name depends on what is granted
-    granted, denied = [], {}
+    shown: list[RecordedTool] = []
+    denied: dict[str, Decision] = {}
+    refusals: dict[str, str] = {}
     for tool in tools:
         name = names[tool.name]
-        decision = decide(manifest, upstream=upstream.name, tool=tool.name, function=name)
-        if decision.granted:
-            granted.append(tool)
-        else:
+        decision = authority.about(upstream.name, tool.name, name, Hints.of(tool.annotations))
+        if decision.granted or decision.is_shown:
+            shown.append(tool)
+        if not decision.granted:
             denied[f"{namespace}.{name}"] = decision
+            refusals[tool.name] = f"{decision.rule}. {decision.grant}"
     outdated = [tool.name for tool in tools if tool.name in observed and not _is_known(tool, observed)]
-    if not granted:
+    if not shown:
         return Offer(tools, summary, observed, None, denied, outdated)
-    schemas = {tool.name: observed[tool.name].schema for tool in granted if _is_known(tool, observed)}
-    source = LibrarySource(upstream.name, namespace, summary, granted, names, schemas)
+    schemas = {tool.name: observed[tool.name].schema for tool in shown if _is_known(tool, observed)}
+    source = LibrarySource(upstream.name, namespace, summary, shown, names, schemas, refusals)
     return Offer(tools, summary, observed, source, denied, outdated)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from manifests.decision import Decision
 from portal.library.function import Function
 from portal.library.library import Library
+from portal.refusal import refused
 from sandbox_runtime.calls import CallError
 
 if TYPE_CHECKING:
@@ -26,7 +27,8 @@ MAX_NAME_CHARACTERS = 200
 class Snapshot:
     """What scripts may call at one moment.
 
-    `denied` holds the functions that the manifest refuses, by qualified name; `silent` says why an upstream's
+    `denied` holds the functions that the manifest refuses, by qualified name, also those that the library shows for all
+    that; `silent` says why an upstream's
     namespace is empty, by namespace.
     """
 
@@ -52,15 +54,15 @@ class Snapshot:
     @cached_property
     def _hidden(self) -> Mapping[str, Mapping[str, str]]:
         rows: dict[str, dict[str, str]] = {}
-        for qualified in self.denied:
+        for qualified in self.denied.keys() - self.library.functions.keys():
             namespace, _, name = qualified.partition(".")
             rows.setdefault(namespace, {})[name] = ""
         return rows
 
     def absence(self, qualified: str, *, with_nearest: bool = True) -> CallError:
-        """Why there is no such function, and what to do next; finding the nearest takes up to 0.1 s."""
+        """Why a function may not be called or is not there, and what to do; finding the nearest takes up to 0.1 s."""
         if decision := self.denied.get(qualified):
-            return not_granted(qualified, decision)
+            return refused(qualified, decision)
         qualified = qualified[:MAX_NAME_CHARACTERS]
         namespace, _, name = qualified.partition(".")
         if namespace in self.silent:
@@ -86,15 +88,6 @@ class Snapshot:
             return f"Nearest: {', '.join(namespaces)}." if namespaces else ""
         others = f" Or: {', '.join(near[1:])}." if near[1:] else ""
         return f"Nearest: {self.library.functions[near[0]].signature}.{others}"
-
-
-def not_granted(qualified: str, decision: Decision) -> CallError:
-    """What a script, or its check, is told of a call that the manifest refuses."""
-    return CallError(
-        "not_granted",
-        f"{qualified} is not granted to scripts: {decision.rule}",
-        f"An operator can change that at {decision.where}.",
-    )
 
 
 def _words(name: str) -> str:

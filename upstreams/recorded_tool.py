@@ -26,7 +26,14 @@ class RecordedTool:
     @cached_property
     def digest(self) -> str | None:
         """A hash of all that a function is made of; None if a schema nests too deep to be written."""
-        parts = [self.name, self.description, self.title, self.input_schema, self.output_schema]
+        parts = [
+            self.name,
+            self.description,
+            self.title,
+            self.input_schema,
+            self.output_schema,
+            self.annotations,
+        ]
         try:
             return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
         except (RecursionError, TypeError, ValueError):

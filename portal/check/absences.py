@@ -1,4 +1,4 @@
-"""Finds what a script mentions of the library and the library does not have: functions, and whole namespaces."""
+"""Finds what a script mentions and may not call: functions that are refused or not there, and whole namespaces."""
 
 import ast
 import re
@@ -90,7 +90,7 @@ class _Absences:
 
     def of(self, namespace: str, function: str) -> CallError | None:
         qualified = f"{namespace}.{function}"
-        if qualified in self._snapshot.library.functions:
+        if qualified in self._snapshot.library.functions and qualified not in self._snapshot.denied:
             return None
         if qualified not in self._found:
             is_near = len(self._found) < MAX_NEAREST

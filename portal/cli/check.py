@@ -8,31 +8,41 @@ from importlib.metadata import version
 from rich.table import Table
 from rich.text import Text
 
-from manifests.decision import unmatched_patterns
 from manifests.errors import ManifestError
 from manifests.json_value import Json
 from manifests.manifest import Manifest
-from manifests.names import function_names
+from manifests.rule_slips import unmatched_rules
 from portal.cli.terminal import Terminal, visible
 from portal.composition import Portal, open_portal
 from portal.execution import ExecuteCode
 from portal.granted import granted
+from portal.listed_tools import listed_tools
 from sandbox_runtime.advisories import known_advisories, report
 from sandbox_runtime.engine_version import installed_engine
 from upstreams.upstream import Upstream
+
+WARNED = 3
+"""The exit status of `check --strict` when there are warnings and no errors."""
+
+MAX_SHOWN = 20
+"""Tools told by name on one line; more are counted, and all of them are in the JSON."""
 
 PROBE = "import sys; sys.version.split()[0]"
 
 
 @dataclass
 class Findings:
-    """`errors` make the exit status 1; `warnings` do not."""
+    """`errors` make the exit status 1; `warnings` make it 3 if they are asked to (`--strict`)."""
 
     manifest: str
     sandbox: str = ""
     engine: Json = None
     granted: list[str] = field(default_factory=list)
     upstreams: list[dict[str, object]] = field(default_factory=list)
+    withheld: list[dict[str, str]] = field(default_factory=list)
+    """Tools that only their own declaration keeps from scripts, and what to write to grant each."""
+    unannotated: list[str] = field(default_factory=list)
+    """Tools that declare nothing of themselves, so that no rule can tell which of them change anything."""
     errors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
@@ -62,12 +72,14 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
         for upstream in portal.fleet:
             _look_at_upstream(upstream, portal, findings)
         findings.warnings.extend(snapshot.library.diagnostics)
-        _look_at_patterns(portal, findings)
+        _look_at_rules(portal, findings)
     if options.json:
         terminal.json(asdict(findings))
     else:
         _show(findings, terminal)
-    return 1 if findings.errors else 0
+    if findings.errors:
+        return 1
+    return WARNED if findings.warnings and options.strict else 0
 
 
 async def _look_at_sandbox(portal: Portal, findings: Findings) -> None:
@@ -112,14 +124,19 @@ def _look_at_upstream(upstream: Upstream, portal: Portal, findings: Findings) ->
     findings.warnings.extend(f"upstream {upstream.name!r}: {text}" for text in upstream.diagnostics)
 
 
-def _look_at_patterns(portal: Portal, findings: Findings) -> None:
-    """Patterns that match nothing, unless an upstream is down whose tools they may mean."""
-    if not all(upstream.state.is_well for upstream in portal.fleet):
-        return
-    tools = {u.name: function_names([tool.name for tool in u.tools]) for u in portal.fleet}
-    file = portal.manifest.path.name if portal.manifest.path else ""
-    for problem in unmatched_patterns(portal.manifest, tools):
-        findings.warnings.append(f"{problem.place(file)}: {problem.message}. {problem.hint}".strip())
+def _look_at_rules(portal: Portal, findings: Findings) -> None:
+    listed = {u.name: listed_tools(u) for u in portal.fleet if u.state.is_well}
+    if len(listed) == len(portal.manifest.portal.upstreams):  # else a pattern may mean what is not there now
+        file = portal.manifest.path.name if portal.manifest.path else ""
+        for problem in unmatched_rules(portal.manifest, listed):
+            findings.warnings.append(f"{problem.place(file)}: {problem.message}. {problem.hint}".strip())
+    for name, tools in listed.items():
+        for tool in tools:
+            if tool.hints.is_silent:
+                findings.unannotated.append(f"{name}.{tool.tool}")
+            decision = portal.authority.about(name, tool.tool, tool.function, tool.hints)
+            if not decision.granted and decision.is_shown:
+                findings.withheld.append({"tool": f"{name}.{tool.tool}", "grant": decision.grant})
 
 
 def _show(findings: Findings, terminal: Terminal) -> None:
@@ -133,8 +150,24 @@ def _show(findings: Findings, terminal: Terminal) -> None:
         table.add_row(*(Text(visible(str(cell))) for cell in cells))
     if findings.upstreams:
         terminal.out.print(table)
+    _show_tools(findings, terminal)
     for text in findings.warnings:
         terminal.line(f"warning: {text}", style="yellow")
     for text in findings.errors:
         terminal.line(f"error: {text}", style="red")
     terminal.line(f"{len(findings.errors)} errors, {len(findings.warnings)} warnings")
+
+
+def _show_tools(findings: Findings, terminal: Terminal) -> None:
+    if findings.withheld:
+        names = [row["tool"] for row in findings.withheld]
+        terminal.line(f"not granted, because they declare themselves destructive: {_some(names)}")
+        terminal.line(f"    {findings.withheld[0]['grant']}")
+    if findings.unannotated:
+        names = findings.unannotated
+        terminal.line(f"granted without saying whether they change anything: {_some(names)}")
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - MAX_SHOWN} more" if len(names) > MAX_SHOWN else ""
+    return f"{', '.join(names[:MAX_SHOWN])}{more}"

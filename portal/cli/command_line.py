@@ -28,7 +28,8 @@ _TOLD = (SandboxError, PortalError, OSError)
 def run_command_line(arguments: Sequence[str]) -> int:
     """Run one command and return its exit status.
 
-    0, 1 it failed, 2 it was asked wrongly, 130 Ctrl-C, 143 SIGTERM; for `serve` SIGTERM is the usual end, and 0.
+    0, 1 it failed, 2 it was asked wrongly or the manifest cannot be used, 3 `check --strict` warned, 130 Ctrl-C, 143
+    SIGTERM; for `serve` SIGTERM is the usual end, and 0.
     """
     terminal = Terminal()
     options = _parser().parse_args(arguments)
@@ -109,6 +110,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--out", type=Path, metavar="DIR", help="write all as an importable package here")
 
     command = _command(commands, "check", "check the manifest, the upstreams and the sandbox")
+    command.add_argument("--strict", action="store_true", help="exit with 3 if there are warnings")
     _json_option(command, "print the findings as JSON")
 
     command = _command(commands, "bake", "make a sandbox with more Python packages inside")

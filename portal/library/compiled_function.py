@@ -2,13 +2,21 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from portal.library.function import Function
 from portal.library.function_draft import FunctionDraft
 from portal.library.namespace_types import NamespaceTypes
+from portal.library.plain_text import one_line
 from portal.library.rendering import LONGEST_SIGNATURE, definition, documentation, signature
 from portal.library.type_definitions import definition_text
 from portal.library.type_expressions import Spelling, Type, names_in, renamed, render
+
+NOT_GRANTED: Final = "(not granted)"
+"""How the summary and the docstring of a function begin that may not be called."""
+
+LONGEST_REFUSAL: Final = 400
+"""Characters told of why it may not be called, and what would grant it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +79,7 @@ def _function(place: tuple[str, str], draft: FunctionDraft, types: NamespaceType
         tool=draft.tool.name,
         parameters=draft.parameters,
         returns=render(draft.returns),
-        summary=draft.summary,
+        summary=f"{NOT_GRANTED} {draft.summary}".strip() if draft.refusal else draft.summary,
         description=draft.description,
         signature=signature(qualified, draft.parameters, draft.others, draft.returns, LONGEST_SIGNATURE),
         types=tuple(map(definition_text, needed)),
@@ -97,8 +105,14 @@ def _definition(draft: FunctionDraft, spelling: Spelling | None = None, *, none_
         draft.parameters,
         draft.others,
         draft.returns,
-        documentation(draft.description, draft.parameters),
+        documentation(_told(draft), draft.parameters),
         spelling or {},
         none_omits=none_omits,
         is_observed=draft.is_observed,
     )
+
+
+def _told(draft: FunctionDraft) -> str:
+    if not draft.refusal:
+        return draft.description
+    return f"{NOT_GRANTED} {one_line(draft.refusal, LONGEST_REFUSAL)}\n\n{draft.description}"

@@ -6,6 +6,7 @@ from enum import Enum
 from functools import cached_property
 from typing import Final
 
+from manifests.hints import Hints
 from manifests.json_value import Json
 from portal.library.schema.sound_schema import SoundSchema, sound_schema
 from portal.library.type_expressions import Type, render
@@ -98,6 +99,11 @@ class Function:
     def digest(self) -> str | None:
         """Of the tool's definition; None if it cannot be digested."""
         return self.recorded.digest
+
+    @cached_property
+    def hints(self) -> Hints:
+        """What the tool declares of itself."""
+        return Hints.of(self.recorded.annotations)
 
     @cached_property
     def by_keyword(self) -> Mapping[str, Parameter]:

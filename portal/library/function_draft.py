@@ -30,6 +30,7 @@ class FunctionDraft:
     owner: str
     tool: RecordedTool
     observed: Json | None
+    refusal: str
     parameters: tuple[Parameter, ...]
     others: Type | None
     returns: Type
@@ -42,10 +43,13 @@ class FunctionDraft:
     notes: tuple[str, ...]
 
 
-def draft_function(name: str, tool: RecordedTool, observed: Json | None = None) -> FunctionDraft:
+def draft_function(
+    name: str, tool: RecordedTool, observed: Json | None = None, refusal: str = ""
+) -> FunctionDraft:
     """Compile one tool; never raises, whatever the tool's schemas are.
 
-    `observed` is a schema of its real results, which counts where the tool itself says nothing about them.
+    `observed` is a schema of its real results, which counts where the tool itself says nothing about them; `refusal`
+    says why it is not granted and what would grant it, "" if it is.
     """
     owner = type_name(name) or "Tool"
     types = ToolTypes()
@@ -68,6 +72,7 @@ def draft_function(name: str, tool: RecordedTool, observed: Json | None = None) 
         owner=owner,
         tool=tool,
         observed=observed,
+        refusal=refusal,
         parameters=keywords.named,
         others=keywords.others,
         returns=returns,

@@ -40,6 +40,8 @@ class LibrarySource:
     """None: the tools given here are all there are."""
     observed: Mapping[str, Json] = field(default_factory=dict)
     """JSON Schemas of the real results of tools that declare nothing about theirs, by the tools' names."""
+    refusals: Mapping[str, str] = field(default_factory=dict)
+    """Why tools that are shown may not be called all the same, and what to write to grant them, by their names."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,8 @@ def source_digest(source: LibrarySource) -> str | None:
     observed = {
         tool.name: source.observed[tool.name] for tool in source.tools if tool.name in source.observed
     }
-    parts = [source.upstream, source.namespace, source.summary, tools, names_of_tools(source), observed]
+    named = source.upstream, source.namespace, source.summary, names_of_tools(source)
+    parts = [*named, tools, observed, sorted(source.refusals.items())]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
@@ -118,10 +121,11 @@ def compile_namespace(
 def _draft(
     name: str, tool: RecordedTool, source: LibrarySource, former: CompiledFunction | None
 ) -> FunctionDraft:
-    observed = source.observed.get(tool.name)
+    observed, refusal = source.observed.get(tool.name), source.refusals.get(tool.name, "")
     if former is None or tool.digest is None or tool.digest != former.draft.tool.digest:
-        return draft_function(name, tool, observed)
-    return former.draft if former.draft.observed == observed else draft_function(name, tool, observed)
+        return draft_function(name, tool, observed, refusal)
+    is_same = (former.draft.observed, former.draft.refusal) == (observed, refusal)
+    return former.draft if is_same else draft_function(name, tool, observed, refusal)
 
 
 def _compiled(

@@ -65,7 +65,10 @@ def scene(transport: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture(scope="module")
 async def model(transport: str, scene: Scene) -> AsyncIterator[Model]:
-    manifest = write_manifest(scene.folder, scene.servers, server={"output_tokens": 100_000})
+    # files.write_file declares itself destructive, so a rule has to name it.
+    granted: Json = {"tools": {"allow": ["*", "files.write_file"]}}
+    server: Json = {"output_tokens": 100_000}
+    manifest = write_manifest(scene.folder, scene.servers, server=server, capabilities=granted)
     async with AsyncExitStack() as stack:
         if transport == "stdio":
             yield await stack.enter_async_context(stdio_model(manifest))

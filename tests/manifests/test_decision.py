@@ -6,10 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manifests.decision import Decision, decide, unmatched_patterns
+from manifests.decision import Decision, decide
+from manifests.hints import NO_HINTS
 from manifests.manifest import Manifest
-from manifests.models import Capabilities, HttpUpstream, PortalManifest, ToolRules
+from manifests.models import Capabilities, HttpUpstream
 from manifests.names import identifier
+from manifests.portal_manifest import PortalManifest
+from manifests.rule_slips import ListedTool, unmatched_rules
+from manifests.tool_rules import ToolRules
 from tests.manifests.conftest import Load
 
 MANIFEST = """\
@@ -29,7 +33,15 @@ capabilities:
 
 
 def ask(manifest: Manifest, upstream: str, tool: str) -> Decision:
-    return decide(manifest, upstream=upstream, tool=tool, function=identifier(tool))
+    return decide(manifest, upstream=upstream, tool=tool, function=identifier(tool), hints=NO_HINTS)
+
+
+def told(decision: Decision) -> tuple[bool, str, str]:
+    return decision.granted, decision.rule, decision.where
+
+
+def listed(*tools: str) -> list[ListedTool]:
+    return [ListedTool(tool, identifier(tool), NO_HINTS, None) for tool in tools]
 
 
 def rules(allow: list[str], deny: list[str], *upstreams: str) -> Manifest:
@@ -60,13 +72,13 @@ def rules(allow: list[str], deny: list[str], *upstreams: str) -> Manifest:
 def test_decision_names_its_rule_and_the_rules_place(
     load: Load, upstream: str, tool: str, granted: bool, rule: str, where: str
 ) -> None:
-    assert ask(load(MANIFEST), upstream, tool) == Decision(granted, rule, where)
+    assert told(ask(load(MANIFEST), upstream, tool)) == (granted, rule, where)
 
 
 def test_without_rules_everything_is_granted_by_default() -> None:
     portal = PortalManifest(upstreams={"files": HttpUpstream(url="http://localhost")})
     decision = ask(Manifest(portal, Path.cwd()), "files", "rm")
-    assert decision == Decision(True, "capabilities.tools.allow: *", "capabilities.tools.allow (default)")
+    assert told(decision) == (True, "capabilities.tools.allow: *", "capabilities.tools.allow (default)")
 
 
 @pytest.mark.parametrize(
@@ -117,7 +129,7 @@ names = st.text(st.sampled_from("ab.-_*?[]!"), max_size=6)
 @given(st.lists(names.filter(bool), max_size=4), names)
 def test_deny_wins_over_every_allow(patterns: list[str], tool: str) -> None:
     decision = ask(rules(patterns, ["*"]), "files", tool)
-    assert decision == Decision(False, "capabilities.tools.deny: *", decision.where)
+    assert told(decision) == (False, "capabilities.tools.deny: *", decision.where)
 
 
 @given(st.lists(names.filter(bool), max_size=4), st.lists(names.filter(bool), max_size=4), names)
@@ -132,11 +144,11 @@ def test_what_is_allowed_is_denied_when_the_same_patterns_deny(
 def test_patterns_that_match_nothing_are_reported(load: Load) -> None:
     manifest = load(MANIFEST.replace("files.write_*", "file.write_*").replace("delete_*", "remove_*"))
     tools = {
-        "files": {"write_file": "write_file", "drop-it": "drop_it"},
-        "tickets": {"delete_ticket": "delete_ticket"},
-        "time": {"get_time": "get_time"},
+        "files": listed("write_file", "drop-it"),
+        "tickets": listed("delete_ticket"),
+        "time": listed("get_time"),
     }
-    found = unmatched_patterns(manifest, tools)
+    found = unmatched_rules(manifest, tools)
     assert [(p.line, p.column, p.key) for p in found] == [
         (11, 9, "capabilities.tools.deny"),
         (5, 34, "upstreams.tickets.tools.deny"),
@@ -145,13 +157,12 @@ def test_patterns_that_match_nothing_are_reported(load: Load) -> None:
 
 def test_patterns_for_an_upstream_that_is_down_are_not_reported(load: Load) -> None:
     manifest = load(MANIFEST)
-    assert [problem.line for problem in unmatched_patterns(manifest, {})] == [12]
-    listed = {"files": {"write_x": "write_x", "drop-x": "drop_x"}}
-    assert unmatched_patterns(manifest, listed) == []
+    assert [problem.line for problem in unmatched_rules(manifest, {})] == [12]
+    assert unmatched_rules(manifest, {"files": listed("write_x", "drop-x")}) == []
 
 
 def test_defaults_are_never_reported(load: Load) -> None:
-    assert unmatched_patterns(load("upstreams: {a: {command: x}}"), {"a": {}}) == []
+    assert unmatched_rules(load("upstreams: {a: {command: x}}"), {"a": []}) == []
 
 
 def test_thousand_patterns_decide_like_one(load: Load) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from manifests.json_schema import generated_schema, schema_text
 from manifests.json_value import Json
-from manifests.models import PortalManifest
+from manifests.portal_manifest import PortalManifest
 from manifests.section import Section
 from manifests.yaml_source import read_yaml
 from tests.manifests.conftest import Problems

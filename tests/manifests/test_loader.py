@@ -85,7 +85,13 @@ def test_where_names_the_key_in_the_file_or_says_default(load: Load) -> None:
 @pytest.mark.parametrize(
     ("text", "key", "line", "column", "words"),
     [
-        ("limitz: 1\n", "limitz", 1, 1, ["unknown key", "Allowed here: upstreams, capabilities, server"]),
+        (
+            "limitz: 1\n",
+            "limitz",
+            1,
+            1,
+            ["unknown key", "Allowed here: upstreams, capabilities, profiles, server"],
+        ),
         ("upstream: {}\n", "upstream", 1, 1, ["Did you mean upstreams?"]),
         ("- a\n", "", 1, 1, ["mapping"]),
         ("upstreams: [a]\n", "upstreams", 1, 12, ["a list", "mapping"]),

@@ -3,7 +3,8 @@
 import pytest
 from pydantic import ValidationError
 
-from manifests.models import HttpUpstream, Limits, PortalManifest, ServerSettings, StdioUpstream
+from manifests.models import HttpUpstream, Limits, ServerSettings, StdioUpstream
+from manifests.portal_manifest import PortalManifest
 
 
 def test_defaults_are_those_of_the_design() -> None:

@@ -6,6 +6,7 @@ import anyio
 import pytest
 
 from manifests.json_value import Json
+from portal.authority import Authorization
 from portal.broker import Broker
 from portal.ledger import Ledger
 from portal.library.repairs import Repair
@@ -43,7 +44,10 @@ async def portal(peer: Peer, tmp_path_factory: pytest.TempPathFactory) -> AsyncI
 async def brokered(portal: Opened) -> Broker:
     snapshot = await portal.portal.catalog.fresh()
     portal_, run_id = portal.portal, "run_of_tests"
-    return Broker(portal_.manifest, snapshot, portal_.fleet, Ledger(), Observations(None), run_id)
+    authorization = Authorization(portal_.authority, set())
+    return Broker(
+        portal_.manifest, authorization, snapshot, portal_.fleet, Ledger(), Observations(None), run_id
+    )
 
 
 @pytest.mark.parametrize(

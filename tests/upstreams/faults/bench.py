@@ -11,7 +11,9 @@ import anyio
 
 from manifests.json_value import Json
 from manifests.loader import load_manifest
+from portal.authority import Authority, Authorization
 from portal.broker import Broker
+from portal.call_rates import CallRates
 from portal.catalog import Catalog
 from portal.ledger import Ledger
 from portal.library.namespace_cache import NamespaceCache
@@ -81,7 +83,8 @@ async def bench(folder: Path, faulty: dict[str, Json]) -> AsyncIterator[Bench]:
         manifest = load_manifest(write_manifest(folder, entries), {})
         stubs = folder / "stubs"
         stubs.mkdir()
-        catalog = Catalog(manifest, stubs, None, Observations(None), NamespaceCache(folder / "cache"))
+        authority = Authority(manifest, CallRates())
+        catalog = Catalog(authority, stubs, None, Observations(None), NamespaceCache(folder / "cache"))
 
         def note(upstream: object) -> None:
             catalog.note_change(upstream)  # type: ignore[arg-type]
@@ -95,7 +98,15 @@ async def bench(folder: Path, faulty: dict[str, Json]) -> AsyncIterator[Bench]:
             tasks.start_soon(catalog.keep, fleet)
             assert not await fleet.settled(DEADLINE_SECONDS)
             snapshot = await catalog.fresh()
-            broker = Broker(manifest, snapshot, fleet, Ledger(), Observations(None), "run_of_tests")
+            broker = Broker(
+                manifest,
+                Authorization(authority, set()),
+                snapshot,
+                fleet,
+                Ledger(),
+                Observations(None),
+                "run_of_tests",
+            )
             yield Bench(broker, watched, healthy)
             tasks.cancel_scope.cancel()
 

@@ -1,0 +1,97 @@
+"""What a rule demands of the arguments of a call, compiled."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from manifests.argument_schema import equal, fits
+from manifests.json_value import Json
+from manifests.text_readings import detour, readings
+from manifests.tool_rules import AllowRule, Comparison
+
+_SHOWN = 60
+_MISSING = object()
+
+
+@dataclass(frozen=True)
+class ArgumentCondition:
+    """The `where` and the `schema` of one rule. Arguments are those that would be sent, by the tool's own names."""
+
+    where: Mapping[str, Comparison]
+    schema: Json | None
+
+    @classmethod
+    def of(cls, rule: AllowRule) -> "ArgumentCondition | None":
+        """None if the rule demands nothing."""
+        return cls(rule.where, rule.schema_) if rule.where or rule.schema_ is not None else None
+
+    def fault(self, arguments: Mapping[str, Json]) -> str:
+        """What is wrong with the arguments, with the value and what may be; "" if nothing is."""
+        for name, comparison in self.where.items():
+            if fault := _fault(arguments.get(name, _MISSING), comparison):
+                return f"{name[:_SHOWN]} {fault}"
+        if self.schema is not None and not fits(dict(arguments), self.schema):
+            return "the arguments do not fit the schema"
+        return ""
+
+
+def _fault(value: Json, comparison: Comparison) -> str:
+    if value is _MISSING:
+        return f"is not given, and must {_demand(comparison)}"
+    for name in comparison.model_fields_set:
+        if not _HOLDS[name](value, getattr(comparison, name)):
+            return f"is {_cut(value)}{_why(name, value)}; it must {_demand(comparison)}"
+    return ""
+
+
+def _begins(value: Json, prefix: str) -> bool:
+    return (
+        isinstance(value, str)
+        and not detour(value)
+        and all(each.startswith(prefix) for each in readings(value))
+    )
+
+
+def _ends(value: Json, suffix: str) -> bool:
+    return (
+        isinstance(value, str)
+        and not detour(value)
+        and all(each.endswith(suffix) for each in readings(value))
+    )
+
+
+def _is_number(value: Json) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+_HOLDS: Mapping[str, Callable[[Json, Json], bool]] = {
+    "equals": equal,
+    "one_of": lambda value, allowed: any(equal(value, each) for each in allowed),
+    "prefix": _begins,
+    "suffix": _ends,
+    "min": lambda value, bound: _is_number(value) and value >= bound,
+    "max": lambda value, bound: _is_number(value) and value <= bound,
+}
+
+_WORDS = {
+    "equals": "be {}",
+    "one_of": "be one of {}",
+    "prefix": "begin with {}",
+    "suffix": "end with {}",
+    "min": "be at least {}",
+    "max": "be at most {}",
+}
+
+
+def _demand(comparison: Comparison) -> str:
+    said = [name for name in _WORDS if name in comparison.model_fields_set]
+    return " and ".join(_WORDS[name].format(_cut(getattr(comparison, name))) for name in said)
+
+
+def _why(name: str, value: Json) -> str:
+    found = detour(value) if name in ("prefix", "suffix") and isinstance(value, str) else ""
+    return f" with {found} in it" if found else ""
+
+
+def _cut(value: Json) -> str:
+    text = ", ".join(map(repr, value)) if isinstance(value, tuple) else repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

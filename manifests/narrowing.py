@@ -1,0 +1,88 @@
+"""A manifest as callers bound to a profile have it, and what is wrong with profiles that would widen it."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from difflib import get_close_matches
+
+from manifests.errors import Problem
+from manifests.flows import ANY, NETWORK
+from manifests.manifest import Manifest
+from manifests.models import Capabilities
+from manifests.portal_manifest import PortalManifest
+from manifests.profiles import Profile
+from manifests.yaml_source import KeyPath, Place
+
+
+def narrowed(manifest: Manifest, profile: str) -> Manifest:
+    """What is left of a manifest under one of its profiles. `where` names the profile's place for what it changes."""
+    own = manifest.portal.profiles[profile]
+    capabilities = _capabilities(manifest.portal.capabilities, own)
+    portal = manifest.portal.model_copy(update={"capabilities": capabilities})
+    places = dict(manifest.places)
+    for limit in own.limits.model_fields_set:
+        if place := manifest.places.get(("profiles", profile, "limits", limit)):
+            places["capabilities", "limits", limit] = place
+    return replace(manifest, portal=portal, places=places, profile=profile)
+
+
+def slips(portal: PortalManifest, places: Mapping[KeyPath, Place]) -> Iterator[Problem]:
+    """Profiles that would widen, and names of profiles, upstreams and variables that are nobody's."""
+    for name, profile in portal.profiles.items():
+        for limit in profile.limits.model_fields_set:
+            own, most = getattr(profile.limits, limit), getattr(portal.capabilities.limits, limit)
+            if own > most:
+                message = (
+                    f"{limit} is {own:g}, more than capabilities.limits has: {most:g}; a profile only narrows"
+                )
+                yield _problem(
+                    places, message, "Lower it, or raise the other.", "profiles", name, "limits", limit
+                )
+        for index, variable in enumerate(profile.environment or ()):
+            if variable not in portal.capabilities.environment:
+                message = f"{variable} is not in capabilities.environment; a profile only narrows"
+                keys = ("profiles", name, "environment", index)
+                yield _problem(places, message, _near(variable, portal.capabilities.environment), *keys)
+        yield from _flow_slips(portal, places, ("profiles", name))
+    yield from _flow_slips(portal, places, ("capabilities",))
+    for index, token in enumerate(portal.server.tokens):
+        if token.profile is not None and token.profile not in portal.profiles:
+            message = f"there is no profile {token.profile!r}"
+            yield _problem(
+                places, message, _near(token.profile, portal.profiles), "server", "tokens", index, "profile"
+            )
+
+
+def _capabilities(base: Capabilities, profile: Profile) -> Capabilities:
+    lowered = {limit: getattr(profile.limits, limit) for limit in profile.limits.model_fields_set}
+    variables = base.environment if profile.environment is None else profile.environment
+    update = {
+        "limits": base.limits.model_copy(update=lowered),
+        "environment": {name: base.environment[name] for name in variables},
+    }
+    if profile.files == "none":
+        update["files"] = None
+    return base.model_copy(update=update)
+
+
+def _flow_slips(portal: PortalManifest, places: Mapping[KeyPath, Place], keys: KeyPath) -> Iterator[Problem]:
+    section = portal.capabilities if keys == ("capabilities",) else portal.profiles[str(keys[1])]
+    known = [*portal.upstreams, NETWORK, ANY]
+    for index, rule in enumerate(section.flows):
+        for end, names in (("from", rule.from_), ("not_to", rule.not_to)):
+            for position, name in enumerate(names):
+                if name not in known:
+                    path = (*keys, "flows", index, end, position)
+                    yield _problem(places, f"there is no upstream {name!r}", _near(name, known), *path)
+
+
+def _near(name: str, known: Mapping[str, object] | list[str]) -> str:
+    near = get_close_matches(name, known, n=1)
+    return f"Did you mean {near[0]}?" if near else f"There are: {', '.join(known) or 'none'}."
+
+
+def _problem(places: Mapping[KeyPath, Place], message: str, hint: str, *keys: str | int) -> Problem:
+    path: KeyPath = keys
+    while path and path not in places:
+        path = path[:-1]
+    place = places.get(path) or Place(1, 1, 1, 1)
+    return Problem(message, place.value_line, place.value_column, hint, ".".join(map(str, keys)))

@@ -1,0 +1,86 @@
+"""Rules that say nothing of the tools that are there: often a slip, as in `file.write_*` for `files.write_*`."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from manifests.errors import Problem
+from manifests.hints import Hints
+from manifests.manifest import Manifest
+from manifests.rules import Budget, Rule, ToolSection
+
+_HINT = (
+    "A pattern is compared with the tool's name, the function's name, upstream.tool and namespace.function."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ListedTool:
+    """A tool of an upstream; `arguments` are the names that its schema knows, None if it takes others, too."""
+
+    tool: str
+    function: str
+    hints: Hints
+    arguments: frozenset[str] | None
+
+
+def unmatched_rules(manifest: Manifest, tools: Mapping[str, Sequence[ListedTool]]) -> list[Problem]:
+    """Rules of the file that mean none of the tools, and conditions on arguments that none of theirs has.
+
+    `tools` has those of each upstream that has listed its tools. A rule for an upstream that has not is left alone.
+    """
+    return [_problem(manifest, *slip) for slip in _Slips(manifest, tools)]
+
+
+class _Slips:
+    def __init__(self, manifest: Manifest, tools: Mapping[str, Sequence[ListedTool]]) -> None:
+        self._rules = manifest.rules
+        self._tools = tools
+        self._silent = set(self._rules.upstreams) - set(tools)
+        self._silent_prefixes = tuple(
+            f"{prefix}." for name in self._silent for prefix in (name, manifest.namespaces[name])
+        )
+
+    def __iter__(self) -> Iterator[tuple[Rule | Budget, str]]:
+        for section in self._rules:
+            if section.keys[0] == "upstreams" and section.keys[1] in self._silent:
+                continue
+            upstreams = [str(section.keys[1])] if section.keys[0] == "upstreams" else list(self._tools)
+            listed = [(upstream, tool) for upstream in upstreams for tool in self._tools[upstream]]
+            yield from self._of(section, listed)
+
+    def _of(
+        self, section: ToolSection, listed: Sequence[tuple[str, ListedTool]]
+    ) -> Iterator[tuple[Rule | Budget, str]]:
+        named = [
+            (self._rules.names(upstream, each.tool, each.function), each.hints) for upstream, each in listed
+        ]
+        for rules in (section.allow, section.deny):
+            for rule in rules.unmatched(named):
+                if not rule.pattern.startswith(self._silent_prefixes):
+                    yield rule, f"{str(rule)!r} matches no tool"
+        for budget in section.all_budgets:
+            is_matched = any(budget.expression.match(name) for names, _ in named for name in names)
+            if not is_matched and not budget.pattern.startswith(self._silent_prefixes):
+                yield budget, f"{budget.pattern!r} matches no tool"
+        for upstream, tool in listed:
+            yield from self._unknown_arguments(section, upstream, tool)
+
+    def _unknown_arguments(
+        self, section: ToolSection, upstream: str, tool: ListedTool
+    ) -> Iterator[tuple[Rule | Budget, str]]:
+        names = self._rules.names(upstream, tool.tool, tool.function)
+        for rule in section.allow.matching(self._rules.own_names(upstream, names), tool.hints):
+            if rule.condition is None or tool.arguments is None:
+                continue
+            for argument in rule.condition.where.keys() - tool.arguments:
+                known = ", ".join(sorted(tool.arguments)) or "none"
+                yield (
+                    rule,
+                    f"{upstream}.{tool.tool} has no argument {argument!r}, so it is never called; it has {known}",
+                )
+
+
+def _problem(manifest: Manifest, rule: Rule | Budget, message: str) -> Problem:
+    place = manifest.places.get(rule.keys)
+    line, column = (place.line, place.column) if place else (None, None)
+    return Problem(message, line, column, _HINT, ".".join(map(str, rule.keys[:-1])))

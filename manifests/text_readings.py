@@ -1,0 +1,69 @@
+"""The ways in which somebody behind the portal may read a text: as a path, decoded, or normalised.
+
+A condition on the beginning or the end of a text must hold for all of them. The text itself is sent as it is: what was
+looked at is what the upstream gets.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from typing import Final
+from urllib.parse import unquote
+
+MAX_CHARACTERS: Final = 1 << 16
+"""A longer text is not read: whoever waits for the portal would wait for that."""
+
+MAX_DECODINGS: Final = 5
+"""A text that still changes when it is percent-decoded once more is read in no way at all."""
+
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_SEPARATORS: Final = str.maketrans(
+    dict.fromkeys("\\\u2044\u2215\u2216\u29f5\u29f8\u29f9\ufe68\uff0f\uff3c", "/")
+)
+"""What some systems take for a slash, or map to one."""
+_CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def readings(text: str) -> Iterator[str]:
+    """The text, and what it becomes by percent-decoding and by compatibility normalisation, each once."""
+    seen = set()
+    for _ in range(MAX_DECODINGS + 1):
+        for reading in (text, unicodedata.normalize("NFKC", text)):
+            if reading not in seen:
+                seen.add(reading)
+                yield reading
+        decoded = unquote(text)
+        if decoded == text:
+            return
+        text = decoded
+    yield "/../"  # nobody knows what is in there
+
+
+def detour(text: str) -> str:
+    """What makes a text lead elsewhere than its beginning says, if it is read as a path; "" if nothing does."""
+    if len(text) > MAX_CHARACTERS:
+        return f"more than {MAX_CHARACTERS:,} characters"
+    if _CONTROLS.search(text):
+        return "a control character"
+    for reading in readings(text):
+        if _CONTROLS.search(reading):
+            return "an encoded control character"
+        segments = _SCHEME.sub("", reading.translate(_SEPARATORS), count=1).split("/")
+        for index, segment in enumerate(segments):
+            if _is_dots(segment):
+                return "a `.` or `..` between slashes"
+            if not _visible(segment) and 0 < index < len(segments) - 1:
+                return "two slashes in a row"
+    return ""
+
+
+def _is_dots(segment: str) -> bool:
+    """Also with what some systems drop: `..;x`, `.. `, dots with invisible characters between them."""
+    name = _visible(segment.partition(";")[0])
+    return bool(name) and not name.strip(".")
+
+
+def _visible(segment: str) -> str:
+    if segment.isascii():
+        return segment.replace(" ", "").replace("\t", "").replace("\n", "")
+    return "".join(character for character in segment if unicodedata.category(character)[0] not in "CZ")

@@ -1,0 +1,171 @@
+"""Which tools scripts may call, with which arguments and how often, as portal.yaml says it."""
+
+from typing import Annotated, Literal, Self, TypeAlias
+
+from pydantic import AfterValidator, Discriminator, Field, Strict, Tag, model_validator
+from pydantic_core import PydanticCustomError
+
+from manifests.argument_schema import SchemaConditionError, check_schema
+from manifests.constraints import UNUSABLE, Pattern
+from manifests.hints import Annotation
+from manifests.json_value import Json
+from manifests.section import Section
+
+Text: TypeAlias = Annotated[str, Field(min_length=1, max_length=10_000)]
+Number: TypeAlias = Annotated[float, Field(allow_inf_nan=False)]
+Calls: TypeAlias = Annotated[int, Field(ge=0, le=1_000_000)]
+
+RULE_KINDS = ("pattern", "rule")
+"""What stands in the place of an error behind the index of an item of `allow` or `deny`."""
+
+
+def _unusable(what: str, hint: str) -> PydanticCustomError:
+    return PydanticCustomError(UNUSABLE, "{what}", {"what": what, "hint": hint})
+
+
+def _single(value: Json) -> Json:
+    if isinstance(value, list | dict):
+        raise _unusable(
+            "must be a text, a number, true, false or null", "For lists and mappings write a schema."
+        )
+    return value
+
+
+Scalar: TypeAlias = Annotated[Json, AfterValidator(_single)]
+
+
+class Comparison(Section):
+    """What one argument must be. All that is said here must hold; an argument that is missing never does."""
+
+    equals: Scalar = Field(default=None, description="The value itself.")
+    one_of: Annotated[tuple[Scalar, ...], Strict(False), Field(max_length=1000)] = Field(
+        default=(), description="The values that it may have."
+    )
+    prefix: Text | None = Field(
+        default=None,
+        description=(
+            "What a text must begin with. One that leads elsewhere when it is read as a path or is decoded does not, "
+            "as in reports/../x, reports//x or reports/%2e%2e/x. End a folder's name with /."
+        ),
+    )
+    suffix: Text | None = Field(default=None, description="What a text must end with, however it is decoded.")
+    min: Number | None = Field(default=None, description="The least number.")
+    max: Number | None = Field(default=None, description="The greatest number.")
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        said = [name for name in self.model_fields_set if name == "equals" or getattr(self, name) is not None]
+        if not said or len(said) < len(self.model_fields_set):
+            raise _unusable("compares with nothing", "Say equals, one_of, prefix, suffix, min or max.")
+        return self
+
+
+def _sound(schema: Json) -> Json:
+    try:
+        check_schema(schema)
+    except SchemaConditionError as error:
+        raise _unusable(str(error), error.hint) from None
+    return schema
+
+
+ArgumentSchema: TypeAlias = Annotated[dict[str, Json], AfterValidator(_sound)]
+
+
+class DenyRule(Section):
+    """Tools that are meant: those whose name matches and that declare what is asked for."""
+
+    tool: Pattern = Field(default="*", description="A pattern for the tool's name. Default: *, all of them.")
+    annotation: Annotation | None = Field(
+        default=None,
+        description="Only tools that declare this of themselves: readonly, destructive or open_world.",
+    )
+
+    @model_validator(mode="after")
+    def _means_something(self) -> Self:
+        if "tool" not in self.model_fields_set and self.annotation is None:
+            raise _unusable("means no tool", "Give it a tool, an annotation, or both.")
+        return self
+
+
+class AllowRule(DenyRule):
+    """Tools that are meant, and what their arguments must be.
+
+    Where a rule of the list puts a tool under a condition, some condition that the list has for it must hold: a rule
+    without one, like *, does not lift it.
+    """
+
+    where: dict[Annotated[str, Field(max_length=500)], Comparison] = Field(
+        default_factory=dict,
+        description="What arguments must be, by the names that the tool itself gives them. Default: anything.",
+    )
+    schema_: ArgumentSchema | None = Field(
+        default=None,
+        alias="schema",
+        description="A JSON Schema that the arguments of a call must fit. Default: any.",
+    )
+
+
+def _kind(value: Json) -> str:
+    return "pattern" if isinstance(value, str) else "rule"
+
+
+AllowItem: TypeAlias = Annotated[
+    Annotated[Pattern, Tag("pattern")] | Annotated[AllowRule, Tag("rule")], Discriminator(_kind)
+]
+DenyItem: TypeAlias = Annotated[
+    Annotated[Pattern, Tag("pattern")] | Annotated[DenyRule, Tag("rule")], Discriminator(_kind)
+]
+
+
+class CallBudget(Section):
+    """How often tools may be called. All tools that the pattern matches share it."""
+
+    tool: Pattern = Field(description="A pattern for the tools' names.")
+    calls: Calls | None = Field(
+        default=None,
+        description="Calls that one run may make of them. The next one is refused. Default: limits.tool_calls only.",
+    )
+    per_minute: Calls | None = Field(
+        default=None,
+        description="Calls of all runs in any 60 seconds. The next one is refused. Default: no limit.",
+    )
+
+    @model_validator(mode="after")
+    def _bounds_something(self) -> Self:
+        if self.calls is None and self.per_minute is None:
+            raise _unusable("bounds nothing", "Say calls, per_minute or both.")
+        return self
+
+
+class ToolRules(Section):
+    """Which tools scripts may call.
+
+    A pattern (`*`, `?`, `[abc]`; upper and lower case differ) is compared with the tool's own name, the
+    function's name, `upstream.tool` and `namespace.function`.
+    """
+
+    allow: Annotated[tuple[AllowItem, ...], Strict(False), Field(max_length=1000)] = Field(
+        default=("*",),
+        description=(
+            "Tools that may be called: patterns, and mappings like {annotation: readonly} or "
+            "{tool: files.write_file, where: {path: {prefix: reports/}}}. Default: all of them."
+        ),
+    )
+    deny: Annotated[tuple[DenyItem, ...], Strict(False), Field(max_length=1000)] = Field(
+        default=(),
+        description=(
+            "Tools that may not, whatever allow says: patterns, and mappings like {annotation: open_world}. "
+            "Default: none."
+        ),
+    )
+    destructive: Literal["refuse", "allow"] | None = Field(
+        default=None,
+        description=(
+            "Whether tools that declare themselves destructive may be called although no pattern in allow names them: "
+            "one with a letter or digit outside of its wildcards. Default: refuse."
+        ),
+    )
+    budgets: Annotated[tuple[CallBudget, ...], Strict(False), Field(max_length=1000)] = Field(
+        default=(),
+        description="How often tools may be called. Default: as often as limits.tool_calls allows.",
+    )

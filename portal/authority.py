@@ -1,0 +1,148 @@
+"""The one place that lets calls out: every way to an upstream asks `authorize()`, and sends what it was permitted.
+
+Rule 1: whoever sends has a Permit, and only `authorize` makes one.
+Rule 2: nothing is awaited between looking at a budget and counting the call, so no two calls get the last place.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final, assert_never
+
+from manifests.decision import Decision, decide, decide_arguments, decide_flow
+from manifests.flows import NETWORK
+from manifests.hints import Hints
+from manifests.json_value import Json
+from manifests.manifest import Manifest
+from manifests.rules import Budget
+from manifests.yaml_source import KeyPath
+from portal.call_rates import CallRates
+from portal.library.function import Function
+from portal.refusal import refused
+from sandbox_runtime.calls import CallError
+
+MAX_REMEMBERED: Final = 50_000
+"""Tools of which the decision is remembered."""
+
+
+_NO_NETWORK: Final = "To grant hosts, write capabilities.network.allow: [api.example.com]."
+
+
+class Authority:
+    """What a manifest says of tools, for everything that shows, checks or calls them. Remembers what it decided."""
+
+    def __init__(self, manifest: Manifest, rates: CallRates) -> None:
+        self.manifest = manifest
+        self.rates = rates
+        self._decisions: dict[tuple[str, str, str, Hints], Decision] = {}
+
+    def about(self, upstream: str, tool: str, function: str, hints: Hints) -> Decision:
+        """Whether scripts may call a tool at all, whatever the arguments; `function` is its name in its namespace."""
+        key = upstream, tool, function, hints
+        known = self._decisions.get(key)
+        if known is None:
+            known = decide(self.manifest, upstream=upstream, tool=tool, function=function, hints=hints)
+            if len(self._decisions) >= MAX_REMEMBERED:
+                self._decisions.clear()
+            self._decisions[key] = known
+        return known
+
+
+@dataclass(frozen=True, slots=True)
+class CallRequest:
+    """A call that a script wants made: where it goes, what is decided of its tool, and how to read its arguments.
+
+    `arguments` is only asked once the tool itself is granted, and may raise for those that do not fit it.
+    """
+
+    function: str
+    destination: str
+    tool: Decision
+    arguments: Callable[[], dict[str, Json]]
+
+
+class Permit:
+    """That one call may be made, with these arguments and no others."""
+
+    __slots__ = ("_authorization", "arguments", "destination")
+
+    def __init__(self, authorization: "Authorization", destination: str, arguments: dict[str, Json]) -> None:
+        self._authorization = authorization
+        self.destination = destination
+        self.arguments = arguments
+
+    def sent(self) -> None:
+        """The upstream may see the call from now on, so that something of it may come back."""
+        self._authorization.sources.add(self.destination)
+
+
+class Authorization:
+    """What the calls of one run may do. `sources` is what calls of the run, and before it of its session, went to."""
+
+    def __init__(self, authority: Authority, sources: set[str]) -> None:
+        self.sources = sources
+        self._authority = authority
+        self._manifest = authority.manifest
+        self._made: Counter[KeyPath] = Counter()
+
+    def of_function(self, function: Function, arguments: Callable[[], dict[str, Json]]) -> CallRequest:
+        tool = self._authority.about(function.upstream, function.tool, function.name, function.hints)
+        return CallRequest(function.qualified, function.upstream, tool, arguments)
+
+    def of_fetch(self, function: str, arguments: Callable[[], dict[str, Json]]) -> CallRequest:
+        """A request of `portal.fetch`; which hosts it may reach is for the fetcher to see, at every redirect."""
+        where = self._manifest.where("capabilities", "network")
+        if self._manifest.portal.capabilities.network is None:
+            tool = Decision("deny", "scripts are granted no network", where, _NO_NETWORK)
+        else:
+            tool = Decision("allow", "capabilities.network", where)
+        return CallRequest(function, NETWORK, tool, arguments)
+
+    def authorize(self, request: CallRequest) -> "Permit | CallError":
+        """Decide about one call, count it, and permit it; or say why not and what would have to be written.
+
+        What is refused counts towards no budget.
+        """
+        decision, code = request.tool, "not_granted"
+        arguments: dict[str, Json] = {}
+        if decision.granted:
+            arguments = request.arguments()
+            decision = decide_arguments(self._manifest, request.tool, arguments)
+        if decision.granted and self._manifest.rules.flows:
+            flow = decide_flow(self._manifest, self.sources, request.destination)
+            decision = decision if flow.granted else flow
+        if decision.granted and request.tool.budgets:
+            decision, code = self._within_budgets(request.tool)
+        match decision.verdict:
+            case "allow":
+                self._count(request.tool)
+                return Permit(self, request.destination, arguments)
+            case "deny":
+                return refused(request.function, decision, code)
+            case _:
+                assert_never(decision.verdict)
+
+    def _within_budgets(self, tool: Decision) -> tuple[Decision, str]:
+        for budget in tool.budgets:
+            if budget.calls is not None and self._made[budget.keys] >= budget.calls:
+                told = f"{_dotted(budget)}: a run may make {budget.calls:,} calls of {budget.pattern}, and made them"
+                grant = "Do the work in fewer calls, or in several scripts."
+                return self._out_of(tool, budget, told, grant), "tool_budget"
+            if seconds := self._authority.rates.wait_seconds(budget):
+                told = f"{_dotted(budget)}: all runs may make {budget.per_minute:,} calls of {budget.pattern} a minute"
+                grant = f"Nothing was sent. Try again in {math.ceil(seconds)} s." if budget.per_minute else ""
+                return self._out_of(tool, budget, told, grant), "rate_limited"
+        return tool, ""
+
+    def _out_of(self, tool: Decision, budget: Budget, told: str, grant: str) -> Decision:
+        return replace(tool, verdict="deny", rule=told, where=self._manifest.where(*budget.keys), grant=grant)
+
+    def _count(self, tool: Decision) -> None:
+        for budget in tool.budgets:
+            self._made[budget.keys] += 1
+            self._authority.rates.count(budget)
+
+
+def _dotted(budget: Budget) -> str:
+    return ".".join(map(str, budget.keys[:-1]))

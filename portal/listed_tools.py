@@ -1,0 +1,21 @@
+"""The tools of an upstream as the manifest's rules see them."""
+
+from manifests.hints import Hints
+from manifests.names import function_names
+from manifests.rule_slips import ListedTool
+from upstreams.recorded_tool import RecordedTool
+from upstreams.upstream import Upstream
+
+
+def listed_tools(upstream: Upstream) -> list[ListedTool]:
+    """Those that it lists now, whatever is granted."""
+    names = function_names([tool.name for tool in upstream.tools])
+    return [
+        ListedTool(tool.name, names[tool.name], Hints.of(tool.annotations), _arguments(tool))
+        for tool in upstream.tools
+    ]
+
+
+def _arguments(tool: RecordedTool) -> frozenset[str] | None:
+    properties = tool.input_schema.get("properties")
+    return frozenset(properties) if isinstance(properties, dict) and properties else None

@@ -1,0 +1,284 @@
+"""Conditions on arguments: what meets them, and what must not slip through."""
+
+from urllib.parse import unquote
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from manifests.argument_schema import fits
+from manifests.decision import Decision, decide, decide_arguments
+from manifests.hints import NO_HINTS
+from manifests.json_value import Json
+from manifests.manifest import Manifest
+from tests.manifests.conftest import Load, Problems
+
+
+def manifest_of(load: Load, *rules: str) -> Manifest:
+    items = ", ".join(rules)
+    return load(f"upstreams: {{files: {{command: x}}}}\ncapabilities: {{tools: {{allow: [{items}]}}}}\n")
+
+
+def ask(manifest: Manifest, arguments: Json) -> Decision:
+    tool = decide(manifest, upstream="files", tool="write", function="write", hints=NO_HINTS)
+    return decide_arguments(manifest, tool, arguments) if tool.granted else tool
+
+
+def meets(load: Load, where: str, value: Json) -> bool:
+    return ask(manifest_of(load, f"{{tool: write, where: {{path: {where}}}}}"), {"path": value}).granted
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "reports/x",
+        "reports/2026/x.md",
+        "reports/",
+        "reports/..x",
+        "reports/x..",
+        "reports/a b",
+        "reports/ü%20",
+        "reports/%",
+    ],
+)
+def test_value_below_the_prefix_is_granted(load: Load, path: str) -> None:
+    assert meets(load, "{prefix: reports/}", path)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "x",
+        "",
+        "report",
+        "Reports/x",
+        "/reports/x",
+        "./reports/x",
+        "reports/../x",
+        "reports/..",
+        "reports/.",
+        "reports/./x",
+        "reports//x",
+        "reports//etc/passwd",
+        "reports/a/../../x",
+        "reports/%2e%2e/x",
+        "reports/%2E%2E%2Fx",
+        "reports/%252e%252e/x",
+        "reports/%25252525252e./x",
+        "reports/..%2fx",
+        "reports%2f../x",
+        "reports/..\\x",
+        "reports/x\\..\\..\\y",
+        "reports/..;/x",
+        "reports/..;a=b/x",
+        "reports/.. /x",
+        "reports/..\t/x",
+        "reports/..\u200b/x",
+        "reports/.\u2060./x",
+        "reports/\uff0e\uff0e/x",
+        "reports/\u2025/x",
+        "reports\uff0f..\uff0fx",
+        "reports/..\u2215x",
+        "reports/..\u2044x",
+        "reports/..\uff3cx",
+        "reports/..\x00/x",
+        "reports/x\x00/../../y",
+        "reports/%00/x",
+        "reports/%2e%00%2e/x",
+        "reports/.../x",
+        "x/%2e%2e/reports/y",
+        "reports/" + "a" * 70_000,
+        5,
+        None,
+        True,
+        ["reports/x"],
+        {"prefix": "reports/"},
+    ],
+    ids=repr,
+)
+def test_value_that_leads_elsewhere_is_refused(load: Load, path: Json) -> None:
+    assert not meets(load, "{prefix: reports/}", path)
+
+
+@given(st.text(st.sampled_from("a./\\%2eEfF;\x00 \u2025\uff0f"), max_size=12))
+def test_no_text_leaves_the_folder_however_it_is_read(load: Load, rest: str) -> None:
+    manifest = manifest_of(load, "{tool: write, where: {path: {prefix: reports/}}}")
+    if not ask(manifest, {"path": f"reports/{rest}"}).granted:
+        return
+    text = f"reports/{rest}"
+    for _ in range(4):
+        segments = text.replace("\\", "/").split("/")
+        assert segments[0] == "reports"
+        assert not any(segment.strip() in (".", "..") for segment in segments)
+        text = unquote(text)
+
+
+@pytest.mark.parametrize("url", ["https://a.example/x", "https://a.example/x?y=1", "https://a.example/"])
+def test_prefix_of_a_url_has_its_two_slashes(load: Load, url: str) -> None:
+    assert meets(load, "{prefix: 'https://a.example/'}", url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["https://a.example/../x", "https://a.example//x", "https://a.example.evil/x", "https://a.example@e/x"],
+)
+def test_url_that_leads_elsewhere_is_refused(load: Load, url: str) -> None:
+    assert not meets(load, "{prefix: 'https://a.example/'}", url)
+
+
+@pytest.mark.parametrize(
+    ("where", "right", "wrong"),
+    [
+        ("{equals: main}", "main", "Main"),
+        ("{equals: 1}", 1, True),
+        ("{equals: true}", True, 1),
+        ("{equals: null}", None, 0),
+        ("{equals: 1}", 1.0, "1"),
+        ("{one_of: [a, b]}", "b", "c"),
+        ("{one_of: [1, 2]}", 2, True),
+        ("{suffix: .md}", "a.md", "a.md\x00.sh"),
+        ("{suffix: .md}", "b.md", "a.sh%00.md"),
+        ("{suffix: .md}", "b.md", "a.MD"),
+        ("{min: 1}", 1, 0),
+        ("{min: 1}", 2.5, True),
+        ("{max: 10}", 10, 11),
+        ("{max: 10}", -5, "5"),
+        ("{min: 1, max: 10}", 5, 50),
+        ("{prefix: a, suffix: z}", "a-z", "a-y"),
+        ("{max: 9007199254740992}", 9007199254740992, 9007199254740993),
+    ],
+)
+def test_comparison(load: Load, where: str, right: Json, wrong: Json) -> None:
+    assert meets(load, where, right)
+    assert not meets(load, where, wrong)
+
+
+def test_argument_that_is_missing_is_refused_whatever_the_tool_would_take(load: Load) -> None:
+    decision = ask(manifest_of(load, "{tool: write, where: {path: {prefix: reports/}}}"), {})
+    assert (decision.verdict, decision.where) == ("deny", "portal.yaml:2:32")
+    assert "path is not given" in decision.rule
+
+
+def test_rule_without_a_condition_does_not_lift_one(load: Load) -> None:
+    rule = "{tool: write, where: {path: {prefix: reports/}}}"
+    for others in (("'*'",), ("write",), ("files.write", "'*'")):
+        manifest = manifest_of(load, *others, rule)
+        assert not ask(manifest, {"path": "x"}).granted
+        assert ask(manifest, {"path": "reports/x"}).granted
+
+
+def test_one_of_several_conditions_is_enough(load: Load) -> None:
+    rule = "{{tool: write, where: {{path: {{prefix: {}/}}}}}}"
+    manifest = manifest_of(load, rule.format("a"), rule.format("b"))
+    assert ask(manifest, {"path": "a/x"}).granted and ask(manifest, {"path": "b/x"}).granted
+    assert not ask(manifest, {"path": "c/x"}).granted
+
+
+def test_all_arguments_of_one_condition_must_fit(load: Load) -> None:
+    manifest = manifest_of(load, "{tool: write, where: {path: {prefix: a/}, mode: {equals: append}}}")
+    assert ask(manifest, {"path": "a/x", "mode": "append"}).granted
+    assert not ask(manifest, {"path": "a/x", "mode": "replace"}).granted
+    assert not ask(manifest, {"path": "a/x"}).granted
+
+
+def test_conditions_of_capabilities_and_of_the_upstream_must_both_be_met(load: Load) -> None:
+    manifest = load(
+        "upstreams: {files: {command: x, tools: {allow: [{tool: write, where: {n: {max: 5}}}]}}}\n"
+        "capabilities: {tools: {allow: ['*', {tool: write, where: {path: {prefix: a/}}}]}}\n"
+    )
+    assert ask(manifest, {"path": "a/x", "n": 5}).granted
+    assert not ask(manifest, {"path": "a/x", "n": 6}).granted
+    assert not ask(manifest, {"path": "b/x", "n": 5}).granted
+
+
+def test_schema_is_a_condition(load: Load) -> None:
+    schema = "{properties: {limit: {type: integer, maximum: 100}}, required: [limit]}"
+    manifest = manifest_of(load, f"{{tool: write, schema: {schema}}}")
+    assert ask(manifest, {"limit": 100, "other": 1}).granted
+    for wrong in ({"limit": 101}, {}, {"limit": "5"}, {"limit": True}):
+        assert not ask(manifest, wrong).granted
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ("{}", "says nothing"),
+        ("{pattern: '^a'}", "no effect"),
+        ("{properties: {a: {type: string, pattern: x}}, required: [a]}", "no effect"),
+        ("{$ref: '#'}", "no effect"),
+        ("{maximun: 5}", "no effect"),
+        ("{maximum: high}", "cannot be"),
+        ("{properties: {a: {maximum: 5, type: integer}}}", "left out"),
+        ("{properties: {a: {maximum: 5}}, required: [a]}", "any type"),
+        ("{type: text}", "cannot be"),
+        ("{not: 5}", "is none"),
+    ],
+)
+def test_schema_that_would_let_calls_through_is_refused_at_load(
+    problems: Problems, schema: str, words: str
+) -> None:
+    text = f"capabilities: {{tools: {{allow: [{{tool: a, schema: {schema}}}]}}}}\n"
+    [problem] = problems(text)
+    assert words in problem.message
+    assert (problem.line, problem.column, problem.key) == (1, 50, "capabilities.tools.allow.0.schema")
+
+
+@pytest.mark.parametrize(
+    ("rule", "key"),
+    [
+        ("allow: [{}]", "allow.0"),
+        ("allow: [{where: {a: {max: 1}}}]", "allow.0"),
+        ("allow: [{tool: a, where: {b: {}}}]", "allow.0.where.b"),
+        ("allow: [{tool: a, where: {b: {min: }}}]", "allow.0.where.b"),
+        ("allow: [{tool: a, where: {b: {min: x}}}]", "allow.0.where.b.min"),
+        ("allow: [{tool: a, where: {b: {equals: [1]}}}]", "allow.0.where.b.equals"),
+        ("allow: [{tool: a, where: {b: {one_of: [[1]]}}}]", "allow.0.where.b.one_of.0"),
+        ("allow: [{tool: a, where: {b: {prefx: x}}}]", "allow.0.where.b.prefx"),
+        ("allow: [{tool: a, annotation: read_only}]", "allow.0.annotation"),
+        ("allow: [{tol: a}]", "allow.0.tol"),
+        ("allow: [5]", "allow.0"),
+        ("deny: [{tool: a, where: {b: {max: 1}}}]", "deny.0.where"),
+        ("budgets: [{tool: a}]", "budgets.0"),
+        ("budgets: [{calls: 5}]", "budgets.0.tool"),
+        ("destructive: yes", "destructive"),
+    ],
+)
+def test_rule_that_cannot_be_is_told_at_its_place(problems: Problems, rule: str, key: str) -> None:
+    [problem] = problems(f"capabilities:\n  tools:\n    {rule}\n")
+    assert problem.key == f"capabilities.tools.{key}"
+    assert problem.line == 3 and problem.column and problem.column >= 5
+
+
+leaves = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["", "a", "ab"]) | st.just(1.5)
+values = st.recursive(
+    leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("ab"), inner)
+)
+types = st.sampled_from(["null", "boolean", "integer", "number", "string", "array", "object"])
+simple = st.one_of(
+    st.fixed_dictionaries({"type": types}),
+    st.fixed_dictionaries({"enum": st.lists(leaves, min_size=1, max_size=3)}),
+    st.fixed_dictionaries({"const": leaves}),
+    st.fixed_dictionaries({"minimum": st.integers(-2, 2), "exclusiveMaximum": st.integers(-2, 3)}),
+    st.fixed_dictionaries({"maxLength": st.integers(0, 2), "minItems": st.integers(0, 2)}),
+    st.fixed_dictionaries({"required": st.lists(st.sampled_from("ab"), max_size=2)}),
+)
+schemas = st.recursive(
+    simple,
+    lambda inner: st.one_of(
+        st.fixed_dictionaries(
+            {"properties": st.dictionaries(st.sampled_from("ab"), inner), "additionalProperties": inner}
+        ),
+        st.fixed_dictionaries({"items": inner}),
+        st.fixed_dictionaries({"not": inner}),
+        st.fixed_dictionaries({"anyOf": st.lists(inner, min_size=1, max_size=2)}),
+        st.fixed_dictionaries({"oneOf": st.lists(inner, min_size=1, max_size=2)}),
+        st.fixed_dictionaries({"allOf": st.lists(inner, min_size=1, max_size=2)}),
+    ),
+    max_leaves=4,
+)
+
+
+@given(values, schemas)
+def test_schemas_mean_what_they_mean_elsewhere(value: Json, schema: Json) -> None:
+    assert fits(value, schema) is jsonschema.Draft202012Validator(schema).is_valid(value)

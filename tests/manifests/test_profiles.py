@@ -1,0 +1,147 @@
+"""Profiles narrow, whatever they say, and flows name what is there."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from manifests.decision import decide, decide_flow
+from manifests.hints import Hints
+from manifests.manifest import Manifest
+from manifests.models import HttpUpstream
+from manifests.narrowing import narrowed
+from manifests.portal_manifest import PortalManifest
+from tests.manifests.conftest import Load, Problems
+
+BASE = """\
+upstreams: {mail: {command: x}, web: {command: x}, files: {command: x}}
+capabilities:
+  tools: {allow: ["*", files.delete], deny: [web.post]}
+  limits: {tool_calls: 50}
+  environment: {A: a, B: b}
+  flows: [{from: mail, not_to: web}]
+profiles:
+  careful:
+    tools: {allow: [{annotation: readonly}], budgets: [{tool: "mail.*", calls: 2}]}
+    limits: {tool_calls: 5}
+    environment: [B]
+    flows: [{from: files, not_to: [network]}]
+  nothing: {tools: {allow: []}}
+  plain:
+"""
+
+
+def granted(manifest: Manifest, upstream: str, tool: str, **hints: bool) -> bool:
+    return decide(manifest, upstream=upstream, tool=tool, function=tool, hints=Hints(**hints)).granted
+
+
+def test_profile_takes_away_and_says_where(load: Load) -> None:
+    base = load(BASE)
+    careful = narrowed(base, "careful")
+    assert granted(base, "files", "write") and not granted(careful, "files", "write")
+    assert granted(careful, "files", "read", readonly=True)
+    decision = decide(careful, upstream="files", tool="write", function="write", hints=Hints())
+    assert decision.rule.startswith("profiles.careful.tools.allow")
+    assert decision.where == "portal.yaml:9:13"
+    assert careful.portal.capabilities.limits.tool_calls == 5
+    assert careful.where("capabilities", "limits", "tool_calls") == "portal.yaml:10:14"
+    assert careful.portal.capabilities.environment == {"B": "b"}
+
+
+def test_profile_gives_nothing_that_was_taken_before(load: Load) -> None:
+    base = load(BASE)
+    assert not granted(narrowed(base, "careful"), "web", "post", readonly=True)
+    assert not granted(narrowed(base, "nothing"), "files", "read")
+    assert granted(narrowed(base, "plain"), "files", "delete", destructive=True)
+
+
+def test_profile_that_says_nothing_changes_nothing(load: Load) -> None:
+    base = load(BASE)
+    plain = narrowed(base, "plain")
+    assert plain.portal.capabilities == base.portal.capabilities
+
+
+def test_flows_of_the_profile_come_beside_those_of_all(load: Load) -> None:
+    base = load(BASE)
+    careful = narrowed(base, "careful")
+    assert not decide_flow(careful, {"mail"}, "web").granted
+    assert not decide_flow(careful, {"files"}, "network").granted
+    assert decide_flow(base, {"files"}, "network").granted
+    assert decide_flow(base, set(), "web").granted
+    assert decide_flow(base, {"web"}, "mail").granted
+
+
+@pytest.mark.parametrize(
+    ("rule", "source", "destination", "may"),
+    [
+        ("{from: mail, not_to: '*'}", "mail", "web", False),
+        ("{from: mail, not_to: '*'}", "mail", "network", False),
+        ("{from: mail, not_to: '*'}", "mail", "mail", True),
+        ("{from: '*', not_to: web}", "files", "web", False),
+        ("{from: '*', not_to: web}", "web", "web", True),
+        ("{from: mail, not_to: mail}", "mail", "mail", False),
+        ("{from: [mail, files], not_to: [web, network]}", "files", "network", False),
+        ("{from: [mail, files], not_to: '*'}", "mail", "files", True),
+        ("{from: network, not_to: files}", "network", "files", False),
+    ],
+)
+def test_flow(load: Load, rule: str, source: str, destination: str, may: bool) -> None:
+    manifest = load(
+        f"upstreams: {{mail: {{command: x}}, web: {{command: x}}, files: {{command: x}}}}\n"
+        f"capabilities: {{flows: [{rule}]}}\n"
+    )
+    assert decide_flow(manifest, {source}, destination).granted is may
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "column", "words"),
+    [
+        ("limits: {tool_calls: 5}", "limits: {tool_calls: 51}", 10, 26, ["51", "50", "narrows"]),
+        ("limits: {tool_calls: 5}", "limits: {memory_mib: 300}", 10, 26, ["256"]),
+        ("environment: [B]", "environment: [B, C]", 11, 22, ["C", "narrows"]),
+        ("from: mail, not_to: web", "from: mial, not_to: web", 6, 18, ["mial", "Did you mean mail?"]),
+        ("from: mail, not_to: web", "from: mail, not_to: [web, intranet]", 6, 38, ["intranet"]),
+        ("{from: files, not_to: [network]}", "{from: file, not_to: [network]}", 12, 20, ["files?"]),
+        ("  plain:", "  plain: {tools: {destructive: allow}}", 14, 32, ["refuse"]),
+        ("  plain:", "  plain: {tool: {}}", 14, 11, ["Did you mean tools?"]),
+        ("  plain:", "  plain: {files: write}", 14, 18, ["none"]),
+        ("  plain:", "  'a b': {}", 14, 3, ["cannot name a profile"]),
+        ("  plain:", "  plain:\nserver: {tokens: [{token: x, profile: carefull}]}", 15, 39, ["careful?"]),
+        ("  plain:", "  plain:\nserver: {tokens: [{profile: careful}]}", 15, 19, ["needs token"]),
+    ],
+)
+def test_profile_that_widens_or_names_what_is_not_there_is_told_at_its_place(
+    problems: Problems, old: str, new: str, line: int, column: int, words: list[str]
+) -> None:
+    assert old in BASE
+    [problem] = problems(BASE.replace(old, new))
+    assert (problem.line, problem.column) == (line, column)
+    for word in words:
+        assert word in f"{problem.message} {problem.hint}"
+
+
+patterns = st.sampled_from(["*", "a*", "up.*", "*_file", "read", "[ab]*", "up.read"])
+rules = patterns | st.fixed_dictionaries(
+    {"tool": patterns, "annotation": st.sampled_from(["readonly", "destructive", "open_world"])}
+)
+lists = st.lists(rules, max_size=3)
+sections = st.fixed_dictionaries({}, optional={"allow": lists, "deny": lists})
+hints = st.builds(Hints, readonly=st.booleans(), destructive=st.booleans(), open_world=st.booleans())
+
+
+@given(sections, sections, st.sampled_from(["read", "a_file", "b"]), hints)
+def test_no_profile_grants_what_the_manifest_refuses(
+    base: dict[str, object], profile: dict[str, object], tool: str, hints: Hints
+) -> None:
+    portal = PortalManifest.model_validate(
+        {
+            "upstreams": {"up": HttpUpstream(url="http://localhost")},
+            "capabilities": {"tools": base},
+            "profiles": {"p": {"tools": profile}},
+        }
+    )
+    manifest = Manifest(portal, Path())
+    facts = {"upstream": "up", "tool": tool, "function": tool, "hints": hints}
+    if decide(narrowed(manifest, "p"), **facts).granted:  # type: ignore[arg-type]  # the same facts for both
+        assert decide(manifest, **facts).granted  # type: ignore[arg-type]

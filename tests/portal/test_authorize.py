@@ -1,0 +1,194 @@
+"""What a manifest says of tools, arguments, budgets and flows holds for every call, and each refusal names its rule."""
+
+from pathlib import Path
+
+import pytest
+
+from manifests.json_value import Json
+from tests.portal.peers import Peer, opened, schema, states, tool
+
+pytestmark = pytest.mark.anyio
+
+DESTRUCTIVE = {"annotations": {"destructiveHint": True}}
+NO_CHECK = {"check": "off"}
+
+
+def peer() -> Peer:
+    return Peer(
+        tool("read"), tool("write", schema("path", path={"type": "string"})), tool("wipe", **DESTRUCTIVE)
+    )
+
+
+async def test_destructive_tool_is_shown_with_what_grants_it_and_refused_before_anything_runs(
+    tmp_path: Path,
+) -> None:
+    up = peer()
+    async with opened(tmp_path, {"up": up}) as portal:
+        answer = await portal.run("await up.read()\nawait up.wipe()")
+        brief = await portal.search("wipe")
+        full = await portal.search_text("up.wipe")
+    assert (answer["status"], answer["error"]["code"]) == ("refused", "not_granted")
+    assert 'capabilities.tools.allow: ["*", "up.wipe"]' in answer["error"]["hint"]
+    assert up.calls == []
+    [row] = [row for row in brief["functions"] if row["name"] == "up.wipe"]
+    assert row["summary"].startswith("(not granted)")
+    assert '"""(not granted)' in full and 'capabilities.tools.allow: ["*", "up.wipe"]' in full
+
+
+async def test_destructive_tool_is_refused_at_the_call_where_no_check_was(tmp_path: Path) -> None:
+    up = peer()
+    async with opened(tmp_path, {"up": up}, server=NO_CHECK) as portal:
+        answer = await portal.run("await up.read()\nawait up.wipe()")
+    assert states(answer) == [("up.read", "done"), ("up.wipe", "refused")]
+    assert answer["calls"][1]["error"]["code"] == "not_granted"
+    assert [name for name, _ in up.calls] == ["read"]
+
+
+async def test_what_the_refusal_says_to_write_grants_it(tmp_path: Path) -> None:
+    up = peer()
+    async with opened(tmp_path, {"up": up}, capabilities={"tools": {"allow": ["*", "up.wipe"]}}) as portal:
+        answer = await portal.run("await up.wipe()")
+        [row] = [row for row in (await portal.search("wipe"))["functions"] if row["name"] == "up.wipe"]
+    assert states(answer) == [("up.wipe", "done")]
+    assert "not granted" not in row["summary"]
+
+
+async def test_arguments_are_looked_at_as_they_are_sent(tmp_path: Path) -> None:
+    up = peer()
+    rule: Json = {"tool": "up.write", "where": {"path": {"prefix": "reports/"}}}
+    async with opened(tmp_path, {"up": up}, capabilities={"tools": {"allow": ["*", rule]}}) as portal:
+        assert states(await portal.run("await up.write(path='reports/x')")) == [("up.write", "done")]
+        for path in ("reports/../x", "./reports/x", "reports//x", "reports/%2e%2e/x"):
+            answer = await portal.run(f"await up.write(path={path!r})")
+            assert states(answer) == [("up.write", "refused")]
+            assert answer["error"]["code"] == "not_granted"
+            assert "capabilities.tools.allow: up.write" in answer["error"]["message"]
+    assert up.calls == [("write", {"path": "reports/x"})]
+
+
+GATHER = """\
+import asyncio
+answers = await asyncio.gather(*(up.read(n=n) for n in range({calls})), return_exceptions=True)
+sum(not isinstance(answer, Exception) for answer in answers)
+"""
+
+
+async def test_of_ten_thousand_gathered_calls_ten_reach_the_upstream(tmp_path: Path) -> None:
+    up = peer()
+    tools: Json = {"budgets": [{"tool": "up.*", "calls": 10}]}
+    limits: Json = {"tool_calls": 20_000, "parallel_calls": 1024}
+    async with opened(tmp_path, {"up": up}, capabilities={"tools": tools, "limits": limits}) as portal:
+        answer = await portal.run(GATHER.format(calls=10_000))
+        assert answer["result"] == 10
+        assert len(up.calls) == 10
+        refused = [row for row in answer["calls"] if row["state"] == "refused"]
+        assert sum(row.get("count", 1) for row in refused) == 9_990
+        assert {row["error"]["code"] for row in refused if "error" in row} == {"tool_budget"}
+        assert await portal.result_of(GATHER.format(calls=20)) == 10  # the next run has its own
+
+
+async def test_the_budget_of_a_run_holds_for_ten_thousand_gathered_calls(tmp_path: Path) -> None:
+    up = peer()
+    limits: Json = {"tool_calls": 10, "parallel_calls": 1024}
+    async with opened(tmp_path, {"up": up}, capabilities={"limits": limits}) as portal:
+        assert (await portal.run(GATHER.format(calls=10_000)))["result"] == 10
+    assert len(up.calls) == 10
+
+
+async def test_calls_a_minute_are_counted_over_all_runs(tmp_path: Path) -> None:
+    up = peer()
+    tools: Json = {"budgets": [{"tool": "up.read", "per_minute": 3}]}
+    async with opened(tmp_path, {"up": up}, capabilities={"tools": tools}) as portal:
+        assert await portal.result_of(GATHER.format(calls=2)) == 2
+        answer = await portal.run(GATHER.format(calls=2))
+        assert answer["result"] == 1
+        assert [row["error"]["code"] for row in answer["calls"] if "error" in row] == ["rate_limited"]
+        assert (await portal.run("await up.write(path='x')"))["status"] == "ok"
+    assert [name for name, _ in up.calls] == ["read"] * 3 + ["write"]
+
+
+FLOWS: Json = {"flows": [{"from": "mail", "not_to": "web"}]}
+
+
+async def flowing(
+    tmp_path: Path, code: str, **arguments: Json
+) -> tuple[dict[str, Json], list[str], list[str]]:
+    mail, web = Peer(tool("read")), Peer(tool("post"))
+    async with opened(tmp_path, {"mail": mail, "web": web}, capabilities=FLOWS) as portal:
+        answer = await portal.run(code, **arguments)
+    return answer, [name for name, _ in mail.calls], [name for name, _ in web.calls]
+
+
+async def test_what_came_from_one_upstream_does_not_go_to_the_other(tmp_path: Path) -> None:
+    answer, mail, web = await flowing(tmp_path, "await web.post(x=await mail.read())")
+    assert states(answer) == [("mail.read", "done"), ("web.post", "refused")]
+    assert answer["error"]["code"] == "not_granted"
+    assert "capabilities.flows.0" in answer["error"]["message"]
+    assert (mail, web) == (["read"], [])
+
+
+async def test_the_other_way_round_is_fine(tmp_path: Path) -> None:
+    answer, mail, web = await flowing(tmp_path, "await mail.read(x=await web.post())")
+    assert states(answer) == [("web.post", "done"), ("mail.read", "done")]
+    assert (mail, web) == (["read"], ["post"])
+
+
+async def test_a_refused_call_leaves_no_trace(tmp_path: Path) -> None:
+    code = "try:\n    await mail.read(**{'x' * 10: object()})\nexcept Exception:\n    pass\nawait web.post()"
+    answer, mail, web = await flowing(tmp_path, code)
+    assert (mail, web) == ([], ["post"]), answer
+
+
+async def test_a_session_remembers_where_its_data_came_from(tmp_path: Path) -> None:
+    mail, web = Peer(tool("read")), Peer(tool("post"))
+    async with opened(tmp_path, {"mail": mail, "web": web}, capabilities=FLOWS) as portal:
+        session = (await portal.run("letter = await mail.read()", session="new"))["session"]
+        answer = await portal.run("await web.post(x=letter)", session=session)
+        assert states(answer) == [("web.post", "refused")]
+        assert states(await portal.run("await web.post()")) == [("web.post", "done")]
+    assert len(web.calls) == 1
+
+
+async def test_no_answer_of_a_call_in_flight_slips_by(tmp_path: Path) -> None:
+    """Whatever is sent to `web` was made up before anything of `mail` could have been there."""
+    code = """\
+import asyncio
+async def leak(n):
+    letter = await mail.read(n=n)
+    await web.post(letter=letter)
+answers = await asyncio.gather(
+    *(web.post(n=n) for n in range(20)), *(leak(n) for n in range(20)), *(web.post(n=n) for n in range(20)),
+    return_exceptions=True,
+)
+"""
+    mail, web = Peer(tool("read")), Peer(tool("post"))
+    limits: Json = {"parallel_calls": 3}
+    async with opened(
+        tmp_path, {"mail": mail, "web": web}, capabilities={**FLOWS, "limits": limits}
+    ) as portal:
+        await portal.run(code)
+    assert not [arguments for _, arguments in web.calls if "letter" in arguments]
+    assert mail.calls
+
+
+async def test_fetching_is_going_to_the_network(tmp_path: Path) -> None:
+    capabilities: Json = {
+        "flows": [{"from": "mail", "not_to": "network"}],
+        "network": {"allow": ["nowhere.invalid"]},
+    }
+    fetch = (
+        "import portal\ntry:\n    await portal.fetch('https://nowhere.invalid/')\n"
+        "except ToolError as error:\n    code = error.code\ncode"
+    )
+    mail = Peer(tool("read"))
+    async with opened(tmp_path, {"mail": mail}, capabilities=capabilities) as portal:
+        assert await portal.result_of(fetch) != "not_granted"
+        assert await portal.result_of(f"await mail.read()\n{fetch}") == "not_granted"
+
+
+async def test_upstream_that_is_named_network_is_told_apart_by_nobody(tmp_path: Path) -> None:
+    mail, network = Peer(tool("read")), Peer(tool("post"))
+    capabilities: Json = {"flows": [{"from": "mail", "not_to": "network"}]}
+    async with opened(tmp_path, {"mail": mail, "network": network}, capabilities=capabilities) as portal:
+        await portal.run("await mail.read()\nawait network.post()")
+    assert (len(mail.calls), network.calls) == (1, [])
