@@ -149,9 +149,12 @@ class SchemaTypes:
         return union([named, NONE]) if opened.is_nullable else named
 
     def _object(self, node: dict[str, Any], place: str, reference: str | None) -> Type:
-        properties: dict[str, SoundNode] = node.get("properties") or {}
-        other = node.get("additionalProperties", node.get("patternValues"))
-        if not properties:
+        other: SoundNode | None = node.get("additionalProperties", node.get("patternValues"))
+        required = dict.fromkeys(node.get("required", ()))
+        properties: dict[str, SoundNode] = {**(node.get("properties") or {})}
+        if other is not False:  # what is required is a field although nothing else is said about it
+            properties |= {key: other or True for key in required if key not in properties}
+        if not properties and other is not False:
             return DictOf(self._type(other, place) if isinstance(other, dict) else ANY)
         if len(properties) > MAX_FIELDS or self._types.is_full:
             self._note("has more types or properties than a stub can show; some are dict[str, Any]")
@@ -159,7 +162,6 @@ class SchemaTypes:
         name = title_name(node.get("title")) or place
         opened = self._open[reference] if reference else _OpenReference()
         opened.wanted, opened.is_nullable = name, "null" in node.get("type", ())
-        required = set(node.get("required", ()))
         fields = tuple(
             Field(
                 key,

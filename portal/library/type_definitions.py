@@ -81,7 +81,7 @@ def definition_text(definition: Definition, spelling: Spelling = PLAIN) -> str:
     """The definition's source, without a newline behind it."""
     if isinstance(definition, AliasDefinition):
         return f"{definition.name} = {render(definition.type, spelling)}"
-    if all(_is_attribute(field, definition, spelling) for field in definition.fields):
+    if definition.fields and all(_is_attribute(each, definition, spelling) for each in definition.fields):
         return _class_text(definition, spelling)
     return _call_text(definition, spelling)
 

@@ -70,8 +70,9 @@ class Inspection:
         return inner.found
 
     def report(self, path: Path, message: str) -> None:
-        if len(self.found) < MAX_VIOLATIONS:
-            self.found.append(Violation(path, message))
+        found = Violation(path, message)
+        if len(self.found) < MAX_VIOLATIONS and found not in self.found:
+            self.found.append(found)
 
     def _apply_rules(self, schema: dict[str, Any], value: Json, path: Path) -> None:
         for word, operand in schema.items():

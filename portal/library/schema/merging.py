@@ -74,7 +74,9 @@ def _take(whole: dict[str, Any], part: dict[str, Any]) -> None:
         if word in part:
             whole.setdefault(word, part[word])
     for word in ("additionalProperties", "patternValues"):
-        if isinstance(part.get(word), dict):
+        if part.get(word) is False:
+            whole[word] = False
+        elif isinstance(part.get(word), dict):
             whole.setdefault(word, part[word])
     if "title" in part:
         whole.setdefault("title", part["title"])
