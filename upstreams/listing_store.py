@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -95,7 +96,8 @@ class ListingStore:
                 json.dump(kept, file)
             new.replace(self._file)
         except OSError as error:
-            new.unlink(missing_ok=True)
+            with suppress(OSError):
+                new.unlink()
             log.warning("listing_not_kept", upstream=self._name, reason=error.strerror)
 
 

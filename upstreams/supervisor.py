@@ -16,7 +16,6 @@ from upstreams.diagnostics import Diagnostics
 from upstreams.errors import (
     UpstreamDownError,
     UpstreamError,
-    UpstreamTimeoutError,
     UpstreamUnavailableError,
 )
 from upstreams.listing_store import ListingStore, StoredListing
@@ -25,6 +24,7 @@ from upstreams.recorded_tool import RecordedTool
 from upstreams.scrubber import Scrubber
 from upstreams.starts import Starts
 from upstreams.state import StateHistory, Status, UpstreamState
+from upstreams.usage import Usage
 
 log = structlog.get_logger()
 
@@ -80,11 +80,9 @@ class Supervisor:
         self._backoff = Backoff()
         self._handshake_first = False
         self._waiting_since: float | None = None
-        self._users = 0
-        self._answers = 0
-        self._last_used = anyio.current_time()
+        self._usage = Usage()
+        self._has_served = False
         self._wanted = anyio.Event()
-        self._suspected = anyio.Event()
         self._changed = anyio.Event()
 
     @property
@@ -120,17 +118,9 @@ class Supervisor:
         Raises:
             UpstreamUnavailableError: There is none until `deadline`, or none to hope for.
         """
-        self._users += 1
-        try:
+        with self._usage.one_call():
             yield await self._connected(deadline)
-            self._answers += 1
             self._backoff.succeeded()
-        except UpstreamTimeoutError:
-            self._suspected.set()
-            raise
-        finally:
-            self._users -= 1
-            self._last_used = anyio.current_time()
 
     async def _connected(self, deadline: float) -> Connection:
         self.want()
@@ -196,11 +186,8 @@ class Supervisor:
             ) as connection:
                 turn.end()
                 was_ready = True
-                self._adopt(connection, anyio.current_time() - started)
-                try:
-                    reason = await self._serve(connection)
-                finally:
-                    self._connection = None
+                await self._learn(connection, anyio.current_time() - started)
+                reason = await self._serve(connection) if self._is_wanted() else None
         # Whatever the SDK or a transport raises over what a stranger sent: it is this upstream's end, and
         # must not be the end of the others in the task group.
         except Exception as error:  # noqa: BLE001
@@ -220,8 +207,7 @@ class Supervisor:
             self._backoff.succeeded()
         await self._pause(self._scrub(reason), was_ready=was_ready)
 
-    def _adopt(self, connection: Connection, seconds: float) -> None:
-        self._connection = connection
+    async def _learn(self, connection: Connection, seconds: float) -> None:
         self._handshake_first = not connection.is_modern
         self.server = connection.server
         self.instructions = connection.instructions
@@ -233,18 +219,26 @@ class Supervisor:
             tools=len(self.tools),
             ms=round(seconds * 1000),
         )
-        self._become("failing" if self._circuit.is_open else "ready", self._scrub(self._circuit.reason))
+        await self._remember()
+
+    def _is_wanted(self) -> bool:
+        """Whether it was connected for more than to be listed."""
+        return not self._is_lazy or self._has_served or self._wanted.is_set()
 
     async def _serve(self, connection: Connection) -> str | None:
         """Follow the upstream until the connection ends; why it did, None if nobody used it."""
-        await self._remember()
-        if self._is_lazy and not self._answers and not self._wanted.is_set():
-            return None  # it was only connected to be listed
-        self._wanted = anyio.Event()
+        self._connection, self._has_served, self._wanted = connection, True, anyio.Event()
+        self._become("failing" if self._circuit.is_open else "ready", self._scrub(self._circuit.reason))
+        try:
+            return await self._follow(connection)
+        finally:
+            self._connection = None
+
+    async def _follow(self, connection: Connection) -> str | None:
         reason: str | None = None
 
         async def stop_when_idle(seconds: float) -> None:
-            await self._idleness(seconds)
+            await self._usage.idleness(seconds)
             self._connection = None  # before anything else runs: no call may get it any more
             tasks.cancel_scope.cancel()
 
@@ -256,27 +250,18 @@ class Supervisor:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(connection.listen)
             tasks.start_soon(self._follow_changes, connection)
-            tasks.start_soon(self._probe_when_suspected, connection)
+            tasks.start_soon(self._probe_when_doubted, connection)
             if self._idle_seconds is not None:
                 tasks.start_soon(stop_when_idle, self._idle_seconds)
             tasks.start_soon(stop_when_ended)
         return reason
 
-    async def _idleness(self, seconds: float) -> None:
-        """Return when nobody has used the connection for so long."""
+    async def _probe_when_doubted(self, connection: Connection) -> None:
         while True:
-            idle_seconds = 0.0 if self._users else anyio.current_time() - self._last_used
-            if idle_seconds >= seconds:
-                return
-            await anyio.sleep(seconds - idle_seconds)
-
-    async def _probe_when_suspected(self, connection: Connection) -> None:
-        while True:
-            await self._suspected.wait()
-            self._suspected = anyio.Event()
-            answers = self._answers
+            await self._usage.doubt()
+            answers = self._usage.answers
             # A server that does one thing at a time may be too busy for a ping, and yet answer calls.
-            if not await connection.is_alive(self._probe_seconds) and self._answers == answers:
+            if not await connection.is_alive(self._probe_seconds) and self._usage.answers == answers:
                 connection.give_up(
                     f"answered nothing for {self._probe_seconds:g} s after a call had met its deadline"
                 )

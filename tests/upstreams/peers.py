@@ -62,10 +62,14 @@ class WatchedFleet:
 
 @asynccontextmanager
 async def fleet_of(
-    folder: Path | None = None, *, settled: bool = True, **specs: StdioUpstream | HttpUpstream
+    folder: Path | None = None,
+    *,
+    settled: bool = True,
+    listings: Path | None = None,
+    **specs: StdioUpstream | HttpUpstream,
 ) -> AsyncIterator[WatchedFleet]:
     watched = WatchedFleet()
-    async with open_fleet(specs, folder or Path.cwd(), watched.note) as fleet:
+    async with open_fleet(specs, folder or Path.cwd(), watched.note, listings) as fleet:
         watched.fleet = fleet
         if settled:
             assert not await fleet.settled(DEADLINE_SECONDS)

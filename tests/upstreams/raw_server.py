@@ -14,6 +14,9 @@ import sys
 import time
 
 BEHAVIOUR = json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}
+if "tools_file" in BEHAVIOUR:
+    with open(BEHAVIOUR["tools_file"]) as listed:
+        BEHAVIOUR["tools"] = json.load(listed)
 TOOLS = BEHAVIOUR.get("tools", [{"name": "echo", "inputSchema": {"type": "object"}}])
 CANCELLED = []
 
