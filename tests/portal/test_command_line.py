@@ -204,6 +204,13 @@ def test_check_of_a_good_setup(portal: PortalCommand, folder: Path) -> None:
     assert "CPython 3.14" in findings["sandbox"]
 
 
+def test_check_starts_upstreams_that_wait_for_their_first_call(portal: PortalCommand, tmp_path: Path) -> None:
+    resting, broken = {**raw(), "start": "lazy"}, {**raw(exits_with=3), "start": "lazy"}
+    write_manifest(tmp_path, {"resting": resting, "broken": broken})
+    told = json.loads(portal("check", "--json", cwd=tmp_path).stdout)
+    assert {row["name"]: row["status"] for row in told["upstreams"]} == {"resting": "ready", "broken": "down"}
+
+
 def test_check_tells_the_engine_and_its_advisories(portal: PortalCommand, folder: Path) -> None:
     engine = json.loads(portal("check", "--json", cwd=folder).stdout)["engine"]
     assert re.fullmatch(r"\d+\.\d+\.\d+", engine["version"])

@@ -1,0 +1,182 @@
+"""What scripts, searches and readiness say of upstreams that fail, rest, or get too many calls."""
+
+from pathlib import Path
+
+import anyio
+import httpx2
+import pytest
+
+from manifests.json_value import Json
+from portal.http_app import build_http_app
+from portal.http_gate import gate_rules
+from portal.server import build_server
+from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, raw, states
+from tests.upstreams.faults.http_server import Exchange, FaultyHttpServer, hang, status
+from tests.upstreams.peers import http_peer
+
+pytestmark = pytest.mark.anyio
+
+FAILURES = "\n".join(
+    [
+        "codes = []",
+        "for n in range(8):",
+        "    try:",
+        "        await broken.act(n=n)",
+        "    except ToolError as error:",
+        "        codes.append(error.code)",
+        "codes",
+    ]
+)
+OUTAGE = ["upstream_answer"] * 5 + ["circuit_open"] * 3
+
+
+async def test_script_is_answered_at_once_after_five_failures(tmp_path: Path) -> None:
+    server = FaultyHttpServer(status("503 Service Unavailable"), always=True)
+    async with (
+        server.serving(),
+        opened(tmp_path, {"broken": {"url": server.url}, "healthy": Peer()}) as portal,
+    ):
+        answer = await portal.run(FAILURES)
+        assert answer["result"] == OUTAGE
+        assert [state for _, state in states(answer)] == ["unknown"] * 5 + ["not_started"] * 3
+        assert server.arrivals["act"] == 5
+        assert await portal.result_of("await healthy.echo(a=1)") == {"a": 1}
+
+
+async def test_open_circuit_is_told_by_search_and_readiness(tmp_path: Path) -> None:
+    server = FaultyHttpServer(status("503 Service Unavailable"), always=True)
+    async with (
+        server.serving(),
+        opened(tmp_path, {"broken": {"url": server.url}, "healthy": Peer()}) as portal,
+    ):
+        await portal.result_of(FAILURES)
+        search = await portal.search()
+        assert {row["upstream"]: row["state"] for row in search["namespaces"]} == {
+            "broken": "failing",
+            "healthy": "ready",
+        }
+        assert any("'broken' is failing" in notice and "503" in notice for notice in search["notices"])
+        readiness = await readyz(portal)
+        assert readiness["upstreams"] == {"failing": 1, "ready": 1}
+        assert list(readiness["not_ready"]) == ["broken"]
+
+
+async def test_functions_of_a_failing_upstream_stay_known(tmp_path: Path) -> None:
+    server = FaultyHttpServer(status("503 Service Unavailable"), always=True)
+    async with server.serving(), opened(tmp_path, {"broken": {"url": server.url}}) as portal:
+        await portal.result_of(FAILURES)
+        found = await portal.search("broken.look")
+        assert [row["name"] for row in found["functions"]] == ["broken.look"]
+
+
+async def test_upstream_that_hangs_is_called_five_times_whatever_scripts_try(tmp_path: Path) -> None:
+    server = FaultyHttpServer(hang, always=True)
+    async with server.serving():
+        entry: dict[str, Json] = {"url": server.url, "call_seconds": 0.2}
+        async with opened(tmp_path, {"broken": entry}) as portal:
+            codes = await portal.result_of(FAILURES)
+            assert codes == ["upstream_timeout"] * 5 + ["circuit_open"] * 3
+
+
+async def test_resting_upstream_is_no_problem_and_is_found(tmp_path: Path) -> None:
+    upstreams: dict[str, Peer | dict[str, Json]] = {"resting": {**raw(), "start": "lazy"}}
+    async with opened(tmp_path, upstreams) as portal:
+        search = await portal.search()
+        assert [row["state"] for row in search["namespaces"]] == ["idle"]
+        assert search["notices"] == []
+        assert (await readyz(portal))["upstreams"] == {"idle": 1}
+        assert await portal.result_of("await resting.echo(a=1)") == {"a": 1}
+
+
+async def test_every_call_has_a_key_of_its_own(tmp_path: Path) -> None:
+    server = FaultyHttpServer(Exchange.succeed)
+    async with server.serving(), opened(tmp_path, {"store": {"url": server.url}}) as portal:
+        for _ in range(2):
+            await portal.result_of("[await store.fine(), await store.fine()] and None")
+    assert len(set(server.keys)) == 4
+    assert "-" not in server.keys
+
+
+async def test_of_ten_thousand_gathered_calls_as_many_reach_the_upstream_as_the_budget_allows(
+    tmp_path: Path,
+) -> None:
+    server = FaultyHttpServer()
+    code = "\n".join(
+        [
+            "async def one(n):",
+            "    try:",
+            "        await store.fine(n=n)",
+            "    except ToolError as error:",
+            "        return error.code",
+            "    return 'ok'",
+            "codes = await asyncio.gather(*[one(n) for n in range(10_000)])",
+            "{code: codes.count(code) for code in set(codes)}",
+        ]
+    )
+    limits: Json = {"limits": {"tool_calls": 10}}
+    async with (
+        server.serving(),
+        opened(tmp_path, {"store": {"url": server.url}}, capabilities=limits) as portal,
+    ):
+        answer = await portal.run(code)
+    assert answer["result"] == {"ok": 10, "tool_calls_limit": 9_990}, answer
+    assert server.arrivals["fine"] == 10
+
+
+async def test_two_hundred_clients_with_the_same_request_numbers_get_only_their_own_answers(
+    tmp_path: Path,
+) -> None:
+    server = FaultyHttpServer()
+    clients = 200
+    answers: dict[int, Json] = {}
+    async with server.serving(), opened(tmp_path, {"store": {"url": server.url}}) as portal:
+        rules = gate_rules("127.0.0.1", token=None, allowed_hosts=(), allowed_origins=())
+        app = build_http_app(portal.portal, build_server(portal.portal), rules)
+        async with (
+            http_peer(app) as peer,
+            httpx2.AsyncClient(base_url=f"http://127.0.0.1:{peer.port}", timeout=120) as http,
+            anyio.create_task_group() as tasks,
+        ):
+
+            async def ask(number: int) -> None:
+                body = {
+                    "jsonrpc": "2.0",
+                    "id": 1,
+                    "method": "tools/call",
+                    "params": {
+                        "name": "execute_code",
+                        "arguments": {"code": f"(await store.fine(n='secret-{number}'))['n']"},
+                        "_meta": {
+                            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+                            "io.modelcontextprotocol/clientInfo": {"name": "one", "version": "1"},
+                            "io.modelcontextprotocol/clientCapabilities": {},
+                        },
+                    },
+                }
+                headers = {
+                    "Accept": "application/json, text/event-stream",
+                    "MCP-Protocol-Version": "2026-07-28",
+                    "Mcp-Method": "tools/call",
+                    "Mcp-Name": "execute_code",
+                }
+                response = await http.post("/mcp", json=body, headers=headers)
+                answers[number] = response.text
+
+            for number in range(clients):
+                tasks.start_soon(ask, number)
+    assert len(answers) == clients
+    for number, text in answers.items():
+        told = {word for word in text.replace('"', " ").replace("\\", " ").split() if "secret-" in word}
+        assert told == {f"secret-{number}"}, text[:500]
+
+
+async def readyz(portal: Opened) -> dict[str, Json]:
+    rules = gate_rules("127.0.0.1", token=None, allowed_hosts=(), allowed_origins=())
+    app = build_http_app(portal.portal, build_server(portal.portal), rules)
+    transport = httpx2.ASGITransport(app)
+    async with httpx2.AsyncClient(
+        transport=transport, base_url="http://127.0.0.1", timeout=DEADLINE_SECONDS
+    ) as http:
+        answer = (await http.get("/readyz")).json()
+    assert isinstance(answer, dict)
+    return answer
