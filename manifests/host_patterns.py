@@ -52,6 +52,14 @@ class HostPattern:
             return host.endswith(self.host[1:])
         return self.host in ("*", host)
 
+    def covers(self, other: "HostPattern") -> bool:
+        """Whether it means every host that the other one means."""
+        if self.port != other.port:
+            return False
+        if self.host.startswith("*."):
+            return other.host.endswith(self.host[1:])
+        return self.host in ("*", other.host)
+
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port is None else f"{host}:{self.port}"

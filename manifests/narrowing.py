@@ -1,11 +1,13 @@
 """A manifest as callers bound to a profile have it, and what is wrong with profiles that would widen it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 
 from manifests.errors import Problem
 from manifests.flows import ANY, NETWORK
+from manifests.grants import NetworkGrant
+from manifests.host_patterns import HostPattern
 from manifests.manifest import Manifest
 from manifests.models import Capabilities
 from manifests.portal_manifest import PortalManifest
@@ -42,9 +44,17 @@ def slips(portal: PortalManifest, places: Mapping[KeyPath, Place]) -> Iterator[P
                 message = f"{variable} is not in capabilities.environment; a profile only narrows"
                 keys = ("profiles", name, "environment", index)
                 yield _problem(places, message, _near(variable, portal.capabilities.environment), *keys)
+        yield from _grant_slips(portal.capabilities, profile, places, name)
         yield from _flow_slips(portal, places, ("profiles", name))
     yield from _flow_slips(portal, places, ("capabilities",))
+    known = {portal.server.token.get_secret_value()} if portal.server.token else set()
     for index, token in enumerate(portal.server.tokens):
+        if token.token.get_secret_value() in known:
+            hint = "Whoever sends it could not be told apart. Give each its own."
+            yield _problem(
+                places, "is a token that is here already", hint, "server", "tokens", index, "token"
+            )
+        known.add(token.token.get_secret_value())
         if token.profile is not None and token.profile not in portal.profiles:
             message = f"there is no profile {token.profile!r}"
             yield _problem(
@@ -55,13 +65,42 @@ def slips(portal: PortalManifest, places: Mapping[KeyPath, Place]) -> Iterator[P
 def _capabilities(base: Capabilities, profile: Profile) -> Capabilities:
     lowered = {limit: getattr(profile.limits, limit) for limit in profile.limits.model_fields_set}
     variables = base.environment if profile.environment is None else profile.environment
-    update = {
+    update: dict[str, object] = {
         "limits": base.limits.model_copy(update=lowered),
         "environment": {name: base.environment[name] for name in variables},
     }
     if profile.files == "none":
         update["files"] = None
+    elif profile.files == "read" and base.files is not None:
+        update["files"] = base.files.model_copy(update={"mode": "read"})
+    if profile.network is not None and base.network is not None:
+        update["network"] = _network(base.network, profile.network)
     return base.model_copy(update=update)
+
+
+def _network(base: NetworkGrant, hosts: Sequence[str]) -> NetworkGrant | None:
+    update = {
+        "allow": tuple(host for host in hosts if _is_covered(host, base.allow)),
+        "private": tuple(host for host in hosts if _is_covered(host, base.private)),
+    }
+    return base.model_copy(update=update) if any(update.values()) else None
+
+
+def _is_covered(host: str, by: Sequence[str]) -> bool:
+    return any(HostPattern.parse(each).covers(HostPattern.parse(host)) for each in by)
+
+
+def _grant_slips(
+    base: Capabilities, profile: Profile, places: Mapping[KeyPath, Place], name: str
+) -> Iterator[Problem]:
+    for index, host in enumerate(profile.network or ()):
+        granted = () if base.network is None else (*base.network.allow, *base.network.private)
+        if not _is_covered(host, granted):
+            message = f"{host} is not among the hosts of capabilities.network; a profile only narrows"
+            yield _problem(places, message, "", "profiles", name, "network", index)
+    if profile.files == "read" and base.files is not None and base.files.share != "all":
+        message = f"files are shared by {base.files.share}: there is nothing to read for who may not write"
+        yield _problem(places, message, "Write none.", "profiles", name, "files")
 
 
 def _flow_slips(portal: PortalManifest, places: Mapping[KeyPath, Place], keys: KeyPath) -> Iterator[Problem]:

@@ -6,6 +6,7 @@ from pydantic import Field, Strict
 
 from manifests.constraints import ScriptVariable
 from manifests.flows import FlowRule
+from manifests.grants import Hosts
 from manifests.models import Limits
 from manifests.section import EMPTY_IS_DEFAULT, Section
 from manifests.tool_rules import AllowItem, CallBudget, DenyItem
@@ -46,8 +47,13 @@ class Profile(Section):
     flows: Annotated[tuple[FlowRule, ...], Strict(False), Field(max_length=1000)] = Field(
         default=(), description="Where what came from one upstream may not go, beside capabilities.flows."
     )
-    files: Literal["none"] | None = Field(
-        default=None, description="none: no files. Default: as in capabilities.files."
+    files: Literal["none", "read"] | None = Field(
+        default=None,
+        description="none: no files; read: what all scripts share is read only. Default: as in capabilities.files.",
+    )
+    network: Hosts | None = Field(
+        default=None,
+        description="Those hosts of capabilities.network that are left; [] for none of them. Default: all of them.",
     )
     environment: Annotated[tuple[ScriptVariable, ...], Strict(False), Field(max_length=1000)] | None = Field(
         default=None,

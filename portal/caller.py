@@ -20,6 +20,20 @@ class Caller:
 
     share: str
     owner: str
+    profile: str | None = None
+    """The profile that its token binds it to."""
+
+
+BEARER = "mcp_code_portal.bearer"
+"""The key in a request's ASGI scope under which the gate leaves the Bearer of its token."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bearer:
+    """Whoever sent one of `server.tokens`; `name` tells the tokens apart."""
+
+    name: str
+    profile: str | None
 
 
 LOCAL = Caller("local", "local")
@@ -31,12 +45,22 @@ def caller_of(context: ServerRequestContext[Any, Any]) -> Caller:
 
     Over HTTP that is the MCP session where there is one: its id is the portal's own, and the SDK has looked it up
     before. Without one, as since revision 2026-07-28, it is the client's address, which is nobody in particular.
+    Bearers of one of `server.tokens` are told apart from all others, and bound to its profile.
 
     Source: MCP 2025-11-25, basic/transports#session-management; MCP 2026-07-28 has no sessions.
     """
     request = context.request
     if not isinstance(request, Request):
         return LOCAL
+    caller = _client(context, request)
+    bearer = request.scope.get(BEARER)
+    if not isinstance(bearer, Bearer):
+        return caller
+    # No session of theirs is anybody's who came with another token, or with none.
+    return Caller(f"{bearer.name} {caller.share}", f"{bearer.name} {caller.owner}", bearer.profile)
+
+
+def _client(context: ServerRequestContext[Any, Any], request: Request) -> Caller:
     # The header means nothing in the newer era, where whoever likes may send one.
     if context.protocol_version not in MODERN_PROTOCOL_VERSIONS and _SESSION_HEADER in request.headers:
         session = f"session {request.headers[_SESSION_HEADER]}"

@@ -50,7 +50,7 @@ class Catalog:
         self._checker = checker
         self._observations = observations
         self._cache = cache
-        observations.on_change = self._note_change
+        observations.listen(self._note_change)
         self._offers: dict[str, Offer] = {}
         self._gate = ReadingGate()
         self._noted = 1  # changes, the first of which is that there is a fleet

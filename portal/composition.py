@@ -1,8 +1,7 @@
 """The composition root: builds everything that lives as long as the portal does, and ends it in order."""
 
 import os
-import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -10,17 +9,17 @@ from functools import partial
 import anyio
 
 from manifests.manifest import Manifest
+from manifests.narrowing import narrowed
 from portal.authority import Authority
 from portal.call_rates import CallRates
 from portal.catalog import Catalog
-from portal.check.checker import open_checker
 from portal.docs_search import DocsSearch
 from portal.execution import Execution
 from portal.library.namespace_cache import NamespaceCache
 from portal.observed.observations import Observations, open_observations
 from portal.observed.shape_store import ShapeStore, default_folder
 from portal.sessions import Sessions
-from portal.stub_folder import stub_folder
+from portal.view import Shelf, View, open_shelf
 from sandbox_runtime.aot import default_cache
 from sandbox_runtime.baked import Baked, check_baked
 from sandbox_runtime.grants.open_grants import open_grants
@@ -28,22 +27,40 @@ from sandbox_runtime.sandbox import Sandbox, open_sandbox
 from sandbox_runtime.turns import QueueLimits
 from upstreams.fleet import Fleet, open_fleet
 from upstreams.listing_store import listings_folder
+from upstreams.upstream import Upstream
 
 
 @dataclass(frozen=True)
 class Portal:
     """A running portal, behind whichever transport or command uses it."""
 
-    manifest: Manifest
-    authority: Authority
+    views: Mapping[str | None, View]
+    """By profile; None is of callers who are bound to none, as far as the portal itself is bound to none."""
     fleet: Fleet
-    catalog: Catalog
-    docs_search: DocsSearch
-    execution: Execution
     sandbox: Callable[[], Awaitable[Sandbox]]
     """Waits until the sandbox is open, which is only tried once somebody wants it."""
     baked: Baked | None
     """What the operator's own component holds besides what every sandbox has."""
+
+    @property
+    def manifest(self) -> Manifest:
+        return self.views[None].manifest
+
+    @property
+    def authority(self) -> Authority:
+        return self.views[None].authority
+
+    @property
+    def catalog(self) -> Catalog:
+        return self.views[None].catalog
+
+    @property
+    def docs_search(self) -> DocsSearch:
+        return self.views[None].docs_search
+
+    @property
+    def execution(self) -> Execution:
+        return self.views[None].execution
 
 
 class SandboxOpening:
@@ -80,12 +97,17 @@ class SandboxOpening:
 
 @asynccontextmanager
 async def open_portal(
-    manifest: Manifest, progress: Callable[[str], None], *, runs_scripts: bool = True
+    manifest: Manifest,
+    progress: Callable[[str], None],
+    *,
+    runs_scripts: bool = True,
+    profile: str | None = None,
+    bound: Collection[str] = (),
 ) -> AsyncIterator[Portal]:
     """Start upstreams, sandbox and checker side by side; nothing here waits for any of them.
 
     `progress` hears a line whenever something takes seconds. Without `runs_scripts` the sandbox stays closed until
-    somebody runs one after all.
+    somebody runs one after all. `profile` binds all callers but those that are themselves bound to one of `bound`.
 
     Raises:
         BakedComponentError: The component that the manifest names cannot be used.
@@ -94,24 +116,25 @@ async def open_portal(
     settings = manifest.portal.server
     component = manifest.folder / settings.component if settings.component else None
     baked = check_baked(component) if component else None
+    manifests: dict[str | None, Manifest] = {None: narrowed(manifest, profile) if profile else manifest}
+    manifests |= {name: narrowed(manifest, name) for name in bound}
     async with AsyncExitStack() as stack:
-        stubs = stub_folder()
-        stack.callback(shutil.rmtree, stubs, ignore_errors=True)
         grants = await stack.enter_async_context(
             open_grants(manifest.portal.capabilities, manifest.folder, manifest.where)
         )
-        checker = None
-        if settings.check != "off":
-            opening_checker = open_checker(stubs, repairs=settings.repairs)
-            checker = await stack.enter_async_context(opening_checker)
-        cache = default_cache(os.environ) / "library"
         observations = await stack.enter_async_context(_open_observations(manifest))
-        authority = Authority(manifest, CallRates())
-        catalog = Catalog(authority, stubs, checker, observations, NamespaceCache(cache))
+        rates, cache = CallRates(), NamespaceCache(default_cache(os.environ) / "library")
+        shelves = {
+            name: await stack.enter_async_context(open_shelf(each, rates, observations, cache))
+            for name, each in manifests.items()
+        }
+
+        def note_change(upstream: Upstream) -> None:
+            for shelf in shelves.values():
+                shelf.catalog.note_change(upstream)
+
         fleet = await stack.enter_async_context(
-            open_fleet(
-                manifest.portal.upstreams, manifest.folder, catalog.note_change, listings_folder(os.environ)
-            )
+            open_fleet(manifest.portal.upstreams, manifest.folder, note_change, listings_folder(os.environ))
         )
         queue = QueueLimits(settings.queue, settings.queue_seconds, partial(manifest.where, "server"))
         opening = SandboxOpening(
@@ -120,17 +143,24 @@ async def open_portal(
             )
         )
         sessions = Sessions(settings)
-        execution = Execution(
-            authority, catalog, fleet, opening.sandbox, checker, sessions, grants, observations
-        )
+
+        def view(shelf: Shelf) -> View:
+            own = shelf.authority.manifest
+            left = grants.narrowed(own.portal.capabilities, own.where)
+            parts = shelf.authority, shelf.catalog, fleet, opening.sandbox, shelf.checker, sessions, left
+            search = DocsSearch(own, shelf.catalog, fleet)
+            return View(own, shelf.authority, shelf.catalog, search, Execution(*parts, observations))
+
         if runs_scripts:
             opening.want()
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(catalog.keep, fleet)
+            for shelf in shelves.values():
+                tasks.start_soon(shelf.catalog.keep, fleet)
             tasks.start_soon(opening.hold)
             tasks.start_soon(sessions.keep)
-            search = DocsSearch(manifest, catalog, fleet)
-            yield Portal(manifest, authority, fleet, catalog, search, execution, opening.sandbox, baked)
+            yield Portal(
+                {name: view(shelf) for name, shelf in shelves.items()}, fleet, opening.sandbox, baked
+            )
             tasks.cancel_scope.cancel()
 
 

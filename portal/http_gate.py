@@ -5,14 +5,16 @@ Rule 2: beyond loopback nothing is served without a token.
 """
 
 import hmac
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from manifests.models import BoundToken
 from portal.address import is_loopback
+from portal.caller import BEARER, Bearer
 from portal.errors import OpenBindError
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
@@ -23,34 +25,52 @@ OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 
 @dataclass(frozen=True)
 class GateRules:
-    """`hosts` and `origins` are compared without their port; `token` None means that none is asked for."""
+    """`hosts` and `origins` are compared without their port; without `token` and `bearers` none is asked for.
+
+    `bearers` are those of `server.tokens`, by their tokens.
+    """
 
     hosts: frozenset[str]
     origins: frozenset[str]
     token: str | None
+    bearers: Mapping[str, Bearer] = field(default_factory=dict, repr=False)
 
     def is_authorised(self, headers: Headers) -> bool:
-        """Whether the request carries the token, or none is asked for."""
-        if self.token is None:
+        """Whether the request carries a token, or none is asked for."""
+        if self.token is None and not self.bearers:
             return True
-        scheme, _, given = headers.get("authorization", "").partition(" ")
-        return scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), self.token.encode())
+        return _is_same(_given(headers), self.token) or self.bearer(headers) is not None
+
+    def bearer(self, headers: Headers) -> Bearer | None:
+        """Whose of `server.tokens` the request carries. All are compared, so that the time tells nothing."""
+        given = _given(headers)
+        found = [bearer for token, bearer in self.bearers.items() if _is_same(given, token)]
+        return found[0] if found else None
 
 
 def gate_rules(
-    host: str, *, token: str | None, allowed_hosts: Sequence[str], allowed_origins: Sequence[str]
+    host: str,
+    *,
+    token: str | None,
+    allowed_hosts: Sequence[str],
+    allowed_origins: Sequence[str],
+    tokens: Sequence[BoundToken] = (),
 ) -> GateRules:
     """The rules for a portal that listens on `host`.
 
     Raises:
         OpenBindError: `host` is reachable from other machines and there is no token.
     """
-    if not token and not is_loopback(host):
+    if not (token or tokens) and not is_loopback(host):
         raise OpenBindError(host)
     bracketed = f"[{host}]" if ":" in host else host
     hosts = {*LOOPBACK_NAMES, bracketed, *allowed_hosts}
     origins = {*(f"http://{name}" for name in LOOPBACK_NAMES), *allowed_origins}
-    return GateRules(frozenset(map(str.lower, hosts)), frozenset(map(str.lower, origins)), token)
+    bearers = {
+        each.token.get_secret_value(): Bearer(f"token {index}", each.profile)
+        for index, each in enumerate(tokens, 1)
+    }
+    return GateRules(frozenset(map(str.lower, hosts)), frozenset(map(str.lower, origins)), token, bearers)
 
 
 class HttpGate:
@@ -66,6 +86,8 @@ class HttpGate:
             return
         if scope["type"] == "websocket":
             return
+        if scope["type"] == "http" and (bearer := self._rules.bearer(Headers(scope=scope))):
+            scope = {**scope, BEARER: bearer}
         await self._app(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> Response | None:
@@ -89,6 +111,15 @@ class HttpGate:
             401,
             {"WWW-Authenticate": 'Bearer realm="mcp-code-portal"'},
         )
+
+
+def _given(headers: Headers) -> str | None:
+    scheme, _, given = headers.get("authorization", "").partition(" ")
+    return given.strip() if scheme.lower() == "bearer" else None
+
+
+def _is_same(given: str | None, token: str | None) -> bool:
+    return given is not None and token is not None and hmac.compare_digest(given.encode(), token.encode())
 
 
 def _matches(value: str, allowed: frozenset[str]) -> bool:

@@ -51,7 +51,8 @@ def build_server(portal: Portal) -> Server[Any]:
 
     async def list_tools(context: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
         modules = portal.baked.modules if portal.baked else ()
-        return ListToolsResult(tools=tool_definitions(portal.manifest.portal.capabilities, modules))
+        view = portal.views[caller_of(context).profile]
+        return ListToolsResult(tools=tool_definitions(view.manifest.portal.capabilities, modules))
 
     async def call_tool(context: Context, params: CallToolRequestParams) -> CallToolResult:
         if params.name not in _TOOLS:
@@ -84,13 +85,13 @@ async def _guarded(tool: str, portal: Portal, caller: Caller, arguments: dict[st
         return _failure(tool, "internal_error", told)
 
 
-async def _docs_search(portal: Portal, _: Caller, arguments: dict[str, Json]) -> CallToolResult:
-    answer = await portal.docs_search.answer(docs_search_request(arguments))
+async def _docs_search(portal: Portal, caller: Caller, arguments: dict[str, Json]) -> CallToolResult:
+    answer = await portal.views[caller.profile].docs_search.answer(docs_search_request(arguments))
     return CallToolResult(content=[_text(answer.text)], structured_content=_clean(answer.structured))
 
 
 async def _execute_code(portal: Portal, caller: Caller, arguments: dict[str, Json]) -> CallToolResult:
-    answer = await portal.execution.run(execute_code_request(arguments), caller)
+    answer = await portal.views[caller.profile].execution.run(execute_code_request(arguments), caller)
     output_tokens = portal.manifest.portal.server.output_tokens
     if not _is_small(answer):
         # In a thread: ten megabytes take a tenth of a second to cut, and other clients wait for nobody.

@@ -21,19 +21,25 @@ SHUTDOWN_SECONDS = 3
 """How long open HTTP responses may take to end after Ctrl-C."""
 
 
-async def serve_stdio(manifest: Manifest, progress: Callable[[str], None]) -> None:
+async def serve_stdio(
+    manifest: Manifest, progress: Callable[[str], None], profile: str | None = None
+) -> None:
     """Serve one client on stdin and stdout; returns when it closes them."""
     with client_pipes() as (lines, answers):
         async with (
-            open_portal(manifest, progress) as portal,
+            open_portal(manifest, progress, profile=profile) as portal,
             stdio_server(stdin=lines, stdout=answers) as (reader, writer),
         ):
             server = build_server(portal)
             await server.run(reader, writer, server.create_initialization_options())
 
 
-async def serve_http(manifest: Manifest, host: str, port: int, progress: Callable[[str], None]) -> None:
+async def serve_http(
+    manifest: Manifest, host: str, port: int, progress: Callable[[str], None], profile: str | None = None
+) -> None:
     """Serve any number of clients at http://host:port/mcp until cancelled.
+
+    `profile` binds those whose token binds them to none.
 
     Raises:
         OpenBindError: `host` is not loopback and the manifest sets no `server.token`.
@@ -45,9 +51,11 @@ async def serve_http(manifest: Manifest, host: str, port: int, progress: Callabl
         token=settings.token.get_secret_value() if settings.token else None,
         allowed_hosts=settings.allowed_hosts,
         allowed_origins=settings.allowed_origins,
+        tokens=settings.tokens,
     )
     listener = _listener(host, port)
-    async with open_portal(manifest, progress) as portal:
+    bound = {token.profile for token in settings.tokens if token.profile is not None}
+    async with open_portal(manifest, progress, profile=profile, bound=bound) as portal:
         app = build_http_app(portal, build_server(portal), rules)
         config = uvicorn.Config(
             app,

@@ -58,10 +58,8 @@ def tell_unusable(error: ManifestError, terminal: Terminal) -> None:
 
 async def command(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
     """Start everything, look at it, and report; the manifest itself was read before this is called."""
-    findings = Findings(
-        manifest=manifest.path.name if manifest.path else "none (all defaults)", granted=granted(manifest)
-    )
-    async with open_portal(manifest, terminal.note) as portal:
+    findings = Findings(manifest=manifest.path.name if manifest.path else "none (all defaults)")
+    async with open_portal(manifest, terminal.note, profile=options.profile) as portal:
         with terminal.waiting("starting the sandbox and the upstreams"):
             await _look_at_sandbox(portal, findings)
             _look_at_engine(findings)
@@ -69,6 +67,7 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
             slowest = max((u.connect_seconds for u in manifest.portal.upstreams.values()), default=0)
             await portal.fleet.settled(slowest)
             snapshot = await portal.catalog.fresh()
+        findings.granted = granted(portal.manifest)
         for upstream in portal.fleet:
             _look_at_upstream(upstream, portal, findings)
         findings.warnings.extend(snapshot.library.diagnostics)

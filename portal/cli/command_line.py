@@ -3,6 +3,7 @@
 import argparse
 import os
 from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
 from importlib.metadata import version
@@ -12,6 +13,7 @@ import anyio
 
 from manifests.errors import ManifestError
 from manifests.loader import find_manifest, load_manifest
+from manifests.manifest import Manifest
 from portal.address import parse_address
 from portal.cli.ending import INTERRUPTED, TERMINATED, until_signal
 from portal.cli.terminal import Terminal
@@ -39,6 +41,9 @@ def run_command_line(arguments: Sequence[str]) -> int:
         command = import_module(f"portal.cli.{options.command}").command
         path = find_manifest(options.config, os.environ) if options.needs_manifest else None
         manifest = load_manifest(path, os.environ)
+        if options.profile is not None and options.profile not in manifest.portal.profiles:
+            terminal.error(_no_profile(options.profile, manifest))
+            return USAGE_ERROR
         status = anyio.run(until_signal, partial(command, manifest, options, terminal))
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -92,11 +97,13 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument(
         "--http", metavar="HOST:PORT", type=_address, help="listen here, at /mcp, instead of using stdio"
     )
+    _profile_option(command)
 
     command = _command(commands, "run", "run a script file as execute_code would")
     command.add_argument("script", help="the Python file, or - for standard input")
     command.add_argument("--timeout", type=_seconds, metavar="SECONDS", help="lower than limits.wall_seconds")
     _json_option(command, "print the whole answer as JSON")
+    _profile_option(command)
 
     command = _command(commands, "search", "find functions as docs_search would")
     command.add_argument("query", nargs="?", default="", help="a few words; none lists the namespaces")
@@ -104,14 +111,17 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--upstream", metavar="NAME", help="only this upstream")
     command.add_argument("--limit", type=int, default=5, metavar="N", help="1 to 50, default 5")
     _json_option(command, "print the structured answer as JSON")
+    _profile_option(command)
 
     command = _command(commands, "stubs", "print or write the typed stubs of all functions")
     command.add_argument("namespace", nargs="?", help="print only this namespace")
     command.add_argument("--out", type=Path, metavar="DIR", help="write all as an importable package here")
+    _profile_option(command)
 
     command = _command(commands, "check", "check the manifest, the upstreams and the sandbox")
     command.add_argument("--strict", action="store_true", help="exit with 3 if there are warnings")
     _json_option(command, "print the findings as JSON")
+    _profile_option(command)
 
     command = _command(commands, "bake", "make a sandbox with more Python packages inside")
     command.add_argument("package", nargs="+", help="a name, perhaps with versions, or the path of a wheel")
@@ -141,8 +151,17 @@ def _command(
         default=log_level,
         help=f"how much to log on stderr (default: {log_level})",
     )
-    parser.set_defaults(command=name, needs_manifest=True)
+    parser.set_defaults(command=name, needs_manifest=True, profile=None)
     return parser
+
+
+def _profile_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--profile", metavar="NAME", help="with what this profile of the manifest leaves")
+
+
+def _no_profile(name: str, manifest: Manifest) -> str:
+    near = get_close_matches(name, manifest.portal.profiles, n=1) or sorted(manifest.portal.profiles)
+    return f"the manifest has no profile {name!r}; there are: {', '.join(near) or 'none'}"
 
 
 def _json_option(parser: argparse.ArgumentParser, text: str) -> None:

@@ -26,7 +26,7 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
         terminal.error(f"cannot read {options.script}: {error}")
         return 2
     ledger = Ledger()
-    async with open_portal(manifest, terminal.note) as portal:
+    async with open_portal(manifest, terminal.note, profile=options.profile) as portal:
         try:
             with terminal.waiting(f"running {options.script}"):
                 request = ExecuteCode(code, timeout_seconds=options.timeout)

@@ -22,7 +22,7 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
     except RequestError as error:
         terminal.error(str(error))
         return 2
-    async with open_portal(manifest, terminal.note, runs_scripts=False) as portal:
+    async with open_portal(manifest, terminal.note, runs_scripts=False, profile=options.profile) as portal:
         with terminal.waiting("starting the upstreams"):
             answer = await portal.docs_search.answer(request)
     if options.json:

@@ -12,8 +12,8 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
     if options.http is None:
         if terminal.err.is_terminal:
             terminal.note("serving MCP on stdin and stdout; an MCP client is expected there. Ctrl-C ends it.")
-        await serve_stdio(manifest, terminal.note)
+        await serve_stdio(manifest, terminal.note, options.profile)
     else:
         host, port = options.http
-        await serve_http(manifest, host, port, terminal.note)
+        await serve_http(manifest, host, port, terminal.note, options.profile)
     return 0

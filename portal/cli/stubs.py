@@ -13,7 +13,7 @@ from portal.library.stub_package import ForeignFileError, write_stubs
 async def command(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
     """Print the stubs of one namespace or all, or write them as a package; waits for the upstreams they are of."""
     names = _upstreams(manifest, options)
-    async with open_portal(manifest, terminal.note, runs_scripts=False) as portal:
+    async with open_portal(manifest, terminal.note, runs_scripts=False, profile=options.profile) as portal:
         with terminal.waiting("starting the upstreams"):
             slowest = max((manifest.portal.upstreams[name].connect_seconds for name in names), default=0)
             await portal.fleet.settled(slowest, names)

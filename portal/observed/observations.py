@@ -45,12 +45,12 @@ async def open_observations(store: ShapeStore) -> AsyncIterator["Observations"]:
 class Observations:
     """The shapes of results, by upstream and tool. All methods but `load` and `save` return at once.
 
-    A result is looked at after its script has it, and forgotten when it was. `on_change` is called whenever a stub
+    A result is looked at after its script has it, and forgotten when it was. Who listens is called whenever a stub
     would say something else than before.
     """
 
     def __init__(self, store: ShapeStore | None) -> None:
-        self.on_change: Callable[[], None] = lambda: None
+        self._listeners: list[Callable[[], None]] = []
         self._store = store
         self._known: dict[str, dict[str, Observed]] = {}
         self._waiting: deque[tuple[Function, Json, Json]] = deque(maxlen=MAX_WAITING)
@@ -58,6 +58,13 @@ class Observations:
         self._is_failure_told = False
         self._woken = anyio.Event()
         self._learnt = anyio.Event()
+
+    def listen(self, on_change: Callable[[], None]) -> None:
+        self._listeners.append(on_change)
+
+    def _tell(self) -> None:
+        for on_change in self._listeners:
+            on_change()
 
     def note(self, function: Function, arguments: Json, value: Json) -> None:
         """Take notice of a result, which nobody may change any more."""
@@ -74,7 +81,7 @@ class Observations:
             seen = Observed(function.digest, shape_of(value, arguments))
             is_new |= self._take(function.upstream, {function.tool: seen})
         if is_new:
-            self.on_change()
+            self._tell()
 
     def of(self, upstream: str) -> Mapping[str, Observed]:
         """What is known of an upstream's tools, by their names, as of now."""
@@ -119,7 +126,7 @@ class Observations:
                 self._is_failure_told = True
                 return
             if self._take(upstream, kept, is_saved=True):
-                self.on_change()
+                self._tell()
 
     async def _keep_saved(self) -> None:
         while True:

@@ -20,25 +20,33 @@ async def open_grants(
     Raises:
         WorkspaceError: The folder for files is not there, or cannot be used as granted.
     """
-    network = None
-    if capabilities.network is not None:
-        network = Network(capabilities.network, partial(where, "capabilities", "network"))
     where_files = partial(where, "capabilities", "files")
     async with open_workspaces(capabilities.files, folder, where_files) as workspaces:
-        yield OpenGrants(capabilities, workspaces, network)
+        yield OpenGrants(capabilities, workspaces, where)
 
 
 class OpenGrants:
     """What runs are granted."""
 
-    def __init__(self, capabilities: Capabilities, workspaces: Workspaces, network: Network | None) -> None:
-        self._environment = capabilities.environment
+    def __init__(self, capabilities: Capabilities, workspaces: Workspaces, where: Callable[..., str]) -> None:
+        self._capabilities = capabilities
         self._workspaces = workspaces
-        self._network = network
+        network = capabilities.network
+        self._network = (
+            None if network is None else Network(network, partial(where, "capabilities", "network"))
+        )
+
+    def narrowed(self, capabilities: Capabilities, where: Callable[..., str]) -> "OpenGrants":
+        """As much of them as narrower capabilities leave; the files are the same files."""
+        return OpenGrants(capabilities, self._workspaces, where)
 
     @asynccontextmanager
     async def run(self, owner: Owner | None) -> AsyncIterator[RunGrants]:
         """The grants of one run, of a session if `owner` is one."""
         fetcher = None if self._network is None else Fetcher(self._network)
-        async with self._workspaces.files(owner) as files:
-            yield RunGrants(self._environment, files, fetcher)
+        grant = self._capabilities.files
+        if grant is None:
+            yield RunGrants(self._capabilities.environment, None, fetcher)
+            return
+        async with self._workspaces.files(owner, to_read=grant.mode == "read") as files:
+            yield RunGrants(self._capabilities.environment, files, fetcher)

@@ -34,6 +34,9 @@ class Place:
     def open(self) -> Workspace:
         return Workspace(self._folder, self._quota, self._file_bytes)
 
+    def open_to_read(self) -> Workspace:
+        return Workspace(self._folder, None, self._file_bytes)
+
     def open_own(self) -> Workspace:
         """Make the folder first, where it is this place's own."""
         self._folder.mkdir(mode=0o700, exist_ok=True)

@@ -61,13 +61,18 @@ class Workspaces:
         self._owned: dict[Owner, Place] = {}
 
     @asynccontextmanager
-    async def files(self, owner: Owner | None) -> AsyncIterator[FileService | None]:
-        """The files of one run of `owner`, None where none are granted. What nobody keeps is removed afterwards."""
+    async def files(self, owner: Owner | None, *, to_read: bool = False) -> AsyncIterator[FileService | None]:
+        """The files of one run of `owner`, None where none are granted. What nobody keeps is removed afterwards.
+
+        With `to_read` the run may not change what all runs share.
+        """
         if self._grant is None or self._shared is None:
             yield None
         elif self._private is None:
             self._shared.doubt()
-            yield FileService(self._grant, self._shared.open, self._where, self._threads)
+            grant = self._grant.model_copy(update={"mode": "read"}) if to_read else self._grant
+            open_shared = self._shared.open_to_read if to_read else self._shared.open
+            yield FileService(grant, open_shared, self._where, self._threads)
         else:
             await self._sweep()
             place = self._place(self._grant, self._private, owner)

@@ -105,6 +105,7 @@ def test_flow(load: Load, rule: str, source: str, destination: str, may: bool) -
         ("{from: files, not_to: [network]}", "{from: file, not_to: [network]}", 12, 20, ["files?"]),
         ("  plain:", "  plain: {tools: {destructive: allow}}", 14, 32, ["refuse"]),
         ("  plain:", "  plain: {tool: {}}", 14, 11, ["Did you mean tools?"]),
+        ("  plain:", "  plain: {network: [a.example]}", 14, 21, ["a.example", "narrows"]),
         ("  plain:", "  plain: {files: write}", 14, 18, ["none"]),
         ("  plain:", "  'a b': {}", 14, 3, ["cannot name a profile"]),
         ("  plain:", "  plain:\nserver: {tokens: [{token: x, profile: carefull}]}", 15, 39, ["careful?"]),
@@ -145,3 +146,28 @@ def test_no_profile_grants_what_the_manifest_refuses(
     facts = {"upstream": "up", "tool": tool, "function": tool, "hints": hints}
     if decide(narrowed(manifest, "p"), **facts).granted:  # type: ignore[arg-type]  # the same facts for both
         assert decide(manifest, **facts).granted  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("base", "hosts", "left"),
+    [
+        ("allow: [a.example, b.example]", "[a.example]", ("a.example",)),
+        ("allow: ['*.example']", "[a.example]", ("a.example",)),
+        ("allow: ['*.example']", "['*.a.example']", ("*.a.example",)),
+        ("allow: ['*']", "['*.a.example']", ("*.a.example",)),
+        ("allow: [a.example]", "[]", None),
+        ("allow: [a.example]", "['*.example']", "error"),
+        ("allow: [a.example]", "[a.example:8443]", "error"),
+        ("allow: ['*.example']", "[example]", "error"),
+        ("allow: ['*.example']", "['*']", "error"),
+    ],
+)
+def test_network_of_a_profile_is_part_of_that_of_all(
+    load: Load, problems: Problems, base: str, hosts: str, left: object
+) -> None:
+    text = f"capabilities: {{network: {{{base}}}}}\nprofiles: {{p: {{network: {hosts}}}}}\n"
+    if left == "error":
+        assert [(problem.line, problem.key) for problem in problems(text)] == [(2, "profiles.p.network.0")]
+        return
+    network = narrowed(load(text), "p").portal.capabilities.network
+    assert (network and network.allow) == left

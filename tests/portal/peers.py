@@ -6,7 +6,7 @@
 
 import json
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -196,6 +196,8 @@ async def opened(
     *,
     mode: str = "auto",
     environ: dict[str, str] | None = None,
+    profile: str | None = None,
+    bound: Collection[str] = (),
     **sections: Json,
 ) -> AsyncIterator[Opened]:
     """A portal over these upstreams, and a client of it. Enter and leave it in one task.
@@ -211,6 +213,8 @@ async def opened(
             else:
                 entries[name] = upstream
         manifest = load_manifest(write_manifest(folder, entries, **sections), environ or {})
-        portal = await stack.enter_async_context(open_portal(manifest, lambda line: None))
+        portal = await stack.enter_async_context(
+            open_portal(manifest, lambda line: None, profile=profile, bound=bound)
+        )
         client = await stack.enter_async_context(Client(build_server(portal), mode=mode))
         yield Opened(portal, client)

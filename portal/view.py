@@ -1,0 +1,53 @@
+"""The portal as callers have it who are bound to one profile, or to none."""
+
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+from manifests.manifest import Manifest
+from portal.authority import Authority
+from portal.call_rates import CallRates
+from portal.catalog import Catalog
+from portal.check.checker import Checker, open_checker
+from portal.docs_search import DocsSearch
+from portal.execution import Execution
+from portal.library.namespace_cache import NamespaceCache
+from portal.observed.observations import Observations
+from portal.stub_folder import stub_folder
+
+
+@dataclass(frozen=True)
+class View:
+    """What they may do, find and run. Nothing of it knows what other views have."""
+
+    manifest: Manifest
+    authority: Authority
+    catalog: Catalog
+    docs_search: DocsSearch
+    execution: Execution
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """The part of a view that is there before any upstream is: stubs of its own, and who checks against them."""
+
+    authority: Authority
+    catalog: Catalog
+    checker: Checker | None
+
+
+@asynccontextmanager
+async def open_shelf(
+    manifest: Manifest, rates: CallRates, observations: Observations, cache: NamespaceCache
+) -> AsyncIterator[Shelf]:
+    """Make ready what a view shows. `rates` are those of all views: a budget of all is spent by all."""
+    settings = manifest.portal.server
+    async with AsyncExitStack() as stack:
+        stubs = stub_folder()
+        stack.callback(shutil.rmtree, stubs, ignore_errors=True)
+        checker = None
+        if settings.check != "off":
+            checker = await stack.enter_async_context(open_checker(stubs, repairs=settings.repairs))
+        authority = Authority(manifest, rates)
+        yield Shelf(authority, Catalog(authority, stubs, checker, observations, cache), checker)

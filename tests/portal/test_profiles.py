@@ -1,0 +1,173 @@
+"""Callers are bound to a profile by their token, or by --profile, and get what it leaves, at every call."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from manifests.json_value import Json
+from portal.http_app import build_http_app
+from portal.http_gate import gate_rules
+from portal.server import build_server
+from tests.portal.peers import Opened, Peer, opened, states, tool
+from tests.portal.test_callers import visitor
+from tests.upstreams.peers import http_peer
+
+pytestmark = pytest.mark.anyio
+
+READONLY: Json = {"annotations": {"readOnlyHint": True}}
+PROFILES: Json = {
+    "reader": {
+        "tools": {"allow": [{"annotation": "readonly"}]},
+        "limits": {"tool_calls": 2},
+        "files": "read",
+    },
+    "nobody": {"tools": {"allow": []}, "files": "none", "environment": []},
+}
+TOKENS: Json = [
+    {"token": "reader-token", "profile": "reader"},
+    {"token": "nobody-token", "profile": "nobody"},
+    {"token": "plain-token"},
+]
+SERVER: Json = {"token": "whole-token", "tokens": TOKENS}
+
+
+def store() -> Peer:
+    return Peer(tool("read", **READONLY), tool("write"))
+
+
+@asynccontextmanager
+async def served(portal: Opened) -> AsyncIterator[str]:
+    settings = portal.portal.manifest.portal.server
+    rules = gate_rules(
+        "127.0.0.1", token="whole-token", allowed_hosts=(), allowed_origins=(), tokens=settings.tokens
+    )
+    async with http_peer(build_http_app(portal.portal, build_server(portal.portal), rules)) as peer:
+        yield f"http://127.0.0.1:{peer.port}/mcp"
+
+
+@asynccontextmanager
+async def portal_of(folder: Path, up: Peer, **sections: Json) -> AsyncIterator[tuple[Opened, str]]:
+    bound = ("reader", "nobody")
+    async with (
+        opened(folder, {"up": up}, bound=bound, profiles=PROFILES, server=SERVER, **sections) as portal,
+        served(portal) as url,
+    ):
+        yield portal, url
+
+
+def bearing(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_token_binds_to_its_profile(tmp_path: Path, mode: str) -> None:
+    up = store()
+    script = "[await up.read(), await up.write()]"
+    async with portal_of(tmp_path, up) as (_, url):
+        told = {}
+        for name in ("whole", "plain", "reader", "nobody"):
+            async with visitor(url, mode, bearing(f"{name}-token")) as one:
+                answer = await one.run(script)
+                told[name] = (answer["status"], answer["error"] and answer["error"]["code"])
+    assert told == {
+        "whole": ("ok", None),
+        "plain": ("ok", None),
+        "reader": ("refused", "not_granted"),
+        "nobody": ("refused", "not_granted"),
+    }
+    assert [name for name, _ in up.calls] == ["read", "write"] * 2
+
+
+@pytest.mark.parametrize("token", ["-", "other", "reader-tokenx", "READER-TOKEN"])
+async def test_unknown_token_is_let_in_nowhere(tmp_path: Path, token: str) -> None:
+    async with portal_of(tmp_path, store()) as (_, url), httpx2.AsyncClient() as http:
+        assert (await http.post(url, headers=bearing(token), json={})).status_code == 401
+        assert (await http.post(url, json={})).status_code == 401
+        assert (await http.post(url, headers=bearing("reader-token"), json={})).status_code != 401
+
+
+async def test_limits_of_the_profile_hold_and_name_their_place(tmp_path: Path) -> None:
+    up = store()
+    async with portal_of(tmp_path, up) as (_, url), visitor(url, "auto", bearing("reader-token")) as reader:
+        answer = await reader.run("[await up.read() for _ in range(3)]")
+    assert answer["error"]["code"] == "tool_calls_limit"
+    assert "portal.yaml:" in answer["error"]["message"]
+    assert len(up.calls) == 2
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_session_of_one_token_is_no_session_of_another(tmp_path: Path, mode: str) -> None:
+    async with (
+        portal_of(tmp_path, store()) as (_, url),
+        visitor(url, mode, bearing("whole-token")) as whole,
+        visitor(url, mode, bearing("reader-token")) as reader,
+        visitor(url, mode, bearing("plain-token")) as plain,
+    ):
+        session = await whole.begin("x = 1")
+        assert (await reader.error_of("x", session))[0] == "unknown_session"
+        assert (await plain.error_of("x", session))[0] == "unknown_session"
+        assert (await whole.run("x", session=session))["result"] == 1
+        own = await reader.begin("y = 2")
+        assert (await whole.error_of("y", own))[0] == "unknown_session"
+
+
+async def test_mcp_session_that_one_token_began_gives_another_no_more_than_its_own(tmp_path: Path) -> None:
+    """CVE-2026-52869: a session served to another principal."""
+    up = store()
+    async with portal_of(tmp_path, up) as (_, url), visitor(url, "legacy", bearing("whole-token")) as whole:
+        assert (await whole.run("await up.write()"))["status"] == "ok"
+        call = {"name": "execute_code", "arguments": {"code": "await up.write()"}}
+        message = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": call}
+        headers = {
+            **bearing("reader-token"),
+            "Mcp-Session-Id": whole.mcp_session,
+            "Accept": "application/json, text/event-stream",
+            "MCP-Protocol-Version": "2025-11-25",
+        }
+        async with httpx2.AsyncClient(timeout=30) as http:
+            answer = await http.post(url, json=message, headers=headers)
+    assert "not_granted" in answer.text
+    assert [name for name, _ in up.calls] == ["write"]
+
+
+async def test_files_and_environment_are_narrowed(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a.txt").write_text("tea")
+    capabilities: Json = {"files": {"workspace": "data", "mode": "write"}, "environment": {"STAGE": "test"}}
+    read = "import os\n(open('a.txt').read(), os.environ.get('STAGE'))"
+    write = "open('b.txt', 'w').write('x')"
+    async with portal_of(tmp_path, store(), capabilities=capabilities) as (_, url):
+        async with visitor(url, "auto", bearing("whole-token")) as whole:
+            assert (await whole.run(read))["result"] == ["tea", "test"]
+            assert (await whole.run(write))["status"] == "ok"
+        (tmp_path / "data" / "b.txt").unlink()
+        async with visitor(url, "auto", bearing("reader-token")) as reader:
+            assert (await reader.run(read))["result"] == ["tea", "test"]
+            assert (await reader.run(write))["status"] == "error"
+        async with visitor(url, "auto", bearing("nobody-token")) as nobody:
+            assert (await nobody.run("open('a.txt').read()"))["status"] == "error"
+            assert (await nobody.run("import os\nos.environ.get('STAGE')"))["result"] is None
+    assert not (tmp_path / "data" / "b.txt").exists()
+
+
+async def test_rates_of_all_are_spent_by_all(tmp_path: Path) -> None:
+    up = store()
+    capabilities: Json = {"tools": {"budgets": [{"tool": "up.read", "per_minute": 1}]}}
+    async with portal_of(tmp_path, up, capabilities=capabilities) as (_, url):
+        async with visitor(url, "auto", bearing("reader-token")) as reader:
+            assert (await reader.run("await up.read()"))["status"] == "ok"
+        async with visitor(url, "auto", bearing("whole-token")) as whole:
+            assert (await whole.run("await up.read()"))["error"]["code"] == "rate_limited"
+    assert len(up.calls) == 1
+
+
+async def test_profile_of_the_whole_portal_binds_its_client(tmp_path: Path) -> None:
+    up = store()
+    async with opened(tmp_path, {"up": up}, profile="reader", profiles=PROFILES) as portal:
+        assert (await portal.error_of("await up.write()"))["code"] == "not_granted"
+        assert states(await portal.run("await up.read()")) == [("up.read", "done")]
+        found = [row["name"] for row in (await portal.search("write"))["functions"]]
+        assert "up.write" not in found
