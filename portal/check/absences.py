@@ -103,7 +103,7 @@ def _mentioned(script: ScriptTree, snapshot: Snapshot) -> Iterator[_Mention]:
 
     One that has the name as a text somewhere may ask, as in `"search" in dir(github)`.
     """
-    texts = {node.value for node in script.nodes if isinstance(node, ast.Constant)}
+    texts = {node.value for node in script.all_of(ast.Constant)}
     for mention in script.scopes.mentions:
         node, path = mention.node, script.paths.get(mention.node)
         is_read = isinstance(node.ctx, ast.Load) and not mention.is_guarded
@@ -111,9 +111,8 @@ def _mentioned(script: ScriptTree, snapshot: Snapshot) -> Iterator[_Mention]:
             name = path[2] if len(path) > 2 else ""
             if name not in texts:
                 yield _Mention(node, node.lineno, path[1], name)
-    statements = {
-        node.lineno: node for node in script.nodes if isinstance(node, (ast.Import, ast.ImportFrom))
-    }
+    statements: dict[int, ast.stmt] = {node.lineno: node for node in script.all_of(ast.Import)}
+    statements.update((node.lineno, node) for node in script.all_of(ast.ImportFrom))
     for found in script.scopes.imports:
         path = (LIBRARY, *found.path) if found.path[0] in snapshot.namespaces else found.path
         if not found.is_guarded and _is_function(path, snapshot.namespaces):
@@ -130,11 +129,18 @@ def _is_function(path: Path, namespaces: Collection[str]) -> bool:
 def _unbound_calls(script: ScriptTree, snapshot: Snapshot, history: SessionHistory) -> Iterator[_Mention]:
     """Calls `weathr.forecast(...)` of a name that nothing binds: not the script, nor one before it in its session."""
     called = {call.func for call in script.scopes.calls}
-    bound = {name for scope in script.all_scopes for name in scope.bindings}
-    known = _KNOWN | snapshot.namespaces | history.names | bound
-    for mention in script.scopes.mentions:
+    unbound = [
+        (mention, mention.node.value.id)
+        for mention in script.scopes.mentions
+        if isinstance(mention.node, ast.Attribute)
+        and isinstance(mention.node.value, ast.Name)
+        and mention.node in called
+        and not mention.is_guarded
+        and mention.node.value.id not in _KNOWN
+    ]
+    bound = {name for scope in script.all_scopes for name in scope.bindings} if unbound else set()
+    known = (snapshot.namespaces, history.names, bound)
+    for mention, name in unbound:
         node = mention.node
-        if mention.is_guarded or node not in called or not isinstance(node, ast.Attribute):
-            continue
-        if isinstance(node.value, ast.Name) and node.value.id not in known:
-            yield _Mention(node, node.lineno, node.value.id, node.attr)
+        if isinstance(node, ast.Attribute) and not any(name in each for each in known):
+            yield _Mention(node, node.lineno, name, node.attr)

@@ -3,12 +3,13 @@
 import ast
 from collections.abc import Collection, Iterable, Iterator
 from functools import cached_property
-from typing import Final
+from typing import Final, get_args
 
 from portal.check.known_values import KnownValues
 from portal.check.script_tree import ScriptTree
 
 Guard = ast.Try | ast.TryStar | ast.With | ast.AsyncWith
+_GUARDS: Final = get_args(Guard)
 
 _EVERY: Final = frozenset({"BaseException", "BaseExceptionGroup", "Exception", "ExceptionGroup"})
 _ABSENCE: Final = frozenset({"AttributeError", "ImportError", "ModuleNotFoundError", "NameError"})
@@ -57,9 +58,9 @@ class ErrorHandling:
         """Whether the script may live on after such an error, anywhere."""
         script = self._script
         return (
-            any(isinstance(node, Guard) and self.catches(node) for node in script.nodes)
-            or any(isinstance(node, ast.keyword) and _asks_for_errors(node) for node in script.nodes)
-            or any(isinstance(node, ast.Attribute) and node.attr in _GIVE_ERRORS for node in script.nodes)
+            any(map(self.catches, script.all_of(*_GUARDS)))
+            or any(map(_asks_for_errors, script.all_of(ast.keyword)))
+            or any(node.attr in _GIVE_ERRORS for node in script.all_of(ast.Attribute))
             or any(path in _KEEP_ERRORS for path in script.paths.values())
             or self._gathers_with_care
             or any(name.id in self._earlier for name in script.names)
@@ -82,11 +83,10 @@ class ErrorHandling:
     @cached_property
     def _gathers_with_care(self) -> bool:
         """Whether it gathers for later, or with options that only the running script knows."""
-        calls = (node for node in self._script.nodes if isinstance(node, ast.Call))
         return any(
             self._script.paths.get(call.func) == _GATHER
             and (call not in self._script.scopes.awaited or gives_errors(call))
-            for call in calls
+            for call in self._script.all_of(ast.Call)
         )
 
     def _is_caught(self, types: Iterable[ast.expr]) -> bool:

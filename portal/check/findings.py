@@ -77,7 +77,7 @@ class FindingReader:
     @cached_property
     def _stored(self) -> set[ast.expr]:
         """The keys of `result[key] = value` and `del result[key]`."""
-        subscripts = (node for node in self._script.nodes if isinstance(node, ast.Subscript))
+        subscripts = self._script.all_of(ast.Subscript)
         return {node.slice for node in subscripts if not isinstance(node.ctx, ast.Load)}
 
     def suspicions(self, findings: Iterable[Finding]) -> Iterator[Suspicion]:

@@ -57,9 +57,9 @@ class KnownValues:
         self._script = script
         self._earlier = earlier
         self._targets: dict[ast.AST, ast.Assign] = {}
-        for node in script.nodes:
-            if isinstance(node, (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef)):
-                self._targets.update(_assigned(node.body))
+        functions = script.all_of(ast.FunctionDef, ast.AsyncFunctionDef)
+        for body in (script.module.body, *(function.body for function in functions)):
+            self._targets.update(_assigned(body))
 
     def value(self, node: ast.expr, depth: int = 0) -> Json | Unknown:
         """The JSON value of an expression, if it is the same in every run."""

@@ -60,12 +60,8 @@ class Results:
 
     def suspicions(self) -> Iterator[Suspicion]:
         """Attributes of results, which are plain data whatever they declare."""
-        for node in self._script.nodes:
-            if (
-                not isinstance(node, ast.Attribute)
-                or not isinstance(node.ctx, ast.Load)
-                or node.attr in _OF_DATA
-            ):
+        for node in self._script.all_of(ast.Attribute):
+            if not isinstance(node.ctx, ast.Load) or node.attr in _OF_DATA:
                 continue
             origin = self._origin(node.value)
             if origin is not None:
@@ -129,8 +125,7 @@ class Results:
     @cached_property
     def _iterated(self) -> Mapping[ast.AST, ast.expr]:
         """What loops and comprehensions take the values of their variables from."""
-        loops = (node for node in self._script.nodes if isinstance(node, (ast.For, ast.comprehension)))
-        return {loop.target: loop.iter for loop in loops}
+        return {loop.target: loop.iter for loop in self._script.all_of(ast.For, ast.comprehension)}
 
     @cached_property
     def _asks_for_kinds(self) -> bool:
@@ -138,7 +133,7 @@ class Results:
         calls = (
             call for call in self._script.scopes.calls if self._script.paths.get(call.func) in _ASK_FOR_KIND
         )
-        matches = (node.subject for node in self._script.nodes if isinstance(node, ast.Match))
+        matches = (node.subject for node in self._script.all_of(ast.Match))
         asked = [*(argument for call in calls for argument in call.args), *matches]
         return any(self._origin(name) is not None for name in _names(asked))
 
@@ -163,7 +158,7 @@ class Results:
 
     @cached_property
     def _augmented(self) -> Set[ast.AST]:
-        return {node.target for node in self._script.nodes if isinstance(node, ast.AugAssign)}
+        return {node.target for node in self._script.all_of(ast.AugAssign)}
 
     def _is_new(self, node: ast.expr | None) -> bool:
         is_made = isinstance(node, ast.Call) and self._script.paths.get(node.func) in _CONSTRUCTORS

@@ -44,7 +44,7 @@ def may_tamper(script: ScriptTree) -> bool:
         not script.is_whole
         or any(_is_means(path) for path in _paths(script))
         or "*" in script.scopes.module.bindings  # `import *` binds nobody knows what
-        or any(_is_reflective(node) for node in script.nodes)
+        or any(map(_is_reflective, script.all_of(ast.Attribute, ast.Constant, ast.Name)))
         or _patches_modules(script)
     )
 
@@ -70,11 +70,7 @@ def _is_reflective(node: ast.AST) -> bool:
 
 def _patches_modules(script: ScriptTree) -> bool:
     """Whether it assigns to attributes of a module, or of what may be one."""
-    stored = [
-        node
-        for node in script.nodes
-        if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load)
-    ]
+    stored = [node for node in script.all_of(ast.Attribute) if not isinstance(node.ctx, ast.Load)]
     return any(node in script.paths for node in stored) or (bool(stored) and _hands_out_namespaces(script))
 
 

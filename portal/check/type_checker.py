@@ -32,7 +32,7 @@ class TypeChecker:
     def __init__(self, folder: Path) -> None:
         self._folder = folder.resolve()
         self._server: TyServer | None = None
-        self._turn = anyio.Lock()
+        self._turn = anyio.Lock(fast_acquire=True)  # the question is on its way before the asker goes on
         self._files: set[Path] = set()
         self._retry_at = 0.0
 
