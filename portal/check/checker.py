@@ -22,6 +22,8 @@ from portal.snapshot import Snapshot
 from sandbox_runtime.prepared import Prepared
 
 _MAX_REMEMBERED: Final = 500
+_MOST_FOUND: Final = 50
+"""Findings of a script that is remembered; one with thousands is a mistake that nobody makes twice."""
 
 
 @asynccontextmanager
@@ -75,9 +77,8 @@ class Checker:
         key = _key(prepared, library, history)
         remembered = None if key is None else self._remembered.get(key)
         if key is None or remembered is None:
-            is_current = library is self._library
             diagnostics, is_whole = await self._found(prepared, snapshot, history)
-            if key is not None and is_whole and is_current and library is self._library:
+            if key is not None and is_whole and len(diagnostics) <= _MOST_FOUND:
                 self._remember(key, diagnostics)
             return diagnostics
         self._remembered.move_to_end(key)
@@ -91,16 +92,22 @@ class Checker:
     async def _found(
         self, prepared: Prepared, snapshot: Snapshot, history: SessionHistory
     ) -> tuple[Sequence[Diagnostic], bool]:
-        """The diagnostics, and whether they would be the same another time."""
-        names = sorted(prepared.names & snapshot.library.namespaces.keys())
+        """The diagnostics, and whether they would be the same another time.
+
+        What ty says counts if its stubs are the snapshot's library before it is asked and still when it has answered.
+        """
+        library = snapshot.library
+        names = sorted(prepared.names & library.namespaces.keys())
         typed: list[Finding] | None = [] if not names else None
 
         async def ask() -> None:
             nonlocal typed
-            typed = await self._types.findings(names, prepared.source)
+            found = await self._types.findings(names, prepared.source)
+            typed = found if library is self._library else None
 
+        is_on_disk = snapshot.is_on_disk and library is self._library
         async with anyio.create_task_group() as tasks:
-            if names and len(prepared.source) <= MAX_SOURCE_CHARACTERS and snapshot.is_on_disk:
+            if names and len(prepared.source) <= MAX_SOURCE_CHARACTERS and is_on_disk:
                 tasks.start_soon(ask)
                 await anyio.lowlevel.checkpoint()  # ty works while this thread does
             script = ScriptTree.read(prepared.source, prepared.names)

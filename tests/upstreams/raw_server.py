@@ -173,7 +173,9 @@ def ask(request, arguments):
 
 
 def change(request, arguments):
-    TOOLS.append({"name": arguments["name"], "inputSchema": {"type": "object"}})
+    TOOLS[:] = [tool for tool in TOOLS if tool["name"] != arguments["name"]]
+    if not arguments.get("is_gone"):
+        TOOLS.append({"name": arguments["name"], "inputSchema": arguments.get("schema", {"type": "object"})})
     send({"method": "notifications/tools/list_changed"})
     answer_text(request, None)
 

@@ -124,11 +124,13 @@ async def test_what_is_wrong_in_any_session_is_refused(checker: Checker, before:
 
 
 async def test_what_would_be_repaired_is_refused_where_nothing_is(tmp_path: Path) -> None:
-    stubs(tmp_path, LIBRARY)
+    changed = stubs(tmp_path, LIBRARY)
     texts = ["repo=5, labels='a', limit=f'{n}'", "params={'repo': 'a'}"]
     text = "\n".join(["n = 1", *(f"await github.list_issues({each})" for each in texts)])
     async with open_checker(tmp_path, repairs=False) as strict:
+        await strict.update(LIBRARY, changed)
         found = await check(strict, text)
     assert [(diagnostic.line, diagnostic.refuses) for diagnostic in found] == [*[(2, True)] * 3, (3, True)]
     async with open_checker(tmp_path, repairs=True) as mending:
+        await mending.update(LIBRARY, changed)
         assert await check(mending, text) == []

@@ -69,6 +69,49 @@ async def test_new_namespace_is_seen(checker: Checker, tmp_path: Path) -> None:
     assert await codes(checker, TYPED) == ["unknown_field"]
 
 
+async def test_types_of_stubs_that_are_no_longer_the_scripts_are_not_believed(
+    checker: Checker, tmp_path: Path
+) -> None:
+    larger = library(tool("find", TEXT))
+    await checker.update(larger, stubs(tmp_path, larger))
+    text = TYPED + "\nawait echo.say(txt=1)"
+    found = await checker.check(prepared(text, LIBRARY), snapshot(LIBRARY))
+    assert [(each.code, each.refuses) for each in found] == [
+        ("unchecked", False),
+        ("invalid_arguments", True),
+    ]
+    assert await codes(checker, TYPED, larger) == ["unknown_field"]
+
+
+async def test_types_of_stubs_that_change_while_ty_thinks_are_not_believed(
+    checker: Checker, tmp_path: Path
+) -> None:
+    larger = library(tool("find", TEXT))
+    answers: list[list[str]] = []
+
+    async def ask() -> None:
+        answers.append(await codes(checker, TYPED))
+
+    await codes(checker, TYPED + "\n1")
+    pid = process_of(checker)
+    freeze(pid)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(ask)
+        await anyio.wait_all_tasks_blocked()
+        tasks.start_soon(checker.update, larger, stubs(tmp_path, larger))
+        await anyio.wait_all_tasks_blocked()
+        os.kill(pid, signal.SIGCONT)
+    assert answers == [["unchecked"]]
+    assert await codes(checker, TYPED, larger) == ["unknown_field"]
+
+
+async def test_script_with_countless_mistakes_is_not_remembered(checker: Checker) -> None:
+    text = "await echo.say(txt=1)\n" * 100
+    first = await checker.check(prepared(text, LIBRARY), snapshot(LIBRARY))
+    assert len(first) == 100
+    assert await checker.check(prepared(text, LIBRARY), snapshot(LIBRARY)) is not first
+
+
 async def test_same_script_is_answered_from_memory(checker: Checker) -> None:
     first = await checker.check(prepared(TYPED, LIBRARY), snapshot(LIBRARY))
     freeze(process_of(checker))
@@ -157,8 +200,9 @@ async def test_no_script_breaks_the_checker(checker: Checker, text: str) -> None
 
 
 async def test_nothing_is_left_when_the_checker_closes(tmp_path: Path) -> None:
-    stubs(tmp_path, LIBRARY)
+    changed = stubs(tmp_path, LIBRARY)
     async with open_checker(tmp_path) as checker:
+        await checker.update(LIBRARY, changed)
         await codes(checker, TYPED)
         pid = process_of(checker)
     with pytest.raises(ProcessLookupError):
