@@ -22,6 +22,8 @@ class RecordedTool:
     output_schema: Json | None
     annotations: dict[str, Json]
     title: str | None
+    examples: tuple[Json, ...] = ()
+    """`inputExamples` of the tool itself: objects of arguments, as far as the upstream kept to that."""
 
     @cached_property
     def digest(self) -> str | None:
@@ -33,6 +35,7 @@ class RecordedTool:
             self.input_schema,
             self.output_schema,
             self.annotations,
+            self.examples,
         ]
         try:
             return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

@@ -17,6 +17,7 @@ MAX_LISTING_BYTES: Final = MAX_MESSAGE_BYTES
 """What one upstream may list. Beyond any of the three the rest is left out and noted."""
 
 MAX_NAME_LENGTH: Final = 200
+MAX_EXAMPLES: Final = 5
 
 PageReader = Callable[[str | None], Awaitable[dict[str, Json]]]
 """Asks for the page at a cursor; None is the first. Answers the raw result."""
@@ -112,6 +113,7 @@ class Listing:
             output_schema=self._object(name, raw, "outputSchema"),
             annotations=self._object(name, raw, "annotations") or {},
             title=self._text(name, raw, "title"),
+            examples=_examples(raw),
         )
 
     def _input_schema(self, name: str, raw: dict[str, Json]) -> dict[str, Json]:
@@ -136,6 +138,12 @@ class Listing:
         if value is not None and not isinstance(value, kind):
             self._diagnostics.note(f"tool {name!r}: {key} is {_kind(value)} and is ignored")
         return value
+
+
+def _examples(raw: dict[str, Json]) -> tuple[Json, ...]:
+    """What some servers send beside the specification, by the names that clients know."""
+    found = raw.get("inputExamples", raw.get("input_examples"))
+    return tuple(found[:MAX_EXAMPLES]) if isinstance(found, list) else ()
 
 
 def _kind(value: Json) -> str:

@@ -105,7 +105,7 @@ def _definition(draft: FunctionDraft, spelling: Spelling | None = None, *, none_
         draft.parameters,
         draft.others,
         draft.returns,
-        documentation(_told(draft), draft.parameters),
+        documentation(_told(draft), draft.parameters, draft.example),
         spelling or {},
         none_omits=none_omits,
         is_observed=draft.is_observed,

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from manifests.json_value import Json
+from portal.library.examples import example_call
 from portal.library.function import Parameter
 from portal.library.parameters import parameters
 from portal.library.plain_text import first_sentence, readable
@@ -39,6 +40,7 @@ class FunctionDraft:
     definitions: tuple[Definition, ...]
     summary: str
     description: str
+    example: str
     wraps_result: bool
     notes: tuple[str, ...]
 
@@ -81,12 +83,19 @@ def draft_function(
         definitions=tuple(types.definitions.values()),
         summary=first_sentence(text, LONGEST_SUMMARY),
         description=readable(text, LONGEST_DESCRIPTION),
+        example=example_call(name, keywords.named, arguments, _examples(tool, arguments)),
         wraps_result=is_wrapped,
         notes=(
             *(f"arguments: {note}" for note in (*arguments.notes, *argument_types.notes)),
             *(f"result: {note}" for note in (*result.notes, *result_types.notes)),
         ),
     )
+
+
+def _examples(tool: RecordedTool, arguments: SoundSchema) -> list[Json]:
+    """The tool's examples of all arguments, then its schema's."""
+    root = arguments.root if isinstance(arguments.root, dict) else {}
+    return [*tool.examples, *root.get("examples", ())]
 
 
 def _result_node(schema: SoundSchema, is_wrapped: bool) -> SoundNode:

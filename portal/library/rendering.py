@@ -104,8 +104,8 @@ def others_text(
     return [f"**{name}: {render(others, spelling)}"]
 
 
-def documentation(description: str, parameters: Iterable[Parameter]) -> str:
-    """A function's docstring: the tool's description, then what is known of each parameter."""
+def documentation(description: str, parameters: Iterable[Parameter], example: str = "") -> str:
+    """A function's docstring: the tool's description, what is known of each parameter, and a call."""
     left = LONGEST_PARAMETER_DOCS
     lines = []
     for parameter in parameters:
@@ -113,6 +113,7 @@ def documentation(description: str, parameters: Iterable[Parameter]) -> str:
         if parameter.doc and left >= 0:
             lines.append(f"    {parameter.name}: {parameter.doc}")
     text = "\n".join([description, "", "Args:", *lines]) if lines else description
+    text = f"{text}\n\nExample: {example}" if example else text
     return docstring(text.strip(), indent="    ") if text.strip() else ""
 
 

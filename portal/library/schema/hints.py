@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from portal.library.literals import default_text
 from portal.library.plain_text import one_line
+from portal.library.schema.json_kinds import kind_words
 from portal.library.schema.sound_schema import SoundNode
 
 LONGEST_DOC: Final = 200
@@ -19,6 +20,7 @@ _SIZES: Final = (
     ("minItems", "maxItems", " items"),
 )
 _MOST: Final = 2**31
+_MOST_ITEMS: Final = 6
 
 
 def value_doc(node: SoundNode) -> str:
@@ -35,6 +37,19 @@ def _hints(node: dict[str, Any]) -> Iterator[str]:
         yield "deprecated"
     if node.get("format") and node["format"] not in _SILENT_FORMATS:
         yield one_line(node["format"], 30)
+    yield from _bounds(node)
+    pattern = node.get("pattern")
+    if pattern and len(pattern) <= _LONGEST_PATTERN:
+        yield f"pattern {pattern}"
+    if "prefixItems" in node:
+        yield f"in this order: {', '.join(map(_item_words, node['prefixItems'][:_MOST_ITEMS]))}"
+    for example in node.get("examples", ())[:1]:
+        text = default_text(example)
+        if text:
+            yield f"e.g. {text}"
+
+
+def _bounds(node: dict[str, Any]) -> Iterator[str]:
     for least, most, unit in _SIZES:
         bounds = _range(node.get(least), node.get(most), is_size=bool(unit))
         if bounds:
@@ -42,13 +57,14 @@ def _hints(node: dict[str, Any]) -> Iterator[str]:
     for word, sign in (("exclusiveMinimum", ">"), ("exclusiveMaximum", "<"), ("multipleOf", "multiple of")):
         if word in node and abs(node[word]) < _MOST:
             yield f"{sign} {node[word]}"
-    pattern = node.get("pattern")
-    if pattern and len(pattern) <= _LONGEST_PATTERN:
-        yield f"pattern {pattern}"
-    for example in node.get("examples", ())[:1]:
-        text = default_text(example)
-        if text:
-            yield f"e.g. {text}"
+
+
+def _item_words(item: SoundNode) -> str:
+    """What one item of a tuple is: by its title, else its type."""
+    if not isinstance(item, dict):
+        return "anything"
+    kind = kind_words(item["type"]) if "type" in item else "a value"
+    return f"{one_line(item['title'], 30)} ({kind})" if item.get("title") else kind
 
 
 def _range(least: float | None, most: float | None, *, is_size: bool) -> str:

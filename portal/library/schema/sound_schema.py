@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias
 from manifests.json_value import Json
 from portal.library.plain_text import one_line
 from portal.library.schema.references import SchemaDocument, cut_endless_references
-from portal.library.schema.words import WORDS, bounds_of_draft_4, is_small_json, type_names
+from portal.library.schema.words import WORDS, bounds_of_draft_4, examples_of, is_small_json, type_names
 
 SoundNode: TypeAlias = dict[str, Any] | bool
 """True, False, or a dict of sound keywords. `type` is a list; `const` is an `enum`; `$ref` is a key of
@@ -128,6 +128,8 @@ class _Reduction:
                 self.note((*path, word), "makes no sense here, or is too large; ignored")
         self._type_and_values(raw, sound, path)
         bounds_of_draft_4(raw, sound)
+        if examples := examples_of(raw):
+            sound["examples"] = examples
         self._object_keywords(raw, sound, path, depth)
         self._array_keywords(raw, sound, path, depth)
         self._combiners(raw, sound, path, depth)

@@ -13,6 +13,7 @@ MAX_VALUES: Final = 10_000
 """JSON values within one `enum`, `const`, `default` or `examples`; with more the keyword is left out."""
 
 _MAX_VALUE_DEPTH: Final = 12
+_EXAMPLES: Final = ("examples", "inputExamples", "x-examples", "example", "x-example")
 
 
 def type_names(value: Json) -> list[str] | None:
@@ -37,6 +38,17 @@ def is_small_json(value: Json) -> bool:
         if not level:
             return True
     return False
+
+
+def examples_of(raw: Mapping[str, Json]) -> list[Json]:
+    """The examples that a schema shows, by whatever word; older words of OpenAPI hold a single one."""
+    for word in _EXAMPLES:
+        if word in raw:
+            several = isinstance(raw[word], list) and not word.endswith("example")
+            examples = raw[word] if several else [raw[word]]
+            if _is_values(examples):
+                return [*examples]
+    return []
 
 
 def bounds_of_draft_4(raw: Mapping[str, Json], sound: dict[str, Any]) -> None:
@@ -96,7 +108,6 @@ WORDS: Final[Mapping[str, Callable[[Json], bool]]] = MappingProxyType(
         "pattern": _is_text,
         "deprecated": _is_bool,
         "default": is_small_json,
-        "examples": _is_values,
         "enum": _is_values,
         "required": _is_names,
         "minimum": _is_number,

@@ -1,7 +1,4 @@
-"""Schemas that want to cost time, memory, or a look at the machine. Each compiles, and its neighbour is whole.
-
-That they end is what is tested here, and that what is left of them is small; each took milliseconds when written.
-"""
+"""Schemas that want to cost time, memory, or a look at the machine. Each compiles, and its neighbour is whole."""
 
 import sys
 from typing import Any

@@ -1,5 +1,6 @@
 """Compiled namespaces on disk: the same as compiled anew, or nothing."""
 
+import os
 import stat
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -117,6 +118,7 @@ def test_the_folder_is_bounded_and_what_was_used_last_stays(tmp_path: Path) -> N
     old = used.with_name("old.json")
     with old.open("wb") as file:
         file.truncate(MAX_BYTES)
+    os.utime(old, (1, 1))
     compiled(tmp_path, [source(*TOOLS)])
     compiled(tmp_path, [source(*TOOLS, upstream="other")])
     assert len(files(tmp_path)) == 2
