@@ -141,7 +141,7 @@ async def beyond_cpu(sandbox: Sandbox, script: str) -> float:
 async def after_cancel(sandbox: Sandbox, script: str) -> float:
     """To the end of the run, or of its calls if that is later."""
     port = Port()
-    hang = "asyncio.ensure_future(bench.hangs())\nawait asyncio.sleep(0.001)\n"
+    hang = "asyncio.ensure_future(bench.hangs())\nawait bench.echo()\n"
     task = asyncio.create_task(run(sandbox, hang + script, ENOUGH, port))
     await port.hanging.wait()
     await asyncio.sleep(0.02)
