@@ -13,6 +13,9 @@ import struct
 import sys
 from typing import Any
 
+MEASURES = ("no_new_privs", "landlock", "rlimits", "seccomp")
+"""What a worker can be locked down with; of Landlock its version is told, too."""
+
 _PR_SET_NO_NEW_PRIVS = 38
 _LANDLOCK_CREATE_RULESET, _LANDLOCK_RESTRICT_SELF = 444, 446
 _LANDLOCK_VERSION = 1

@@ -14,6 +14,7 @@ from sandbox_runtime.bounds import Bounds, worker_lost
 from sandbox_runtime.errors import PlatformError, WorkerStartError
 from sandbox_runtime.grants.run_grants import NO_GRANTS, RunGrants
 from sandbox_runtime.launchers import Launcher, default_launcher
+from sandbox_runtime.lockdown import MEASURES
 from sandbox_runtime.record import Origin
 from sandbox_runtime.recording import Recording
 from sandbox_runtime.result import RunError
@@ -84,6 +85,12 @@ class Sandbox:
     def protections(self) -> tuple[str, ...]:
         """What the system adds to the engine's isolation here, as every worker reports it, for example "seccomp"."""
         return self._workers.protections
+
+    @property
+    def missing_protections(self) -> tuple[str, ...]:
+        """What this system does not offer of what could be there, for example "seccomp"."""
+        there = {name.partition("-")[0] for name in self.protections}
+        return tuple(name for name in MEASURES if name not in there)
 
     @property
     def waiting(self) -> int:

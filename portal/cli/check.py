@@ -88,7 +88,13 @@ async def _look_at_sandbox(portal: Portal, findings: Findings) -> None:
             f"the sandbox does not run: {answer.error.message} {answer.error.hint}".strip()
         )
         return
-    protections = ", ".join((await portal.sandbox()).protections) or "none"
+    sandbox = await portal.sandbox()
+    protections = ", ".join(sandbox.protections) or "nothing"
+    if missing := ", ".join(sandbox.missing_protections):
+        findings.warnings.append(
+            f"workers run without {missing}, which this system does not offer: less would hold a script that broke out "
+            "of the engine. Run the portal in a container of its own, or as a user of its own"
+        )
     findings.sandbox = (
         f"CPython {answer.result} in wasmtime {version('wasmtime')}; workers locked down with: {protections}"
     )

@@ -8,7 +8,10 @@ import sys
 
 import pytest
 
+from sandbox_runtime.lockdown import MEASURES
 from sandbox_runtime.sandbox import Sandbox
+from sandbox_runtime.workers import Workers
+from tests.sandbox_runtime.taken_over import PREPARED, TakenOver
 
 ATTEMPTS = {
     "read a file": "open('/etc/hostname').close()",
@@ -112,3 +115,16 @@ async def test_workers_report_what_protects_them(sandbox: Sandbox) -> None:
         assert ("seccomp" in sandbox.protections) == (platform.machine() == "x86_64")
     else:
         assert sandbox.protections == ()
+    there = {name.partition("-")[0] for name in sandbox.protections}
+    assert there | set(sandbox.missing_protections) == set(MEASURES)
+    assert not there & set(sandbox.missing_protections)
+
+
+@pytest.mark.anyio
+async def test_what_workers_do_not_give_up_is_told() -> None:
+    workers = Workers(TakenOver(PREPARED), 1, 1, print)
+    await workers.open()
+    try:
+        assert Sandbox(workers).missing_protections == MEASURES
+    finally:
+        await workers.close()
