@@ -86,7 +86,7 @@ class Broker:
         if call.function == FETCH:
             request = self._authorization.of_fetch(FETCH, lambda: call.arguments)
         elif function is None:
-            return _ended(entry, "refused", self._absence(call.function))
+            return _ended(entry, "refused", self.absence(call.function))
         else:
             request = self._authorization.of_function(
                 function, partial(self._bound, function, call.arguments)
@@ -146,7 +146,8 @@ class Broker:
         entry.end("done")
         return Outcome(value=value)
 
-    def _absence(self, function: str) -> CallError:
+    def absence(self, function: str) -> CallError:
+        """Why there is no such function; for the first few of a run also the nearest ones."""
         self._absent += 1
         return self._snapshot.absence(function, with_nearest=self._absent <= MAX_NEAREST)
 

@@ -18,6 +18,7 @@ from portal.execution import Execution
 from portal.library.namespace_cache import NamespaceCache
 from portal.observed.observations import Observations, open_observations
 from portal.observed.shape_store import ShapeStore, default_folder
+from portal.script_search import ScriptSearch
 from portal.sessions import Sessions
 from portal.view import Shelf, View, open_shelf
 from sandbox_runtime.aot import default_cache
@@ -149,7 +150,8 @@ async def open_portal(
             left = grants.narrowed(own.portal.capabilities, own.where)
             parts = shelf.authority, shelf.catalog, fleet, opening.sandbox, shelf.checker, sessions, left
             search = DocsSearch(own, shelf.catalog, fleet)
-            return View(own, shelf.authority, shelf.catalog, search, Execution(*parts, observations))
+            execution = Execution(*parts, observations, partial(ScriptSearch, search))
+            return View(own, shelf.authority, shelf.catalog, search, execution)
 
         if runs_scripts:
             opening.want()

@@ -23,6 +23,7 @@ from portal.ledger import Ledger
 from portal.observed.observations import Observations
 from portal.sessions import SessionError, Sessions
 from portal.snapshot import Snapshot
+from sandbox_runtime.calls import CallPort
 from sandbox_runtime.grants.fetcher import Fetcher
 from sandbox_runtime.grants.open_grants import OpenGrants
 from sandbox_runtime.prepared import Prepared
@@ -60,7 +61,9 @@ class Execution:
         sessions: Sessions,
         grants: OpenGrants,
         observations: Observations,
+        port: Callable[[Broker, Snapshot], CallPort],
     ) -> None:
+        """`port` makes what answers the calls of one run."""
         self._authority = authority
         self._manifest = authority.manifest
         self._catalog = catalog
@@ -70,6 +73,7 @@ class Execution:
         self._sessions = sessions
         self._grants = grants
         self._observations = observations
+        self._port = port
         self._histories: WeakKeyDictionary[Session, SessionHistory] = WeakKeyDictionary()
         self._sources: WeakKeyDictionary[Session, set[str]] = WeakKeyDictionary()
 
@@ -139,7 +143,8 @@ class Execution:
     async def _execute(
         self, run: Run, prepared: Prepared, broker: Broker, snapshot: Snapshot, run_id: str
     ) -> Answer:
-        result = await run.execute(snapshot.table(prepared.names), broker, broker)
+        port = self._port(broker, snapshot)
+        result = await run.execute(snapshot.table(prepared.names), port, broker)
         log.info(
             "script_ran",
             run=run_id,

@@ -59,6 +59,14 @@ class Snapshot:
             rows.setdefault(namespace, {})[name] = ""
         return rows
 
+    def withheld(self, query: str) -> Mapping[str, Decision]:
+        """The functions that the manifest refuses and that may be told to whoever asks this, by qualified name.
+
+        They are hidden from every search; only whoever has the very name of one learns of it, and of the rule.
+        """
+        decision = self.denied.get(query)
+        return {} if decision is None else {query: decision}
+
     def absence(self, qualified: str, *, with_nearest: bool = True) -> CallError:
         """Why a function may not be called or is not there, and what to do; finding the nearest takes up to 0.1 s."""
         if decision := self.denied.get(qualified):

@@ -79,7 +79,7 @@ def settings(draws: np.random.Generator | None) -> Iterator[None]:
             for module, name, value in kept:
                 setattr(module, name, value * draws.choice(FACTORS))
             ranking._WEIGHTS *= draws.choice(FACTORS, len(fields[0]))
-            ranking._DISCOUNTS[:] = np.minimum(1, fields[1] * draws.choice(FACTORS, len(fields[1])))
+            ranking._DISCOUNTS[:] = np.minimum(0.95, fields[1] * draws.choice(FACTORS, len(fields[1])))
         yield
     finally:
         for module, name, value in kept:

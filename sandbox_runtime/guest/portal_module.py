@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from sandbox_runtime.guest.border import Border
 from sandbox_runtime.guest.calls import Calls
 from sandbox_runtime.guest.fetching import Fetching, Response
+from sandbox_runtime.guest.searching import Searching
 from sandbox_runtime.guest.tool_error import ToolError
 from sandbox_runtime.guest.values import encode_value
 
@@ -23,14 +24,16 @@ class ResultLimitError(Exception):
 
 
 class PortalModule(types.ModuleType):
-    """`emit`, `fetch`, and the exception class calls raise."""
+    """`emit`, `fetch`, `search`, `describe`, and the exception class calls raise."""
 
     def __init__(self, border: Border, calls: Calls) -> None:
         super().__init__("portal", "What a script can do besides calling upstream functions.")
         self.ToolError = ToolError
         self.Response = Response
         self.fetch = Fetching(calls).fetch
-        self.__all__ = ["Response", "ToolError", "emit", "fetch"]
+        searching = Searching(calls)
+        self.search, self.describe = searching.search, searching.describe
+        self.__all__ = ["Response", "ToolError", "describe", "emit", "fetch", "search"]
         self.__dict__["__border"] = border
         self.begin(0)
 

@@ -1,15 +1,23 @@
 """The library follows the upstreams, and nobody sees one older than what they waited for."""
 
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
+from mcp_types import CallToolResult
 
 from manifests.json_value import Json
-from tests.portal.peers import DEADLINE_SECONDS, Peer, opened, raw, raw_tools, tool
+from tests.portal.peers import DEADLINE_SECONDS, Peer, opened, raw, raw_tools, structured, tool
+from upstreams.recorded_tool import RecordedTool
 
 pytestmark = pytest.mark.anyio
+
+
+def recorded(name: str, description: str = "", **schema: Json) -> RecordedTool:
+    return RecordedTool(name, description, {"type": "object", **schema}, None, {}, None)
 
 
 async def test_a_search_at_once_after_the_start_is_answered(tmp_path: Path) -> None:
@@ -46,6 +54,106 @@ async def test_a_tool_that_an_upstream_adds_is_found_and_can_be_called(tmp_path:
             while "raw.cancelled" not in names:
                 names = [each["name"] for each in (await portal.search("raw.cancelled"))["functions"]]
         assert await portal.result_of("await raw.cancelled()") == []
+
+
+async def test_a_running_script_keeps_the_library_that_it_was_checked_against(tmp_path: Path) -> None:
+    there, may_go = anyio.Event(), anyio.Event()
+
+    async def wait(arguments: dict[str, Json]) -> CallToolResult:
+        there.set()
+        await may_go.wait()
+        return structured(arguments)
+
+    upstreams: dict[str, Peer | dict[str, Json]] = {
+        "raw": raw(tools=raw_tools("change", "echo")),
+        "gate": Peer(tool("wait"), wait=wait),
+    }
+    found: list[Json] = []
+    script = """
+await raw.change(name="added")
+await gate.wait()
+names = [row["name"] for row in (await portal.search("raw.added"))["functions"]]
+["raw.added" in names, await raw.echo(a=1)]
+"""
+    async with opened(tmp_path, upstreams) as portal, anyio.create_task_group() as tasks:
+
+        async def run() -> None:
+            found.append(await portal.result_of(script))
+
+        tasks.start_soon(run)
+        with anyio.fail_after(DEADLINE_SECONDS):
+            await there.wait()
+            while (await portal.search("raw.added"))["total"] != 1:
+                pass
+            may_go.set()
+    assert found == [[False, {"a": 1}]]
+
+
+async def test_everybody_sees_one_whole_library_while_it_changes(tmp_path: Path) -> None:
+    changes = 12
+    async with opened(tmp_path, {"store": Peer()}) as portal:
+        store, catalog = portal.portal.fleet["store"], portal.portal.catalog
+        await portal.search("echo")
+        is_over = anyio.Event()
+        seen: set[int] = set()
+        statuses: Counter[str] = Counter()
+
+        def change(generation: int) -> None:
+            side = "left" if generation % 2 else "right"
+            own: Json = {"properties": {side: {"type": "integer"}}, "required": [side]}
+            store._supervisor.tools = tuple(
+                recorded(name, f"Generation {generation}.", **own, additionalProperties=False)
+                for name in ("same", f"one_{generation}", f"two_{generation}")
+            )
+            catalog.note_change(store)
+
+        async def search() -> None:
+            while not is_over.is_set():
+                rows = (await portal.search("generation", limit=9))["functions"]
+                generations = {row["summary"] for row in rows}
+                names = {row["name"].rpartition("_")[2] for row in rows} - {"store.same"}
+                assert len(rows) == 3 and len(generations) == len(names) == 1
+                seen.add(int(names.pop()))
+
+        async def run() -> None:
+            while not is_over.is_set():
+                # Right in every second library. What was checked against one must not run against the next.
+                answer = await portal.run(
+                    "await store.same(left=1)\n(await portal.search('generation'))['total']"
+                )
+                statuses[answer["status"]] += 1
+                assert answer["status"] == "refused" or answer["result"] == 3, answer
+
+        change(0)
+        with anyio.fail_after(2 * DEADLINE_SECONDS):
+            async with anyio.create_task_group() as tasks:
+                for work in (search, search, run, run):
+                    tasks.start_soon(work)
+                for generation in range(1, changes):
+                    ran = statuses.total()
+                    change(generation)
+                    while generation not in seen or statuses.total() < ran + 2:
+                        await anyio.lowlevel.checkpoint()
+                is_over.set()
+    assert seen >= set(range(1, changes))
+    assert statuses["ok"] and statuses["refused"] and statuses.keys() == {"ok", "refused"}
+
+
+async def test_stub_files_stay_as_they_are_while_a_check_reads_them(tmp_path: Path) -> None:
+    async with opened(tmp_path, {"store": Peer()}) as portal:
+        await portal.search("echo")
+        catalog = portal.portal.catalog
+        module = catalog._stubs / "tools" / "store.pyi"
+        with anyio.fail_after(DEADLINE_SECONDS):
+            async with catalog.steady() as snapshot:
+                portal.portal.fleet["store"]._supervisor.tools = (recorded("other"),)
+                catalog.note_change(portal.portal.fleet["store"])
+                while catalog._gate._written is None:
+                    await anyio.lowlevel.checkpoint()
+                assert "def echo(" in module.read_text()
+                assert catalog.snapshot is snapshot
+            assert "store.other" in (await catalog.fresh()).library.functions
+        assert "def other(" in module.read_text()
 
 
 async def test_two_upstreams_with_the_same_tools_are_told_apart(tmp_path: Path) -> None:
