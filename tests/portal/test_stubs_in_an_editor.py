@@ -1,0 +1,121 @@
+"""A script written against `stubs --out DIR`: type checkers take it as it stands, and `run` runs it."""
+
+import json
+import os
+import subprocess
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from manifests.json_value import Json
+from tests.portal.commands import PortalCommand, portal_command
+from tests.portal.peers import raw, write_manifest
+
+SCRIPT = """\
+import asyncio
+from typing import TYPE_CHECKING
+
+import portal
+import store
+from portal import ToolError
+from tools import store as again
+from tools.store import echo
+
+if TYPE_CHECKING:
+    from tools.store import EchoResult
+
+
+async def main() -> str:
+    found: EchoResult = await echo(name="a", labels=["b"], class_=1)
+    try:
+        await again.echo(name="c", labels=None)
+    except ToolError as error:
+        portal.emit({"type": "text", "text": error.code})
+    labels: list[str] = found["labels"]
+    return f"{found['name']} {labels} {(await store.echo(name='d'))['name']}"
+
+
+print(asyncio.run(main()))
+"""
+WRONG = """\
+from tools import store
+
+
+async def main() -> None:
+    await store.echo()
+    await store.echo(name=3)
+    await store.echo(name="a", lables=[])
+    (await store.echo(name="a"))["nmae"]
+    await store.ecko()
+"""
+ECHO: Json = {
+    "name": "echo",
+    "inputSchema": {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string"},
+            "labels": {"type": "array", "items": {"type": "string"}},
+            "class": {"type": "integer"},
+        },
+        "required": ["name"],
+        "additionalProperties": False,
+    },
+    "outputSchema": {
+        "type": "object",
+        "properties": {"name": {"type": "string"}, "labels": {"type": "array", "items": {"type": "string"}}},
+        "required": ["name", "labels"],
+    },
+}
+
+
+@pytest.fixture
+def portal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> PortalCommand:
+    return portal_command(monkeypatch, capsys)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, portal: PortalCommand) -> Path:
+    """A manifest, its stubs in `typings`, and two scripts."""
+    write_manifest(tmp_path, {"store": raw(tools=[ECHO])})
+    assert portal("stubs", "--out", "typings", cwd=tmp_path).returncode == 0
+    (tmp_path / "script.py").write_text(SCRIPT)
+    (tmp_path / "wrong.py").write_text(WRONG)
+    return tmp_path
+
+
+def errors(folder: Path, *command: str) -> list[int]:
+    """The lines in which a type checker finds errors."""
+    program = str(Path(sysconfig.get_path("scripts"), command[0]))
+    environment = {**os.environ, "MYPYPATH": str(folder / "typings")}
+    done = subprocess.run(
+        [program, *command[1:]],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+    assert "rror" in done.stdout or done.returncode == 0, done.stderr
+    return [int(line.split(":")[1]) for line in done.stdout.splitlines() if ": error" in line]
+
+
+def test_script_against_the_folder_is_right_for_type_checkers_and_runs(
+    folder: Path, portal: PortalCommand
+) -> None:
+    mypy = ("mypy", "--strict", "--cache-dir", "/dev/null")
+    ty = ("ty", "check", "--output-format", "concise", "--no-progress", "--extra-search-path", "typings")
+    assert errors(folder, *mypy, "script.py") == []
+    assert errors(folder, *ty, "script.py") == []
+    assert sorted(set(errors(folder, *mypy, "wrong.py"))) == [5, 6, 7, 8, 9]
+    assert sorted(set(errors(folder, *ty, "wrong.py"))) == [5, 6, 7, 8, 9]
+    done = portal("run", "--json", "script.py", cwd=folder)
+    answer = json.loads(done.stdout)
+    assert (answer["status"], [row["state"] for row in answer["calls"]]) == ("ok", ["done"] * 3), answer
+
+
+def test_stubs_written_again_are_the_same_to_the_byte(folder: Path, portal: PortalCommand) -> None:
+    before = {path: path.read_bytes() for path in (folder / "typings").rglob("*") if path.is_file()}
+    assert portal("stubs", "--out", "typings", cwd=folder).returncode == 0
+    assert {path: path.read_bytes() for path in (folder / "typings").rglob("*") if path.is_file()} == before
