@@ -77,7 +77,15 @@ def write_manifest() -> Path:
     upstreams = {name: server.upstream() for name, server in demo_servers().items()}
     path = HOME / "portal.yaml"
     path.write_text(
-        yaml.safe_dump({"upstreams": upstreams, "server": {"start_seconds": 60}}, sort_keys=False)
+        yaml.safe_dump(
+            {
+                "upstreams": upstreams,
+                # They declare themselves destructive: a rule has to name them.
+                "capabilities": {"tools": {"allow": ["*", "excel.create_workbook", "excel.write_range"]}},
+                "server": {"start_seconds": 60},
+            },
+            sort_keys=False,
+        )
     )
     return path
 
