@@ -1,9 +1,9 @@
 """The pages of an instance's memory that runs write to, copied all at once instead of one fault at a time (Linux).
 
 The memory of a new instance is a private mapping of the compiled component, and the first write to each page is
-a fault that copies it: some 1,000 of them in a script with a few calls, at 2.6 us each. Which pages these are
+a fault that copies it: some 600 of them in a script with a few calls, at 2.6 us each. Which pages these are
 hardly depends on the script, so they are learned once, from a script with calls, and then asked for in one go, at
-a third of the price and before there is a script that would wait for it (benchmarks/sandbox.py).
+half the price and before there is a script that would wait for it (`python -m benchmarks.sandbox`).
 """
 
 import ctypes
