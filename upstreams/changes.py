@@ -12,6 +12,7 @@ from upstreams.diagnostics import Diagnostics
 from upstreams.errors import UpstreamUnavailableError
 from upstreams.wire import Wire
 
+_LIST_CHANGED: Final = "notifications/tools/list_changed"
 _RELISTEN_SECONDS: Final = 1.0
 _LONGEST_RELISTEN_SECONDS: Final = 60.0
 
@@ -29,6 +30,12 @@ class Changes:
         elif isinstance(message, Exception):
             problem = (str(message).splitlines() or [""])[0]
             self._diagnostics.note(f"sent something unreadable: {type(message).__name__}: {problem}")
+
+    def note_excess(self, method: str) -> None:
+        """A notification came that was one too many; that tools changed is heard all the same."""
+        self._diagnostics.note("sends so many notifications that some are dropped")
+        if method == _LIST_CHANGED:
+            self._changed.set()
 
     async def wait(self) -> None:
         """Return at the next change; those that came while nobody waited count as one."""

@@ -47,7 +47,7 @@ async def open_connection(
     changes = Changes(diagnostics)
     info = client_info()
     async with (
-        open_wire(diagnostics) as wire,
+        _heard_by(changes, open_wire(diagnostics)) as wire,
         ClientSession(
             dispatcher=wire,
             read_timeout_seconds=seconds + 1,
@@ -68,6 +68,13 @@ async def open_connection(
         except (UpstreamLostError, UpstreamTimeoutError) as error:
             raise UpstreamUnavailableError(await wire.explain_end()) from error
         yield connection
+
+
+@asynccontextmanager
+async def _heard_by(changes: Changes, opening: AbstractAsyncContextManager[Wire]) -> AsyncIterator[Wire]:
+    async with opening as wire:
+        wire.on_excess = changes.note_excess
+        yield wire
 
 
 async def _start_failure(error: MCPError, wire: Wire) -> UpstreamError:

@@ -10,6 +10,7 @@ from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp_types import INTERNAL_ERROR, ErrorData
 
 from upstreams.errors import UpstreamError
+from upstreams.unasked import UnaskedStream
 
 
 class Wire(JSONRPCDispatcher):
@@ -30,12 +31,17 @@ class Wire(JSONRPCDispatcher):
         last_words: Callable[[], str] = lambda: "",
         exit_status: Callable[[], Awaitable[str]] | None = None,
     ) -> None:
-        super().__init__(read_stream, write_stream)
+        super().__init__(UnaskedStream(read_stream, self._note_excess), write_stream)
+        self.on_excess: Callable[[str], None] = lambda method: None
+        """Hears the method of each notification that was one too many."""
         self.failures = failures or Failures()
         self.last_words = last_words
         self._exit_status = exit_status
         self._reason = ""
         self.ended = anyio.Event()
+
+    def _note_excess(self, method: str) -> None:
+        self.on_excess(method)
 
     def give_up(self, reason: str) -> None:
         """Nothing sent from now on would arrive; whoever holds the connection should open a new one."""

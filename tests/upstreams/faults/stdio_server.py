@@ -3,8 +3,8 @@
     python stdio_server.py '{"fault": "crash_before_acting", "log": "FILE"}'
 
 Three tools: `act` declares nothing, `look` is read-only, `fine` never fails. A fault of a call strikes the first call
-of `act` and the first of `look`, also when the process was started again in between; a fault of the start strikes
-always.
+of `act` and the first of `look`, also when the process was started again in between, and every one with
+`"always": true`; a fault of the start strikes always.
 The log has a line for every start, arrival (with the idempotency key) and effect.
 """
 
@@ -192,7 +192,7 @@ def flood_stderr(request):
 
 
 def flood_requests(request):
-    for number in range(500):
+    for number in range(150):
         send({"id": f"ask-{number}", "method": "sampling/createMessage", "params": {}})
     succeed(request)
 
@@ -294,6 +294,7 @@ def call_tool(request):
     earlier = noted("arrival", tool)
     key = (request["params"].get("_meta") or {}).get("dev.mcp-code-portal/idempotency-key", "-")
     note("arrival", tool, key)
+    earlier = earlier and not BEHAVIOUR.get("always")
     if tool == "fine" or earlier or FAULT not in CALLS:
         succeed(request)
         while WAITING:

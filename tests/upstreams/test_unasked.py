@@ -1,0 +1,60 @@
+"""What an upstream says without being asked comes at a bounded rate; what it was asked for comes at once."""
+
+from collections.abc import Sequence
+
+import anyio
+import pytest
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCMessage, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
+
+from upstreams.unasked import MESSAGES_A_SECOND, MESSAGES_AT_ONCE, UnaskedStream
+
+pytestmark = pytest.mark.anyio
+
+CHANGED = "notifications/tools/list_changed"
+
+
+def notification(method: str) -> JSONRPCNotification:
+    return JSONRPCNotification(jsonrpc="2.0", method=method)
+
+
+async def received(messages: Sequence[JSONRPCMessage]) -> tuple[list[JSONRPCMessage], list[str], float]:
+    """What passes, the methods of what does not, and the seconds that took."""
+    send, receive = anyio.create_memory_object_stream[SessionMessage](len(messages))
+    for message in messages:
+        send.send_nowait(SessionMessage(message))
+    send.close()
+    dropped: list[str] = []
+    began = anyio.current_time()
+    async with UnaskedStream(receive, dropped.append) as stream:
+        passed = [item.message async for item in stream]
+    return passed, dropped, anyio.current_time() - began
+
+
+async def test_answers_all_pass() -> None:
+    answers = [JSONRPCResponse(jsonrpc="2.0", id=number, result={}) for number in range(2_000)]
+    passed, dropped, _ = await received(answers)
+    assert (passed, dropped) == (answers, [])
+
+
+async def test_notifications_beyond_the_rate_are_dropped_and_told() -> None:
+    passed, dropped, seconds = await received([notification(CHANGED)] * 2_000)
+    assert MESSAGES_AT_ONCE <= len(passed) <= MESSAGES_AT_ONCE + seconds * MESSAGES_A_SECOND + 1
+    assert len(passed) + len(dropped) == 2_000
+    assert set(dropped) == {CHANGED}
+
+
+async def test_requests_beyond_the_rate_wait_their_turn() -> None:
+    count = int(MESSAGES_AT_ONCE) + 10
+    requests = [
+        JSONRPCRequest(jsonrpc="2.0", id=number, method="sampling/createMessage") for number in range(count)
+    ]
+    passed, dropped, seconds = await received(requests)
+    assert (passed, dropped) == (requests, [])
+    assert seconds >= (10 - 1) / MESSAGES_A_SECOND  # no answer came earlier than it may
+
+
+async def test_answer_behind_a_flood_of_notifications_passes() -> None:
+    answer = JSONRPCResponse(jsonrpc="2.0", id=1, result={})
+    passed, _, _ = await received([*[notification("notifications/progress")] * 500, answer])
+    assert passed[-1] == answer

@@ -1,0 +1,73 @@
+"""Keeps an upstream that talks without being asked from taking the portal's time from the others."""
+
+from collections.abc import Callable
+from typing import Any, Final, Self
+
+import anyio
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCResponse
+
+MESSAGES_A_SECOND: Final = 100.0
+MESSAGES_AT_ONCE: Final = 20.0
+
+
+class UnaskedStream:
+    """An upstream's messages, of which those that are no answers come at a hundred a second.
+
+    Each of them costs the portal up to a millisecond, in which nobody else is served. Twenty may come at once. A
+    request beyond that waits, and with it what the upstream says after it; a notification is dropped, and `on_excess`
+    hears its method.
+
+    Source: the SDK's stream protocol, which has no public name.
+    """
+
+    def __init__(self, stream: Any, on_excess: Callable[[str], None]) -> None:
+        self._stream = stream
+        self._on_excess = on_excess
+        self._left = MESSAGES_AT_ONCE
+        self._as_of = anyio.current_time()
+
+    @property
+    def last_context(self) -> Any:
+        return getattr(self._stream, "last_context", None)
+
+    async def receive(self) -> Any:
+        while True:
+            item = await self._stream.__anext__()
+            message = item.message if isinstance(item, SessionMessage) else None
+            if isinstance(message, JSONRPCResponse | JSONRPCError):
+                return item
+            wait_seconds = self._wait_seconds()
+            if wait_seconds <= 0:
+                self._left -= 1
+                return item
+            if isinstance(message, JSONRPCNotification):
+                self._on_excess(message.method)
+                continue
+            await anyio.sleep(wait_seconds)
+            self._left -= 1
+            return item
+
+    def _wait_seconds(self) -> float:
+        """Until the next one may come."""
+        now = anyio.current_time()
+        self._left = min(MESSAGES_AT_ONCE, self._left + (now - self._as_of) * MESSAGES_A_SECOND)
+        self._as_of = now
+        return (1 - self._left) / MESSAGES_A_SECOND
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        return await self.receive()
+
+    async def __aenter__(self) -> Self:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: Any) -> bool | None:
+        result: bool | None = await self._stream.__aexit__(*error)
+        return result
