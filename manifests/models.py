@@ -320,7 +320,8 @@ class ServerSettings(Section):
     queue: Annotated[int, Field(ge=0, le=100_000)] = Field(
         default=1000,
         description=(
-            "Scripts that may wait for a sandbox process (default 1000). One more is refused at once, as "
+            "Scripts that may wait for a sandbox process (default 1000); one of more than 64 KiB takes the place of "
+            "several. One more is refused at once, as "
             "sandbox_busy. Callers take turns, so that one with many waiting does not hold up the others. Does not "
             "cover runs in sessions, which have processes of their own."
         ),

@@ -93,7 +93,8 @@ class Execution:
                 async with self._grants.run(session) as grants:
                     ledger.files = grants.files
                     where = partial(self._where_of, limits)
-                    running = sandbox.run(limits, where, session, caller.share, grants)
+                    size = len(request.code)
+                    running = sandbox.run(limits, where, session, caller.share, grants, script_bytes=size)
                     fetcher = grants.fetcher
                     answer = await self._run_in(running, request.code, run_id, ledger, session, fetcher)
                 identifier = session.id if session is not None and session.alive else None

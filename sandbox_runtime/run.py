@@ -46,6 +46,12 @@ _Message: TypeAlias = tuple[int, bytes]
 _Read = TypeVar("_Read")
 
 
+def too_long(script_bytes: int) -> RunError:
+    """The error of a script over MAX_SCRIPT_BYTES."""
+    told = f"the script is {script_bytes:,} bytes; at most {MAX_SCRIPT_BYTES:,} are read"
+    return RunError("syntax_error", told)
+
+
 class Calls(Protocol):
     """What becomes of the calls a script makes."""
 
@@ -104,8 +110,7 @@ class Run:
         """
         text = script.encode() if script.isascii() else clean(script).encode()
         if len(text) > MAX_SCRIPT_BYTES:
-            message = f"the script is {len(text):,} bytes; at most {MAX_SCRIPT_BYTES:,} are read"
-            self._error = self._error or RunError("syntax_error", message)
+            self._error = self._error or too_long(len(text))
         if self._error is not None or self.worker is None:
             return Prepared(script, error=self._error)
         parts = self._begin(text, namespaces)

@@ -18,7 +18,7 @@ from sandbox_runtime.lockdown import MEASURES
 from sandbox_runtime.record import Origin
 from sandbox_runtime.recording import Recording
 from sandbox_runtime.result import RunError
-from sandbox_runtime.run import Run
+from sandbox_runtime.run import MAX_SCRIPT_BYTES, Run, too_long
 from sandbox_runtime.session import Session
 from sandbox_runtime.turns import BusyError, QueueLimits
 from sandbox_runtime.worker_process import WorkerProcess
@@ -106,16 +106,18 @@ class Sandbox:
         caller: str = "",
         grants: RunGrants = NO_GRANTS,
         recording: Recording | None = None,
+        script_bytes: int = 0,
     ) -> AsyncIterator[Run]:
         """Take a worker for one script; `where` tells where a limit is set.
 
-        Waits for a free one, in turns with other callers: `caller` is whatever tells them apart. If none comes, or
-        too many wait (`sandbox_busy`), or the session is gone (`worker_lost`), the run refuses everything with that
-        error. `recording` takes the run down, so that it can be replayed.
+        Waits for a free one, in turns with other callers: `caller` is whatever tells them apart, and `script_bytes`
+        how much is kept meanwhile; it may be less than the script has. If none comes, or too many wait
+        (`sandbox_busy`), or the session is gone (`worker_lost`), the run refuses everything with that error.
+        `recording` takes the run down, so that it can be replayed.
         """
         bounds = Bounds(limits, where if recording is None else recording.remember(where))
         if session is None:
-            run = await self._new_run(bounds, caller, grants, recording)
+            run = await self._new_run(bounds, caller, grants, recording, script_bytes)
             try:
                 yield run
             finally:
@@ -139,16 +141,24 @@ class Sandbox:
                 run.close()
 
     async def _new_run(
-        self, bounds: Bounds, caller: str, grants: RunGrants, recording: Recording | None
+        self,
+        bounds: Bounds,
+        caller: str,
+        grants: RunGrants,
+        recording: Recording | None,
+        script_bytes: int,
     ) -> Run:
         async def replace() -> WorkerProcess | None:
             with suppress(BusyError):
-                return await self._workers.take(caller)
+                return await self._workers.take(caller, script_bytes)
             return None
 
         worker, refusal = None, None
         try:
-            worker = await self._workers.take(caller)
+            if script_bytes > MAX_SCRIPT_BYTES:
+                refusal = too_long(script_bytes)
+            else:
+                worker = await self._workers.take(caller, script_bytes)
         except BusyError as error:
             refusal = RunError("sandbox_busy", str(error), hint="Try again in a moment.")
         present = partial(Origin.now, self._component)

@@ -11,6 +11,9 @@ from sandbox_runtime.worker_process import WorkerProcess
 Turn: TypeAlias = asyncio.Future[WorkerProcess]
 """Becomes the worker, when there is one."""
 
+PLACE_BYTES = 1 << 16
+"""A script takes a place in the queue for each of so many bytes: the queue bounds memory, too."""
+
 
 class BusyError(Exception):
     """There is no worker for a script, and there is no use in waiting longer; the message names the limit."""
@@ -18,7 +21,7 @@ class BusyError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class QueueLimits:
-    """How many scripts may wait for a worker, and how long; one more is refused at once.
+    """How many scripts may wait for a worker, and how long; one more is refused at once. Long ones count as several.
 
     `where` says where a limit is set ("queue", "queue_seconds"), as an operator would look it up. Does not cover
     runs in sessions, which have workers of their own.
@@ -29,7 +32,7 @@ class QueueLimits:
     where: Callable[[str], str] = "server.{}".format
 
     def full(self) -> BusyError:
-        told = f"all workers are busy and {self.most:,} scripts wait for one"
+        told = "all workers are busy and there is no room left to wait for one"
         return BusyError(f"{told}: the limit queue of {self.most:,} ({self.where('queue')})")
 
     def displaced(self) -> BusyError:
@@ -50,23 +53,24 @@ class Turns:
 
     def __init__(self, limits: QueueLimits) -> None:
         self._limits = limits
-        self._lines: OrderedDict[str, OrderedDict[Turn, None]] = OrderedDict()
-        self._size = 0
+        self._lines: OrderedDict[str, OrderedDict[Turn, int]] = OrderedDict()
+        self._places = 0
 
     def __len__(self) -> int:
-        return self._size
+        return sum(map(len, self._lines.values()))
 
-    def join(self, caller: str) -> Turn:
-        """A place at the end of the caller's line.
+    def join(self, caller: str, script_bytes: int = 0) -> Turn:
+        """A turn at the end of the caller's line, which takes a place or several.
 
         Raises:
             BusyError: The queue is full.
         """
-        if self._size >= self._limits.most:
-            self._make_room(caller)
+        places = max(min(-(-script_bytes // PLACE_BYTES), self._limits.most), 1)
+        while self._places + places > self._limits.most:
+            self._make_room(caller, places)
         turn: Turn = asyncio.get_running_loop().create_future()
-        self._lines.setdefault(caller, OrderedDict())[turn] = None
-        self._size += 1
+        self._lines.setdefault(caller, OrderedDict())[turn] = places
+        self._places += places
         return turn
 
     def next(self) -> Turn | None:
@@ -74,8 +78,8 @@ class Turns:
         if not self._lines:
             return None
         caller, line = self._lines.popitem(last=False)
-        turn, _ = line.popitem(last=False)
-        self._size -= 1
+        turn, places = line.popitem(last=False)
+        self._places -= places
         if line:
             self._lines[caller] = line
         return turn
@@ -85,15 +89,15 @@ class Turns:
         line = self._lines.get(caller)
         if line is None or turn not in line:
             return
-        del line[turn]
-        self._size -= 1
+        self._places -= line.pop(turn)
         if not line:
             del self._lines[caller]
 
-    def _make_room(self, caller: str) -> None:
-        most, line = max(self._lines.items(), key=lambda item: len(item[1]), default=("", None))
-        if line is None or len(line) <= len(self._lines.get(caller, ())) + 1:
+    def _make_room(self, caller: str, places: int) -> None:
+        held = {name: sum(line.values()) for name, line in self._lines.items()}
+        most = max(held, key=lambda name: held[name], default=caller)
+        if held.get(most, 0) <= held.get(caller, 0) + places:
             raise self._limits.full()
-        youngest = next(reversed(line))
+        youngest = next(reversed(self._lines[most]))
         self.leave(most, youngest)
         youngest.set_exception(self._limits.displaced())

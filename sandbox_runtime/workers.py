@@ -76,7 +76,7 @@ class Workers:
         self._all.add(worker)
         return worker
 
-    async def take(self, caller: str = "") -> WorkerProcess:
+    async def take(self, caller: str = "", script_bytes: int = 0) -> WorkerProcess:
         """The worker that has been free longest; waits for one when it is the caller's turn.
 
         Raises:
@@ -84,7 +84,7 @@ class Workers:
         """
         if self._free:
             return self._free.popleft()
-        turn = self._turns.join(caller)
+        turn = self._turns.join(caller, script_bytes)
         loop = asyncio.get_running_loop()
         growth = loop.call_later(_GROW_AFTER_SECONDS, self._grow)
         try:

@@ -10,7 +10,7 @@ import pytest
 from manifests.models import Limits
 from sandbox_runtime.prepared import Prepared
 from sandbox_runtime.sandbox import Sandbox, open_sandbox
-from sandbox_runtime.turns import BusyError, QueueLimits, Turn, Turns
+from sandbox_runtime.turns import PLACE_BYTES, BusyError, QueueLimits, Turn, Turns
 from tests.sandbox_runtime.running import where
 
 pytestmark = pytest.mark.anyio
@@ -68,6 +68,28 @@ async def test_caller_with_fewer_waiting_takes_the_last_place_of_the_one_with_mo
     assert isinstance(last.exception(), BusyError)
     assert [turns.next() for _ in range(4)] == [first, other, second, third]
     assert len(turns) == 0
+
+
+async def test_long_script_takes_several_places() -> None:
+    turns = Turns(QueueLimits(most=20))
+    long = [turns.join("a", 10 * PLACE_BYTES), turns.join("a", 10 * PLACE_BYTES - 1)]
+    with pytest.raises(BusyError):
+        turns.join("a")
+    assert len(turns) == 2
+    for _ in range(10):
+        turns.join("b")
+    assert not long[0].done()
+    assert isinstance(long[1].exception(), BusyError)
+    with pytest.raises(BusyError):
+        turns.join("c", 10 * PLACE_BYTES)
+    assert (turns.next(), len(turns)) == (long[0], 10)
+
+
+async def test_script_longer_than_the_queue_may_wait_alone() -> None:
+    turns = Turns(QueueLimits(most=2))
+    assert turns.join("a", 1 << 20) is turns.next()
+    with pytest.raises(BusyError):
+        Turns(QueueLimits(most=0)).join("a", 1 << 20)
 
 
 async def test_callers_with_as_many_waiting_do_not_displace_each_other() -> None:

@@ -35,7 +35,8 @@ async def sandbox(anyio_backend: str) -> AsyncIterator[Sandbox]:
 
 
 async def run(sandbox: Sandbox, script: str, caller: str, limits: Limits | None = None) -> RunResult:
-    async with asyncio.timeout(60), sandbox.run(limits or Limits(), where, caller=caller) as one:
+    running = sandbox.run(limits or Limits(), where, caller=caller, script_bytes=len(script))
+    async with asyncio.timeout(60), running as one:
         await one.prepare(script, ("git",))
         return await one.execute({}, EchoPort())
 
@@ -72,6 +73,32 @@ async def test_flood_of_one_caller_does_not_shut_another_out(sandbox: Sandbox) -
     await asyncio.sleep(0)
     assert (await run(sandbox, "40 + 2", "neighbour")).value == 42
     await asyncio.gather(*flood)
+
+
+async def test_long_scripts_do_not_pile_up(sandbox: Sandbox) -> None:
+    """However many are sent, no more than a few are kept, and those of another caller are not among the lost."""
+    long = "await git.hangs()" + " " * 1_000_000
+    limits = Limits(wall_seconds=0.3)
+    flood = [asyncio.create_task(run(sandbox, long, "bomber", limits)) for _ in range(50)]
+    await asyncio.sleep(0)
+    assert sandbox.waiting <= 1
+    assert (await run(sandbox, "40 + 2", "neighbour")).value == 42
+    codes = [result.error.code for result in await asyncio.gather(*flood) if result.error is not None]
+    assert codes.count("sandbox_busy") >= 47
+
+
+async def test_script_that_is_too_long_does_not_even_wait(sandbox: Sandbox) -> None:
+    limits = Limits(wall_seconds=0.3)
+    busy = [asyncio.create_task(run(sandbox, "await git.hangs()", "bomber", limits)) for _ in range(QUEUE)]
+    await asyncio.sleep(0)
+    waiting = sandbox.waiting
+    refused = asyncio.create_task(run(sandbox, "1" + " " * 1_100_000, "neighbour"))
+    await asyncio.sleep(0)
+    assert sandbox.waiting == waiting
+    error = (await refused).error
+    assert error is not None
+    assert error.code == "syntax_error"
+    await asyncio.gather(*busy)
 
 
 async def test_runs_that_are_given_up_leave_the_queue(sandbox: Sandbox) -> None:
