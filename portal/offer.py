@@ -8,6 +8,7 @@ from manifests.hints import Hints
 from manifests.names import function_names
 from portal.authority import Authority
 from portal.library.namespace import LibrarySource
+from portal.observed.shape import UNSEEN
 from portal.observed.shape_store import Observed
 from upstreams.recorded_tool import RecordedTool
 from upstreams.upstream import Upstream
@@ -54,8 +55,10 @@ def make_offer(authority: Authority, upstream: Upstream, observed: Mapping[str, 
     outdated = [tool.name for tool in tools if tool.name in observed and not _is_known(tool, observed)]
     if not shown:
         return Offer(tools, summary, observed, None, denied, outdated)
-    schemas = {tool.name: observed[tool.name].schema for tool in shown if _is_known(tool, observed)}
-    source = LibrarySource(upstream.name, namespace, summary, shown, names, schemas, refusals)
+    known = {tool.name: observed[tool.name] for tool in shown if _is_known(tool, observed)}
+    schemas = {name: each.schema for name, each in known.items() if each.shape != UNSEEN}
+    mismatches = {name: each.mismatch for name, each in known.items() if each.mismatch}
+    source = LibrarySource(upstream.name, namespace, summary, shown, names, schemas, refusals, mismatches)
     return Offer(tools, summary, observed, source, denied, outdated)
 
 

@@ -8,7 +8,14 @@ from portal.library.function import Function
 from portal.library.function_draft import FunctionDraft
 from portal.library.namespace_types import NamespaceTypes
 from portal.library.plain_text import one_line
-from portal.library.rendering import LONGEST_SIGNATURE, definition, documentation, signature
+from portal.library.rendering import (
+    LONGEST_SIGNATURE,
+    MISMATCHED,
+    OBSERVED,
+    definition,
+    documentation,
+    signature,
+)
 from portal.library.type_definitions import definition_text
 from portal.library.type_expressions import Spelling, Type, names_in, renamed, render
 
@@ -108,8 +115,14 @@ def _definition(draft: FunctionDraft, spelling: Spelling | None = None, *, none_
         documentation(_told(draft), draft.parameters, draft.example),
         spelling or {},
         none_omits=none_omits,
-        is_observed=draft.is_observed,
+        remark=_remark(draft),
     )
+
+
+def _remark(draft: FunctionDraft) -> str:
+    if draft.is_observed:
+        return OBSERVED
+    return MISMATCHED + draft.mismatch if draft.mismatch else ""
 
 
 def _told(draft: FunctionDraft) -> str:

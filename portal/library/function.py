@@ -8,6 +8,7 @@ from typing import Final
 
 from manifests.hints import Hints
 from manifests.json_value import Json
+from portal.library.result_wrapper import declared_result
 from portal.library.schema.sound_schema import SoundSchema, sound_schema
 from portal.library.type_expressions import Type, render
 from upstreams.recorded_tool import RecordedTool
@@ -86,6 +87,11 @@ class Function:
     def arguments(self) -> SoundSchema:
         """The input schema as calls are checked against it; made when the first call is, of few of many functions."""
         return sound_schema(self.recorded.input_schema)
+
+    @cached_property
+    def results(self) -> SoundSchema:
+        """What the tool declares about the value that scripts get; results that are otherwise are passed on too."""
+        return declared_result(self.recorded.output_schema)
 
     @property
     def input_schema(self) -> Json:

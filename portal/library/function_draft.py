@@ -7,8 +7,8 @@ from portal.library.examples import example_call
 from portal.library.function import Parameter
 from portal.library.parameters import parameters
 from portal.library.plain_text import first_sentence, readable
-from portal.library.result_wrapper import WRAPPED, is_wrapper
-from portal.library.schema.sound_schema import SoundNode, SoundSchema, sound_schema
+from portal.library.result_wrapper import declared_result, is_wrapper
+from portal.library.schema.sound_schema import SoundSchema, sound_schema
 from portal.library.schema_types import SchemaTypes
 from portal.library.tool_types import ToolTypes
 from portal.library.type_definitions import Definition
@@ -31,6 +31,7 @@ class FunctionDraft:
     owner: str
     tool: RecordedTool
     observed: Json | None
+    mismatch: str
     refusal: str
     parameters: tuple[Parameter, ...]
     others: Type | None
@@ -46,24 +47,21 @@ class FunctionDraft:
 
 
 def draft_function(
-    name: str, tool: RecordedTool, observed: Json | None = None, refusal: str = ""
+    name: str, tool: RecordedTool, observed: Json | None = None, refusal: str = "", mismatch: str = ""
 ) -> FunctionDraft:
     """Compile one tool; never raises, whatever the tool's schemas are.
 
     `observed` is a schema of its real results, which counts where the tool itself says nothing about them; `refusal`
-    says why it is not granted and what would grant it, "" if it is.
+    says why it is not granted and what would grant it, "" if it is; `mismatch` where real results were not as declared.
     """
     owner = type_name(name) or "Tool"
     types = ToolTypes()
     arguments = sound_schema(tool.input_schema)
     argument_types = SchemaTypes(arguments, owner, types)
     keywords = parameters(arguments, argument_types)
-    result = sound_schema(True if tool.output_schema is None else tool.output_schema)
+    result = declared_result(tool.output_schema)
     result_types = SchemaTypes(result, owner, types)
-    is_wrapped = is_wrapper(tool.output_schema)
-    returns = (
-        ANY if tool.output_schema is None else result_types.result_type(_result_node(result, is_wrapped))
-    )
+    returns = ANY if tool.output_schema is None else result_types.result_type(result.root)
     is_observable = says_nothing(returns)
     if is_observable and observed is not None:
         seen = sound_schema(observed)
@@ -74,6 +72,7 @@ def draft_function(
         owner=owner,
         tool=tool,
         observed=observed,
+        mismatch=mismatch,
         refusal=refusal,
         parameters=keywords.named,
         others=keywords.others,
@@ -84,7 +83,7 @@ def draft_function(
         summary=first_sentence(text, LONGEST_SUMMARY),
         description=readable(text, LONGEST_DESCRIPTION),
         example=example_call(name, keywords.named, arguments, _examples(tool, arguments)),
-        wraps_result=is_wrapped,
+        wraps_result=is_wrapper(tool.output_schema),
         notes=(
             *(f"arguments: {note}" for note in (*arguments.notes, *argument_types.notes)),
             *(f"result: {note}" for note in (*result.notes, *result_types.notes)),
@@ -96,10 +95,3 @@ def _examples(tool: RecordedTool, arguments: SoundSchema) -> list[Json]:
     """The tool's examples of all arguments, then its schema's."""
     root = arguments.root if isinstance(arguments.root, dict) else {}
     return [*tool.examples, *root.get("examples", ())]
-
-
-def _result_node(schema: SoundSchema, is_wrapped: bool) -> SoundNode:
-    if not is_wrapped or not isinstance(schema.root, dict):
-        return schema.root
-    node: SoundNode = schema.root["properties"][WRAPPED]
-    return node

@@ -15,7 +15,7 @@ from portal.library.function import Function
 from portal.library.function_draft import FunctionDraft, draft_function
 from portal.library.namespace_types import NamespaceTypes
 from portal.library.plain_text import one_line
-from portal.library.rendering import module, module_spelling
+from portal.library.rendering import MISMATCHED, module, module_spelling
 from portal.library.type_expressions import Spelling
 from upstreams.recorded_tool import RecordedTool
 
@@ -42,6 +42,8 @@ class LibrarySource:
     """JSON Schemas of the real results of tools that declare nothing about theirs, by the tools' names."""
     refusals: Mapping[str, str] = field(default_factory=dict)
     """Why tools that are shown may not be called all the same, and what to write to grant them, by their names."""
+    mismatches: Mapping[str, str] = field(default_factory=dict)
+    """Where real results were not what their tool declares, by the tools' names."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ def source_digest(source: LibrarySource) -> str | None:
         tool.name: source.observed[tool.name] for tool in source.tools if tool.name in source.observed
     }
     named = source.upstream, source.namespace, source.summary, names_of_tools(source)
-    parts = [*named, tools, observed, sorted(source.refusals.items())]
+    parts = [*named, tools, observed, sorted(source.refusals.items()), sorted(source.mismatches.items())]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
@@ -121,11 +123,13 @@ def compile_namespace(
 def _draft(
     name: str, tool: RecordedTool, source: LibrarySource, former: CompiledFunction | None
 ) -> FunctionDraft:
-    observed, refusal = source.observed.get(tool.name), source.refusals.get(tool.name, "")
-    if former is None or tool.digest is None or tool.digest != former.draft.tool.digest:
-        return draft_function(name, tool, observed, refusal)
-    is_same = (former.draft.observed, former.draft.refusal) == (observed, refusal)
-    return former.draft if is_same else draft_function(name, tool, observed, refusal)
+    texts = source.refusals.get(tool.name, ""), source.mismatches.get(tool.name, "")
+    observed = source.observed.get(tool.name)
+    if former is not None and tool.digest is not None and tool.digest == former.draft.tool.digest:
+        draft = former.draft
+        if (draft.observed, draft.refusal, draft.mismatch) == (observed, *texts):
+            return draft
+    return draft_function(name, tool, observed, *texts)
 
 
 def _compiled(
@@ -149,6 +153,11 @@ def names_of_tools(source: LibrarySource) -> dict[str, str]:
 
 def _diagnostics(source: LibrarySource, drafts: Sequence[FunctionDraft]) -> list[str]:
     notes = [f"{source.namespace}.{draft.name}: {note}" for draft in drafts for note in draft.notes]
+    notes += [
+        f"{source.namespace}.{draft.name}: {MISMATCHED}{one_line(draft.mismatch, 200)}"
+        for draft in drafts
+        if draft.mismatch
+    ]
     repeated = len(source.tools) - len(drafts)
     if repeated:
         notes.append(

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
-from portal.library.docstrings import docstring
+from portal.library.docstrings import comment, docstring
 from portal.library.function import Parameter
 from portal.library.plain_text import one_line
 from portal.library.type_definitions import Definition, TypedDictDefinition, definition_text
@@ -32,6 +32,9 @@ CUT_PARAMETERS: Final = ", ...) -> "
 
 OBSERVED: Final = "the result as it was seen in earlier calls; the tool declares none, so it may differ"
 """What stands behind a return type that was learnt from real results."""
+
+MISMATCHED: Final = "real results were otherwise: "
+"""What stands, with where they were, behind a return type that some did not fit."""
 
 _LONGEST_LINE: Final = 100
 
@@ -64,12 +67,12 @@ def definition(
     spelling: Spelling = PLAIN,
     *,
     none_omits: bool = False,
-    is_observed: bool = False,
+    remark: str = "",
 ) -> str:
     """A function's definition with its docstring (or `...`), on one line or one line per parameter.
 
     `none_omits` says in the types that None stands for an optional argument that is not sent. Calls take it
-    in any case; a checker must know, but a model reads one word less.
+    in any case; a checker must know, but a model reads one word less. `remark` stands behind the return type.
     """
     shown = [parameter_text(parameter, spelling, none_omits=none_omits) for parameter in parameters]
     shown += others_text(parameters, others, spelling)
@@ -79,8 +82,8 @@ def definition(
         lines = ["*", *shown] if parameters else shown
         inner = "".join(f"    {line},\n" for line in lines)
         head = f"async def {name}(\n{inner}) -> {render(returns, spelling)}:"
-    remark = f"  # {OBSERVED}" if is_observed else ""
-    return f"{head}{remark}\n{body}" if body else f"{head} ...{remark}"
+    behind = comment(remark)
+    return f"{head}{behind}\n{body}" if body else f"{head} ...{behind}"
 
 
 def parameter_text(parameter: Parameter, spelling: Spelling = PLAIN, *, none_omits: bool = False) -> str:

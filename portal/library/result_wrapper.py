@@ -1,8 +1,10 @@
 """The `{"result": X}` that FastMCP and its like put around a result that is no object."""
 
+from dataclasses import replace
 from typing import Final
 
 from manifests.json_value import Json
+from portal.library.schema.sound_schema import SoundSchema, sound_schema
 
 WRAPPED: Final = "result"
 
@@ -15,6 +17,14 @@ def is_wrapper(output_schema: Json) -> bool:
     if not isinstance(properties, dict) or list(properties) != [WRAPPED]:
         return False
     return output_schema.get("x-fastmcp-wrap-result") is True or output_schema.get("required") == [WRAPPED]
+
+
+def declared_result(output_schema: Json | None) -> SoundSchema:
+    """What a tool declares about the value that scripts get."""
+    schema = sound_schema(True if output_schema is None else output_schema)
+    if not is_wrapper(output_schema) or not isinstance(schema.root, dict):
+        return schema
+    return replace(schema, root=schema.root["properties"][WRAPPED])
 
 
 def unwrapped(value: Json) -> Json:

@@ -76,7 +76,7 @@ class SchemaTypes:
     def result_type(self, node: SoundNode) -> Type:
         """The type of the tool's result, the root or what its wrapper holds."""
         place = f"{self._owner}Result"
-        if node is self._schema.root and "#" in self._schema.definitions:
+        if self._schema.definitions.get("#") is node:
             return self._referred("#", place)
         return self._type(node, place)
 

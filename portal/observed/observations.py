@@ -1,6 +1,6 @@
 """Learns, while scripts run, what the results of tools look like that declare nothing about them."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
@@ -12,14 +12,18 @@ import structlog
 
 from manifests.json_value import Json
 from portal.library.function import Function
+from portal.observed.mismatch import mismatch
 from portal.observed.reading import shape_of
-from portal.observed.shape import merged
+from portal.observed.shape import UNSEEN
 from portal.observed.shape_store import Observed, ShapeStore
 
 log = structlog.get_logger()
 
 MAX_WAITING: Final = 64
 """Results that wait to be looked at; of more, the oldest are not."""
+
+MOST_COMPARED: Final = 50
+"""Results of a tool that are compared with what it declares."""
 
 SAVE_PAUSE_SECONDS: Final = 1.0
 """What is learnt is kept on disk at most this often."""
@@ -56,6 +60,7 @@ class Observations:
         self._waiting: deque[tuple[Function, Json, Json]] = deque(maxlen=MAX_WAITING)
         self._unsaved: dict[str, set[str]] = {}
         self._is_failure_told = False
+        self._as_declared: Counter[tuple[str, str]] = Counter()
         self._woken = anyio.Event()
         self._learnt = anyio.Event()
 
@@ -68,7 +73,7 @@ class Observations:
 
     def note(self, function: Function, arguments: Json, value: Json) -> None:
         """Take notice of a result, which nobody may change any more."""
-        if function.is_observable and function.digest is not None and self._store is not None:
+        if function.digest is not None and self._store is not None and self._is_worth(function):
             self._waiting.append((function, arguments, value))
             self._woken.set()
 
@@ -77,9 +82,9 @@ class Observations:
         is_new = False
         while self._waiting:
             function, arguments, value = self._waiting.popleft()
-            assert function.digest is not None
-            seen = Observed(function.digest, shape_of(value, arguments))
-            is_new |= self._take(function.upstream, {function.tool: seen})
+            seen = self._seen(function, arguments, value)
+            if seen is not None:
+                is_new |= self._take(function.upstream, {function.tool: seen})
         if is_new:
             self._tell()
 
@@ -128,6 +133,19 @@ class Observations:
             if self._take(upstream, kept, is_saved=True):
                 self._tell()
 
+    def _is_worth(self, function: Function) -> bool:
+        """Whether a result may say something new: of what a tool declares, the first few show whether it is true."""
+        return function.is_observable or self._as_declared[function.upstream, function.tool] < MOST_COMPARED
+
+    def _seen(self, function: Function, arguments: Json, value: Json) -> Observed | None:
+        """What one result says; None if it is what its tool declares."""
+        assert function.digest is not None
+        if function.is_observable:
+            return Observed(function.digest, shape_of(value, arguments))
+        self._as_declared[function.upstream, function.tool] += 1
+        told = mismatch(function, value)
+        return Observed(function.digest, UNSEEN, told) if told else None
+
     async def _keep_saved(self) -> None:
         while True:
             await self._learnt.wait()
@@ -142,10 +160,9 @@ class Observations:
         for tool, seen in tools.items():
             former = known.get(tool)
             if former is not None and former.definition == seen.definition:
-                shape = merged(former.shape, seen.shape)
-                if shape == former.shape:
+                seen = former.and_also(seen)
+                if seen is former:
                     continue
-                seen = Observed(seen.definition, shape)
             elif former is not None and is_saved:
                 continue
             known.pop(tool, None)

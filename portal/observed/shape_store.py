@@ -45,6 +45,14 @@ class Observed:
 
     definition: str
     shape: Shape
+    mismatch: str = ""
+    """Where results were not what the tool declares; without any value of them."""
+
+    def and_also(self, other: "Observed") -> "Observed":
+        """What both say, of one definition; the same object where that is nothing new."""
+        shape, told = merged(self.shape, other.shape), self.mismatch or other.mismatch
+        is_same = shape == self.shape and told == self.mismatch
+        return self if is_same else Observed(self.definition, shape, told)
 
     @cached_property
     def schema(self) -> Json:
@@ -99,8 +107,7 @@ def _together(theirs: Mapping[str, Observed], ours: Mapping[str, Observed]) -> d
     for name, own in ours.items():
         other = theirs.get(name)
         is_same = other is not None and other.definition == own.definition
-        shape = merged(other.shape, own.shape) if other is not None and is_same else own.shape
-        together[name] = Observed(own.definition, shape)
+        together[name] = other.and_also(own) if other is not None and is_same else own
     return together
 
 
@@ -122,14 +129,16 @@ def _entries(tools: dict[str, Json]) -> Iterator[tuple[str, Observed]]:
         definition = entry.get("definition") if isinstance(entry, dict) else None
         shape = read_shape(entry.get("shape")) if isinstance(definition, str) else None
         if shape is not None and isinstance(definition, str) and len(name) <= _MAX_NAME:
-            yield name, Observed(definition, shape)
+            told = entry.get("mismatch", "")
+            yield name, Observed(definition, shape, told if isinstance(told, str) else "")
 
 
 def _text(tools: Mapping[str, Observed]) -> bytes:
     left = MAX_FILE_BYTES - 1000
     kept: list[str] = []
     for name, each in reversed([*tools.items()]):
-        entry = json.dumps({"definition": each.definition, "shape": stored(each.shape)})
+        told = {"mismatch": each.mismatch} if each.mismatch else {}
+        entry = json.dumps({"definition": each.definition, "shape": stored(each.shape), **told})
         line = f"{json.dumps(name)}: {entry}"
         left -= len(line) + 2
         if left < 0:

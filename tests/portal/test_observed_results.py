@@ -176,3 +176,29 @@ def contents(folder: Path) -> str:
     """Names and texts of everything below a folder."""
     files = [path for path in folder.rglob("*") if path.is_file()]
     return "".join(f"{file.name}\n{file.read_bytes().decode(errors='replace')}" for file in files)
+
+
+async def test_a_result_that_is_not_as_declared_is_passed_on_and_told_without_its_values(
+    tmp_path: Path,
+) -> None:
+    item = schema("id", "state", id={"type": "integer"}, state={"enum": ["open", "closed"]})
+    declared = schema("items", items={"type": "array", "items": item})
+    wrong = {"items": [{"id": CANARY, "state": CANARY}, {"id": 1, f"{CANARY}@example.com": 1}]}
+    peer = Peer(
+        tool("wrong", output_schema=declared),
+        tool("right", output_schema=declared),
+        wrong=answering(wrong),
+        right=answering({"items": [{"id": 1, "state": "open"}]}),
+    )
+    for _ in range(2):  # the second portal knows it from the disk
+        async with opened(tmp_path, {"store": peer}, server={"observed_folder": "kept"}) as portal:
+            assert await portal.result_of("await store.wrong()") == wrong
+            await portal.result_of("await store.right()")
+            told = await stub(portal, "store.wrong")
+            assert "# real results were otherwise: ['items'][]['id'] is a str" in told
+            assert "otherwise" not in await stub(portal, "store.right")
+            [note] = portal.portal.catalog.snapshot.library.diagnostics
+            assert note.startswith("store.wrong: real results were otherwise: ")
+            assert "['items'][] lacks 'state'" in note
+            assert CANARY not in note + told
+        assert CANARY not in contents(tmp_path)

@@ -11,6 +11,9 @@ from portal.library.schema.json_kinds import is_number, is_same, json_key, kind_
 from portal.library.schema.sound_schema import SoundNode
 from portal.library.value_text import listing, value_text
 
+LACKS: Final = "lacks"
+"""How a message begins that names nothing but properties of the schema."""
+
 
 def _ref(run: Inspection, operand: str, value: Json, path: Path, _: dict[str, Any]) -> None:
     run.inspect(run.definitions[operand], value, path)
@@ -67,7 +70,7 @@ def _required(run: Inspection, operand: list[str], value: Json, path: Path, _: d
     if isinstance(value, dict):
         missing = [key for key in operand if key not in value]
         if missing:
-            run.report(path, f"lacks {listing(missing)}")
+            run.report(path, f"{LACKS} {listing(missing)}")
 
 
 def _dependent_required(

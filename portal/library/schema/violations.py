@@ -11,9 +11,9 @@ from portal.library.schema.rules import RULES
 from portal.library.schema.sound_schema import SoundNode, SoundSchema
 
 
-def violations(schema: SoundSchema, value: Json) -> list[Violation]:
-    """At most five reasons why the value does not fit; none if it fits, or is too deep to tell."""
-    return _found(schema, schema.root, value)
+def violations(schema: SoundSchema, value: Json, max_steps: int = MAX_STEPS) -> list[Violation]:
+    """At most five reasons why the value does not fit; none if it fits, or is too deep or too large to tell."""
+    return _found(schema, schema.root, value, max_steps)
 
 
 def admits(schema: SoundSchema, node: SoundNode, value: Json) -> bool:
@@ -21,8 +21,8 @@ def admits(schema: SoundSchema, node: SoundNode, value: Json) -> bool:
     return not _found(schema, node, value)
 
 
-def _found(schema: SoundSchema, node: SoundNode, value: Json) -> list[Violation]:
-    inspection = Inspection(schema.definitions, RULES, [MAX_STEPS])
+def _found(schema: SoundSchema, node: SoundNode, value: Json, max_steps: int = MAX_STEPS) -> list[Violation]:
+    inspection = Inspection(schema.definitions, RULES, [max_steps])
     try:
         inspection.inspect(node, value, ())
     except RecursionError:  # comparing very deep values; the upstream checks what it gets anyway
