@@ -50,6 +50,7 @@ STDIO_FAULTS = (
     "wrong_id",
     "answer_twice",
     "flood_stderr",
+    "flood_stdout",
     "flood_requests",
     "flood_progress",
     "storm_of_changes",

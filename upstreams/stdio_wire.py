@@ -5,7 +5,7 @@ quadratic copying, dies on bytes that are no UTF-8, and takes four seconds to cl
 """
 
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from typing import Final, Self
 
@@ -32,6 +32,8 @@ REAP_SECONDS: Final = 0.3
 _KEPT_ENDS: Final = 4096
 _MAX_SKIPPED_BYTES: Final = 256 * 1024 * 1024
 _MAX_UNREAD_BYTES: Final = 64 * 1024 * 1024
+_NOISE_AT_ONCE: Final = 50
+_NOISE_PAUSE_SECONDS: Final = 0.01
 _STDERR_LINES: Final = 50
 _STDERR_LINE_BYTES: Final = 8192
 
@@ -126,44 +128,58 @@ class ChildOutput(AsyncResource):
         """Why nothing is read from it any more, when that is the child's doing."""
         self._stdout = stdout
         self._reader = reader
-        self._messages: deque[SessionMessage] = deque()
+        self._found: Iterator[SessionMessage | None] = iter(())
         self._partial = bytearray()
         self._skipped_bytes = 0
+        self._lines_of_noise = 0
 
     async def receive(self) -> SessionMessage:
-        while not self._messages:
-            self._take(await self._stdout.receive())
-        return self._messages.popleft()
+        while True:
+            for message in self._found:
+                if message is not None:
+                    return message
+                await self._rest_from_noise()
+            self._found = self._read(await self._stdout.receive())
 
-    def _take(self, chunk: bytes) -> None:
+    async def _rest_from_noise(self) -> None:
+        """A child that prints without end must not keep everybody else waiting."""
+        self._lines_of_noise += 1
+        if self._lines_of_noise % _NOISE_AT_ONCE == 0:
+            await anyio.sleep(_NOISE_PAUSE_SECONDS)
+
+    def _read(self, chunk: bytes) -> Iterator[SessionMessage | None]:
+        """One line after the other, as they are asked for: its messages, None where it has none."""
         *lines, rest = chunk.split(b"\n")
         for line in lines:
-            self._append(line)
-            self._end_line()
-        self._append(rest)
+            yield from self._grow(line)
+            yield from self._end_line()
+        yield from self._grow(rest)
 
-    def _append(self, piece: bytes) -> None:
+    def _grow(self, piece: bytes) -> Iterator[SessionMessage]:
         self._partial += piece
         if self._skipped_bytes or len(self._partial) > MAX_MESSAGE_BYTES:
-            self._skip()
+            yield from self._skip()
 
-    def _skip(self) -> None:
+    def _skip(self) -> Iterator[SessionMessage]:
         """Keep only the end of a line that is too long. Its call hears so at once: the line may never end."""
         if not self._skipped_bytes:
-            self._messages.extend(self._reader.too_long(bytes(self._partial[:_KEPT_ENDS])))
+            yield from self._reader.too_long(bytes(self._partial[:_KEPT_ENDS]))
         dropped = max(0, len(self._partial) - _KEPT_ENDS)
         del self._partial[:dropped]
         self._skipped_bytes += dropped
         if self._skipped_bytes > _MAX_SKIPPED_BYTES:
             raise EndlessLineError(f"wrote a line of more than {_MAX_SKIPPED_BYTES} bytes")
 
-    def _end_line(self) -> None:
+    def _end_line(self) -> Iterator[SessionMessage | None]:
         line, self._partial = bytes(self._partial), bytearray()
         if self._skipped_bytes:
-            self._messages.extend(self._reader.end_of_too_long(line))
             self._skipped_bytes = 0
+            messages = self._reader.end_of_too_long(line)
         else:
-            self._messages.extend(self._reader.read(line))
+            messages = self._reader.read(line)
+        first = next(messages, None)
+        yield first
+        yield from messages
 
     async def aclose(self) -> None:
         """The process owns the pipe."""

@@ -9,6 +9,8 @@ from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCResponse
 
 MESSAGES_A_SECOND: Final = 100.0
 MESSAGES_AT_ONCE: Final = 20.0
+DROPPED_AT_ONCE: Final = 25
+DROPPED_PAUSE_SECONDS: Final = 0.01
 
 
 class UnaskedStream:
@@ -25,6 +27,7 @@ class UnaskedStream:
         self._stream = stream
         self._on_excess = on_excess
         self._left = MESSAGES_AT_ONCE
+        self._dropped = 0
         self._as_of = anyio.current_time()
 
     @property
@@ -43,10 +46,17 @@ class UnaskedStream:
                 return item
             if isinstance(message, JSONRPCNotification):
                 self._on_excess(message.method)
+                await self._rest_from_dropping()
                 continue
             await anyio.sleep(wait_seconds)
             self._left -= 1
             return item
+
+    async def _rest_from_dropping(self) -> None:
+        # Reading what is dropped takes time, too.
+        self._dropped += 1
+        if self._dropped % DROPPED_AT_ONCE == 0:
+            await anyio.sleep(DROPPED_PAUSE_SECONDS)
 
     def _wait_seconds(self) -> float:
         """Until the next one may come."""

@@ -191,6 +191,12 @@ def flood_stderr(request):
     succeed(request)
 
 
+def flood_stdout(request):
+    for _ in range(100):
+        raw("x\n" * 100)
+    succeed(request)
+
+
 def flood_requests(request):
     for number in range(150):
         send({"id": f"ask-{number}", "method": "sampling/createMessage", "params": {}})
@@ -329,6 +335,7 @@ CALLS = {
         banner,
         banner_without_newline,
         flood_stderr,
+        flood_stdout,
         flood_requests,
         flood_progress,
         storm_of_changes,

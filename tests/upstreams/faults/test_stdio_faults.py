@@ -60,6 +60,7 @@ FAULTS = [
     Fault("banner", OK, OK),
     Fault("banner_without_newline", OK, OK),
     Fault("flood_stderr", OK, OK),
+    Fault("flood_stdout", OK, OK),
     Fault("flood_requests", OK, OK),
     Fault("flood_progress", OK, OK),
     Fault("storm_of_changes", OK, OK),
