@@ -15,7 +15,7 @@ from typing import Any, TextIO
 from sandbox_runtime.guest import loop
 from sandbox_runtime.guest.border import Border
 from sandbox_runtime.guest.calls import Calls
-from sandbox_runtime.guest.library import Library, Namespace
+from sandbox_runtime.guest.library import Library
 from sandbox_runtime.guest.output import Output
 from sandbox_runtime.guest.portal_module import PortalModule, ResultLimitError
 from sandbox_runtime.guest.script import Script
@@ -84,14 +84,11 @@ class Interpreter:
         self._main.__dict__.clear()
         self._main.__dict__.update(__name__="__main__", __builtins__=builtins)
         self._library.offer(frozenset())
-        self._library.show((), {})
 
     def _unshadowed(self) -> frozenset[str]:
         """The namespaces, without those whose name an earlier run of the session gave to something else."""
-        own = self._main.__dict__
-        return frozenset(
-            name for name in self._library.namespaces if name not in own or isinstance(own[name], Namespace)
-        )
+        names, own = self._library.namespaces, self._main.__dict__
+        return frozenset(name for name in names if self._library.is_itself(name, own))
 
     def _install(self) -> None:
         explain_in_json()

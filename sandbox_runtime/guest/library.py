@@ -40,6 +40,9 @@ class Library:
         if namespaces == self.namespaces:
             return
         for name in self.namespaces - namespaces:
+            if name in self._shown:
+                self._shown.remove(name)
+                builtins.__dict__.pop(name, None)
             self._open.pop(name, None)
             sys.modules.pop(name, None)
             sys.modules.pop(f"tools.{name}", None)
@@ -47,14 +50,23 @@ class Library:
         self.namespaces = namespaces
 
     def show(self, names: Iterable[str], tables: Mapping[str, str]) -> None:
-        """Make the namespaces a script mentions visible to it, with what is known of their functions."""
-        for name in self._shown:
-            builtins.__dict__.pop(name, None)
-        self._shown = {name for name in {*names, *tables} if name in self.namespaces}
-        for name in self._shown:
+        """Make the namespaces a script mentions visible to it, with what is known of their functions.
+
+        Those that scripts before it in its session mentioned stay: it may call functions that were defined there.
+        """
+        for name in {*names, *tables} & self.namespaces:
             namespace = self.namespace(name)
             tabulate(namespace, tables.get(name))
             builtins.__dict__[name] = namespace
+            self._shown.add(name)
+
+    def is_itself(self, name: str, own: Mapping[str, object]) -> bool:
+        """Whether the name means the namespace as the library made it: scripts before may have bound the name among
+        their `own`, or put functions of theirs into the namespace."""
+        namespace = self._open.get(name)
+        if name in own and (namespace is None or own[name] is not namespace):
+            return False
+        return namespace is None or _is_untouched(namespace)
 
     def namespace(self, name: str) -> "Namespace":
         namespace = self._open.get(name)
@@ -168,6 +180,12 @@ class _NamespaceFinder:
     def exec_module(self, module: types.ModuleType) -> None:
         # `import tools.git` names the module so; its functions are called git.git_log in every message.
         module.__name__ = module.__name__.removeprefix("tools.")
+
+
+def _is_untouched(namespace: Namespace) -> bool:
+    return all(
+        isinstance(value, LibraryFunction) for name, value in vars(namespace).items() if not _is_dunder(name)
+    )
 
 
 def _is_dunder(name: str) -> bool:

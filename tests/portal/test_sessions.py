@@ -28,7 +28,8 @@ def peer() -> Peer:
 @pytest.fixture(scope="module")
 async def portal(peer: Peer, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Opened]:
     folder = tmp_path_factory.mktemp("sessions")
-    async with opened(folder, {"store": peer}, server={"sessions": CAPACITY}) as portal:
+    upstreams = {"store": peer, "other": Peer(tool("shout"))}
+    async with opened(folder, {**upstreams}, server={"sessions": CAPACITY}) as portal:
         yield portal
 
 
@@ -53,6 +54,32 @@ async def test_variables_imports_and_functions_are_there_in_the_next_run(portal:
 async def test_a_name_of_the_session_is_not_taken_for_a_namespace(portal: Opened) -> None:
     session = await new_session(portal, "store = {'a': 1}")
     assert await portal.result_of("store.get('a')", session=session) == 1
+
+
+async def test_a_name_of_the_session_may_be_another_namespace(portal: Opened) -> None:
+    session = await new_session(portal, "from tools import other as store")
+    assert await portal.result_of("await store.shout(text='a')", session=session) == {"text": "a"}
+
+
+async def test_a_function_that_the_session_put_into_a_namespace_is_its_own(portal: Opened) -> None:
+    session = await new_session(portal, "store.twice = lambda n: 2 * n")
+    assert await portal.result_of("store.twice(2)", session=session) == 4
+
+
+async def test_a_namespace_that_the_session_imported_is_still_checked(portal: Opened) -> None:
+    session = await new_session(portal, "from tools import store")
+    assert (await portal.run("await store.shout(text='a')", session=session))["status"] == "refused"
+    assert await portal.result_of("await store.echo(text='a')", session=session) == {"text": "a"}
+
+
+async def test_a_function_of_the_session_calls_what_the_script_itself_does_not_mention(
+    portal: Opened,
+) -> None:
+    session = await new_session(portal, "async def ask(n):\n    return await store.echo(n=n)")
+    assert await portal.result_of("await ask(3)", session=session) == {"n": 3}
+    assert await portal.result_of("1 + 1", session=session) == 2
+    assert await portal.result_of("await ask(4)", session=session) == {"n": 4}
+    assert (await portal.error_of("await ask(4)"))["code"] == "script_error"
 
 
 async def test_sessions_share_nothing(portal: Opened) -> None:
