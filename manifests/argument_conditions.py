@@ -33,6 +33,10 @@ class ArgumentCondition:
             return "the arguments do not fit the schema"
         return ""
 
+    def __str__(self) -> str:
+        told = [f"{name[:_SHOWN]} must {_demand(comparison)}" for name, comparison in self.where.items()]
+        return "; ".join([*told, *(["the arguments must fit the schema"] if self.schema is not None else [])])
+
 
 def _fault(value: Json, comparison: Comparison) -> str:
     if value is _MISSING:

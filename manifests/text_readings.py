@@ -26,6 +26,9 @@ _CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 def readings(text: str) -> Iterator[str]:
     """The text, and what it becomes by percent-decoding and by compatibility normalisation, each once."""
+    if text.isascii() and "%" not in text:
+        yield text
+        return
     seen = set()
     for _ in range(MAX_DECODINGS + 1):
         for reading in (text, unicodedata.normalize("NFKC", text)):
@@ -48,7 +51,8 @@ def detour(text: str) -> str:
     for reading in readings(text):
         if _CONTROLS.search(reading):
             return "an encoded control character"
-        segments = _SCHEME.sub("", reading.translate(_SEPARATORS), count=1).split("/")
+        plain = reading.replace("\\", "/") if reading.isascii() else reading.translate(_SEPARATORS)
+        segments = _SCHEME.sub("", plain, count=1).split("/")
         for index, segment in enumerate(segments):
             if _is_dots(segment):
                 return "a `.` or `..` between slashes"

@@ -137,9 +137,9 @@ def _look_at_rules(portal: Portal, findings: Findings) -> None:
             findings.warnings.append(f"{problem.place(file)}: {problem.message}. {problem.hint}".strip())
     for name, tools in listed.items():
         for tool in tools:
-            if tool.hints.is_silent:
-                findings.unannotated.append(f"{name}.{tool.tool}")
             decision = portal.authority.about(name, tool.tool, tool.function, tool.hints)
+            if decision.granted and tool.hints.is_silent:
+                findings.unannotated.append(f"{name}.{tool.tool}")
             if not decision.granted and decision.is_shown:
                 findings.withheld.append({"tool": f"{name}.{tool.tool}", "grant": decision.grant})
 

@@ -123,6 +123,15 @@ def _parser() -> argparse.ArgumentParser:
     _json_option(command, "print the findings as JSON")
     _profile_option(command)
 
+    command = _command(commands, "explain", "say whether a tool may be called, and by which rule")
+    command.add_argument("name", help="a tool or function, alone or as upstream.tool or namespace.function")
+    command.add_argument(
+        "--arguments", metavar="JSON", help="of one call, to try the conditions on arguments"
+    )
+    command.add_argument("--offline", action="store_true", help="ask no upstream; say what is not known")
+    _json_option(command, "print the explanation as JSON")
+    _profile_option(command)
+
     command = _command(commands, "bake", "make a sandbox with more Python packages inside")
     command.add_argument("package", nargs="+", help="a name, perhaps with versions, or the path of a wheel")
     command.add_argument(

@@ -198,18 +198,19 @@ async def opened(
     environ: dict[str, str] | None = None,
     profile: str | None = None,
     bound: Collection[str] = (),
+    own: Json = None,
     **sections: Json,
 ) -> AsyncIterator[Opened]:
     """A portal over these upstreams, and a client of it. Enter and leave it in one task.
 
-    An upstream is a Peer, which is served here, or a manifest's entry.
+    An upstream is a Peer, which is served here, or a manifest's entry; `own` are the rules of the peers' tools.
     """
     async with AsyncExitStack() as stack:
         entries: dict[str, dict[str, Json]] = {}
         for name, upstream in (upstreams or {}).items():
             if isinstance(upstream, Peer):
                 peer = await stack.enter_async_context(http_peer(upstream.server.streamable_http_app()))
-                entries[name] = {"url": f"http://127.0.0.1:{peer.port}/mcp"}
+                entries[name] = {"url": f"http://127.0.0.1:{peer.port}/mcp", "tools": own}
             else:
                 entries[name] = upstream
         manifest = load_manifest(write_manifest(folder, entries, **sections), environ or {})

@@ -1,0 +1,150 @@
+"""Question: what does the portal add to a call that the SDK makes anyway, when it is authorised and validated?
+
+    python -m benchmarks.authorize
+
+One upstream over stdio is called in turns: by the SDK's own client, and through the broker, which looks at rules,
+conditions on arguments, budgets, flows and the tool's schema, and keeps the ledger. Goal: at most 0.3 ms more at p50.
+`decisions` is the time of `authorize()` alone. Raw numbers go to benchmarks/results/authorize.json.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import anyio
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
+
+from benchmarks.measuring import RESULTS, machine, percentile
+from manifests.loader import load_manifest
+from manifests.manifest import Manifest
+from portal.authority import Authorization, Permit
+from portal.broker import Broker
+from portal.composition import Portal, open_portal
+from portal.ledger import Ledger
+from portal.observed.observations import Observations
+from sandbox_runtime.calls import ToolCall
+
+ARGUMENTS = {"number": 7, "text": "reports/2026/11.md"}
+GOAL_MS = 0.3
+DECISIONS = 20_000
+
+PLAIN = "capabilities: {}\n"
+RULED = """\
+capabilities:
+  tools:
+    allow: ["*", {tool: up.echo, where: {text: {prefix: reports/}, number: {min: 0, max: 100}}}]
+    deny: ["up.delete_*", {annotation: open_world}]
+    budgets: [{tool: "up.*", calls: 1000000, per_minute: 1000000}]
+  flows: [{from: other, not_to: up}]
+"""
+
+
+def manifest_of(folder: Path, capabilities: str) -> Manifest:
+    program = {"command": sys.executable, "args": ["-m", "benchmarks.echo_upstream"], "cwd": str(Path.cwd())}
+    upstreams = f"upstreams: {{up: {json.dumps(program)}, other: {{command: none, start: lazy}}}}\n"
+    path = folder / "portal.yaml"
+    path.write_text(upstreams + capabilities, "utf-8")
+    return load_manifest(path, {})
+
+
+async def broker_of(portal: Portal) -> Broker:
+    snapshot = await portal.catalog.fresh()
+    authorization = Authorization(portal.authority, set())
+    return Broker(
+        portal.manifest, authorization, snapshot, portal.fleet, Ledger(), Observations(None), "run_bench"
+    )
+
+
+async def in_turns(rounds: int, ways: dict[str, Callable[[int], Awaitable[None]]]) -> dict[str, list[float]]:
+    """Milliseconds that this process computed for each call, the ways taking turns.
+
+    What the upstream does, and what else the machine does, is in none of them.
+    """
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for number in range(rounds + 50):
+        for name, call in ways.items():
+            began = time.process_time()
+            await call(number + 1)
+            if number >= 50:
+                times[name].append((time.process_time() - began) * 1000)
+    return times
+
+
+def decision_us(portal: Portal) -> float:
+    """Microseconds of one `authorize()`, the median of batches."""
+    function = portal.catalog.snapshot.library.functions["up.echo"]
+    authorization = Authorization(portal.authority, set())
+    batches = []
+    for _ in range(20):
+        began = time.process_time()
+        for _ in range(DECISIONS // 20):
+            assert isinstance(
+                authorization.authorize(authorization.of_function(function, lambda: ARGUMENTS)), Permit
+            )
+        batches.append((time.process_time() - began) / (DECISIONS // 20) * 1e6)
+    return statistics.median(batches)
+
+
+async def compared(sdk: Client, capabilities: str, rounds: int) -> tuple[dict[str, list[float]], float]:
+    """The times of both ways, and of one decision."""
+    with tempfile.TemporaryDirectory() as folder:
+        manifest = manifest_of(Path(folder), capabilities)
+        async with open_portal(manifest, lambda line: None, runs_scripts=False) as portal:
+            await portal.fleet.settled(60, {"up"})
+            broker = await broker_of(portal)
+
+            async def bare(number: int) -> None:
+                await sdk.call_tool("echo", ARGUMENTS)
+
+            async def brokered(number: int) -> None:
+                broker.open(number, "up.echo")
+                outcome = await broker(ToolCall(number, "up.echo", dict(ARGUMENTS)))
+                assert outcome.error is None, outcome.error
+
+            return await in_turns(rounds, {"SDK": bare, "portal": brokered}), decision_us(portal)
+
+
+async def measured(rounds: int) -> dict[str, float]:
+    program = ["-m", "benchmarks.echo_upstream"]
+    server = StdioServerParameters(command=sys.executable, args=program, cwd=Path.cwd())
+    numbers: dict[str, float] = {}
+    async with Client(stdio_client(server)) as sdk:
+        await sdk.list_tools()
+        for name, capabilities in (("without rules", PLAIN), ("with rules", RULED)):
+            times, decision = await compared(sdk, capabilities, rounds)
+            medians = {way: percentile(values, 0.5) for way, values in times.items()}
+            numbers[f"the SDK alone, beside it {name}, p50, ms of computing"] = medians["SDK"]
+            numbers[f"through the broker {name}, p50, ms of computing"] = medians["portal"]
+            numbers[f"more {name}, p50, ms of computing"] = medians["portal"] - medians["SDK"]
+            numbers[f"one decision {name}, us"] = decision
+    return {name: round(number, 3) for name, number in numbers.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=2000)
+    rounds = parser.parse_args().rounds
+    numbers = anyio.run(measured, rounds)
+    for name, number in numbers.items():
+        print(f"{name:55} {number:8.3f}")
+    worst = max(number for name, number in numbers.items() if name.startswith("more "))
+    print(
+        f"{worst:.3f} ms more at p50: {'within' if worst <= GOAL_MS else 'beyond'} the goal of {GOAL_MS} ms"
+    )
+    result = {
+        "question": (__doc__ or "").splitlines()[0],
+        "rounds": rounds,
+        "machine": machine(),
+        "numbers": numbers,
+    }
+    (RESULTS / "authorize.json").write_text(json.dumps(result, indent=1) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""`mcp-code-portal explain`: whether a tool may be called, by which rule at which line, and what to write otherwise."""
+
+import json
+import os
+from argparse import Namespace
+from collections.abc import Sequence
+
+from manifests.json_value import Json
+from manifests.manifest import Manifest
+from manifests.narrowing import narrowed
+from portal.cli.terminal import Terminal
+from portal.explanation import Explanation, explain, meant_by
+from upstreams.fleet import open_fleet
+from upstreams.listing_store import listings_folder
+from upstreams.recorded_tool import RecordedTool
+
+NOTHING_KNOWN = 2
+"""The exit status when the name means no tool; 0 is granted, 1 refused, for one of them if it means several."""
+
+
+async def command(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
+    """Ask the upstreams that the name may mean, unless told not to, and tell what the manifest says."""
+    try:
+        arguments = _arguments(options.arguments)
+    except ValueError as error:
+        terminal.error(f"--arguments must be a JSON object: {error}")
+        return NOTHING_KNOWN
+    if options.profile is not None:
+        manifest = narrowed(manifest, options.profile)
+    tools = {} if options.offline else await _listed(manifest, _upstreams(manifest, options.name), terminal)
+    meant = meant_by(options.name, manifest, tools)
+    if not meant:
+        terminal.error(_nothing(manifest, options.name, tools))
+        return NOTHING_KNOWN
+    explanations = [explain(manifest, each, arguments) for each in meant]
+    if options.json:
+        terminal.json([each.facts() for each in explanations])
+    else:
+        for each in explanations:
+            _show(each, terminal)
+    return 0 if all(each.verdict == "allow" for each in explanations) else 1
+
+
+def _arguments(text: str | None) -> dict[str, Json] | None:
+    if text is None:
+        return None
+    value = json.loads(text)
+    if not isinstance(value, dict):
+        raise ValueError(f"this is a {type(value).__name__}")
+    return value
+
+
+def _upstreams(manifest: Manifest, name: str) -> list[str]:
+    """Those that a name may mean a tool of: the one that it begins with, else all."""
+    named = [
+        upstream
+        for upstream, namespace in manifest.namespaces.items()
+        if name.startswith((f"{upstream}.", f"{namespace}."))
+    ]
+    return named or list(manifest.portal.upstreams)
+
+
+async def _listed(
+    manifest: Manifest, names: Sequence[str], terminal: Terminal
+) -> dict[str, tuple[RecordedTool, ...]]:
+    specs = {name: manifest.portal.upstreams[name] for name in names}
+    slowest = max((spec.connect_seconds for spec in specs.values()), default=0)
+    listings = listings_folder(os.environ)
+    async with open_fleet(specs, manifest.folder, lambda upstream: None, listings) as fleet:
+        fleet.want_all()
+        with terminal.waiting("asking the upstreams for their tools"):
+            await fleet.settled(slowest)
+        for upstream in fleet:
+            if upstream.state.status != "ready":
+                terminal.note(
+                    f"upstream {upstream.name!r} is {upstream.state.status}: {upstream.state.detail}"
+                )
+        return {upstream.name: upstream.tools for upstream in fleet if upstream.tools}
+
+
+def _nothing(manifest: Manifest, name: str, tools: dict[str, tuple[RecordedTool, ...]]) -> str:
+    silent = [upstream for upstream in manifest.portal.upstreams if upstream not in tools]
+    hint = f" Of {', '.join(silent)} no tools are known: write it as UPSTREAM.TOOL." if silent else ""
+    return f"no tool is called {name!r}.{hint}"
+
+
+def _show(each: Explanation, terminal: Terminal) -> None:
+    function = "" if each.function == each.tool else f" (function {each.function})"
+    terminal.line(f"{each.tool}{function}: {'granted' if each.verdict == 'allow' else 'refused'}")
+    terminal.line(f"    rule   {each.rule}")
+    terminal.line(f"    at     {each.where}")
+    if each.grant:
+        terminal.line(f"    mend   {each.grant}")
+    if each.verdict != "allow":
+        shown = "marked as not granted" if each.is_shown else "left out"
+        terminal.line(f"    shown  {shown} in docs_search and stubs")
+    for group in each.conditions:
+        for number, condition in enumerate(group):
+            terminal.line(
+                f"    {'or    ' if number else 'where '} {condition['demand']} ({condition['where']})"
+            )
+    for budget in each.budgets:
+        said = [f"{budget[key]} {word}" for key, word in _WORDS.items() if budget[key] is not None]
+        terminal.line(f"    budget {', '.join(said)} of {budget['tool']} ({budget['where']})")
+    for flow in each.flows:
+        ends = f"{', '.join(flow['from'])} may not go to {', '.join(flow['not_to'])}"
+        terminal.line(f"    flow   what came from {ends} ({flow['where']})")
+    for text in each.unknown:
+        terminal.line(f"    open   {text}")
+
+
+_WORDS = {"calls": "calls a run", "per_minute": "calls a minute"}

@@ -1,0 +1,145 @@
+"""Why a tool may be called or not, for whoever writes the manifest."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+
+from manifests.decision import Decision, decide, decide_arguments
+from manifests.hints import NO_HINTS, Hints
+from manifests.json_value import Json
+from manifests.manifest import Manifest
+from manifests.names import function_names, identifier
+from portal.library.arguments import ArgumentError, bind
+from portal.library.library import Library
+from portal.library.namespace import LibrarySource
+from upstreams.recorded_tool import RecordedTool
+
+
+@dataclass(frozen=True)
+class Meant:
+    """A tool that a name may mean; `recorded` is None where its upstream has not listed it."""
+
+    upstream: str
+    tool: str
+    function: str
+    recorded: RecordedTool | None
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What the manifest says of one tool, of a call of it if there were arguments, and what is not known.
+
+    `conditions` are groups, each with the place of a rule and what it demands: one of each group must be met.
+    """
+
+    tool: str
+    function: str
+    verdict: str
+    rule: str
+    where: str
+    grant: str
+    is_shown: bool
+    conditions: Sequence[Sequence[Mapping[str, str]]] = ()
+    budgets: Sequence[Mapping[str, Json]] = ()
+    flows: Sequence[Mapping[str, Json]] = ()
+    unknown: Sequence[str] = field(default=())
+
+    def facts(self) -> dict[str, Json]:
+        return asdict(self)
+
+
+def meant_by(name: str, manifest: Manifest, tools: Mapping[str, Sequence[RecordedTool]]) -> list[Meant]:
+    """The tools that `name` may mean: a tool's or function's own name, alone or behind its upstream or namespace.
+
+    `tools` has those of each upstream that has listed its tools. Of one that has not, a dotted name is taken at its
+    word.
+    """
+    found = [each for upstream, listed in tools.items() for each in _listed(name, manifest, upstream, listed)]
+    if found:
+        return found
+    return [
+        Meant(upstream, rest, identifier(rest), None)
+        for upstream in manifest.portal.upstreams
+        if upstream not in tools and (rest := _behind(name, manifest, upstream))
+    ]
+
+
+def explain(manifest: Manifest, meant: Meant, arguments: dict[str, Json] | None = None) -> Explanation:
+    """Explain one tool, or with `arguments` one call of it; they may have their Python names or the tool's own."""
+    hints = NO_HINTS if meant.recorded is None else Hints.of(meant.recorded.annotations)
+    facts = {"upstream": meant.upstream, "tool": meant.tool, "function": meant.function}
+    tool = decide(manifest, **facts, hints=hints)
+    decision, unknown = tool, list(_unknown(manifest, meant, tool))
+    if arguments is not None and tool.granted:
+        decision = _of_call(manifest, meant, tool, arguments)
+    return Explanation(
+        tool=f"{meant.upstream}.{meant.tool}",
+        function=f"{manifest.namespaces[meant.upstream]}.{meant.function}",
+        verdict=decision.verdict,
+        rule=decision.rule,
+        where=decision.where,
+        grant=decision.grant,
+        is_shown=tool.granted or tool.is_shown,
+        conditions=[
+            [{"where": manifest.where(*rule.keys), "demand": str(rule.condition)} for rule in rules]
+            for rules in tool.conditions
+        ],
+        budgets=[
+            {
+                "tool": budget.pattern,
+                "calls": budget.calls,
+                "per_minute": budget.per_minute,
+                "where": manifest.where(*budget.keys),
+            }
+            for budget in tool.budgets
+        ],
+        flows=list(_flows(manifest, meant.upstream)),
+        unknown=unknown,
+    )
+
+
+def _listed(name: str, manifest: Manifest, upstream: str, listed: Sequence[RecordedTool]) -> Iterator[Meant]:
+    names = function_names([tool.name for tool in listed])
+    for tool in listed:
+        function = names[tool.name]
+        if name in manifest.rules.names(upstream, tool.name, function):
+            yield Meant(upstream, tool.name, function, tool)
+
+
+def _behind(name: str, manifest: Manifest, upstream: str) -> str:
+    for prefix in (upstream, manifest.namespaces[upstream]):
+        if name.startswith(f"{prefix}."):
+            return name[len(prefix) + 1 :]
+    return ""
+
+
+def _of_call(manifest: Manifest, meant: Meant, tool: Decision, arguments: dict[str, Json]) -> Decision:
+    if meant.recorded is not None:
+        source = LibrarySource(meant.upstream, "up", "", [meant.recorded], {meant.tool: meant.function})
+        [function] = Library.compile([source]).functions.values()
+        try:
+            arguments = bind(function, arguments).wire
+        except ArgumentError as error:
+            where = manifest.where("upstreams", meant.upstream)
+            return Decision("deny", f"the arguments do not fit the tool: {error}", where, error.hint)
+    return decide_arguments(manifest, tool, arguments)
+
+
+def _unknown(manifest: Manifest, meant: Meant, tool: Decision) -> Iterator[str]:
+    if meant.recorded is not None:
+        return
+    yield (
+        f"upstream {meant.upstream!r} has not listed its tools, so it is not known whether it has this one, what it "
+        "declares of itself, and how its function is called"
+    )
+    facts = {"upstream": meant.upstream, "tool": meant.tool, "function": meant.function}
+    declared = decide(manifest, **facts, hints=Hints(destructive=True, is_silent=False))
+    if tool.granted and not declared.granted:
+        yield f"if it declares itself destructive it is refused: {declared.rule} ({declared.where}). {declared.grant}"
+
+
+def _flows(manifest: Manifest, upstream: str) -> Iterator[dict[str, Json]]:
+    for rule, keys in manifest.rules.flows:
+        named = {"from": list(rule.from_), "not_to": list(rule.not_to), "where": manifest.where(*keys)}
+        others = [*manifest.portal.upstreams, "network"]
+        if any(rule.forbids(upstream, other) or rule.forbids(other, upstream) for other in others):
+            yield named

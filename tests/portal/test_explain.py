@@ -1,0 +1,145 @@
+"""`explain` says what the broker will do, by which rule; `check` says which tools nobody decided about."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from manifests.json_value import Json
+from tests.portal.commands import PortalCommand, portal_command
+from tests.portal.peers import raw
+
+ANYTHING: Json = {"type": "object", "properties": {"path": {"type": "string"}}}
+TOOLS: Json = [
+    {"name": "read-file", "inputSchema": ANYTHING, "annotations": {"readOnlyHint": True}},
+    {"name": "write", "inputSchema": ANYTHING},
+    {"name": "wipe", "inputSchema": ANYTHING, "annotations": {"destructiveHint": True}},
+    {"name": "drop", "inputSchema": ANYTHING},
+]
+MANIFEST = """\
+upstreams:
+  files: {upstream}
+  my web: {down}
+capabilities:
+  tools:
+    allow:
+      - "*"
+      - {{tool: files.write, where: {{path: {{prefix: reports/}}}}}}
+    deny: [drop]
+    budgets: [{{tool: "files.*", calls: 5}}]
+  flows: [{{from: files, not_to: my web}}]
+profiles:
+  reader: {{tools: {{allow: [{{annotation: readonly}}]}}}}
+"""
+
+
+@pytest.fixture
+def portal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> PortalCommand:
+    return portal_command(monkeypatch, capsys)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("explain")
+    upstream, down = json.dumps(raw(tools=TOOLS)), json.dumps(raw(exits_with=3))
+    (folder / "portal.yaml").write_text(MANIFEST.format(upstream=upstream, down=down))
+    return folder
+
+
+def told(portal: PortalCommand, folder: Path, *arguments: str) -> tuple[int, dict[str, Json]]:
+    done = portal("explain", *arguments, "--json", cwd=folder)
+    [explanation] = json.loads(done.stdout)
+    return done.returncode, explanation
+
+
+@pytest.mark.parametrize("name", ["read-file", "read_file", "files.read-file", "files.read_file"])
+def test_each_name_of_a_tool_is_understood(portal: PortalCommand, folder: Path, name: str) -> None:
+    status, explanation = told(portal, folder, name)
+    assert (status, explanation["tool"], explanation["function"]) == (0, "files.read-file", "files.read_file")
+    assert (explanation["verdict"], explanation["where"]) == ("allow", "portal.yaml:7:9")
+
+
+@pytest.mark.parametrize(
+    ("name", "rule", "where", "grant", "is_shown"),
+    [
+        ("files.wipe", "declares itself destructive", "portal.yaml:6:5", 'add "files.wipe" to', True),
+        ("files.drop", "capabilities.tools.deny: drop", "portal.yaml:9:12", 'Remove "drop"', False),
+    ],
+)
+def test_refusal_names_rule_line_and_what_to_write(
+    portal: PortalCommand, folder: Path, name: str, rule: str, where: str, grant: str, is_shown: bool
+) -> None:
+    status, explanation = told(portal, folder, name)
+    assert (status, explanation["verdict"]) == (1, "deny")
+    assert rule in explanation["rule"] and grant in explanation["grant"]
+    assert (explanation["where"], explanation["is_shown"]) == (where, is_shown)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [('{"path": "reports/x"}', 0), ('{"path": "reports/../x"}', 1), ("{}", 1), ('{"path": 5}', 1)],
+)
+def test_arguments_are_tried(portal: PortalCommand, folder: Path, arguments: str, status: int) -> None:
+    assert told(portal, folder, "files.write", "--arguments", arguments)[0] == status
+
+
+def test_conditions_budgets_and_flows_are_told(portal: PortalCommand, folder: Path) -> None:
+    _, explanation = told(portal, folder, "files.write")
+    [[condition]] = explanation["conditions"]
+    assert condition == {"where": "portal.yaml:8:9", "demand": "path must begin with 'reports/'"}
+    assert [(each["calls"], each["where"]) for each in explanation["budgets"]] == [(5, "portal.yaml:10:15")]
+    assert [each["where"] for each in explanation["flows"]] == ["portal.yaml:11:11"]
+    text = portal("explain", "files.write", cwd=folder).stdout
+    assert "path must begin with 'reports/' (portal.yaml:8:9)" in text
+
+
+def test_profile_is_asked(portal: PortalCommand, folder: Path) -> None:
+    assert told(portal, folder, "files.read_file", "--profile", "reader")[0] == 0
+    status, explanation = told(portal, folder, "files.write", "--profile", "reader")
+    assert (status, explanation["where"]) == (1, "portal.yaml:13:20")
+    done = portal("explain", "files.write", "--profile", "raeder", cwd=folder)
+    assert done.returncode == 2 and "reader" in done.stderr
+
+
+@pytest.mark.parametrize("options", [("my web.open",), ("my_web.open",), ("files.wipe", "--offline")])
+def test_what_is_not_known_is_said(portal: PortalCommand, folder: Path, options: tuple[str, ...]) -> None:
+    status, explanation = told(portal, folder, *options)
+    assert (status, explanation["verdict"]) == (0, "allow")
+    assert "has not listed its tools" in explanation["unknown"][0]
+    assert "if it declares itself destructive it is refused" in explanation["unknown"][1]
+
+
+def test_deny_is_known_without_the_upstream(portal: PortalCommand, folder: Path) -> None:
+    status, explanation = told(portal, folder, "files.drop", "--offline")
+    assert (status, explanation["where"]) == (1, "portal.yaml:9:12")
+
+
+@pytest.mark.parametrize(
+    "arguments", [("nothing",), ("files.nothing",), ("files.write", "--arguments", "[1]")]
+)
+def test_name_of_nothing_exits_with_2(
+    portal: PortalCommand, folder: Path, arguments: tuple[str, ...]
+) -> None:
+    done = portal("explain", *arguments, cwd=folder)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "error:" in done.stderr
+
+
+def test_check_lists_what_is_withheld_and_what_says_nothing_of_itself(
+    portal: PortalCommand, tmp_path: Path
+) -> None:
+    text = MANIFEST.format(upstream=json.dumps(raw(tools=TOOLS)), down="{command: x}")
+    text = text.replace("  my web: {command: x}\n", "").replace(
+        "  flows: [{from: files, not_to: my web}]\n", ""
+    )
+    (tmp_path / "portal.yaml").write_text(text.replace("deny: [drop]", "deny: [drop, drap]"))
+    done = portal("check", "--json", cwd=tmp_path)
+    findings = json.loads(done.stdout)
+    assert [row["tool"] for row in findings["withheld"]] == ["files.wipe"]
+    assert '"files.wipe"' in findings["withheld"][0]["grant"]
+    assert findings["unannotated"] == ["files.write"]
+    assert [text for text in findings["warnings"] if "'drap' matches no tool" in text and ":8:18" in text]
+    assert done.returncode == (1 if findings["errors"] else 0)
+    strict = portal("check", "--strict", cwd=tmp_path)
+    assert strict.returncode == (1 if findings["errors"] else 3)
+    assert "declare themselves destructive: files.wipe" in strict.stdout

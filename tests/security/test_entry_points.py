@@ -1,0 +1,209 @@
+"""Every way that leads to an upstream, times every rule that refuses a tool: none reaches it, and none shows what is
+hidden. The harmless twin of each: the same way leads to the tool that is granted.
+"""
+
+import ast
+from argparse import Namespace
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import portal
+from manifests.json_value import Json
+from manifests.loader import load_manifest
+from portal.cli import explain, run, search, stubs
+from portal.cli.terminal import Terminal
+from tests.portal.peers import Opened, Peer, opened, schema, tool
+from tests.portal.test_callers import Visitor, visitor
+from tests.portal.test_profiles import bearing, served
+from tests.security.hostile import RAW_HOST
+
+pytestmark = pytest.mark.anyio
+
+TEXT: Json = {"type": "string"}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A manifest that refuses `up.wipe` and grants `up.read`; `hides` says whether nothing may show it."""
+
+    hides: bool
+    capabilities: Json
+    own: Json = None
+    profile: Json = None
+
+
+def tools(**rules: Json) -> Json:
+    return {"tools": rules}
+
+
+RULES = {
+    "denied by name": Rule(True, tools(deny=["up.wipe"])),
+    "denied by the tool's own name": Rule(True, tools(deny=["wipe"])),
+    "denied by a pattern": Rule(True, tools(deny=["up.wi*"])),
+    "denied for what it declares": Rule(True, tools(deny=[{"annotation": "open_world"}])),
+    "denied by its upstream": Rule(True, {}, own={"deny": ["wipe"]}),
+    "not allowed": Rule(True, tools(allow=["up.read"])),
+    "not allowed for what it declares": Rule(True, tools(allow=[{"annotation": "readonly"}])),
+    "not allowed by its upstream": Rule(True, {}, own={"allow": ["read"]}),
+    "denied by the profile": Rule(True, {}, profile=tools(deny=["up.wipe"])),
+    "not allowed by the profile": Rule(True, {}, profile=tools(allow=["up.read"])),
+    "declares itself destructive": Rule(False, {}),
+    "destructive to the profile": Rule(
+        False, tools(destructive="allow"), profile=tools(destructive="refuse")
+    ),
+    "arguments that never fit": Rule(
+        False, tools(allow=["*", {"tool": "up.wipe", "where": {"path": {"equals": "never"}}}])
+    ),
+    "used up": Rule(False, tools(allow=["*", "up.wipe"], budgets=[{"tool": "up.wipe", "calls": 0}])),
+    "used up for all": Rule(
+        False, tools(allow=["*", "up.wipe"], budgets=[{"tool": "up.wipe", "per_minute": 0}])
+    ),
+}
+
+SCRIPTS = {
+    "a call": "await up.wipe(path='x')",
+    "an import": "from tools.up import wipe\nawait wipe(path='x')",
+    "a name that is made up": "await getattr(up, 'wi' + 'pe')(path='x')",
+    "gathered": "import asyncio\nawait asyncio.gather(*(up.wipe(path='x') for _ in range(5)))",
+    "a task": "import asyncio\nawait asyncio.create_task(up.wipe(path='x'))",
+    "caught": "try:\n    await up.wipe(path='x')\nexcept ToolError:\n    pass",
+    "a call that was another": "call = up.read(path='x')\ncall._function = 'up.wipe'\nawait call",
+    "the host itself": RAW_HOST + 'host.exchange(\'1 up.wipe {"path": "x"}\', 2000)\n1 / 0',
+    "text that is run": "exec('import asyncio')\nawait eval('up.wipe(path=\"x\")')",
+}
+
+LISTINGS = ["sorted(dir(up))", "list(up.__all__)"]
+
+
+def peer() -> Peer:
+    declared = {"destructiveHint": True, "openWorldHint": True}
+    return Peer(
+        tool(
+            "read",
+            schema("path", path=TEXT),
+            annotations={"readOnlyHint": True},
+            description="Read everything.",
+        ),
+        tool("wipe", schema("path", path=TEXT), annotations=declared, description="Erase everything."),
+    )
+
+
+@asynccontextmanager
+async def portal_of(folder: Path, up: Peer, rule: Rule, check: str) -> AsyncIterator[Opened]:
+    """A portal under the rule. What refuses by itself is not in the way of what is tested."""
+    sections: Json = {"capabilities": rule.capabilities, "server": {"check": check, "token": "whole-token"}}
+    if rule.profile is not None:
+        sections["profiles"] = {"narrow": rule.profile}
+        sections["server"]["tokens"] = [{"token": "narrow-token", "profile": "narrow"}]
+    profile = None if rule.profile is None else "narrow"
+    bound = [] if rule.profile is None else ["narrow"]
+    upstreams: dict[str, Peer | dict[str, Json]] = {"up": up}
+    async with opened(folder, upstreams, own=rule.own, profile=profile, bound=bound, **sections) as portal_:
+        yield portal_
+
+
+@asynccontextmanager
+async def clients(portal_: Opened, rule: Rule) -> AsyncIterator[dict[str, Opened | Visitor]]:
+    """One over each transport, in each era."""
+    token = bearing("whole-token" if rule.profile is None else "narrow-token")
+    async with (
+        served(portal_) as url,
+        visitor(url, "legacy", token) as legacy,
+        visitor(url, "auto", token) as modern,
+    ):
+        yield {"in this process": portal_, "over HTTP, legacy": legacy, "over HTTP, modern": modern}
+
+
+def reached(up: Peer) -> set[str]:
+    return {name for name, _ in up.calls}
+
+
+@pytest.mark.parametrize("check", ["strict", "off"])
+@pytest.mark.parametrize("name", RULES)
+async def test_no_script_reaches_it(tmp_path: Path, name: str, check: str) -> None:
+    rule, up = RULES[name], peer()
+    async with portal_of(tmp_path, up, rule, check) as portal_, clients(portal_, rule) as callers:
+        for transport, client in [*callers.items()][: 1 if check == "strict" else None]:
+            for way, script in SCRIPTS.items():
+                up.calls.clear()
+                await client.run(script)
+                assert "wipe" not in reached(up), (transport, way)
+                up.calls.clear()
+                await client.run(script.replace("wipe", "read").replace("'wi' + 'pe'", "'re' + 'ad'"))
+                assert reached(up) == {"read"}, (transport, way)
+            session = (await client.run("kept = up", session="new"))["session"]
+            for way in ("a call", "gathered"):
+                await client.run(SCRIPTS[way].replace("up.", "kept."), session=session)
+        assert "wipe" not in reached(up)
+
+
+@pytest.mark.parametrize("name", RULES)
+async def test_nothing_shows_what_is_hidden_and_what_is_shown_is_marked(tmp_path: Path, name: str) -> None:
+    rule, up = RULES[name], peer()
+    async with portal_of(tmp_path, up, rule, "strict") as portal_:
+        names = {
+            row["name"]
+            for query in ("wipe", "up.wipe", "erase everything", "read")
+            for row in (await portal_.search(query))["functions"]
+        }
+        texts = [
+            await portal_.search_text(query, detail="full") for query in ("erase everything", "everything")
+        ]
+        listed = [str(await portal_.result_of(listing)) for listing in LISTINGS]
+        stubs = portal_.portal.catalog.snapshot.library.module("up")
+    assert "up.read" in names and all("read" in each for each in listed) and "read" in stubs
+    is_shown = not rule.hides
+    assert ("up.wipe" in names) is is_shown
+    for text in (*texts, stubs):
+        assert ("Erase everything" in text) is is_shown
+        assert ("async def wipe" in text) is is_shown
+    if rule.hides:
+        assert not [each for each in listed if "wipe" in each]
+    if "destructive" in name:
+        assert all("(not granted)" in text for text in (*texts, stubs))
+
+
+@pytest.mark.parametrize("name", ["denied by name", "denied by the profile", "declares itself destructive"])
+async def test_no_command_reaches_it(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    rule, up = RULES[name], peer()
+    profile = None if rule.profile is None else "narrow"
+    (tmp_path / "wipe.py").write_text(SCRIPTS["a call"])
+    (tmp_path / "read.py").write_text(SCRIPTS["a call"].replace("wipe", "read"))
+    async with portal_of(tmp_path, up, rule, "off"):
+        manifest = load_manifest(tmp_path / "portal.yaml", {})
+
+        async def told(command: ModuleType, **options: Json) -> str:
+            capsys.readouterr()
+            await command.command(manifest, Namespace(json=False, profile=profile, **options), Terminal())
+            return capsys.readouterr().out
+
+        await told(run, script=str(tmp_path / "wipe.py"), timeout=None)
+        assert reached(up) == set()
+        await told(run, script=str(tmp_path / "read.py"), timeout=None)
+        assert reached(up) == {"read"}
+        found = await told(search, query="everything", full=True, upstream=None, limit=5)
+        for shown in (found, await told(stubs, namespace="up", out=None)):
+            assert ("async def wipe" in shown) is not rule.hides
+            assert ("(not granted)" in shown) is not rule.hides
+            assert "async def read" in shown
+        assert "refused" in await told(explain, name="up.wipe", arguments=None, offline=False)
+        assert "granted" in await told(explain, name="up.read", arguments=None, offline=False)
+
+
+def test_upstreams_are_called_from_one_place_with_a_permit_from_one_place() -> None:
+    """Whoever adds a way to an upstream has to add it above, too."""
+    calls, permits = [], []
+    for file in sorted(Path(portal.__file__).parent.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+            if called.endswith((".fetch", "upstream.call")):
+                calls.append((file.name, called))
+            if called == "Permit":
+                permits.append(file.name)
+    assert calls == [("broker.py", "upstream.call"), ("broker.py", "self._fetcher.fetch")]
+    assert permits == ["authority.py"]
