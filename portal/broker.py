@@ -129,7 +129,7 @@ class Broker:
                 entry, error.outcome, CallError(error.code, str(error)[:MAX_ERROR_CHARACTERS], hint)
             )
         if result.is_error:
-            text = _error_text(result)
+            text = upstream.scrubbed(_error_text(result))[:MAX_ERROR_CHARACTERS]
             hint = _signature_hint(function, permit.arguments, text, is_rejected=is_rejection(text))
             return _ended(entry, "failed", CallError("tool_error", text, hint))
         entry.end("done")
@@ -180,4 +180,4 @@ def _signature_hint(function: Function, arguments: dict[str, Json], text: str, *
 def _error_text(result: ToolResult) -> str:
     texts = [block["text"] for block in result.content if isinstance(block.get("text"), str)]
     text = "\n".join(texts) or (json.dumps(result.content) if result.content else "")
-    return text[:MAX_ERROR_CHARACTERS] or "the tool failed and said nothing about it"
+    return text or "the tool failed and said nothing about it"

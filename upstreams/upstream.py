@@ -122,6 +122,10 @@ class Upstream:
         finally:
             self._supervisor.tell_health()
 
+    def scrubbed(self, text: str) -> str:
+        """A text of the upstream without the secrets that it was configured with."""
+        return self._scrub(text)
+
     def _is_safe(self, tool: str) -> bool:
         """Whether a second call of the tool does no more than the first, as it says now."""
         annotations = next((known.annotations for known in self.tools if known.name == tool), {})

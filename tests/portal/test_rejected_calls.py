@@ -10,12 +10,14 @@ from mcp_types import CallToolResult
 from pydantic import BaseModel, Field
 
 from manifests.json_value import Json
+from portal.broker import MAX_ERROR_CHARACTERS
 from portal.library.rejection import LONGEST_DIFFERENCE
 from tests.portal.peers import Opened, Peer, opened, schema, text, tool
 from tests.upstreams.peers import http_peer
 
 pytestmark = pytest.mark.anyio
 
+SECRET = "hunter2-of-the-upstream"
 KEY: Json = {"type": "string", "pattern": "^sk-"}
 
 
@@ -43,6 +45,11 @@ async def refuse_at_length(arguments: dict[str, Json]) -> CallToolResult:
     return text(f"validation failed: {paths}", is_error=True)
 
 
+async def betray(arguments: dict[str, Json]) -> CallToolResult:
+    # The secret stands where the text is cut.
+    return text("x" * (MAX_ERROR_CHARACTERS - 6) + f"{SECRET}: invalid arguments", is_error=True)
+
+
 async def fail(arguments: dict[str, Json]) -> CallToolResult:
     return text("the store is closed", is_error=True)
 
@@ -53,10 +60,23 @@ async def miss(arguments: dict[str, Json]) -> CallToolResult:
 
 @pytest.fixture(scope="module")
 async def portal(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Opened]:
-    names = {"refuse": refuse, "refuse_at_length": refuse_at_length, "fail": fail, "miss": miss}
-    store = Peer(*(tool(name, schema("key", key=KEY)) for name in names), **names)
-    async with http_peer(real_server().streamable_http_app()) as peer:
-        upstreams = {"store": store, "real": {"url": f"http://127.0.0.1:{peer.port}/mcp"}}
+    acts = {
+        "refuse": refuse,
+        "refuse_at_length": refuse_at_length,
+        "fail": fail,
+        "miss": miss,
+        "betray": betray,
+    }
+    store = Peer(*(tool(name, schema("key", key=KEY)) for name in acts), **acts)
+    async with (
+        http_peer(real_server().streamable_http_app()) as real,
+        http_peer(store.server.streamable_http_app()) as stored,
+    ):
+        headers = {"Authorization": f"Bearer {SECRET}"}
+        upstreams: dict[str, Peer | dict[str, Json]] = {
+            "store": {"url": f"http://127.0.0.1:{stored.port}/mcp", "headers": headers},
+            "real": {"url": f"http://127.0.0.1:{real.port}/mcp"},
+        }
         async with opened(tmp_path_factory.mktemp("rejected"), upstreams) as portal:
             await portal.search()
             yield portal
@@ -95,6 +115,12 @@ async def test_difference_is_of_bounded_length(portal: Opened) -> None:
     _, _, hint = await portal.result_of(caught("await store.refuse_at_length(key='a')"))
     differs = hint.partition("\n")[2]
     assert len(differs) <= LONGEST_DIFFERENCE + 20
+
+
+async def test_secret_of_the_upstream_is_in_none_of_it(portal: Opened) -> None:
+    _, message, hint = await portal.result_of(caught("await store.betray(key='a')"))
+    assert len(message) == MAX_ERROR_CHARACTERS
+    assert SECRET[:6] not in message + hint
 
 
 async def test_other_errors_of_a_tool_come_with_the_signature_alone(portal: Opened) -> None:
