@@ -19,14 +19,25 @@ from typing import Any
 
 from benchmarks.measuring import RESULTS, commit, machine
 from benchmarks.registries import REGISTRIES, read_sources
+from manifests.json_value import Json
 from portal.library.library import Library
 from portal.library.namespace import LibrarySource
 from portal.library.namespace_cache import NamespaceCache
 from portal.library.stub_package import write_stubs
+from portal.observed.reading import shape_of
+from portal.observed.shape import merged
 from portal.search.index import SearchIndex
 
 SIZES = (3_231, 6_263, 11_000)
 ROUNDS = 3
+ISSUE: Json = {
+    "id": 7,
+    "title": "Crash",
+    "state": "open",
+    "labels": ["bug"],
+    "user": {"login": "ann", "site_admin": False},
+    "milestone": None,
+}
 
 
 def main() -> None:
@@ -65,8 +76,17 @@ def measured(file: Path, size: int) -> dict[str, Any]:
             "one_result_learnt": best(lambda: Library.compile([learnt, *sources[1:]], library)),
             "stubs_written": best(lambda: write_stubs(library, stubs), rounds=1),
             "search_index_built": best(lambda: index(library)),
+            "a_result_of_160_values_looked_at": looked_at([ISSUE] * 20),
+            "a_result_of_80,000_values_looked_at": looked_at([ISSUE] * 10_000),
             "notes": len(library.diagnostics),
         }
+
+
+def looked_at(result: Json) -> dict[str, float]:
+    """Seconds to learn from a result that is like those before it."""
+    known = shape_of(result)
+    times = best(lambda: [merged(known, shape_of(result)) for _ in range(200)])
+    return {name: round(seconds / 200, 6) for name, seconds in times.items()}
 
 
 def index(library: Library) -> None:

@@ -12,6 +12,7 @@ from typing import Final
 
 from pydantic_core import from_json
 
+from manifests import reserved
 from portal.library.namespace import LibrarySource, Namespace
 from portal.library.namespace_json import NotANamespaceError, namespace_json, read_namespace
 
@@ -64,9 +65,13 @@ class NamespaceCache:
 
     @cached_property
     def _compiler(self) -> str:
-        """What compiled namespaces depend on beside their definitions: the version, and the code itself."""
+        """What compiled namespaces depend on beside their definitions: the version, and the code itself.
+
+        Names of parameters come from `manifests`.
+        """
         known = hashlib.sha256(importlib.metadata.version("mcp-code-portal").encode())
-        for file in sorted(Path(__file__).parent.rglob("*.py")):
+        folders = Path(__file__).parent, Path(reserved.__file__).parent
+        for file in sorted(file for folder in folders for file in folder.rglob("*.py")):
             known.update(file.read_bytes())
         return known.hexdigest()
 

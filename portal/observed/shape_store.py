@@ -32,7 +32,7 @@ _MAX_NAME: Final = 200
 
 def default_folder(environ: Mapping[str, str]) -> Path:
     """`$XDG_STATE_HOME/mcp-code-portal/observed`, or where the system has such things."""
-    home = Path(environ.get("HOME") or "~").expanduser()
+    home = Path(environ.get("HOME") or "/")  # in a container there may be no home, and then nothing is kept
     if sys.platform == "darwin":
         return home / "Library" / "Application Support" / "mcp-code-portal" / "observed"
     state = environ.get("XDG_STATE_HOME") or home / ".local" / "state"
