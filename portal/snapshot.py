@@ -83,10 +83,20 @@ class Snapshot:
             message, query = f"{namespace} has no function {name!r}", name
         else:
             message, query = f"there is no namespace {namespace!r}", f"{namespace} {name}"
-        nearest = self._nearest(qualified) if with_nearest else ""
+        if self._is_type(namespace, name):
+            message = f"{qualified} is a type of the stubs, which is not there when a script runs"
+            nearest = "Annotate with dict, or import it under `if TYPE_CHECKING:`."
+        else:
+            nearest = self._nearest(qualified) if with_nearest else ""
         return CallError(
             "unknown_function", message, f'{nearest} Look it up: docs_search(query="{_words(query)}")'.strip()
         )
+
+    def _is_type(self, namespace: str, name: str) -> bool:
+        if namespace not in self.library.namespaces or not name.isidentifier():
+            return False
+        definition = rf"^(?:class {name}\(|{name} = )"
+        return re.search(definition, self.library.module(namespace), re.MULTILINE) is not None
 
     def _nearest(self, qualified: str) -> str:
         """What a misspelt function may have meant: the nearest with its signature, so that the next try is right."""

@@ -57,6 +57,8 @@ UNKNOWN_FUNCTIONS = _wrong(
     ("class A:\n    async def go(self):\n        return await weather.forcast(city='x')\nawait A().go()", 3, "forcast"),
     ("from asyncio import TaskGroup\nasync with TaskGroup() as t:\n    t.create_task(weather.forcast())", 3, "forcast"),
     ("try:\n    await weather.forcast(city='x')\nexcept KeyError:\n    pass", 2, "forcast weather.forecast"),
+    ("from tools.github import Issue, get_issue", 1, "github.Issue type TYPE_CHECKING"),
+    ("def f(i): return isinstance(i, github.Issue)\nf({})", 1, "github.Issue type dict"),
     ("[await weather.forcast(city=c) for c in ['a', 'b']]", 1, "forcast weather.forecast"),
 )  # fmt: skip
 
