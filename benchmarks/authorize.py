@@ -79,14 +79,14 @@ async def in_turns(rounds: int, ways: dict[str, Callable[[int], Awaitable[None]]
 def decision_us(portal: Portal) -> float:
     """Microseconds of one `authorize()`, the median of batches."""
     function = portal.catalog.snapshot.library.functions["up.echo"]
+    listed = portal.fleet["up"].tools
     authorization = Authorization(portal.authority, set())
     batches = []
     for _ in range(20):
         began = time.process_time()
         for _ in range(DECISIONS // 20):
-            assert isinstance(
-                authorization.authorize(authorization.of_function(function, lambda: ARGUMENTS)), Permit
-            )
+            request = authorization.of_function(function, listed, lambda: ARGUMENTS)
+            assert isinstance(authorization.authorize(request), Permit)
         batches.append((time.process_time() - began) / (DECISIONS // 20) * 1e6)
     return statistics.median(batches)
 

@@ -23,6 +23,8 @@ class Decision:
     answer, "" if there is nothing to write. Of a tool that only its own declaration keeps from scripts, `is_shown` is
     true: it stays in stubs and search results, marked.
 
+    `code` is what a refused call is told.
+
     `conditions` are what the arguments of a call must meet, one rule of each group; `budgets` count the call.
     """
 
@@ -31,6 +33,7 @@ class Decision:
     where: str
     grant: str = ""
     is_shown: bool = True
+    code: str = "not_granted"
     conditions: tuple[Sequence[Rule], ...] = ()
     budgets: tuple[Budget, ...] = ()
 

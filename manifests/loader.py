@@ -1,6 +1,7 @@
 """From portal.yaml to a Manifest, or to every problem it has at once."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -9,6 +10,7 @@ from manifests.complaint import Complaint
 from manifests.errors import ManifestError, Problem
 from manifests.interpolation import Interpolation
 from manifests.json_value import Json
+from manifests.lock import lock_path, read_lock
 from manifests.manifest import Manifest
 from manifests.names import namespace_of
 from manifests.narrowing import slips
@@ -33,15 +35,18 @@ def find_manifest(explicit: Path | None, environ: Mapping[str, str]) -> Path | N
 def load_manifest(path: Path | None, environ: Mapping[str, str]) -> Manifest:
     """Load a manifest; without a path, the one that says nothing: no upstreams, defaults for the rest.
 
+    A lockfile beside it is read, too.
+
     Raises:
-        ManifestError: The file cannot be read or used; it carries every problem found.
+        ManifestError: One of the files cannot be read or used; it carries every problem found.
     """
     if path is None:
         return Manifest(PortalManifest(), folder=Path.cwd())
     try:
-        return _load(path, environ)
+        manifest = _load(path, environ)
     except ManifestError as error:
         raise ManifestError(error.problems, path.name) from None
+    return replace(manifest, lock=read_lock(lock_path(path)))
 
 
 def _load(path: Path, environ: Mapping[str, str]) -> Manifest:

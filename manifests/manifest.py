@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from manifests.lock import Lock
 from manifests.names import namespace_of
 from manifests.portal_manifest import PortalManifest
 from manifests.rules import Rules
@@ -24,6 +25,8 @@ class Manifest:
     path: Path | None = None
     places: Mapping[KeyPath, Place] = field(default_factory=dict, repr=False)
     profile: str | None = None
+    lock: Lock | None = field(default=None, repr=False)
+    """The accepted definitions of tools; without a lockfile every definition is accepted."""
 
     def where(self, *keys: str | int) -> str:
         """`portal.yaml:14:5`, where a key stands, or `capabilities.limits.tool_calls (default)`."""

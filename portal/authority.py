@@ -19,8 +19,10 @@ from manifests.rules import Budget
 from manifests.yaml_source import KeyPath
 from portal.call_rates import CallRates
 from portal.library.function import Function
+from portal.pinning.pins import Pins
 from portal.refusal import refused
 from sandbox_runtime.calls import CallError
+from upstreams.recorded_tool import RecordedTool
 
 MAX_REMEMBERED: Final = 50_000
 """Tools of which the decision is remembered."""
@@ -35,6 +37,7 @@ class Authority:
     def __init__(self, manifest: Manifest, rates: CallRates) -> None:
         self.manifest = manifest
         self.rates = rates
+        self.pins = Pins(manifest.lock)
         self._decisions: dict[tuple[str, str, str, Hints], Decision] = {}
 
     def about(self, upstream: str, tool: str, function: str, hints: Hints) -> Decision:
@@ -47,6 +50,17 @@ class Authority:
                 self._decisions.clear()
             self._decisions[key] = known
         return known
+
+    def about_listed(
+        self, upstream: str, tools: tuple[RecordedTool, ...], tool: str, function: str, hints: Hints
+    ) -> Decision:
+        """The same of a tool whose upstream lists `tools` now: one that was not accepted is quarantined, whatever
+        else grants it.
+        """
+        decision = self.about(upstream, tool, function, hints)
+        if not decision.granted and not decision.is_shown:
+            return decision
+        return self.pins.quarantined(upstream, tools).get(tool, decision)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +100,16 @@ class Authorization:
         self._manifest = authority.manifest
         self._made: Counter[KeyPath] = Counter()
 
-    def of_function(self, function: Function, arguments: Callable[[], dict[str, Json]]) -> CallRequest:
-        tool = self._authority.about(function.upstream, function.tool, function.name, function.hints)
+    def of_function(
+        self,
+        function: Function,
+        listed: tuple[RecordedTool, ...],
+        arguments: Callable[[], dict[str, Json]],
+    ) -> CallRequest:
+        """A call of a function whose upstream lists these tools now."""
+        tool = self._authority.about_listed(
+            function.upstream, listed, function.tool, function.name, function.hints
+        )
         return CallRequest(function.qualified, function.upstream, tool, arguments)
 
     def of_fetch(self, function: str, arguments: Callable[[], dict[str, Json]]) -> CallRequest:
@@ -104,7 +126,7 @@ class Authorization:
 
         What is refused counts towards no budget.
         """
-        decision, code = request.tool, "not_granted"
+        decision, code = request.tool, request.tool.code
         arguments: dict[str, Json] = {}
         if decision.granted:
             arguments = request.arguments()

@@ -20,6 +20,8 @@ from portal.library.rejection import difference
 from portal.library.repairs import repaired
 from portal.library.value import script_value
 from portal.observed.observations import Observations
+from portal.pinning.pins import QUARANTINED
+from portal.refusal import refused
 from portal.repair_notes import RepairNotes
 from portal.snapshot import Snapshot
 from sandbox_runtime.calls import CallError, Outcome, ToolCall
@@ -89,7 +91,9 @@ class Broker:
             return _ended(entry, "refused", self.absence(call.function))
         else:
             request = self._authorization.of_function(
-                function, partial(self._bound, function, call.arguments)
+                function,
+                self._fleet[function.upstream].tools,
+                partial(self._bound, function, call.arguments),
             )
         try:
             permit = self._authorization.authorize(request)
@@ -121,8 +125,11 @@ class Broker:
                 permit.arguments,
                 seconds=call_seconds,
                 key=f"{self._run_id}:{entry.seq}",
-                on_sent=partial(_sent, entry, permit),
+                on_sent=partial(self._sent, entry, function, permit),
             )
+        except _QuarantinedError as error:
+            # What an earlier attempt may have done stays unknown.
+            return _ended(entry, "unknown" if entry.state == "unknown" else "refused", error.told)
         except UpstreamError as error:
             hint = _rejection_hint(function, permit.arguments, error) or error.hint
             return _ended(
@@ -146,10 +153,26 @@ class Broker:
         entry.end("done")
         return Outcome(value=value)
 
+    def _sent(self, entry: Entry, function: Function, permit: Permit) -> None:
+        """The call may have waited for a connection, behind which the tool is another one than was permitted."""
+        listed = self._fleet[function.upstream].tools
+        request = self._authorization.of_function(function, listed, lambda: permit.arguments)
+        if request.tool.code == QUARANTINED:
+            raise _QuarantinedError(refused(function.qualified, request.tool))
+        _sent(entry, permit)
+
     def absence(self, function: str) -> CallError:
         """Why there is no such function; for the first few of a run also the nearest ones."""
         self._absent += 1
         return self._snapshot.absence(function, with_nearest=self._absent <= MAX_NEAREST)
+
+
+class _QuarantinedError(Exception):
+    """The upstream changed the tool before the call could be sent."""
+
+    def __init__(self, told: CallError) -> None:
+        super().__init__(told.message)
+        self.told = told
 
 
 def _sent(entry: Entry, permit: Permit) -> None:

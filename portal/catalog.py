@@ -139,7 +139,7 @@ class Catalog:
 
     def _offer(self, upstream: Upstream, observed: Mapping[str, Observed]) -> Offer:
         offer = self._offers.get(upstream.name)
-        if offer is None or not offer.is_of(upstream, observed):
+        if offer is None or not offer.is_of(self._authority, upstream, observed):
             offer = self._offers[upstream.name] = make_offer(self._authority, upstream, observed)
         return offer
 

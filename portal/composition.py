@@ -18,6 +18,7 @@ from portal.execution import Execution
 from portal.library.namespace_cache import NamespaceCache
 from portal.observed.observations import Observations, open_observations
 from portal.observed.shape_store import ShapeStore, default_folder
+from portal.pinning.suspicion_log import SuspicionLog
 from portal.script_search import ScriptSearch
 from portal.sessions import Sessions
 from portal.view import Shelf, View, open_shelf
@@ -130,9 +131,12 @@ async def open_portal(
             for name, each in manifests.items()
         }
 
+        suspicions = SuspicionLog()
+
         def note_change(upstream: Upstream) -> None:
             for shelf in shelves.values():
                 shelf.catalog.note_change(upstream)
+            suspicions.note(upstream)
 
         fleet = await stack.enter_async_context(
             open_fleet(manifest.portal.upstreams, manifest.folder, note_change, listings_folder(os.environ))
@@ -158,6 +162,7 @@ async def open_portal(
         async with anyio.create_task_group() as tasks:
             for shelf in shelves.values():
                 tasks.start_soon(shelf.catalog.keep, fleet)
+            tasks.start_soon(suspicions.keep)
             tasks.start_soon(opening.hold)
             tasks.start_soon(sessions.keep)
             yield Portal(

@@ -142,7 +142,8 @@ def _absence_notices(snapshot: Snapshot, query: str, functions: Sequence[Functio
     """Why what was asked for is not among the functions, as far as whoever asks may know."""
     withheld = snapshot.withheld(query)
     for qualified, decision in withheld.items():
-        yield f"{qualified} exists but is not granted to scripts: {decision.rule} ({decision.where})"
+        why = "quarantined" if decision.code == "quarantined" else "not granted to scripts"
+        yield f"{qualified} exists but is {why}: {decision.rule} ({decision.where})"
     if query and not functions and not withheld:
         near = snapshot.library.nearest(query[:MAX_NAME_CHARACTERS])
         yield f"nothing is called {query!r}; nearest: {', '.join(near)}" if near else _NOTHING

@@ -236,7 +236,7 @@ def _check_error(diagnostics: list[Diagnostic]) -> RunError:
     codes = {d.code for d in diagnostics}
     code = (
         codes.pop()
-        if len(codes) == 1 and codes <= {"not_granted", "upstream_unavailable"}
+        if len(codes) == 1 and codes <= {"not_granted", "quarantined", "upstream_unavailable"}
         else "check_failed"
     )
     return RunError(

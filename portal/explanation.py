@@ -11,6 +11,7 @@ from manifests.names import function_names, identifier
 from portal.library.arguments import ArgumentError, bind
 from portal.library.library import Library
 from portal.library.namespace import LibrarySource
+from portal.pinning.pins import Pins
 from upstreams.recorded_tool import RecordedTool
 
 
@@ -68,6 +69,8 @@ def explain(manifest: Manifest, meant: Meant, arguments: dict[str, Json] | None 
     hints = NO_HINTS if meant.recorded is None else Hints.of(meant.recorded.annotations)
     facts = {"upstream": meant.upstream, "tool": meant.tool, "function": meant.function}
     tool = decide(manifest, **facts, hints=hints)
+    if meant.recorded is not None and (tool.granted or tool.is_shown):
+        tool = Pins(manifest.lock).quarantined(meant.upstream, (meant.recorded,)).get(meant.tool, tool)
     decision, unknown = tool, list(_unknown(manifest, meant, tool))
     if arguments is not None and tool.granted:
         decision = _of_call(manifest, meant, tool, arguments)

@@ -29,15 +29,15 @@ class Offer:
     denied: Mapping[str, Decision]
     outdated: Sequence[str]
 
-    def is_of(self, upstream: Upstream, observed: Mapping[str, Observed]) -> bool:
+    def is_of(self, authority: Authority, upstream: Upstream, observed: Mapping[str, Observed]) -> bool:
         """Whether it is of what the upstream lists, and what is known of its results, now."""
-        is_same = self.tools is upstream.tools and self.summary == _summary(upstream)
+        is_same = self.tools is upstream.tools and self.summary == authority.pins.summary(upstream)
         return is_same and self.observed == observed
 
 
 def make_offer(authority: Authority, upstream: Upstream, observed: Mapping[str, Observed]) -> Offer:
     namespace = authority.manifest.namespaces[upstream.name]
-    tools, summary = upstream.tools, _summary(upstream)
+    tools, summary = upstream.tools, authority.pins.summary(upstream)
     names = function_names(
         [tool.name for tool in tools]
     )  # of all, so that no name depends on what is granted
@@ -46,7 +46,7 @@ def make_offer(authority: Authority, upstream: Upstream, observed: Mapping[str, 
     refusals: dict[str, str] = {}
     for tool in tools:
         name = names[tool.name]
-        decision = authority.about(upstream.name, tool.name, name, Hints.of(tool.annotations))
+        decision = authority.about_listed(upstream.name, tools, tool.name, name, Hints.of(tool.annotations))
         if decision.granted or decision.is_shown:
             shown.append(tool)
         if not decision.granted:
@@ -65,7 +65,3 @@ def make_offer(authority: Authority, upstream: Upstream, observed: Mapping[str, 
 def _is_known(tool: RecordedTool, observed: Mapping[str, Observed]) -> bool:
     known = observed.get(tool.name)
     return known is not None and known.definition == tool.digest
-
-
-def _summary(upstream: Upstream) -> str:
-    return upstream.instructions or upstream.server or ""

@@ -131,7 +131,9 @@ _UNCHECKED: Final = Diagnostic(
     "unchecked",
 )
 # What is told of a function that is not there depends on all that are.
-_OF_THE_WHOLE_LIBRARY: Final = frozenset({"unknown_function", "not_granted", "upstream_unavailable"})
+_OF_THE_WHOLE_LIBRARY: Final = frozenset(
+    {"unknown_function", "not_granted", "quarantined", "upstream_unavailable"}
+)
 
 
 def _key(prepared: Prepared, library: Library, history: SessionHistory) -> bytes | None:

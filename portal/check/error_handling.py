@@ -18,6 +18,7 @@ _CAUGHT_AS: Final = {
     "unknown_function": _ABSENCE,
     "unknown_namespace": _ABSENCE,
     "not_granted": _ABSENCE | {"ToolError"},
+    "quarantined": _ABSENCE | {"ToolError"},
     "upstream_unavailable": _ABSENCE | {"ToolError"},
     "unknown_field": frozenset({"AttributeError"}),
     "not_awaited": frozenset({"TypeError"}),

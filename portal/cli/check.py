@@ -17,6 +17,8 @@ from portal.composition import Portal, open_portal
 from portal.execution import ExecuteCode
 from portal.granted import granted
 from portal.listed_tools import listed_tools
+from portal.pinning.pins import QUARANTINED, pins_of
+from portal.pinning.suspicions import distinctive_names, suspicions
 from sandbox_runtime.advisories import known_advisories, report
 from sandbox_runtime.engine_version import installed_engine
 from upstreams.upstream import Upstream
@@ -41,6 +43,10 @@ class Findings:
     upstreams: list[dict[str, object]] = field(default_factory=list)
     withheld: list[dict[str, str]] = field(default_factory=list)
     """Tools that only their own declaration keeps from scripts, and what to write to grant each."""
+    quarantined: list[str] = field(default_factory=list)
+    """Tools that are not as portal.lock accepts them."""
+    suspicious: list[str] = field(default_factory=list)
+    """What is odd in definitions of tools, each with its excerpt."""
     unannotated: list[str] = field(default_factory=list)
     """Tools that declare nothing of themselves, so that no rule can tell which of them change anything."""
     errors: list[str] = field(default_factory=list)
@@ -72,6 +78,7 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
             _look_at_upstream(upstream, portal, findings)
         findings.warnings.extend(snapshot.library.diagnostics)
         _look_at_rules(portal, findings)
+        _look_at_definitions(portal, findings)
     if options.json:
         terminal.json(asdict(findings))
     else:
@@ -137,11 +144,29 @@ def _look_at_rules(portal: Portal, findings: Findings) -> None:
             findings.warnings.append(f"{problem.place(file)}: {problem.message}. {problem.hint}".strip())
     for name, tools in listed.items():
         for tool in tools:
-            decision = portal.authority.about(name, tool.tool, tool.function, tool.hints)
+            decision = portal.authority.about_listed(
+                name, portal.fleet[name].tools, tool.tool, tool.function, tool.hints
+            )
+            if decision.code == QUARANTINED:
+                findings.quarantined.append(f"{name}.{tool.tool}")
             if decision.granted and tool.hints.is_silent:
                 findings.unannotated.append(f"{name}.{tool.tool}")
             if not decision.granted and decision.is_shown:
                 findings.withheld.append({"tool": f"{name}.{tool.tool}", "grant": decision.grant})
+
+
+def _look_at_definitions(portal: Portal, findings: Findings) -> None:
+    pins = [pin for upstream in portal.fleet for pin in pins_of(upstream)]
+    names = distinctive_names((pin.upstream, pin.tool) for pin in pins if pin.tool is not None)
+    findings.suspicious += map(str, suspicions(pins, names))
+    findings.warnings += [f"suspicious: {told}" for told in findings.suspicious[:MAX_SHOWN]]
+    if len(findings.suspicious) > MAX_SHOWN:
+        findings.warnings.append(f"{len(findings.suspicious) - MAX_SHOWN} more suspicious texts (see --json)")
+    if findings.quarantined:
+        findings.warnings.append(
+            f"quarantined, because they are not as the lockfile accepts them: {_some(findings.quarantined)}. "
+            "Look at them with `mcp-code-portal lock --diff`, accept them with `mcp-code-portal lock --accept`."
+        )
 
 
 def _show(findings: Findings, terminal: Terminal) -> None:

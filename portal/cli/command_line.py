@@ -132,6 +132,17 @@ def _parser() -> argparse.ArgumentParser:
     _json_option(command, "print the explanation as JSON")
     _profile_option(command)
 
+    command = _command(commands, "lock", "accept the definitions of tools as they are now, in portal.lock")
+    command.add_argument(
+        "--diff", action="store_true", help="only show what differs; exit with 1 if anything does"
+    )
+    command.add_argument(
+        "--accept",
+        action="append",
+        metavar="PATTERN",
+        help="accept only these: files.read_file, files.*, or files for its instructions; may be repeated",
+    )
+
     command = _command(commands, "bake", "make a sandbox with more Python packages inside")
     command.add_argument("package", nargs="+", help="a name, perhaps with versions, or the path of a wheel")
     command.add_argument(

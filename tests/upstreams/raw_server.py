@@ -175,7 +175,9 @@ def ask(request, arguments):
 def change(request, arguments):
     TOOLS[:] = [tool for tool in TOOLS if tool["name"] != arguments["name"]]
     if not arguments.get("is_gone"):
-        TOOLS.append({"name": arguments["name"], "inputSchema": arguments.get("schema", {"type": "object"})})
+        more = {"description": arguments["description"]} if "description" in arguments else {}
+        schema = arguments.get("schema", {"type": "object"})
+        TOOLS.append({"name": arguments["name"], "inputSchema": schema, **more})
     send({"method": "notifications/tools/list_changed"})
     answer_text(request, None)
 

@@ -1,0 +1,149 @@
+"""The lockfile: which definitions of tools the operator accepted.
+
+One line for each tool, so that a version control system shows what changed. Whoever can write a line can accept a tool;
+so every line is held against its own hash and against what the portal itself would have written.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from uuid import uuid4
+
+from manifests.errors import ManifestError, Problem
+from manifests.json_value import Json
+from manifests.pin import Pin
+
+HEADER: Final = "# mcp-code-portal lock 1: tools as they were accepted. Written by `mcp-code-portal lock`."
+MAX_BYTES: Final = 256 * 1024 * 1024
+MAX_PROBLEMS: Final = 100
+
+_VERSION: Final = re.compile(r"# mcp-code-portal lock (\d{1,9})\b")
+_CONFLICT: Final = ("<<<<<<<", "=======", ">>>>>>>", "|||||||")
+_KEYS: Final = ["upstream", "tool", "sha256", "description", "definition"]
+_AGAIN: Final = (
+    "Run `mcp-code-portal lock --diff` once the line is as it was, or delete the file and lock anew."
+)
+
+
+@dataclass(frozen=True)
+class Lock:
+    """The accepted pins by upstream and tool (None: its instructions), and the lines on which they stand."""
+
+    file: str
+    pins: Mapping[tuple[str, str | None], Pin]
+    lines: Mapping[tuple[str, str | None], int]
+
+    def where(self, upstream: str, tool: str | None) -> str:
+        line = self.lines.get((upstream, tool))
+        return self.file if line is None else f"{self.file}:{line}"
+
+
+def lock_path(manifest: Path) -> Path:
+    """`portal.lock` for `portal.yaml`."""
+    return manifest.with_name(f"{manifest.stem}.lock")
+
+
+def read_lock(path: Path) -> Lock | None:
+    """The lock; None if there is no such file.
+
+    Raises:
+        ManifestError: It cannot be read or used; it carries every problem found, up to 100.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        problem = Problem(f"cannot be read: {error.strerror or 'unknown reason'}")
+        raise ManifestError([problem], path.name) from None
+    if len(content) > MAX_BYTES:
+        raise ManifestError([Problem(f"larger than {MAX_BYTES} bytes")], path.name)
+    return _parsed(content, path.name)
+
+
+def lock_text(pins: Iterable[Pin]) -> str:
+    """The lockfile of these pins; those that cannot be written are left out, and so stay quarantined."""
+    ordered = sorted(pins, key=lambda pin: (pin.upstream, pin.tool is not None, pin.tool or ""))
+    lines = [HEADER, *(pin.line for pin in ordered if pin.line is not None)]
+    return "\n".join(lines) + "\n"
+
+
+def write_lock(path: Path, pins: Iterable[Pin]) -> None:
+    """Put the lock in place at once, so that no reader finds half of it.
+
+    Raises:
+        OSError: It cannot be written; the former one is still there.
+    """
+    new = path.with_name(f".{path.name}.{uuid4().hex}")
+    try:
+        new.write_text(lock_text(pins), "ascii", newline="\n")
+        new.replace(path)
+    except OSError:
+        new.unlink(missing_ok=True)
+        raise
+
+
+def _parsed(content: bytes, file: str) -> Lock:
+    problems: list[Problem] = []
+    pins: dict[tuple[str, str | None], Pin] = {}
+    lines: dict[tuple[str, str | None], int] = {}
+    texts = [line.removesuffix(b"\r") for line in content.removesuffix(b"\n").split(b"\n")]
+    problems += _header_problems(texts[0])
+    for number, text in enumerate(texts[1:], 2):
+        if (problems and problems[0].line == 1) or len(problems) >= MAX_PROBLEMS:
+            break
+        pin = _pin(text)
+        if isinstance(pin, str):
+            problems.append(Problem(pin, number, 1, _AGAIN))
+            continue
+        key = pin.upstream, pin.tool
+        if key in pins:
+            told = f"{pin.name[:300]!a} stands here a second time, after line {lines[key]}"
+            problems.append(Problem(told, number, 1, "Keep the line that you mean to accept."))
+        pins[key], lines[key] = pin, number
+    if problems:
+        raise ManifestError(problems, file)
+    return Lock(file, pins, lines)
+
+
+def _header_problems(line: bytes) -> Iterator[Problem]:
+    text = line.decode("utf-8", "replace")
+    version = _VERSION.match(text)
+    if version is None:
+        hint = "Delete the file and run `mcp-code-portal lock`."
+        yield Problem("is no lockfile of mcp-code-portal: its first line is another", 1, 1, hint)
+    elif int(version[1]) != 1:
+        yield Problem(f"has version {version[1]}; this portal reads 1", 1, 1, "Use the portal that wrote it.")
+
+
+def _pin(text: bytes) -> Pin | str:
+    """The pin that a line says, or what is wrong with it."""
+    if text.startswith(tuple(map(str.encode, _CONFLICT))):
+        return "a merge left a conflict here"
+    try:
+        data = json.loads(text.decode("ascii"))
+    except (ValueError, RecursionError):
+        return "is not what `mcp-code-portal lock` writes: no line of JSON in ASCII"
+    if not _is_shaped(data):
+        return f"is not what `mcp-code-portal lock` writes: needs exactly {', '.join(_KEYS)}"
+    pin = Pin(data["upstream"], data["tool"], data["description"], data["definition"])
+    if pin.digest != data["sha256"]:
+        return f"the hash of {pin.name[:300]!a} is not that of its line"
+    if (pin.line or "").encode() != text:
+        return f"the line of {pin.name[:300]!a} says the same in another way than `mcp-code-portal lock` does"
+    return pin
+
+
+def _is_shaped(data: Json) -> bool:
+    if not isinstance(data, dict) or list(data) != _KEYS:
+        return False
+    texts = (data["upstream"], data["sha256"], data["description"])
+    return (
+        all(isinstance(text, str) for text in texts)
+        and isinstance(data["tool"], str | None)
+        and isinstance(data["definition"], dict)
+    )

@@ -1,0 +1,191 @@
+"""Words in definitions of tools that speak to the model behind the back of whoever installed the upstream.
+
+A report, not a defence: whoever knows the list writes around it. What defends is that a definition which changed is
+quarantined, that hidden characters reach nobody, and that scripts can do no more than the manifest grants.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+from manifests.json_value import Json
+from manifests.pin import Pin
+from portal.library.plain_text import is_hidden
+from portal.pinning.differences import spelt_out
+
+MAX_TEXTS: Final = 10_000
+"""Of one definition no more texts are looked at."""
+
+MAX_SAID: Final = 5
+"""Suspicions told of one tool."""
+
+_EXCERPT: Final = 60
+_SHORTEST: Final = 4
+"""A shorter text says nothing."""
+
+_PROSE: Final = ("description", "title", "instructions")
+"""Where names of other upstreams' tools are looked for: values and examples have names of their own."""
+
+
+@dataclass(frozen=True)
+class Suspicion:
+    """What is odd in one text of a definition; `place` is its path, such as `inputSchema.properties.a.description`."""
+
+    name: str
+    place: str
+    what: str
+    excerpt: str
+
+    def __str__(self) -> str:
+        return f'{spelt_out(self.name)}: {self.what} in its {spelt_out(self.place)}: "{self.excerpt}"'
+
+
+@dataclass(frozen=True)
+class _Phrase:
+    """`words` are looked for before the expression is tried, because most definitions have none of them."""
+
+    what: str
+    words: tuple[str, ...]
+    expression: re.Pattern[str]
+
+
+def _phrase(what: str, words: Sequence[str], expression: str) -> _Phrase:
+    return _Phrase(what, tuple(words), re.compile(expression, re.IGNORECASE))
+
+
+_PHRASES: Final = (
+    _phrase(
+        "markup for models",
+        (
+            "important",
+            "system",
+            "instruction",
+            "secret",
+            "hidden",
+            "im_start",
+            "inst]",
+            "endoftext",
+            "assistant",
+        ),
+        r"</?\s*(important|system|instructions?|secret|hidden|assistant|admin|sys)\s*/?>"
+        r"|<\|[a-z_]{1,20}\|>|\[/?INST\]|<<SYS>>",
+    ),
+    _phrase("a comment that pages do not show", ("<!--",), r"<!--"),
+    _phrase(
+        "an instruction to disregard others",
+        ("instruction", "prompt", "guideline", "rules"),
+        r"\b(ignore|disregard|forget|override)\b[^.\n]{0,30}\b(previous|prior|above|earlier|other|system|all)\b"
+        r"[^.\n]{0,30}\b(instructions?|prompts?|guidelines?|rules)\b",
+    ),
+    _phrase(
+        "an instruction to hide something from the user",
+        ("user", "anyone", "human", "silently", "secretly"),
+        r"\b(do not|don'?t|never|without)\b[^.\n]{0,20}\b(tell|telling|mention|mentioning|inform|informing|reveal|"
+        r"notify|notifying|show|alert|alerting|disclose)\b[^.\n]{0,30}\b(user|anyone|human)\b",
+    ),
+    _phrase(
+        "an order about calls of other tools",
+        ("before", "instead", "always", "first"),
+        r"\bbefore\b[^.\n]{0,30}\b(using|calling|invoking|running)\b[^.\n]{0,20}\b(any|every|all|other)\b[^.\n]{0,20}"
+        r"\btools?\b|\binstead of\b[^.\n]{0,20}\b(any|all) other tools?\b"
+        r"|\balways (call|use|run|invoke) this (tool )?(first|before)\b",
+    ),
+    _phrase(
+        "a place of credentials",
+        ("ssh", "id_rsa", ".env", "mcp.json", "credentials", "passwd", "claude_desktop_config"),
+        r"~/\.ssh|\bid_(rsa|ed25519)\b|\.cursor/mcp\.json|~/\.aws/credentials|/etc/(passwd|shadow)\b"
+        r"|claude_desktop_config|~/\.env\b",
+    ),
+)
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_PLAIN_SPACE: Final = re.compile(r"[\n\r\t]")
+_UNSEEN_LETTER: Final = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\ufe00-\ufe0f\U000e0100-\U000e01ef]"
+)
+_WORD: Final = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:[_.-][A-Za-z0-9]+)+|[a-z]+(?:[A-Z][a-z0-9]+)+")
+
+
+def suspicions(pins: Iterable[Pin], foreign: Mapping[str, str] | None = None) -> Iterator[Suspicion]:
+    """What is odd in definitions. `foreign` are names of tools that belong to one upstream only, and to which.
+
+    Looking at a thousand tools takes some 50 ms.
+    """
+    for pin in pins:
+        yield from islice(_of_pin(pin, foreign or {}), MAX_SAID)
+
+
+def distinctive_names(tools: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Of (upstream, tool): the names that are no common word and that one upstream alone has, and which does."""
+    owners: dict[str, str] = {}
+    shared: set[str] = set()
+    for upstream, tool in tools:
+        if _WORD.fullmatch(tool) and owners.setdefault(tool, upstream) != upstream:
+            shared.add(tool)
+    return {tool: upstream for tool, upstream in owners.items() if tool not in shared}
+
+
+def _texts(pin: Pin) -> Iterator[tuple[str, str]]:
+    """Every text in a definition, names of properties, too."""
+    if pin.tool is not None:
+        yield "name", pin.tool
+    yield ("instructions" if pin.tool is None else "description"), pin.description
+    todo: list[tuple[str, Json]] = [("", dict(pin.definition))]
+    for _ in range(MAX_TEXTS):
+        if not todo:
+            return
+        path, value = todo.pop()
+        if isinstance(value, str):
+            yield path, value
+        elif isinstance(value, dict):
+            for key, each in value.items():
+                if not key.isidentifier() or not key.isascii():
+                    todo.append((f"{path}.(key)".lstrip("."), key))
+                todo.append((f"{path}.{key}".lstrip("."), each))
+        elif isinstance(value, list):
+            todo += [(f"{path}[{index}]", each) for index, each in enumerate(value)]
+
+
+def _of_pin(pin: Pin, foreign: Mapping[str, str]) -> Iterator[Suspicion]:
+    texts = list(_texts(pin))
+    whole = "\n".join(text for _, text in texts)
+    # First over all at once: most definitions have nothing to look at more closely.
+    has_hidden, lowered = bool(_hidden(whole)), whole.lower()
+    phrases = [phrase for phrase in _PHRASES if any(word in lowered for word in phrase.words)]
+    for place, text in texts:
+        if has_hidden and (hidden := _hidden(text)):
+            yield _suspicion(pin, place, "hidden characters", text, (hidden[0], hidden[0] + 1))
+        for phrase in phrases:
+            if len(text) >= _SHORTEST and (found := phrase.expression.search(text)):
+                yield _suspicion(pin, place, phrase.what, text, found.span())
+        if foreign and place.endswith(_PROSE):
+            yield from _names(pin, place, text, foreign)
+
+
+def _names(pin: Pin, place: str, text: str, foreign: Mapping[str, str]) -> Iterator[Suspicion]:
+    for found in _WORD.finditer(text):
+        owner = foreign.get(found[0]) or foreign.get(found[0].rpartition(".")[2])
+        if owner is not None and owner != pin.upstream:
+            yield _suspicion(pin, place, f"the name of a tool of {owner}", text, found.span())
+            return
+
+
+def _suspicion(pin: Pin, place: str, what: str, text: str, span: tuple[int, int]) -> Suspicion:
+    first = max(0, span[0] - _EXCERPT // 2)
+    excerpt = text[first : min(span[1], span[0] + _EXCERPT) + _EXCERPT // 2]
+    return Suspicion(pin.name, place, what, spelt_out(excerpt))
+
+
+def _hidden(text: str) -> list[int]:
+    """Where the first character stands that nobody sees. What only joins and colours emoji is seen."""
+    if text.isascii():
+        return [found.start()] if (found := _CONTROL.search(text)) else []
+    if _PLAIN_SPACE.sub("", text).isprintable() and not _UNSEEN_LETTER.search(text):
+        return []
+    for index, character in enumerate(text):
+        if is_hidden(character) and character not in "\n\r\t":
+            behind_emoji = character in "\ufe0f\u200d" and index > 0 and ord(text[index - 1]) > 0x203B
+            if not behind_emoji and not (index == 0 and character == "\ufeff"):
+                return [index]
+    return []
