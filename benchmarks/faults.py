@@ -59,6 +59,7 @@ STDIO_FAULTS = (
     "endless_pages",
 )
 HTTP_FAULTS: dict[str, http_server.Fault] = {
+    "no fault, for comparison": http_server.Exchange.succeed,
     "HTTP 401": status("401 Unauthorized"),
     "HTTP 429": status("429 Too Many Requests"),
     "HTTP 503": status("503 Service Unavailable"),
@@ -68,6 +69,7 @@ HTTP_FAULTS: dict[str, http_server.Fault] = {
     "endless body": acted(http_server.body_that_never_ends),
     "compressed bomb": acted(http_server.compressed_bomb),
     "event stream and silence": acted(http_server.event_stream_and_silence),
+    "endless drops": acted(http_server.endless_drops),
     "trickled body": acted(http_server.trickled_body),
 }
 Spec: TypeAlias = StdioUpstream | HttpUpstream
@@ -84,8 +86,20 @@ async def faulty(name: str, folder: Path) -> AsyncIterator[Spec]:
     if name not in HTTP_FAULTS:
         yield stdio(name, folder)
         return
+    # In a process of its own, as servers are: what it does must not count as the portal's work.
+    command = [sys.executable, "-m", "benchmarks.faults", "--serve", name]
+    async with await anyio.open_process(command, stderr=None) as process:
+        assert process.stdout
+        url = (await process.stdout.receive()).decode().strip()
+        yield HttpUpstream(url=url)
+        process.kill()
+
+
+async def serve(name: str) -> None:
+    """One faulty HTTP server, until killed; tells its URL."""
     async with FaultyHttpServer(HTTP_FAULTS[name], always=True).serving() as server:
-        yield HttpUpstream(url=server.url)
+        print(server.url, flush=True)
+        await anyio.sleep_forever()
 
 
 async def measure(fleet: Fleet) -> list[float]:
@@ -207,5 +221,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("faults", nargs="*", default=[*STDIO_FAULTS, *HTTP_FAULTS])
     parser.add_argument("--starts", type=int, default=0)
+    parser.add_argument("--serve", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    anyio.run(main, options.faults, options.starts)
+    if options.serve:
+        anyio.run(serve, options.serve)
+    else:
+        anyio.run(main, options.faults, options.starts)

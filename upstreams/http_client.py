@@ -18,6 +18,7 @@ from mcp_types import JSONRPCError
 from pydantic import ValidationError
 
 from upstreams.diagnostics import Diagnostics
+from upstreams.drips import Drips
 from upstreams.errors import (
     UpstreamAnswerError,
     UpstreamBusyError,
@@ -177,8 +178,10 @@ def asked_id(content: bytes) -> int | None:
 
 async def _read_capped(response: httpx2.Response) -> bytes:
     body = bytearray()
+    drips = Drips()
     try:
         async for chunk in response.aiter_bytes():
+            await drips.rest(chunk)
             body += chunk
             if len(body) > MAX_MESSAGE_BYTES:
                 raise UpstreamAnswerError(f"the answer is longer than {MAX_MESSAGE_BYTES} bytes")
@@ -266,7 +269,9 @@ class MendedLines(httpx2.AsyncByteStream):
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         partial = bytearray()
+        drips = Drips()
         async for chunk in self._stream:
+            await drips.rest(chunk)
             end = max(chunk.rfind(b"\n"), chunk.rfind(b"\r")) + 1
             if end:
                 lines = mended(bytes(partial) + chunk[:end])

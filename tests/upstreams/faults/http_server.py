@@ -65,6 +65,11 @@ class Exchange:
             self._writer.write(data)
             await self._writer.drain()
 
+    @property
+    def has_gone(self) -> bool:
+        """Whether the other side has closed the connection, or the test is over."""
+        return self._writer.is_closing() or self.server.is_over
+
     def close(self) -> None:
         self._writer.close()
 
@@ -102,6 +107,10 @@ class FaultyHttpServer:
         self.known: set[str] = set()
         self.port = 0
         self._over = asyncio.Event()
+
+    @property
+    def is_over(self) -> bool:
+        return self._over.is_set()
 
     async def until_over(self) -> None:
         await self._over.wait()
@@ -249,6 +258,15 @@ async def trickled_body(exchange: Exchange) -> None:
     await exchange.send("200 OK", length=len(body))
     for byte in body:
         await exchange.raw(bytes([byte]))
+
+
+async def endless_drops(exchange: Exchange) -> None:
+    """Chunks of one byte, as fast as they are taken."""
+    await exchange.raw(
+        b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+    )
+    while not exchange.has_gone:
+        await exchange.raw(b"1\r\n \r\n" * 1000)
 
 
 async def no_http(exchange: Exchange) -> None:

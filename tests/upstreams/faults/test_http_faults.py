@@ -94,6 +94,7 @@ FAULTS = [
     repeated("event stream without answer", faulty.event_stream_without_answer),
     Fault("hang", faulty.hang, LATE, LATE, act_effects=0, look_effects=0),
     Fault("hang after acting", acted(faulty.hang), LATE, LATE),
+    Fault("endless drops", acted(faulty.endless_drops), LATE, LATE),
     Fault("half a body and silence", acted(faulty.half_a_body_and_silence), LATE, LATE),
     Fault("event stream and silence", acted(faulty.event_stream_and_silence), LATE, LATE),
     unreadable("endless body", acted(faulty.body_that_never_ends)),
