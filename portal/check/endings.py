@@ -19,7 +19,7 @@ class Endings:
     def __init__(self, script: ScriptTree, values: KnownValues) -> None:
         self._script = script
         self._values = values
-        self._asked: set[str] = set()
+        self._without_return: dict[str, bool] = {}
 
     def is_end(self, statement: ast.stmt) -> bool:
         """Whether what stands behind it in its block never runs; errors that it may raise aside."""
@@ -60,12 +60,10 @@ class Endings:
         """Whether calling a function of the script's own ends the script, or raises what others may wait for."""
         name = function.id if isinstance(function, ast.Name) else ""
         definitions = self._script.functions.get(name, ())
-        if name in self._asked or not definitions:
-            return False
-        self._asked.add(name)
-        found = all(self._only_raises(each) for each in definitions)
-        self._asked.discard(name)
-        return found
+        if name not in self._without_return:
+            self._without_return[name] = False  # should it call itself before its end is found
+            self._without_return[name] = bool(definitions) and all(map(self._only_raises, definitions))
+        return self._without_return[name]
 
     def _only_raises(self, function: Function) -> bool:
         if isinstance(function, ast.Lambda) or function.decorator_list:

@@ -103,6 +103,10 @@ TWISTED = {
     "many stores": "x = {}\n" * 5_000 + "x[0] = 1\n" * 5_000 + "(await echo.say(text='a'))['b'].x",
     "one large value": f"x = [{'1,' * 10_000}]\n" + "await echo.say(text=x)\n" * 3_000,
     "one function called a lot": "def f():\n" + "  x = 1\n" * 5_000 + "  yield\n" + "f()\n" * 8_000,
+    "functions that call others twice": "".join(
+        f"def f{i}():\n  f{i + 1}()\n  f{i + 1}()\n" for i in range(40)
+    )
+    + "f0()",
     "many absent functions": "".join(f"await echo.f{i}()\n" for i in range(4_000)),
     "many absent namespaces": "".join(f"x{i}.f()\n" for i in range(8_000)),
 }
