@@ -104,7 +104,8 @@ class Result(unittest.TestResult):
 
     def note(self, test, **worst):
         if self.running:
-            self.worst = worst
+            # The first error tells what is missing; clean-up that trips over it comes later.
+            self.worst = worst if self.worst["outcome"] != "failed" else self.worst
         else:  # setUpClass and setUpModule: the tests below them never begin
             tell(group=str(test), **worst)
 
@@ -116,7 +117,7 @@ class Result(unittest.TestResult):
     addFailure = addError = note_error  # noqa: N815
 
     def addSubTest(self, test, subtest, error):  # noqa: N802
-        if error is not None and self.worst["outcome"] != "failed":
+        if error is not None:
             self.note_error(test, error)
 
     def addSkip(self, test, reason):  # noqa: N802

@@ -164,7 +164,11 @@ def _show_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """Print a warning with the script's own line, and with no place of ours."""
+    """Print a warning with the script's own line, and with no place of ours; as ever where a script says into what."""
+    if file is not None:
+        told = warnings.WarningMessage(message, category, filename, lineno, file, line)
+        warnings._showwarnmsg_impl(told)  # type: ignore[attr-defined]
+        return
     place = f"script.py:{lineno}: " if filename == "script.py" else ""
     print(f"{place}{category.__name__}: {message}", file=sys.stderr)  # noqa: T201  # the script's own stderr
 

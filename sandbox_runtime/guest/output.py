@@ -40,6 +40,10 @@ class Output(io.TextIOBase):
     def writable(self) -> bool:
         return True
 
+    def fileno(self) -> int:
+        """As standard output has it; what is written to the number itself is captured by nobody."""
+        return 1
+
     def write(self, text: str) -> int:
         if not isinstance(text, str):
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")

@@ -2,6 +2,7 @@
 
 import os
 import stat
+from typing import Any
 
 from sandbox_runtime.guest.workspace import Facts, Workspace
 
@@ -9,7 +10,8 @@ from sandbox_runtime.guest.workspace import Facts, Workspace
 class WorkspaceEntry:
     """As `os.DirEntry`; what it tells is as old as the listing."""
 
-    def __init__(self, workspace: Workspace, folder: str, place: str, name: str, facts: Facts) -> None:
+    def __init__(self, workspace: Workspace, folder: Any, place: str, name: Any, facts: Facts) -> None:
+        """`folder` and `name` are both text or both bytes, as the script asked."""
         self.name = name
         self.path = os.path.join(folder, name)
         self._status = workspace.status(place, facts)
@@ -32,7 +34,7 @@ class WorkspaceEntry:
     def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
         return self._status
 
-    def __fspath__(self) -> str:
+    def __fspath__(self) -> Any:
         return self.path
 
     def __repr__(self) -> str:

@@ -3,6 +3,7 @@
 import base64
 import errno
 import io
+import operator
 import os
 from typing import Any
 
@@ -30,6 +31,7 @@ class WorkspaceFile(io.RawIOBase):
         self._is_readable = access != os.O_WRONLY
         self._is_writable = access != os.O_RDONLY
         self._is_appending = bool(flags & os.O_APPEND)
+        self._is_new = bool(flags & os.O_EXCL)
         self._hidden = 0
         """Bytes at the beginning that are not kept here: what only adds to a file need not read it."""
         self._content = bytearray()
@@ -42,11 +44,17 @@ class WorkspaceFile(io.RawIOBase):
             self._position = self.size()
         self._descriptor = workspace.files.add(self)
 
+    closefd = True
+    _blksize = io.DEFAULT_BUFFER_SIZE
+
     @property
     def mode(self) -> str:
+        if self._is_new or self._is_appending:
+            letters = "xb" if self._is_new else "ab"
+            return letters + "+" * self._is_readable
         if self._is_readable:
             return "rb+" if self._is_writable else "rb"
-        return "ab" if self._is_appending else "wb"
+        return "wb"
 
     def readable(self) -> bool:
         return self._is_readable
@@ -87,6 +95,7 @@ class WorkspaceFile(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
         self._check()
+        offset = operator.index(offset)
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self.size()}.get(whence)
         if base is None or base + offset < 0:
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
@@ -131,6 +140,9 @@ class WorkspaceFile(io.RawIOBase):
         """A number that the patched functions of `os` know."""
         self._check()
         return self._descriptor
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(f"cannot pickle {type(self).__name__!r} instances")
 
     def close(self) -> None:
         try:

@@ -24,8 +24,8 @@ class WorkspaceFunctions:
         for name in _BY_DESCRIPTOR.split():
             setattr(os, name, self._by_descriptor(getattr(os, name), getattr(self, name)))
         os.unlink, os.replace, os.lstat = os.remove, os.rename, os.stat
-        os.getcwd = lambda: self._workspace.folder
-        os.getcwdb = lambda: os.fsencode(self._workspace.folder)
+        os.getcwd = _Function(os.getcwd, lambda: self._workspace.folder)
+        os.getcwdb = _Function(os.getcwdb, lambda: os.fsencode(self._workspace.folder))
 
     def stat(self, path: Any, place: str, **_: Any) -> os.stat_result:
         return self._workspace.status(place, self._workspace.facts(path, place))
@@ -44,9 +44,10 @@ class WorkspaceFunctions:
 
     def scandir(self, path: Any, place: str) -> "Scan":
         inside = f"{place}/" if place else ""
-        folder = os.fsdecode(path)
+        folder = os.fspath(path)
+        shown = os.fsencode if isinstance(folder, bytes) else os.fsdecode
         return Scan(
-            WorkspaceEntry(self._workspace, folder, inside + name, name, facts)
+            WorkspaceEntry(self._workspace, folder, inside + name, shown(name), facts)
             for name, facts in self._workspace.ask("list", path, place)
         )
 
@@ -123,7 +124,6 @@ class WorkspaceFunctions:
     fdatasync = fsync
 
     def _by_path(self, original: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
         def function(path: Any = ".", *arguments: Any, **named: Any) -> Any:
             place = self._workspace.locate(path)
             if place is not None:
@@ -133,15 +133,25 @@ class WorkspaceFunctions:
                 return self.fstat(file)
             return original(path, *arguments, **named)
 
-        return function
+        return _Function(original, function)
 
     def _by_descriptor(self, original: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
         def function(descriptor: Any, *arguments: Any) -> Any:
             file = self._workspace.files.get(descriptor)
             return original(descriptor, *arguments) if file is None else ours(file, *arguments)
 
-        return function
+        return _Function(original, function)
+
+
+class _Function:
+    """No function: one becomes a method of a class that holds it, and those of `os` do not."""
+
+    def __init__(self, original: Callable[..., Any], call: Callable[..., Any]) -> None:
+        self._call = call
+        functools.update_wrapper(self, original)
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        return self._call(*arguments, **named)
 
 
 class Scan(Iterator[WorkspaceEntry]):

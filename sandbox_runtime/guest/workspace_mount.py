@@ -44,6 +44,7 @@ class WorkspaceMount:
             return
         self.is_mounted = True
         opening = _Open(self._workspace, self._open_files)
+        io.FileIO = sys.modules["_io"].FileIO = _file_io_of(opening)  # type: ignore[misc,attr-defined]
         for module, name in _NAMES_OF_OPEN:
             if module in sys.modules:
                 setattr(sys.modules[module], name, opening)
@@ -95,18 +96,54 @@ class _Open:
         closefd: bool = True,
         opener: Any = None,
     ) -> Any:
-        workspace = self._workspace
-        place = workspace.locate(file)
-        if place is None and workspace.files.get(file) is None:
+        if not self.has(file):
             return self._original(file, mode, buffering, encoding, errors, newline, closefd, opener)
-        flags = flags_of(mode)
-        if place is None:
-            raw = workspace.files.release(file)
-        elif opener is not None:
-            raw = workspace.files.release(opener(file, flags))
-        else:
-            raw = WorkspaceFile(workspace, file, place, flags)
+        raw = self.raw(file, flags_of(mode), closefd, opener)
+        if not isinstance(raw, WorkspaceFile):
+            return self._original(raw, mode, buffering, encoding, errors, newline)
         opened = wrapped(raw, mode, buffering, encoding, errors, newline)
         if raw.writable():
             self._open_files.add(opened)
         return opened
+
+    def has(self, file: Any) -> bool:
+        """Whether it is a path in the workspace, or the number of an open file of it."""
+        return self._workspace.locate(file) is not None or self._workspace.files.get(file) is not None
+
+    def raw(self, file: Any, flags: int, closefd: bool, opener: Any) -> WorkspaceFile | int:
+        """The file itself, or the number of one elsewhere that an opener came back with."""
+        place = self._workspace.locate(file)
+        if place is None:
+            return self._of_number(file)
+        if not closefd:
+            raise ValueError("Cannot use closefd=False with file name")
+        if opener is None:
+            return WorkspaceFile(self._workspace, file, place, flags)
+        number = opener(file, flags)
+        if not isinstance(number, int):
+            raise TypeError("expected integer from opener")
+        if number < 0:
+            raise ValueError(f"opener returned {number}")
+        return number if self._workspace.files.get(number) is None else self._of_number(number, file)
+
+    def _of_number(self, number: int, name: Any = None) -> WorkspaceFile:
+        raw: WorkspaceFile = self._workspace.files.release(number)
+        raw.name = number if name is None else name
+        return raw
+
+
+def _file_io_of(opening: _Open) -> Any:
+    original: Any = io.FileIO
+
+    class FileIO(original):  # type: ignore[misc]
+        """Files of the workspace are of another class."""
+
+        def __new__(
+            cls, file: Any, mode: str = "r", closefd: bool = True, opener: Any = None, **more: Any
+        ) -> Any:
+            if not opening.has(file):
+                return original.__new__(cls, file, mode, closefd, opener)
+            letters = mode.replace("b", "")
+            return opening(file, letters + "b", 0, None, None, None, closefd, opener)
+
+    return FileIO

@@ -383,4 +383,54 @@ result = [mine.apart.VALUE, os.path.basename(mine.apart.__file__)]
 open("mine/apart.py", "w").write("VALUE = 'again'\n")
 result += [importlib.reload(mine.apart).VALUE, runpy.run_path("mine/inner/deep.py")["VALUE"]]
 sys.path.pop(0)
+### raw files
+import io
+f = io.FileIO("f", "w")
+result = [f.write(b"abc"), f.mode, f.name, f.closefd]
+f.close()
+f = io.FileIO("f", "r+")
+result += [f.read().decode(), f.mode, f.seek(1), f.write(b"X"), f.tell()]
+f.close()
+result += [open("f").read()]
+for mode in ("r", "a", "a+", "w+"):
+    with io.FileIO("f", mode) as f: result.append([f.mode, f.readable(), f.writable()])
+with io.FileIO("new", "x") as f: result.append(f.mode)
+### files by number
+import io, os
+number = os.open("f", os.O_RDWR | os.O_CREAT)
+with io.FileIO(number, "r+") as f: result = [f.write(b"abc"), f.name == number]
+number = os.open("f", os.O_RDONLY)
+with os.fdopen(number) as f: result += [f.read(), f.name == number]
+### openers
+import os
+def refused(opener, **more):
+    try: open("f", opener=opener, **more)
+    except (TypeError, ValueError, OSError) as e: return type(e).__name__
+result = [refused(lambda *_: -1), refused(lambda *_: "f"), refused(lambda *_: 12345), refused(None, closefd=False)]
+open("f", "w").write("abc")
+result.append(open("f", opener=lambda path, flags: os.open(path, flags)).read())
+### functions of os as parts of a class
+import os
+class C:
+    remove, exists, where = os.remove, os.path.exists, os.getcwd
+c = C()
+open("f", "w").close()
+result = [c.remove("f"), os.path.exists("f"), c.where() == os.getcwd()]
+### scandir of bytes
+import glob, os
+os.mkdir("d")
+open("d/f.txt", "w").close()
+with os.scandir(b"d") as found: result = [[e.name.decode(), e.path.decode()] for e in found]
+result += [n.decode() for n in glob.glob(b"d/*.txt")]
+### compiled modules
+import os, py_compile, runpy
+open("m.py", "w").write("x = 7")
+py_compile.compile("m.py", "m.pyc", doraise=True)
+result = [os.path.getsize("m.pyc") > 16, runpy.run_path("m.pyc")["x"]]
+### files are not pickled
+import pickle
+result = []
+for more in ({}, {"buffering": 0}):
+    try: pickle.dumps(open("f", "wb", **more))
+    except TypeError: result.append("TypeError")
 """

@@ -72,6 +72,9 @@ missing
          "PollSelector"),
         ("import sys\ndel sys.stdin\ntry:\n    input()\nexcept RuntimeError as error:\n    x = str(error)\nx",
          "lost sys.stdin"),
+        ("import io, warnings\nf = io.StringIO()\nwarnings.showwarning('told', UserWarning, 'a.py', 4, f, 'x = 1')\n"
+         "f.getvalue()", "a.py:4: UserWarning: told\n  x = 1\n"),
+        ("import os, sys\n[sys.stdout.fileno(), os.isatty(sys.stderr.fileno())]", [1, False]),
         ("import os\nos.write(1, b'past the capture')", 16),
         ("import asyncio\nq = asyncio.Queue()\nasync def put():\n    await q.put(7)\nt = asyncio.create_task(put())\n"
          "await q.get()", 7),
