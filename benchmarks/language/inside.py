@@ -20,6 +20,8 @@ SUITE = "/workspace/suite"
 WORK = "/workspace/work"
 MARK = "@@language "
 MOST_STAND_INS = 4
+BUILT_ON = {"termios": ("tty", "pty")}
+"""Modules that import, as far as they come, and are of no use without another one."""
 KEPT = {"abc", "codecs", "encodings", "genericpath", "importlib", "io", "os", "posixpath", "stat", "site",
         "threading", "zipimport", "_collections_abc"}  # fmt: skip
 """What the interpreter itself holds on to stays as it is."""
@@ -178,7 +180,8 @@ def imported(module):
         except ModuleNotFoundError as error:
             if error.name not in sys.stdlib_module_names and not error.name.startswith("_test"):
                 raise
-            sys.modules[error.name] = StandIn(error.name)
+            for name in (error.name, *BUILT_ON.get(error.name, ())):
+                sys.modules[name] = StandIn(name)
     return importlib.import_module(module)
 
 

@@ -94,7 +94,8 @@ RULES = (
         "no sockets",
         "there is no network",
         skipped=r"socket|network|\bssl\b|\btls\b|ipv6|af_unix|bluetooth|vsock",
-        failed=r"^PermissionError: \[Errno 2\] Permission denied$|^gaierror: \[Errno -4\]|could not bind on any address"
+        failed=r"'EventLoop' object has no attribute '_(accept|start_serv|check_sig|signal_hand|handle_sig)"
+        r"|^PermissionError: \[Errno 2\] Permission denied$|^gaierror: \[Errno -4\]|could not bind on any address"
         r"|module 'socket' has no attribute",
     ),
     Rule(
@@ -126,6 +127,11 @@ RULES = (
         "files of a workspace have none (docs/files.md)",
         skipped=r"link|chmod|chown|\buid\b|root|umask|permission|mknod|mkfifo|xattr|chflags|undecodable|unencodable",
         failed=r"there are no links in the workspace",
+    ),
+    Rule(
+        "no sources of the library",
+        "the sandbox carries it compiled",
+        failed=r"No such file or directory: '/python/|^OSError: could not get source code$",
     ),
     Rule("time", "the benchmark gives a file so much time, and no more", skipped=re.escape(TIME_IS_UP)),
 )
