@@ -28,6 +28,7 @@ from manifests.models import (
 )
 from manifests.portal_manifest import PortalManifest
 from manifests.profiles import Profile, ProfileTools
+from manifests.retries import RetryRules
 from manifests.section import Section
 from manifests.tool_rules import RULE_KINDS, AllowRule, CallBudget, Comparison, DenyRule, ToolRules
 from manifests.yaml_source import KeyPath, Place
@@ -159,6 +160,8 @@ def _section_at(path: KeyPath, kind: str) -> type[Section] | None:
             return BoundToken
         case ("upstreams", _):
             return StdioUpstream if kind == "command" else HttpUpstream
+        case ("upstreams", _, "retries"):
+            return RetryRules
         case ("upstreams", _, "tools", *rest):
             return _tool_section_at(rest, ToolRules)
     return None

@@ -143,7 +143,8 @@ def _absence_notices(snapshot: Snapshot, query: str, functions: Sequence[Functio
     withheld = snapshot.withheld(query)
     for qualified, decision in withheld.items():
         why = "quarantined" if decision.code == "quarantined" else "not granted to scripts"
-        yield f"{qualified} exists but is {why}: {decision.rule} ({decision.where})"
+        rule = f"{decision.rule} ({decision.where}). {decision.grant}".strip()
+        yield f"{qualified} exists but is {why}: {rule}"
     if query and not functions and not withheld:
         near = snapshot.library.nearest(query[:MAX_NAME_CHARACTERS])
         yield f"nothing is called {query!r}; nearest: {', '.join(near)}" if near else _NOTHING

@@ -37,7 +37,9 @@ def servers(folder: Path) -> dict[str, dict[str, Json]]:
 
 @pytest.fixture(scope="module")
 async def model(folder: Path, servers: dict[str, dict[str, Json]]) -> AsyncIterator[Model]:
-    manifest = write_manifest(folder, servers, server={"output_tokens": 100_000})
+    # Most tools of the workbooks declare themselves destructive, so a rule has to name them.
+    granted: Json = {"tools": {"allow": ["*", "excel.*"]}}
+    manifest = write_manifest(folder, servers, server={"output_tokens": 100_000}, capabilities=granted)
     async with stdio_model(manifest) as model:
         yield model
 

@@ -2,12 +2,15 @@
 
 import httpx2
 import pytest
+from pydantic import SecretStr
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
+from manifests.models import BoundToken
 from portal.address import is_loopback
 from portal.errors import OpenBindError
 from portal.http_gate import GateRules, HttpGate, gate_rules
@@ -113,3 +116,15 @@ def test_loopback_is_recognised() -> None:
     assert is_loopback("localhost")
     assert not is_loopback("0.0.0.0")
     assert not is_loopback("localhost.evil.test")
+
+
+def test_bound_tokens_are_enough_to_listen_beyond_loopback_and_are_asked_for_everywhere() -> None:
+    tokens = [BoundToken(token=SecretStr("secret"), profile="reader")]
+    rules = gate_rules("0.0.0.0", token=None, allowed_hosts=(), allowed_origins=(), tokens=tokens)
+    assert not rules.is_authorised(Headers({}))
+    assert not rules.is_authorised(Headers({"authorization": "Bearer other"}))
+    assert not rules.is_authorised(Headers({"authorization": "Basic secret"}))
+    assert rules.is_authorised(Headers({"authorization": "Bearer secret"}))
+    bearer = rules.bearer(Headers({"authorization": "bearer secret"}))
+    assert bearer is not None and bearer.profile == "reader"
+    assert "secret" not in repr(rules)
