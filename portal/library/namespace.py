@@ -93,7 +93,7 @@ def compile_namespace(
     tools = {names[tool.name]: tool for tool in source.tools}
     known = former.compiled if former is not None and former.upstream == source.upstream else {}
     drafts = [_draft(name, tools[name], source, known.get(name)) for name in sorted(tools)]
-    types = NamespaceTypes(tools)
+    types = NamespaceTypes(tools, [draft.definitions for draft in drafts])
     names_of_types = [types.admit(draft.owner, draft.definitions) for draft in drafts]
     spelling = module_spelling(tools)
     compiled = {

@@ -1,6 +1,7 @@
 """The types of one namespace: its tools' types side by side, shared where they are the same."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from portal.library.type_definitions import Definition, called, mentioned, shape
@@ -10,13 +11,15 @@ _RESERVED: Final = frozenset({*BUILTIN_WORDS, *TYPING_WORDS, "None", "True", "Fa
 
 
 class NamespaceTypes:
-    """All definitions of a namespace's module. A type that two tools define alike is there once; of types
-    that only share a name, the first keeps it and the others get their function's name in front.
+    """All definitions of a namespace's module. A type that two tools define alike is there once; of types that
+    only share a name, the one that most tools define keeps it, so that a tool that is added seldom takes it away, and
+    the others get their function's name in front.
     """
 
-    def __init__(self, functions: Iterable[str]) -> None:
+    def __init__(self, functions: Iterable[str], wanted: Iterable[Sequence[Definition]] = ()) -> None:
         self.definitions: dict[str, Definition] = {}
         self._reserved = _RESERVED.union(functions)
+        self._shapes = _commonest(wanted)
 
     def admit(self, owner: str, definitions: Iterable[Definition]) -> Mapping[str, str]:
         """Take in one tool's definitions; says what each is called from now on, where not as before."""
@@ -54,8 +57,9 @@ class NamespaceTypes:
                 stack += [(inner, False) for inner in mentioned(self.definitions[name]) if inner not in done]
 
     def _is_taken(self, definition: Definition) -> bool:
-        known = self.definitions.get(definition.name)
-        return definition.name in self._reserved or (known is not None and shape(known) != shape(definition))
+        name = definition.name
+        known = [each[name] for each in (self.definitions, self._shapes) if name in each]
+        return name in self._reserved or any(shape(each) != shape(definition) for each in known)
 
     def _free_name(self, owner: str, name: str, taken: Iterable[str]) -> str:
         unavailable = {*taken, *self.definitions, *self._reserved}
@@ -64,3 +68,16 @@ class NamespaceTypes:
         while free in unavailable:
             free, number = f"{wanted}{number}", number + 1
         return free
+
+
+def _commonest(wanted: Iterable[Sequence[Definition]]) -> Mapping[str, Definition]:
+    """Of each name that several tools give to types, the shape that most of them mean; of as many, the first."""
+    named: dict[str, list[Definition]] = {}
+    for definitions in wanted:
+        for definition in definitions:
+            named.setdefault(definition.name, []).append(definition)
+    return {
+        name: Counter(map(shape, several)).most_common(1)[0][0]
+        for name, several in named.items()
+        if len(several) > 1
+    }

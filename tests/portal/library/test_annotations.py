@@ -164,12 +164,13 @@ def test_different_types_of_one_name_are_kept_apart() -> None:
     one = {"type": "object", "title": "Issue", "properties": {"id": {"type": "integer"}}}
     other = {"type": "object", "title": "Issue", "properties": {"id": {"type": "string"}}}
     box = {"type": "object", "title": "Box", "properties": {"issue": other}}
-    compiled = library(
+    two = library(tool("a", output_schema=one), tool("b", output_schema=other))
+    assert [two.functions[f"tickets.{name}"].returns for name in "ab"] == ["Issue", "BIssue"]
+    three = library(
         tool("a", output_schema=one), tool("b", output_schema=other), tool("c", output_schema=box)
     )
-    assert compiled.functions["tickets.a"].returns == "Issue"
-    assert compiled.functions["tickets.b"].returns == "BIssue"
-    assert "issue: CIssue" in compiled.functions["tickets.c"].stub
+    assert [three.functions[f"tickets.{name}"].returns for name in "ab"] == ["AIssue", "Issue"]
+    assert "issue: Issue" in three.functions["tickets.c"].stub
 
 
 def test_type_is_never_called_like_a_function() -> None:

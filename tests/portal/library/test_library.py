@@ -53,6 +53,17 @@ def test_of_a_changed_upstream_only_what_changed_is_compiled_again() -> None:
     assert Library.compile([source(*hidden)], second).module("tickets") == library(*hidden).module("tickets")
 
 
+def test_type_keeps_its_name_when_a_tool_with_another_one_of_that_name_is_added() -> None:
+    issue = {"type": "object", "title": "Issue", "properties": {"id": TEXT}}
+    other = {**issue, "properties": {"key": TEXT}}
+    before = library(tool("get", None, issue), tool("update", None, issue))
+    after = library(tool("add", None, other), tool("get", None, issue), tool("update", None, issue))
+    assert {name: after.functions[name].stub for name in before.functions} == {
+        name: function.stub for name, function in before.functions.items()
+    }
+    assert after.functions["tickets.add"].returns == "AddIssue"
+
+
 def test_upstream_that_is_gone_is_gone_from_the_next_library() -> None:
     first = library(tool("f"))
     assert not Library.compile([], first).functions
