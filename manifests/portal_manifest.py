@@ -4,6 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from manifests.audit_settings import AuditSettings
 from manifests.constraints import ProfileName, UpstreamName
 from manifests.models import Capabilities, ServerSettings, Upstream
 from manifests.profiles import Profile
@@ -28,6 +29,10 @@ class PortalManifest(Section):
         description=(
             "Named sets of narrower capabilities. A caller is bound to one by server.tokens or by --profile."
         ),
+    )
+    audit: AuditSettings | None = Field(
+        default=None,
+        description="Where to write down what was run and called. Default: nowhere.",
     )
     server: Annotated[ServerSettings, EMPTY_IS_DEFAULT] = Field(
         default=ServerSettings(),

@@ -17,6 +17,7 @@ from manifests.json_value import Json
 from manifests.manifest import Manifest
 from manifests.rules import Budget
 from manifests.yaml_source import KeyPath
+from portal.audit.audit import UNHEARD, RunAudit
 from portal.call_rates import CallRates
 from portal.library.function import Function
 from portal.pinning.pins import Pins
@@ -74,6 +75,10 @@ class CallRequest:
     destination: str
     tool: Decision
     arguments: Callable[[], dict[str, Json]]
+    seq: int = 0
+    """Which call of the run it is."""
+    is_readonly: bool = False
+    """Whether the tool declares that it only reads."""
 
 
 class Permit:
@@ -94,8 +99,9 @@ class Permit:
 class Authorization:
     """What the calls of one run may do. `sources` is what calls of the run, and before it of its session, went to."""
 
-    def __init__(self, authority: Authority, sources: set[str]) -> None:
+    def __init__(self, authority: Authority, sources: set[str], audit: RunAudit = UNHEARD) -> None:
         self.sources = sources
+        self._audit = audit
         self._authority = authority
         self._manifest = authority.manifest
         self._made: Counter[KeyPath] = Counter()
@@ -105,24 +111,27 @@ class Authorization:
         function: Function,
         listed: tuple[RecordedTool, ...],
         arguments: Callable[[], dict[str, Json]],
+        seq: int = 0,
     ) -> CallRequest:
         """A call of a function whose upstream lists these tools now."""
         tool = self._authority.about_listed(
             function.upstream, listed, function.tool, function.name, function.hints
         )
-        return CallRequest(function.qualified, function.upstream, tool, arguments)
+        is_readonly = function.hints.readonly
+        return CallRequest(function.qualified, function.upstream, tool, arguments, seq, is_readonly)
 
-    def of_fetch(self, function: str, arguments: Callable[[], dict[str, Json]]) -> CallRequest:
+    def of_fetch(self, function: str, arguments: Callable[[], dict[str, Json]], seq: int = 0) -> CallRequest:
         """A request of `portal.fetch`; which hosts it may reach is for the fetcher to see, at every redirect."""
         where = self._manifest.where("capabilities", "network")
         if self._manifest.portal.capabilities.network is None:
             tool = Decision("deny", "scripts are granted no network", where, _NO_NETWORK)
         else:
             tool = Decision("allow", "capabilities.network", where)
-        return CallRequest(function, NETWORK, tool, arguments)
+        return CallRequest(function, NETWORK, tool, arguments, seq)
 
     def authorize(self, request: CallRequest) -> "Permit | CallError":
-        """Decide about one call, count it, and permit it; or say why not and what would have to be written.
+        """Decide about one call, write it down, count it, and permit it; or say why not and what to write for another
+        answer.
 
         What is refused counts towards no budget.
         """
@@ -138,6 +147,11 @@ class Authorization:
             decision, code = self._within_budgets(request.tool)
         match decision.verdict:
             case "allow":
+                unheard = self._audit.allowed(
+                    request.seq, request.function, decision, arguments, is_readonly=request.is_readonly
+                )
+                if unheard is not None:
+                    return unheard
                 self._count(request.tool)
                 return Permit(self, request.destination, arguments)
             case "deny":

@@ -11,6 +11,7 @@ from functools import partial
 
 from manifests.json_value import Json
 from manifests.manifest import Manifest
+from portal.audit.audit import UNHEARD, RunAudit
 from portal.authority import Authorization, Permit
 from portal.ledger import CallState, Entry, Ledger
 from portal.library.arguments import ArgumentError, bind
@@ -57,9 +58,11 @@ class Broker:
         observations: Observations,
         run_id: str,
         fetcher: Fetcher | None = None,
+        audit: RunAudit = UNHEARD,
     ) -> None:
         self.ledger = ledger
         self._run_id = run_id
+        self._audit = audit
         self.repairs = RepairNotes()
         self._fetcher = fetcher
         self._manifest = manifest
@@ -75,7 +78,10 @@ class Broker:
 
     def withhold(self, seq: int, error: CallError) -> None:
         """A limit kept the call from the upstream, or its answer from the script."""
-        self.ledger[seq].withhold(error)
+        entry = self.ledger[seq]
+        if entry.state != "done":
+            self._audit.refused(seq, entry.function, error)
+        entry.withhold(error)
 
     async def __call__(self, call: ToolCall) -> Outcome:
         """Forward one call of the running script, if its manifest grants it.
@@ -86,24 +92,32 @@ class Broker:
         entry = self.ledger[call.seq]
         function = self._snapshot.library.functions.get(call.function)
         if call.function == FETCH:
-            request = self._authorization.of_fetch(FETCH, lambda: call.arguments)
+            request = self._authorization.of_fetch(FETCH, lambda: call.arguments, call.seq)
         elif function is None:
-            return _ended(entry, "refused", self.absence(call.function))
+            return self._refused(call, entry, self.absence(call.function))
         else:
             request = self._authorization.of_function(
                 function,
                 self._fleet[function.upstream].tools,
                 partial(self._bound, function, call.arguments),
+                call.seq,
             )
         try:
             permit = self._authorization.authorize(request)
         except ArgumentError as error:
             permit = CallError("invalid_arguments", str(error), error.hint)
         if isinstance(permit, CallError):
-            return _ended(entry, "refused", permit)
-        if function is None:
-            return await self._fetch(entry, permit)
-        return await self._forward(entry, function, permit)
+            return self._refused(call, entry, permit)
+        try:
+            if function is None:
+                return await self._fetch(entry, permit)
+            return await self._forward(entry, function, permit)
+        finally:
+            self._audit.outcome(entry)
+
+    def _refused(self, call: ToolCall, entry: Entry, error: CallError) -> Outcome:
+        self._audit.refused(call.seq, call.function, error)
+        return _ended(entry, "refused", error)
 
     def _bound(self, function: Function, arguments: dict[str, Json]) -> dict[str, Json]:
         """The arguments as they are sent: repaired, if they do not fit and it is certain what was meant."""

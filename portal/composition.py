@@ -10,6 +10,7 @@ import anyio
 
 from manifests.manifest import Manifest
 from manifests.narrowing import narrowed
+from portal.audit.audit import open_audit
 from portal.authority import Authority
 from portal.call_rates import CallRates
 from portal.catalog import Catalog
@@ -112,6 +113,7 @@ async def open_portal(
     somebody runs one after all. `profile` binds all callers but those that are themselves bound to one of `bound`.
 
     Raises:
+        AuditError: The audit log cannot be written to.
         BakedComponentError: The component that the manifest names cannot be used.
         ExceptionGroup: Of a SandboxError, at any time: the sandbox cannot run on this machine.
     """
@@ -121,6 +123,8 @@ async def open_portal(
     manifests: dict[str | None, Manifest] = {None: narrowed(manifest, profile) if profile else manifest}
     manifests |= {name: narrowed(manifest, name) for name in bound}
     async with AsyncExitStack() as stack:
+        audit = open_audit(manifest)
+        stack.callback(audit.close)
         grants = await stack.enter_async_context(
             open_grants(manifest.portal.capabilities, manifest.folder, manifest.where)
         )
@@ -154,7 +158,7 @@ async def open_portal(
             left = grants.narrowed(own.portal.capabilities, own.where)
             parts = shelf.authority, shelf.catalog, fleet, opening.sandbox, shelf.checker, sessions, left
             search = DocsSearch(own, shelf.catalog, fleet)
-            execution = Execution(*parts, observations, partial(ScriptSearch, search))
+            execution = Execution(*parts, observations, partial(ScriptSearch, search), audit)
             return View(own, shelf.authority, shelf.catalog, search, execution)
 
         if runs_scripts:

@@ -2,12 +2,13 @@
 
 PortalError
 ├── OpenBindError     an address beyond loopback was asked for, and no token is set
-└── BindError         the address cannot be listened on
+├── BindError         the address cannot be listened on
+└── AuditError        the audit log cannot be written to
 """
 
 
 class PortalError(Exception):
-    """Base of both; the message says what to do."""
+    """Base of all; the message says what to do."""
 
 
 class OpenBindError(PortalError):
@@ -23,3 +24,7 @@ class OpenBindError(PortalError):
 
 class BindError(PortalError):
     """The address cannot be listened on: the port is taken, or the host is not ours."""
+
+
+class AuditError(PortalError):
+    """The audit log cannot be written to, or is none."""

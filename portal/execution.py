@@ -11,6 +11,7 @@ import structlog
 
 from manifests.models import Limits
 from portal.answer import Answer
+from portal.audit.audit import NO_AUDIT, Audit, RunAudit
 from portal.authority import Authority, Authorization
 from portal.broker import Broker
 from portal.caller import LOCAL, Caller
@@ -62,6 +63,7 @@ class Execution:
         grants: OpenGrants,
         observations: Observations,
         port: Callable[[Broker, Snapshot], CallPort],
+        audit: Audit = NO_AUDIT,
     ) -> None:
         """`port` makes what answers the calls of one run."""
         self._authority = authority
@@ -74,6 +76,7 @@ class Execution:
         self._grants = grants
         self._observations = observations
         self._port = port
+        self._audit = audit
         self._histories: WeakKeyDictionary[Session, SessionHistory] = WeakKeyDictionary()
         self._sources: WeakKeyDictionary[Session, set[str]] = WeakKeyDictionary()
 
@@ -84,6 +87,19 @@ class Execution:
         """
         ledger = ledger if ledger is not None else Ledger()
         run_id = f"run_{secrets.token_hex(8)}"
+        audit = self._audit.run(run_id, caller, self._manifest.profile)
+        audit.began(request.code)
+        status, code = "cancelled", ""
+        try:
+            answer = await self._run(request, caller, ledger, run_id, audit)
+            status, code = answer.status, answer.error.code if answer.error else ""
+            return answer
+        finally:
+            audit.ended(status, code, ledger)
+
+    async def _run(
+        self, request: ExecuteCode, caller: Caller, ledger: Ledger, run_id: str, audit: RunAudit
+    ) -> Answer:
         limits, notices = self._limits(request.timeout_seconds)
         if not self._manifest.portal.upstreams:
             notices.append(NO_UPSTREAMS)
@@ -96,7 +112,9 @@ class Execution:
                     size = len(request.code)
                     running = sandbox.run(limits, where, session, caller.share, grants, script_bytes=size)
                     fetcher = grants.fetcher
-                    answer = await self._run_in(running, request.code, run_id, ledger, session, fetcher)
+                    answer = await self._run_in(
+                        running, request.code, audit, run_id, ledger, session, fetcher
+                    )
                 identifier = session.id if session is not None and session.alive else None
         except SessionError as error:
             return _refused(run_id, RunError(error.code, str(error), hint=error.hint))
@@ -108,6 +126,7 @@ class Execution:
         self,
         running: AbstractAsyncContextManager[Run],
         code: str,
+        audit: RunAudit,
         run_id: str,
         ledger: Ledger,
         session: Session | None,
@@ -123,7 +142,7 @@ class Execution:
                 found = await self._check(prepared, snapshot, session)
             if found.error is not None:
                 return _refused(run_id, found.error, (*prepared.notices, *found.notices))
-            authorization = Authorization(self._authority, self._sources_of(session))
+            authorization = Authorization(self._authority, self._sources_of(session), audit)
             broker = Broker(
                 self._manifest,
                 authorization,
@@ -133,6 +152,7 @@ class Execution:
                 self._observations,
                 run_id,
                 fetcher,
+                audit,
             )
             answer = await self._execute(run, prepared, broker, snapshot, run_id)
         return replace(answer, notices=(*prepared.notices, *found.notices, *answer.notices))

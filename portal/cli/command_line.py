@@ -15,6 +15,7 @@ from manifests.errors import ManifestError
 from manifests.loader import find_manifest, load_manifest
 from manifests.manifest import Manifest
 from portal.address import parse_address
+from portal.audit.chain import Head
 from portal.cli.ending import INTERRUPTED, TERMINATED, until_signal
 from portal.cli.terminal import Terminal
 from portal.errors import PortalError
@@ -143,6 +144,18 @@ def _parser() -> argparse.ArgumentParser:
         help="accept only these: files.read_file, files.*, or files for its instructions; may be repeated",
     )
 
+    command = _command(commands, "audit", "look whether an audit log is whole, or print its last line's hash")
+    command.add_argument("action", choices=["verify", "head"])
+    command.add_argument("file", type=Path, nargs="+", help="the log's files, the oldest first")
+    command.add_argument(
+        "--head", type=_head, metavar="N:HASH", help="a line that must be there, from `audit head`"
+    )
+    command.add_argument("--after", type=_head, metavar="N:HASH", help="the line before the first one here")
+    command.add_argument(
+        "--mixed", action="store_true", help="pass over other lines, as in a captured stderr"
+    )
+    command.set_defaults(needs_manifest=False)
+
     command = _command(commands, "bake", "make a sandbox with more Python packages inside")
     command.add_argument("package", nargs="+", help="a name, perhaps with versions, or the path of a wheel")
     command.add_argument(
@@ -191,6 +204,13 @@ def _json_option(parser: argparse.ArgumentParser, text: str) -> None:
 def _address(text: str) -> tuple[str, int]:
     try:
         return parse_address(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _head(text: str) -> Head:
+    try:
+        return Head.of(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
 

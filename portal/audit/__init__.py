@@ -1,0 +1,1 @@
+"""What was run and called, written down so that a line that is missing or altered is found."""

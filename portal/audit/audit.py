@@ -1,0 +1,178 @@
+"""What is written down of runs and calls: who, what function, a digest of the arguments, the decision, the outcome.
+
+Rule 1: a call is written down before it can be sent. If that fails, a tool that does not declare that it only reads
+is not called.
+Rule 2: no argument, no result, no text of a script, and no secret is in any event.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Final
+
+import structlog
+
+from manifests.decision import Decision
+from manifests.json_value import Json
+from manifests.manifest import Manifest
+from portal.audit.sinks import FileSink, Sink, StderrSink
+from portal.caller import LOCAL, Caller
+from portal.errors import AuditError
+from portal.ledger import Entry, Ledger
+from sandbox_runtime.calls import CallError
+
+log = structlog.get_logger()
+
+MAX_REFUSALS: Final = 1_000
+"""Refused calls of one run with a line of their own; more are counted in the line that ends the run."""
+
+MAX_CHARACTERS: Final = 300
+"""Of a rule, a function's name or a caller no more is written."""
+
+STDERR: Final = "stderr"
+
+
+class Audit:
+    """The log of one portal, or of none: without a sink nothing is written and nothing fails."""
+
+    def __init__(self, sink: Sink | None) -> None:
+        self._sink = sink
+        self._is_failing = False
+
+    @property
+    def is_kept(self) -> bool:
+        return self._sink is not None
+
+    def run(self, run_id: str, caller: Caller, profile: str | None) -> "RunAudit":
+        return RunAudit(self, run_id, caller, profile)
+
+    def note(self, event: str, **fields: Json) -> bool:
+        """Write an event; whether it is written. A failure is logged once, until a line is written again."""
+        if self._sink is None:
+            return True
+        time = datetime.now(UTC).isoformat(timespec="milliseconds")
+        try:
+            self._sink.append({"time": time, "event": event, **fields})
+        except (OSError, ValueError, AuditError) as error:
+            if not self._is_failing:
+                log.error("audit_failed", reason=_reason(error))
+            self._is_failing = True
+            return False
+        self._is_failing = False
+        return True
+
+    def close(self) -> None:
+        if self._sink is not None:
+            self.note("portal_stopped")
+            self._sink.close()
+
+
+def open_audit(manifest: Manifest) -> Audit:
+    """The log that the manifest asks for.
+
+    Raises:
+        AuditError: It cannot be written to.
+    """
+    settings = manifest.portal.audit
+    if settings is None:
+        return NO_AUDIT
+    sink: Sink = StderrSink()
+    if settings.to != STDERR:
+        sink = FileSink(manifest.folder / settings.to, is_durable=settings.sync)
+    audit = Audit(sink)
+    if not audit.note("portal_started", version=version("mcp-code-portal"), manifest=_file_digest(manifest)):
+        sink.close()
+        raise AuditError(f"the audit log cannot be written ({manifest.where('audit', 'to')})")
+    return audit
+
+
+class RunAudit:
+    """What is written of one run."""
+
+    def __init__(self, audit: Audit, run_id: str, caller: Caller, profile: str | None) -> None:
+        self._audit = audit
+        self._run_id = run_id
+        self._caller = caller
+        self._profile = profile
+        self._refused = 0
+
+    def began(self, code: str) -> None:
+        """A script was handed in; whether it runs is in the line that ends the run."""
+        if self._audit.is_kept:
+            who = {"who": _named(self._caller), "profile": self._profile}
+            script = hashlib.sha256(code.encode("utf-8", "surrogatepass")).hexdigest()
+            self._audit.note("run_began", run=self._run_id, **who, script=script)
+
+    def ended(self, status: str, code: str, ledger: Ledger) -> None:
+        more = {"more_refused": self._refused - MAX_REFUSALS} if self._refused > MAX_REFUSALS else {}
+        self._audit.note("run_ended", run=self._run_id, status=status, code=code, calls=ledger.calls, **more)
+
+    def allowed(
+        self, seq: int, function: str, decision: Decision, arguments: Mapping[str, Json], *, is_readonly: bool
+    ) -> CallError | None:
+        """A call will be sent, unless what is returned says why it must not be."""
+        if not self._audit.is_kept:
+            return None
+        digest = self._digest(arguments)
+        rule = {"decision": "allow", "rule": _cut(decision.rule), "where": _cut(decision.where)}
+        if self._call("call_decided", seq, function, arguments=digest, **rule) or is_readonly:
+            return None
+        return CallError(
+            "audit_failed",
+            f"{function[:MAX_CHARACTERS]} was not called: the call cannot be written to the audit log",
+            "Nothing was sent. Only tools that declare that they only read are called until the log can be written.",
+        )
+
+    def refused(self, seq: int, function: str, error: CallError) -> None:
+        """A call is not sent."""
+        self._refused += 1
+        if self._audit.is_kept and self._refused <= MAX_REFUSALS:
+            self._call(
+                "call_refused", seq, function, decision="deny", code=error.code, rule=_cut(error.message)
+            )
+
+    def outcome(self, entry: Entry) -> None:
+        """What became of a call that was allowed; `unknown` if its run ended before its answer came."""
+        if not self._audit.is_kept:
+            return
+        ms = None if entry.ended is None else round((entry.ended - entry.began) * 1000, 1)
+        code = entry.error.code if entry.error else None
+        self._call("call_ended", entry.seq, entry.function, state=entry.state, code=code, ms=ms)
+
+    def _call(self, event: str, seq: int, function: str, **fields: Json) -> bool:
+        return self._audit.note(event, run=self._run_id, call=seq, function=_cut(function), **fields)
+
+    def _digest(self, arguments: Mapping[str, Json]) -> str:
+        """With the run in it, so that equal arguments of two runs, or of a list of guesses made before, are not."""
+        text = json.dumps([self._run_id, arguments], sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+NO_AUDIT: Final = Audit(None)
+UNHEARD: Final = NO_AUDIT.run("", LOCAL, None)
+"""What writes nothing."""
+
+
+def _named(caller: Caller) -> str:
+    """Who asks. The id of an MCP session lets whoever knows it join: of that only a hash is written."""
+    before, session, identifier = caller.share.partition("session ")
+    if not session:
+        return _cut(caller.share)
+    return _cut(f"{before}{session}{hashlib.sha256(identifier.encode()).hexdigest()[:16]}")
+
+
+def _cut(text: str) -> str:
+    return text[:MAX_CHARACTERS]
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+def _file_digest(manifest: Manifest) -> str | None:
+    try:
+        return hashlib.sha256(manifest.path.read_bytes()).hexdigest() if manifest.path else None
+    except OSError:
+        return None

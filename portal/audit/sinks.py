@@ -1,0 +1,156 @@
+"""Where audit lines go: appended to a file, or to stderr.
+
+Rule 1: whoever appends knows at once whether the line is written; what may only happen once it was recorded depends on
+it.
+Rule 2: several portals may append to one file; together they make one chain.
+"""
+
+import fcntl
+import os
+import stat
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final, Protocol
+
+from manifests.json_value import Json
+from portal.audit.chain import MAX_LINE_BYTES, START, linked, read_line
+from portal.errors import AuditError
+
+_LOCK_TRIES: Final = 40
+_LOCK_PAUSE_SECONDS: Final = 0.000_5
+_TORN: Final = b'{"audit": 1, "seq": '
+
+
+class Sink(Protocol):
+    """Takes one event after the other.
+
+    `append` raises OSError or AuditError if it could not be written; then nothing of it was.
+    """
+
+    def append(self, event: Mapping[str, Json]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class StderrSink:
+    """A chain of its own for each portal, between the other lines on stderr."""
+
+    def __init__(self) -> None:
+        self._head = START
+
+    def append(self, event: Mapping[str, Json]) -> None:
+        line, head = linked(self._head, event)
+        sys.stderr.write(line.decode())
+        sys.stderr.flush()
+        self._head = head
+
+    def close(self) -> None:
+        pass
+
+
+class FileSink:
+    """Appends to a file, which it makes with mode 0600.
+
+    The file may be renamed or taken away while the portal runs: the chain goes on in a new one. What was written is
+    the operating system's when `append` returns, so it outlives the portal; with `is_durable` it is on the disk, and
+    outlives the machine, at the cost of a wait for the disk on every line.
+    """
+
+    def __init__(self, path: Path, *, is_durable: bool) -> None:
+        self._path = path
+        self._flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
+        if is_durable:
+            self._flags |= os.O_DSYNC
+        self._file: int | None = None
+        self._head = START
+        self._bytes = 0
+
+    def append(self, event: Mapping[str, Json]) -> None:
+        try:
+            with self._locked() as file:
+                self._write(file, event)
+        except OSError:
+            self.close()  # what is wrong with it may be mended by opening it again
+            raise
+
+    def close(self) -> None:
+        if self._file is not None:
+            with suppress(OSError):
+                os.close(self._file)
+            self._file = None
+
+    def _write(self, file: int, event: Mapping[str, Json]) -> None:
+        line, head = linked(self._head, event)
+        if os.write(file, line) != len(line):
+            os.ftruncate(file, self._bytes)
+            raise OSError("the disk is full")
+        self._head, self._bytes = head, self._bytes + len(line)
+
+    @contextmanager
+    def _locked(self) -> Iterator[int]:
+        """The file that is there now, with nobody else writing to it, and its head known."""
+        while True:
+            file = self._file if self._file is not None else self._open()
+            _lock(file)
+            try:
+                if self._is_in_place(file):
+                    yield file
+                    return
+                self._catch_up(file)  # what others wrote before it was renamed: the chain goes on after that
+            finally:
+                with suppress(OSError):
+                    fcntl.flock(file, fcntl.LOCK_UN)
+            self.close()
+
+    def _open(self) -> int:
+        file = os.open(self._path, self._flags, 0o600)
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            os.close(file)
+            raise AuditError(f"the audit log {self._path.name} is no file")
+        self._file, self._bytes = file, 0
+        return file
+
+    def _is_in_place(self, file: int) -> bool:
+        try:
+            there = os.stat(self._path)
+        except FileNotFoundError:
+            return False
+        own = os.fstat(file)
+        if (own.st_ino, own.st_dev) != (there.st_ino, there.st_dev):
+            return False
+        if own.st_size != self._bytes:
+            self._catch_up(file)
+        return True
+
+    def _catch_up(self, file: int) -> None:
+        """Find the head in a file that others wrote to. One that is empty goes on from what was written last."""
+        size = os.fstat(file).st_size
+        start = max(0, size - 4 * MAX_LINE_BYTES)
+        *lines, torn = os.pread(file, size - start, start).split(b"\n")
+        last = read_line(lines[-1]) if lines else None
+        if lines and (last is None or not last.is_whole):
+            raise AuditError(f"the last line of {self._path.name} is no whole audit line: see `audit verify`")
+        if torn:
+            if not _TORN.startswith(torn[: len(_TORN)]):
+                raise AuditError(f"{self._path.name} does not end with an audit line: see `audit verify`")
+            # Half a line of a portal that ended while it wrote: what it was about was not done.
+            size -= len(torn)
+            os.ftruncate(file, size)
+        if last is not None:
+            self._head = last.head
+        self._bytes = size
+
+
+def _lock(file: int) -> None:
+    """Lock it, waiting at most some 20 ms: a line is written in microseconds."""
+    for _ in range(_LOCK_TRIES):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_LOCK_PAUSE_SECONDS)
+        else:
+            return
+    raise AuditError("the audit log is locked by somebody else")

@@ -1,0 +1,189 @@
+"""With `audit` in the manifest every run and call is written down, and what cannot be written is not done."""
+
+import fcntl
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from manifests.json_value import Json
+from portal.audit.verification import verify
+from portal.errors import AuditError
+from tests.portal.commands import PortalCommand, portal_command
+from tests.portal.peers import Peer, opened, raw, raw_tools, states, text, tool, write_manifest
+
+pytestmark = pytest.mark.anyio
+
+AUDIT: Json = {"to": "audit.jsonl"}
+SECRET = "s3cret-argument"
+READS = {"annotations": {"readOnlyHint": True}}
+
+
+def events(folder: Path, event: str = "") -> list[dict[str, Json]]:
+    lines = [json.loads(line) for line in (folder / "audit.jsonl").read_text().splitlines()]
+    return [line for line in lines if event in line["event"]]
+
+
+def peer() -> Peer:
+    return Peer(tool("read", **READS), tool("write"), fail=lambda arguments: failing())
+
+
+async def failing() -> Json:
+    return text("no", is_error=True)
+
+
+async def test_each_call_has_one_decision_before_and_one_outcome_after(tmp_path: Path) -> None:
+    up = Peer(tool("read", **READS), tool("write"), tool("fail"), fail=lambda arguments: failing())
+    code = f"await up.write(note='{SECRET}')\ntry:\n    await up.fail()\nexcept ToolError:\n    pass\nawait up.read()"
+    async with opened(tmp_path, {"up": up}, audit=AUDIT) as portal:
+        answer = await portal.run(code)
+    assert [event["event"] for event in events(tmp_path)] == [
+        "portal_started",
+        "run_began",
+        *["call_decided", "call_ended"] * 3,
+        "run_ended",
+        "portal_stopped",
+    ]
+    decided, ended = events(tmp_path, "call_decided"), events(tmp_path, "call_ended")
+    assert [each["function"] for each in decided] == ["up.write", "up.fail", "up.read"]
+    assert {each["decision"] for each in decided} == {"allow"} and all(each["rule"] for each in decided)
+    assert [(each["state"], each["code"]) for each in ended] == [
+        ("done", None),
+        ("failed", "tool_error"),
+        ("done", None),
+    ]
+    assert {each["run"] for each in [*decided, *ended]} == {answer["run_id"]}
+    assert [each["call"] for each in ended] == [1, 2, 3]
+    [began] = events(tmp_path, "run_began")
+    assert began["who"] == "local"
+    assert SECRET not in (tmp_path / "audit.jsonl").read_text()
+    assert verify([tmp_path / "audit.jsonl"]).problems == []
+
+
+async def test_refused_calls_are_written_with_their_rule(tmp_path: Path) -> None:
+    code = """\
+for name in ('write', 'none\\n\\x1b[2J'):
+    try:
+        await getattr(up, name)(n=1)
+    except Exception:
+        pass
+try:
+    await up.read(1)
+except Exception:
+    pass
+"""
+    denied: Json = {"tools": {"deny": ["up.write"]}}
+    async with opened(
+        tmp_path, {"up": peer()}, audit=AUDIT, capabilities=denied, server={"check": "off"}
+    ) as portal:
+        await portal.run(code)
+    refused = events(tmp_path, "call_refused")
+    assert refused[0]["function"] == "up.write" and refused[0]["code"] == "not_granted"
+    assert "capabilities.tools.deny" in refused[0]["rule"]
+    assert not events(tmp_path, "call_decided")
+    assert verify([tmp_path / "audit.jsonl"]).problems == []
+
+
+async def test_flood_of_refused_calls_is_cut_and_counted(tmp_path: Path) -> None:
+    code = (
+        "import asyncio\nawait asyncio.gather(*(up.read() for _ in range(1500)), return_exceptions=True)\n1"
+    )
+    limits: Json = {"limits": {"tool_calls": 10}}
+    async with opened(tmp_path, {"up": peer()}, audit=AUDIT, capabilities=limits) as portal:
+        assert await portal.result_of(code) == 1
+    assert len(events(tmp_path, "call_decided")) == len(events(tmp_path, "call_ended")) == 10
+    [ended] = events(tmp_path, "run_ended")
+    assert len(events(tmp_path, "call_refused")) == 1000 and ended["more_refused"] == 490
+
+
+async def test_refused_script_and_script_that_is_cancelled_are_written(tmp_path: Path) -> None:
+    async with opened(tmp_path, {"up": peer()}, audit=AUDIT) as portal:
+        await portal.run("await up.nothing()")
+        await portal.run("while True: pass", timeout_seconds=0.2)
+    assert [(each["status"], bool(each["code"])) for each in events(tmp_path, "run_ended")] == [
+        ("refused", True),
+        ("error", True),
+    ]
+
+
+@contextmanager
+def held(path: Path) -> Iterator[None]:
+    """Somebody else has the log, so that nothing can be written to it."""
+    with path.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+async def test_while_the_log_cannot_be_written_only_what_reads_is_called(tmp_path: Path) -> None:
+    up = peer()
+    path = tmp_path / "audit.jsonl"
+    async with opened(tmp_path, {"up": up}, audit=AUDIT, server={"check": "off"}) as portal:
+        with held(path):
+            answer = await portal.run("await up.read()\nawait up.write()")
+        assert states(answer) == [("up.read", "done"), ("up.write", "refused")]
+        assert answer["error"]["code"] == "audit_failed"
+        assert (await portal.run("await up.write()"))["status"] == "ok"
+    assert [name for name, _ in up.calls] == ["read", "write"]
+    assert verify([path]).problems == []
+
+
+async def test_log_that_becomes_something_else_stops_side_effects(tmp_path: Path) -> None:
+    up, path = peer(), tmp_path / "audit.jsonl"
+    async with opened(tmp_path, {"up": up}, audit=AUDIT) as portal:
+        path.unlink()
+        path.mkdir()
+        assert (await portal.error_of("await up.write()"))["code"] == "audit_failed"
+        path.rmdir()
+        assert (await portal.run("await up.write()"))["status"] == "ok"
+    assert len(up.calls) == 1
+
+
+async def test_portal_does_not_start_with_a_log_that_cannot_be_written(tmp_path: Path) -> None:
+    with pytest.raises(AuditError):
+        async with opened(tmp_path, {}, audit={"to": "no/such/folder/audit.jsonl"}):
+            pass
+
+
+async def test_without_audit_nothing_is_written(tmp_path: Path) -> None:
+    async with opened(tmp_path, {"up": peer()}) as portal:
+        assert (await portal.run("await up.write()"))["status"] == "ok"
+    assert not (tmp_path / "audit.jsonl").exists()
+
+
+async def test_equal_arguments_of_two_runs_have_digests_of_their_own(tmp_path: Path) -> None:
+    async with opened(tmp_path, {"up": peer()}, audit=AUDIT) as portal:
+        await portal.run("await up.write(n=1)\nawait up.write(n=1)")
+        await portal.run("await up.write(n=1)")
+    digests = [each["arguments"] for each in events(tmp_path, "call_decided")]
+    assert digests[0] == digests[1] != digests[2]
+
+
+@pytest.fixture
+def portal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> PortalCommand:
+    return portal_command(monkeypatch, capsys)
+
+
+def test_command_verifies_and_tells_the_head(portal: PortalCommand, tmp_path: Path) -> None:
+    write_manifest(tmp_path, {"up": raw(tools=raw_tools("echo"))}, audit=AUDIT)
+    (tmp_path / "x.py").write_text("await up.echo()")
+    assert portal("run", "x.py", cwd=tmp_path).returncode == 0
+    assert portal("audit", "verify", "audit.jsonl", cwd=tmp_path).returncode == 0
+    head = portal("audit", "head", "audit.jsonl", cwd=tmp_path).stdout.strip()
+    assert portal("audit", "verify", "audit.jsonl", "--head", head, cwd=tmp_path).returncode == 0
+    path = tmp_path / "audit.jsonl"
+    path.write_bytes(path.read_bytes().replace(b"up.echo", b"up.ehco"))
+    done = portal("audit", "verify", "audit.jsonl", cwd=tmp_path)
+    assert done.returncode == 1 and "audit.jsonl:3" in done.stderr
+    assert portal("audit", "verify", "nothing", cwd=tmp_path).returncode == 2
+    assert portal("audit", "verify", "audit.jsonl", "--head", "x", cwd=tmp_path).returncode == 2
+
+
+def test_lines_on_stderr_can_be_verified(portal: PortalCommand, tmp_path: Path) -> None:
+    write_manifest(tmp_path, {"up": raw(tools=raw_tools("echo"))}, audit={"to": "stderr"})
+    (tmp_path / "x.py").write_text("await up.echo()")
+    done = portal("run", "x.py", cwd=tmp_path)
+    (tmp_path / "captured").write_text(done.stderr)
+    verified = portal("audit", "verify", "--mixed", "captured", cwd=tmp_path)
+    assert verified.returncode == 0 and "6 lines" in verified.stdout

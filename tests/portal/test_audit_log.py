@@ -1,0 +1,214 @@
+"""An audit log: one chain whoever writes it, and whatever is done to its lines is found."""
+
+import os
+import random
+import resource
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from portal.audit.chain import START, Head, linked
+from portal.audit.sinks import FileSink
+from portal.audit.verification import MAX_PROBLEMS, verify
+from portal.errors import AuditError
+
+
+def sink(folder: Path) -> FileSink:
+    return FileSink(folder / "audit.jsonl", is_durable=False)
+
+
+def written(folder: Path, lines: int = 10) -> Path:
+    log = sink(folder)
+    for number in range(lines):
+        log.append({"event": "e", "number": number})
+    log.close()
+    return folder / "audit.jsonl"
+
+
+def problems(*files: Path, **more: Head | bool) -> list[str]:
+    return verify(files, **more).problems  # type: ignore[arg-type]  # as the caller writes them
+
+
+def test_log_that_nobody_touched_is_whole_and_the_owners_alone(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    report = verify([path])
+    assert (report.lines, report.head.seq, report.problems) == (10, 10, [])
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+Damage = Callable[[list[bytes]], list[bytes]]
+DAMAGES: list[tuple[Damage, int]] = [
+    (lambda lines: [*lines[:4], lines[4].replace(b'"number": 4', b'"number": 5'), *lines[5:]], 5),
+    (lambda lines: [*lines[:4], *lines[5:]], 5),
+    (lambda lines: lines[1:], 1),
+    (lambda lines: [*lines[:4], lines[5], lines[4], *lines[6:]], 5),
+    (lambda lines: [*lines[:4], lines[4], lines[4], *lines[5:]], 6),
+    (lambda lines: [*lines[:4], b"{}\n", *lines[4:]], 5),
+    (lambda lines: [*lines[:4], b"\n", *lines[4:]], 5),
+    (lambda lines: [*lines[:9], lines[9][:-5]], 10),
+    (lambda lines: [*lines[:9], lines[9][:-1]], 10),
+    (lambda lines: [*lines[:4], linked(Head(4, "0" * 64), {"event": "forged"})[0], *lines[5:]], 5),
+    (lambda lines: [*lines[:4], b"x" * 1_000_000 + b"\n", *lines[4:]], 5),
+]
+
+
+@pytest.mark.parametrize(("damage", "line"), DAMAGES[:8] + DAMAGES[9:])
+def test_damage_is_found_at_its_line(tmp_path: Path, damage: Damage, line: int) -> None:
+    path = written(tmp_path)
+    path.write_bytes(b"".join(damage(path.read_bytes().splitlines(keepends=True))))
+    assert problems(path)[0].startswith(f"audit.jsonl:{line}: ")
+
+
+def test_every_single_byte_that_is_altered_is_found(tmp_path: Path) -> None:
+    path = written(tmp_path, 3)
+    whole = path.read_bytes()
+    for place in random.Random(1).sample(range(len(whole) - 1), 300):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        assert problems(path), place
+
+
+def test_lines_off_the_end_are_found_by_a_head_that_was_noted(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    head = verify([path]).head
+    assert problems(path, known=head) == []
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:7]))
+    assert problems(path) == []  # and this is all that the log itself can tell
+    assert len(problems(path, known=head)) == 1
+    written(tmp_path)  # the portal goes on
+    assert problems(path) == [] and len(problems(path, known=head)) == 1
+
+
+def test_log_written_anew_is_found_by_a_head_that_was_noted(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    head = verify([path]).head
+    path.unlink()
+    log = sink(tmp_path)
+    for number in range(12):
+        log.append({"event": "forged", "number": number})
+    assert problems(path) == [] and len(problems(path, known=head)) == 1
+
+
+def test_chain_goes_on_after_a_restart(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    written(tmp_path)
+    assert verify([path]).head.seq == 20 and problems(path) == []
+
+
+def test_portals_that_share_a_file_make_one_chain(tmp_path: Path) -> None:
+    logs = [sink(tmp_path) for _ in range(3)]
+    for number in range(30):
+        logs[number * 7 % 3].append({"event": "e"})
+    assert verify([tmp_path / "audit.jsonl"]).head.seq == 30
+    assert problems(tmp_path / "audit.jsonl") == []
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_chain_goes_on_in_a_new_file_when_the_old_is_renamed(tmp_path: Path, others: int) -> None:
+    path, old = tmp_path / "audit.jsonl", tmp_path / "audit.jsonl.1"
+    log, another = sink(tmp_path), sink(tmp_path)
+    log.append({"event": "e"})
+    for _ in range(others):
+        another.append({"event": "e"})
+    path.rename(old)
+    log.append({"event": "e"})
+    another.append({"event": "e"})
+    assert verify([old, path]).head.seq == 3 + others
+    assert problems(old, path) == []
+    assert problems(path)  # alone it does not begin at the beginning
+    assert problems(path, after=verify([old]).head) == []
+    assert problems(path, old)
+
+
+def test_file_that_was_emptied_in_place_goes_on_where_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    log = sink(tmp_path)
+    log.append({"event": "e"})
+    head = verify([path]).head
+    os.truncate(path, 0)
+    log.append({"event": "e"})
+    assert problems(path, after=head) == [] and problems(path)
+
+
+def test_half_a_line_of_a_portal_that_died_is_taken_off(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    path.write_bytes(path.read_bytes() + linked(verify([path]).head, {"event": "e"})[0][:50])
+    assert problems(path)
+    written(tmp_path, 1)
+    assert verify([path]).head.seq == 11 and problems(path) == []
+
+
+@pytest.mark.parametrize("content", [b"upstreams: {}\n", b"upstreams: {}", b"{}\n", b"\n", b"\xff" * 100_000])
+def test_file_of_somebody_else_is_left_alone(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "audit.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(AuditError):
+        sink(tmp_path).append({"event": "e"})
+    assert path.read_bytes() == content
+
+
+def test_log_whose_last_line_was_altered_is_not_gone_on_with(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    path.write_bytes(path.read_bytes().replace(b'"number": 9', b'"number": 8'))
+    with pytest.raises(AuditError):
+        sink(tmp_path).append({"event": "e"})
+
+
+def test_what_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "audit.jsonl")
+    with pytest.raises(AuditError):
+        sink(tmp_path).append({"event": "e"})
+    with pytest.raises(OSError):
+        FileSink(tmp_path, is_durable=False).append({"event": "e"})
+
+
+@pytest.mark.parametrize("room", [0, 20])
+def test_line_for_which_the_disk_has_no_room_is_not_there_and_the_next_one_is(
+    tmp_path: Path, room: int
+) -> None:
+    log = sink(tmp_path)
+    log.append({"event": "e"})
+    path = tmp_path / "audit.jsonl"
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + room, limits[1]))
+        with pytest.raises(OSError):
+            log.append({"event": "lost"})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    log.append({"event": "e"})
+    assert verify([path]).head.seq == 2 and problems(path) == []
+
+
+def test_text_of_strangers_breaks_no_line(tmp_path: Path) -> None:
+    log = sink(tmp_path)
+    forged = linked(START, {"event": "forged"})[0].decode()
+    for text in (
+        "a\nb",
+        "\r\n",
+        "\x1b[2J",
+        "\u2028\u202e",
+        '", "hash": "' + "0" * 64 + '"}',
+        forged,
+        "\udc80",
+    ):
+        log.append({"event": "e", "function": text})
+    content = (tmp_path / "audit.jsonl").read_bytes()
+    assert problems(tmp_path / "audit.jsonl") == []
+    assert content.count(b"\n") == 7 and content.isascii() and b"\x1b" not in content and b"\r" not in content
+
+
+def test_other_lines_of_a_captured_stderr_are_passed_over_only_if_asked(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(line + b"listening\n" for line in lines))
+    assert problems(path) and not problems(path, is_mixed=True)
+    path.write_bytes(b"".join(line + b"listening\n" for line in lines[:3] + lines[4:]))
+    assert problems(path, is_mixed=True)
+
+
+def test_problems_beyond_a_hundred_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"no\n" * 150)
+    report = verify([tmp_path / "x"])
+    assert (len(report.problems), report.more_problems) == (MAX_PROBLEMS, 150 - MAX_PROBLEMS)
