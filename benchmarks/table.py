@@ -108,9 +108,39 @@ def task_rows() -> Iterator[str]:
 
 
 def search_rows() -> Iterator[str]:
-    quality = {name: sets["macro"] for name, sets in read("search")["quality"].items()}
+    measured = read("search")
+    quality = {name: sets["macro"] for name, sets in measured["quality"].items()}
     cells = ", ".join(f"{name} {row['recall@5']:.3f} / {row['ndcg@10']:.3f}" for name, row in quality.items())
-    yield f"Search, Recall@5 / nDCG@10 over six sets of queries: {cells} (`python -m benchmarks.search`)."
+    low, high = measured["intervals_95"]["portal"]["macro"]["recall@5"]
+    speed = "; ".join(
+        f"{row['functions']:,} functions: a search {row['query_p95_ms']} ms (p95), a changed upstream indexed again in "
+        f"{row['reindex_whole_upstream_p95_ms']} ms (p95)"
+        for row in measured["speed"]
+    )
+    yield (
+        f"Search, Recall@5 / nDCG@10 over six sets of queries: {cells} (its Recall@5 in 95 % of resamples: {low:.3f} "
+        f"to {high:.3f}). {speed}; of the processor (`python -m benchmarks.search`)."
+    )
+
+
+def token_rows() -> Iterator[str]:
+    rows = read("tokens")["rows"]
+    yield (
+        "| tokens until three calls are made, median | "
+        + " | ".join(f"{row['tools']:,} tools" for row in rows)
+        + " |"
+    )
+    yield "|---" * (len(rows) + 1) + "|"
+    for key, label in (
+        ("direct", "the definitions of all tools, and the calls"),
+        ("portal", "the portal's definitions, three searches, three stubs, a script"),
+    ):
+        yield f"| {label} | " + " | ".join(f"{row[key][1]:,}" for row in rows) + " |"
+    yield ""
+    yield (
+        "(Tools and functions drawn at random from the recorded registries; what the tools answer is counted on "
+        "neither side. What a way consists of, and what each part costs: `python -m benchmarks.tokens`.)"
+    )
 
 
 def sandbox_rows() -> Iterator[str]:
@@ -180,7 +210,7 @@ def main() -> None:
     text = README.read_text("utf-8")
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
-    kinds = (portal_rows, peer_rows, sandbox_rows, language_rows, task_rows, search_rows)
+    kinds = (portal_rows, peer_rows, sandbox_rows, language_rows, task_rows, search_rows, token_rows)
     parts = ["\n".join(rows()) for rows in kinds]
     README.write_text(f"{before}{BEGIN}\n" + "\n\n".join(parts) + f"\n{END}{after}", "utf-8")
 

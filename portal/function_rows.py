@@ -1,10 +1,15 @@
 """Functions as docs_search shows them: rows of data, and Python stub code."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 from manifests.json_value import Json
-from portal.library.function import Function
-from portal.library.rendering import CUT_PARAMETERS
+from portal.library.function import Function, Parameter
+from portal.library.rendering import CUT_PARAMETERS, LONGEST_REQUIRED
+
+LONGEST_BRIEF: Final = 160
+"""Characters of parameters in a brief signature; optional ones beyond are left out, which it says."""
 
 
 def rows(functions: Sequence[Function], full: int) -> list[dict[str, Json]]:
@@ -14,7 +19,7 @@ def rows(functions: Sequence[Function], full: int) -> list[dict[str, Json]]:
             "name": function.qualified,
             "upstream": function.upstream,
             "tool": function.tool,
-            "signature": _signature(function),
+            "signature": brief_signature(function).text,
             "summary": function.summary,
         }
         for function in functions
@@ -25,25 +30,57 @@ def rows(functions: Sequence[Function], full: int) -> list[dict[str, Json]]:
 
 
 def stub_code(functions: Sequence[Function], full: int) -> Iterator[str]:
-    """The same as lines of Python; what is no code is a comment."""
+    """The same as lines of Python, but for what a script has no use for; what is no code is a comment."""
     for function, stub in zip(functions, _stubs(functions[:full]), strict=False):
-        tool = "" if function.tool == function.name else f", tool {function.tool!r}"
-        yield f"# {function.qualified}, of upstream {function.upstream!r}{tool}\n{stub}\n"
+        yield f"# {function.qualified}\n{stub}\n"
     for function in functions[full:]:
-        tool = "" if function.tool == function.name else f" (tool {function.tool!r})"
-        more = ", with more parameters: see its full stub" if _is_cut(function) else ""
+        signature = brief_signature(function)
+        more = " (more parameters in its full stub)" if signature.is_cut else ""
         about = f": {function.summary}" if function.summary else ""
-        yield f"{_signature(function)}: ...  # {function.qualified}{tool}{more}{about}"
+        yield f"{signature.text}: ...  # {function.qualified}{more}{about}"
 
 
-def _signature(function: Function) -> str:
-    """As it stands in the namespace's stub, where the name has no prefix; valid Python also where it was cut."""
-    text = function.signature.replace(f"async def {function.qualified}(", f"async def {function.name}(", 1)
-    return text.replace(CUT_PARAMETERS, ") -> ", 1)
+@dataclass(frozen=True)
+class BriefSignature:
+    """One line of Python; `is_cut` if not all of the parameters are in it."""
+
+    text: str
+    is_cut: bool
 
 
-def _is_cut(function: Function) -> bool:
-    return CUT_PARAMETERS in function.signature
+def brief_signature(function: Function) -> BriefSignature:
+    """The function as it stands in its namespace, in few tokens: without what says nothing or is plain to see.
+
+    That is the type of a parameter whose default shows it, `| None` before `= None`, and a result of any type. Of the
+    optional parameters as many are there as fit into `LONGEST_BRIEF` characters.
+    """
+    shown: list[str] = []
+    left = LONGEST_BRIEF
+    is_cut = CUT_PARAMETERS in function.signature
+    for parameter in function.parameters:
+        text = _brief_parameter(parameter)
+        left -= len(text) + 2
+        if left < (LONGEST_BRIEF - LONGEST_REQUIRED if parameter.required else 0):
+            is_cut = True
+            break
+        shown.append(text)
+    others = ["**others"] if function.takes_others else []
+    keywords = ", ".join([*(["*", *shown] if shown else []), *others])
+    returns = "" if function.returns == "Any" else f" -> {function.returns}"
+    return BriefSignature(f"async def {function.name}({keywords}){returns}", is_cut)
+
+
+def _brief_parameter(parameter: Parameter) -> str:
+    annotation, default = parameter.annotation, parameter.default_source
+    if parameter.required:
+        return f"{parameter.name}: {annotation}"
+    if default == "None":
+        annotation = annotation.removesuffix(" | None")
+    is_shown = annotation in _SHOWN_BY_DEFAULT and default not in ("None", "...")
+    return f"{parameter.name}={default}" if is_shown else f"{parameter.name}: {annotation} = {default}"
+
+
+_SHOWN_BY_DEFAULT = frozenset({"bool", "float", "int", "str"})
 
 
 def _stubs(functions: Sequence[Function]) -> list[str]:

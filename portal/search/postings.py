@@ -11,20 +11,20 @@ from portal.search.document import COUNT_BITS, FIELDS, Document
 from portal.search.shelf import Change
 
 Entries = NDArray[np.uint64]
-"""One number per function: its slot, and below it the counts of `Document.counts`."""
+"""One number per function: its slot, and below it the counts of `Document.counts`; the lowest byte comes first."""
 
 Ints = NDArray[np.int64]
 
 _SLOT_SHIFT = np.uint64(COUNT_BITS * len(FIELDS))
-_COUNT = np.uint64((1 << COUNT_BITS) - 1)
 
 
 def slots_of(entries: Entries) -> Ints:
     return (entries >> _SLOT_SHIFT).astype(np.int64)
 
 
-def counts_of(entries: Entries, field: int) -> Ints:
-    return ((entries >> np.uint64(COUNT_BITS * field)) & _COUNT).astype(np.int64)
+def counts_of(entries: Entries) -> NDArray[np.uint8]:
+    """A row for each function, a column for each field."""
+    return entries.view(np.uint8).reshape(-1, entries.itemsize)[:, : len(FIELDS)]
 
 
 class Postings:
@@ -67,6 +67,6 @@ def _read(documents: Mapping[int, Document]) -> dict[str, Entries]:
         chain.from_iterable(each.counts for each in documents.values()), np.uint64, len(terms)
     )
     by_term = np.array(terms, np.int64)
-    entries = (counts | slots << _SLOT_SHIFT)[np.argsort(by_term, kind="stable")]
+    entries = (counts | slots << _SLOT_SHIFT)[np.argsort(by_term, kind="stable")].astype("<u8")
     ends = np.cumsum(np.bincount(by_term, minlength=len(numbers)))
     return dict(zip(numbers, np.split(entries, ends[:-1]), strict=True)) if numbers else {}

@@ -59,16 +59,13 @@ class Ranking:
     def _relevance_of(self, term: str) -> tuple[Ints, Floats]:
         entries = self._postings[term]
         slots = slots_of(entries)
-        worth = self._worth[slots]
-        counted = np.sum(
-            [counts_of(entries, field) * worth[:, field] for field in range(len(FIELDS))], axis=0
-        )
+        counted: Floats = np.einsum("sf,sf->s", counts_of(entries), self._worth[slots])
         found = self._relevance[term] = (slots, self._saturated(counted, len(entries)))
         return found
 
     def _name_relevance_of(self, term: str) -> tuple[Ints, Floats]:
         entries = self._postings[term]
-        counts = counts_of(entries, _NAME)
+        counts = counts_of(entries)[:, _NAME]
         slots = slots_of(entries[counts > 0])
         counted = counts[counts > 0] * self._worth[slots, _NAME]
         found = self._name_relevance[term] = (slots, self._saturated(counted, len(entries)))
@@ -81,7 +78,7 @@ class Ranking:
 
     def _coverage_of(self, term: str) -> tuple[Ints, Floats]:
         entries = self._postings[term]
-        slots = slots_of(entries[counts_of(entries, _NAME) > 0])
+        slots = slots_of(entries[counts_of(entries)[:, _NAME] > 0])
         rarity = rarities(self._documents, np.array(len(slots)))
         found = self._coverage[term] = (slots, rarity / self._name_rarities[slots])
         return found

@@ -1,0 +1,253 @@
+"""Question: what does a model read and write until its calls are made, directly and through the portal?
+
+    python -m benchmarks.tokens [--registries FILE]
+
+Tools are drawn from the recorded registries: of one server for 30, of five for 150 (the first 30 tools of each), whole
+servers until there are 1,000 or 6,000. In each draw three tools are to be called.
+
+- Directly the model reads the definitions of all tools (name, description, inputSchema) and writes three calls.
+- Through the portal it reads the two definitions and the server's instructions. For each of the three tools it searches
+  with the first words of the tool's own description (ten at most) and reads the answer; if the tool is not in it, it
+  searches again with the words of its name, and at last for that name with `limit` 20. Then it asks for the function's
+  stub by its name and reads that, whether it needs it or not. It writes one script with the three calls. Every request
+  that it writes counts, too.
+
+Not counted, because they are the same or nearly so: what the tools answer, the task, what the model thinks. All is
+counted once, although a client sends definitions and former answers again with every turn. Tokens are o200k_base of
+compact JSON, or of the text form of an answer; `structured` says what the searches cost where a client shows the other
+form. A tool that no search finds counts as `missed`; its path is in the sum without a stub. `with_short_names` is
+a function's cost if its namespace were one token: the registries' names are made of where they were found, and long.
+"""
+
+import argparse
+import json
+import random
+import re
+import statistics
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measuring import RESULTS, commit, machine
+from benchmarks.registries import REGISTRIES, read_sources
+from manifests.models import Capabilities
+from portal.budget.tokens import count_tokens
+from portal.compact_json import compact
+from portal.definitions import INSTRUCTIONS, tool_definitions
+from portal.found import Found
+from portal.library.function import Function
+from portal.library.library import Library
+from portal.library.namespace import LibrarySource
+from portal.search.index import SearchIndex
+from upstreams.recorded_tool import RecordedTool
+
+SEED = 20261122
+STEPS = 3
+OUTPUT_TOKENS = 6_000
+DRAWS = {30: 40, 150: 40, 1_000: 10, 6_000: 4}
+WORDS = 10
+
+
+@dataclass
+class Spent:
+    """The tokens of one way to three calls, by what they are spent on."""
+
+    definitions: int
+    requests: int = 0
+    searches: int = 0
+    structured: int = 0
+    stubs: int = 0
+    calls: int = 0
+    found_at_once: int = 0
+    missed: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.definitions + self.requests + self.searches + self.stubs + self.calls
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--registries", type=Path, default=REGISTRIES)
+    sources = read_sources(parser.parse_args().registries)
+    print(__doc__.splitlines()[0], end="\n\n")
+    draws = random.Random(SEED)
+    library = Library.compile(sources)
+    functions = measured_functions(library, draws)
+    print(f"tokens of a function (mean, median, p95): {compact(functions)}\n")
+    rows = [measured(size, count, sources, library, draws) for size, count in DRAWS.items()]
+    for row in rows:
+        print(compact(row))
+    write({"machine": machine(), "commit": commit(), "functions": functions, "rows": rows})
+
+
+def measured_functions(library: Library, draws: random.Random) -> dict[str, list[float]]:
+    """What one function costs in an answer, of a thousand: its brief line, and its stub with the types it needs."""
+    chosen = draws.sample(sorted(library.functions), 1_000)
+    found = [library.functions[name] for name in chosen]
+    costs = {}
+    for detail, full in (("brief", 0), ("full", 1)):
+        tokens = [count_tokens(_answer([each], full).text) for each in found]
+        longer = [count_tokens(each.namespace) - 1 for each in found]
+        costs[detail] = summary(tokens)
+        costs[f"{detail}_with_short_names"] = summary([a - b for a, b in zip(tokens, longer, strict=True)])
+    return costs
+
+
+def measured(
+    size: int, count: int, sources: Sequence[LibrarySource], library: Library, draws: random.Random
+) -> dict[str, Any]:
+    direct, portal, tools = [], [], []
+    while len(direct) < count:
+        drawn = draw(size, sources, draws)
+        pairs = [(tool, _function(library, source, tool)) for source in drawn for tool in source.tools]
+        chosen = draws.sample([pair for pair in pairs if pair[1] is not None], STEPS)
+        namespaces = {each.namespace: _functions(library, each) for each in drawn}
+        index = SearchIndex.build(()).updated(namespaces)
+        tools.append(len(pairs))
+        direct.append(directly([tool for tool, _ in pairs], [tool for tool, _ in chosen]))
+        portal.append(through_portal(index, chosen))
+    return {
+        "tools": round(statistics.median(tools)),
+        "draws": count,
+        "direct": summary([each.total for each in direct]),
+        "portal": summary([each.total for each in portal]),
+        "portal_parts": {
+            part: round(statistics.fmean(getattr(each, part) for each in portal))
+            for part in ("definitions", "requests", "searches", "structured", "stubs", "calls")
+        },
+        "found_at_once": round(sum(each.found_at_once for each in portal) / (count * STEPS), 3),
+        "missed": sum(each.missed for each in portal),
+    }
+
+
+def draw(size: int, sources: Sequence[LibrarySource], draws: random.Random) -> list[LibrarySource]:
+    """Servers in a random order, of which there are so many tools; of 30 and 150 the first 30 of large servers."""
+    if size <= 150:
+        large = [source for source in sources if len(source.tools) >= 30]
+        return [_first(source, 30) for source in draws.sample(large, size // 30)]
+    drawn: list[LibrarySource] = []
+    left = size
+    for source in draws.sample(sources, len(sources)):
+        if left <= 0:
+            break
+        drawn.append(_first(source, left))
+        left -= len(drawn[-1].tools)
+    return drawn
+
+
+def directly(tools: Sequence[RecordedTool], chosen: Sequence[RecordedTool]) -> Spent:
+    path = Spent(sum(count_tokens(_definition(tool)) for tool in tools))
+    path.calls = sum(
+        count_tokens(compact({"name": tool.name, "arguments": _arguments(tool)})) for tool in chosen
+    )
+    return path
+
+
+def through_portal(
+    index: SearchIndex[Function], chosen: Sequence[tuple[RecordedTool, Function | None]]
+) -> Spent:
+    path = Spent(_portal_definitions())
+    for tool, function in chosen:
+        assert function is not None
+        for number, (query, limit) in enumerate(_queries(tool)):
+            hits = index.search(query, limit)
+            answer = _answer(hits.functions, hits.exact, hits.total)
+            request = {"query": query} if limit == 5 else {"query": query, "limit": limit}
+            path.requests += count_tokens(compact(request))
+            path.searches += count_tokens(answer.text)
+            path.structured += count_tokens(compact(answer.structured))
+            if function in hits.functions:
+                path.found_at_once += number == 0
+                break
+        else:
+            path.missed += 1
+            continue
+        path.requests += count_tokens(compact({"query": function.qualified}))
+        path.stubs += count_tokens(_answer([function], 1).text)
+    path.calls = count_tokens(compact({"code": _script(chosen)}))
+    return path
+
+
+def _queries(tool: RecordedTool) -> Iterator[tuple[str, int]]:
+    name = " ".join(re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+", tool.name))
+    described = " ".join(tool.description.split(".")[0].split()[:WORDS])
+    yield described or name, 5
+    yield name, 5
+    yield tool.name, 20
+
+
+def _script(chosen: Sequence[tuple[RecordedTool, Function | None]]) -> str:
+    lines = []
+    for number, (tool, function) in enumerate(chosen):
+        assert function is not None
+        known = {parameter.wire_name: parameter.name for parameter in function.parameters}
+        arguments = [f"{known.get(name, name)}={value!r}" for name, value in _arguments(tool).items()]
+        lines.append(f"r{number} = await {function.qualified}({', '.join(arguments)})")
+    return "\n".join([*lines, f"[{', '.join(f'r{number}' for number in range(len(chosen)))}]"])
+
+
+def _arguments(tool: RecordedTool) -> dict[str, Any]:
+    """Something for each required argument."""
+    schema = tool.input_schema if isinstance(tool.input_schema, dict) else {}
+    required, properties = schema.get("required"), schema.get("properties")
+    names = required if isinstance(required, list) else []
+    return {name: _value(properties.get(name) if isinstance(properties, dict) else None) for name in names}
+
+
+def _value(schema: Any) -> Any:
+    kind = schema.get("type") if isinstance(schema, dict) else None
+    values: dict[str, Any] = {"integer": 7, "number": 7, "boolean": True, "array": ["text"], "object": {}}
+    return values.get(kind, "some text") if isinstance(kind, str) else "some text"
+
+
+def _answer(functions: Sequence[Function], full: int, total: int = 0) -> Any:
+    return Found(functions, max(total, len(functions)), full, ()).answer(OUTPUT_TOKENS)
+
+
+def _definition(tool: RecordedTool) -> str:
+    return compact({"name": tool.name, "description": tool.description, "inputSchema": tool.input_schema})
+
+
+def _portal_definitions() -> int:
+    shown = [
+        {"name": tool.name, "description": tool.description, "inputSchema": tool.input_schema}
+        for tool in tool_definitions(Capabilities())
+    ]
+    return count_tokens(compact(shown)) + count_tokens(INSTRUCTIONS)
+
+
+def _first(source: LibrarySource, most: int) -> LibrarySource:
+    return LibrarySource(source.upstream, source.namespace, source.summary, source.tools[:most])
+
+
+def _functions(library: Library, source: LibrarySource) -> Sequence[Function]:
+    kept = {tool.name for tool in source.tools}
+    return [each for each in library.namespaces[source.namespace].in_order if each.tool in kept]
+
+
+def _function(library: Library, source: LibrarySource, tool: RecordedTool) -> Function | None:
+    functions = library.namespaces[source.namespace].in_order
+    return next((each for each in functions if each.tool == tool.name), None)
+
+
+def summary(values: Sequence[int]) -> list[float]:
+    """Mean, median, p95."""
+    ordered = sorted(values)
+    return [
+        round(statistics.fmean(ordered), 1),
+        round(statistics.median(ordered)),
+        ordered[int(len(ordered) * 0.95)],
+    ]
+
+
+def write(facts: dict[str, Any]) -> None:
+    where = RESULTS / "tokens.json"
+    where.write_text(json.dumps(facts, indent=1) + "\n", "utf-8")
+    print(f"\nraw numbers: {where.relative_to(RESULTS.parents[1])}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
