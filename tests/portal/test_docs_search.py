@@ -270,3 +270,30 @@ async def test_a_wrong_argument_is_told_in_the_shape_of_an_answer(tmp_path: Path
     assert result.is_error
     assert isinstance(answer, dict)
     assert (answer["functions"], answer["total"], answer["error"]["code"]) == ([], 0, "invalid_arguments")
+
+
+async def test_of_many_upstreams_that_are_down_those_that_are_asked_for_come_first(tmp_path: Path) -> None:
+    upstreams: dict[str, Peer | dict[str, Json]] = {
+        f"dead_{name}": {"url": f"http://127.0.0.1:{closed_port()}/mcp"}
+        for name in (*"abcdefghijklm", "jira")
+    }
+    async with opened(tmp_path, upstreams) as portal:
+        notices = (await portal.search("create jira issue"))["notices"]
+        others = (await portal.search("create issue"))["notices"]
+    assert "'dead_jira' is down" in notices[0]
+    assert "'dead_jira' is down" not in others[0]
+
+
+async def test_a_name_that_is_not_there_is_told_with_the_nearest(portal: Opened) -> None:
+    (notice,) = [each for each in (await portal.search("crate_isue"))["notices"] if "nearest" in each]
+    assert "issue_tracker.create_issue" in notice
+
+
+async def test_of_many_namespaces_the_summaries_are_cut_first(tmp_path: Path) -> None:
+    upstreams: dict[str, Peer | dict[str, Json]] = {
+        f"peer_{number}": Peer(instructions="é " * 100) for number in range(12)
+    }
+    async with opened(tmp_path, upstreams, server={"output_tokens": 1_000}) as portal:
+        answer = await portal.search("")
+    assert len(answer["namespaces"]) == 12
+    assert {len(row["summary"]) for row in answer["namespaces"]} <= {60, 0}

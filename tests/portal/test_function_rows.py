@@ -1,0 +1,56 @@
+"""A function in one line: Python, short, and honest about what is left out."""
+
+import ast
+
+import pytest
+
+from manifests.json_value import Json
+from portal.function_rows import brief_signature, rows, stub_code
+from portal.library.library import Library
+from tests.portal.library.sample_tools import arguments, function, source, tool
+
+TEXT: Json = {"type": "string"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "expected"),
+    [
+        (arguments(("title",), title=TEXT), "async def create_issue(*, title: str)"),
+        (arguments(n={"type": "integer", "default": 7}), "async def create_issue(*, n=7)"),
+        (arguments(s={"type": "string", "default": "a"}), "async def create_issue(*, s='a')"),
+        (
+            arguments(s={"type": ["string", "null"], "default": None}),
+            "async def create_issue(*, s: str = None)",
+        ),
+        (arguments(s=TEXT), "async def create_issue(*, s: str = ...)"),
+        (
+            arguments(s={"enum": ["a", "b"], "default": "a"}),
+            "async def create_issue(*, s: Literal['a', 'b'] = 'a')",
+        ),
+        (arguments(), "async def create_issue()"),
+        ({"type": "object", "additionalProperties": True}, "async def create_issue(**others)"),
+    ],
+)
+def test_what_is_plain_to_see_is_not_written(schema: Json, expected: str) -> None:
+    signature = brief_signature(function(schema))
+    assert (signature.text, signature.is_cut) == (expected, False)
+    ast.parse(f"{signature.text}: ...")
+
+
+def test_required_parameters_are_all_there_and_of_the_others_as_many_as_fit() -> None:
+    required = tuple(f"a_rather_long_name_{number}" for number in range(12))
+    many = {**dict.fromkeys(required, TEXT), **{f"optional_{number}": TEXT for number in range(30)}}
+    signature = brief_signature(function(arguments(required, **many)))
+    assert all(f"{name}: str" in signature.text for name in required)
+    assert signature.is_cut
+    assert "more parameters" in "".join(stub_code([function(arguments(required, **many))], 0))
+    ast.parse(f"{signature.text}: ...")
+
+
+def test_a_type_is_told_once_for_each_namespace() -> None:
+    label: Json = {"type": "object", "title": "Label", "properties": {"name": TEXT}}
+    same = [tool(name, arguments(label=label)) for name in ("add", "drop")]
+    functions = list(Library.compile([source(*same)]).functions.values())
+    stubs = [row["stub"] for row in rows(functions, full=2)]
+    assert [stub.count("class Label") for stub in stubs] == [1, 0]
+    assert [row["stub"].count("class Label") for row in rows(functions[1:], full=1)] == [1]
