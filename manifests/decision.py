@@ -1,6 +1,7 @@
 """May this call happen? The one place that says so; pure, so that every way to an upstream can ask it."""
 
 import glob
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
@@ -10,6 +11,8 @@ from manifests.json_value import Json
 from manifests.manifest import Manifest
 from manifests.rules import Budget, Rule, RuleList, ToolSection
 from manifests.yaml_source import KeyPath
+
+_PLAIN = re.compile(r"[A-Za-z0-9_.:/-]{1,100}")
 
 Verdict: TypeAlias = Literal["allow", "deny"]
 """Whoever acts on one matches all there are, so that a third, to ask a person, is asked for at each of those places."""
@@ -141,8 +144,11 @@ def _place(manifest: Manifest, rule: Rule) -> str:
 
 
 def _pattern(names: Sequence[str]) -> str:
-    """What means this one tool in a list of patterns: `files.delete_file`."""
-    return glob.escape(names[2])
+    """What means this one tool in a list of patterns: `files.delete_file`.
+
+    An upstream's own name for it only if nothing can be hidden in that: whoever reads this may be a model.
+    """
+    return glob.escape(names[2] if _PLAIN.fullmatch(names[2]) else names[3])
 
 
 def _quoted(pattern: str) -> str:

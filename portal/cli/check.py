@@ -4,6 +4,7 @@ from argparse import Namespace
 from dataclasses import asdict, dataclass, field
 from datetime import date
 from importlib.metadata import version
+from itertools import chain
 
 from rich.table import Table
 from rich.text import Text
@@ -11,6 +12,7 @@ from rich.text import Text
 from manifests.errors import ManifestError
 from manifests.json_value import Json
 from manifests.manifest import Manifest
+from manifests.narrowing import narrowed
 from manifests.rule_slips import unmatched_rules
 from portal.cli.terminal import Terminal, visible
 from portal.composition import Portal, open_portal
@@ -77,7 +79,7 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
         for upstream in portal.fleet:
             _look_at_upstream(upstream, portal, findings)
         findings.warnings.extend(snapshot.library.diagnostics)
-        _look_at_rules(portal, findings)
+        _look_at_rules(manifest, portal, findings)
         _look_at_definitions(portal, findings)
     if options.json:
         terminal.json(asdict(findings))
@@ -136,11 +138,13 @@ def _look_at_upstream(upstream: Upstream, portal: Portal, findings: Findings) ->
     findings.warnings.extend(f"upstream {upstream.name!r}: {text}" for text in upstream.diagnostics)
 
 
-def _look_at_rules(portal: Portal, findings: Findings) -> None:
+def _look_at_rules(manifest: Manifest, portal: Portal, findings: Findings) -> None:
     listed = {u.name: listed_tools(u) for u in portal.fleet if u.state.is_well}
     if len(listed) == len(portal.manifest.portal.upstreams):  # else a pattern may mean what is not there now
         file = portal.manifest.path.name if portal.manifest.path else ""
-        for problem in unmatched_rules(portal.manifest, listed):
+        profiles = [narrowed(manifest, profile) for profile in manifest.portal.profiles]
+        problems = [unmatched_rules(each, listed) for each in (manifest, *profiles)]
+        for problem in dict.fromkeys(chain.from_iterable(problems)):
             findings.warnings.append(f"{problem.place(file)}: {problem.message}. {problem.hint}".strip())
     for name, tools in listed.items():
         for tool in tools:

@@ -132,13 +132,15 @@ def test_check_lists_what_is_withheld_and_what_says_nothing_of_itself(
     text = text.replace("  my web: {command: x}\n", "").replace(
         "  flows: [{from: files, not_to: my web}]\n", ""
     )
-    (tmp_path / "portal.yaml").write_text(text.replace("deny: [drop]", "deny: [drop, drap]"))
+    text = text.replace("deny: [drop]", "deny: [drop, drap]")
+    (tmp_path / "portal.yaml").write_text(text + "  other: {tools: {deny: [up.nothing]}}\n")
     done = portal("check", "--json", cwd=tmp_path)
     findings = json.loads(done.stdout)
     assert [row["tool"] for row in findings["withheld"]] == ["files.wipe"]
     assert '"files.wipe"' in findings["withheld"][0]["grant"]
     assert findings["unannotated"] == ["files.write"]
     assert [text for text in findings["warnings"] if "'drap' matches no tool" in text and ":8:18" in text]
+    assert [text for text in findings["warnings"] if "'up.nothing' matches no tool" in text]
     assert done.returncode == (1 if findings["errors"] else 0)
     strict = portal("check", "--strict", cwd=tmp_path)
     assert strict.returncode == (1 if findings["errors"] else 3)

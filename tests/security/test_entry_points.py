@@ -18,6 +18,7 @@ from manifests.loader import load_manifest
 from portal.cli import explain, run, search, stubs
 from portal.cli.terminal import Terminal
 from tests.portal.peers import Opened, Peer, opened, schema, tool
+from tests.portal.pinning import accept
 from tests.portal.test_callers import Visitor, visitor
 from tests.portal.test_profiles import bearing, served
 from tests.security.hostile import RAW_HOST
@@ -35,6 +36,8 @@ class Rule:
     capabilities: Json
     own: Json = None
     profile: Json = None
+    is_new: bool = False
+    """Whether there is a lockfile, and the tool is none of those that were accepted."""
 
 
 def tools(**rules: Json) -> Json:
@@ -52,6 +55,7 @@ RULES = {
     "not allowed by its upstream": Rule(True, {}, own={"allow": ["read"]}),
     "denied by the profile": Rule(True, {}, profile=tools(deny=["up.wipe"])),
     "not allowed by the profile": Rule(True, {}, profile=tools(allow=["up.read"])),
+    "not accepted": Rule(True, tools(allow=["*", "up.wipe"]), is_new=True),
     "declares itself destructive": Rule(False, {}),
     "destructive to the profile": Rule(
         False, tools(destructive="allow"), profile=tools(destructive="refuse")
@@ -103,6 +107,8 @@ async def portal_of(folder: Path, up: Peer, rule: Rule, check: str) -> AsyncIter
     profile = None if rule.profile is None else "narrow"
     bound = [] if rule.profile is None else ["narrow"]
     upstreams: dict[str, Peer | dict[str, Json]] = {"up": up}
+    if rule.is_new:
+        await accept(folder, {"up": Peer(up.tools[0])})
     async with opened(folder, upstreams, own=rule.own, profile=profile, bound=bound, **sections) as portal_:
         yield portal_
 
