@@ -57,6 +57,20 @@ def role(command: list[str]) -> str:
     return next((found for mark, found in marks.items() if mark in names), "workers")
 
 
+def cpu_ms(pid: int) -> float:
+    """Milliseconds of CPU that one process has used so far; 0 where there is no /proc, or once it has ended."""
+    with suppress(OSError):
+        return _cpu_ms(pid)
+    return 0.0
+
+
+def memory(pid: int) -> float:
+    """Megabytes that one process holds; 0 where there is no /proc, or once it has ended."""
+    with suppress(OSError):
+        return round(_memory_mb(pid), 1)
+    return 0.0
+
+
 def _sums(below: int, measure: Callable[[int], float]) -> Sums:
     sums: Sums = {}
     for pid in family(below):
