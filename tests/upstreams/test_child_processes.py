@@ -2,8 +2,10 @@
 
 import json
 import os
+import shlex
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import anyio
@@ -123,6 +125,39 @@ async def test_no_process_is_left_however_the_portal_ends(number: signal.Signals
             assert b"ready" in await process.stdout.receive()
             assert len(recorded_pids(pid_file)) == 4
             process.send_signal(number)
+            await process.wait()
+        for pid in recorded_pids(pid_file):
+            await process_end(pid)
+
+
+def behind_uv(spec: StdioUpstream) -> StdioUpstream:
+    """As `uv run` and `uvx` start a server: as their child, with themselves in between."""
+    uv = str(Path(sys.executable).with_name("uv"))
+    options = ("run", "--no-project", "--offline", "--python", sys.executable)
+    return spec.model_copy(update={"command": uv, "args": (*options, "python", *spec.args)})
+
+
+def behind_npx(spec: StdioUpstream) -> StdioUpstream:
+    """As npx starts a server: npm, then a shell, then the server."""
+    line = shlex.join([spec.command, *spec.args])
+    return spec.model_copy(update={"command": "npx", "args": ("--offline", "-c", line)})
+
+
+@pytest.mark.parametrize("wrapped", [behind_uv, pytest.param(behind_npx, marks=pytest.mark.servers)])
+async def test_no_process_is_left_behind_a_wrapper_that_is_killed_with_the_portal(
+    tmp_path: Path, wrapped: Callable[[StdioUpstream], StdioUpstream]
+) -> None:
+    pid_file = tmp_path / "pids"
+    stubborn = raw_server(pid_file=str(pid_file), has_grandchild=True, ignores_eof=True, ignores_sigterm=True)
+    portal = [sys.executable, "-c", PORTAL, json.dumps([wrapped(stubborn).model_dump()])]
+    with anyio.fail_after(DEADLINE_SECONDS * 2):
+        async with await anyio.open_process(
+            portal, env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}, stderr=None
+        ) as process:
+            assert process.stdout
+            assert b"ready" in await process.stdout.receive()
+            assert len(recorded_pids(pid_file)) == 2
+            process.send_signal(signal.SIGKILL)
             await process.wait()
         for pid in recorded_pids(pid_file):
             await process_end(pid)
