@@ -34,7 +34,7 @@ from upstreams.upstream import Upstream
 
 GOAL = 1.5
 CALLS = 50
-ROUNDS = 16
+ROUNDS = 8
 FAULTY_CALL_SECONDS = 0.5
 
 STDIO_FAULTS = (

@@ -58,8 +58,8 @@ async def open_fleet(
 ) -> AsyncIterator[Fleet]:
     """Supervise all upstreams, each in its own task; returns before any is ready.
 
-    Beyond 32 they take turns at starting. `listings` is where lazy ones keep what they offer; None is nowhere, so that
-    each is started once to be listed.
+    Beyond `STARTED_AT_ONCE` they take turns at starting. `listings` is where lazy ones keep what they offer; None is
+    nowhere, so that each is started once to be listed.
     `on_change` is called, in the event loop, whenever the state or the tools of an upstream changed; it must
     not raise. On leaving, all are closed at once, within 3 s, and no process of theirs is left.
     """

@@ -1,10 +1,13 @@
 """How many upstreams are being started at once."""
 
+import os
 from typing import Final
 
 import anyio
 
-STARTED_AT_ONCE: Final = 32
+STARTED_AT_ONCE: Final = max(16, 8 * (os.cpu_count() or 1))
+"""More would leave the portal too little of the processors to answer those that are ready."""
+
 TURN_SECONDS: Final = 2.0
 
 

@@ -13,6 +13,7 @@ from upstreams.starts import STARTED_AT_ONCE, Starts
 pytestmark = pytest.mark.anyio
 
 
+@pytest.mark.timeout(400)
 async def test_five_hundred_configurations_start_at_once(tmp_path: Path) -> None:
     server = FaultyHttpServer()
     async with server.serving():
