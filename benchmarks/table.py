@@ -4,7 +4,7 @@ python -m benchmarks.table
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -223,6 +223,14 @@ def _machine(machine: dict[str, Any]) -> str:
     return f"{machine['cores']} cores, {machine['processor']}, Python {machine['python']}, {machine['date']}{load}"
 
 
+def _text(rows: Callable[[], Iterator[str]]) -> str:
+    """Nothing where a benchmark has not been run."""
+    try:
+        return "\n".join(rows())
+    except FileNotFoundError:
+        return ""
+
+
 def main() -> None:
     text = README.read_text("utf-8")
     before, _, rest = text.partition(BEGIN)
@@ -237,7 +245,7 @@ def main() -> None:
         search_rows,
         token_rows,
     )
-    parts = ["\n".join(rows()) for rows in kinds]
+    parts = [text for rows in kinds if (text := _text(rows))]
     README.write_text(f"{before}{BEGIN}\n" + "\n\n".join(parts) + f"\n{END}{after}", "utf-8")
 
 

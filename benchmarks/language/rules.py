@@ -93,7 +93,7 @@ RULES = (
     Rule(
         "no sockets",
         "there is no network",
-        skipped=r"socket|network|\bssl\b|\btls\b|ipv6|af_unix|bluetooth|vsock",
+        skipped=r"socket|network|\bssl\b|\btls\b|ipv6|af_unix|bluetooth|vsock|recvmsg|sendmsg|AF_ALG|CAN ISOTP",
         failed=r"'EventLoop' object has no attribute '_(accept|start_serv|check_sig|signal_hand|handle_sig)"
         r"|^PermissionError: \[Errno 2\] Permission denied$|^gaierror: \[Errno -4\]|could not bind on any address"
         r"|module 'socket' has no attribute",
@@ -106,7 +106,7 @@ RULES = (
     Rule(
         "CPython's C test modules",
         "they are parts of a build of CPython for its developers",
-        skipped=r"_test\w+|[Tt]estcapi|_ctypes_test|xxlimited|xxsubtype",
+        skipped=r"_test\w+|testcapi|test modules|ndarray object|_ctypes_test|xxlimited|xxsubtype",
         failed=r"No module named '(_test\w+|xxlimited\w*|xxsubtype)'",
     ),
     Rule(
@@ -120,7 +120,8 @@ RULES = (
         "another system or build",
         "the test is for Windows, macOS, a free-threaded or a debug build, or leaves WASI out",
         skipped=r"windows|win32|mac ?os|darwin|freebsd|netbsd|android|\bios\b|apple|emscripten|wasi\b|wasm|linux|aix\b"
-        r"|solaris|cygwin|debug build|free.?thread|\bGIL\b|pymalloc|\bJIT\b|\bnt\b|NTFS|posix|platform|TRACE_REFS",
+        r"|solaris|cygwin|debug build|free.?thread|\bGIL\b|pymalloc|\bJIT\b|\bnt\b|NTFS|os\.\w+|OS X|musl|posix"
+        r"|platform|TRACE_REFS|gettotalrefcount",
     ),
     Rule(
         "no links, owners or permissions",

@@ -106,6 +106,9 @@ class WorkspaceFunctions:
     def read(self, file: WorkspaceFile, length: int) -> bytes:
         return file.read(length) or b""
 
+    def readinto(self, file: WorkspaceFile, buffer: Any) -> int:
+        return file.readinto(buffer)
+
     def write(self, file: WorkspaceFile, data: Any) -> int:
         return file.write(data)
 
@@ -117,6 +120,12 @@ class WorkspaceFunctions:
 
     def ftruncate(self, file: WorkspaceFile, length: int) -> None:
         file.truncate(length)
+
+    def get_inheritable(self, file: WorkspaceFile) -> bool:
+        return False
+
+    def set_inheritable(self, file: WorkspaceFile, is_inheritable: bool) -> None:
+        """Nobody could inherit it."""
 
     def fsync(self, file: WorkspaceFile) -> None:
         file.save()
@@ -174,4 +183,6 @@ class Scan(Iterator[WorkspaceEntry]):
 
 
 _BY_PATH = "stat access listdir scandir mkdir rmdir remove rename truncate utime chmod readlink symlink link chdir open"
-_BY_DESCRIPTOR = "close read write lseek fstat ftruncate fsync fdatasync"
+_BY_DESCRIPTOR = (
+    "close read readinto write lseek fstat ftruncate fsync fdatasync get_inheritable set_inheritable"
+)

@@ -400,7 +400,13 @@ import io, os
 number = os.open("f", os.O_RDWR | os.O_CREAT)
 with io.FileIO(number, "r+") as f: result = [f.write(b"abc"), f.name == number]
 number = os.open("f", os.O_RDONLY)
+os.set_inheritable(number, False)
+result.append(os.get_inheritable(number))
 with os.fdopen(number) as f: result += [f.read(), f.name == number]
+### files written in Python
+import _pyio
+with _pyio.open("f", "w") as f: f.write("one\ntwo\n")
+with _pyio.open("f") as f: result = [f.readline(), f.read(), f.name]
 ### openers
 import os
 def refused(opener, **more):
