@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 from manifests.json_value import Json
+from portal.audit.audit import Audit
+from portal.audit.sinks import FileSink
 from portal.audit.verification import verify
+from portal.caller import Caller
 from portal.errors import AuditError
 from tests.portal.commands import PortalCommand, portal_command
 from tests.portal.peers import Peer, opened, raw, raw_tools, states, text, tool, write_manifest
@@ -158,6 +161,16 @@ async def test_equal_arguments_of_two_runs_have_digests_of_their_own(tmp_path: P
         await portal.run("await up.write(n=1)")
     digests = [each["arguments"] for each in events(tmp_path, "call_decided")]
     assert digests[0] == digests[1] != digests[2]
+
+
+def test_id_of_a_session_lets_nobody_in_who_reads_the_log(tmp_path: Path) -> None:
+    audit = Audit(FileSink(tmp_path / "audit.jsonl", is_durable=False))
+    for who in ("session 1f2e3d", "ci session 1f2e3d", "address 10.0.0.7"):
+        audit.run("run_1", Caller(who, who), "guests").began("1")
+    named = [event["who"] for event in events(tmp_path)]
+    assert "1f2e3d" not in (tmp_path / "audit.jsonl").read_text()
+    assert named[0].startswith("session ") and named[1] == f"ci {named[0]}" and named[2] == "address 10.0.0.7"
+    assert {event["profile"] for event in events(tmp_path)} == {"guests"}
 
 
 @pytest.fixture
