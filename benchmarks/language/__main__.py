@@ -4,7 +4,7 @@
 
 The tests come from Debian's newest package for the version inside, else from an installed Python, and run with files
 granted, without the resources that CPython's own runner leaves out, too. What fails is run again by itself, and then
-with the library imported anew and with the suite's own, to know what only a newer library does. It takes about 40
+with the library imported anew and with the suite's own, to know what only a newer library does. It takes about 20
 minutes of one core; interrupted, it goes on where it was. With names of modules it runs those again and shows what
 failed. Numbers go to benchmarks/results/language.json.
 """
@@ -13,6 +13,7 @@ import argparse
 import asyncio
 import json
 import tempfile
+from collections import Counter
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -106,6 +107,7 @@ def write(suite: Suite, version: str, entries: list[Entry]) -> None:
         "commit": commit(),
         "inside": version,
         "suite": suite.source,
+        "files by component": Counter(entry.component[:12] for entry in entries),
         "cpu_minutes": round(sum(entry.cpu_seconds for entry in entries) / 60),
         "summary": summary(counts),
         "failures": failures(counts),
