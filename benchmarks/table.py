@@ -186,6 +186,19 @@ def sandbox_rows() -> Iterator[str]:
     )
 
 
+def soak_rows() -> Iterator[str]:
+    measured = read("soak")
+    rows, killed = measured["all ways"], measured["killed workers"]
+    grown = rows["growth after the first fifth"]
+    yield (
+        f"In {rows['runs']:,} runs, {rows['failed, as they must']:,} of which failed in every way there is, "
+        f"{rows['wrong answers']} answers were wrong, the portal's memory moved by {grown['portal_mb']:+.1f} MB and "
+        f"its workers' by {grown['workers_mb']:+.1f} MB, and no process stayed behind. Of {killed['killed']} workers "
+        f"that were killed at random moments, {killed['killed while they ran a script']} ran a script: "
+        f"{killed['lost']} runs were lost, and told so (`python -m benchmarks.soak`)."
+    )
+
+
 def language_rows() -> Iterator[str]:
     measured = read("language")
     summary = measured["summary"]
@@ -239,6 +252,7 @@ def main() -> None:
         portal_rows,
         peer_rows,
         sandbox_rows,
+        soak_rows,
         language_rows,
         task_rows,
         check_rows,
