@@ -90,7 +90,7 @@ def test_where_names_the_key_in_the_file_or_says_default(load: Load) -> None:
             "limitz",
             1,
             1,
-            ["unknown key", "Allowed here: upstreams, capabilities, profiles, server"],
+            ["unknown key", "Allowed here: upstreams, capabilities, profiles, audit, server"],
         ),
         ("upstream: {}\n", "upstream", 1, 1, ["Did you mean upstreams?"]),
         ("- a\n", "", 1, 1, ["mapping"]),
