@@ -102,7 +102,8 @@ def _nested(keyword: str, operand: Json) -> list[Json]:
 
 def _is_operand(keyword: str, operand: Json) -> bool:
     if keyword == "type":
-        return operand in _TYPES or (_is_list(operand) and all(each in _TYPES for each in operand))
+        names = operand if _is_list(operand) else [operand]
+        return all(isinstance(each, str) and each in _TYPES for each in names)
     if keyword in ("enum", "anyOf", "allOf", "oneOf"):
         return _is_list(operand)
     if keyword == "required":
@@ -121,7 +122,9 @@ def _is_list(operand: Json) -> bool:
 
 
 def _is_number(value: Json) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if isinstance(value, float):  # an integer is finite, and may be too large to be made one
+        return math.isfinite(value)
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _is_integer(value: Json) -> bool:

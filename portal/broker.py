@@ -9,6 +9,8 @@ moment at which the upstream may have seen the call until its answer was read.
 import json
 from functools import partial
 
+import structlog
+
 from manifests.json_value import Json
 from manifests.manifest import Manifest
 from portal.audit.audit import UNHEARD, RunAudit
@@ -32,11 +34,15 @@ from upstreams.errors import UpstreamError, UpstreamRefusedError
 from upstreams.fleet import Fleet
 from upstreams.tool_result import ToolResult
 
+log = structlog.get_logger()
+
 MAX_ERROR_CHARACTERS = 4_000
 """A tool's own error text is cut to this length before the script sees it."""
 
 INVALID_PARAMS = -32602
 """What JSON-RPC calls arguments that do not pass validation, and MCP also a tool that is unknown."""
+
+_NOT_SENT = "Nothing was sent. Whoever runs the portal finds more in its log."
 
 MAX_NEAREST = 10
 """Unknown functions of a run for which the nearest are looked for; everybody waits meanwhile."""
@@ -106,6 +112,10 @@ class Broker:
             permit = self._authorization.authorize(request)
         except ArgumentError as error:
             permit = CallError("invalid_arguments", str(error), error.hint)
+        except Exception as error:
+            # Rule 1 holds for what cannot be decided, too; and what other calls did must still be told.
+            log.exception("decision_failed", function=call.function[:200], error=type(error).__name__)
+            permit = CallError("internal_error", "the portal failed to decide about this call", _NOT_SENT)
         if isinstance(permit, CallError):
             return self._refused(call, entry, permit)
         try:

@@ -200,10 +200,27 @@ def test_schema_is_a_condition(load: Load) -> None:
         assert not ask(manifest, wrong).granted
 
 
+def test_property_may_have_several_types(load: Load) -> None:
+    schema = "{properties: {a: {type: [string, 'null']}}, required: [a]}"
+    manifest = manifest_of(load, f"{{tool: write, schema: {schema}}}")
+    assert ask(manifest, {"a": "x"}).granted and ask(manifest, {"a": None}).granted
+    assert not ask(manifest, {"a": 1}).granted
+
+
+@pytest.mark.parametrize("bound", ["maximum: 50", "exclusiveMaximum: 50.5"])
+def test_number_of_any_size_is_compared(load: Load, bound: str) -> None:
+    schema = f"{{properties: {{limit: {{type: integer, {bound}}}}}, required: [limit]}}"
+    manifest = manifest_of(load, f"{{tool: write, schema: {schema}}}")
+    assert ask(manifest, {"limit": -(10**400)}).granted
+    assert not ask(manifest, {"limit": 10**400}).granted
+
+
 @pytest.mark.parametrize(
     ("schema", "words"),
     [
         ("{}", "says nothing"),
+        ("{type: [[string]]}", "cannot be"),
+        ("{type: {}}", "cannot be"),
         ("{pattern: '^a'}", "no effect"),
         ("{properties: {a: {type: string, pattern: x}}, required: [a]}", "no effect"),
         ("{$ref: '#'}", "no effect"),
