@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import Final
 from urllib.parse import unquote
 
-MAX_CHARACTERS: Final = 1 << 16
-"""A longer text is not read: whoever waits for the portal would wait for that."""
+MAX_CHARACTERS: Final = 4_096
+"""A longer text, or one that becomes longer, is not read: whoever waits for the portal would wait for that."""
 
 MAX_DECODINGS: Final = 5
 """A text that still changes when it is percent-decoded once more is read in no way at all."""
@@ -21,6 +21,11 @@ _SEPARATORS: Final = str.maketrans(
     dict.fromkeys("\\\u2044\u2215\u2216\u29f5\u29f8\u29f9\ufe68\uff0f\uff3c", "/")
 )
 """What some systems take for a slash, or map to one."""
+_ENDS: Final = re.compile(r"[;?#]")
+"""Where the name in a segment ends: parameters, a query or a fragment follow."""
+_UNKNOWN: Final = re.compile(r"%[uU][0-9A-Fa-f]{4}")
+"""What only some systems decode."""
+_UNREADABLE: Final = "/../"
 _CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -38,8 +43,10 @@ def readings(text: str) -> Iterator[str]:
         decoded = unquote(text)
         if decoded == text:
             return
+        if decoded.count("\ufffd") > text.count("\ufffd"):
+            break  # no UTF-8: some systems read overlong dots and slashes in there
         text = decoded
-    yield "/../"  # nobody knows what is in there
+    yield _UNREADABLE  # nobody knows what is in there
 
 
 def detour(text: str) -> str:
@@ -49,25 +56,29 @@ def detour(text: str) -> str:
     if _CONTROLS.search(text):
         return "a control character"
     for reading in readings(text):
+        if len(reading) > MAX_CHARACTERS:
+            return f"more than {MAX_CHARACTERS:,} characters, once it is normalised,"
+        if reading is _UNREADABLE or _UNKNOWN.search(reading):
+            return "an encoding that not all read alike"
         if _CONTROLS.search(reading):
             return "an encoded control character"
         plain = reading.replace("\\", "/") if reading.isascii() else reading.translate(_SEPARATORS)
-        segments = _SCHEME.sub("", plain, count=1).split("/")
-        for index, segment in enumerate(segments):
-            if _is_dots(segment):
-                return "a `.` or `..` between slashes"
-            if not _visible(segment) and 0 < index < len(segments) - 1:
-                return "two slashes in a row"
+        segments = _visible(_SCHEME.sub("", plain, count=1)).split("/")
+        if any(map(_is_dots, segments)):
+            return "a `.` or `..` between slashes"
+        if not all(segments[1:-1]):
+            return "two slashes in a row"
     return ""
 
 
 def _is_dots(segment: str) -> bool:
-    """Also with what some systems drop: `..;x`, `.. `, dots with invisible characters between them."""
-    name = _visible(segment.partition(";")[0])
+    """Also with what some systems drop: `..;x`, `..?x`."""
+    name = _ENDS.split(segment, maxsplit=1)[0]
     return bool(name) and not name.strip(".")
 
 
-def _visible(segment: str) -> str:
-    if segment.isascii():
-        return segment.replace(" ", "").replace("\t", "").replace("\n", "")
-    return "".join(character for character in segment if unicodedata.category(character)[0] not in "CZ")
+def _visible(text: str) -> str:
+    """Without blanks and invisible characters, which some systems drop: `.. `, `.\u200b.`."""
+    if text.isascii():
+        return text.replace(" ", "").replace("\t", "").replace("\n", "")
+    return "".join(character for character in text if unicodedata.category(character)[0] not in "CZ")
