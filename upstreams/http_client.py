@@ -48,6 +48,12 @@ _NEVER_SENT: Final = (
     httpx2.LocalProtocolError,
 )
 _DAY_SECONDS: Final = 86_400.0
+_TELLING_STATUSES: Final = (HTTPStatus.UNAUTHORIZED, HTTPStatus.TOO_MANY_REQUESTS)
+# What the TypeScript SDK's transport answers with, before it looks at the message.
+_TRANSPORT_CODES: Final = (-32000, -32001)
+_NO_SESSION: Final = re.compile(
+    rb"\b(?:no valid|unknown|missing|invalid|expired) (?:mcp[- ])?session[- ]?id\b|\bmcp-session-id header is required"
+)
 _CREDENTIALS_HINT: Final = "; check `headers` in the manifest"
 
 
@@ -102,10 +108,12 @@ class UpstreamHttpClient(httpx2.AsyncClient):
         if response.status_code == HTTPStatus.ACCEPTED:
             raise UpstreamAnswerError("took the request with HTTP 202 but sends no answer")
         body = await _read_capped(response)
-        if response.is_error and not _is_json_rpc_error(kind, body):
-            raise _refusal(response, kind, body)
-        if response.is_error and _has_lost_session(response, body):
-            raise UpstreamUnavailableError("no longer knows this session")
+        if response.is_error:
+            error = _json_rpc_error(kind, body)
+            if _has_lost_session(response, error, body):
+                raise UpstreamUnavailableError("no longer knows this session")
+            if error is None or _says_more_than_its_body(response):
+                raise _refusal(response, kind, error.error.message.encode() if error else body)
         if kind != "application/json":
             raise UpstreamAnswerError(
                 f"the answer is {kind or 'of no type'} instead of JSON: {excerpt(body)!r}"
@@ -190,19 +198,21 @@ async def _read_capped(response: httpx2.Response) -> bytes:
     return bytes(body)
 
 
-def _is_json_rpc_error(kind: str, body: bytes) -> bool:
+def _json_rpc_error(kind: str, body: bytes) -> JSONRPCError | None:
     if kind != "application/json":
-        return False
+        return None
     try:
-        JSONRPCError.model_validate_json(mended(body))
+        return JSONRPCError.model_validate_json(mended(body))
     except ValidationError:
-        return False
-    return True
+        return None
+
+
+def _says_more_than_its_body(response: httpx2.Response) -> bool:
+    """Whether the status says what may have happened, or what to do, and a JSON-RPC error would not."""
+    return response.is_server_error or response.status_code in _TELLING_STATUSES
 
 
 def _refusal(response: httpx2.Response, kind: str, body: bytes) -> UpstreamError:
-    if _has_lost_session(response, body):
-        return UpstreamUnavailableError("no longer knows this session")
     message = _status_line(response)
     if body and kind in ("text/plain", "application/json"):
         message += f": {excerpt(body)}"
@@ -226,20 +236,27 @@ def _asked_wait(response: httpx2.Response) -> float | None:
         return min(float(text), _DAY_SECONDS)
     try:
         then = parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, OverflowError):  # the latter for a time zone out of all bounds
         return None
     if then.tzinfo is None:
         then = then.replace(tzinfo=UTC)
     return min(max(0.0, (then - datetime.now(UTC)).total_seconds()), _DAY_SECONDS)
 
 
-def _has_lost_session(response: httpx2.Response, body: bytes) -> bool:
-    """The specification says 404; servers built on the TypeScript examples say 400 and the word."""
+def _has_lost_session(response: httpx2.Response, error: JSONRPCError | None, body: bytes) -> bool:
+    """The specification says 404; servers built on the TypeScript examples say 400 and what is wrong.
+
+    The call is sent again then, so nothing that a tool says of sessions of its own may pass for it.
+    """
     if _SESSION_HEADER not in response.request.headers:
         return False
-    if response.status_code == HTTPStatus.BAD_REQUEST:
-        return b"session" in body[:2000].lower()
-    return response.status_code == HTTPStatus.NOT_FOUND
+    if response.status_code != HTTPStatus.BAD_REQUEST:
+        return response.status_code == HTTPStatus.NOT_FOUND
+    if error is not None and error.id is not None and error.id == asked_id(response.request.content):
+        return False
+    if error is not None and error.id is None and error.error.code in _TRANSPORT_CODES:
+        return "session" in error.error.message.lower()
+    return _NO_SESSION.search(body[:2000].lower()) is not None
 
 
 def _status_line(response: httpx2.Response) -> str:

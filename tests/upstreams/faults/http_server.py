@@ -205,6 +205,28 @@ def acted(answer: Fault) -> Fault:
     return fault
 
 
+def rpc_error(line: str, code: int, message: str, *, with_id: bool = False, **headers: str) -> Fault:
+    """Refuses with this status and a JSON-RPC error, which bears the call's id or none; without having acted."""
+
+    async def fault(exchange: Exchange) -> None:
+        answer = {
+            "id": exchange.message["id"] if with_id else None,
+            "error": {"code": code, "message": message},
+        }
+        await exchange.send(line, json.dumps({"jsonrpc": "2.0", **answer}).encode(), **headers)
+
+    return fault
+
+
+def words(line: str, text: str) -> Fault:
+    """Refuses with this status and these words, without having acted."""
+
+    async def fault(exchange: Exchange) -> None:
+        await exchange.send(line, text.encode(), "text/plain")
+
+    return fault
+
+
 def page(body: bytes, kind: str, **headers: str) -> Fault:
     """HTTP 200 and something."""
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.upstreams.faults import http_server as faulty
 from tests.upstreams.faults.bench import Bench, Seen, bench
-from tests.upstreams.faults.http_server import FaultyHttpServer, acted, page, status
+from tests.upstreams.faults.http_server import FaultyHttpServer, acted, page, rpc_error, status, words
 
 pytestmark = pytest.mark.anyio
 
@@ -58,15 +58,40 @@ def unreadable(name: str, fault: faulty.Fault) -> Fault:
     return Fault(name, fault, UNREADABLE, UNREADABLE)
 
 
+def final(name: str, fault: faulty.Fault) -> Fault:
+    """A refusal by a server that has acted all the same."""
+    return Fault(name, acted(fault), REFUSED, REFUSED)
+
+
+def forgotten(name: str, fault: faulty.Fault) -> Fault:
+    """The server's word that it does not know the session any more: it did nothing."""
+    return Fault(name, fault, OK, OK, sessions=2, **TWICE)
+
+
+BAD = "400 Bad Request"
+NO_TIME = {"Retry_After": f"Mon, 01 Jan 2026 00:00:00 +{'9' * 20}"}
 NOW = {"Retry_After": "0"}
 TWICE = {"act_arrivals": 2, "look_arrivals": 2}
 
 FAULTS = [
     Fault("429", status("429 Too Many Requests", **NOW), OK, OK, **TWICE),
     Fault("429 without a time", status("429 Too Many Requests"), OK, OK, **TWICE),
+    Fault("429 at no time", status("429 Too Many Requests", **NO_TIME), OK, OK, **TWICE),
     refusal("429 Too Many Requests", BUSY, Retry_After="3600"),
     Fault("401 once", status("401 Unauthorized"), OK, OK, sessions=2, **TWICE),
     Fault("forgotten session", faulty.forget_session, OK, OK, sessions=2, **TWICE),
+    forgotten("400 without id", rpc_error(BAD, -32000, "Bad Request: Session not found")),
+    forgotten("400 in words", words(BAD, "Bad Request: No valid session ID provided")),
+    forgotten("400 and a header", words(BAD, "Mcp-Session-Id header is required")),
+    final("400 with its id", rpc_error(BAD, -32602, "the booking session is closed", with_id=True)),
+    final("400 with its id and -32000", rpc_error(BAD, -32000, "no valid session ID", with_id=True)),
+    final("400 without id about something else", rpc_error(BAD, -32602, "the booking session is closed")),
+    final("400 in other words", words(BAD, "the checkout session expired after payment")),
+    Fault("401 as JSON-RPC", rpc_error("401 No", -32001, "expired"), OK, OK, sessions=2, **TWICE),
+    Fault("429 as JSON-RPC", rpc_error("429 Slow", -32000, "not now", **NOW), OK, OK, **TWICE),
+    repeated("500 as JSON-RPC", rpc_error("500 Oh", -32603, "oh"), UNREADABLE),
+    repeated("500 as JSON-RPC with its id", rpc_error("500 Oh", -32603, "oh", with_id=True), UNREADABLE),
+    repeated("502 as JSON-RPC", rpc_error("502 Bad Gateway", -32000, "late", **NOW), UNREADABLE),
     Fault(
         "401",
         status("401 Unauthorized"),
