@@ -66,8 +66,7 @@ class Turns:
             BusyError: The queue is full.
         """
         places = max(min(-(-script_bytes // PLACE_BYTES), self._limits.most), 1)
-        while self._places + places > self._limits.most:
-            self._make_room(caller, places)
+        self._make_room(caller, places)
         turn: Turn = asyncio.get_running_loop().create_future()
         self._lines.setdefault(caller, OrderedDict())[turn] = places
         self._places += places
@@ -94,10 +93,20 @@ class Turns:
             del self._lines[caller]
 
     def _make_room(self, caller: str, places: int) -> None:
+        """Displace whom it takes, or nobody if even that would not do."""
+        lines = {name: list(line.items()) for name, line in self._lines.items()}
         held = {name: sum(line.values()) for name, line in self._lines.items()}
-        most = max(held, key=lambda name: held[name], default=caller)
-        if held.get(most, 0) <= held.get(caller, 0) + places:
-            raise self._limits.full()
-        youngest = next(reversed(self._lines[most]))
-        self.leave(most, youngest)
-        youngest.set_exception(self._limits.displaced())
+        free = self._limits.most - self._places
+        displaced: list[tuple[str, Turn]] = []
+        while free < places:
+            most = max(held, key=lambda name: held[name], default=caller)
+            if held.get(most, 0) <= held.get(caller, 0) + places:
+                raise self._limits.full()
+            youngest, size = lines[most].pop()
+            held[most] -= size
+            free += size
+            displaced.append((most, youngest))
+        for name, turn in displaced:
+            self.leave(name, turn)
+            if not turn.done():  # its script may have been cancelled in the same moment
+                turn.set_exception(self._limits.displaced())

@@ -38,7 +38,9 @@ def _networks(text: str) -> tuple[IPv4Network | IPv6Network, ...]:
 
 
 # Where clouds tell a machine its secrets. One of them is an ordinary public address.
-_METADATA = _networks("169.254.169.254 168.63.129.16 100.100.100.200 192.0.0.192 fd00:ec2::254")
+_METADATA = _networks(
+    "169.254.169.254 168.63.129.16 100.100.100.200 192.0.0.192 fd00:ec2::/32 fd20:ce::254 fd00:42::42"
+)
 _PRIVATE = _networks("10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 172.16.0.0/12 192.168.0.0/16 ::1 fc00::/7")
 _LINK_LOCAL = _networks("169.254.0.0/16 fe80::/10")
 _GLOBAL_IPV6 = IPv6Network("2000::/3")

@@ -115,9 +115,9 @@ class FetchRequest:
         """
         try:
             url = self.url.join(parse_url(location)).copy_with(fragment=None)
-        except (FetchError, httpx2.InvalidURL):
+            is_elsewhere = (url.scheme, url.host, url.port) != (self.url.scheme, self.url.host, self.url.port)
+        except (FetchError, httpx2.InvalidURL, ValueError):
             raise FetchError("fetch_failed", "it is redirected to no URL", state="done") from None
-        is_elsewhere = (url.scheme, url.host, url.port) != (self.url.scheme, self.url.host, self.url.port)
         becomes_get = self.method in (_POST if status in (301, 302) else _CHANGING if status == 303 else ())
         headers = tuple(
             (name, value)

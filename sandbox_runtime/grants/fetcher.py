@@ -79,7 +79,8 @@ class Fetcher:
             raise FetchError(
                 "fetch_timeout", f"there was no whole answer within {seconds:g} s", _CHECK, hops.state
             ) from None
-        except httpx2.HTTPError as error:
+        except (httpx2.HTTPError, OSError, ValueError) as error:
+            # Not all that a host can do wrong is HTTPX's own error: bytes that are no TLS, names that are none.
             message = f"{request.url.host} did not answer as HTTP does: {_described(error)}"
             raise FetchError("fetch_failed", message, _CHECK, hops.state) from None
 
@@ -156,7 +157,7 @@ class _Hops:
 _CHECK = "If it was sent, see what it did before sending it again."
 
 
-def _described(error: httpx2.HTTPError) -> str:
+def _described(error: Exception) -> str:
     """The kind of error alone: its text may name addresses."""
     return "".join(
         f" {letter.lower()}" if letter.isupper() else letter for letter in type(error).__name__

@@ -94,7 +94,9 @@ class Workspaces:
     async def _sweep(self) -> None:
         """Remove the files of sessions that have ended."""
         for owner in [owner for owner in self._owned if not owner.alive]:
-            await self._remove(self._owned.pop(owner))
+            # Another run may be sweeping, too.
+            if (place := self._owned.pop(owner, None)) is not None:
+                await self._remove(place)
 
     async def _remove(self, place: Place) -> None:
         with anyio.CancelScope(shield=True):

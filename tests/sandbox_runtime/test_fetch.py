@@ -5,6 +5,8 @@ import datetime
 import gzip
 import ipaddress
 import json
+import os
+import socket
 import ssl
 import zlib
 from collections.abc import AsyncIterator
@@ -324,3 +326,22 @@ async def test_certificate_may_be_an_addresss(run: Runner, tmp_path: Path) -> No
     async with served(serving) as server:
         fetch = granting(run, f"127.0.0.1:{server.port}", trusted=trusted)
         assert await fetch.value(f'(await portal.fetch("https://127.0.0.1:{server.port}/a")).text') == "/a"
+
+
+async def test_host_that_leaves_tls_ends_its_fetch_and_nothing_else(run: Runner, tmp_path: Path) -> None:
+    serving, trusted = certificate(tmp_path, "127.0.0.1")
+
+    async def in_the_clear(_: Request, writer: asyncio.StreamWriter) -> None:
+        descriptor = os.dup(writer.get_extra_info("socket").fileno())
+        with socket.socket(fileno=descriptor) as beneath:
+            beneath.send(b"HTTP/1.1 200 OK\r\n\r\n")
+
+    async with served(serving) as server:
+        server.answers["/clear"] = in_the_clear
+        fetch = granting(run, f"127.0.0.1:{server.port}", trusted=trusted)
+        base = f"https://127.0.0.1:{server.port}"
+        script = (
+            f'try:\n    await portal.fetch("{base}/clear")\nexcept ToolError as error:\n    code = error.code\n'
+            f'[code, (await portal.fetch("{base}/twin")).text]'
+        )
+        assert await fetch.value(script) == ["fetch_failed", "/twin"]

@@ -230,6 +230,20 @@ async def test_session_has_files_of_its_own_until_it_ends(
     assert files.names() == []
 
 
+async def test_files_of_ended_sessions_are_removed_once_however_many_runs_begin(
+    run: Runner, sandbox: Sandbox, tmp_path: Path
+) -> None:
+    sessions = await asyncio.gather(*(sandbox.open_session() for _ in range(3)))
+    async with granted(run, tmp_path, share="session") as files:
+        for session in sessions:
+            await files.value(WRITE.format("mine"), session)
+        for session in sessions:
+            session.close()
+        listings = await asyncio.gather(*(files.value("import os\nos.listdir()") for _ in range(4)))
+        assert listings == [[], [], [], []]
+        assert [name for name in files.names() if name.endswith("/f")] == []
+
+
 async def test_run_has_files_of_its_own_that_go_with_it(run: Runner, tmp_path: Path) -> None:
     async with granted(run, tmp_path, share="run") as files:
         assert await files.value(WRITE.format("mine") + 'open("f").read()') == "mine"

@@ -123,6 +123,11 @@ HOSTILE: dict[str, tuple[bytes | Answer, str]] = {
     "header with a NUL": (HEAD + b"X: a\0b\r\n\r\n", "fetch_failed"),
     "folded header": (HEAD + b"X: a\r\n b\r\nContent-Length: 0\r\n\r\n", ""),
     "redirect without a place": (response(b"", "302 Found"), ""),
+    "redirect to half a name": (response(b"", "302 Found", Location="http:////["), "fetch_failed"),
+    "redirect to a name that cannot be read": (
+        response(b"", "302 Found", Location="http://axn--/"),
+        "fetch_failed",
+    ),
     "not ASCII": (response("ä".encode("latin-1"), "200 \xe4", X="\xff\xfe"), ""),
 }
 
