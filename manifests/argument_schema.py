@@ -79,17 +79,27 @@ def _check_properties(schema: Mapping[str, Json]) -> None:
         if name not in required:
             hint = "List it under required: whatever the upstream takes in its place is unknown."
             raise SchemaConditionError(f"lets {name!r} be left out", hint)
-        if isinstance(nested, dict) and not nested.keys() & {
-            "type",
-            "enum",
-            "const",
-            "anyOf",
-            "oneOf",
-            "allOf",
-        }:
-            raise SchemaConditionError(
-                f"lets {name!r} be of any type", f"Give {name} a type, an enum or a const."
-            )
+        _check_type(repr(name), nested)
+    for keyword in ("items", "additionalProperties"):
+        _check_type(keyword, schema.get(keyword, True))
+
+
+def _check_type(name: str, schema: Json) -> None:
+    # `true` is the way to say that anything may be there.
+    if schema is not True and not _says_type(schema):
+        hint = f"Give {name} a type, an enum or a const; where it has anyOf or oneOf, each of these."
+        raise SchemaConditionError(f"lets {name} be of any type", hint)
+
+
+def _says_type(schema: Json) -> bool:
+    """Whether what fits is of a type that the schema names: a bound alone says nothing of a text or a list."""
+    if isinstance(schema, bool):
+        return not schema
+    return (
+        not schema.keys().isdisjoint(("type", "enum", "const"))
+        or any(all(map(_says_type, schema[keyword])) for keyword in ("anyOf", "oneOf") if keyword in schema)
+        or any(map(_says_type, schema.get("allOf", ())))
+    )
 
 
 def _nested(keyword: str, operand: Json) -> list[Json]:

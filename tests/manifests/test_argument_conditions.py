@@ -229,6 +229,32 @@ def test_property_may_have_several_types(load: Load) -> None:
     assert not ask(manifest, {"a": 1}).granted
 
 
+@pytest.mark.parametrize(
+    "limit",
+    [
+        "{type: integer, maximum: 5}",
+        "{maximum: 5, allOf: [{minimum: 0}, {type: integer}]}",
+        "{anyOf: [{type: integer, maximum: 5}, {const: all}]}",
+        "{oneOf: [{allOf: [{type: integer}], maximum: 5}, {enum: [all]}]}",
+        "{anyOf: [{type: integer, maximum: 5}, false]}",
+    ],
+)
+def test_type_may_stand_in_what_a_schema_is_made_of(load: Load, limit: str) -> None:
+    schema = f"{{properties: {{limit: {limit}}}, required: [limit]}}"
+    manifest = manifest_of(load, f"{{tool: write, schema: {schema}}}")
+    assert ask(manifest, {"limit": 5}).granted
+    for wrong in (6, "6", None, [6]):
+        assert not ask(manifest, {"limit": wrong}).granted
+
+
+@pytest.mark.parametrize("items", ["{type: integer, maximum: 5}", "true"])
+def test_items_have_a_type_or_may_be_anything(load: Load, items: str) -> None:
+    schema = f"{{properties: {{a: {{type: array, items: {items}}}}}, required: [a]}}"
+    manifest = manifest_of(load, f"{{tool: write, schema: {schema}}}")
+    assert ask(manifest, {"a": [5]}).granted
+    assert ask(manifest, {"a": ["99"]}).granted == (items == "true")
+
+
 @pytest.mark.parametrize("bound", ["maximum: 50", "exclusiveMaximum: 50.5"])
 def test_number_of_any_size_is_compared(load: Load, bound: str) -> None:
     schema = f"{{properties: {{limit: {{type: integer, {bound}}}}}, required: [limit]}}"
@@ -250,6 +276,12 @@ def test_number_of_any_size_is_compared(load: Load, bound: str) -> None:
         ("{maximum: high}", "cannot be"),
         ("{properties: {a: {maximum: 5, type: integer}}}", "left out"),
         ("{properties: {a: {maximum: 5}}, required: [a]}", "any type"),
+        ("{properties: {a: {allOf: [{maximum: 5}]}}, required: [a]}", "any type"),
+        ("{properties: {a: {anyOf: [{type: integer}, {maximum: 5}]}}, required: [a]}", "any type"),
+        ("{properties: {a: {oneOf: [{maximum: 5}, false]}}, required: [a]}", "any type"),
+        ("{properties: {a: {allOf: [{anyOf: [{minimum: 1}]}]}}, required: [a]}", "any type"),
+        ("{properties: {a: {type: array, items: {maximum: 5}}}, required: [a]}", "any type"),
+        ("{additionalProperties: {maximum: 5}}", "any type"),
         ("{type: text}", "cannot be"),
         ("{not: 5}", "is none"),
     ],
