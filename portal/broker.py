@@ -20,7 +20,7 @@ from portal.library.arguments import ArgumentError, bind
 from portal.library.function import Function
 from portal.library.rejected_places import is_rejection, names_no_tool
 from portal.library.rejection import difference
-from portal.library.repairs import repaired
+from portal.library.repairs import Repair, repaired
 from portal.library.value import script_value
 from portal.observed.observations import Observations
 from portal.pinning.pins import QUARANTINED
@@ -97,6 +97,7 @@ class Broker:
         """
         entry = self.ledger[call.seq]
         function = self._snapshot.library.functions.get(call.function)
+        mended: list[Repair] = []
         if call.function == FETCH:
             request = self._authorization.of_fetch(FETCH, lambda: call.arguments, call.seq)
         elif function is None:
@@ -105,7 +106,7 @@ class Broker:
             request = self._authorization.of_function(
                 function,
                 self._fleet[function.upstream].tools,
-                partial(self._bound, function, call.arguments),
+                partial(self._bound, function, call.arguments, mended),
                 call.seq,
             )
         try:
@@ -121,6 +122,7 @@ class Broker:
         try:
             if function is None:
                 return await self._fetch(entry, permit)
+            self.repairs.note(function.qualified, mended)
             return await self._forward(entry, function, permit)
         finally:
             self._audit.outcome(entry)
@@ -129,15 +131,18 @@ class Broker:
         self._audit.refused(call.seq, call.function, error)
         return _ended(entry, "refused", error)
 
-    def _bound(self, function: Function, arguments: dict[str, Json]) -> dict[str, Json]:
-        """The arguments as they are sent: repaired, if they do not fit and it is certain what was meant."""
+    def _bound(self, function: Function, arguments: dict[str, Json], mended: list[Repair]) -> dict[str, Json]:
+        """The arguments as they are sent: repaired, if they do not fit and it is certain what was meant.
+
+        What was repaired is put into `mended`.
+        """
         try:
             return bind(function, arguments).wire
         except ArgumentError:
             found = repaired(function, arguments) if self._manifest.portal.server.repairs else None
             if found is None:
                 raise
-            self.repairs.note(function.qualified, found.repairs)
+            mended.extend(found.repairs)
             return found.bound.wire
 
     async def _forward(self, entry: Entry, function: Function, permit: Permit) -> Outcome:

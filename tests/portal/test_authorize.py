@@ -66,6 +66,18 @@ async def test_arguments_are_looked_at_as_they_are_sent(tmp_path: Path) -> None:
     assert up.calls == [("write", {"path": "reports/x"})]
 
 
+async def test_repair_is_told_only_of_a_call_that_was_let_through(tmp_path: Path) -> None:
+    up = Peer(tool("page", schema("size", size={"type": "integer"})))
+    rule: Json = {"tool": "up.page", "where": {"size": {"max": 50}}}
+    tools: Json = {"tools": {"allow": ["*", rule]}}
+    async with opened(tmp_path, {"up": up}, capabilities=tools, server=NO_CHECK) as portal:
+        refused = await portal.run("await up.page(size='99')")
+        repaired = await portal.run("await up.page(size='9')")
+    assert (states(refused), refused.get("notices", [])) == ([("up.page", "refused")], [])
+    assert (states(repaired), len(repaired["notices"])) == ([("up.page", "done")], 1)
+    assert up.calls == [("page", {"size": 9})]
+
+
 GATHER = """\
 import asyncio
 answers = await asyncio.gather(*(up.read(n=n) for n in range({calls})), return_exceptions=True)
