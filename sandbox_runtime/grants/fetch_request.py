@@ -21,7 +21,7 @@ MAX_HEADERS = 100
 MAX_HEADER_BYTES = 16 * 1024
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,200}")
-_VALUE = re.compile(r"[\t\x20-\x7e]*")
+_VALUE = re.compile(r"(?:[\x21-\x7e](?:[\t\x20-\x7e]*[\x21-\x7e])?)?")
 # They say how the message travels, which is ours to say.
 _OURS = frozenset(
     [
@@ -179,7 +179,7 @@ def _header(pair: Json) -> tuple[str, str]:
     if not _TOKEN.fullmatch(name):
         _refuse(f"{name[:60]!r} cannot name a header")
     if not _VALUE.fullmatch(value):
-        _refuse(f"the header {name} holds a line break, or a character that is not ASCII")
+        _refuse(f"the header {name} holds a line break, a blank at an end, or a character that is not ASCII")
     if name.lower() in _OURS or name.lower().startswith("proxy-"):
         _refuse(f"the header {name} is set by the portal alone")
     return name, value

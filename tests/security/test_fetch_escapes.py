@@ -378,6 +378,8 @@ REQUESTS: list[dict[str, Json]] = [
     {"headers": [["X", "a\r\nHost: evil.example"]]},
     {"headers": [["X", "a\nX-Evil: 1"]]},
     {"headers": [["X", "a\r\n\r\nGET /evil HTTP/1.1"]]},
+    {"headers": [["X", "a "]]},
+    {"headers": [["X", "\ta"]]},
     {"headers": [["X\r\nX-Evil", "1"]]},
     {"headers": [["X: 1\r\nY", "1"]]},
     {"headers": [["X", "\u010a\u010d"]]},
