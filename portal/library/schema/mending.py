@@ -6,7 +6,7 @@ Only what does not fit is touched, only where exactly one remedy fits, and never
 - a number or a boolean in a text, where it is wanted and a text is not: `"3"`, `"true"`
 - an integer, where a text is wanted, unless the schema says what the text must look like: `3` for `"3"`
 - a single item, where a list of such is wanted: `"bug"` for `["bug"]`; but no text that may be a list in itself,
-  like `"bug, ui"`
+  like `"bug, ui"`, and no items of a list that may be one item as a whole: `["Ann", "30"]` for `[["Ann", "30"]]`
 """
 
 import json
@@ -32,7 +32,7 @@ _INTEGER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)")
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _TRUTHS: Final = {"true": True, "True": True, "false": False, "False": False}
 _LOOKS: Final = frozenset({"format", "pattern"})
-_SEVERAL: Final = re.compile(r"[,;|\n\r\t\[\]{}]")
+_SEVERAL: Final = re.compile(r"[,;|\n\r\t\[\]{}，、；]|\band\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +61,15 @@ def container_in(text: str) -> dict[str, Json] | list[Json] | None:
     return value if isinstance(value, dict | list) else None
 
 
-class _TooMuchError(Exception):
-    """Finding out would take too long."""
+class _UnsureError(Exception):
+    """There are several ways, or finding out would take too long."""
 
 
 def mended(schema: SoundSchema, value: Json) -> Mended | None:
     """The value made to fit the schema; None if there is no way, or not just one."""
     try:
         return _Mending(schema).mended(schema.root, value, ())
-    except (_TooMuchError, RecursionError):
+    except (_UnsureError, RecursionError):
         return None
 
 
@@ -91,14 +91,31 @@ class _Mending:
         for candidate in self._candidates(node, value, path, depth + 1):
             if self._admits(node, candidate.value):
                 fitting.setdefault(json_key(candidate.value), candidate)
-        return next(iter(fitting.values())) if len(fitting) == 1 else None
+        found = next(iter(fitting.values()), None)
+        # Not None: the next alternative around this one would then pass for the only way.
+        if len(fitting) > 1 or (found is not None and self._may_be_one_item(node, value, found, path, depth)):
+            raise _UnsureError
+        return found
+
+    def _may_be_one_item(
+        self, node: dict[str, Any], value: Json, found: Mended, path: Path, depth: int
+    ) -> bool:
+        """Whether a list, whose items were mended, fits in another way: whole, as the one item of the list wanted."""
+        if not isinstance(value, list):
+            return False
+        whole = self._with_children(node, [value], path, depth + 1)
+        return (
+            whole is not None
+            and self._admits(node, whole.value)
+            and json_key(whole.value) != json_key(found.value)
+        )
 
     def _admits(self, node: SoundNode, value: Json) -> bool:
         self._attempts -= 1
         inspection = Inspection(self._definitions, RULES, self._steps)
         inspection.inspect(node, value, ())
         if self._attempts < 0 or self._steps[0] < 0:
-            raise _TooMuchError
+            raise _UnsureError
         return not inspection.found
 
     def _candidates(self, node: dict[str, Any], value: Json, path: Path, depth: int) -> Iterator[Mended]:

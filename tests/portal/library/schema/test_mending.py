@@ -19,6 +19,7 @@ from tests.portal.library.schema.random_schemas import json_values, schemas
 TEXT: Json = {"type": "string"}
 INTEGER: Json = {"type": "integer"}
 TEXTS: Json = {"type": "array", "items": TEXT}
+ROWS: Json = {"type": "array", "items": TEXTS}
 FILTER: Json = {"type": "object", "properties": {"by": TEXT, "top": INTEGER}, "required": ["by"]}
 
 
@@ -46,6 +47,10 @@ MENDED = [
     (TEXTS, "bug", ["bug"]),
     (TEXTS, "needs review", ["needs review"]),
     (TEXTS, 3, ["3"]),
+    (TEXTS, "brand new", ["brand new"]),
+    (ROWS, ["Ann"], [["Ann"]]),
+    (ROWS, [["Ann", 30], "Bob"], [["Ann", "30"], ["Bob"]]),
+    (ROWS, [["Ann", 30]], [["Ann", "30"]]),
     (TEXTS, ["a", 5], ["a", "5"]),
     ({"type": "array", "items": FILTER}, {"by": "age"}, [{"by": "age"}]),
     ({"type": "array", "items": INTEGER}, "3", [3]),
@@ -93,6 +98,18 @@ LEFT = [
     (TEXTS, "bug;ui"),
     (TEXTS, "bug\nui"),
     (TEXTS, "[bug]"),
+    (TEXTS, "缺陷，界面"),
+    (TEXTS, "缺陷、界面"),
+    (TEXTS, "缺陷；界面"),
+    (TEXTS, "bug and ui"),
+    (ROWS, ["Ann", "30"]),
+    (ROWS, ["Ann", 30]),
+    (ROWS, ["Ann", "a,b"]),
+    ({"$ref": "#/$defs/R", "$defs": {"R": ROWS}}, ["Ann", "30"]),
+    ({"anyOf": [ROWS, {"type": "null"}]}, ["Ann", "30"]),
+    ({"anyOf": [TEXTS, ROWS]}, [1, 2]),
+    ({"type": "array", "items": {"type": "array", "items": {"type": "number"}}}, [1.0, 2.0]),
+    ({"type": "array", "items": ROWS}, [["Ann", "30"], ["Bob", "5"]]),
     (TEXTS, ""),
     (TEXTS, '["a", {}]'),
     (TEXTS, None),
