@@ -148,8 +148,9 @@ async def test_stub_files_stay_as_they_are_while_a_check_reads_them(tmp_path: Pa
             async with catalog.steady() as snapshot:
                 portal.portal.fleet["store"]._supervisor.tools = (recorded("other"),)
                 catalog.note_change(portal.portal.fleet["store"])
-                while catalog._gate._written is None:
-                    await anyio.lowlevel.checkpoint()
+                with anyio.move_on_after(0.5) as waiting:
+                    await catalog.fresh()
+                assert waiting.cancelled_caught
                 assert "def echo(" in module.read_text()
                 assert catalog.snapshot is snapshot
             assert "store.other" in (await catalog.fresh()).library.functions
