@@ -4,6 +4,7 @@ It imports the engine and the standard library, holds no secret, and never reads
 each other.
 """
 
+import mmap
 import os
 import socket
 import sys
@@ -138,8 +139,8 @@ class Worker:
         if "call stack exhausted" in message:
             return TrapCause.STACK
         # CPython aborts where it cannot even raise MemoryError: then most of the memory is in use.
-        used = _INITIAL_MEMORY_BYTES + self._memory.grown_bytes()
-        return TrapCause.MEMORY if used > _MEMORY_EVIDENCE * self._limits.memory_bytes else TrapCause.GUEST
+        most = self._limits.memory_bytes - _INITIAL_MEMORY_BYTES
+        return TrapCause.MEMORY if self._memory.grown_bytes() > _MEMORY_EVIDENCE * most else TrapCause.GUEST
 
     def _end(self) -> bytes:
         return END_HEADER.pack(self._clock.used_seconds * 1000, self._host.dropped_bytes)
@@ -245,7 +246,7 @@ class MemoryMeter:
     def _data_bytes(self) -> int:
         if self._statm is None:
             return 0
-        return int(os.pread(self._statm, 200, 0).split()[5]) * 4096
+        return int(os.pread(self._statm, 200, 0).split()[5]) * mmap.PAGESIZE
 
 
 def main(arguments: list[str]) -> None:

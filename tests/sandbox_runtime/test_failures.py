@@ -95,6 +95,12 @@ async def test_every_other_end_has_its_code(run: Runner, script: str, code: str)
     assert await run.code(script) == code
 
 
+async def test_abort_is_no_lack_of_memory_however_little_there_is(run: Runner) -> None:
+    little = Limits(memory_mib=32)
+    assert await run.code("import os\nos.abort()", limits=little) == "script_error"
+    assert await run.code("x = [bytes(1 << 16) for _ in range(1000)]", limits=little) == "memory_limit"
+
+
 @pytest.mark.parametrize(
     "script", ["import sys\nsys.exit()", "exit(0)", "raise SystemExit", "import os\nos._exit(0)"]
 )
