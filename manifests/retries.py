@@ -9,6 +9,7 @@ from typing import Annotated
 from pydantic import Field
 
 from manifests.constraints import Patterns
+from manifests.hints import Hints
 from manifests.json_value import Json
 from manifests.section import Section
 
@@ -42,11 +43,13 @@ class RetryRules(Section):
 def may_repeat(rules: RetryRules, tool: str, annotations: Mapping[str, Json]) -> bool:
     """Whether a second call of the tool does no more than the first, as far as it and the operator say.
 
+    One that declares that it destroys does not only read, whatever else it declares.
+
     Source: MCP 2025-11-25, schema#toolannotations: `idempotentHint` means something for tools that are not read-only.
     """
     if rules.attempts == 1 or _matches(rules.deny, tool):
         return False
-    declares = annotations.get("readOnlyHint") is True or annotations.get("idempotentHint") is True
+    declares = Hints.of(annotations).readonly or annotations.get("idempotentHint") is True
     return declares or _matches(rules.allow, tool)
 
 
