@@ -5,7 +5,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, Protocol
 
 from upstreams.errors import (
     UpstreamAnswerError,
@@ -22,13 +22,21 @@ LONGEST_OPEN_SECONDS: Final = 60.0
 _FAILURES: Final = (UpstreamTimeoutError, UpstreamLostError, UpstreamAnswerError)
 
 
+class Ending(Protocol):
+    """A connection that may end under its calls."""
+
+    @property
+    def has_ended(self) -> bool: ...
+
+
 class Circuit:
     """Opens after five failures in a row: calls that were sent and got no answer that can be read.
 
     Open, it refuses every call at once. After 5 s the next call is let through alone; any answer of the upstream closes
     the circuit, a failure opens it for twice as long, up to a minute. A call that ends otherwise, because its caller
     went away or it never left, says nothing, and the next one may try. Errors that the upstream itself answers are
-    answers. `clock` gives seconds.
+    answers. All calls that the end of one connection cuts off are one failure: they say the same thing.
+    `clock` gives seconds.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -37,6 +45,7 @@ class Circuit:
         self._open_seconds = FIRST_OPEN_SECONDS
         self._opened: float | None = None
         self._is_probing = False
+        self._counted_end: Ending | None = None
         self.reason = ""
         """What the last failure was; empty while the circuit is closed."""
 
@@ -45,8 +54,8 @@ class Circuit:
         return self._opened is not None
 
     @contextmanager
-    def watching(self) -> Iterator[None]:
-        """Around one call.
+    def watching(self, connection: Ending | None = None) -> Iterator[None]:
+        """Around one call, on this connection.
 
         Raises:
             UpstreamCircuitOpenError: The call may not be made now.
@@ -55,7 +64,9 @@ class Circuit:
         try:
             yield
         except _FAILURES as error:
-            self._failed(str(error), is_probe)
+            # A probe is alone, so what it finds out is never another call's.
+            if is_probe or not (isinstance(error, UpstreamLostError) and self._is_counted(connection)):
+                self._failed(str(error), is_probe)
             raise
         except UpstreamRefusedError:
             self._close()
@@ -76,6 +87,14 @@ class Circuit:
             raise UpstreamCircuitOpenError(f"fails: {self.reason}; the next try {until}")
         self._is_probing = True
         return True
+
+    def _is_counted(self, connection: Ending | None) -> bool:
+        """Whether this connection has ended and that was a failure already."""
+        if connection is None or not connection.has_ended:
+            return False
+        is_counted = connection is self._counted_end
+        self._counted_end = connection
+        return is_counted
 
     def _failed(self, reason: str, is_probe: bool) -> None:
         if self._opened is not None:

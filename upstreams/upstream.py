@@ -106,7 +106,7 @@ class Upstream:
 
         async def attempt() -> ToolResult:
             async with self._supervisor.connection(deadline) as connection:
-                with self._circuit.watching():
+                with self._circuit.watching(connection):
                     on_sent()
                     left_seconds = max(0.0, deadline - anyio.current_time())
                     return await connection.call(

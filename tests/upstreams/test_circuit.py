@@ -34,6 +34,19 @@ def call(circuit: Circuit, error: Exception | None = None) -> type[Exception] | 
     return None
 
 
+class Ending:
+    """What the circuit sees of a connection."""
+
+    def __init__(self, *, has_ended: bool = True) -> None:
+        self.has_ended = has_ended
+
+
+def lose(circuit: Circuit, connection: Ending) -> None:
+    """A call that was under way on this connection gets no answer any more."""
+    with pytest.raises(UpstreamLostError), circuit.watching(connection):
+        raise UpstreamLostError("exited")
+
+
 @pytest.fixture
 def clock() -> Clock:
     return Clock()
@@ -71,6 +84,25 @@ def test_what_was_not_sent_and_what_the_caller_did_do_not_count(clock: Clock, er
     for _ in range(FAILURES_IN_A_ROW * 2):
         call(circuit, error)
     assert not circuit.is_open
+
+
+def test_one_end_of_a_connection_is_one_failure_however_many_calls_it_cuts(clock: Clock) -> None:
+    circuit = Circuit(clock)
+    for _ in range(FAILURES_IN_A_ROW - 1):
+        connection = Ending()
+        for _ in range(FAILURES_IN_A_ROW * 2):
+            lose(circuit, connection)
+    assert not circuit.is_open
+    lose(circuit, Ending())
+    assert circuit.is_open
+
+
+def test_answers_that_break_off_on_a_connection_that_goes_on_count_each(clock: Clock) -> None:
+    circuit = Circuit(clock)
+    connection = Ending(has_ended=False)
+    for _ in range(FAILURES_IN_A_ROW):
+        lose(circuit, connection)
+    assert circuit.is_open
 
 
 def test_one_call_alone_finds_out_whether_it_works_again(clock: Clock, opened: Circuit) -> None:

@@ -9,6 +9,7 @@ import pytest
 from manifests.models import HttpUpstream, StdioUpstream
 from tests.upstreams.peers import DEADLINE_SECONDS, closed_port, fleet_of, http_peer, raw_server, text_of
 from tests.upstreams.raw_http_server import RawHttpServer
+from upstreams.circuit import FAILURES_IN_A_ROW
 from upstreams.errors import UpstreamError, UpstreamUnavailableError
 from upstreams.starts import STARTED_AT_ONCE
 from upstreams.upstream import Upstream
@@ -90,6 +91,26 @@ async def test_upstream_that_keeps_crashing_is_down_and_comes_back() -> None:
                 await fleet["server"].call("crash", {}, seconds=DEADLINE_SECONDS)
         await fleet.until(lambda: ("server", "down") in fleet.history)
         await fleet.until(lambda: fleet["server"].state.status == "ready")
+        await fleet["server"].call("echo", {}, seconds=DEADLINE_SECONDS)
+
+
+async def test_calls_that_one_crash_cuts_off_do_not_open_the_circuit() -> None:
+    async with fleet_of(server=raw_server()) as fleet:
+        cut: list[str] = []
+
+        async def call(tool: str) -> None:
+            try:
+                await fleet["server"].call(tool, {}, seconds=DEADLINE_SECONDS)
+            except UpstreamError as error:
+                cut.append(error.code)
+
+        async with anyio.create_task_group() as callers:
+            for _ in range(FAILURES_IN_A_ROW * 2):
+                callers.start_soon(call, "hang")
+            await anyio.lowlevel.checkpoint()  # they go first
+            await fleet["server"].call("echo", {}, seconds=DEADLINE_SECONDS)  # it reads line by line
+            callers.start_soon(call, "crash")
+        assert cut == ["upstream_lost"] * (FAILURES_IN_A_ROW * 2 + 1)
         await fleet["server"].call("echo", {}, seconds=DEADLINE_SECONDS)
 
 
