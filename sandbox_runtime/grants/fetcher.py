@@ -69,16 +69,17 @@ class Fetcher:
             FetchError: There is no answer for the script; why.
         """
         request = FetchRequest.parse(arguments)
-        seconds = min(request.seconds or self._network.grant.seconds, self._network.grant.seconds)
+        most = self._network.grant.seconds
+        seconds = min(request.seconds or most, most)
         hops = _Hops(self._network, self._count, on_sent)
         try:
             async with self._slots:
                 with anyio.fail_after(seconds):
                     return await hops.follow(request)
         except TimeoutError:
-            raise FetchError(
-                "fetch_timeout", f"there was no whole answer within {seconds:g} s", _CHECK, hops.state
-            ) from None
+            limit = "" if seconds < most else f", {self._network.name('seconds')}"
+            message = f"there was no whole answer within {seconds:g} s{limit}"
+            raise FetchError("fetch_timeout", message, _CHECK, hops.state) from None
         except (httpx2.HTTPError, OSError, ValueError) as error:
             # Not all that a host can do wrong is HTTPX's own error: bytes that are no TLS, names that are none.
             message = f"{request.url.host} did not answer as HTTP does: {_described(error)}"

@@ -243,6 +243,18 @@ async def test_time_is_limited_by_the_script_too(fetch: FetchRunner, server: Ser
     assert fetch.states == ["unknown"]
 
 
+async def test_limit_of_time_is_named_where_it_ended_the_fetch(run: Runner, server: Server) -> None:
+    async def hang(request: Request, writer: asyncio.StreamWriter) -> None:
+        await asyncio.Event().wait()
+
+    server.answers["/"] = hang
+    fetch = granting(run, f"127.0.0.1:{server.port}", seconds=0.3)
+    for asked, is_named in (("", True), (", timeout=60", True), (", timeout=0.1", False)):
+        result = await fetch(f'await portal.fetch("{server.base}/"{asked})')
+        assert result.error is not None
+        assert ("the limit seconds of 0.3" in result.error.message) is is_named
+
+
 async def test_host_that_nobody_knows_or_serves_is_an_error(fetch: FetchRunner, server: Server) -> None:
     assert await fetch.code('await portal.fetch("http://public.example/")') == "fetch_failed"
     assert fetch.states == ["not_started"]
