@@ -17,6 +17,7 @@ from portal.granted import granted
 from portal.library.function import Function
 from portal.snapshot import MAX_NAME_CHARACTERS, Snapshot
 from upstreams.fleet import Fleet
+from upstreams.upstream import Upstream
 
 PORTAL = "portal"
 """The module that every script has. It is no namespace, but a query may ask what it does."""
@@ -71,7 +72,7 @@ class DocsSearch:
             notices += granted(self._manifest)
         if query:
             return Found(functions, total, full, notices)
-        notices += [f"upstream {u.name!r}: {u.diagnostics[0]}" for u in self._fleet if u.diagnostics][:10]
+        notices += [_oddities(u) for u in self._fleet if u.diagnostics][:MAX_STATE_NOTICES]
         return Found(functions, total, full, notices, self._namespaces(snapshot))
 
     async def _started(self, upstream: str | None) -> None:
@@ -148,6 +149,15 @@ def _absence_notices(snapshot: Snapshot, query: str, functions: Sequence[Functio
     if query and not functions and not withheld:
         near = snapshot.library.nearest(query[:MAX_NAME_CHARACTERS])
         yield f"nothing is called {query!r}; nearest: {', '.join(near)}" if near else _NOTHING
+
+
+def _oddities(upstream: Upstream) -> str:
+    """Only that there are some: in the remarks stand names of tools that scripts are not to know, and an upstream's
+    own words.
+    """
+    count = len(upstream.diagnostics)
+    things = "1 thing is" if count == 1 else f"{count} things are"
+    return f"upstream {upstream.name!r}: {things} odd about it; `mcp-code-portal check` tells them"
 
 
 def _words(text: str) -> list[str]:

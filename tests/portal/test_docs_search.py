@@ -297,3 +297,14 @@ async def test_of_many_namespaces_the_summaries_are_cut_first(tmp_path: Path) ->
         answer = await portal.search("")
     assert len(answer["namespaces"]) == 12
     assert {len(row["summary"]) for row in answer["namespaces"]} <= {60, 0}
+
+
+@pytest.mark.parametrize("denied", ["*", "other_tool"])
+async def test_what_is_odd_about_tools_is_counted_and_names_none(tmp_path: Path, denied: str) -> None:
+    odd: Json = {"name": "send_all_mail", "inputSchema": {"type": "object"}, "annotations": "none"}
+    upstream: Json = {**raw(tools=[odd]), "tools": {"deny": [denied]}}
+    async with opened(tmp_path, {"up": upstream}) as portal:
+        found = await portal.search()
+        told = [notice for notice in found["notices"] if "'up'" in notice and "check" in notice]
+    assert len(told) == 1 and "1 thing" in told[0]
+    assert "send_all_mail" not in str(found["notices"])
