@@ -13,8 +13,8 @@ from manifests.json_value import Json
 class Pin:
     """`tool` is the tool's own name, None for the upstream's instructions, whose text is the `description` then.
 
-    `definition` is the rest of what a tool says of itself, as it was sent: title, inputSchema, outputSchema and
-    annotations.
+    `definition` is the rest of what a tool says of itself, as it was sent: title, inputSchema, outputSchema,
+    annotations and inputExamples.
     """
 
     upstream: str

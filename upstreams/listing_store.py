@@ -109,6 +109,7 @@ def _as_listed(tool: RecordedTool) -> dict[str, Json]:
         "inputSchema": tool.input_schema,
         "outputSchema": tool.output_schema,
         "annotations": tool.annotations,
+        "inputExamples": list(tool.examples) or None,
     }
     return {key: value for key, value in listed.items() if value is not None}
 

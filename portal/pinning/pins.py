@@ -30,6 +30,7 @@ def pin_of(upstream: str, tool: RecordedTool) -> Pin:
         "inputSchema": tool.input_schema,
         "outputSchema": tool.output_schema,
         "annotations": tool.annotations,
+        "inputExamples": list(tool.examples) or None,
     }
     said = {key: value for key, value in definition.items() if value is not None and value != {}}
     return Pin(upstream, tool.name, tool.description, said)
