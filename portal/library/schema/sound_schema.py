@@ -97,15 +97,20 @@ class _Reduction:
             self.note(path, "too large or too deep; anything is allowed here")
             return True
         reference = next((raw[word] for word in _REFERENCES if word in raw), None)
-        if reference is None:
-            return self._keywords(raw, path, depth)
-        return self._reference(reference, raw, path, depth)
+        sound = (
+            self._keywords(raw, path, depth)
+            if reference is None
+            else self._reference(reference, raw, path, depth)
+        )
+        # Not the root, which has to stay recognizable as an object.
+        return _or_null(sound) if path and raw.get("nullable") is True else sound
 
     def _reference(
         self, reference: Json, raw: dict[str, Json], path: tuple[str, ...], depth: int
-    ) -> SoundNode:
+    ) -> dict[str, Any]:
         found = self._document.find(reference)
-        siblings = {word: value for word, value in raw.items() if word not in _REFERENCES}
+        # Which properties are unevaluated is for both sides of the reference to say.
+        siblings = {word: value for word, value in raw.items() if word not in _NEVER_BESIDE}
         if self._document.references_stand_alone:
             siblings = {word: value for word, value in siblings.items() if word in _ANNOTATIONS}
         sound = self._keywords(siblings, path, depth)
@@ -239,5 +244,17 @@ class _Reduction:
 
 
 _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
+_NEVER_BESIDE: Final = frozenset({*_REFERENCES, "unevaluatedProperties"})
 _ANNOTATIONS: Final = frozenset({"title", "description", "default", "examples", "deprecated", "nullable"})
-_COMBINERS: Final = frozenset({"allOf", "anyOf", "oneOf", "if", "dependentSchemas", "$ref"})
+_COMBINERS: Final = frozenset({"allOf", "anyOf", "oneOf", "if", "dependentSchemas", "dependencies"})
+
+
+def _or_null(sound: dict[str, Any]) -> dict[str, Any]:
+    """With null allowed as well where a reference or combiners say what is: OpenAPI's `nullable` beside them."""
+    if not sound.keys() & {"$ref", "allOf", "anyOf"}:
+        return sound
+    inner = {word: value for word, value in sound.items() if word not in _ANNOTATIONS}
+    members: list[SoundNode] = inner["anyOf"] if inner.keys() == {"anyOf"} else [inner]
+    null: SoundNode = {"type": ["null"]}
+    outer = {word: value for word, value in sound.items() if word in _ANNOTATIONS}
+    return {**outer, "anyOf": members if null in members else [*members, null]}

@@ -57,6 +57,34 @@ def test_reduction_only_ever_allows_more(schema: Json, value: Json) -> None:
         ),
         ({"properties": {}, "unevaluatedProperties": False}, [{}], [{"a": 1}]),
         ({"type": "string", "nullable": True}, [None, "a"], [1]),
+        (
+            {
+                "$ref": "#/$defs/Base",
+                "properties": {"title": {"type": "string"}},
+                "unevaluatedProperties": False,
+                "$defs": {"Base": {"properties": {"id": {"type": "integer"}}}},
+            },
+            [{"id": 1, "title": "x"}],
+            [{"id": "x"}, {"title": 1}],
+        ),
+        (
+            {"dependencies": {"a": {"properties": {"b": {}}}}, "unevaluatedProperties": False},
+            [{"a": 1, "b": 1}],
+            [],
+        ),
+        (
+            {
+                "properties": {
+                    "one": {"$ref": "#/$defs/N", "nullable": True},
+                    "all": {"allOf": [{"$ref": "#/$defs/N"}], "nullable": True},
+                    "any": {"anyOf": [{"$ref": "#/$defs/N"}, {"type": "integer"}], "nullable": True},
+                    "not": {"allOf": [{"$ref": "#/$defs/N"}], "nullable": False},
+                },
+                "$defs": {"N": {"type": "string"}},
+            },
+            [{"one": None, "all": None, "any": None}, {"one": "x", "all": "x", "any": 1, "not": "x"}],
+            [{"one": 1}, {"all": 1}, {"any": 1.5}, {"not": None}],
+        ),
         ({"$defs": {"N": {"$anchor": "name", "type": "string"}}, "$ref": "#name"}, ["a"], [1]),
         (
             {
