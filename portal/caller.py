@@ -57,7 +57,8 @@ def caller_of(context: ServerRequestContext[Any, Any]) -> Caller:
     if not isinstance(bearer, Bearer):
         return caller
     # No session of theirs is anybody's who came with another token, or with none.
-    return Caller(f"{bearer.name} {caller.share}", f"{bearer.name} {caller.owner}", bearer.profile)
+    # However many sessions they open, they take turns as one.
+    return Caller(bearer.name, f"{bearer.name} {caller.owner}", bearer.profile)
 
 
 def _client(context: ServerRequestContext[Any, Any], request: Request) -> Caller:

@@ -4,6 +4,8 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -12,8 +14,10 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolResult
+from starlette.requests import Request
 
 from manifests.json_value import Json
+from portal.caller import BEARER, Bearer, Caller, caller_of
 from portal.http_app import build_http_app
 from portal.http_gate import gate_rules
 from portal.server import build_server
@@ -183,3 +187,16 @@ async def waiting(portal: Opened, scripts: int) -> None:
     with anyio.fail_after(DEADLINE_SECONDS):
         while sandbox.waiting < scripts:
             await anyio.lowlevel.checkpoint()
+
+
+def test_bearer_of_a_token_is_one_caller_however_many_sessions_it_opens() -> None:
+    callers = [_caller("token 1", "s1"), _caller("token 1", "s2"), _caller("token 2", "s3")]
+    assert len({caller.share for caller in callers}) == 2
+    assert len({caller.owner for caller in callers}) == 3
+
+
+def _caller(token: str, session: str) -> Caller:
+    headers = [(b"mcp-session-id", session.encode())]
+    scope = {"type": "http", "headers": headers, "client": ("127.0.0.1", 1), BEARER: Bearer(token, None)}
+    context: Any = SimpleNamespace(request=Request(scope), protocol_version="2025-11-25")
+    return caller_of(context)
