@@ -14,7 +14,8 @@ class Hints:
     """A tool's own word, and no more than that. What it does not declare, it does not have: the defaults of the
     specification would make every silent tool destructive.
 
-    One that declares both that it only reads and that it destroys is taken for destructive.
+    One that declares both that it only reads and that it destroys is taken for destructive, and so is one whose
+    `destructiveHint` is no boolean.
 
     Source: MCP 2026-07-28, schema#toolannotations.
     """
@@ -27,13 +28,13 @@ class Hints:
 
     @classmethod
     def of(cls, annotations: Mapping[str, Json]) -> Self:
-        """Read a tool's annotations; anything but true is no declaration that it has the property."""
-        destructive = annotations.get("destructiveHint") is True
+        """Read a tool's annotations; anything but true is no declaration that it is harmless or reaches others."""
+        destructive = annotations.get("destructiveHint") not in (None, False)
         return cls(
             readonly=annotations.get("readOnlyHint") is True and not destructive,
             destructive=destructive,
             open_world=annotations.get("openWorldHint") is True,
-            is_silent=not any(isinstance(annotations.get(name), bool) for name in _NAMES),
+            is_silent=not destructive and not any(isinstance(annotations.get(name), bool) for name in _NAMES),
         )
 
     def has(self, annotation: Annotation) -> bool:

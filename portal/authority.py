@@ -6,7 +6,7 @@ Rule 2: nothing is awaited between looking at a budget and counting the call, so
 
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
@@ -40,6 +40,7 @@ class Authority:
         self.rates = rates
         self.pins = Pins(manifest.lock)
         self._decisions: dict[tuple[str, str, str, Hints], Decision] = {}
+        self._hints: dict[str, tuple[tuple[RecordedTool, ...], Mapping[str, Hints]]] = {}
 
     def about(self, upstream: str, tool: str, function: str, hints: Hints) -> Decision:
         """Whether scripts may call a tool at all, whatever the arguments; `function` is its name in its namespace."""
@@ -62,6 +63,13 @@ class Authority:
         if not decision.granted and not decision.is_shown:
             return decision
         return self.pins.quarantined(upstream, tools).get(tool, decision)
+
+    def hints_now(self, upstream: str, tools: tuple[RecordedTool, ...], tool: str) -> Hints | None:
+        """What a tool declares in what its upstream lists now; None if it is not in there."""
+        known = self._hints.get(upstream)
+        if known is None or known[0] is not tools:
+            known = self._hints[upstream] = tools, {each.name: Hints.of(each.annotations) for each in tools}
+        return known[1].get(tool)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +121,10 @@ class Authorization:
         arguments: Callable[[], dict[str, Json]],
         seq: int = 0,
     ) -> CallRequest:
-        """A call of a function whose upstream lists these tools now."""
-        tool = self._authority.about_listed(
-            function.upstream, listed, function.tool, function.name, function.hints
-        )
-        is_readonly = function.hints.readonly
-        return CallRequest(function.qualified, function.upstream, tool, arguments, seq, is_readonly)
+        """A call of a function whose upstream lists these tools now: what they declare now counts."""
+        hints = self._authority.hints_now(function.upstream, listed, function.tool) or function.hints
+        tool = self._authority.about_listed(function.upstream, listed, function.tool, function.name, hints)
+        return CallRequest(function.qualified, function.upstream, tool, arguments, seq, hints.readonly)
 
     def of_fetch(self, function: str, arguments: Callable[[], dict[str, Json]], seq: int = 0) -> CallRequest:
         """A request of `portal.fetch`; which hosts it may reach is for the fetcher to see, at every redirect."""

@@ -23,7 +23,6 @@ from portal.library.rejection import difference
 from portal.library.repairs import Repair, repaired
 from portal.library.value import script_value
 from portal.observed.observations import Observations
-from portal.pinning.pins import QUARANTINED
 from portal.refusal import refused
 from portal.repair_notes import RepairNotes
 from portal.snapshot import Snapshot
@@ -156,7 +155,7 @@ class Broker:
                 key=f"{self._run_id}:{entry.seq}",
                 on_sent=partial(self._sent, entry, function, permit),
             )
-        except _QuarantinedError as error:
+        except _WithdrawnError as error:
             # What an earlier attempt may have done stays unknown.
             return _ended(entry, "unknown" if entry.state == "unknown" else "refused", error.told)
         except UpstreamError as error:
@@ -186,8 +185,8 @@ class Broker:
         """The call may have waited for a connection, behind which the tool is another one than was permitted."""
         listed = self._fleet[function.upstream].tools
         request = self._authorization.of_function(function, listed, lambda: permit.arguments)
-        if request.tool.code == QUARANTINED:
-            raise _QuarantinedError(refused(function.qualified, request.tool))
+        if not request.tool.granted:
+            raise _WithdrawnError(refused(function.qualified, request.tool))
         _sent(entry, permit)
 
     def absence(self, function: str) -> CallError:
@@ -196,7 +195,7 @@ class Broker:
         return self._snapshot.absence(function, with_nearest=self._absent <= MAX_NEAREST)
 
 
-class _QuarantinedError(Exception):
+class _WithdrawnError(Exception):
     """The upstream changed the tool before the call could be sent."""
 
     def __init__(self, told: CallError) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from manifests.json_value import Json
-from tests.portal.peers import Peer, opened, schema, states, tool
+from tests.portal.peers import Peer, opened, raw, raw_tools, schema, states, tool
 
 pytestmark = pytest.mark.anyio
 
@@ -42,6 +42,30 @@ async def test_destructive_tool_is_refused_at_the_call_where_no_check_was(tmp_pa
     assert states(answer) == [("up.read", "done"), ("up.wipe", "refused")]
     assert answer["calls"][1]["error"]["code"] == "not_granted"
     assert [name for name, _ in up.calls] == ["read"]
+
+
+BECOMES = """\
+await up.echo(n=0)
+await up.change(name='echo', annotations={annotations})
+code = None
+for n in range(180):
+    try:
+        await up.echo(n=n)
+    except ToolError as error:
+        code = error.code
+        break
+code
+"""
+
+
+@pytest.mark.parametrize(
+    ("annotations", "code"), [({"destructiveHint": True}, "not_granted"), ({"title": "Other"}, None)]
+)
+async def test_tool_that_becomes_destructive_while_a_script_runs_is_refused(
+    tmp_path: Path, annotations: Json, code: str | None
+) -> None:
+    async with opened(tmp_path, {"up": raw(tools=raw_tools("change", "echo"))}) as portal:
+        assert await portal.result_of(BECOMES.format(annotations=annotations)) == code
 
 
 async def test_what_the_refusal_says_to_write_grants_it(tmp_path: Path) -> None:

@@ -175,7 +175,7 @@ def ask(request, arguments):
 def change(request, arguments):
     TOOLS[:] = [tool for tool in TOOLS if tool["name"] != arguments["name"]]
     if not arguments.get("is_gone"):
-        more = {"description": arguments["description"]} if "description" in arguments else {}
+        more = {key: arguments[key] for key in ("description", "annotations") if key in arguments}
         schema = arguments.get("schema", {"type": "object"})
         TOOLS.append({"name": arguments["name"], "inputSchema": schema, **more})
     send({"method": "notifications/tools/list_changed"})
