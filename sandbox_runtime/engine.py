@@ -71,7 +71,7 @@ class GuestEngine:
 
 
 class GuestInstance:
-    """One live guest: 0.7 ms to make, 3 MB of its own, dead after any trap."""
+    """One live guest: some 0.8 ms to make, 4 MB of its own (benchmarks/sandbox), dead after any trap."""
 
     START_MEMORY_BYTES = 64 << 20
 
