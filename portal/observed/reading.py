@@ -1,5 +1,6 @@
 """Reads the shape of one result, of a large one from a sample."""
 
+import re
 from collections.abc import Collection, Iterator
 from itertools import islice
 from typing import Any, Final
@@ -25,7 +26,8 @@ MAX_ITEMS: Final = 12
 
 _FIRST_ITEMS: Final = 6
 _MAX_SAID: Final = 200
-_LONGEST_SAID: Final = 100
+_LONGEST_SAID: Final = 1_000
+_BETWEEN_NAMES: Final = re.compile(r"\s*[,;|\n，、；]\s*")
 _SCALARS: Final[dict[type[Any], str]] = {
     type(None): "null",
     bool: "boolean",
@@ -120,9 +122,10 @@ def _frozen(place: _Place, said: Collection[str]) -> Shape:
 
 
 def _texts(value: Json, depth: int) -> Iterator[str]:
+    """Texts in arguments, casefolded, and the parts of those that are lists: not words of prose, which name fields."""
     if isinstance(value, str):
         if len(value) <= _LONGEST_SAID:
-            yield value
+            yield from _BETWEEN_NAMES.split(value.strip().casefold())
     elif isinstance(value, dict | list) and depth < MAX_DEPTH:
         for child in value.values() if isinstance(value, dict) else value:
             yield from _texts(child, depth + 1)

@@ -52,7 +52,8 @@ def merged(one: Shape, other: Shape) -> Shape:
 def object_shape(fields: Mapping[str, Shape], required: frozenset[str], said: Collection[str] = ()) -> Shape:
     """The shape of objects with these fields, or of a map, if the keys are data.
 
-    `said` are texts that the caller sent: objects of one kind by the names that were asked for are a map.
+    `said` are texts that the caller sent, casefolded: objects by a name that was asked for are a map, and so are
+    other values if they are all of one kind.
     """
     if _are_data(fields, required, said):
         return Shape(values=reduce(_merged, fields.values(), UNSEEN))
@@ -113,10 +114,13 @@ def _are_data(fields: Mapping[str, Shape], required: frozenset[str], said: Colle
         return True
     if len(fields) > _MANY_FIELDS and len(required) * 4 < len(fields):
         return True
+    asked = [shape for key, shape in fields.items() if key.casefold() in said] if said else []
+    if any(shape.fields is not None or shape.values is not None for shape in asked):
+        return True
     if not _are_alike(fields.values()):
         return False
     has_nothing_in_common = len(fields) > 1 and not required
-    return has_nothing_in_common or any(key in said for key in fields) or _are_records(fields)
+    return has_nothing_in_common or bool(asked) or _are_records(fields)
 
 
 def _are_alike(shapes: Iterable[Shape]) -> bool:

@@ -89,7 +89,13 @@ def test_objects_with_data_for_keys_are_maps() -> None:
         assert seen(each)["additionalProperties"]
     assert "properties" not in seen({"ann": 3}, {"bob": 5})
     assert "properties" not in seen({"ann": person}, arguments={"names": ["ann"]})
+    assert "properties" not in seen({"bitcoin": {}, "ethereum": {}}, arguments={"ids": "bitcoin, ethereum"})
+    assert "properties" not in seen({"ann": person, "total": 1}, arguments={"name": "ann"})
+    assert "properties" not in seen({"Ann": person}, arguments={"name": "ann"})
+    assert "properties" not in seen({"ann": person}, arguments={"names": "ANN,bob"})
     assert "properties" in seen({"title": "x", "ann": 3}, arguments={"sort": "title"})
+    assert "properties" in seen({"issues": [person], "total": 1}, arguments={"kind": "issues"})
+    assert "properties" in seen({"sender": person, "total": 1}, arguments={"text": "who is the sender"})
     assert "properties" in seen({"sender": person, "receiver": person})
 
 
