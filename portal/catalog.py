@@ -105,7 +105,7 @@ class Catalog:
         observed = {upstream.name: self._observations.of(upstream.name) for upstream in upstreams}
         snapshot = await anyio.to_thread.run_sync(partial(self._build, former, upstreams, observed))
         for name, offer in self._offers.items():
-            self._observations.drop(name, offer.outdated)
+            self._observations.define(name, {tool.name: tool.digest for tool in offer.tools})
         async with self._gate.writing():
             touched = await anyio.to_thread.run_sync(partial(self._written, former, snapshot.library))
             if self._checker is not None:

@@ -1,6 +1,6 @@
 """What scripts get of one upstream's tools."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from manifests.decision import Decision
@@ -18,8 +18,7 @@ from upstreams.upstream import Upstream
 class Offer:
     """Of the tools that the upstream lists, those that are shown, and the decisions about all that are not granted.
 
-    `source` is None if none is shown; `denied` is by qualified name; `outdated` are the tools of which other
-    definitions were observed than they have now.
+    `source` is None if none is shown; `denied` is by qualified name.
     """
 
     tools: tuple[RecordedTool, ...]
@@ -27,7 +26,6 @@ class Offer:
     observed: Mapping[str, Observed]
     source: LibrarySource | None
     denied: Mapping[str, Decision]
-    outdated: Sequence[str]
 
     def is_of(self, authority: Authority, upstream: Upstream, observed: Mapping[str, Observed]) -> bool:
         """Whether it is of what the upstream lists, and what is known of its results, now."""
@@ -52,14 +50,13 @@ def make_offer(authority: Authority, upstream: Upstream, observed: Mapping[str, 
         if not decision.granted:
             denied[f"{namespace}.{name}"] = decision
             refusals[tool.name] = f"{decision.rule}. {decision.grant}"
-    outdated = [tool.name for tool in tools if tool.name in observed and not _is_known(tool, observed)]
     if not shown:
-        return Offer(tools, summary, observed, None, denied, outdated)
+        return Offer(tools, summary, observed, None, denied)
     known = {tool.name: observed[tool.name] for tool in shown if _is_known(tool, observed)}
     schemas = {name: each.schema for name, each in known.items() if each.shape != UNSEEN}
     mismatches = {name: each.mismatch for name, each in known.items() if each.mismatch}
     source = LibrarySource(upstream.name, namespace, summary, shown, names, schemas, refusals, mismatches)
-    return Offer(tools, summary, observed, source, denied, outdated)
+    return Offer(tools, summary, observed, source, denied)
 
 
 def _is_known(tool: RecordedTool, observed: Mapping[str, Observed]) -> bool:

@@ -1,7 +1,7 @@
 """Learns, while scripts run, what the results of tools look like that declare nothing about them."""
 
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final
@@ -57,6 +57,7 @@ class Observations:
         self._listeners: list[Callable[[], None]] = []
         self._store = store
         self._known: dict[str, dict[str, Observed]] = {}
+        self._definitions: dict[str, Mapping[str, str | None]] = {}
         self._waiting: deque[tuple[Function, Json, Json]] = deque(maxlen=MAX_WAITING)
         self._unsaved: dict[str, set[str]] = {}
         self._is_failure_told = False
@@ -82,7 +83,8 @@ class Observations:
         is_new = False
         while self._waiting:
             function, arguments, value = self._waiting.popleft()
-            seen = self._seen(function, arguments, value)
+            current = self._definitions.get(function.upstream, {}).get(function.tool, function.digest)
+            seen = self._seen(function, arguments, value) if current == function.digest else None
             if seen is not None:
                 is_new |= self._take(function.upstream, {function.tool: seen})
         if is_new:
@@ -92,11 +94,13 @@ class Observations:
         """What is known of an upstream's tools, by their names, as of now."""
         return dict(self._known.get(upstream, {}))
 
-    def drop(self, upstream: str, tools: Collection[str]) -> None:
-        """Forget tools whose definition is another one now."""
+    def define(self, upstream: str, definitions: Mapping[str, str | None]) -> None:
+        """Forget tools whose definition is another one now; what scripts still get by former ones is not looked at."""
+        self._definitions[upstream] = definitions
         known = self._known.get(upstream, {})
-        for tool in tools:
-            if known.pop(tool, None) is not None:
+        for tool in [name for name in known if name in definitions]:
+            if known[tool].definition != definitions[tool]:
+                del known[tool]
                 self._note_unsaved(upstream).add(tool)
 
     async def load(self, upstreams: Iterable[str]) -> None:
