@@ -4,7 +4,7 @@ A value is shown only where it cannot be a secret: not if any of it came from th
 `env`, `environment`, `headers`, `args`, `url` and `token`.
 """
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import get_args
@@ -12,6 +12,7 @@ from typing import get_args
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from manifests.audit_settings import AuditSettings
 from manifests.constraints import UNUSABLE
 from manifests.errors import Problem
 from manifests.flows import FlowRule
@@ -38,6 +39,7 @@ _SHOWN = 60
 _KEY_ERROR = "[key]"  # pydantic's mark, at the end of a location, for an error in the key itself
 _WANTED = {
     "string_type": "a string",
+    "bool_type": "true or false",
     "string_too_short": "at least one character",
     "tuple_type": "a list, like [a, b]",
     "dict_type": "a mapping of names to values",
@@ -105,17 +107,26 @@ def _wanted(error: ErrorDetails, field: FieldInfo | None) -> str:
         return f"at most {error['ctx']['max_length']} long"
     if error["type"] in _WANTED:
         return _WANTED[error["type"]]
-    annotation = field.annotation if field else None
-    number = "a whole number" if int in (annotation, *get_args(annotation)) else "a number"
-    return f"{number}{_range(field)}" if field else "something else"
+    if field is None:
+        return "something else"
+    parts = list(_parts(field.annotation))
+    inner = [bound for part in parts if isinstance(part, FieldInfo) for bound in part.metadata]
+    return f"{'a whole number' if int in parts else 'a number'}{_range([*field.metadata, *inner])}"
 
 
-def _range(field: FieldInfo) -> str:
+def _parts(annotation: object) -> Iterator[object]:
+    """Everything that a type is made of, also what stands in `Annotated`."""
+    yield annotation
+    for part in get_args(annotation):
+        yield from _parts(part)
+
+
+def _range(metadata: Sequence[object]) -> str:
     """The bounds of a number, in words."""
     words = {"gt": "above", "ge": "at least", "le": "at most"}
     bounds = [
         f"{word} {getattr(bound, name)}"
-        for bound in field.metadata
+        for bound in metadata
         for name, word in words.items()
         if hasattr(bound, name)
     ]
@@ -156,6 +167,8 @@ def _section_at(path: KeyPath, kind: str) -> type[Section] | None:
             return _granting_section_at(rest, Profile, ProfileTools)
         case ("server",):
             return ServerSettings
+        case ("audit",):
+            return AuditSettings
         case ("server", "tokens", _):
             return BoundToken
         case ("upstreams", _):
