@@ -105,20 +105,34 @@ def _described(schema: SoundSchema, node: SoundNode) -> SoundNode:
 
 
 def _root_object(schema: SoundSchema) -> dict[str, Any]:
-    """The arguments' schema as one object: references followed, alternatives' properties all optional."""
+    """The arguments' schema as one object: references followed, and with what any alternative may have."""
     root = schema.root
     if not isinstance(root, dict) or "object" not in root.get("type", ("object",)):
         return {}
     if "$ref" in root or "allOf" in root:
         root = merged(schema, {"allOf": [root]})
     alternatives = [
-        merged(schema, {"allOf": [member]}) for member in root.get("anyOf", ()) if isinstance(member, dict)
+        merged(schema, {"allOf": [member]} if isinstance(member, dict) else {})
+        for member in root.get("anyOf", ())
+        if member is not False
     ]
-    properties: dict[str, SoundNode] = {}
+    said: dict[str, list[SoundNode]] = {}
     for alternative in alternatives:
-        properties |= alternative.get("properties", {})
+        for key, node in alternative.get("properties", {}).items():
+            nodes = said.setdefault(key, [])
+            if node not in nodes:
+                nodes.append(node)
+    properties = {key: nodes[0] if len(nodes) == 1 else {"anyOf": nodes} for key, nodes in said.items()}
     properties |= root.get("properties", {})
-    return {**root, "properties": properties} if properties else root
+    if not properties:
+        return root
+    return {**root, "properties": properties, "required": [*root.get("required", ()), *_in_all(alternatives)]}
+
+
+def _in_all(alternatives: list[dict[str, Any]]) -> list[str]:
+    """What each alternative requires, in the order of the first one."""
+    first = alternatives[0].get("required", ()) if alternatives else ()
+    return [key for key in first if all(key in each.get("required", ()) for each in alternatives)]
 
 
 def _others(root: dict[str, Any], types: SchemaTypes) -> Type | None:

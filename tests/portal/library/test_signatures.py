@@ -77,6 +77,16 @@ def test_alternatives_of_the_arguments_are_all_there() -> None:
     assert "(*, a: str = ..., b: str = ...)" in function(schema).signature
 
 
+def test_what_alternatives_share_is_any_of_theirs_and_required_if_all_require_it() -> None:
+    text = {"properties": {"kind": {"const": "text"}, "body": TEXT, "to": TEXT}, "required": ["kind", "body"]}
+    image = {"properties": {"kind": {"const": "image"}, "url": TEXT, "to": TEXT}, "required": ["kind", "url"]}
+    found = function({"type": "object", "oneOf": [text, image]}).signature
+    assert "kind: Literal['text', 'image'], body: str = ..., to: str = ..., url: str = ..." in found
+    free = function({"type": "object", "anyOf": [text, {"properties": {"url": TEXT}}]}).signature
+    assert "kind: Literal['text'] = ..." in free
+    assert "body: str = ..." in function({"type": "object", "anyOf": [text, True]}).signature
+
+
 def test_hints_follow_the_description_of_a_parameter() -> None:
     compiled = function(
         arguments(
