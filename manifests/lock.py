@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-from uuid import uuid4
 
 from manifests.errors import ManifestError, Problem
 from manifests.json_value import Json
 from manifests.pin import Pin
+from manifests.whole_file import ORDINARY, write_whole
 
 HEADER: Final = "# mcp-code-portal lock 1: tools as they were accepted. Written by `mcp-code-portal lock`."
 MAX_BYTES: Final = 256 * 1024 * 1024
@@ -78,13 +78,7 @@ def write_lock(path: Path, pins: Iterable[Pin]) -> None:
     Raises:
         OSError: It cannot be written; the former one is still there.
     """
-    new = path.with_name(f".{path.name}.{uuid4().hex}")
-    try:
-        new.write_text(lock_text(pins), "ascii", newline="\n")
-        new.replace(path)
-    except OSError:
-        new.unlink(missing_ok=True)
-        raise
+    write_whole(path, lock_text(pins).encode("ascii"), mode=ORDINARY)
 
 
 def _parsed(content: bytes, file: str) -> Lock:

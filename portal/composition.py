@@ -10,6 +10,7 @@ import anyio
 
 from manifests.manifest import Manifest
 from manifests.narrowing import narrowed
+from manifests.own_folders import state_folder
 from portal.audit.audit import open_audit
 from portal.authority import Authority
 from portal.call_rates import CallRates
@@ -18,7 +19,7 @@ from portal.docs_search import DocsSearch
 from portal.execution import Execution
 from portal.library.namespace_cache import NamespaceCache
 from portal.observed.observations import Observations, open_observations
-from portal.observed.shape_store import ShapeStore, default_folder
+from portal.observed.shape_store import ShapeStore
 from portal.pinning.suspicion_log import SuspicionLog
 from portal.script_search import ScriptSearch
 from portal.sessions import Sessions
@@ -29,7 +30,6 @@ from sandbox_runtime.grants.open_grants import open_grants
 from sandbox_runtime.sandbox import Sandbox, open_sandbox
 from sandbox_runtime.turns import QueueLimits
 from upstreams.fleet import Fleet, open_fleet
-from upstreams.listing_store import listings_folder
 from upstreams.upstream import Upstream
 
 
@@ -143,7 +143,9 @@ async def open_portal(
             suspicions.note(upstream)
 
         fleet = await stack.enter_async_context(
-            open_fleet(manifest.portal.upstreams, manifest.folder, note_change, listings_folder(os.environ))
+            open_fleet(
+                manifest.portal.upstreams, manifest.folder, note_change, state_folder(os.environ) / "listings"
+            )
         )
         queue = QueueLimits(settings.queue, settings.queue_seconds, partial(manifest.where, "server"))
         opening = SandboxOpening(
@@ -182,6 +184,6 @@ async def _open_observations(manifest: Manifest) -> AsyncIterator[Observations]:
         yield Observations(None)
         return
     own = settings.observed_folder
-    folder = manifest.folder / own if own else default_folder(os.environ)
+    folder = manifest.folder / own if own else state_folder(os.environ) / "observed"
     async with open_observations(ShapeStore(folder, str(manifest.folder.resolve()))) as observations:
         yield observations

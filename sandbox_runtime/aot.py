@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from manifests.own_folders import cache_folder
 from sandbox_runtime import child_process
 from sandbox_runtime.engine import CONFIGURATION
 from sandbox_runtime.errors import ComponentError
@@ -42,10 +43,7 @@ def default_cache(environ: Mapping[str, str]) -> Path:
     """$MCP_CODE_PORTAL_CACHE, or the system's folder for caches."""
     if environ.get(CACHE_VARIABLE):
         return Path(environ[CACHE_VARIABLE])
-    home = Path(environ.get("HOME") or "~").expanduser()
-    if sys.platform == "darwin":
-        return home / "Library" / "Caches" / "mcp-code-portal"
-    return Path(environ.get("XDG_CACHE_HOME") or home / ".cache") / "mcp-code-portal"
+    return cache_folder(environ)
 
 
 class AotCache:

@@ -2,13 +2,9 @@
 
 import hashlib
 import json
-import os
-from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-from uuid import uuid4
 
 import anyio
 import anyio.to_thread
@@ -16,6 +12,7 @@ import structlog
 
 from manifests.json_value import Json
 from manifests.models import HttpUpstream, StdioUpstream
+from manifests.whole_file import write_whole
 from upstreams.diagnostics import Diagnostics
 from upstreams.recorded_tool import RecordedTool
 from upstreams.scrubber import Scrubber
@@ -25,14 +22,6 @@ from upstreams.wire_text import MAX_MESSAGE_BYTES
 log = structlog.get_logger()
 
 _FORMAT: Final = 1
-
-
-def listings_folder(environ: Mapping[str, str]) -> Path:
-    """`mcp-code-portal/listings` in $XDG_STATE_HOME, else in ~/.local/state."""
-    state = environ.get("XDG_STATE_HOME", "")
-    return (
-        Path(state) if os.path.isabs(state) else Path.home() / ".local/state"
-    ) / "mcp-code-portal/listings"
 
 
 @dataclass(frozen=True)
@@ -89,15 +78,10 @@ class ListingStore:
             "instructions": listing.instructions,
             "tools": [_as_listed(tool) for tool in listing.tools],
         }
-        new = self._file.with_suffix(f".{uuid4().hex}")
         try:
             self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-                json.dump(kept, file)
-            new.replace(self._file)
+            write_whole(self._file, json.dumps(kept).encode())
         except OSError as error:
-            with suppress(OSError):
-                new.unlink()
             log.warning("listing_not_kept", upstream=self._name, reason=error.strerror)
 
 

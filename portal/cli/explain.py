@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from manifests.json_value import Json
 from manifests.manifest import Manifest
 from manifests.narrowing import narrowed
+from manifests.own_folders import state_folder
 from portal.cli.terminal import Terminal
 from portal.explanation import Explanation, explain, meant_by
 from upstreams.fleet import open_fleet
-from upstreams.listing_store import listings_folder
 from upstreams.recorded_tool import RecordedTool
 
 NOTHING_KNOWN = 2
@@ -65,7 +65,7 @@ async def _listed(
 ) -> dict[str, tuple[RecordedTool, ...]]:
     specs = {name: manifest.portal.upstreams[name] for name in names}
     slowest = max((spec.connect_seconds for spec in specs.values()), default=0)
-    listings = listings_folder(os.environ)
+    listings = state_folder(os.environ) / "listings"
     async with open_fleet(specs, manifest.folder, lambda upstream: None, listings) as fleet:
         fleet.want_all()
         with terminal.waiting("asking the upstreams for their tools"):

@@ -5,7 +5,6 @@ import hashlib
 import importlib.metadata
 import json
 import os
-import tempfile
 from functools import cached_property
 from pathlib import Path
 from typing import Final
@@ -13,6 +12,8 @@ from typing import Final
 from pydantic_core import from_json
 
 from manifests import reserved
+from manifests.own_folders import is_private
+from manifests.whole_file import write_whole
 from portal.library.namespace import LibrarySource, Namespace
 from portal.library.namespace_json import NotANamespaceError, namespace_json, read_namespace
 
@@ -40,7 +41,7 @@ class NamespaceCache:
         """The namespace of this source, if it is there."""
         file = self._file(digest)
         try:
-            data = _read(file) if _is_private(self._folder) else None
+            data = _read(file) if is_private(self._folder) else None
             if data is None:
                 return None
             namespace = read_namespace(from_json(data), source, digest)
@@ -55,8 +56,8 @@ class NamespaceCache:
         with contextlib.suppress(OSError, RecursionError):
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             data = json.dumps(namespace_json(namespace), separators=(",", ":")).encode()
-            if _is_private(self._folder) and len(data) < MAX_FILE_BYTES:
-                _write(self._file(namespace.digest), data)
+            if is_private(self._folder) and len(data) < MAX_FILE_BYTES:
+                write_whole(self._file(namespace.digest), hashlib.sha256(data).digest() + data)
                 self._prune()
 
     def _file(self, digest: str) -> Path:
@@ -99,20 +100,3 @@ def _read(file: Path) -> bytes | None:
         data = opened.read(MAX_FILE_BYTES + 1)
     known, rest = data[:_HASH_BYTES], data[_HASH_BYTES:]
     return rest if hashlib.sha256(rest).digest() == known else None
-
-
-def _write(file: Path, data: bytes) -> None:
-    descriptor, temporary = tempfile.mkstemp(dir=file.parent, prefix=".new-")
-    try:
-        with os.fdopen(descriptor, "wb") as opened:
-            opened.write(hashlib.sha256(data).digest() + data)
-        os.replace(temporary, file)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
-
-
-def _is_private(folder: Path) -> bool:
-    status = folder.stat()
-    return status.st_uid == os.geteuid() and not status.st_mode & 0o022

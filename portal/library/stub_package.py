@@ -1,11 +1,10 @@
 """The library as a typed package on disk, for type checkers and editors."""
 
-import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from manifests.whole_file import ORDINARY, write_whole
 from portal.library.library import Library
 from portal.library.namespace import GENERATED, Namespace
 from portal.library.portal_stub import PORTAL_STUB
@@ -69,15 +68,7 @@ def _write(path: Path, text: str) -> bool:
     data = text.encode()
     if path.exists() and path.read_bytes() == data:
         return False
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".stub-")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except OSError:
-        os.unlink(temporary)
-        raise
+    write_whole(path, data, mode=ORDINARY)
     return True
 
 

@@ -4,8 +4,6 @@ import contextlib
 import hashlib
 import json
 import os
-import sys
-import tempfile
 import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,6 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from manifests.json_value import Json
+from manifests.own_folders import is_private
+from manifests.whole_file import UNFINISHED, write_whole
 from portal.observed.shape import Shape, merged
 from portal.observed.shape_json import read_shape, schema_of, stored
 
@@ -28,15 +28,6 @@ _LOCK_SECONDS: Final = 2.0
 _POLL_SECONDS: Final = 0.02
 _UNFINISHED_SECONDS: Final = 3600
 _MAX_NAME: Final = 200
-
-
-def default_folder(environ: Mapping[str, str]) -> Path:
-    """`$XDG_STATE_HOME/mcp-code-portal/observed`, or where the system has such things."""
-    home = Path(environ.get("HOME") or "/")  # in a container there may be no home, and then nothing is kept
-    if sys.platform == "darwin":
-        return home / "Library" / "Application Support" / "mcp-code-portal" / "observed"
-    state = environ.get("XDG_STATE_HOME") or home / ".local" / "state"
-    return Path(state) / "mcp-code-portal" / "observed"
 
 
 @dataclass(frozen=True)
@@ -73,7 +64,7 @@ class ShapeStore:
 
     def load(self, upstream: str) -> dict[str, Observed]:
         """What is kept about the tools of an upstream, by their names; nothing, if its file cannot be read."""
-        return _read(self._file(upstream)) if _is_private(self._folder) else {}
+        return _read(self._file(upstream)) if is_private(self._folder) else {}
 
     def save(
         self, upstream: str, tools: Mapping[str, Observed], outdated: Collection[str] = ()
@@ -87,12 +78,12 @@ class ShapeStore:
         """
         file = self._file(upstream)
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not _is_private(self._folder):
+        if not is_private(self._folder):
             raise PermissionError("the folder could be changed by other users")
         with _locked(self._folder / ".lock"):
             theirs = {name: each for name, each in _read(file).items() if name not in outdated}
             together = _together(theirs, tools)
-            _write(file, _text(together))
+            write_whole(file, _text(together))
             _prune(self._folder)
         return together
 
@@ -148,24 +139,12 @@ def _text(tools: Mapping[str, Observed]) -> bytes:
     return f'{{"format": {_FORMAT}, "tools": {{\n{inner}\n}}}}\n'.encode()
 
 
-def _write(file: Path, data: bytes) -> None:
-    descriptor, temporary = tempfile.mkstemp(dir=file.parent, prefix=".new-")
-    try:
-        with os.fdopen(descriptor, "wb") as opened:
-            opened.write(data)
-        os.replace(temporary, file)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
-
-
 def _prune(folder: Path) -> None:
     files = sorted(folder.glob("*.json"), key=_modified)
     for file in files[: max(0, len(files) - MAX_FILES)]:
         with contextlib.suppress(OSError):
             file.unlink()
-    for left in folder.glob(".new-*"):
+    for left in folder.glob(f"{UNFINISHED}*"):
         with contextlib.suppress(OSError):
             if time.time() - _modified(left) > _UNFINISHED_SECONDS:
                 left.unlink()
@@ -176,14 +155,6 @@ def _modified(file: Path) -> float:
         return file.stat().st_mtime
     except OSError:
         return 0.0
-
-
-def _is_private(folder: Path) -> bool:
-    try:
-        status = folder.stat()
-    except OSError:
-        return False
-    return status.st_uid == os.geteuid() and not status.st_mode & 0o022
 
 
 @contextlib.contextmanager

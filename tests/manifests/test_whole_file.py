@@ -1,0 +1,54 @@
+"""Files that are there whole or as they were before."""
+
+import os
+import resource
+import stat
+from pathlib import Path
+
+import pytest
+
+from manifests.whole_file import ORDINARY, UNFINISHED, write_whole
+
+
+def test_a_file_is_made_for_its_owner_only(tmp_path: Path) -> None:
+    write_whole(tmp_path / "kept", b"new")
+    assert (tmp_path / "kept").read_bytes() == b"new"
+    assert stat.S_IMODE((tmp_path / "kept").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o027, 0o640), (0o077, 0o600)])
+def test_an_ordinary_file_is_for_whom_the_mask_allows(tmp_path: Path, mask: int, mode: int) -> None:
+    before = os.umask(mask)
+    try:
+        write_whole(tmp_path / "shared", b"", mode=ORDINARY)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "shared").stat().st_mode) == mode
+
+
+def test_a_reader_of_the_former_file_goes_on_reading_it(tmp_path: Path) -> None:
+    write_whole(tmp_path / "kept", b"old")
+    with (tmp_path / "kept").open("rb") as reader:
+        write_whole(tmp_path / "kept", b"new")
+        assert reader.read() == b"old"
+    assert (tmp_path / "kept").read_bytes() == b"new"
+
+
+def test_a_file_that_cannot_be_replaced_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "taken").mkdir()
+    with pytest.raises(OSError, match="taken"):
+        write_whole(tmp_path / "taken", b"new")
+    assert list(tmp_path.iterdir()) == [tmp_path / "taken"]
+
+
+def test_a_file_that_finds_no_room_leaves_the_former_one(tmp_path: Path) -> None:
+    write_whole(tmp_path / "kept", b"old")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            write_whole(tmp_path / "kept", b"new" * 1000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (tmp_path / "kept").read_bytes() == b"old"
+    assert not list(tmp_path.glob(f"{UNFINISHED}*"))
