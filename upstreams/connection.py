@@ -1,7 +1,7 @@
 """One open, negotiated connection to an upstream."""
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 
 import anyio
 from mcp.client import ClientSession
@@ -101,6 +101,10 @@ class Connection:
         self._envelope = envelope
         self._diagnostics = diagnostics
         self._changes = changes
+        self._calls = 0
+        self._last_call_ended = anyio.Event()
+        self.is_retired = False
+        """Whether it is too old for another call, while those that are under way may still be answered."""
         self.tools: tuple[RecordedTool, ...] = ()
 
     @property
@@ -123,8 +127,18 @@ class Connection:
         return self._wire.ended.is_set()
 
     def give_up(self, reason: str) -> None:
-        """End it: whoever holds it should open a new one."""
+        """End it, with all its calls: whoever holds it should open a new one."""
         self._wire.give_up(reason)
+
+    def retire(self, reason: str) -> None:
+        """Have a new one opened for the next calls, and let those of this one go on: see `last_call`."""
+        self.is_retired = True
+        self._wire.give_up(reason)
+
+    async def last_call(self) -> None:
+        """Return when no call is under way; each has its deadline."""
+        while self._calls:
+            await self._last_call_ended.wait()
 
     async def is_alive(self, seconds: float) -> bool:
         """Whether the upstream answers anything at all to a question that costs it nothing."""
@@ -166,13 +180,24 @@ class Connection:
         params = self._envelope.params({"name": tool, "arguments": arguments}, meta)
         options = self._envelope.call_options(tool, arguments, progress)
         try:
-            with anyio.fail_after(seconds):
+            with anyio.fail_after(seconds), self._under_way():
                 raw = await self._wire.send_raw_request("tools/call", params, options)
         except TimeoutError:
             raise UpstreamTimeoutError(f"no answer within {round(seconds, 2):g} s (call_seconds)") from None
         except MCPError as error:
             raise await self._failure(error) from error
         return self._result(raw)
+
+    @contextmanager
+    def _under_way(self) -> Iterator[None]:
+        self._calls += 1
+        try:
+            yield
+        finally:
+            self._calls -= 1
+            if not self._calls:
+                self._last_call_ended.set()
+                self._last_call_ended = anyio.Event()
 
     def _result(self, raw: dict[str, Json]) -> ToolResult:
         kind = raw.get("resultType", "complete")
@@ -185,7 +210,8 @@ class Connection:
     async def _failure(self, error: MCPError) -> UpstreamError:
         failure = self._wire.failures.claim(error)
         if isinstance(failure, UpstreamUnavailableError | UpstreamUnauthorizedError):
-            self._wire.give_up(str(failure))
+            # What this request could not use, a session or a credential, others that are under way have used already.
+            self.retire(str(failure))
         if failure:
             return failure
         if is_closed(error):

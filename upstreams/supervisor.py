@@ -2,10 +2,12 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from typing import Final
 
 import anyio
 import structlog
+from anyio.abc import TaskStatus
 
 from manifests.models import StdioUpstream, UpstreamSection
 from upstreams.backoff import Backoff
@@ -151,8 +153,9 @@ class Supervisor:
         try:
             if await self._recall():
                 await self._rest()
-            while True:
-                await self._attempt()
+            async with anyio.create_task_group() as connections:
+                while True:
+                    await self._go_on_after(await connections.start(self._connect))
         finally:
             self._connection = None
             self._become("stopped", "the portal is stopping")
@@ -172,11 +175,13 @@ class Supervisor:
             await self._wanted.wait()
         self._become("starting", "")
 
-    async def _attempt(self) -> None:
+    async def _connect(self, *, task_status: TaskStatus["_Ending"]) -> None:
+        """Hold one connection; says how it ended when the next may be opened: if retired, before its calls end."""
         turn = await self._starts.begin()
-        started = anyio.current_time()
+        began = anyio.current_time()
         self._diagnostics = Diagnostics(self._scrub)
-        was_ready = False
+        ending = _Ending(None)
+        was_retired = False
         try:
             async with open_connection(
                 self._open_wire,
@@ -185,27 +190,35 @@ class Supervisor:
                 handshake_first=self._handshake_first,
             ) as connection:
                 turn.end()
-                was_ready = True
-                await self._learn(connection, anyio.current_time() - started)
-                reason = await self._serve(connection) if self._is_wanted() else None
+                ending = _Ending(None, began)
+                await self._learn(connection, anyio.current_time() - began)
+                ending = _Ending(await self._serve(connection) if self._is_wanted() else None, began)
+                if was_retired := connection.is_retired:
+                    task_status.started(ending)
+                    await connection.last_call()
         # Whatever the SDK or a transport raises over what a stranger sent: it is this upstream's end, and
         # must not be the end of the others in the task group.
         except Exception as error:  # noqa: BLE001
-            cause = cause_of(error)
-            is_probe_victim = isinstance(cause, HandshakeFirstError)
+            ending = replace(ending, reason=described(cause_of(error)), cause=cause_of(error))
+        finally:
+            turn.end()
+        if not was_retired:
+            task_status.started(ending)
+
+    async def _go_on_after(self, ending: "_Ending") -> None:
+        """Return when the next connection should be opened."""
+        if ending.cause is not None:
+            is_probe_victim = isinstance(ending.cause, HandshakeFirstError)
             retry_now = is_probe_victim and not self._handshake_first
             self._handshake_first = is_probe_victim
             if retry_now:
                 return
-            reason = described(cause)
-        finally:
-            turn.end()
-        if reason is None:
+        if ending.reason is None:
             await self._rest()
             return
-        if was_ready and anyio.current_time() - started >= STABLE_SECONDS:
+        if ending.began is not None and anyio.current_time() - ending.began >= STABLE_SECONDS:
             self._backoff.succeeded()
-        await self._pause(self._scrub(reason), was_ready=was_ready)
+        await self._pause(self._scrub(ending.reason), was_ready=ending.began is not None)
 
     async def _learn(self, connection: Connection, seconds: float) -> None:
         self._handshake_first = not connection.is_modern
@@ -309,3 +322,13 @@ class Supervisor:
             self._changed.set()
             self._changed = anyio.Event()
             self._on_change()
+
+
+@dataclass(frozen=True)
+class _Ending:
+    """How a connection ended: `reason` is None if nobody used it, `cause` what was raised."""
+
+    reason: str | None
+    began: float | None = None
+    """When it was being opened, if it ever was open."""
+    cause: BaseException | None = None

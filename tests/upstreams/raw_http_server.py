@@ -1,6 +1,5 @@
 """A Streamable HTTP server of the handshake era, so that it can misbehave."""
 
-import itertools
 import json
 from typing import Any
 
@@ -20,14 +19,18 @@ class RawHttpServer:
         self.app = Starlette(routes=[Route("/mcp", self._handle, methods=["POST", "GET", "DELETE"])])
         self.executed = 0
         self.authorization: str | None = None
+        self.unauthorized_calls = 0
+        """So many calls are answered with 401."""
+        self.sessions_opened = 0
         self.call_answer: Response | None = None
         self.hangs_on_calls = False
         self.is_hanging = anyio.Event()
+        self.may_go_on = anyio.Event()
+        """Set, what hangs is answered after all."""
         self.as_events = False
         self.result_text = '{"content":[]}'
         self.tools_text = json.dumps(TOOLS)
         self._sessions: set[str] = set()
-        self._ids = itertools.count()
 
     def forget_sessions(self) -> None:
         self._sessions.clear()
@@ -51,7 +54,8 @@ class RawHttpServer:
         return await self._call(message)
 
     def _initialize(self, message: dict[str, Any]) -> Response:
-        session = f"session-{next(self._ids)}"
+        self.sessions_opened += 1
+        session = f"session-{self.sessions_opened}"
         self._sessions.add(session)
         info = {"name": "raw http", "version": "1"}
         result = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": info}
@@ -60,10 +64,13 @@ class RawHttpServer:
         )
 
     async def _call(self, message: dict[str, Any]) -> Response:
+        if self.unauthorized_calls:
+            self.unauthorized_calls -= 1
+            return Response(status_code=401)
         self.executed += 1
         if self.hangs_on_calls:
             self.is_hanging.set()
-            await anyio.sleep_forever()
+            await self.may_go_on.wait()
         if self.call_answer is not None:
             return self.call_answer
         return _events(message, self.result_text) if self.as_events else _json(message, self.result_text)

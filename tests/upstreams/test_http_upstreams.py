@@ -18,6 +18,7 @@ from upstreams.errors import (
     UpstreamTimeoutError,
     UpstreamUnavailableError,
 )
+from upstreams.tool_result import ToolResult
 
 pytestmark = pytest.mark.anyio
 
@@ -106,6 +107,33 @@ async def test_call_on_a_forgotten_session_is_sent_again_on_a_new_one() -> None:
         server.forget_sessions()
         await fleet["raw"].call("echo", {}, seconds=DEADLINE_SECONDS)
         assert server.executed == 1
+
+
+@pytest.mark.parametrize("trouble", ["credentials", "session"])
+async def test_call_under_way_is_answered_while_another_needs_a_new_connection(trouble: str) -> None:
+    server = RawHttpServer()
+    results: list[ToolResult] = []
+    async with (
+        http_peer(server.app) as peer,
+        fleet_of(raw=HttpUpstream(url=url_of(peer.port))) as fleet,
+        anyio.create_task_group() as tasks,
+    ):
+
+        async def call() -> None:
+            results.append(await fleet["raw"].call("echo", {}, seconds=DEADLINE_SECONDS))
+
+        server.hangs_on_calls = True
+        tasks.start_soon(call)
+        await server.is_hanging.wait()
+        server.hangs_on_calls = False
+        if trouble == "session":
+            server.forget_sessions()
+        else:
+            server.unauthorized_calls = 1
+        await call()
+        assert (len(results), server.sessions_opened) == (1, 2)
+        server.may_go_on.set()
+    assert (len(results), server.executed) == (2, 2)
 
 
 async def test_wrong_credentials_are_told_without_showing_them() -> None:
