@@ -1,4 +1,4 @@
-"""`${NAME}` and `${NAME:-default}` in the strings of a manifest, filled in from the environment.
+"""`${NAME}` and `${NAME:-default}` in the strings of a manifest, filled in from the environment or portal.env.
 
 It happens after YAML is read, so that no value can add a key or a line. The default is taken when the
 variable is unset or empty, as in a shell; without one an empty variable is an empty string and an unset one
@@ -66,7 +66,9 @@ class Interpolation:
             return value or inside["default"]
         if value is None:
             message = f"the environment variable {name} is not set"
-            self._note(path, message, f"Set it, or give it a default: ${{{name}:-default}}.")
+            self._note(
+                path, message, f"Set it, here or in portal.env, or give it a default: ${{{name}:-default}}."
+            )
         return value or ""
 
     def _note(self, path: KeyPath, message: str, hint: str) -> None:

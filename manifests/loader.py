@@ -7,6 +7,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from manifests.complaint import Complaint
+from manifests.env_file import env_path, read_env
 from manifests.errors import ManifestError, Problem
 from manifests.interpolation import Interpolation
 from manifests.json_value import Json
@@ -35,15 +36,16 @@ def find_manifest(explicit: Path | None, environ: Mapping[str, str]) -> Path | N
 def load_manifest(path: Path | None, environ: Mapping[str, str]) -> Manifest:
     """Load a manifest; without a path, the one that says nothing: no upstreams, defaults for the rest.
 
-    A lockfile beside it is read, too.
+    A lockfile beside it is read, too, and values that the environment lacks are taken from portal.env beside it.
 
     Raises:
         ManifestError: One of the files cannot be read or used; it carries every problem found.
     """
     if path is None:
         return Manifest(PortalManifest(), folder=Path.cwd())
+    kept = read_env(env_path(path))
     try:
-        manifest = _load(path, environ)
+        manifest = _load(path, {**kept, **environ})
     except ManifestError as error:
         raise ManifestError(error.problems, path.name) from None
     return replace(manifest, lock=read_lock(lock_path(path)))
