@@ -165,6 +165,20 @@ class Authorization:
             case _:
                 assert_never(decision.verdict)
 
+    def confirm(self, request: CallRequest, *, is_repeat: bool) -> CallError | None:
+        """Look once more at a call that was permitted, now that it is sent: why it must not be.
+
+        Its tool may have changed; and one that the upstream may have seen before counts once more towards its budgets.
+        """
+        decision, code = request.tool, request.tool.code
+        if decision.granted and is_repeat:
+            decision, code = self._within_budgets(request.tool)
+        if not decision.granted:
+            return refused(request.function, decision, code)
+        if is_repeat:
+            self._count(request.tool)
+        return None
+
     def _within_budgets(self, tool: Decision) -> tuple[Decision, str]:
         for budget in tool.budgets:
             if budget.calls is not None and self._made[budget.keys] >= budget.calls:

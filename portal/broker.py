@@ -23,13 +23,12 @@ from portal.library.rejection import difference
 from portal.library.repairs import Repair, repaired
 from portal.library.value import script_value
 from portal.observed.observations import Observations
-from portal.refusal import refused
 from portal.repair_notes import RepairNotes
 from portal.snapshot import Snapshot
 from sandbox_runtime.calls import CallError, Outcome, ToolCall
 from sandbox_runtime.grants.fetch_error import FetchError
 from sandbox_runtime.grants.fetcher import FETCH, Fetcher
-from upstreams.errors import UpstreamError, UpstreamRefusedError
+from upstreams.errors import UpstreamError, UpstreamRefusedError, UpstreamWithheldError
 from upstreams.fleet import Fleet
 from upstreams.tool_result import ToolResult
 
@@ -155,9 +154,8 @@ class Broker:
                 key=f"{self._run_id}:{entry.seq}",
                 on_sent=partial(self._sent, entry, function, permit),
             )
-        except _WithdrawnError as error:
-            # What an earlier attempt may have done stays unknown.
-            return _ended(entry, "unknown" if entry.state == "unknown" else "refused", error.told)
+        except _WithheldError as error:
+            return _ended(entry, "refused", error.told)
         except UpstreamError as error:
             hint = _rejection_hint(function, permit.arguments, error) or error.hint
             return _ended(
@@ -181,12 +179,15 @@ class Broker:
         entry.end("done")
         return Outcome(value=value)
 
-    def _sent(self, entry: Entry, function: Function, permit: Permit) -> None:
-        """The call may have waited for a connection, behind which the tool is another one than was permitted."""
+    def _sent(self, entry: Entry, function: Function, permit: Permit, was_seen: bool) -> None:
+        """The call may have waited for a connection, behind which the tool is another one than was permitted, or be
+        sent once more.
+        """
         listed = self._fleet[function.upstream].tools
         request = self._authorization.of_function(function, listed, lambda: permit.arguments)
-        if not request.tool.granted:
-            raise _WithdrawnError(refused(function.qualified, request.tool))
+        refusal = self._authorization.confirm(request, is_repeat=was_seen)
+        if refusal is not None:
+            raise _WithheldError(refusal)
         _sent(entry, permit)
 
     def absence(self, function: str) -> CallError:
@@ -195,8 +196,8 @@ class Broker:
         return self._snapshot.absence(function, with_nearest=self._absent <= MAX_NEAREST)
 
 
-class _WithdrawnError(Exception):
-    """The upstream changed the tool before the call could be sent."""
+class _WithheldError(UpstreamWithheldError):
+    """The call was permitted, and is not any more now that it can be sent."""
 
     def __init__(self, told: CallError) -> None:
         super().__init__(told.message)

@@ -4,6 +4,7 @@
     ├── UpstreamUnavailableError        the call never left the portal
     │   ├── UpstreamDownError           and will not before the upstream is back
     │   └── UpstreamCircuitOpenError    because it failed too often lately
+    ├── UpstreamWithheldError           the caller itself kept it back at the last moment
     ├── UpstreamArgumentError           the arguments cannot be sent; neither did this call
     ├── UpstreamTimeoutError            sent, no answer within its deadline: it may have acted
     ├── UpstreamLostError               sent, then the connection ended: it may have acted
@@ -59,6 +60,12 @@ class UpstreamCircuitOpenError(UpstreamUnavailableError):
     code = "circuit_open"
     hint = "Nothing was sent. Other upstreams still work; try this one again when the message says."
     repetition = "never"
+
+
+class UpstreamWithheldError(UpstreamError):
+    """What `on_sent` of a call raises so that it is not sent. A call that was sent before ends as it ended then."""
+
+    outcome = "not_started"
 
 
 class UpstreamArgumentError(UpstreamError):

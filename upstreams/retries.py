@@ -12,6 +12,7 @@ from upstreams.errors import (
     UpstreamError,
     UpstreamUnauthorizedError,
     UpstreamUnavailableError,
+    UpstreamWithheldError,
     asked_to_wait,
 )
 from upstreams.tool_result import ToolResult
@@ -74,7 +75,8 @@ class Retries:
         that certainly did nothing may be in any case.
 
         Raises:
-            UpstreamError: Of the last attempt; or of an earlier one that may have acted, where the last did nothing.
+            UpstreamError: Of the last attempt; or of an earlier one that may have acted, where the last did nothing, or
+                that the upstream answered, where the last was withheld.
         """
         self._budget.note_call()
         try:
@@ -99,8 +101,8 @@ class Retries:
         try:
             result: ToolResult = await retrying(repeats.next_attempt, attempt)
         except UpstreamError as error:
-            if error.outcome != "unknown" and (uncertain := repeats.last_unknown()):
-                raise uncertain from error
+            if earlier := repeats.told_instead_of(error):
+                raise earlier from error
             raise
         return result
 
@@ -125,9 +127,12 @@ class _Repeats:
             self._failures.append(error)
             raise
 
-    def last_unknown(self) -> UpstreamError | None:
-        """The last attempt that may have acted."""
-        return next((error for error in reversed(self._failures) if error.outcome == "unknown"), None)
+    def told_instead_of(self, last: UpstreamError) -> UpstreamError | None:
+        """An earlier failure that says more of what may have happened than the last one."""
+        if last.outcome == "unknown":
+            return None
+        worst = ("unknown", "failed") if isinstance(last, UpstreamWithheldError) else ("unknown",)
+        return next((error for error in reversed(self._failures) if error.outcome in worst), None)
 
     def is_worthwhile(self, state: "RetryCallState") -> bool:
         """Whether to send the call once more; takes it from the budget."""

@@ -91,27 +91,34 @@ class Upstream:
         seconds: float,
         key: str | None = None,
         progress: ProgressFnT | None = None,
-        on_sent: Callable[[], None] = lambda: None,
+        on_sent: Callable[[bool], None] = lambda was_seen: None,
     ) -> ToolResult:
         """Call a tool; waits for a starting upstream and for the answer, together at most `seconds`.
 
         A call that fails is sent again where that is safe and may help (`manifests.retries`). `key` goes with every
         attempt, so that an upstream that looks at it acts once. `on_sent` is called when the upstream may see the call
-        from then on: a caller that is cancelled before knows that nothing happened.
+        from then on: a caller that is cancelled before knows that nothing happened. It hears whether the upstream may
+        have seen the call before, and may raise an UpstreamWithheldError.
 
         Raises:
             UpstreamError: With a scrubbed message; the class says what may have happened.
         """
         deadline = anyio.current_time() + seconds
+        was_seen = False
 
         async def attempt() -> ToolResult:
+            nonlocal was_seen
             async with self._supervisor.connection(deadline) as connection:
                 with self._circuit.watching(connection):
-                    on_sent()
+                    on_sent(was_seen)
                     left_seconds = max(0.0, deadline - anyio.current_time())
-                    return await connection.call(
-                        tool, arguments, seconds=left_seconds, key=key, progress=progress
-                    )
+                    try:
+                        return await connection.call(
+                            tool, arguments, seconds=left_seconds, key=key, progress=progress
+                        )
+                    except UpstreamError as error:
+                        was_seen = was_seen or error.outcome != "not_started"
+                        raise
 
         try:
             return await self._retries.run(attempt, is_safe=partial(self._is_safe, tool), deadline=deadline)

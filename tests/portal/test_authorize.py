@@ -6,6 +6,14 @@ import pytest
 
 from manifests.json_value import Json
 from tests.portal.peers import Peer, opened, raw, raw_tools, schema, states, tool
+from tests.upstreams.faults.http_server import (
+    Exchange,
+    Fault,
+    FaultyHttpServer,
+    forget_session,
+    reset,
+    status,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -121,6 +129,66 @@ async def test_of_ten_thousand_gathered_calls_ten_reach_the_upstream(tmp_path: P
         assert sum(row.get("count", 1) for row in refused) == 9_990
         assert {row["error"]["code"] for row in refused if "error" in row} == {"tool_budget"}
         assert await portal.result_of(GATHER.format(calls=20)) == 10  # the next run has its own
+
+
+def flaky(fault: Fault) -> FaultyHttpServer:
+    """Every other call of its read-only tool meets the fault, after it was counted."""
+
+    async def now_and_then(exchange: Exchange) -> None:
+        await (fault(exchange) if exchange.server.arrivals[exchange.tool] % 2 else exchange.succeed())
+
+    return FaultyHttpServer(now_and_then, always=True)
+
+
+@pytest.mark.parametrize("fault", [reset, status("503 Busy"), status("429 Slow", Retry_After="0")])
+async def test_repeats_of_an_upstream_that_fails_now_and_then_count_like_calls(
+    tmp_path: Path, fault: Fault
+) -> None:
+    tools: Json = {"budgets": [{"tool": "up.*", "calls": 10}]}
+    limits: Json = {"tool_calls": 20_000, "parallel_calls": 1024}
+    async with (
+        flaky(fault).serving() as up,
+        opened(tmp_path, {"up": {"url": up.url}}, capabilities={"tools": tools, "limits": limits}) as portal,
+    ):
+        answer = await portal.run(GATHER.format(calls=10_000).replace("read", "look"))
+    assert up.arrivals["look"] == 10
+    assert answer["result"] <= 5
+    sent = [row for row in answer["calls"] if row["state"] in ("unknown", "failed", "done")]
+    assert sum(row.get("count", 1) for row in sent) == 10
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "state"),
+    [
+        (status("503 Busy"), "upstream_answer", "unknown"),
+        (status("429 Slow", Retry_After="0"), "upstream_busy", "failed"),
+        (status("401 Who"), "upstream_unauthorized", "failed"),
+    ],
+)
+async def test_repeat_beyond_the_budget_is_not_sent_and_the_call_ends_as_it_did_before(
+    tmp_path: Path, fault: Fault, code: str, state: str
+) -> None:
+    for calls, ended in ((1, (code, state)), (2, (None, "done"))):
+        tools: Json = {"budgets": [{"tool": "up.look", "calls": calls}]}
+        async with (
+            FaultyHttpServer(fault).serving() as up,
+            opened(tmp_path, {"up": {"url": up.url}}, capabilities={"tools": tools}) as portal,
+        ):
+            answer = await portal.run("await up.look()")
+        [row] = answer["calls"]
+        assert (row.get("error", {}).get("code"), row["state"]) == ended
+        assert up.arrivals["look"] == calls
+
+
+async def test_call_whose_session_was_forgotten_is_sent_on_the_next_within_a_budget_of_one(
+    tmp_path: Path,
+) -> None:
+    tools: Json = {"budgets": [{"tool": "up.look", "calls": 1}]}
+    async with (
+        FaultyHttpServer(forget_session).serving() as up,
+        opened(tmp_path, {"up": {"url": up.url}}, capabilities={"tools": tools}) as portal,
+    ):
+        assert states(await portal.run("await up.look()")) == [("up.look", "done")]
 
 
 async def test_the_budget_of_a_run_holds_for_ten_thousand_gathered_calls(tmp_path: Path) -> None:
