@@ -173,11 +173,11 @@ class Broker:
     async def _fetch(self, entry: Entry, permit: Permit) -> Outcome:
         assert self._fetcher is not None, "no network is granted without one"
         try:
-            value = await self._fetcher.fetch(permit.arguments, partial(_sent, entry, permit))
+            answer = await self._fetcher.fetch(permit.arguments, partial(_sent, entry, permit))
         except FetchError as error:
             return _ended(entry, error.state, error.told)
         entry.end("done")
-        return Outcome(value=value)
+        return Outcome(text=answer)
 
     def _sent(self, entry: Entry, function: Function, permit: Permit, was_seen: bool) -> None:
         """The call may have waited for a connection, behind which the tool is another one than was permitted, or be

@@ -31,10 +31,14 @@ class CallError:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a call came to: a value, or an error."""
+    """What a call came to: a value, or an error.
+
+    Whoever has the value as JSON in UTF-8 gives that as `text`, instead of having it written in one go.
+    """
 
     value: Json = None
     error: CallError | None = None
+    text: bytes | None = None
 
 
 CallPort: TypeAlias = Callable[[ToolCall], Awaitable[Outcome]]

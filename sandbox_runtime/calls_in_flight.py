@@ -265,7 +265,7 @@ class CallsInFlight:
             return
         error = outcome.error
         if error is None:
-            value = encode(outcome.value)
+            value = encode(outcome.value) if outcome.text is None else outcome.text
             if len(value) > self._limits.outcome_bytes:
                 error = self._too_long(len(value))
                 self._observer.withhold(seq, error)

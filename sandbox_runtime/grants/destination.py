@@ -1,11 +1,8 @@
 """Where a request may go: a URL, read once, its host looked up once, and every address of it looked at."""
 
 import ipaddress
-import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import TypeAlias
 
 import httpx2
 
@@ -13,16 +10,12 @@ from manifests.grants import NetworkGrant
 from manifests.host_patterns import DEFAULT_PORTS, HostPattern, canonical_host, is_address
 from sandbox_runtime.grants.addresses import Address, Reach, reach_of
 from sandbox_runtime.grants.fetch_error import FetchError
-from sandbox_runtime.grants.threads import Threads
-
-Resolver: TypeAlias = Callable[[str, int], Awaitable[Sequence[Address]]]
-"""The addresses of a name. Raises OSError where there are none."""
+from sandbox_runtime.grants.lookups import Resolver
 
 MAX_URL_CHARS = 8192
 MAX_ADDRESSES = 20
 
 _MAX_TOLD_HOSTS = 20
-_THREADS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +31,12 @@ class Destination:
 class Destinations:
     """Decides for one manifest."""
 
-    def __init__(self, grant: NetworkGrant, where: Callable[[str], str], resolve: Resolver) -> None:
+    def __init__(self, grant: NetworkGrant, where: Callable[[str], str]) -> None:
         self._allow = tuple(map(HostPattern.parse, grant.allow))
         self._private = tuple(map(HostPattern.parse, grant.private))
         self._where = where
-        self._resolve = resolve
 
-    async def check(self, url: httpx2.URL) -> Destination:
+    async def check(self, url: httpx2.URL, resolve: Resolver) -> Destination:
         """Look a URL over, and its host up.
 
         Raises:
@@ -55,7 +47,7 @@ class Destinations:
         private = [p for p in self._private if p.matches(url.scheme, host, port)]
         if not (allowed or private):
             raise self._not_granted(host, port)
-        addresses = await self._addresses(host, port)
+        addresses = await _addresses(host, port, resolve)
         for address in addresses:
             reach = reach_of(address)
             by_address = is_address(host) and any(p.host == host for p in (*allowed, *private))
@@ -66,17 +58,6 @@ class Destinations:
             ):
                 raise self._not_public(host, reach)
         return Destination(url, host, port, addresses)
-
-    async def _addresses(self, host: str, port: int) -> tuple[Address, ...]:
-        if is_address(host):
-            return (ipaddress.ip_address(host),)
-        try:
-            addresses = tuple(dict.fromkeys(await self._resolve(host, port)))
-        except OSError:
-            addresses = ()
-        if not addresses:
-            raise FetchError("fetch_failed", f"the name {host} is not known", state="not_started")
-        return addresses[:MAX_ADDRESSES]
 
     def _not_granted(self, host: str, port: int) -> FetchError:
         patterns = [str(pattern) for pattern in (*self._allow, *self._private)]
@@ -96,6 +77,18 @@ class Destinations:
         else:
             hint = ""
         return FetchError("address_not_allowed", f"{host} is at an address that scripts may not reach", hint)
+
+
+async def _addresses(host: str, port: int, resolve: Resolver) -> tuple[Address, ...]:
+    if is_address(host):
+        return (ipaddress.ip_address(host),)
+    try:
+        addresses = tuple(dict.fromkeys(await resolve(host, port)))
+    except OSError:
+        addresses = ()
+    if not addresses:
+        raise FetchError("fetch_failed", f"the name {host} is not known", state="not_started")
+    return addresses[:MAX_ADDRESSES]
 
 
 def parse_url(text: str) -> httpx2.URL:
@@ -129,22 +122,3 @@ def _host_and_port(url: httpx2.URL) -> tuple[str, int]:
 def _no_url(text: str) -> FetchError:
     message = f"{text[:200]!r} is no URL that can be fetched"
     return FetchError("invalid_arguments", message, "Write it like https://api.example.com/path?query.")
-
-
-class SystemResolver:
-    """Asks the system, in threads of its own: a name server that hangs keeps nothing but other lookups waiting."""
-
-    def __init__(self) -> None:
-        self._threads = Threads(_THREADS)
-
-    async def __call__(self, host: str, port: int) -> Sequence[Address]:
-        return await self._threads.run(partial(_looked_up, host, port))
-
-
-def _looked_up(host: str, port: int) -> Sequence[Address]:
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except UnicodeError as error:
-        raise OSError("not a name") from error
-    # A zone, as link-local addresses have, is no part of what may be reached.
-    return [ipaddress.ip_address(str(address[0]).partition("%")[0]) for *_, address in found]

@@ -1,6 +1,5 @@
 """`portal.fetch`: one request of a script, sent by the portal, as far as the manifest allows."""
 
-import base64
 import ssl
 from collections.abc import Callable
 
@@ -10,10 +9,12 @@ import httpx2
 
 from manifests.grants import NetworkGrant
 from manifests.json_value import Json
-from sandbox_runtime.grants.destination import Destination, Destinations, Resolver, SystemResolver
-from sandbox_runtime.grants.fetch_body import BodyReader
+from sandbox_runtime.grants.destination import Destination, Destinations
+from sandbox_runtime.grants.fetch_body import BodyReader, in_base64
 from sandbox_runtime.grants.fetch_error import FetchError, FetchState
 from sandbox_runtime.grants.fetch_request import FetchRequest
+from sandbox_runtime.grants.lookups import Lookups, Resolver, SystemResolver
+from sandbox_runtime.guest_json import encode
 
 FETCH = "portal.fetch"
 """The function's name; no namespace of a library is called `portal`."""
@@ -36,7 +37,8 @@ class Network:
     ) -> None:
         """`where` says where a limit is set; `trusted` are the authorities, those of the system by default."""
         self.grant = grant
-        self.destinations = Destinations(grant, where, resolve or SystemResolver())
+        self.destinations = Destinations(grant, where)
+        self.lookups = Lookups(resolve or SystemResolver())
         self._where = where
         self._trusted = trusted
 
@@ -55,13 +57,15 @@ class Network:
 class Fetcher:
     """The fetches of one run."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network, caller: str = "") -> None:
+        """`caller` is whose run it is, as far as callers are told apart."""
         self._network = network
+        self._lookups = network.lookups.of_run(caller)
         self._requests = 0
         self._slots = anyio.CapacityLimiter(_PARALLEL)
 
-    async def fetch(self, arguments: dict[str, Json], on_sent: Callable[[], None]) -> Json:
-        """Fetch what the arguments say: `{status, url, headers: [[name, value]], body: base64}`.
+    async def fetch(self, arguments: dict[str, Json], on_sent: Callable[[], None]) -> bytes:
+        """Fetch what the arguments say: `{status, url, headers: [[name, value]], body: base64}`, as JSON.
 
         `on_sent` is called when a request may be about to reach its host.
 
@@ -71,18 +75,18 @@ class Fetcher:
         request = FetchRequest.parse(arguments)
         most = self._network.grant.seconds
         seconds = min(request.seconds or most, most)
-        hops = _Hops(self._network, self._count, on_sent)
+        hops = _Hops(self._network, self._lookups, self._count, on_sent)
         try:
             async with self._slots:
                 with anyio.fail_after(seconds):
                     return await hops.follow(request)
         except TimeoutError:
             limit = "" if seconds < most else f", {self._network.name('seconds')}"
-            message = f"there was no whole answer within {seconds:g} s{limit}"
+            message = f"there was no whole answer from {hops.host} within {seconds:g} s{limit}"
             raise FetchError("fetch_timeout", message, _CHECK, hops.state) from None
         except (httpx2.HTTPError, OSError, ValueError) as error:
             # Not all that a host can do wrong is HTTPX's own error: bytes that are no TLS, names that are none.
-            message = f"{request.url.host} did not answer as HTTP does: {_described(error)}"
+            message = f"{hops.host} did not answer as HTTP does: {_described(error)}"
             raise FetchError("fetch_failed", message, _CHECK, hops.state) from None
 
     def _count(self) -> None:
@@ -95,18 +99,24 @@ class Fetcher:
 class _Hops:
     """A request and those that it is redirected to, each counted and checked as if it were the first."""
 
-    def __init__(self, network: Network, count: Callable[[], None], on_sent: Callable[[], None]) -> None:
+    def __init__(
+        self, network: Network, resolve: Resolver, count: Callable[[], None], on_sent: Callable[[], None]
+    ) -> None:
         self.state: FetchState = "not_started"
         """What has become of it when it fails now."""
+        self.host = ""
+        """Who it is about then."""
         self._network = network
+        self._resolve = resolve
         self._count = count
         self._on_sent = on_sent
 
-    async def follow(self, request: FetchRequest) -> Json:
+    async def follow(self, request: FetchRequest) -> bytes:
         for _ in range(MAX_REDIRECTS + 1):
+            self.host = request.url.host
             try:
                 self._count()
-                destination = await self._network.destinations.check(request.url)
+                destination = await self._network.destinations.check(request.url, self._resolve)
             except FetchError as error:
                 # What was answered with a redirection was done, wherever that leads.
                 raise error if self.state == "not_started" else error.but("done") from None
@@ -119,6 +129,7 @@ class _Hops:
                 finally:
                     await response.aclose()
             request = request.redirected(response.status_code, location)
+            self.state = "done"
         message = f"redirected more than {MAX_REDIRECTS} times"
         raise FetchError("too_many_redirects", message, f"The last was to {str(request.url)[:200]}", "done")
 
@@ -136,18 +147,14 @@ class _Hops:
                     raise
         raise AssertionError("a destination has an address")
 
-    async def _told(self, request: FetchRequest, response: httpx2.Response) -> Json:
+    async def _told(self, request: FetchRequest, response: httpx2.Response) -> bytes:
         coding = response.headers.get("content-encoding", "")
         reader = BodyReader(coding, self._network.grant.response_bytes, self._network.name("response_bytes"))
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         body = await reader.read(response.stream)
         headers = [[name.decode("latin-1"), value.decode("latin-1")] for name, value in response.headers.raw]
-        return {
-            "status": response.status_code,
-            "url": str(request.url),
-            "headers": headers,
-            "body": base64.b64encode(body).decode(),
-        }
+        told = encode({"status": response.status_code, "url": str(request.url), "headers": headers})
+        return b'%b,"body":"%b"}' % (told[:-1], await in_base64(body))
 
     async def _note_sent(self, event: str, _: Json) -> None:
         if event.endswith(".send_request_headers.started"):

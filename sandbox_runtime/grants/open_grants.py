@@ -41,9 +41,9 @@ class OpenGrants:
         return OpenGrants(capabilities, self._workspaces, where)
 
     @asynccontextmanager
-    async def run(self, owner: Owner | None) -> AsyncIterator[RunGrants]:
-        """The grants of one run, of a session if `owner` is one."""
-        fetcher = None if self._network is None else Fetcher(self._network)
+    async def run(self, owner: Owner | None, caller: str) -> AsyncIterator[RunGrants]:
+        """The grants of one run of a caller's, of a session if `owner` is one."""
+        fetcher = None if self._network is None else Fetcher(self._network, caller)
         grant = self._capabilities.files
         if grant is None:
             yield RunGrants(self._capabilities.environment, None, fetcher)

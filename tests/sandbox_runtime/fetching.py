@@ -120,12 +120,12 @@ class FetchRunner:
         async def answer(call: ToolCall) -> Outcome:
             assert call.function == FETCH
             try:
-                value = await fetcher.fetch(call.arguments, lambda: None)
+                text = await fetcher.fetch(call.arguments, lambda: None)
             except FetchError as error:
                 self.states.append(error.state)
                 return Outcome(error=error.told)
             self.states.append("done")
-            return Outcome(value)
+            return Outcome(text=text)
 
         return answer
 

@@ -2,13 +2,11 @@
 
 import asyncio
 import datetime
-import gzip
 import ipaddress
 import json
 import os
 import socket
 import ssl
-import zlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -125,22 +123,6 @@ async def test_text_is_decoded_as_the_answer_says(
     assert await fetch.value(f'(await portal.fetch("{server.base}/")).text') == text
 
 
-@pytest.mark.parametrize(
-    ("coding", "pack"), [("gzip", gzip.compress), ("deflate", zlib.compress), ("identity", bytes)]
-)
-async def test_body_is_unpacked(fetch: FetchRunner, server: Server, coding: str, pack: object) -> None:
-    assert callable(pack)
-    server.answers["/"] = response(pack(b"text " * 50_000), Content_Encoding=coding)
-    assert await fetch.value(f'len((await portal.fetch("{server.base}/")).bytes)') == 250_000
-
-
-async def test_body_may_come_in_chunks(fetch: FetchRunner, server: Server) -> None:
-    server.answers["/"] = (
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"
-    )
-    assert await fetch.value(f'(await portal.fetch("{server.base}/")).text') == "abcde"
-
-
 async def test_error_status_is_an_answer(fetch: FetchRunner, server: Server) -> None:
     server.answers["/"] = response(b"gone", "404 Not Found")
     script = (
@@ -178,6 +160,26 @@ async def test_redirect_is_not_followed_if_the_script_says_so(fetch: FetchRunner
     server.answers["/from"] = redirect("/to")
     script = f'r = await portal.fetch("{server.base}/from", follow_redirects=False)\n[r.status, r.headers["location"]]'
     assert await fetch.value(script) == [302, "/to"]
+
+
+async def test_host_that_did_not_answer_is_named_and_not_who_redirected_there(
+    run: Runner, server: Server
+) -> None:
+    names = Names({"other.example": [["127.0.0.1"]], "slow.example": [["127.0.0.1"]]})
+    base = f"127.0.0.1:{server.port}"
+    fetch = granting(run, base, "other.example:1", f"slow.example:{server.port}", names=names)
+
+    async def hang(request: Request, writer: asyncio.StreamWriter) -> None:
+        await asyncio.Event().wait()
+
+    server.answers["/away"] = redirect("http://other.example:1/")
+    server.answers["/slow"] = redirect(f"http://slow.example:{server.port}/hang")
+    server.answers["/hang"] = hang
+    for path, host, state in (("/away", "other.example", "done"), ("/slow", "slow.example", "unknown")):
+        result = await fetch(f'await portal.fetch("{server.base}{path}", timeout=2)')
+        assert result.error is not None
+        assert (host in result.error.message, "127.0.0.1" in result.error.message) == (True, False)
+        assert fetch.states == [state]
 
 
 async def test_secrets_stay_with_the_host_they_were_meant_for(run: Runner, server: Server) -> None:

@@ -52,6 +52,12 @@ def packed_endlessly(level: int) -> bytes:
     return b"".join([packer.compress(bytes(1 << 20)) for _ in range(50)]) + packer.flush()
 
 
+def bare_deflate(body: bytes) -> bytes:
+    packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    return packer.compress(body) + packer.flush()
+
+
+BARE_DEFLATE = bare_deflate(bytes(RESPONSE_BYTES))
 BOMB = packed_endlessly(9)
 HOSTILE: dict[str, tuple[bytes | Answer, str]] = {
     "more than is allowed": (response(bytes(RESPONSE_BYTES + 1)), "response_limit"),
@@ -88,6 +94,18 @@ HOSTILE: dict[str, tuple[bytes | Answer, str]] = {
     "packed, and more behind it": (
         response(gzip.compress(b"x") + b"x" * 1000, Content_Encoding="gzip"),
         "fetch_failed",
+    ),
+    "packed, and more behind what was unpacked in several parts": (
+        response(gzip.compress(bytes(RESPONSE_BYTES)) + b"x" * 1000, Content_Encoding="gzip"),
+        "fetch_failed",
+    ),
+    "packed without a header, and more behind it": (
+        response(BARE_DEFLATE + b"x" * 1000, Content_Encoding="deflate"),
+        "fetch_failed",
+    ),
+    "packed nothing, again and again": (
+        response(gzip.compress(b"") * (RESPONSE_BYTES // 20), Content_Encoding="gzip"),
+        "",
     ),
     "huge header": (HEAD + b"X: " + b"x" * 1_000_000 + b"\r\n\r\n", "fetch_failed"),
     "many headers": (HEAD + b"X: x\r\n" * 100_000 + b"\r\n", "fetch_failed"),

@@ -1,0 +1,156 @@
+"""Bodies of answers, in whatever coding a host sends them, and however large."""
+
+import asyncio
+import base64
+import gzip
+import zlib
+from collections.abc import AsyncIterator, Awaitable
+from typing import TypeVar
+
+import pytest
+
+from sandbox_runtime.grants.fetch_body import ENCODED_BYTES, MAX_MEMBERS, BodyReader, in_base64
+from sandbox_runtime.grants.fetch_error import FetchError
+from tests.sandbox_runtime.fetching import FetchRunner, Server, granting, response, served
+from tests.sandbox_runtime.running import Runner
+
+pytestmark = pytest.mark.anyio
+
+TEXT = b"text " * 50_000
+MOST = 8 << 20
+
+_Done = TypeVar("_Done")
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    async with served() as server:
+        yield server
+
+
+@pytest.fixture
+def fetch(run: Runner, server: Server) -> FetchRunner:
+    return granting(run, f"127.0.0.1:{server.port}")
+
+
+def bare(body: bytes) -> bytes:
+    """Deflate without the header and the checksum of zlib, as some hosts send it."""
+    packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    return packer.compress(body) + packer.flush()
+
+
+def in_members(body: bytes) -> bytes:
+    """A gzip file of several members, as tools make that pack in parallel, or append."""
+    return b"".join(gzip.compress(body[start : start + 1000]) for start in range(0, len(body), 1000))
+
+
+PACKED = {
+    "identity": ("identity", bytes(TEXT)),
+    "gzip": ("gzip", gzip.compress(TEXT)),
+    "gzip of many members": ("gzip", in_members(TEXT)),
+    "gzip with an empty member": ("gzip", gzip.compress(TEXT) + gzip.compress(b"")),
+    "deflate": ("deflate", zlib.compress(TEXT)),
+    "deflate without a header": ("deflate", bare(TEXT)),
+    "deflate that is not packed": ("deflate", zlib.compress(TEXT, 0)),
+}
+
+
+@pytest.mark.parametrize("name", PACKED)
+async def test_body_is_unpacked(fetch: FetchRunner, server: Server, name: str) -> None:
+    coding, packed = PACKED[name]
+    server.answers["/"] = response(packed, Content_Encoding=coding)
+    assert await fetch.value(f'(await portal.fetch("{server.base}/")).text == "text " * 50_000') is True
+
+
+async def test_body_may_come_in_chunks(fetch: FetchRunner, server: Server) -> None:
+    server.answers["/"] = (
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"
+    )
+    assert await fetch.value(f'(await portal.fetch("{server.base}/")).text') == "abcde"
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "zstd", "gzip, br"])
+async def test_answer_without_a_body_may_be_of_any_coding(
+    fetch: FetchRunner, server: Server, coding: str
+) -> None:
+    head = f"HTTP/1.1 200 OK\r\nContent-Encoding: {coding}\r\n".encode()
+    server.answers["/head"] = head + b"Content-Length: 12345\r\n\r\n"
+    server.answers["/none"] = head + b"Content-Length: 0\r\n\r\n"
+    script = (
+        f'r = await portal.fetch("{server.base}/head", method="HEAD")\ns = await portal.fetch("{server.base}/none")\n'
+        '[r.headers["content-encoding"], len(r.bytes), len(s.bytes)]'
+    )
+    assert await fetch.value(script) == [coding, 0, 0]
+
+
+async def pieces(body: bytes, size: int) -> AsyncIterator[bytes]:
+    for start in range(0, len(body), size):
+        yield body[start : start + size]
+
+
+@pytest.mark.parametrize("name", PACKED)
+@pytest.mark.parametrize("size", [7, 1000, 1 << 20])
+async def test_body_is_the_same_in_whatever_pieces_it_comes(name: str, size: int) -> None:
+    coding, packed = PACKED[name]
+    assert await BodyReader(coding, MOST, "").read(pieces(packed, size)) == TEXT
+
+
+@pytest.mark.parametrize("size", [65_535, 65_536, 65_537, 131_072, 0])
+@pytest.mark.parametrize(
+    ("coding", "pack"), [("gzip", gzip.compress), ("deflate", zlib.compress), ("deflate", bare)]
+)
+async def test_body_as_long_as_what_is_unpacked_at_once_is_whole(
+    coding: str, pack: object, size: int
+) -> None:
+    assert callable(pack)
+    body = bytes(size)
+    assert await BodyReader(coding, MOST, "").read(pieces(pack(body), 1 << 16)) == body
+
+
+@pytest.mark.parametrize(
+    ("coding", "packed"),
+    [
+        ("gzip", gzip.compress(TEXT) + gzip.compress(TEXT)[:-1]),
+        ("gzip", gzip.compress(TEXT) + b"more"),
+        ("gzip", gzip.compress(b"") * (MAX_MEMBERS + 1)),
+        ("deflate", bare(TEXT)[:-1]),
+        ("deflate", bare(TEXT) + b"more"),
+        ("deflate", zlib.compress(TEXT) + bare(TEXT)),
+    ],
+)
+async def test_body_that_is_not_whole_or_has_something_behind_it_is_refused(
+    coding: str, packed: bytes
+) -> None:
+    with pytest.raises(FetchError):
+        await BodyReader(coding, MOST, "").read(pieces(packed, 1 << 16))
+
+
+async def turns_during(work: Awaitable[_Done]) -> tuple[_Done, int]:
+    """What it gives, and how often somebody else had a turn meanwhile."""
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    counting = asyncio.create_task(count())
+    try:
+        return await work, turns
+    finally:
+        counting.cancel()
+
+
+async def test_others_have_turns_while_a_big_answer_is_unpacked_and_written() -> None:
+    body = bytes(MOST)
+    read, turns = await turns_during(BodyReader("gzip", MOST, "").read(pieces(gzip.compress(body), 1 << 20)))
+    assert (read == body, turns >= (MOST >> 20) - 1) == (True, True)
+    written, turns = await turns_during(in_base64(read))
+    assert (written == base64.b64encode(body), turns >= MOST // ENCODED_BYTES) == (True, True)
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 3, ENCODED_BYTES - 1, ENCODED_BYTES, ENCODED_BYTES + 1])
+async def test_pieces_of_base64_are_one_text(size: int) -> None:
+    body = bytearray(bytes(range(256)) * (size // 256 + 1))[:size]
+    assert await in_base64(body) == base64.b64encode(body)
