@@ -1,23 +1,38 @@
-"""`${NAME}` and `${NAME:-default}` in the strings of a manifest, filled in from the environment or portal.env.
+"""`${NAME}`, `${NAME:-default}`, `${command:...}`, `${keyring:service/user}` in a manifest's strings, filled in.
 
-It happens after YAML is read, so that no value can add a key or a line. The default is taken when the
-variable is unset or empty, as in a shell; without one an empty variable is an empty string and an unset one
-is an error. `$${` stands for a literal `${`; every other `$` is itself.
+It happens after YAML is read, so that no value can add a key or a line, and once, so that no value is read as a
+reference: what runs is what the operator wrote into the file. Variables are those of the environment and of portal.env.
+The default is taken when the variable is unset or empty, as in a shell; without one an empty variable is an empty text
+and an unset one is an error. `$${` stands for a literal `${`; every other `$` is itself.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from manifests.errors import Problem
 from manifests.json_value import Json
+from manifests.secret_references import (
+    SECRET_KINDS,
+    FetchSecrets,
+    SecretError,
+    SecretKind,
+    SecretReference,
+    Template,
+    fetch_nothing,
+)
 from manifests.yaml_source import KeyPath, Place
 
 SECTIONS: tuple[KeyPath, ...] = (("upstreams",), ("server",), ("capabilities", "environment"))
 """Where references mean something. What scripts may do depends on the environment only in what they see of it."""
 
+SECTIONS_OF_SECRETS: tuple[KeyPath, ...] = (("upstreams",), ("server",))
+"""Where those to secrets do: what is in `capabilities.environment` every script reads."""
+
 _REFERENCE = re.compile(r"\$\$\{|\$\{(?P<inside>[^}]*)(?P<end>\}?)")
 _INSIDE = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<has_default>:-(?P<default>[^$]*))?")
+_SECRET = re.compile(rf"(?P<kind>{'|'.join(SECRET_KINDS)}):(?!-)(?P<text>.*)", re.DOTALL)
 _SHOWN = 60
 
 
@@ -27,12 +42,21 @@ class Interpolation:
 
     environ: Mapping[str, str]
     places: Mapping[KeyPath, Place]
+    fetch_secrets: FetchSecrets = fetch_nothing
+    folder: Path = Path()
     problems: list[Problem] = field(default_factory=list)
     filled: set[KeyPath] = field(default_factory=set)
+    templates: dict[KeyPath, Template] = field(default_factory=dict, repr=False)
+    """The strings that hold a secret, to be filled in anew when it has changed."""
+    secrets: dict[SecretReference, str] = field(default_factory=dict, repr=False)
 
     def manifest(self, data: Json) -> Json:
         """The same data with the strings of SECTIONS filled in; keys stay as they are."""
-        return self._within(data, ())
+        data = self._within(data, ())
+        if self.templates:
+            self._fetch()
+            data = self._filled(data, ())
+        return data
 
     def _within(self, value: Json, path: KeyPath) -> Json:
         if path in SECTIONS:
@@ -47,13 +71,27 @@ class Interpolation:
         if isinstance(value, list):
             return [self._value(item, (*path, index)) for index, item in enumerate(value)]
         if isinstance(value, str) and "${" in value:
-            return _REFERENCE.sub(lambda match: self._replacement(match, path), value)
+            template = Template(tuple(self._parts(value, path)))
+            if not template.references:
+                return template.filled({})
+            self.templates[path] = template
         return value
 
-    def _replacement(self, match: re.Match[str], path: KeyPath) -> str:
+    def _parts(self, text: str, path: KeyPath) -> Iterator[str | SecretReference]:
+        end = 0
+        for match in _REFERENCE.finditer(text):
+            yield text[end : match.start()]
+            yield self._replacement(match, path)
+            end = match.end()
+        yield text[end:]
+
+    def _replacement(self, match: re.Match[str], path: KeyPath) -> str | SecretReference:
         if match[0] == "$${":
             return "${"
         self.filled.add(path)
+        if match["end"] and (secret := _SECRET.fullmatch(match["inside"])):
+            kind: SecretKind = "command" if secret["kind"] == "command" else "keyring"
+            return self._secret(SecretReference(kind, secret["text"].strip()), path)
         inside = _INSIDE.fullmatch(match["inside"]) if match["end"] else None
         if not inside:
             written = match[0] if len(match[0]) <= _SHOWN else match[0][:_SHOWN] + "…"
@@ -70,6 +108,33 @@ class Interpolation:
                 path, message, f"Set it, here or in portal.env, or give it a default: ${{{name}:-default}}."
             )
         return value or ""
+
+    def _secret(self, reference: SecretReference, path: KeyPath) -> str | SecretReference:
+        if any(path[: len(section)] == section for section in SECTIONS_OF_SECRETS):
+            return reference
+        message = f"${{{reference.kind}:...}} means nothing here, where every script could read it"
+        self._note(path, message, "It may stand in upstreams and in server.")
+        return ""
+
+    def _fetch(self) -> None:
+        """All secrets at once: each command is run once, and none waits for another."""
+        references = {part for template in self.templates.values() for part in template.references}
+        fetched = self.fetch_secrets(references, self.folder)
+        self.secrets = {each: value for each, value in fetched.items() if isinstance(value, str)}
+        for path, template in self.templates.items():
+            for reference in template.references:
+                if isinstance(error := fetched[reference], SecretError):
+                    self._note(path, str(error), error.hint)
+
+    def _filled(self, value: Json, path: KeyPath) -> Json:
+        if isinstance(value, dict):
+            return {key: self._filled(item, (*path, key)) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self._filled(item, (*path, index)) for index, item in enumerate(value)]
+        template = self.templates.get(path)
+        if template is None:
+            return value
+        return template.filled({each: self.secrets.get(each, "") for each in template.references})
 
     def _note(self, path: KeyPath, message: str, hint: str) -> None:
         place = self.places[path]

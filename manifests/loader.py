@@ -16,6 +16,7 @@ from manifests.manifest import Manifest
 from manifests.names import namespace_of
 from manifests.narrowing import slips
 from manifests.portal_manifest import PortalManifest
+from manifests.secret_references import FetchSecrets, fetch_nothing
 from manifests.yaml_source import KeyPath, Place, read_yaml
 
 CONFIG_VARIABLE = "MCP_CODE_PORTAL_CONFIG"
@@ -33,10 +34,13 @@ def find_manifest(explicit: Path | None, environ: Mapping[str, str]) -> Path | N
     return DEFAULT_FILE if DEFAULT_FILE.exists() else None
 
 
-def load_manifest(path: Path | None, environ: Mapping[str, str]) -> Manifest:
+def load_manifest(
+    path: Path | None, environ: Mapping[str, str], fetch_secrets: FetchSecrets = fetch_nothing
+) -> Manifest:
     """Load a manifest; without a path, the one that says nothing: no upstreams, defaults for the rest.
 
     A lockfile beside it is read, too, and values that the environment lacks are taken from portal.env beside it.
+    `fetch_secrets` gets what commands and the keyring are to supply, once, and may take its time.
 
     Raises:
         ManifestError: One of the files cannot be read or used; it carries every problem found.
@@ -45,15 +49,16 @@ def load_manifest(path: Path | None, environ: Mapping[str, str]) -> Manifest:
         return Manifest(PortalManifest(), folder=Path.cwd())
     kept = read_env(env_path(path))
     try:
-        manifest = _load(path, {**kept, **environ})
+        manifest = _load(path, {**kept, **environ}, fetch_secrets)
     except ManifestError as error:
         raise ManifestError(error.problems, path.name) from None
     return replace(manifest, lock=read_lock(lock_path(path)))
 
 
-def _load(path: Path, environ: Mapping[str, str]) -> Manifest:
+def _load(path: Path, environ: Mapping[str, str], fetch_secrets: FetchSecrets) -> Manifest:
     source = read_yaml(_text(path))
-    interpolation = Interpolation(environ, source.places)
+    folder = path.absolute().parent
+    interpolation = Interpolation(environ, source.places, fetch_secrets, folder)
     data = interpolation.manifest({} if source.data is None else source.data)
     problems = [*source.problems, *interpolation.problems, *_clashes(data, source.places)]
     try:
@@ -68,7 +73,9 @@ def _load(path: Path, environ: Mapping[str, str]) -> Manifest:
     # Outside the handler: the validation error shows values, and must not travel along as the context.
     if problems:
         raise ManifestError(problems)
-    return Manifest(portal, path.absolute().parent, path, source.places)
+    return Manifest(
+        portal, folder, path, source.places, templates=interpolation.templates, secrets=interpolation.secrets
+    )
 
 
 def _text(path: Path) -> str:

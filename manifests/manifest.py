@@ -9,6 +9,7 @@ from manifests.lock import Lock
 from manifests.names import namespace_of
 from manifests.portal_manifest import PortalManifest
 from manifests.rules import Rules
+from manifests.secret_references import SecretReference, Template
 from manifests.yaml_source import KeyPath, Place
 
 
@@ -27,6 +28,11 @@ class Manifest:
     profile: str | None = None
     lock: Lock | None = field(default=None, repr=False)
     """The accepted definitions of tools; without a lockfile every definition is accepted."""
+
+    templates: Mapping[KeyPath, Template] = field(default_factory=dict, repr=False)
+    """The strings that hold a secret from a command or the keyring, as they were written."""
+    secrets: Mapping[SecretReference, str] = field(default_factory=dict, repr=False)
+    """What these held when the manifest was loaded: to be hidden wherever it turns up."""
 
     def where(self, *keys: str | int) -> str:
         """`portal.yaml:14:5`, where a key stands, or `capabilities.limits.tool_calls (default)`."""

@@ -144,7 +144,11 @@ async def open_portal(
 
         fleet = await stack.enter_async_context(
             open_fleet(
-                manifest.portal.upstreams, manifest.folder, note_change, state_folder(os.environ) / "listings"
+                manifest.portal.upstreams,
+                manifest.folder,
+                note_change,
+                state_folder(os.environ) / "listings",
+                manifest.secrets.values(),
             )
         )
         queue = QueueLimits(settings.queue, settings.queue_seconds, partial(manifest.where, "server"))

@@ -55,21 +55,24 @@ async def open_fleet(
     folder: Path,
     on_change: Callable[[Upstream], None],
     listings: Path | None = None,
+    secrets: Collection[str] = (),
 ) -> AsyncIterator[Fleet]:
     """Supervise all upstreams, each in its own task; returns before any is ready.
 
     Beyond `STARTED_AT_ONCE` they take turns at starting. `listings` is where lazy ones keep what they offer; None is
-    nowhere, so that each is started once to be listed.
+    nowhere, so that each is started once to be listed. `secrets` are hidden in whatever any of them sends to be read by
+    people, beside what the specs themselves hold.
     `on_change` is called, in the event loop, whenever the state or the tools of an upstream changed; it must
     not raise. On leaving, all are closed at once, within 3 s, and no process of theirs is left.
     """
     starts = Starts()
+    scrubbers = {name: Scrubber.for_upstream(spec, secrets) for name, spec in specs.items()}
     upstreams = {
         name: Upstream(
             name,
             spec,
-            _wire_opener(spec, folder),
-            Scrubber.for_upstream(spec),
+            _wire_opener(spec, folder, scrubbers[name]),
+            scrubbers[name],
             starts,
             on_change,
             ListingStore(listings, name, spec, folder) if listings else None,
@@ -85,12 +88,12 @@ async def open_fleet(
             tasks.cancel_scope.cancel()
 
 
-def _wire_opener(spec: StdioUpstream | HttpUpstream, folder: Path) -> WireOpener:
+def _wire_opener(spec: StdioUpstream | HttpUpstream, folder: Path, scrub: Scrubber) -> WireOpener:
     def open_wire(diagnostics: Diagnostics) -> AbstractAsyncContextManager[Wire]:
         if isinstance(spec, StdioUpstream):
             # Looked up at every attempt: the command may have been installed since.
             child = StdioChild.of(spec, folder, os.environ)
-            return open_stdio_wire(child, Scrubber.for_upstream(spec), diagnostics)
+            return open_stdio_wire(child, scrub, diagnostics)
         if spec.transport == "sse":
             return open_sse_wire(spec)
         return open_http_wire(spec, diagnostics)

@@ -20,6 +20,7 @@ from portal.cli.ending import INTERRUPTED, TERMINATED, until_signal
 from portal.cli.terminal import Terminal
 from portal.errors import PortalError
 from portal.logs import configure_logs
+from portal.secret_sources import fetch_secrets
 from sandbox_runtime.errors import SandboxError
 
 USAGE_ERROR = 2
@@ -41,7 +42,7 @@ def run_command_line(arguments: Sequence[str]) -> int:
         # Imported by name, because the SDK behind most commands takes a second to import and --help needs none of it.
         command = import_module(f"portal.cli.{options.command}").command
         path = find_manifest(options.config, os.environ) if options.needs_manifest else None
-        manifest = load_manifest(path, os.environ)
+        manifest = load_manifest(path, os.environ, fetch_secrets)
         if options.profile is not None and options.profile not in manifest.portal.profiles:
             terminal.error(_no_profile(options.profile, manifest))
             return USAGE_ERROR

@@ -21,6 +21,7 @@ from mcp_types import CallToolResult, ListToolsResult, TextContent, Tool
 from manifests.json_value import Json
 from manifests.loader import load_manifest
 from portal.composition import Portal, open_portal
+from portal.secret_sources import fetch_secrets
 from portal.server import build_server
 from tests.upstreams.peers import RAW_SERVER, http_peer
 
@@ -213,7 +214,7 @@ async def opened(
                 entries[name] = {"url": f"http://127.0.0.1:{peer.port}/mcp", "tools": own}
             else:
                 entries[name] = upstream
-        manifest = load_manifest(write_manifest(folder, entries, **sections), environ or {})
+        manifest = load_manifest(write_manifest(folder, entries, **sections), environ or {}, fetch_secrets)
         portal = await stack.enter_async_context(
             open_portal(manifest, lambda line: None, profile=profile, bound=bound)
         )

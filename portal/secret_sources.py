@@ -1,0 +1,182 @@
+"""Gets what a manifest takes from commands and from the system keyring.
+
+Nothing that an upstream, a client or a script sends comes here: what is run is written in the manifest, word by word.
+"""
+
+import os
+import selectors
+import shlex
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from manifests.secret_references import SecretError, SecretReference
+
+SECRET_SECONDS: Final = 30.0
+"""How long a command may run, and how long the keyring may ask its owner."""
+
+MAX_SECRET_BYTES: Final = 64 * 1024
+
+_SILENT_HINT: Final = (
+    "Run it in a shell to see why. What it prints is not shown here, because it may hold secrets."
+)
+
+
+def fetch_secrets(
+    references: Collection[SecretReference], folder: Path
+) -> Mapping[SecretReference, str | SecretError]:
+    """All of them side by side; commands run in `folder`, with the portal's own environment and no stdin.
+
+    Of a command it is what it prints on stdout, at most 64 KiB of UTF-8, without white space around it. What has not
+    come after `SECRET_SECONDS` counts as an error, and its command is killed.
+    """
+    fetches = [_Fetch(reference, folder) for reference in references]
+    try:
+        for fetch in fetches:
+            fetch.start()
+        deadline = time.monotonic() + SECRET_SECONDS + 1
+        for fetch in fetches:
+            fetch.join(max(0.0, deadline - time.monotonic()))
+        return {fetch.reference: fetch.value for fetch in fetches}
+    finally:  # also when the operator lost patience
+        for fetch in fetches:
+            fetch.stop()
+
+
+class _Fetch(threading.Thread):
+    """One secret, in a thread that nobody has to wait for: a keyring may ask its owner, and not come back."""
+
+    def __init__(self, reference: SecretReference, folder: Path) -> None:
+        super().__init__(daemon=True)
+        self.reference = reference
+        self.value: str | SecretError = SecretError(
+            f"the {reference.kind} gave nothing within {SECRET_SECONDS:g} s"
+        )
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def run(self) -> None:
+        try:
+            self.value = self._command() if self.reference.kind == "command" else self._keyring()
+        except SecretError as error:
+            self.value = error
+
+    def stop(self) -> None:
+        """Leave nothing running."""
+        if self._process is not None and self._process.returncode is None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+    def _command(self) -> str:
+        words = _words(self.reference.text)
+        try:
+            process = subprocess.Popen(
+                words,
+                cwd=self._folder,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                process_group=0,
+            )
+        except OSError as error:
+            reason = error.strerror or "unknown reason"
+            raise SecretError(f"the command {words[0]!r} cannot be started: {reason}") from None
+        self._process = process
+        with process:
+            try:
+                output = _output(process, words[0])
+            except SecretError:
+                self.stop()
+                raise
+        if process.returncode:
+            raise SecretError(f"the command {words[0]!r} {_ending(process.returncode)}", _SILENT_HINT)
+        return _text(output, words[0])
+
+    def _keyring(self) -> str:
+        service, _, user = self.reference.text.rpartition("/")
+        if not service or not user:
+            raise SecretError(
+                "the keyring is asked for something without a name", "Write ${keyring:service/user}."
+            )
+        value = keyring_password(service, user)
+        if value is None:
+            raise SecretError(
+                f"the keyring holds no password of {user!r} for {service!r}",
+                f"Put it there: keyring set {shlex.quote(service)} {shlex.quote(user)}",
+            )
+        return value
+
+
+def keyring_password(service: str, user: str) -> str | None:
+    """What the system keyring holds; None if it holds no such thing. May wait for its owner to unlock it.
+
+    Raises:
+        SecretError: There is no keyring, or the package that speaks to it is not installed.
+    """
+    try:
+        import keyring
+        from keyring.errors import KeyringError
+    except ImportError:
+        raise SecretError(
+            "the keyring cannot be asked: the package keyring is not installed",
+            "Install the portal with the extra: uv tool install 'mcp-code-portal[keyring]'.",
+        ) from None
+    try:
+        return keyring.get_password(service, user)
+    except KeyringError as error:
+        raise SecretError(f"the system has no keyring that can be asked ({type(error).__name__})") from None
+
+
+def _words(command: str) -> list[str]:
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise SecretError(f"the command cannot be split into words: {error}") from None
+    if not words:
+        raise SecretError("there is no command", "Write ${command:program argument ...}; it has no shell.")
+    return words
+
+
+def _output(process: "subprocess.Popen[bytes]", name: str) -> bytes:
+    assert process.stdout is not None
+    deadline = time.monotonic() + SECRET_SECONDS
+    output = bytearray()
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        while selector.select(max(0.0, deadline - time.monotonic())):
+            chunk = os.read(process.stdout.fileno(), 65_536)
+            if not chunk:
+                return _ended(process, bytes(output), deadline, name)
+            output += chunk
+            if len(output) > MAX_SECRET_BYTES:
+                raise SecretError(f"the command {name!r} printed more than {MAX_SECRET_BYTES} bytes")
+    raise SecretError(f"the command {name!r} gave nothing within {SECRET_SECONDS:g} s", _SILENT_HINT)
+
+
+def _ended(process: "subprocess.Popen[bytes]", output: bytes, deadline: float, name: str) -> bytes:
+    try:
+        process.wait(max(0.0, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        raise SecretError(f"the command {name!r} did not end within {SECRET_SECONDS:g} s") from None
+    return output
+
+
+def _ending(returncode: int) -> str:
+    if returncode < 0:
+        return f"was ended by signal {-returncode}"
+    return f"ended with exit status {returncode}"
+
+
+def _text(output: bytes, name: str) -> str:
+    try:
+        text = output.decode("utf-8").strip()
+    except UnicodeDecodeError:
+        raise SecretError(f"what the command {name!r} printed is not UTF-8") from None
+    if not text:
+        raise SecretError(f"the command {name!r} printed nothing", _SILENT_HINT)
+    return text

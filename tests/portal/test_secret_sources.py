@@ -1,0 +1,232 @@
+"""`${command:...}` and `${keyring:service/user}`: what a manifest takes from programs and from the system keyring."""
+
+import os
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import keyring
+import pytest
+from keyring.backend import KeyringBackend
+from keyring.backends.fail import Keyring as NoKeyring
+
+from manifests.errors import ManifestError, Problem
+from manifests.loader import load_manifest
+from manifests.manifest import Manifest
+from manifests.models import HttpUpstream, StdioUpstream
+from portal import secret_sources
+from tests.portal.peers import write_manifest
+
+SECRET = "canary-7f3d9e-value"
+
+
+def python(code: str) -> str:
+    """A command line that runs Python code; a reference holds no brace, so neither may the code."""
+    return f"{sys.executable} -c {shlex.quote(code)}"
+
+
+def printing(text: str) -> str:
+    return python(f"print({text!r})")
+
+
+def loaded(folder: Path, value: str, **environ: str) -> Manifest:
+    path = write_manifest(folder, {"a": {"command": "x", "env": {"KEY": value}}})
+    return load_manifest(path, environ, secret_sources.fetch_secrets)
+
+
+def key(manifest: Manifest) -> str:
+    spec = manifest.portal.upstreams["a"]
+    assert isinstance(spec, StdioUpstream)
+    return spec.env["KEY"]
+
+
+def problem(folder: Path, value: str, **environ: str) -> Problem:
+    with pytest.raises(ManifestError) as caught:
+        loaded(folder, value, **environ)
+    (found,) = caught.value.problems
+    assert (found.key, found.line is not None) == ("upstreams.a.env.KEY", True)
+    return found
+
+
+class OwnKeyring(KeyringBackend):
+    """A keyring that lasts as long as a test."""
+
+    priority = 1  # type: ignore[assignment]  # the library declares a property that a class may replace
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: dict[tuple[str, str], str] = {}
+
+    def get_password(self, service: str, username: str) -> str | None:
+        return self.kept.get((service, username))
+
+    def set_password(self, service: str, username: str, password: str) -> None:
+        self.kept[service, username] = password
+
+    def delete_password(self, service: str, username: str) -> None:
+        del self.kept[service, username]
+
+
+@pytest.fixture
+def own_keyring() -> Iterator[OwnKeyring]:
+    before, own = keyring.get_keyring(), OwnKeyring()
+    keyring.set_keyring(own)
+    yield own
+    keyring.set_keyring(before)
+
+
+def test_command_gives_what_it_prints_without_white_space_around_it(tmp_path: Path) -> None:
+    manifest = loaded(tmp_path, f"Bearer ${{command:{printing(f'  {SECRET}  ')}}}!")
+    assert key(manifest) == f"Bearer {SECRET}!"
+    assert list(manifest.secrets.values()) == [SECRET]
+
+
+def test_command_has_no_shell(tmp_path: Path) -> None:
+    assert (
+        key(loaded(tmp_path, "${command:echo $HOME; touch touched > x `id`}"))
+        == "$HOME; touch touched > x `id`"
+    )
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["portal.yaml"]
+
+
+def test_command_runs_in_the_folder_of_the_manifest_and_without_stdin(tmp_path: Path) -> None:
+    told = "import os, sys; print(os.getcwd(), repr(sys.stdin.read()))"
+    assert key(loaded(tmp_path, f"${{command:{python(told)}}}")) == f"{tmp_path.resolve()} ''"
+
+
+def test_command_is_run_once_however_often_it_is_written(tmp_path: Path) -> None:
+    reference = f"${{command:{python('open(chr(110), chr(97)).write(chr(49)); print(7)')}}}"
+    entries = {name: {"command": "x", "env": {"A": reference, "B": reference}} for name in ("a", "b")}
+    manifest = load_manifest(write_manifest(tmp_path, entries), {}, secret_sources.fetch_secrets)
+    specs = manifest.portal.upstreams.values()
+    assert [spec.env for spec in specs if isinstance(spec, StdioUpstream)] == [{"A": "7", "B": "7"}] * 2
+    assert (tmp_path / "n").read_text() == "1"
+
+
+def test_commands_run_side_by_side(tmp_path: Path) -> None:
+    """Each waits until the other is there, too."""
+    os.mkfifo(tmp_path / "fifo")
+    opens = {name: f"open('fifo', {mode!r}).close(); print(1)" for name, mode in (("A", "r"), ("B", "w"))}
+    env = {name: f"${{command:{python(code)}}}" for name, code in opens.items()}
+    path = write_manifest(tmp_path, {"a": {"command": "x", "env": env}})
+    (spec,) = load_manifest(path, {}, secret_sources.fetch_secrets).portal.upstreams.values()
+    assert isinstance(spec, StdioUpstream)
+    assert spec.env == {"A": "1", "B": "1"}
+
+
+@pytest.mark.parametrize(
+    ("command", "named"),
+    [
+        (python("raise SystemExit(7)"), "exit status 7"),
+        (python("import os; os.abort()"), "signal 6"),
+        (python("pass"), "printed nothing"),
+        (python("import os; os.write(1, bytes([255]))"), "not UTF-8"),
+        (python("print(9 * 70_000 * chr(65))"), "more than 65536 bytes"),
+        ("no-such-program-7f3d", "'no-such-program-7f3d' cannot be started"),
+        ("echo 'open", "split into words"),
+        ("", "no command"),
+    ],
+)
+def test_command_that_gives_nothing_is_an_error_with_its_place(
+    tmp_path: Path, command: str, named: str
+) -> None:
+    assert named in problem(tmp_path, f"${{command:{command}}}").message
+
+
+def test_what_a_failing_command_prints_is_not_shown(tmp_path: Path) -> None:
+    code = f"import sys; print({SECRET!r}); print({SECRET!r}, file=sys.stderr); sys.exit(3)"
+    found = problem(tmp_path, f"${{command:{python(code)}}}")
+    assert "exit status 3" in found.message
+    assert SECRET not in found.message + found.hint
+
+
+def test_command_that_does_not_end_is_killed_with_all_that_it_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(secret_sources, "SECRET_SECONDS", 0.5)
+    os.mkfifo(tmp_path / "alive")
+    # Whoever holds the writing end open is alive; reading ends when nobody does.
+    child = "import time; time.sleep(600)"
+    code = (
+        "import subprocess, sys; held = open('alive', 'w'); "
+        f"subprocess.run([sys.executable, '-c', {child!r}], pass_fds=[held.fileno()])"
+    )
+    reader = os.open(tmp_path / "alive", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        assert "within 0.5 s" in problem(tmp_path, f"${{command:{python(code)}}}").message
+        os.set_blocking(reader, True)
+        assert os.read(reader, 1) == b""
+    finally:
+        os.close(reader)
+
+
+def test_what_a_command_or_a_variable_gives_is_never_run(tmp_path: Path) -> None:
+    hostile = "${command:touch touched}"
+    assert key(loaded(tmp_path, "${V}", V=hostile)) == hostile
+    assert key(loaded(tmp_path, f"${{command:{printing('$' + chr(123) + 'HOME')}}}", HOME="x")) == "${HOME"
+    assert key(loaded(tmp_path, "$${command:touch touched}")) == hostile
+    assert not (tmp_path / "touched").exists()
+
+
+def test_variable_may_be_called_like_a_kind_of_reference(tmp_path: Path) -> None:
+    assert key(loaded(tmp_path, "${command}${command:-x}${keyring:-y}", command="c")) == "ccy"
+
+
+def test_secrets_do_not_go_where_scripts_read_them(tmp_path: Path) -> None:
+    path = write_manifest(
+        tmp_path, {}, capabilities={"environment": {"A": "${command:touch touched}", "B": "${keyring:a/b}"}}
+    )
+    with pytest.raises(ManifestError) as caught:
+        load_manifest(path, {}, secret_sources.fetch_secrets)
+    assert [found.key for found in caught.value.problems] == [
+        "capabilities.environment.A",
+        "capabilities.environment.B",
+    ]
+    assert not (tmp_path / "touched").exists()
+
+
+def test_value_that_does_not_fit_is_told_without_showing_it(tmp_path: Path) -> None:
+    headers = {"Authorization": f"${{command:{printing(SECRET + chr(10) + 'x')}}}"}
+    path = write_manifest(tmp_path, {"a": {"url": "https://a.example/mcp", "headers": headers}})
+    with pytest.raises(ManifestError) as caught:
+        load_manifest(path, {}, secret_sources.fetch_secrets)
+    assert "line break" in str(caught.value)
+    assert SECRET not in str(caught.value)
+
+
+def test_keyring_gives_what_it_holds(tmp_path: Path, own_keyring: OwnKeyring) -> None:
+    own_keyring.set_password("https://x.example/y", "me", SECRET)
+    headers = {"Authorization": "Bearer ${keyring:https://x.example/y/me}"}
+    path = write_manifest(tmp_path, {"a": {"url": "https://a.example/mcp", "headers": headers}})
+    manifest = load_manifest(path, {}, secret_sources.fetch_secrets)
+    (spec,) = manifest.portal.upstreams.values()
+    assert isinstance(spec, HttpUpstream)
+    assert (spec.headers, list(manifest.secrets.values())) == (
+        {"Authorization": f"Bearer {SECRET}"},
+        [SECRET],
+    )
+
+
+@pytest.mark.parametrize("name", ["", "service", "/user", "service/"])
+def test_keyring_wants_a_service_and_a_user(tmp_path: Path, own_keyring: OwnKeyring, name: str) -> None:
+    assert "service/user" in problem(tmp_path, f"${{keyring:{name}}}").hint
+
+
+def test_what_the_keyring_does_not_hold_is_told_with_the_command_that_puts_it_there(
+    tmp_path: Path, own_keyring: OwnKeyring
+) -> None:
+    assert problem(tmp_path, "${keyring:a b/me}").hint.endswith("keyring set 'a b' me")
+
+
+def test_system_without_a_keyring_is_told(tmp_path: Path, own_keyring: OwnKeyring) -> None:
+    keyring.set_keyring(NoKeyring())
+    assert "no keyring" in problem(tmp_path, "${keyring:a/b}").message
+
+
+def test_missing_package_is_told_with_the_extra_that_brings_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "keyring", None)
+    found = problem(tmp_path, "${keyring:a/b}")
+    assert "not installed" in found.message and "mcp-code-portal[keyring]" in found.hint
