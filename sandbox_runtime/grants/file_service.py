@@ -11,7 +11,7 @@ import anyio
 
 from manifests.grants import FileGrant
 from sandbox_runtime.calls import CallError
-from sandbox_runtime.grants.file_error import FileError
+from sandbox_runtime.grants.file_error import FileError, from_os
 from sandbox_runtime.grants.file_operations import changes, operate
 from sandbox_runtime.grants.threads import Threads
 from sandbox_runtime.grants.workspace import Workspace
@@ -97,7 +97,10 @@ class FileService:
 
     def _operate(self, operation: str, arguments: bytes) -> bytes:
         if self._workspace is None:
-            self._workspace = self._open_workspace()
+            try:
+                self._workspace = self._open_workspace()
+            except OSError as error:
+                raise from_os(error) from None
         return encode(operate(self._workspace, operation, arguments))
 
     def _used_up(self) -> CallError:

@@ -278,6 +278,17 @@ async def test_workspace_that_cannot_be_used_is_said_at_the_start(tmp_path: Path
             pass
 
 
+async def test_workspace_that_vanishes_is_an_error_of_the_file(run: Runner, tmp_path: Path) -> None:
+    folder = tmp_path / "w"
+    folder.mkdir()
+    script = 'try:\n    open("f", "w")\nexcept OSError as error:\n    told = type(error).__name__\ntold'
+    async with granted(run, folder) as files:
+        folder.rmdir()
+        assert await files.value(script) == "FileNotFoundError"
+        folder.mkdir()
+        assert await files.value('open("f", "w").write("x")') == 1
+
+
 TWO_CONNECTIONS = """
 import sqlite3
 a = sqlite3.connect("f.db")
