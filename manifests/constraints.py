@@ -69,6 +69,16 @@ ProfileName: TypeAlias = Annotated[
     _matching(r"[A-Za-z0-9_-]+", "cannot name a profile", "Use ASCII letters, digits, _ and -."),
 ]
 
+TenantName: TypeAlias = Annotated[
+    str,
+    Field(max_length=100, json_schema_extra={"pattern": "^[a-z0-9][a-z0-9_-]*$"}),
+    _matching(
+        r"[a-z0-9][a-z0-9_-]*",
+        "cannot name a tenant",
+        "Use small ASCII letters, digits, _ and -, with a letter or digit first: it may name a folder.",
+    ),
+]
+
 Variable: TypeAlias = Annotated[
     str,
     Field(json_schema_extra={"pattern": "^[^=]+$"}),

@@ -19,11 +19,12 @@ class FileGrant(Section):
         default="read",
         description="read (the default): scripts read what is there; write: they change and add to it, too.",
     )
-    share: Literal["all", "session", "run"] = Field(
+    share: Literal["all", "tenant", "session", "run"] = Field(
         default="all",
         description=(
-            "Who shares files: all runs, in the folder itself (the default); the runs of one session, in a folder "
-            "of theirs that goes with the session; or nobody: each run has an empty folder that goes with it."
+            "Who shares files: all runs, in the folder itself (the default); the runs of one tenant (server.tokens), "
+            "in a folder within it that is kept; the runs of one session, in a folder of theirs that goes with the "
+            "session; or nobody: each run has an empty folder that goes with it."
         ),
     )
     total_bytes: Annotated[int, Field(ge=1, le=1 << 40)] = Field(
@@ -57,7 +58,7 @@ class FileGrant(Section):
 
     @model_validator(mode="after")
     def _has_something_to_read(self) -> Self:
-        if self.mode == "read" and self.share != "all":
+        if self.mode == "read" and self.share in ("session", "run"):
             raise PydanticCustomError(
                 UNUSABLE,
                 "is read only and shared by nobody: there would be nothing to read",

@@ -18,6 +18,7 @@ from manifests.constraints import (
     ProfileName,
     ScriptVariable,
     Seconds,
+    TenantName,
     Token,
     Url,
     Variable,
@@ -230,6 +231,13 @@ class BoundToken(Section):
     token: Token = Field(repr=False, description="The token. Write ${NAME} and keep it in the environment.")
     profile: ProfileName | None = Field(
         default=None, description="The profile that narrows what its bearers may do. Default: none does."
+    )
+    tenant: TenantName | None = Field(
+        default=None,
+        description=(
+            "Whose token it is. Tokens of one tenant have files together where capabilities.files has share: tenant, "
+            "and need one then. Default: nobody's in particular."
+        ),
     )
 
 

@@ -60,6 +60,15 @@ def slips(portal: PortalManifest, places: Mapping[KeyPath, Place]) -> Iterator[P
             yield _problem(
                 places, message, _near(token.profile, portal.profiles), "server", "tokens", index, "profile"
             )
+        if token.tenant is None and _has_files_of_a_tenant(portal, token.profile):
+            message = "is of no tenant, and files are shared by tenant (capabilities.files)"
+            yield _problem(places, message, "Say whose it is with tenant: NAME.", "server", "tokens", index)
+
+
+def _has_files_of_a_tenant(portal: PortalManifest, profile: str | None) -> bool:
+    files = portal.capabilities.files
+    narrowed = None if profile is None else portal.profiles.get(profile)
+    return files is not None and files.share == "tenant" and (narrowed is None or narrowed.files != "none")
 
 
 def _capabilities(base: Capabilities, profile: Profile) -> Capabilities:
@@ -98,7 +107,7 @@ def _grant_slips(
         if not _is_covered(host, granted):
             message = f"{host} is not among the hosts of capabilities.network; a profile only narrows"
             yield _problem(places, message, "", "profiles", name, "network", index)
-    if profile.files == "read" and base.files is not None and base.files.share != "all":
+    if profile.files == "read" and base.files is not None and base.files.share in ("session", "run"):
         message = f"files are shared by {base.files.share}: there is nothing to read for who may not write"
         yield _problem(places, message, "Write none.", "profiles", name, "files")
 

@@ -22,6 +22,8 @@ class Caller:
     owner: str
     profile: str | None = None
     """The profile that its token binds it to."""
+    tenant: str | None = None
+    """Whom its token is said to belong to."""
 
 
 BEARER = "mcp_code_portal.bearer"
@@ -34,6 +36,7 @@ class Bearer:
 
     name: str
     profile: str | None
+    tenant: str | None = None
 
 
 LOCAL = Caller("local", "local")
@@ -58,7 +61,7 @@ def caller_of(context: ServerRequestContext[Any, Any]) -> Caller:
         return caller
     # No session of theirs is anybody's who came with another token, or with none.
     # However many sessions they open, they take turns as one.
-    return Caller(bearer.name, f"{bearer.name} {caller.owner}", bearer.profile)
+    return Caller(bearer.name, f"{bearer.name} {caller.owner}", bearer.profile, bearer.tenant)
 
 
 def _client(context: ServerRequestContext[Any, Any], request: Request) -> Caller:

@@ -106,7 +106,7 @@ class Execution:
         sandbox = await self._sandbox()
         try:
             async with self._sessions.use(sandbox, request.session, caller) as session:
-                async with self._grants.run(session, caller.share) as grants:
+                async with self._grants.run(session, caller.share, caller.tenant) as grants:
                     ledger.files = grants.files
                     where = partial(self._where_of, limits)
                     size = len(request.code)

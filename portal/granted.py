@@ -11,6 +11,7 @@ MAX_NAMES = 20
 
 _SHARED_BY = {
     "all": "all scripts share them",
+    "tenant": "all scripts of the same tenant share them",
     "session": "those of a session are there in its next run",
     "run": "they are gone after the run",
 }

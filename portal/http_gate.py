@@ -67,7 +67,7 @@ def gate_rules(
     hosts = {*LOOPBACK_NAMES, bracketed, *allowed_hosts}
     origins = {*(f"http://{name}" for name in LOOPBACK_NAMES), *allowed_origins}
     bearers = {
-        each.token.get_secret_value(): Bearer(f"token {index}", each.profile)
+        each.token.get_secret_value(): Bearer(f"token {index}", each.profile, each.tenant)
         for index, each in enumerate(tokens, 1)
     }
     return GateRules(frozenset(map(str.lower, hosts)), frozenset(map(str.lower, origins)), token, bearers)

@@ -41,12 +41,14 @@ class OpenGrants:
         return OpenGrants(capabilities, self._workspaces, where)
 
     @asynccontextmanager
-    async def run(self, owner: Owner | None, caller: str) -> AsyncIterator[RunGrants]:
-        """The grants of one run of a caller's, of a session if `owner` is one."""
+    async def run(
+        self, owner: Owner | None, caller: str, tenant: str | None = None
+    ) -> AsyncIterator[RunGrants]:
+        """The grants of one run of a caller's, of a session if `owner` is one. `tenant` is whose the caller is."""
         fetcher = None if self._network is None else Fetcher(self._network, caller)
         grant = self._capabilities.files
         if grant is None:
             yield RunGrants(self._capabilities.environment, None, fetcher)
             return
-        async with self._workspaces.files(owner, to_read=grant.mode == "read") as files:
+        async with self._workspaces.files(owner, tenant, to_read=grant.mode == "read") as files:
             yield RunGrants(self._capabilities.environment, files, fetcher)

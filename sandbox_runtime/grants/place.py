@@ -18,11 +18,16 @@ from sandbox_runtime.grants.workspace import Workspace
 class Place:
     """One folder and what it may hold. Everything blocks."""
 
-    def __init__(self, folder: Path, grant: FileGrant, where: Callable[[str], str]) -> None:
+    def __init__(
+        self, folder: Path, grant: FileGrant, where: Callable[[str], str], *, is_made: bool = False
+    ) -> None:
+        """With `is_made` the folder is made before it is opened, unless it is there."""
+
         def name(limit: str) -> str:
             return f"the limit {limit} of {getattr(grant, limit):,} ({where(limit)})"
 
         self._folder = folder
+        self._is_made = is_made
         self._file_bytes = grant.file_bytes
         self._quota = Quota(grant.total_bytes, grant.total_files, name) if grant.mode == "write" else None
 
@@ -32,18 +37,18 @@ class Place:
             self._quota.doubt()
 
     def open(self) -> Workspace:
-        return Workspace(self._folder, self._quota, self._file_bytes)
+        return self._opened(self._quota)
 
     def open_to_read(self) -> Workspace:
-        return Workspace(self._folder, None, self._file_bytes)
-
-    def open_own(self) -> Workspace:
-        """Make the folder first, where it is this place's own."""
-        self._folder.mkdir(mode=0o700, exist_ok=True)
-        return self.open()
+        return self._opened(None)
 
     def remove(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _opened(self, quota: Quota | None) -> Workspace:
+        if self._is_made:
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+        return Workspace(self._folder, quota, self._file_bytes)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Who has which workspace: one for all runs, one for each session, or one for each run."""
+"""Who has which workspace: one for all runs, one for each tenant, one for each session, or one for each run."""
 
 import os
 import secrets
@@ -17,6 +17,9 @@ from sandbox_runtime.grants.place import Place, private_folder
 from sandbox_runtime.grants.threads import Threads
 
 _THREADS = 8
+
+NO_TENANT = "_nobody"
+"""The folder of runs that are no tenant's. No tenant is called so."""
 
 
 class Owner(Protocol):
@@ -38,7 +41,7 @@ async def open_workspaces(
     async with AsyncExitStack() as stack:
         workspace = None if grant is None else await anyio.to_thread.run_sync(_usable, grant, folder)
         private = None
-        if grant is not None and workspace is not None and grant.share != "all":
+        if grant is not None and workspace is not None and grant.share in ("session", "run"):
             private = stack.enter_context(private_folder(workspace))
         yield Workspaces(grant, workspace, private, where)
 
@@ -57,36 +60,48 @@ class Workspaces:
         self._private = private
         self._where = where
         self._threads = Threads(_THREADS)
-        self._shared = None if grant is None or workspace is None else Place(workspace, grant, where)
+        self._workspace = workspace
+        self._shared: dict[str, Place] = {}
         self._owned: dict[Owner, Place] = {}
 
     @asynccontextmanager
-    async def files(self, owner: Owner | None, *, to_read: bool = False) -> AsyncIterator[FileService | None]:
+    async def files(
+        self, owner: Owner | None, tenant: str | None = None, *, to_read: bool = False
+    ) -> AsyncIterator[FileService | None]:
         """The files of one run of `owner`, None where none are granted. What nobody keeps is removed afterwards.
 
-        With `to_read` the run may not change what all runs share.
+        `tenant` is a name that the manifest has. With `to_read` the run may not change what others share with it.
         """
-        if self._grant is None or self._shared is None:
+        if self._grant is None or self._workspace is None:
             yield None
         elif self._private is None:
-            self._shared.doubt()
+            place = self._shared_place(self._grant, self._workspace, tenant)
+            place.doubt()
             grant = self._grant.model_copy(update={"mode": "read"}) if to_read else self._grant
-            open_shared = self._shared.open_to_read if to_read else self._shared.open
+            open_shared = place.open_to_read if to_read else place.open
             yield FileService(grant, open_shared, self._where, self._threads)
         else:
             await self._sweep()
             place = self._place(self._grant, self._private, owner)
             place.doubt()
             try:
-                yield FileService(self._grant, place.open_own, self._where, self._threads)
+                yield FileService(self._grant, place.open, self._where, self._threads)
             finally:
                 if place not in self._owned.values():
                     await self._remove(place)
 
+    def _shared_place(self, grant: FileGrant, workspace: Path, tenant: str | None) -> Place:
+        """One for all runs of a tenant: they have one quota."""
+        folder = workspace / (tenant or NO_TENANT) if grant.share == "tenant" else workspace
+        place = self._shared.get(folder.name)
+        if place is None:
+            place = self._shared[folder.name] = Place(folder, grant, self._where, is_made=folder != workspace)
+        return place
+
     def _place(self, grant: FileGrant, private: Path, owner: Owner | None) -> Place:
         place = None if owner is None else self._owned.get(owner)
         if place is None:
-            place = Place(private / secrets.token_hex(8), grant, self._where)
+            place = Place(private / secrets.token_hex(8), grant, self._where, is_made=True)
             if owner is not None and grant.share == "session":
                 self._owned[owner] = place
         return place

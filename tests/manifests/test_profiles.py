@@ -110,6 +110,21 @@ def test_flow(load: Load, rule: str, source: str, destination: str, may: bool) -
         ("  plain:", "  'a b': {}", 14, 3, ["cannot name a profile"]),
         ("  plain:", "  plain:\nserver: {tokens: [{token: x, profile: carefull}]}", 15, 39, ["careful?"]),
         ("  plain:", "  plain:\nserver: {tokens: [{profile: careful}]}", 15, 19, ["needs token"]),
+        (
+            "  plain:",
+            "  plain:\nserver: {tokens: [{token: x, tenant: ../x}]}",
+            15,
+            38,
+            ["cannot name a tenant"],
+        ),
+        ("  plain:", "  plain:\nserver: {tokens: [{token: x, tenant: Anna}]}", 15, 38, ["small"]),
+        (
+            "  plain:",
+            "  plain:\nserver: {tokens: [{token: x, tenant: _nobody}]}",
+            15,
+            38,
+            ["letter or digit first"],
+        ),
     ],
 )
 def test_profile_that_widens_or_names_what_is_not_there_is_told_at_its_place(
@@ -120,6 +135,26 @@ def test_profile_that_widens_or_names_what_is_not_there_is_told_at_its_place(
     assert (problem.line, problem.column) == (line, column)
     for word in words:
         assert word in f"{problem.message} {problem.hint}"
+
+
+TENANTS = """
+capabilities: {files: {workspace: ., mode: write, share: tenant}}
+profiles:
+  none: {files: none}
+  read: {files: read}
+server:
+  tokens:
+    - {token: a, tenant: anna}
+    - {token: b, profile: none}
+    - {token: c, tenant: anna, profile: read}
+"""
+
+
+def test_token_that_is_nobodys_is_told_where_files_are_shared_by_tenant(problems: Problems) -> None:
+    assert problems(TENANTS) == []
+    assert problems(TENANTS.replace("share: tenant", "share: all").replace("tenant: anna, ", "")) == []
+    [problem] = problems(TENANTS.replace("c, tenant: anna", "c"))
+    assert (problem.line, "tenant: NAME" in problem.hint) == (10, True)
 
 
 patterns = st.sampled_from(["*", "a*", "up.*", "*_file", "read", "[ab]*", "up.read"])

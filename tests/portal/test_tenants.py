@@ -1,0 +1,133 @@
+"""Files that are shared by tenant: who has which token has which files, and no others."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from manifests.json_value import Json
+from tests.portal.peers import opened
+from tests.portal.test_callers import visitor
+from tests.portal.test_profiles import bearing, served
+
+pytestmark = pytest.mark.anyio
+
+TOKENS: Json = [
+    {"token": "anna-token", "tenant": "anna"},
+    {"token": "annas-other-token", "tenant": "anna"},
+    {"token": "annas-reader-token", "tenant": "anna", "profile": "reader"},
+    {"token": "bert-token", "tenant": "bert"},
+    {"token": "stranger-token", "profile": "nobody"},
+]
+PROFILES: Json = {"reader": {"files": "read"}, "nobody": {"files": "none"}}
+WRITE = 'open("f", "w").write("{}")'
+READ = 'open("f").read()'
+
+
+@asynccontextmanager
+async def portal_of(folder: Path, **files: Json) -> AsyncIterator[str]:
+    (folder / "data").mkdir(exist_ok=True)
+    async with (
+        opened(
+            folder,
+            bound=("reader", "nobody"),
+            capabilities={"files": {"workspace": "data", "mode": "write", "share": "tenant", **files}},
+            profiles=PROFILES,
+            server={"token": "whole-token", "tokens": TOKENS},
+        ) as portal,
+        served(portal) as url,
+    ):
+        yield url
+
+
+async def told(url: str, token: str, script: str, mode: str = "auto") -> Json:
+    """The result of a script, or the code of its error."""
+    async with visitor(url, mode, bearing(f"{token}-token")) as one:
+        answer = await one.run(script)
+    return answer["result"] if answer["status"] == "ok" else answer["error"]["message"].partition(":")[0]
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_tokens_of_a_tenant_have_files_together_and_those_of_others_do_not(
+    tmp_path: Path, mode: str
+) -> None:
+    async with portal_of(tmp_path) as url:
+        await told(url, "anna", WRITE.format("annas"), mode)
+        assert await told(url, "annas-other", READ, mode) == "annas"
+        for other in ("bert", "whole"):
+            assert await told(url, other, READ, mode) == "FileNotFoundError"
+            await told(url, other, WRITE.format(other), mode)
+        assert await told(url, "anna", READ, mode) == "annas"
+    kept = {path.parent.name: path.read_text() for path in (tmp_path / "data").glob("*/f")}
+    assert kept == {"anna": "annas", "bert": "bert", "_nobody": "whole"}
+
+
+async def test_files_of_a_tenant_are_there_after_the_portals_end(tmp_path: Path) -> None:
+    async with portal_of(tmp_path) as url:
+        await told(url, "anna", WRITE.format("kept"))
+    async with portal_of(tmp_path) as url:
+        assert await told(url, "anna", READ) == "kept"
+
+
+async def test_sessions_of_a_tenant_have_its_files(tmp_path: Path) -> None:
+    async with portal_of(tmp_path) as url, visitor(url, "auto", bearing("anna-token")) as anna:
+        session = await anna.begin(WRITE.format("by a session"))
+        assert (await anna.run(READ, session=session))["result"] == "by a session"
+        assert await told(url, "annas-other", READ) == "by a session"
+
+
+WAYS = """
+import os, pathlib
+told = []
+for path in ("../anna/f", "/workspace/../anna/f", "/anna/f", "../../data/anna/f", "/workspace/anna/f", "anna/f"):
+    for do in (lambda: open(path).read(), lambda: os.stat(path), lambda: os.rename("mine", path),
+               lambda: os.listdir(os.path.dirname(path)), lambda: open(path, "w").write("x")):
+        try:
+            told.append(str(do()))
+        except OSError:
+            pass
+[told, os.listdir(), open("mine").read()]
+"""
+
+
+async def test_no_path_leads_from_one_tenant_to_another(tmp_path: Path) -> None:
+    async with portal_of(tmp_path) as url:
+        await told(url, "anna", WRITE.format("annas"))
+        await told(url, "bert", 'open("mine", "w").write("berts")')
+        assert await told(url, "bert", WAYS) == [[], ["mine"], "berts"]
+        assert await told(url, "anna", f"import os\n[os.listdir(), {READ}]") == [["f"], "annas"]
+
+
+async def test_each_tenant_has_the_quota_for_itself_and_all_its_tokens(tmp_path: Path) -> None:
+    async with portal_of(tmp_path, total_bytes=100) as url:
+        fills = [f"with open('{name}', 'w') as f: f.write('x' * 60)" for name in "ab"]
+        assert await told(url, "anna", fills[0]) is None
+        assert await told(url, "annas-other", fills[1]) == "OSError"
+        assert await told(url, "bert", fills[1]) is None
+
+
+async def test_profile_that_reads_only_reads_the_files_of_its_tenant(tmp_path: Path) -> None:
+    async with portal_of(tmp_path) as url:
+        await told(url, "anna", WRITE.format("annas"))
+        assert await told(url, "annas-reader", READ) == "annas"
+        assert await told(url, "annas-reader", WRITE.format("x")) == "OSError"
+        assert await told(url, "stranger", READ) == "FileNotFoundError"
+
+
+async def test_what_the_operator_puts_there_is_read_by_its_tenant(tmp_path: Path) -> None:
+    (tmp_path / "data" / "bert").mkdir(parents=True)
+    (tmp_path / "data" / "bert" / "f").write_text("for bert")
+    async with portal_of(tmp_path, mode="read") as url:
+        assert await told(url, "bert", READ) == "for bert"
+        assert await told(url, "anna", READ) == "FileNotFoundError"
+        assert await told(url, "bert", WRITE.format("x")) == "OSError"
+
+
+async def test_without_http_there_is_one_who_is_nobodys_tenant(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    files: Json = {"workspace": "data", "mode": "write", "share": "tenant"}
+    async with opened(tmp_path, capabilities={"files": files}) as portal:
+        await portal.result_of(WRITE.format("local"))
+        assert await portal.result_of(READ) == "local"
+    assert (tmp_path / "data" / "_nobody" / "f").read_text() == "local"
