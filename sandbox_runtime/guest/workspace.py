@@ -86,7 +86,10 @@ class Workspace:
         whole = "/" + posixpath.normpath(posixpath.join(self.folder, os.fsdecode(name))).lstrip("/")
         if whole == MOUNT:
             return ""
-        return whole[len(MOUNT) + 1 :] if whole.startswith(MOUNT + "/") else None
+        if not whole.startswith(MOUNT + "/"):
+            return None
+        whole.encode()  # bytes that are no UTF-8 name nothing, here as in the host
+        return whole[len(MOUNT) + 1 :]
 
     def ask(self, operation: str, shown: Any, place: str, **more: Any) -> Any:
         """Have the host do something; `shown` is the path as the script wrote it.
@@ -112,7 +115,7 @@ class Workspace:
         mode = _FOLDER_MODE if is_folder else _FILE_MODE
         if not self.is_writable:
             mode &= ~0o222
-        number = zlib.crc32(place.encode("utf-8", "surrogatepass")) | 1 << 32
+        number = zlib.crc32(place.encode()) | 1 << 32
         seconds = changed_ns // 10**9
         fields = {f"st_{letter}time": changed_ns / 10**9 for letter in "amc"}
         fields |= {f"st_{letter}time_ns": changed_ns for letter in "amc"}

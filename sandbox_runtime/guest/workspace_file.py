@@ -38,6 +38,8 @@ class WorkspaceFile(io.RawIOBase):
         self._saved: int | None = None
         """Of the content so many bytes at the beginning are the host's; None if it has others there."""
         self._is_dirty = False
+        self.changed_ns = 0
+        """When the host's file was changed last, as far as is known here."""
         self._position = 0
         self._open(place, flags)
         if self._is_appending:
@@ -154,25 +156,30 @@ class WorkspaceFile(io.RawIOBase):
         workspace, name = self._workspace, self.name
         if self._is_writable and not workspace.is_writable:
             raise OSError(errno.EROFS, os.strerror(errno.EROFS), name)
-        is_new, facts = False, None
+        is_new = False
+        facts: Any = None
         if flags & os.O_CREAT:
             is_new, facts = workspace.ask("create", name, place, must_be_new=bool(flags & os.O_EXCL))
         if is_new:
             self._saved = 0
         elif flags & os.O_TRUNC:
-            facts or workspace.facts(name, place)
+            facts = facts or workspace.facts(name, place)
             self._is_dirty = True  # what is there stays until there is something else
         elif self._is_appending and not self._is_readable:
-            self._hidden = (facts or workspace.facts(name, place))[1]
+            facts = facts or workspace.facts(name, place)
+            self._hidden = facts[1]
             self._saved = 0
         else:
-            self._content[:] = base64.b64decode(workspace.ask("read", name, place)[0])
+            text, facts = workspace.ask("read", name, place)
+            self._content[:] = base64.b64decode(text)
             self._saved = len(self._content)
+        self.changed_ns = facts[2]
 
     def _give(self, operation: str, content: bytearray, **more: int) -> None:
         if self.place is not None:
             text = base64.b64encode(content).decode()
-            self._workspace.ask(operation, self.name, self.place, base64=text, **more)
+            facts = self._workspace.ask(operation, self.name, self.place, base64=text, **more)
+            self.changed_ns = facts[2]
 
     def _change(self, start: int, size: int) -> None:
         """From `start` on the content is about to differ from the host's; `size` is what the file will have."""

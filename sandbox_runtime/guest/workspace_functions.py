@@ -1,5 +1,6 @@
 """The functions of `os` that take paths or descriptors, for those of the workspace."""
 
+import contextlib
 import errno
 import functools
 import os
@@ -19,18 +20,22 @@ class WorkspaceFunctions:
 
     def install(self) -> None:
         """Put them in the place of the originals, which go on serving every other path and descriptor."""
-        for name in _BY_PATH.split():
-            setattr(os, name, self._by_path(getattr(os, name), getattr(self, name)))
-        for name in _BY_DESCRIPTOR.split():
+        for name, parameter in _BY_PATH.items():
+            setattr(os, name, self._by_path(getattr(os, name), getattr(self, name), parameter))
+        for name in (*_BY_FILE, *_BY_DESCRIPTOR):
             setattr(os, name, self._by_descriptor(getattr(os, name), getattr(self, name)))
-        os.unlink, os.replace, os.lstat = os.remove, os.rename, os.stat
         os.getcwd = _Function(os.getcwd, lambda: self._workspace.folder)
         os.getcwdb = _Function(os.getcwdb, lambda: os.fsencode(self._workspace.folder))
 
-    def stat(self, path: Any, place: str, **_: Any) -> os.stat_result:
+    def stat(self, path: Any, place: str, *, follow_symlinks: bool = True) -> os.stat_result:
         return self._workspace.status(place, self._workspace.facts(path, place))
 
-    def access(self, path: Any, place: str, mode: int, **_: Any) -> bool:
+    def lstat(self, path: Any, place: str) -> os.stat_result:
+        return self.stat(path, place)
+
+    def access(
+        self, path: Any, place: str, mode: int, *, effective_ids: bool = False, follow_symlinks: bool = True
+    ) -> bool:
         try:
             facts = self._workspace.facts(path, place)
         except OSError:
@@ -51,80 +56,104 @@ class WorkspaceFunctions:
             for name, facts in self._workspace.ask("list", path, place)
         )
 
-    def mkdir(self, path: Any, place: str, mode: int = 0o777, **_: Any) -> None:
+    def mkdir(self, path: Any, place: str, mode: int = 0o777) -> None:
         self._workspace.ask("mkdir", path, place)
 
-    def rmdir(self, path: Any, place: str, **_: Any) -> None:
+    def rmdir(self, path: Any, place: str) -> None:
         self._workspace.ask("rmdir", path, place)
 
-    def remove(self, path: Any, place: str, **_: Any) -> None:
+    def remove(self, path: Any, place: str) -> None:
         self._workspace.ask("remove", path, place)
         self._workspace.files.move(place, None)
 
-    def rename(self, path: Any, place: str, target: Any, **_: Any) -> None:
-        there = self._workspace.locate(target)
+    unlink = remove
+
+    def rename(self, path: Any, place: str, dst: Any) -> None:
+        there = self._workspace.locate(dst)
         if there is None:
-            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), path, None, target)
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), path, None, dst)
         self._workspace.ask("rename", path, place, target=there)
         if place != there:
             self._workspace.files.move(there, None)
             self._workspace.files.move(place, there)
 
+    replace = rename
+
     def truncate(self, path: Any, place: str, length: int) -> None:
         with WorkspaceFile(self._workspace, path, place, os.O_RDWR) as file:
             file.truncate(length)
 
-    def utime(self, path: Any, place: str, *_: Any, **__: Any) -> None:
+    def utime(
+        self, path: Any, place: str, times: Any = None, *, ns: Any = None, follow_symlinks: bool = True
+    ) -> None:
         """Times are the host's; whoever sets one learns whether the file is there."""
         self._workspace.facts(path, place)
 
-    def chmod(self, path: Any, place: str, mode: int, **_: Any) -> None:
+    def chmod(self, path: Any, place: str, mode: int, *, follow_symlinks: bool = True) -> None:
         """Permissions are the host's, too."""
         self._workspace.facts(path, place)
 
-    def readlink(self, path: Any, place: str, **_: Any) -> str:
+    def readlink(self, path: Any, place: str) -> str:
         self._workspace.facts(path, place)
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)
 
-    def symlink(self, path: Any, place: str, *_: Any, **__: Any) -> None:
+    def symlink(self, path: Any, place: str, dst: Any, target_is_directory: bool = False) -> None:
         raise PermissionError(errno.EPERM, "there are no links in the workspace", path)
 
-    link = symlink
+    def link(self, path: Any, place: str, dst: Any, *, follow_symlinks: bool = True) -> None:
+        self.symlink(path, place, dst)
 
     def chdir(self, path: Any, place: str) -> None:
         if not self._workspace.facts(path, place)[0]:
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
         self._workspace.folder = f"{MOUNT}/{place}" if place else MOUNT
 
-    def open(self, path: Any, place: str, flags: int, mode: int = 0o777, **_: Any) -> int:
+    def open(self, path: Any, place: str, flags: int, mode: int = 0o777) -> int:
         file = WorkspaceFile(self._workspace, path, place, flags)
         return self._workspace.files.hold(file.fileno())
 
     def close(self, file: WorkspaceFile) -> None:
         file.close()
 
-    def read(self, file: WorkspaceFile, length: int) -> bytes:
+    def read(self, file: WorkspaceFile, length: int, /) -> bytes:
         return file.read(length) or b""
 
-    def readinto(self, file: WorkspaceFile, buffer: Any) -> int:
+    def pread(self, file: WorkspaceFile, length: int, offset: int, /) -> bytes:
+        with _elsewhere(file, offset):
+            return self.read(file, length)
+
+    def readinto(self, file: WorkspaceFile, buffer: Any, /) -> int:
         return file.readinto(buffer)
 
-    def write(self, file: WorkspaceFile, data: Any) -> int:
+    def write(self, file: WorkspaceFile, data: Any, /) -> int:
         return file.write(data)
 
-    def lseek(self, file: WorkspaceFile, position: int, whence: int) -> int:
+    def pwrite(self, file: WorkspaceFile, data: Any, offset: int, /) -> int:
+        with _elsewhere(file, offset):
+            return file.write(data)
+
+    def lseek(self, file: WorkspaceFile, position: int, whence: int, /) -> int:
         return file.seek(position, whence)
 
     def fstat(self, file: WorkspaceFile) -> os.stat_result:
-        return self._workspace.status(file.place or "", (False, file.size(), 0, ""))
+        return self._workspace.status(file.place or "", (False, file.size(), file.changed_ns, ""))
 
-    def ftruncate(self, file: WorkspaceFile, length: int) -> None:
+    def stat_open(self, file: WorkspaceFile, *_: Any) -> os.stat_result:
+        return self.fstat(file)
+
+    def ftruncate(self, file: WorkspaceFile, length: int, /) -> None:
         file.truncate(length)
 
-    def get_inheritable(self, file: WorkspaceFile) -> bool:
+    def isatty(self, file: WorkspaceFile, /) -> bool:
         return False
 
-    def set_inheritable(self, file: WorkspaceFile, is_inheritable: bool) -> None:
+    def touch(self, file: WorkspaceFile, *_: Any) -> None:
+        """Its times and permissions are the host's."""
+
+    def get_inheritable(self, file: WorkspaceFile, /) -> bool:
+        return False
+
+    def set_inheritable(self, file: WorkspaceFile, is_inheritable: bool, /) -> None:
         """Nobody could inherit it."""
 
     def fsync(self, file: WorkspaceFile) -> None:
@@ -132,22 +161,36 @@ class WorkspaceFunctions:
 
     fdatasync = fsync
 
-    def _by_path(self, original: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
-        def function(path: Any = ".", *arguments: Any, **named: Any) -> Any:
+    def _by_path(
+        self, original: Callable[..., Any], ours: Callable[..., Any], parameter: str
+    ) -> Callable[..., Any]:
+        by_number = getattr(self, _BY_NUMBER.get(original.__name__, ""), None)
+
+        def function(*arguments: Any, **named: Any) -> Any:
+            path, rest, more = _split(arguments, named, parameter)
+            if more.keys() & _FOLDERS_BY_NUMBER:
+                return original(*arguments, **named)  # no folder of the workspace has a number
+            if path is None and original.__name__ in _HERE_WITHOUT_PATH:
+                path = "."
             place = self._workspace.locate(path)
             if place is not None:
-                return ours(path, place, *arguments, **named)
+                return ours(path, place, *rest, **more)
             file = self._workspace.files.get(path)
-            if file is not None and original.__name__ == "stat":
-                return self.fstat(file)
-            return original(path, *arguments, **named)
+            if file is not None and by_number is not None:
+                return by_number(file, *rest, *more.values())
+            return original(*arguments, **named)
 
         return _Function(original, function)
 
     def _by_descriptor(self, original: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
-        def function(descriptor: Any, *arguments: Any) -> Any:
+        parameter = "fd" if original.__name__ in _WITH_NAMED_FD else ""
+
+        def function(*arguments: Any, **named: Any) -> Any:
+            descriptor, rest, more = _split(arguments, named, parameter)
+            if original.__name__ in _BY_FILE and hasattr(descriptor, "fileno"):
+                descriptor = descriptor.fileno()
             file = self._workspace.files.get(descriptor)
-            return original(descriptor, *arguments) if file is None else ours(file, *arguments)
+            return original(*arguments, **named) if file is None else ours(file, *rest, **more)
 
         return _Function(original, function)
 
@@ -161,6 +204,27 @@ class _Function:
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         return self._call(*arguments, **named)
+
+
+def _split(
+    arguments: tuple[Any, ...], named: dict[str, Any], parameter: str
+) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """What is given for the first parameter, and the others; folders by number only where there are some."""
+    more = {key: value for key, value in named.items() if key not in _FOLDERS_BY_NUMBER or value is not None}
+    if arguments:
+        return arguments[0], arguments[1:], more
+    return more.pop(parameter, None), (), more
+
+
+@contextlib.contextmanager
+def _elsewhere(file: WorkspaceFile, offset: int) -> Iterator[None]:
+    """Read or write at another position, and leave the file's own as it is."""
+    position = file.tell()
+    file.seek(offset)
+    try:
+        yield
+    finally:
+        file.seek(position)
 
 
 class Scan(Iterator[WorkspaceEntry]):
@@ -182,7 +246,21 @@ class Scan(Iterator[WorkspaceEntry]):
         self._entries = iter(())
 
 
-_BY_PATH = "stat access listdir scandir mkdir rmdir remove rename truncate utime chmod readlink symlink link chdir open"
-_BY_DESCRIPTOR = (
-    "close read readinto write lseek fstat ftruncate fsync fdatasync get_inheritable set_inheritable"
+_PATH = "stat lstat access listdir scandir mkdir rmdir remove unlink truncate utime chmod readlink chdir open"
+_SOURCE = "rename replace symlink link"
+_BY_PATH = dict.fromkeys(_PATH.split(), "path") | dict.fromkeys(_SOURCE.split(), "src")
+"""With the name of the parameter that is the path."""
+
+_HERE_WITHOUT_PATH = frozenset({"listdir", "scandir"})
+_FOLDERS_BY_NUMBER = frozenset({"dir_fd", "src_dir_fd", "dst_dir_fd"})
+_BY_NUMBER = {"stat": "stat_open", "truncate": "ftruncate", "utime": "touch", "chmod": "touch"}
+"""Functions that take the number of an open file for a path, and what does that."""
+
+_WITH_NAMED_FD = frozenset({"close", "fstat", "fsync", "fdatasync"})
+_BY_FILE = ("fsync", "fdatasync")
+"""Those that take the file itself, too."""
+
+_DESCRIPTOR = (
+    "close read pread readinto write pwrite lseek fstat ftruncate isatty get_inheritable set_inheritable"
 )
+_BY_DESCRIPTOR = tuple(_DESCRIPTOR.split())
