@@ -7,7 +7,7 @@ and an unset one is an error. `$${` stands for a literal `${`; every other `$` i
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -34,6 +34,7 @@ _REFERENCE = re.compile(r"\$\$\{|\$\{(?P<inside>[^}]*)(?P<end>\}?)")
 _INSIDE = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<has_default>:-(?P<default>[^$]*))?")
 _SECRET = re.compile(rf"(?P<kind>{'|'.join(SECRET_KINDS)}):(?!-)(?P<text>.*)", re.DOTALL)
 _SHOWN = 60
+_NO_SECRETS = frozenset({"HOME", "LANG", "PATH", "PWD", "TMPDIR", "USER"})
 
 
 @dataclass
@@ -49,6 +50,8 @@ class Interpolation:
     templates: dict[KeyPath, Template] = field(default_factory=dict, repr=False)
     """The strings that hold a secret, to be filled in anew when it has changed."""
     secrets: dict[SecretReference, str] = field(default_factory=dict, repr=False)
+    taken: set[str] = field(default_factory=set, repr=False)
+    """Values of variables that may be secrets."""
 
     def manifest(self, data: Json) -> Json:
         """The same data with the strings of SECTIONS filled in; keys stay as they are."""
@@ -100,6 +103,8 @@ class Interpolation:
             return ""
         name = inside["name"]
         value = self.environ.get(name)
+        if value and name not in _NO_SECRETS and _in(SECTIONS_OF_SECRETS, path):
+            self.taken.add(value)
         if inside["has_default"]:
             return value or inside["default"]
         if value is None:
@@ -110,7 +115,7 @@ class Interpolation:
         return value or ""
 
     def _secret(self, reference: SecretReference, path: KeyPath) -> str | SecretReference:
-        if any(path[: len(section)] == section for section in SECTIONS_OF_SECRETS):
+        if _in(SECTIONS_OF_SECRETS, path):
             return reference
         message = f"${{{reference.kind}:...}} means nothing here, where every script could read it"
         self._note(path, message, "It may stand in upstreams and in server.")
@@ -140,3 +145,7 @@ class Interpolation:
         place = self.places[path]
         key = ".".join(map(str, path))
         self.problems.append(Problem(message, place.value_line, place.value_column, hint, key))
+
+
+def _in(sections: Iterable[KeyPath], path: KeyPath) -> bool:
+    return any(path[: len(section)] == section for section in sections)

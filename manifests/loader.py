@@ -74,7 +74,13 @@ def _load(path: Path, environ: Mapping[str, str], fetch_secrets: FetchSecrets) -
     if problems:
         raise ManifestError(problems)
     return Manifest(
-        portal, folder, path, source.places, templates=interpolation.templates, secrets=interpolation.secrets
+        portal,
+        folder,
+        path,
+        source.places,
+        templates=interpolation.templates,
+        secrets=interpolation.secrets,
+        taken=frozenset(interpolation.taken),
     )
 
 

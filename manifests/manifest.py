@@ -32,7 +32,14 @@ class Manifest:
     templates: Mapping[KeyPath, Template] = field(default_factory=dict, repr=False)
     """The strings that hold a secret from a command or the keyring, as they were written."""
     secrets: Mapping[SecretReference, str] = field(default_factory=dict, repr=False)
-    """What these held when the manifest was loaded: to be hidden wherever it turns up."""
+    """What these held when the manifest was loaded."""
+    taken: frozenset[str] = field(default=frozenset(), repr=False)
+    """What it took from the environment."""
+
+    @property
+    def hidden(self) -> frozenset[str]:
+        """What is to be hidden wherever it turns up."""
+        return self.taken.union(self.secrets.values())
 
     def where(self, *keys: str | int) -> str:
         """`portal.yaml:14:5`, where a key stands, or `capabilities.limits.tool_calls (default)`."""

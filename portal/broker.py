@@ -162,7 +162,7 @@ class Broker:
                 entry, error.outcome, CallError(error.code, str(error)[:MAX_ERROR_CHARACTERS], hint)
             )
         if result.is_error:
-            text = upstream.scrubbed(_error_text(result))[:MAX_ERROR_CHARACTERS]
+            text = upstream.scrubbed(_error_text(result), MAX_ERROR_CHARACTERS)[:MAX_ERROR_CHARACTERS]
             hint = _signature_hint(function, permit.arguments, text, is_rejected=is_rejection(text))
             return _ended(entry, "failed", CallError("tool_error", text, hint))
         entry.end("done")

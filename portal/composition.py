@@ -148,7 +148,7 @@ async def open_portal(
                 manifest.folder,
                 note_change,
                 state_folder(os.environ) / "listings",
-                manifest.secrets.values(),
+                manifest.hidden,
             )
         )
         queue = QueueLimits(settings.queue, settings.queue_seconds, partial(manifest.where, "server"))

@@ -25,8 +25,11 @@ def configure_logs(level: str) -> None:
     logging.basicConfig(
         stream=sys.stderr, level=max(number, logging.WARNING), format="%(name)s: %(message)s", force=True
     )
-    for name in ("mcp", "client", "server"):
+    for name in ("mcp", "server"):
         logging.getLogger(name).setLevel(logging.DEBUG if number == logging.DEBUG else logging.CRITICAL)
+    # Of its client also the URLs of upstreams, with whatever key is in them, and what they answer.
+    for name in ("mcp.client", "client"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 class _Stderr:

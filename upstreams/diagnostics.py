@@ -12,14 +12,12 @@ class Diagnostics:
     """Remarks about one connection: each once, at most a hundred, scrubbed and one line each."""
 
     def __init__(self, scrub: Scrubber) -> None:
-        self._scrub = scrub
+        self.scrub = scrub
         self._remarks: dict[str, None] = {}
         self._dropped = 0
 
     def note(self, remark: str) -> None:
-        line = " ".join(self._scrub(remark).split())
-        if len(line) > _LONGEST:
-            line = line[:_LONGEST] + "…"
+        line = " ".join(self.scrub.start(remark, _LONGEST).split())
         if len(self._remarks) < _MOST:
             self._remarks[line] = None
         elif line not in self._remarks:

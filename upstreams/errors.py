@@ -24,11 +24,12 @@ CallOutcome = Literal["not_started", "failed", "unknown"]
 Repetition = Literal["never", "if_safe", "always"]
 """Whether the same call can fare better when it is sent again: `if_safe` only where a second one does no harm."""
 
-_MAX_MESSAGE = 2_000
+_MAX_MESSAGE = 65_536
+"""Bounds what is kept. What is told is shorter, and scrubbed before it is cut."""
 
 
 class UpstreamError(Exception):
-    """A call to an upstream did not give a result. The message is scrubbed of configured secrets."""
+    """A call to an upstream did not give a result. `Upstream.call` scrubs the message of configured secrets."""
 
     code: ClassVar[str] = "upstream_error"
     hint: ClassVar[str] = ""

@@ -31,7 +31,7 @@ from upstreams.errors import (
 )
 from upstreams.nesting import shallow
 from upstreams.wire import Failures
-from upstreams.wire_text import MAX_MESSAGE_BYTES, answered_id, excerpt, mended
+from upstreams.wire_text import MAX_MESSAGE_BYTES, answered_id, mended
 
 # Nobody waits for these but the connection itself, so a server that hangs must not hold it up.
 NOTIFICATION_SECONDS: Final = 2.0
@@ -113,10 +113,10 @@ class UpstreamHttpClient(httpx2.AsyncClient):
             if _has_lost_session(response, error, body):
                 raise UpstreamUnavailableError("no longer knows this session")
             if error is None or _says_more_than_its_body(response):
-                raise _refusal(response, kind, error.error.message.encode() if error else body)
+                raise self._refusal(response, kind, error.error.message.encode() if error else body)
         if kind != "application/json":
             raise UpstreamAnswerError(
-                f"the answer is {kind or 'of no type'} instead of JSON: {excerpt(body)!r}"
+                f"the answer is {kind or 'of no type'} instead of JSON: {self._diagnostics.scrub.excerpt(body)!r}"
             )
         answered = answered_id(body[:_END_BYTES], body[-_END_BYTES:])
         if answered is not None and answered != asked_id(response.request.content):
@@ -125,6 +125,22 @@ class UpstreamHttpClient(httpx2.AsyncClient):
         return httpx2.Response(
             response.status_code, headers=headers, content=shallow(mended(body)), request=response.request
         )
+
+    def _refusal(self, response: httpx2.Response, kind: str, body: bytes) -> UpstreamError:
+        message = _status_line(response)
+        if body and kind in ("text/plain", "application/json"):
+            message += f": {self._diagnostics.scrub.excerpt(body)}"
+        after_seconds = _asked_wait(response)
+        if after_seconds is not None:
+            message += f"; it asks to wait {after_seconds:.0f} s"
+        if response.status_code == HTTPStatus.TOO_MANY_REQUESTS:
+            return UpstreamBusyError(message, after_seconds=after_seconds)
+        if response.status_code == HTTPStatus.UNAUTHORIZED:
+            return UpstreamUnauthorizedError(message)
+        # A gateway may say 502 or 504 after the server acted; a 4xx is the server's own no.
+        if response.is_server_error:
+            return UpstreamFaultError(message, after_seconds=after_seconds)
+        return UpstreamRefusedError(message)
 
     def _failed(self, request: httpx2.Request, error: UpstreamError) -> httpx2.Response:
         answer = JSONRPCError(jsonrpc="2.0", id=None, error=self._failures.carry(error))
@@ -210,23 +226,6 @@ def _json_rpc_error(kind: str, body: bytes) -> JSONRPCError | None:
 def _says_more_than_its_body(response: httpx2.Response) -> bool:
     """Whether the status says what may have happened, or what to do, and a JSON-RPC error would not."""
     return response.is_server_error or response.status_code in _TELLING_STATUSES
-
-
-def _refusal(response: httpx2.Response, kind: str, body: bytes) -> UpstreamError:
-    message = _status_line(response)
-    if body and kind in ("text/plain", "application/json"):
-        message += f": {excerpt(body)}"
-    after_seconds = _asked_wait(response)
-    if after_seconds is not None:
-        message += f"; it asks to wait {after_seconds:.0f} s"
-    if response.status_code == HTTPStatus.TOO_MANY_REQUESTS:
-        return UpstreamBusyError(message, after_seconds=after_seconds)
-    if response.status_code == HTTPStatus.UNAUTHORIZED:
-        return UpstreamUnauthorizedError(message)
-    # A gateway may say 502 or 504 after the server acted; a 4xx is the server's own no.
-    if response.is_server_error:
-        return UpstreamFaultError(message, after_seconds=after_seconds)
-    return UpstreamRefusedError(message)
 
 
 def _asked_wait(response: httpx2.Response) -> float | None:

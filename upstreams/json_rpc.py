@@ -23,7 +23,7 @@ from upstreams.diagnostics import Diagnostics
 from upstreams.errors import UpstreamAnswerError
 from upstreams.nesting import shallow
 from upstreams.wire import Failures
-from upstreams.wire_text import answered_id, excerpt, mended
+from upstreams.wire_text import answered_id, mended
 
 _END_BYTES: Final = 4096
 
@@ -41,6 +41,7 @@ class MessageReader:
     def __init__(self, failures: Failures, diagnostics: Diagnostics) -> None:
         self._failures = failures
         self._diagnostics = diagnostics
+        self._excerpt = diagnostics.scrub.excerpt
 
     def read(self, line: bytes) -> Iterator[SessionMessage]:
         if not line.strip():
@@ -54,7 +55,9 @@ class MessageReader:
         for member in value if isinstance(value, list) else [value]:
             message = self._message(member)
             if message is None:
-                self._diagnostics.note(f"wrote to stdout what is no JSON-RPC message: {excerpt(line)!r}")
+                self._diagnostics.note(
+                    f"wrote to stdout what is no JSON-RPC message: {self._excerpt(line)!r}"
+                )
             else:
                 yield SessionMessage(message)
 
@@ -83,7 +86,7 @@ class MessageReader:
     def _unreadable(self, head: bytes, tail: bytes, problem: str) -> Iterator[SessionMessage]:
         request_id = answered_id(head, tail)
         if request_id is None:
-            self._diagnostics.note(f"wrote to stdout what is no JSON: {excerpt(head)!r}")
+            self._diagnostics.note(f"wrote to stdout what is no JSON: {self._excerpt(head)!r}")
         else:
             yield SessionMessage(self._broken_answer(request_id, f"the answer is unreadable: {problem}"))
 
@@ -102,7 +105,8 @@ class MessageReader:
         if isinstance(result, dict):
             return JSONRPCResponse.model_construct(jsonrpc="2.0", id=request_id, result=result)
         return self._broken_answer(
-            request_id, f"the answer is no object: {excerpt(json.dumps(result).encode())}"
+            request_id,
+            f"the answer is no object: {self._excerpt(json.dumps(result).encode())}",
         )
 
     def _broken_answer(self, request_id: int | str, problem: str) -> JSONRPCError:

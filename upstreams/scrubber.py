@@ -1,55 +1,90 @@
-"""Keeps configured secrets out of what people and models read."""
+"""Keeps configured secrets out of what people and models read.
 
+What is cut is scrubbed before: half a secret is one, too.
+"""
+
+import base64
 import json
+import re
 from collections.abc import Iterable, Iterator
-from urllib.parse import parse_qsl, quote, unquote, urlsplit
+from typing import Final
+from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 
 from manifests.models import HttpUpstream, StdioUpstream
+from upstreams.wire_text import one_line
 
-_SHORTEST = 4  # a shorter value hides nothing and would riddle every message
-_MASK = "[hidden]"
+LONGEST_TOLD: Final = 2_000
+"""Of an error or a reason no more characters are told."""
+
+_SHORTEST: Final = 4  # a shorter value hides nothing and would riddle every message
+_SHORTEST_LINE: Final = 8
+_MASK: Final = "[hidden]"
+_SCHEMES: Final = frozenset({"basic", "bearer", "digest", "token"})
 
 
 class Scrubber:
     """Replaces secrets wherever they occur: of an upstream's `env` and `headers`, in its URLs, and all others it is
-    told of, as they are, line by line, and as they stand in JSON and in URLs."""
+    told of, as they are, line by line, and as they stand in JSON, in Python and in URLs."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        self._secrets: list[str] = []
+        self._secrets: set[str] = set()
         self.hide(secrets)
 
     @classmethod
     def for_upstream(cls, spec: StdioUpstream | HttpUpstream, more_secrets: Iterable[str] = ()) -> "Scrubber":
-        scrub = cls(_configured(spec))
-        scrub.hide(form for secret in more_secrets for form in _forms(secret))
-        return scrub
+        return cls([*_configured(spec), *more_secrets])
 
     def hide(self, secrets: Iterable[str]) -> None:
         """Hide these, too, from now on."""
-        worth_hiding = {secret for secret in secrets if len(secret) >= _SHORTEST}
+        self._secrets.update(form for secret in secrets for form in _forms(secret) if len(form) >= _SHORTEST)
         # The longest first: one secret may contain another.
-        self._secrets = sorted({*self._secrets, *worth_hiding}, key=len, reverse=True)
+        longest_first = sorted(self._secrets, key=len, reverse=True)
+        self._longest = len(longest_first[0]) if longest_first else 0
+        # Without any the pattern that never matches.
+        self._pattern = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
 
     def __call__(self, text: str) -> str:
-        for secret in self._secrets:
-            text = text.replace(secret, _MASK)
-        return text
+        return self._pattern.sub(_MASK, text)
+
+    def start(self, text: str, limit: int = LONGEST_TOLD) -> str:
+        """What is told of a text that may be long: no more than its first `limit` characters."""
+        if len(text) <= limit:
+            return self(text)
+        end = limit
+        for secret in self._pattern.finditer(text, 0, limit + self._longest):
+            if secret.start() < limit:
+                end = max(end, secret.end())
+        return self(text[:end]) + ("…" if end < len(text) else "")
+
+    def excerpt(self, text: bytes, limit: int = 120) -> str:
+        """The same of what a stranger sent: in one line, printable."""
+        # A character takes up to four bytes.
+        head = text.lstrip()[: 4 * (limit + self._longest)]
+        return one_line(self.start(head.decode("utf-8", "replace").strip(), limit))
 
 
 def _configured(spec: StdioUpstream | HttpUpstream) -> list[str]:
     if isinstance(spec, StdioUpstream):
         return [*spec.env.values(), *(part for arg in spec.args for part in _secrets_of_url(arg))]
     # "Bearer abc": an upstream may echo the token without its scheme.
-    words = [word for value in spec.headers.values() for word in (value, *value.split())]
-    return [*words, *_secrets_of_url(spec.url)]
+    words = [word for value in spec.headers.values() for word in value.split()]
+    return [
+        *spec.headers.values(),
+        *(word for word in words if word.lower() not in _SCHEMES),
+        *_secrets_of_url(spec.url),
+    ]
 
 
 def _forms(secret: str) -> Iterator[str]:
-    for part in {secret, *secret.splitlines()}:
+    lines = [line for line in secret.splitlines() if len(line) >= _SHORTEST_LINE]
+    for part in {secret, unquote(secret), *lines}:
         yield part
+        yield quote(part)
         yield quote(part, safe="")
+        yield quote_plus(part)
         yield json.dumps(part)[1:-1]
         yield json.dumps(part, ensure_ascii=False)[1:-1]
+        yield repr(part)[1:-1]
 
 
 def _secrets_of_url(url: str) -> list[str]:
@@ -57,7 +92,12 @@ def _secrets_of_url(url: str) -> list[str]:
         return []
     try:
         parts = urlsplit(url)
-        password = parts.password or ""
     except ValueError:  # an argument that only looks like a URL
         return []
-    return [*(value for _, value in parse_qsl(parts.query)), password, unquote(password)]
+    user, password = parts.username or "", parts.password or ""
+    values = [value for _, value in parse_qsl(parts.query)]
+    if user or password:
+        sent = f"{unquote(user)}:{unquote(password)}"
+        values.append(base64.b64encode(sent.encode("utf-8", "surrogatepass")).decode())
+    # Beside a password it only says whose that is.
+    return [*values, password or user]

@@ -21,7 +21,7 @@ from upstreams.json_rpc import MessageReader
 from upstreams.scrubber import Scrubber
 from upstreams.stdio_child import StdioChild
 from upstreams.wire import Failures, Wire
-from upstreams.wire_text import MAX_MESSAGE_BYTES, excerpt
+from upstreams.wire_text import MAX_MESSAGE_BYTES
 
 # Together they bound closing at 3 s. A server that ignores both EOF and SIGTERM is gone after 1.6 s; the rest is
 # room for a busy machine, because killing the supervisor would set the server's own children free.
@@ -249,8 +249,7 @@ class StderrTail:
         self.finished.set()
 
     def _shown(self, line: bytes) -> str:
-        # Scrubbed before it is cut: half a secret is a secret too.
-        return excerpt(self._scrub(line[:_STDERR_LINE_BYTES].decode("utf-8", "replace")).encode(), 200)
+        return self._scrub.excerpt(line, 200)
 
     def last_words(self, count: int = 5) -> str:
         """The last lines for a state's detail, joined by " | "."""

@@ -144,7 +144,7 @@ class Supervisor:
     def tell_health(self) -> None:
         """Have the state say what the circuit says."""
         if self._connection is not None and self._circuit.is_open:
-            self._become("failing", self._scrub(self._circuit.reason))
+            self._become("failing", self._scrub.start(self._circuit.reason))
         elif self.state.status == "failing":
             self._become("ready", "")
 
@@ -218,11 +218,11 @@ class Supervisor:
             return
         if ending.began is not None and anyio.current_time() - ending.began >= STABLE_SECONDS:
             self._backoff.succeeded()
-        await self._pause(self._scrub(ending.reason), was_ready=ending.began is not None)
+        await self._pause(self._scrub.start(ending.reason), was_ready=ending.began is not None)
 
     async def _learn(self, connection: Connection, seconds: float) -> None:
         self._handshake_first = not connection.is_modern
-        self.server = connection.server
+        self.server = self._scrub.start(connection.server)
         self.instructions = connection.instructions
         self.tools = connection.tools
         log.info(
@@ -241,7 +241,7 @@ class Supervisor:
     async def _serve(self, connection: Connection) -> str | None:
         """Follow the upstream until the connection ends; why it did, None if nobody used it."""
         self._connection, self._has_served, self._wanted = connection, True, anyio.Event()
-        self._become("failing" if self._circuit.is_open else "ready", self._scrub(self._circuit.reason))
+        self._become("failing" if self._circuit.is_open else "ready", self._scrub.start(self._circuit.reason))
         try:
             return await self._follow(connection)
         finally:

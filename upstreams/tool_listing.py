@@ -104,7 +104,7 @@ class Listing:
             self._diagnostics.note("a tool was left out: it has no name")
             return None
         if len(name) > MAX_NAME_LENGTH:
-            self._diagnostics.note(f"tool {name[:40]!r}… was left out: its name has {len(name)} characters")
+            self._diagnostics.note(f"a tool was left out: its name has {len(name)} characters: {name!r}")
             return None
         return RecordedTool(
             name=name,

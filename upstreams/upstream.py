@@ -124,14 +124,14 @@ class Upstream:
             return await self._retries.run(attempt, is_safe=partial(self._is_safe, tool), deadline=deadline)
         except UpstreamError as error:
             # The same error, for the caller: scrubbed, and naming the upstream.
-            error.args = (f"upstream {self.name!r}: {self._scrub(str(error))}",)
+            error.args = (f"upstream {self.name!r}: {self._scrub.start(str(error))}",)
             raise
         finally:
             self._supervisor.tell_health()
 
-    def scrubbed(self, text: str) -> str:
-        """A text of the upstream without the secrets that it was configured with."""
-        return self._scrub(text)
+    def scrubbed(self, text: str, limit: int) -> str:
+        """The first `limit` characters of a text of the upstream without the secrets that it was configured with."""
+        return self._scrub.start(text, limit)
 
     def _is_safe(self, tool: str) -> bool:
         """Whether a second call of the tool does no more than the first, as it says now."""

@@ -49,8 +49,6 @@ def answered_id(head: bytes, tail: bytes) -> int | None:
     return int(match[1]) if match else None
 
 
-def excerpt(text: bytes, limit: int = 120) -> str:
-    """The start of a line for a human: one line, printable, at most `limit` characters."""
-    shown = text[: limit * 4].decode("utf-8", "replace").strip()
-    shown = "".join(character if character.isprintable() else " " for character in shown)
-    return shown if len(shown) <= limit else shown[:limit] + "…"
+def one_line(text: str) -> str:
+    """The text for a human, with spaces for what is not printable."""
+    return "".join(character if character.isprintable() else " " for character in text)

@@ -66,8 +66,7 @@ async def _listed(
     specs = {name: manifest.portal.upstreams[name] for name in names}
     slowest = max((spec.connect_seconds for spec in specs.values()), default=0)
     listings = state_folder(os.environ) / "listings"
-    secrets = manifest.secrets.values()
-    async with open_fleet(specs, manifest.folder, lambda upstream: None, listings, secrets) as fleet:
+    async with open_fleet(specs, manifest.folder, lambda upstream: None, listings, manifest.hidden) as fleet:
         fleet.want_all()
         with terminal.waiting("asking the upstreams for their tools"):
             await fleet.settled(slowest)

@@ -1,6 +1,9 @@
 """Text of strangers is mended without touching what was whole."""
 
 import json
+from base64 import b64encode
+from collections.abc import Callable
+from urllib.parse import quote, quote_plus
 
 import pytest
 from hypothesis import given
@@ -11,7 +14,7 @@ from pydantic_core import from_json
 from manifests.models import HttpUpstream, StdioUpstream
 from upstreams.http_client import awaits_answer
 from upstreams.scrubber import Scrubber
-from upstreams.wire_text import answered_id, excerpt, mended
+from upstreams.wire_text import answered_id, mended
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(st.characters(codec="utf-8")),
@@ -75,7 +78,7 @@ def test_id_of_an_unreadable_answer_is_found(text: bytes, request_id: int | None
 
 
 def test_excerpt_is_one_printable_line() -> None:
-    assert excerpt(b"\x1b[31mred\r\nalert\xff" + b"x" * 1000, 20) == " [31mred  alert\ufffdxxxx…"
+    assert Scrubber(()).excerpt(b"\x1b[31mred\r\nalert\xff" + b"x" * 1000, 20) == " [31mred  alert\ufffdxxxx…"
 
 
 def test_posts_that_await_an_answer_are_told_from_those_that_do_not() -> None:
@@ -99,3 +102,50 @@ def test_secrets_of_every_place_are_hidden() -> None:
     assert not any(secret in told for secret in ("ssword", "query-key", "abc-token"))
     stdio = StdioUpstream(command="x", args=("postgres://u:db-pass@h/db",), env={"A": "env-secret", "B": "1"})
     assert Scrubber.for_upstream(stdio)("1 env-secret db-pass") == "1 [hidden] [hidden]"
+
+
+KEY = "key-0123456789-abcdef"
+
+
+@pytest.mark.parametrize("before", range(80, 125))
+def test_no_part_of_a_secret_is_left_where_a_text_is_cut(before: int) -> None:
+    text = "x" * before + KEY + "y" * 500
+    scrub = Scrubber([KEY])
+    for told in (scrub.excerpt(text.encode()), scrub.start(text, 120)):
+        assert "key-" not in told
+        assert told.startswith("x" * min(before, 120)) and len(told) <= 130
+        assert ("[hidden]" in told) is (before < 120)
+
+
+def test_many_secrets_in_a_row_let_no_part_of_the_last_one_through() -> None:
+    scrub = Scrubber([KEY])
+    for told in (scrub.excerpt((KEY * 500).encode()), scrub.start(KEY * 500, 2_000)):
+        assert "0123" not in told and "[hidden]" in told
+    assert scrub.excerpt(("\u20ac" * 115 + KEY).encode()) == "\u20ac" * 115 + "[hidden]"
+
+
+@pytest.mark.parametrize(
+    "shown", [repr, json.dumps, quote, quote_plus, str], ids=lambda shown: shown.__name__
+)
+def test_secret_is_hidden_as_messages_quote_it(shown: Callable[[str], str]) -> None:
+    secret = 'it\'s \\a "s\u00e9cret"\tof/odd+signs%'
+    assert "cret" not in Scrubber([secret])(f"no: {shown(secret)}!")
+    assert Scrubber([secret])("no: other!") == "no: other!"
+
+
+def test_secret_of_several_lines_is_hidden_line_by_line() -> None:
+    assert "MIIE" not in Scrubber(["-----BEGIN-----\nMIIEpAIBAAKC\nab\n"])("line: MIIEpAIBAAKC ab")
+
+
+def test_user_of_a_url_without_a_password_is_a_key_and_what_is_sent_of_both_is_hidden() -> None:
+    alone = Scrubber.for_upstream(HttpUpstream(url="https://key-of-user@host/mcp"))
+    assert alone("key-of-user") == "[hidden]"
+    both = Scrubber.for_upstream(HttpUpstream(url="https://user:p%40ss@host/mcp"))
+    assert both(f"user {b64encode(b'user:p@ss').decode()}") == "user [hidden]"
+
+
+def test_name_of_a_scheme_is_no_secret() -> None:
+    scrub = Scrubber.for_upstream(
+        HttpUpstream(url="https://host", headers={"Authorization": "Bearer abcdef"})
+    )
+    assert scrub("Bearer token expired: abcdef") == "Bearer token expired: [hidden]"
