@@ -309,6 +309,13 @@ class ServerSettings(Section):
         default=(),
         description="Origin headers to accept over HTTP, like https://app.example. Default: loopback only.",
     )
+    progress_seconds: Seconds = Field(
+        default=5.0,
+        description=(
+            "Seconds between two notices of progress to a client that wants them (default 5), which keep it from "
+            "giving up while a script runs. What upstreams say of their progress is passed on at once."
+        ),
+    )
     workers: int | None = Field(
         default=None,
         ge=1,

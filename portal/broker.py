@@ -23,6 +23,7 @@ from portal.library.rejection import difference
 from portal.library.repairs import Repair, repaired
 from portal.library.value import script_value
 from portal.observed.observations import Observations
+from portal.passthrough.audience import NOBODY, Audience
 from portal.repair_notes import RepairNotes
 from portal.snapshot import Snapshot
 from sandbox_runtime.calls import CallError, Outcome, ToolCall
@@ -49,7 +50,8 @@ MAX_NEAREST = 10
 class Broker:
     """The sandbox's call port and call observer of one run, against the library that the run was checked against.
 
-    `repairs` are those of its calls. `fetcher` is there where the manifest grants network.
+    `repairs` are those of its calls. `fetcher` is there where the manifest grants network. `audience` hears what
+    upstreams say of calls while they are under way.
     """
 
     def __init__(
@@ -63,8 +65,10 @@ class Broker:
         run_id: str,
         fetcher: Fetcher | None = None,
         audit: RunAudit = UNHEARD,
+        audience: Audience = NOBODY,
     ) -> None:
         self.ledger = ledger
+        self._audience = audience
         self._run_id = run_id
         self._audit = audit
         self.repairs = RepairNotes()
@@ -152,6 +156,8 @@ class Broker:
                 permit.arguments,
                 seconds=call_seconds,
                 key=f"{self._run_id}:{entry.seq}",
+                progress=self._audience.progress_of(entry, upstream),
+                log_hearer=self._audience.log_hearer(upstream),
                 on_sent=partial(self._sent, entry, function, permit),
             )
         except _WithheldError as error:

@@ -3,7 +3,7 @@
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import anyio
@@ -20,6 +20,7 @@ from portal.execution import Execution
 from portal.library.namespace_cache import NamespaceCache
 from portal.observed.observations import Observations, open_observations
 from portal.observed.shape_store import ShapeStore
+from portal.passthrough.log_levels import LogLevels
 from portal.pinning.suspicion_log import SuspicionLog
 from portal.script_search import ScriptSearch
 from portal.sessions import Sessions
@@ -44,6 +45,7 @@ class Portal:
     """Waits until the sandbox is open, which is only tried once somebody wants it."""
     baked: Baked | None
     """What the operator's own component holds besides what every sandbox has."""
+    log_levels: LogLevels = field(default_factory=LogLevels)
 
     @property
     def manifest(self) -> Manifest:

@@ -22,6 +22,7 @@ from portal.check.session_history import NO_HISTORY, SessionHistory
 from portal.first_steps import NO_UPSTREAMS
 from portal.ledger import Ledger
 from portal.observed.observations import Observations
+from portal.passthrough.audience import NOBODY, Audience
 from portal.sessions import SessionError, Sessions
 from portal.snapshot import Snapshot
 from sandbox_runtime.calls import CallPort
@@ -80,10 +81,17 @@ class Execution:
         self._histories: WeakKeyDictionary[Session, SessionHistory] = WeakKeyDictionary()
         self._sources: WeakKeyDictionary[Session, set[str]] = WeakKeyDictionary()
 
-    async def run(self, request: ExecuteCode, caller: Caller = LOCAL, ledger: Ledger | None = None) -> Answer:
+    async def run(
+        self,
+        request: ExecuteCode,
+        caller: Caller = LOCAL,
+        ledger: Ledger | None = None,
+        audience: Audience = NOBODY,
+    ) -> Answer:
         """Run one script. Never raises for what the script, its tools or its worker did.
 
-        `ledger` is filled as the run goes on: whoever cancels it can read there what its calls did.
+        `ledger` is filled as the run goes on: whoever cancels it can read there what its calls did. `audience` hears
+        what is waited for.
         """
         ledger = ledger if ledger is not None else Ledger()
         run_id = f"run_{secrets.token_hex(8)}"
@@ -91,18 +99,25 @@ class Execution:
         audit.began(request.code)
         status, code = "cancelled", ""
         try:
-            answer = await self._run(request, caller, ledger, run_id, audit)
+            answer = await self._run(request, caller, ledger, audience, run_id, audit)
             status, code = answer.status, answer.error.code if answer.error else ""
             return answer
         finally:
             audit.ended(status, code, ledger)
 
     async def _run(
-        self, request: ExecuteCode, caller: Caller, ledger: Ledger, run_id: str, audit: RunAudit
+        self,
+        request: ExecuteCode,
+        caller: Caller,
+        ledger: Ledger,
+        audience: Audience,
+        run_id: str,
+        audit: RunAudit,
     ) -> Answer:
         limits, notices = self._limits(request.timeout_seconds)
         if not self._manifest.portal.upstreams:
             notices.append(NO_UPSTREAMS)
+        audience.waits_for("waiting for a sandbox process")
         sandbox = await self._sandbox()
         try:
             async with self._sessions.use(sandbox, request.session, caller) as session:
@@ -113,7 +128,7 @@ class Execution:
                     running = sandbox.run(limits, where, session, caller.share, grants, script_bytes=size)
                     fetcher = grants.fetcher
                     answer = await self._run_in(
-                        running, request.code, audit, run_id, ledger, session, fetcher
+                        running, request.code, audit, audience, run_id, ledger, session, fetcher
                     )
                 identifier = session.id if session is not None and session.alive else None
         except SessionError as error:
@@ -127,6 +142,7 @@ class Execution:
         running: AbstractAsyncContextManager[Run],
         code: str,
         audit: RunAudit,
+        audience: Audience,
         run_id: str,
         ledger: Ledger,
         session: Session | None,
@@ -137,7 +153,9 @@ class Execution:
             prepared = await run.prepare(code, snapshot.namespaces)
             if prepared.error is not None:
                 return _refused(run_id, prepared.error, prepared.notices)
+            audience.waits_for("waiting for upstreams that are starting")
             await self._await_upstreams(snapshot, prepared)
+            audience.waits_for("checking the script")
             async with self._catalog.steady() as snapshot:
                 found = await self._check(prepared, snapshot, session)
             if found.error is not None:
@@ -153,7 +171,9 @@ class Execution:
                 run_id,
                 fetcher,
                 audit,
+                audience,
             )
+            audience.waits_for("running the script")
             answer = await self._execute(run, prepared, broker, snapshot, run_id)
         return replace(answer, notices=(*prepared.notices, *found.notices, *answer.notices))
 

@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from typing import Any, TypeAlias
@@ -15,8 +16,10 @@ from mcp_types import (
     INVALID_PARAMS,
     CallToolRequestParams,
     CallToolResult,
+    EmptyResult,
     ListToolsResult,
     PaginatedRequestParams,
+    SetLevelRequestParams,
     TextContent,
 )
 
@@ -28,6 +31,8 @@ from portal.compact_json import compact
 from portal.composition import Portal
 from portal.definitions import DOCS_SEARCH, EXECUTE_CODE, INSTRUCTIONS, tool_definitions
 from portal.emitted import content_blocks
+from portal.ledger import Ledger
+from portal.passthrough.audience import Audience, audience_of
 from portal.presence import while_present
 from portal.requests import RequestError, docs_search_request, execute_code_request
 from sandbox_runtime.result import RunError
@@ -40,7 +45,18 @@ Context: TypeAlias = ServerRequestContext[Any, Any]
 _SMALL_CHARACTERS = 20_000
 _ABSENT = ("cancelled", "the client hung up")
 
-ToolHandler: TypeAlias = Callable[[Portal, Caller, dict[str, Json]], Awaitable[CallToolResult]]
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One request for a tool. `audience` hears of it until it is answered; the calls of a script go into `ledger`."""
+
+    caller: Caller
+    arguments: dict[str, Json]
+    ledger: Ledger
+    audience: Audience
+
+
+ToolHandler: TypeAlias = Callable[[Portal, Asked], Awaitable[CallToolResult]]
 
 
 def build_server(portal: Portal) -> Server[Any]:
@@ -59,10 +75,14 @@ def build_server(portal: Portal) -> Server[Any]:
             raise MCPError(
                 INVALID_PARAMS, f"unknown tool {params.name[:100]!r}: there are {', '.join(_TOOLS)}"
             )
-        work = partial(_guarded, params.name, portal, caller_of(context), params.arguments or {})
+        work = partial(_heard, portal, context, params)
         return await while_present(context, work, partial(_failure, params.name, *_ABSENT))
 
-    return Server(
+    async def set_log_level(context: Context, params: SetLevelRequestParams) -> EmptyResult:
+        portal.log_levels.set(context, params.level)
+        return EmptyResult()
+
+    server = Server(
         "mcp-code-portal",
         version=version("mcp-code-portal"),
         title="MCP code portal",
@@ -70,12 +90,30 @@ def build_server(portal: Portal) -> Server[Any]:
         on_list_tools=list_tools,
         on_call_tool=call_tool,
     )
+    server.add_request_handler("logging/setLevel", SetLevelRequestParams, set_log_level)
+    return server
 
 
-async def _guarded(tool: str, portal: Portal, caller: Caller, arguments: dict[str, Json]) -> CallToolResult:
+async def _heard(portal: Portal, context: Context, params: CallToolRequestParams) -> CallToolResult:
+    """The answer to a request whose client hears of it until it is there."""
+    caller, ledger = caller_of(context), Ledger()
+    # Callers that nobody knows may be anybody: what is logged for one of them is for no other.
+    owner = caller.owner or secrets.token_hex(8)
+    settings = portal.manifest.portal.server
+    async with audience_of(
+        context,
+        ledger,
+        owner=owner,
+        log_level=portal.log_levels.of(context),
+        keep_alive_seconds=settings.progress_seconds,
+    ) as audience:
+        return await _guarded(params.name, portal, Asked(caller, params.arguments or {}, ledger, audience))
+
+
+async def _guarded(tool: str, portal: Portal, asked: Asked) -> CallToolResult:
     """The one place that may catch everything: the client gets a code and a number to look up, never internals."""
     try:
-        return await _TOOLS[tool](portal, caller, arguments)
+        return await _TOOLS[tool](portal, asked)
     except RequestError as error:
         return _failure(tool, error.code, str(error))
     except Exception as error:
@@ -85,13 +123,16 @@ async def _guarded(tool: str, portal: Portal, caller: Caller, arguments: dict[st
         return _failure(tool, "internal_error", told)
 
 
-async def _docs_search(portal: Portal, caller: Caller, arguments: dict[str, Json]) -> CallToolResult:
-    answer = await portal.views[caller.profile].docs_search.answer(docs_search_request(arguments))
+async def _docs_search(portal: Portal, asked: Asked) -> CallToolResult:
+    asked.audience.waits_for("waiting for upstreams that are starting")
+    answer = await portal.views[asked.caller.profile].docs_search.answer(docs_search_request(asked.arguments))
     return CallToolResult(content=[_text(answer.text)], structured_content=_clean(answer.structured))
 
 
-async def _execute_code(portal: Portal, caller: Caller, arguments: dict[str, Json]) -> CallToolResult:
-    answer = await portal.views[caller.profile].execution.run(execute_code_request(arguments), caller)
+async def _execute_code(portal: Portal, asked: Asked) -> CallToolResult:
+    request = execute_code_request(asked.arguments)
+    execution = portal.views[asked.caller.profile].execution
+    answer = await execution.run(request, asked.caller, asked.ledger, asked.audience)
     output_tokens = portal.manifest.portal.server.output_tokens
     if not _is_small(answer):
         # In a thread: ten megabytes take a tenth of a second to cut, and other clients wait for nobody.

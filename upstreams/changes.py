@@ -1,5 +1,6 @@
 """How the portal learns that an upstream's tools changed, in both eras."""
 
+from collections.abc import Mapping
 from typing import Final
 
 import anyio
@@ -8,10 +9,13 @@ from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost, 
 from mcp.shared.exceptions import MCPError
 from mcp_types import ToolListChangedNotification
 
+from manifests.json_value import Json
 from upstreams.diagnostics import Diagnostics
 from upstreams.errors import UpstreamUnavailableError
+from upstreams.log_messages import LogHearers, read_log_message
 from upstreams.wire import Wire
 
+_LOG_MESSAGE: Final = "notifications/message"
 _LIST_CHANGED: Final = "notifications/tools/list_changed"
 _RELISTEN_SECONDS: Final = 1.0
 _LONGEST_RELISTEN_SECONDS: Final = 60.0
@@ -21,6 +25,7 @@ class Changes:
     """What the upstream says without being asked; the SDK session's message handler."""
 
     def __init__(self, diagnostics: Diagnostics) -> None:
+        self.log_hearers = LogHearers()
         self._diagnostics = diagnostics
         self._changed = anyio.Event()
 
@@ -31,9 +36,18 @@ class Changes:
             problem = (str(message).splitlines() or [""])[0]
             self._diagnostics.note(f"sent something unreadable: {type(message).__name__}: {problem}")
 
+    def heed(self, method: str, params: Mapping[str, Json]) -> bool:
+        """Take log messages, while it is known which calls were under way when they came."""
+        if method != _LOG_MESSAGE:
+            return False
+        self.log_hearers.tell(read_log_message(params))
+        return True
+
     def note_excess(self, method: str) -> None:
         """A notification came that was one too many; that tools changed is heard all the same."""
         self._diagnostics.note("sends so many notifications that some are dropped")
+        if method == _LOG_MESSAGE:
+            self.log_hearers.tell(None)
         if method == _LIST_CHANGED:
             self._changed.set()
 

@@ -2,13 +2,14 @@
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from typing import Final
 
 import anyio
 from mcp.client import ClientSession
 from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import find_invalid_x_mcp_header
-from mcp_types import METHOD_NOT_FOUND, PARSE_ERROR
+from mcp_types import LOG_LEVEL_META_KEY, METHOD_NOT_FOUND, PARSE_ERROR
 from pydantic_core import PydanticSerializationError, to_json
 
 from manifests.json_value import Json
@@ -25,6 +26,7 @@ from upstreams.errors import (
     UpstreamUnauthorizedError,
     UpstreamUnavailableError,
 )
+from upstreams.log_messages import LogHearer
 from upstreams.negotiation import is_closed, negotiate
 from upstreams.recorded_tool import RecordedTool
 from upstreams.tool_listing import read_listing
@@ -33,6 +35,9 @@ from upstreams.wire import Wire, with_last_words
 
 WireOpener = Callable[[Diagnostics], AbstractAsyncContextManager[Wire]]
 """Reaches one upstream over its transport; raises UpstreamError when it cannot."""
+
+LOG_LEVEL_SECONDS: Final = 30.0
+"""How long an upstream may take to set the level of what it logs; nobody waits for it."""
 
 
 @asynccontextmanager
@@ -73,7 +78,7 @@ async def open_connection(
 @asynccontextmanager
 async def _heard_by(changes: Changes, opening: AbstractAsyncContextManager[Wire]) -> AsyncIterator[Wire]:
     async with opening as wire:
-        wire.on_excess = changes.note_excess
+        wire.on_excess, wire.on_notification = changes.note_excess, changes.heed
         yield wire
 
 
@@ -162,10 +167,12 @@ class Connection:
         seconds: float,
         key: str | None = None,
         progress: ProgressFnT | None = None,
+        log_hearer: LogHearer | None = None,
     ) -> ToolResult:
         """One tools/call. Runs in the caller's task, so no failure of the connection can cancel it.
 
-        `key` goes along in `_meta`, for an upstream that wants to know whether it saw this call before.
+        `key` goes along in `_meta`, for an upstream that wants to know whether it saw this call before. `progress` and
+        `log_hearer` hear what the upstream says of itself meanwhile.
 
         When the caller is cancelled or `seconds` are over, the upstream is told (the SDK sends
         notifications/cancelled, or since 2026-07-28 on HTTP closes the request).
@@ -176,11 +183,17 @@ class Connection:
         if self._wire.ended.is_set():
             raise UpstreamUnavailableError(await self._wire.explain_end())
         _require_sendable(arguments)
-        meta = {} if key is None else {IDEMPOTENCY_KEY_META: key}
+        meta: dict[str, Json] = {} if key is None else {IDEMPOTENCY_KEY_META: key}
+        if log_hearer is not None and self.is_modern:
+            meta[LOG_LEVEL_META_KEY] = log_hearer.level
         params = self._envelope.params({"name": tool, "arguments": arguments}, meta)
         options = self._envelope.call_options(tool, arguments, progress)
         try:
-            with anyio.fail_after(seconds), self._under_way():
+            with (
+                anyio.fail_after(seconds),
+                self._under_way(),
+                self._changes.log_hearers.hearing(log_hearer),
+            ):
                 raw = await self._wire.send_raw_request("tools/call", params, options)
         except TimeoutError:
             raise UpstreamTimeoutError(f"no answer within {round(seconds, 2):g} s (call_seconds)") from None
@@ -257,6 +270,22 @@ class Connection:
     async def wait_for_change(self) -> None:
         """Return when the upstream says that its tools changed."""
         await self._changes.wait()
+
+    async def keep_log_level(self) -> None:
+        """Where the era has one level for all calls of a connection, have it be what those who hear them want."""
+        capabilities = self._session.server_capabilities
+        if self.is_modern or not (capabilities and capabilities.logging):
+            return
+        method = "logging/setLevel"
+        while True:
+            level = await self._changes.log_hearers.more_wanted()
+            try:
+                with anyio.move_on_after(LOG_LEVEL_SECONDS):
+                    await self._wire.send_raw_request(
+                        method, self._envelope.params({"level": level}), self._envelope.options(method)
+                    )
+            except MCPError as error:
+                self._diagnostics.note(f"does not set the level of what it logs: {error}")
 
     async def listen(self) -> None:
         """Ask the upstream to say so, as long as this is not cancelled."""

@@ -262,6 +262,7 @@ class Supervisor:
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(connection.listen)
+            tasks.start_soon(connection.keep_log_level)
             tasks.start_soon(self._follow_changes, connection)
             tasks.start_soon(self._probe_when_doubted, connection)
             if self._idle_seconds is not None:

@@ -13,6 +13,7 @@ from upstreams.circuit import Circuit
 from upstreams.connection import WireOpener
 from upstreams.errors import UpstreamError
 from upstreams.listing_store import ListingStore
+from upstreams.log_messages import LogHearer
 from upstreams.recorded_tool import RecordedTool
 from upstreams.retries import Retries
 from upstreams.scrubber import Scrubber
@@ -91,14 +92,16 @@ class Upstream:
         seconds: float,
         key: str | None = None,
         progress: ProgressFnT | None = None,
+        log_hearer: LogHearer | None = None,
         on_sent: Callable[[bool], None] = lambda was_seen: None,
     ) -> ToolResult:
         """Call a tool; waits for a starting upstream and for the answer, together at most `seconds`.
 
         A call that fails is sent again where that is safe and may help (`manifests.retries`). `key` goes with every
-        attempt, so that an upstream that looks at it acts once. `on_sent` is called when the upstream may see the call
-        from then on: a caller that is cancelled before knows that nothing happened. It hears whether the upstream may
-        have seen the call before, and may raise an UpstreamWithheldError.
+        attempt, so that an upstream that looks at it acts once. `progress` and `log_hearer` hear what the upstream says
+        meanwhile. `on_sent` is called when the upstream may see the call from then on: a caller that is cancelled
+        before knows that nothing happened. It hears whether the upstream may have seen the call before, and may raise
+        an UpstreamWithheldError.
 
         Raises:
             UpstreamError: With a scrubbed message; the class says what may have happened.
@@ -114,7 +117,12 @@ class Upstream:
                     left_seconds = max(0.0, deadline - anyio.current_time())
                     try:
                         return await connection.call(
-                            tool, arguments, seconds=left_seconds, key=key, progress=progress
+                            tool,
+                            arguments,
+                            seconds=left_seconds,
+                            key=key,
+                            progress=progress,
+                            log_hearer=log_hearer,
                         )
                     except UpstreamError as error:
                         was_seen = was_seen or error.outcome != "not_started"

@@ -1,14 +1,16 @@
 """What carries JSON-RPC messages between the portal and one upstream, and how it ended."""
 
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import anyio
+from mcp.shared.dispatcher import OnNotify, OnNotifyIntercept, OnRequest
 from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp_types import INTERNAL_ERROR, ErrorData
 
+from manifests.json_value import Json
 from upstreams.errors import UpstreamError
 from upstreams.unasked import UnaskedStream
 
@@ -34,6 +36,8 @@ class Wire(JSONRPCDispatcher):
         super().__init__(UnaskedStream(read_stream, self._note_excess), write_stream)
         self.on_excess: Callable[[str], None] = lambda method: None
         """Hears the method of each notification that was one too many."""
+        self.on_notification: Callable[[str, Mapping[str, Json]], bool] = lambda method, params: False
+        """Hears of each other notification before anything that comes after it; whether nobody else needs to."""
         self.failures = failures or Failures()
         self.last_words = last_words
         self._exit_status = exit_status
@@ -55,9 +59,20 @@ class Wire(JSONRPCDispatcher):
         status = await self._exit_status() if self._exit_status else "closed the connection"
         return with_last_words(status, self.last_words())
 
-    async def run(self, *arguments: Any, **options: Any) -> None:  # passed on as they are
+    async def run(
+        self,
+        on_request: OnRequest,
+        on_notify: OnNotify,
+        on_notify_intercept: OnNotifyIntercept | None = None,
+        **options: Any,  # passed on as they are
+    ) -> None:
+        def intercept(method: str, params: Mapping[str, Json] | None) -> bool:
+            if self.on_notification(method, params or {}):
+                return True
+            return on_notify_intercept is not None and on_notify_intercept(method, params)
+
         try:
-            await super().run(*arguments, **options)
+            await super().run(on_request, on_notify, intercept, **options)
         finally:
             self.ended.set()
 

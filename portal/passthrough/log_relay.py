@@ -1,0 +1,95 @@
+"""What upstreams log, on its way to the client of one request: capped, scrubbed and named by upstream."""
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final, TypeAlias
+
+from mcp_types import LoggingLevel
+
+from manifests.json_value import Json
+from portal.compact_json import compact
+from portal.passthrough.outbox import Outbox
+from upstreams.log_messages import LogHearer, LogMessage
+
+MAX_CHARACTERS: Final = 4_000
+"""Of one message, as JSON; of a longer one only the beginning of its JSON is told, as text."""
+
+MAX_READ_CHARACTERS: Final = 1_000_000
+"""One that is longer than this is not looked at."""
+
+MAX_MESSAGES: Final = 1_000
+"""Of one request; more are counted."""
+
+MAX_DEPTH: Final = 32
+MAX_LOGGER_CHARACTERS: Final = 100
+
+OWN_LOGGER: Final = "mcp-code-portal"
+
+Log: TypeAlias = Callable[[LoggingLevel, str, Json], Awaitable[None]]
+"""Sends one message: level, logger and data."""
+
+
+class LogRelay:
+    """Passes on what is logged while calls of one request are under way, from `level` on."""
+
+    def __init__(self, log: Log, owner: str, level: LoggingLevel) -> None:
+        self.outbox = Outbox(at_once=50, a_second=20)
+        self._log = log
+        self._owner = owner
+        self._level = level
+        self._hearers: dict[str, LogHearer] = {}
+        self._told = 0
+        self._left_out = 0
+
+    def hearer(self, upstream: str, scrub: Callable[[str], str]) -> LogHearer:
+        """What hears an upstream; the same for all calls of the request."""
+        if upstream not in self._hearers:
+            hear = partial(self._hear, upstream, scrub)
+            self._hearers[upstream] = LogHearer(self._owner, self._level, hear)
+        return self._hearers[upstream]
+
+    def close(self) -> None:
+        """Have what is still there sent, and how much is missing."""
+        missing = self._left_out + self.outbox.dropped
+        told = f"{missing} log messages of upstreams were left out"
+        self.outbox.close(partial(self._log, "warning", OWN_LOGGER, told) if missing else None)
+
+    def _hear(self, upstream: str, scrub: Callable[[str], str], message: LogMessage | None) -> None:
+        data = None if message is None or self._told >= MAX_MESSAGES else _shown(message.data, scrub)
+        if message is None or data is None:
+            self._left_out += 1
+            return
+        self._told += 1
+        logger = scrub(message.logger)[:MAX_LOGGER_CHARACTERS] if len(message.logger) < MAX_CHARACTERS else ""
+        named = f"{upstream}/{_encodable(logger)}" if logger else upstream
+        self.outbox.put(partial(self._log, message.level, named, data))
+
+
+def _shown(data: Json, scrub: Callable[[str], str]) -> Json:
+    """The data without secrets, or as much of its text as is told; None if it is too much to look at."""
+    try:
+        text = compact(data)
+        if len(text) > MAX_READ_CHARACTERS:
+            return None
+        clean = _clean(data, scrub, MAX_DEPTH)
+        text = clean if isinstance(clean, str) else compact(clean)
+    except (ValueError, RecursionError):
+        return None
+    return clean if len(text) <= MAX_CHARACTERS else text[: MAX_CHARACTERS - 1] + "…"
+
+
+def _clean(value: Json, scrub: Callable[[str], str], depth: int) -> Json:
+    if depth == 0:
+        return "…"
+    if isinstance(value, str):
+        return _encodable(scrub(value))
+    if isinstance(value, list):
+        return [_clean(item, scrub, depth - 1) for item in value]
+    if isinstance(value, dict):
+        return {_encodable(scrub(key)): _clean(item, scrub, depth - 1) for key, item in value.items()}
+    return value
+
+
+def _encodable(text: str) -> str:
+    """A lone surrogate would end the SDK's whole stdio server."""
+    return text.encode("utf-8", "replace").decode() if not text.isascii() else text

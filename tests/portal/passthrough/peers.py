@@ -1,0 +1,128 @@
+"""Clients of a portal over each transport in each era, before upstreams over each transport in each era."""
+
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio
+from mcp import Client, StdioServerParameters
+from mcp_types import CallToolResult, LoggingMessageNotificationParams
+
+from manifests.json_value import Json
+from manifests.loader import load_manifest
+from portal.composition import open_portal
+from portal.http_app import build_http_app
+from portal.http_gate import gate_rules
+from portal.server import build_server
+from tests.portal.passthrough.chatty_server import SECRET, Chatty
+from tests.portal.peers import DEADLINE_SECONDS, write_manifest
+from tests.upstreams.peers import http_peer
+
+SERVER = Path(__file__).with_name("chatty_server.py")
+COMMAND = str(Path(sys.executable).with_name("mcp-code-portal"))
+
+CLIENTS = [(transport, mode) for transport in ("http", "stdio") for mode in ("auto", "legacy")]
+UPSTREAMS = [f"{transport}_{era}" for transport in ("http", "stdio") for era in ("modern", "legacy")]
+
+
+@dataclass
+class Ear:
+    """A client, and what it was told while it waited."""
+
+    client: Client
+    progress: list[tuple[float, float | None, str | None]] = field(default_factory=list)
+    logs: list[LoggingMessageNotificationParams] = field(default_factory=list)
+    told: anyio.Event = field(default_factory=anyio.Event)
+
+    async def run(self, code: str, *, hears_progress: bool = True, **arguments: Json) -> dict[str, Json]:
+        """What execute_code answers; what was told before is forgotten."""
+        self.progress.clear()
+        self.logs.clear()
+        callback = self.note_progress if hears_progress else None
+        with anyio.fail_after(DEADLINE_SECONDS):
+            result: CallToolResult = await self.client.call_tool(
+                "execute_code", {"code": code, **arguments}, progress_callback=callback
+            )
+        assert isinstance(result.structured_content, dict)
+        return result.structured_content
+
+    async def note_progress(self, progress: float, total: float | None, message: str | None) -> None:
+        self.progress.append((progress, total, message))
+        self._tell()
+
+    async def note_log(self, params: LoggingMessageNotificationParams) -> None:
+        self.logs.append(params)
+        self._tell()
+
+    async def until(self, is_true: Callable[[], bool]) -> None:
+        with anyio.fail_after(DEADLINE_SECONDS):
+            while not is_true():
+                await self.told.wait()
+
+    def _tell(self) -> None:
+        self.told.set()
+        self.told = anyio.Event()
+
+
+@asynccontextmanager
+async def chatty_upstreams() -> AsyncIterator[dict[str, dict[str, Json]]]:
+    """A manifest's entries for all of them; their environment holds a secret."""
+    entries: dict[str, dict[str, Json]] = {}
+    async with AsyncExitStack() as stack:
+        for name in UPSTREAMS:
+            transport, era = name.split("_")
+            if transport == "stdio":
+                args = [str(SERVER), era]
+                entries[name] = {"command": sys.executable, "args": args, "env": {"TOKEN": SECRET}}
+            else:
+                app = Chatty(era).server.streamable_http_app()
+                peer = await stack.enter_async_context(http_peer(app))
+                headers = {"Authorization": f"Bearer {SECRET}"}
+                entries[name] = {"url": f"http://127.0.0.1:{peer.port}/mcp", "headers": headers}
+        yield entries
+
+
+@asynccontextmanager
+async def client_of(
+    folder: Path,
+    upstreams: dict[str, dict[str, Json]],
+    transport: str,
+    mode: str,
+    options: dict[str, Any] | None = None,
+    **sections: Json,
+) -> AsyncIterator[Ear]:
+    """A client of a portal over these upstreams: over HTTP in this process, or over stdio, as users start it."""
+    manifest = write_manifest(folder, upstreams, **sections)
+    async with AsyncExitStack() as stack:
+        if transport == "stdio":
+            server: StdioServerParameters | str = StdioServerParameters(
+                command=COMMAND, args=["serve", "--config", str(manifest)], cwd=folder
+            )
+        else:
+            portal = await stack.enter_async_context(
+                open_portal(load_manifest(manifest, {}), lambda line: None)
+            )
+            rules = gate_rules("127.0.0.1", token=None, allowed_hosts=(), allowed_origins=())
+            app = build_http_app(portal, build_server(portal), rules)
+            peer = await stack.enter_async_context(http_peer(app))
+            server = f"http://127.0.0.1:{peer.port}/mcp"
+        yield await stack.enter_async_context(ear_of(server, mode, options))
+
+
+@asynccontextmanager
+async def ear_of(
+    server: StdioServerParameters | str, mode: str, options: dict[str, Any] | None = None
+) -> AsyncIterator[Ear]:
+    """A client that notes what it is told."""
+    ears: list[Ear] = []
+
+    async def note_log(params: LoggingMessageNotificationParams) -> None:
+        for ear in ears:
+            await ear.note_log(params)
+
+    async with Client(server, mode=mode, logging_callback=note_log, **(options or {})) as client:
+        ears.append(Ear(client))
+        yield ears[0]

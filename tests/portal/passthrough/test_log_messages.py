@@ -1,0 +1,149 @@
+"""What upstreams log while a client's calls are under way reaches that client, and nobody else."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from tests.portal.passthrough.chatty_server import SECRET
+from tests.portal.passthrough.peers import CLIENTS, UPSTREAMS, Ear, chatty_upstreams, client_of, ear_of
+from tests.portal.peers import DEADLINE_SECONDS
+from upstreams.log_messages import LogHearer, LogHearers, LogMessage
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning"),
+]
+
+
+@pytest.fixture(scope="module", params=CLIENTS, ids="-".join)
+async def ear(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ear]:
+    """A client that wants `notice` and what is more severe."""
+    transport, mode = request.param
+    folder = tmp_path_factory.mktemp("logs")
+    options = {"log_level": "notice"} if mode == "auto" else {}
+    async with (
+        chatty_upstreams() as upstreams,
+        client_of(folder, upstreams, transport, mode, options) as ear,
+    ):
+        if mode == "legacy":
+            await ear.client.set_logging_level("notice")
+        yield ear
+
+
+def told(ear: Ear) -> list[tuple[str, str | None, object]]:
+    return [(params.level, params.logger, params.data) for params in ear.logs]
+
+
+@pytest.mark.parametrize("upstream", UPSTREAMS)
+async def test_it_reaches_the_client_under_the_name_of_its_upstream(ear: Ear, upstream: str) -> None:
+    code = f"""
+await {upstream}.log(data={{"rows": [1, None]}}, level="warning", logger="db")
+await {upstream}.log(data="hello", level="error")
+"""
+    assert (await ear.run(code))["status"] == "ok"
+    await ear.until(lambda: len(ear.logs) == 2)
+    assert told(ear) == [("warning", f"{upstream}/db", {"rows": [1, None]}), ("error", upstream, "hello")]
+
+
+@pytest.mark.parametrize("upstream", UPSTREAMS)
+async def test_it_starts_at_the_level_that_the_client_wants(ear: Ear, upstream: str) -> None:
+    levels = ["debug", "info", "notice", "emergency"]
+    await ear.run(f"for level in {levels}:\n    await {upstream}.log(data=level, level=level)")
+    await ear.until(lambda: len(ear.logs) == 2)
+    assert [params.data for params in ear.logs] == ["notice", "emergency"]
+
+
+@pytest.mark.parametrize("upstream", [name for name in UPSTREAMS if "legacy" in name])
+async def test_an_upstream_with_one_level_for_all_is_told_which(ear: Ear, upstream: str) -> None:
+    await ear.run(f"await {upstream}.log()")
+    code = f"import asyncio\nwhile await {upstream}.level() == 'none':\n    await asyncio.sleep(0.01)"
+    assert (await ear.run(code))["status"] == "ok"
+    assert (await ear.run(f"await {upstream}.level()"))["result"] == "notice"
+
+
+async def test_secrets_stay_behind_wherever_they_stand(ear: Ear) -> None:
+    data = {SECRET: ["x", {"deep": f"the token is {SECRET}!"}]}
+    await ear.run(f"await stdio_modern.log(data={data!r}, level='error', logger='{SECRET}')")
+    await ear.until(lambda: len(ear.logs) == 1)
+    assert told(ear) == [
+        ("error", "stdio_modern/[hidden]", {"[hidden]": ["x", {"deep": "the token is [hidden]!"}]})
+    ]
+
+
+async def test_half_a_surrogate_ends_nothing(ear: Ear) -> None:
+    await ear.run("await stdio_modern.log(data='\\\\ud800 ok', level='error')")
+    assert (await ear.run("await stdio_modern.log(data='fine', level='error')"))["status"] == "ok"
+    await ear.until(lambda: len(ear.logs) == 1)
+
+
+async def test_a_long_one_is_cut_and_a_deep_one_too(ear: Ear) -> None:
+    await ear.run("await stdio_modern.log(data={'rows': ['x' * 100] * 1000}, level='error')")
+    await ear.until(lambda: len(ear.logs) == 1)
+    assert isinstance(ear.logs[0].data, str) and len(ear.logs[0].data) <= 4000
+    code = "value = 1\nfor _ in range(60):\n    value = [value]\nawait stdio_modern.log(data=value, level='error')"
+    await ear.run(code)
+    await ear.until(lambda: len(ear.logs) == 1)
+    assert "…" in json.dumps(ear.logs[0].data, ensure_ascii=False)
+
+
+async def test_a_flood_is_capped_and_the_client_is_told_how_much_is_missing(tmp_path: Path) -> None:
+    async with chatty_upstreams() as upstreams, client_of(tmp_path, upstreams, "http", "legacy") as ear:
+        answer = await ear.run("await stdio_modern.flood(messages=2000)")
+        assert answer["status"] == "ok"
+        await ear.until(lambda: bool(ear.logs) and ear.logs[-1].logger == "mcp-code-portal")
+        assert len(ear.logs) <= 1001
+
+
+@pytest.mark.parametrize("transport", ["http", "stdio"])
+async def test_a_client_of_the_newer_revision_that_asks_for_none_is_sent_none(
+    tmp_path: Path, transport: str
+) -> None:
+    async with chatty_upstreams() as upstreams, client_of(tmp_path, upstreams, transport, "auto") as ear:
+        await ear.run("for _ in range(3):\n    await http_legacy.log(level='emergency')")
+        assert ear.logs == []
+        assert (await ear.run("await http_legacy.level()"))["result"] == "none"
+
+
+async def test_one_of_the_older_revisions_that_said_nothing_hears_from_info_on(tmp_path: Path) -> None:
+    async with chatty_upstreams() as upstreams, client_of(tmp_path, upstreams, "http", "legacy") as ear:
+        await ear.run("for level in ('debug', 'info'):\n    await http_modern.log(level=level, data=level)")
+        await ear.until(lambda: len(ear.logs) == 1)
+        assert ear.logs[0].data == "info"
+
+
+async def test_nobody_hears_what_may_be_about_the_call_of_another(tmp_path: Path) -> None:
+    """On one connection to an upstream nothing says which call a message is about."""
+    async with chatty_upstreams() as upstreams, client_of(tmp_path, upstreams, "http", "legacy") as one:
+        url = one.client.server
+        assert isinstance(url, str)
+        async with ear_of(url, "legacy") as other, anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: other.run("await http_modern.hang()"))
+            with anyio.fail_after(DEADLINE_SECONDS):
+                await one.run("while not await http_modern.hangs():\n    await asyncio.sleep(0.01)")
+            await one.run("await http_modern.log(level='error')")
+            assert one.logs == other.logs == []
+            tasks.cancel_scope.cancel()
+        await one.run("await http_modern.cancelled()\nawait http_modern.log(level='error')")
+        await one.until(lambda: len(one.logs) == 1)
+
+
+@pytest.mark.parametrize(
+    ("owners", "heard"),
+    [(["a", "a"], 2), (["a", "b"], 0), (["a", None], 0), (["a"], 1), ([None], 0), ([], 0)],
+)
+def test_hearers_of_one_owner_hear_and_of_several_none(owners: list[str | None], heard: int) -> None:
+    hearers = LogHearers()
+    told: list[LogMessage | None] = []
+    calls = [hearers.hearing(LogHearer(owner, "info", told.append) if owner else None) for owner in owners]
+    for call in calls:
+        call.__enter__()
+    hearers.tell(LogMessage("error", "", "x"))
+    hearers.tell(LogMessage("debug", "", "x"))
+    assert len(told) == heard
+    for call in calls:
+        call.__exit__(None, None, None)
+    hearers.tell(LogMessage("error", "", "x"))
+    assert len(told) == heard
