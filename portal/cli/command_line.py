@@ -164,6 +164,23 @@ def _parser() -> argparse.ArgumentParser:
     )
     command.set_defaults(needs_manifest=False)
 
+    command = _command(commands, "import", "take over the servers that other clients are configured with")
+    command.add_argument(
+        "client",
+        nargs="*",
+        help="only these: claude-desktop, claude-code, cursor, vscode, windsurf, gemini, codex",
+    )
+    command.add_argument("--project", type=Path, metavar="DIR", help="whose own files to read; default: here")
+    command.add_argument("--add", action="store_true", help="add to a portal.yaml that is there already")
+    command.add_argument("--dry-run", action="store_true", help="only show what was found; write nothing")
+    command.add_argument(
+        "--save-secrets",
+        action="store_true",
+        help="write the values of secrets to portal.env, beside portal.yaml",
+    )
+    _json_option(command, "print what was found as JSON, without secrets")
+    command.set_defaults(needs_manifest=False, command="import_servers")
+
     command = _command(commands, "schema", "print the JSON Schema of portal.yaml, for editors")
     command.set_defaults(needs_manifest=False)
     return parser

@@ -1,0 +1,217 @@
+"""`mcp-code-portal import`: takes over the servers that clients are configured with."""
+
+import os
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+
+from manifests.json_value import Json
+from manifests.loader import DEFAULT_FILE, find_manifest
+from manifests.manifest import Manifest
+from portal.cli.terminal import Terminal
+from portal.client_files.contents import Contents, read_contents
+from portal.client_files.errors import ClientFileError
+from portal.client_files.existing import CannotAddError
+from portal.client_files.manifest_text import origin_text, path_text, upstream_lines
+from portal.client_files.merging import Merged, merged
+from portal.client_files.places import Place, places
+from portal.client_files.servers import LeftOut, Origin
+from portal.client_files.target import Target
+
+PARTLY = 1
+"""The exit status when a file could not be used, or no servers were found."""
+REFUSED = 2
+"""The exit status when a manifest is there and was not to be added to, or no client has the name that was asked for."""
+
+
+async def command(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
+    """Show what clients are configured with, and write it as portal.yaml."""
+    return _command(options, terminal)
+
+
+def _command(options: Namespace, terminal: Terminal) -> int:
+    home, here = Path.home(), Path(options.project or Path.cwd()).absolute()
+    known = list(places(sys.platform, os.environ, home, here))
+    chosen = _chosen(known, options.client, terminal)
+    if chosen is None:
+        return REFUSED
+    target = Target.at((find_manifest(options.config, os.environ) or DEFAULT_FILE).absolute())
+    contents = [read_contents(place, home, here, os.environ) for place in chosen]
+    taken_over = merged(contents, target.existing, os.environ, target.kept)
+    importing = _Import(home, contents, taken_over, target, options, terminal)
+    return importing.run()
+
+
+class _Import:
+    def __init__(
+        self,
+        home: Path,
+        contents: Sequence[Contents],
+        taken_over: Merged,
+        target: Target,
+        options: Namespace,
+        terminal: Terminal,
+    ) -> None:
+        self._home = home
+        self._contents = contents
+        self._merged = taken_over
+        self._target = target
+        self._options = options
+        self._terminal = terminal
+        self._new = [each for each in taken_over.taken if each.is_new]
+        self._kept: list[str] = []
+        self._is_written = False
+
+    def run(self) -> int:
+        if not self._options.json:
+            self._show()
+        status = self._write()
+        if self._options.json:
+            self._terminal.json(self._facts(status))
+        broken = any(each.problem for each in self._contents)
+        return status or (PARTLY if broken or not self._merged.taken else 0)
+
+    def _write(self) -> int:
+        target, path = self._target, self._target.manifest.path
+        if not self._new:
+            if not self._merged.taken:
+                self._terminal.error("no servers were found that could be taken over")
+                return 0
+            self._terminal.note(f"{path.name} has all of them already")
+            if self._options.save_secrets and not self._options.dry_run:
+                self._save()
+            return 0
+        if target.is_there and not self._options.add:
+            self._tell_lines("is there already, and was left as it is: --add adds them to it, or write")
+            return REFUSED
+        try:
+            text = target.text(self._merged.taken, self._home)
+        except CannotAddError as error:
+            self._tell_lines(f"was left as it is, because {error}: write there")
+            return REFUSED
+        target.require_loading(text, self._merged.variables, os.environ)
+        if self._options.dry_run:
+            self._terminal.note(f"nothing was written; {path.name} would get {len(self._new)} servers")
+            return 0
+        if self._options.save_secrets:
+            self._save()
+        target.write(text)
+        self._is_written = True
+        self._tell_written()
+        return 0
+
+    def _tell_lines(self, why: str) -> None:
+        """What nobody wrote for the operator, to write by hand."""
+        self._terminal.error(f"{self._target.manifest.path.name} {why}")
+        if not self._options.json:
+            self._terminal.result("\n".join(["upstreams:", *upstream_lines(self._new, self._home)]))
+
+    def _save(self) -> None:
+        path = self._target.env.path
+        self._kept = self._target.keep(self._merged.variables)
+        if self._kept:
+            self._terminal.note(f"{path} holds {len(self._kept)} secrets more, for its owner alone")
+            if any((folder / ".git").exists() for folder in path.parents):
+                self._terminal.note(f"add {path.name} to .gitignore")
+
+    def _tell_written(self) -> None:
+        path, terminal = self._target.manifest.path, self._terminal
+        terminal.note(
+            f"{path} has {len(self._new)} servers more" if self._target.is_there else f"{path} is written"
+        )
+        if not self._kept and any(each.value is not None for each in self._merged.variables):
+            terminal.note(
+                "set the variables, or let --save-secrets write their values to portal.env beside it"
+            )
+        terminal.note("now: mcp-code-portal check")
+
+    def _show(self) -> None:
+        terminal = self._terminal
+        for each in self._contents:
+            if each.problem is not None:
+                terminal.error(str(each.problem))
+            elif each.is_there:
+                left = f", {len(each.left_out)} left out" if each.left_out else ""
+                path = path_text(each.place.path, self._home)
+                terminal.line(f"{each.place.name:22} {path}: {len(each.servers)} servers{left}")
+        for taken in self._merged.taken:
+            terminal.line(f"{'+' if taken.is_new else '='} {taken.name}: {taken.server.told()}")
+            terminal.line(
+                "    from " + "; ".join(origin_text(origin, self._home) for origin in taken.origins)
+            )
+            for note in taken.notes:
+                terminal.line(f"    {note}")
+        for out in self._merged.left_out:
+            terminal.line(f"- {out.origin.name} ({origin_text(out.origin, self._home)}): {out.reason}")
+        for variable in self._merged.variables:
+            terminal.line(f"${{{variable.name}}} for {', '.join(variable.used_by)}")
+
+    def _facts(self, status: int) -> Json:
+        return {
+            "files": [_file(each) for each in self._contents if each.is_there],
+            "servers": [
+                {
+                    "name": each.name,
+                    "is_new": each.is_new,
+                    "spec": each.server.spec() if each.is_new else None,
+                    "from": [_origin(origin) for origin in each.origins],
+                    "notes": list(each.notes),
+                }
+                for each in self._merged.taken
+            ],
+            "left_out": [_left_out(each) for each in self._merged.left_out],
+            "variables": [
+                {
+                    "name": each.name,
+                    "used_by": list(each.used_by),
+                    "kind": "input" if each.input_id else "environment" if each.value is None else "secret",
+                    "is_set": each.name in os.environ
+                    or each.name in self._target.kept
+                    or each.name in self._kept,
+                }
+                for each in self._merged.variables
+            ],
+            "manifest": {
+                "path": str(self._target.manifest.path),
+                "was_there": self._target.is_there,
+                "is_written": self._is_written,
+            },
+            "saved": self._kept,
+        }
+
+
+def _chosen(known: Sequence[Place], names: Sequence[str], terminal: Terminal) -> list[Place] | None:
+    """The files of the clients that are asked for, of all if none is; None if a name means nothing, which is told."""
+    meant = {name: [p for p in known if name in (p.name, p.client.name)] for name in names}
+    for name in (name for name, found in meant.items() if not found):
+        there = ", ".join(place.name for place in known)
+        terminal.error(f"no client is called {name!r}; there are: {there}")
+    if not all(meant.values()):
+        return None
+    return [p for p in known if not names or any(p in found for found in meant.values())]
+
+
+def _file(each: Contents) -> Json:
+    problem: ClientFileError | None = each.problem
+    return {
+        "client": each.place.name,
+        "path": str(each.place.path),
+        "servers": len(each.servers),
+        "left_out": len(each.left_out),
+        "problem": None if problem is None else problem.message,
+        "line": None if problem is None else problem.line,
+    }
+
+
+def _origin(origin: Origin) -> dict[str, Json]:
+    return {
+        "client": origin.place.name,
+        "path": str(origin.place.path),
+        "line": origin.line,
+        "name": origin.name,
+    }
+
+
+def _left_out(each: LeftOut) -> Json:
+    return {**_origin(each.origin), "reason": each.reason}

@@ -1,0 +1,302 @@
+"""One entry of a client's file, turned into a server of the portal, or into the reason why it cannot be one.
+
+Data only: of what the file says, nothing becomes more than a command with its arguments and variables, or a URL with
+its headers, and nothing is started or fetched here.
+"""
+
+import glob
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path, PurePath
+from typing import Final
+
+from manifests.json_value import Json
+from portal.client_files.json_text import Number
+from portal.client_files.places import GEMINI
+from portal.client_files.references import Surroundings
+from portal.client_files.secret_values import (
+    hidden_arguments,
+    hidden_header,
+    hidden_url,
+    hidden_variable,
+)
+from portal.client_files.servers import LeftOut, Origin, Server
+from portal.client_files.variables import NAME, Reference
+
+MAX_TEXT: Final = 32 * 1024
+MAX_ITEMS: Final = 1000
+
+_TRANSPORTS: Final = {
+    "": None,
+    "stdio": None,
+    "local": None,
+    "http": None,
+    "streamable-http": None,
+    "streamable_http": None,
+    "streamablehttp": None,
+    "remote": None,
+    "sse": "sse",
+}
+_URLS: Final = ("url", "serverUrl", "httpUrl")
+_READ: Final = {"command", "args", "env", "cwd", "headers", "type", "transport", *_URLS}
+_READ_OF_CODEX: Final = {
+    "http_headers",
+    "env_http_headers",
+    "bearer_token_env_var",
+    "bearer_token",
+    "env_vars",
+}
+_ALLOWED: Final = ("includeTools", "enabled_tools", "enabledTools")
+_DENIED: Final = ("excludeTools", "disabled_tools", "disabledTools")
+_SILENT: Final = {"disabled", "enabled", "description", "name", "icon", "gallery", "version"}
+_NOTES: Final = {
+    **dict.fromkeys(
+        ("autoApprove", "alwaysAllow", "trust", "default_tools_approval_mode", "tools"),
+        "{} is not taken over: what scripts may do, capabilities.tools says",
+    ),
+    **dict.fromkeys(
+        ("timeout", "startup_timeout_sec", "startup_timeout_ms", "tool_timeout_sec"),
+        "{} is not taken over: the portal has call_seconds and connect_seconds, 60 each",
+    ),
+    **dict.fromkeys(
+        ("auth", "oauth", "authProviderType", "scopes", "oauth_resource"),
+        "{} is not taken over: the portal signs in by itself, or with headers",
+    ),
+    "envFile": "{} is not taken over: write what the server needs of it under env",
+    "sandbox": "{} is not taken over: the server runs as the portal does",
+    "sandboxEnabled": "{} is not taken over: the server runs as the portal does",
+}
+_RELATIVE: Final = re.compile(r"\.{1,2}(?:/.*)?", re.DOTALL)
+_SELF: Final = re.compile(r"mcp-code-portal(?:\.exe)?(?:\[[^\]]*\])?(?:[@=:~<>!].*)?")
+
+
+class UnfitError(ValueError):
+    """The entry cannot be taken over; the message says why."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a file has under a server's name. `off` says that the client itself does not use it, and where."""
+
+    origin: Origin
+    data: Json
+    folder: Path | None = None  # the project's, where relative paths begin
+    off: str = ""
+
+
+def read_entry(entry: Entry, home: Path, here: Path, environ: Mapping[str, str]) -> Server | LeftOut:
+    """`here` is the folder for which servers are looked for: what a client has open, where a file does not say."""
+    try:
+        fields = _Fields.of(entry.data)
+        _require_use(entry, fields)
+        own = fields.mapping("env")
+        surroundings = Surroundings(
+            entry.origin.place.client.style, home, entry.folder or here, own.keys(), environ
+        )
+        server = _stdio if fields.text("command") is not None else _http
+        return server(entry, fields, surroundings)
+    except ValueError as error:
+        return LeftOut(entry.origin, str(error))
+
+
+def is_portal(command: str, arguments: Sequence[str]) -> bool:
+    """Whether it starts a portal: one in front of itself would never finish starting."""
+    words = [command, *arguments]
+    if any(_SELF.fullmatch(re.split(r"[/\\]", word)[-1]) for word in words):
+        return True
+    return any(pair == ("-m", "portal") for pair in pairwise(words))
+
+
+def _stdio(entry: Entry, fields: "_Fields", around: Surroundings) -> Server:
+    command = fields.text("command") or ""
+    arguments = fields.texts("args")
+    if not command.strip():
+        raise UnfitError("its command is empty")
+    if any(fields.text(key) is not None for key in _URLS):
+        raise UnfitError("it has both a command and a URL")
+    if is_portal(command, arguments):
+        raise UnfitError("it is the portal itself")
+    env = {name: around.translated(value, in_env=True) for name, value in fields.mapping("env").items()}
+    for name in fields.names("env_vars"):
+        env.setdefault(name, (Reference(name),))
+    return Server(
+        entry.origin,
+        command=around.translated(command),
+        args=hidden_arguments([around.translated(each) for each in arguments]),
+        env={name: hidden_variable(name, value) for name, value in env.items()},
+        cwd=_cwd(entry, fields, around, command, arguments),
+        allow=fields.patterns(_ALLOWED),
+        deny=fields.patterns(_DENIED) or (),
+        notes=_notes(fields),
+    )
+
+
+def _http(entry: Entry, fields: "_Fields", around: Surroundings) -> Server:
+    keys = [key for key in _URLS if fields.text(key) is not None]
+    if not keys:
+        raise UnfitError("it has neither a command nor a URL")
+    url = fields.text(keys[-1]) or ""
+    if "headersHelper" in fields.data:
+        raise UnfitError("its headers come from a program (headersHelper), which is not run for it")
+    if url.startswith(("unix:", "pipe:")):
+        raise UnfitError("it listens on a socket or a pipe, which the portal cannot reach")
+    headers = {
+        name: hidden_header(name, around.translated(value))
+        for key in ("headers", "http_headers")
+        for name, value in fields.mapping(key).items()
+    }
+    for name, variable in fields.mapping("env_http_headers").items():
+        headers[name] = (_reference(variable),)
+    if (token := fields.text("bearer_token")) is not None:
+        headers["Authorization"] = hidden_header("Authorization", (f"Bearer {token}",))
+    if (bearer := fields.text("bearer_token_env_var")) is not None:
+        headers["Authorization"] = ("Bearer ", _reference(bearer))
+    return Server(
+        entry.origin,
+        url=hidden_url(around.translated(url)),
+        headers=headers,
+        transport=_transport(entry, fields, keys[-1], url),
+        allow=fields.patterns(_ALLOWED),
+        deny=fields.patterns(_DENIED) or (),
+        notes=_notes(fields),
+    )
+
+
+def _require_use(entry: Entry, fields: "_Fields") -> None:
+    if entry.off:
+        raise UnfitError(entry.off)
+    if fields.data.get("disabled") is True or fields.data.get("enabled") is False:
+        raise UnfitError("it is turned off in the client")
+    kind = (fields.text("type") or fields.text("transport") or "").lower()
+    if kind not in _TRANSPORTS:
+        raise UnfitError(f"its type {kind[:40]!a} is none that the portal speaks")
+
+
+def _transport(entry: Entry, fields: "_Fields", key: str, url: str) -> str | None:
+    kind = (fields.text("type") or fields.text("transport") or "").lower()
+    if kind:
+        return _TRANSPORTS[kind]
+    if entry.origin.place.client == GEMINI and key == "url":
+        return "sse"
+    # Clients try the newer transport first and fall back; the portal is told which one it is.
+    return "sse" if re.split(r"[?#]", url)[0].rstrip("/").endswith("/sse") else None
+
+
+def _cwd(
+    entry: Entry, fields: "_Fields", around: Surroundings, command: str, arguments: Sequence[str]
+) -> str | None:
+    told = fields.text("cwd")
+    if told:
+        pieces = around.translated(told)
+        if not all(isinstance(piece, str) for piece in pieces):
+            raise UnfitError("its cwd holds a variable, which a manifest's cannot")
+        return str(around.folder / "".join(map(str, pieces)))
+    if entry.folder is None:
+        return None
+    is_relative = "/" in command and not PurePath(command).is_absolute()
+    if is_relative or any(_is_in(entry.folder, each) for each in arguments):
+        return str(entry.folder)
+    return None
+
+
+def _is_in(folder: Path, argument: str) -> bool:
+    """Whether an argument means something relative to the project's folder."""
+    if _RELATIVE.fullmatch(argument):
+        return True
+    is_path = 0 < len(argument) < 1000 and not argument.startswith(("-", "/", "~")) and "\0" not in argument
+    try:
+        return is_path and (folder / argument).exists()
+    except OSError:  # no name that a file could have
+        return False
+
+
+def _reference(variable: str) -> Reference:
+    if not NAME.fullmatch(variable):
+        raise UnfitError(f"{variable[:60]!a} cannot name an environment variable")
+    return Reference(variable)
+
+
+def _notes(fields: "_Fields") -> tuple[str, ...]:
+    read = _READ | _READ_OF_CODEX | set(_ALLOWED) | set(_DENIED) | _SILENT
+    others = [key for key in fields.data if key not in read]
+    notes = [_NOTES[key].format(key) for key in others if key in _NOTES]
+    unknown = [f"{key[:60]!a}" for key in others if key not in _NOTES]
+    if unknown:
+        more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
+        notes.append(f"not taken over: {', '.join(unknown[:5])}{more}")
+    if fields.patterns(_ALLOWED) is not None:
+        notes.append(
+            "the tools that it names are granted by name, also those that declare themselves destructive"
+        )
+    return tuple(dict.fromkeys(notes))
+
+
+@dataclass(frozen=True)
+class _Fields:
+    """An entry's fields, asked for by the kind that they must have."""
+
+    data: Mapping[str, Json]
+
+    @classmethod
+    def of(cls, data: Json) -> "_Fields":
+        if not isinstance(data, dict):
+            raise UnfitError("it is no object")
+        return cls(data)
+
+    def text(self, key: str) -> str | None:
+        value = self.data.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, str) or isinstance(value, Number):
+            raise UnfitError(f"its {key} is no text")
+        return _fit(value, key)
+
+    def texts(self, key: str) -> list[str]:
+        value = self.data.get(key)
+        if value is None:
+            return []
+        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+            raise UnfitError(f"its {key} is no list of texts")
+        if len(value) > MAX_ITEMS:
+            raise UnfitError(f"its {key} has more than {MAX_ITEMS} items")
+        return [_fit(str(each), key) for each in value]
+
+    def mapping(self, key: str) -> dict[str, str]:
+        value = self.data.get(key)
+        if value is None:
+            return {}
+        if not isinstance(value, dict) or not all(isinstance(v, str | bool | None) for v in value.values()):
+            raise UnfitError(f"its {key} is no object of texts")
+        if len(value) > MAX_ITEMS:
+            raise UnfitError(f"its {key} has more than {MAX_ITEMS} items")
+        # null takes a variable away, which a child of the portal does not have to begin with.
+        return {_fit(k, key): _fit(_said(v), key) for k, v in value.items() if v is not None}
+
+    def names(self, key: str) -> list[str]:
+        """Codex: names, or objects with a name and where the value is from."""
+        value = self.data.get(key)
+        if value is None:
+            return []
+        if not isinstance(value, list):
+            raise UnfitError(f"its {key} is no list of names")
+        items = [item.get("name") if isinstance(item, dict) else item for item in value[:MAX_ITEMS]]
+        return [_reference(str(item)).name for item in items]
+
+    def patterns(self, keys: Sequence[str]) -> tuple[str, ...] | None:
+        """Names of tools as patterns that mean just them; None if there are none of these keys."""
+        found = [key for key in keys if self.data.get(key) is not None]
+        return tuple(glob.escape(name) for key in found for name in self.texts(key)) if found else None
+
+
+def _fit(text: str, key: str) -> str:
+    if len(text) > MAX_TEXT:
+        raise UnfitError(f"its {key} holds a text of more than {MAX_TEXT} characters")
+    if "\0" in text:
+        raise UnfitError(f"its {key} holds a NUL character")
+    return text
+
+
+def _said(value: Json) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

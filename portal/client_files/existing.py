@@ -1,0 +1,159 @@
+"""The portal.yaml that is there already: what it names, and adding to it without touching what it says."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from manifests.errors import ManifestError
+from manifests.json_value import Json
+from manifests.yaml_source import YamlSource, read_yaml
+from portal.client_files.servers import Server
+from portal.client_files.variables import Secret
+
+_REFERENCE: Final = re.compile(
+    r"\$\$\{|\$\{(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?|(?P<source>[a-z]+):[^}]*)\}"
+)
+
+
+_COMPARED: Final = ("command", "args", "env", "cwd", "url", "headers")
+
+
+class CannotAddError(ValueError):
+    """The manifest is written in a way that nothing can be added to; the message says which."""
+
+
+@dataclass(frozen=True)
+class Existing:
+    """`text` is that of the manifest, "" if there is none yet."""
+
+    text: str = ""
+    source: YamlSource = field(default_factory=YamlSource)
+
+    @classmethod
+    def of(cls, text: str) -> "Existing":
+        """
+        Raises:
+            ManifestError: It is not YAML.
+        """
+        source = read_yaml(text)
+        if source.problems:
+            raise ManifestError(source.problems)
+        return cls(text, source)
+
+    @property
+    def upstreams(self) -> Mapping[str, Json]:
+        found = self.source.data.get("upstreams") if isinstance(self.source.data, dict) else None
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def variables(self) -> frozenset[str]:
+        """Names that it refers to, wherever."""
+        return frozenset(found["name"] for found in _REFERENCE.finditer(self.text) if found["name"])
+
+    def find(self, server: Server, environ: Mapping[str, str]) -> tuple[str, Mapping[str, str]] | None:
+        """What it calls the server, if it has it, and the server's secrets by the variables that it has for them.
+
+        A variable that is not set may stand for any value.
+        """
+        filled = server.filled(environ)
+        secrets = {p.value for template in server.templates() for p in template if isinstance(p, Secret)}
+        for name, spec in self.upstreams.items():
+            comparison = _Comparison(environ)
+            if isinstance(spec, dict) and comparison.is_same(spec, filled):
+                return name, {n: value for n, value in comparison.found.items() if value in secrets}
+        return None
+
+    def with_upstreams(self, lines: Sequence[str], upstreams: Mapping[str, Json]) -> str:
+        """The text with more upstreams, whose `lines` are indented by two, as they are by themselves in `upstreams`.
+
+        Raises:
+            CannotAddError: There is no place at which they could be put.
+        """
+        data = self.source.data if self.source.data is not None else {}
+        if not isinstance(data, dict):
+            raise CannotAddError("it is no mapping of keys to values")
+        rows = self.text.splitlines(keepends=True)
+        if rows and not rows[-1].endswith("\n"):
+            rows[-1] += "\n"
+        index, width = self._gap(rows)
+        added = [f"{' ' * (width - 2)}{line}\n" if line else "\n" for line in lines]
+        if "upstreams" not in data:
+            added = ["upstreams:\n", *added]
+        text = "".join([*rows[:index], *added, *rows[index:]])
+        wanted = {**data, "upstreams": {**self.upstreams, **upstreams}}
+        try:
+            reread = read_yaml(text)
+        except ManifestError:
+            raise CannotAddError("it is written in a way that cannot be added to") from None
+        if reread.problems or reread.data != wanted:
+            raise CannotAddError("it is written in a way that cannot be added to")
+        return text
+
+    def _gap(self, rows: Sequence[str]) -> tuple[int, int]:
+        """Before which line to add, and how far to indent."""
+        places = self.source.places
+        own = places.get(("upstreams",))
+        if own is None:
+            return len(rows), 2
+        first = next((places["upstreams", name] for name in self.upstreams), None)
+        width = 2 if first is None else first.column - 1
+        if width < 2 or (first is not None and first.line == own.line):
+            raise CannotAddError("its upstreams are written on one line, or not indented by two")
+        after = [place.line for path, place in places.items() if len(path) == 1 and place.line > own.line]
+        index = min(after) - 1 if after else len(rows)
+        # What is said before the next section belongs to that, not to the upstreams.
+        while index > own.line and (not rows[index - 1].strip() or rows[index - 1].startswith("#")):
+            index -= 1
+        return index, width
+
+
+class _Comparison:
+    """Of an upstream as it is written with a server as it is; `found` is what unset variables must stand for."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        self.found: dict[str, str] = {}
+
+    def is_same(self, spec: Mapping[str, Json], filled: Mapping[str, Json]) -> bool:
+        return all(self._matches(spec.get(key) or None, filled.get(key) or None) for key in _COMPARED)
+
+    def _matches(self, written: Json, value: Json) -> bool:
+        if isinstance(written, dict) and isinstance(value, dict):
+            return written.keys() == value.keys() and all(
+                self._matches(written[k], value[k]) for k in written
+            )
+        if isinstance(written, list) and isinstance(value, list):
+            pairs = zip(written, value, strict=False)
+            return len(written) == len(value) and all(self._matches(*pair) for pair in pairs)
+        if isinstance(written, str) and isinstance(value, str):
+            return self._matches_text(written, value)
+        return bool(written == value)
+
+    def _matches_text(self, written: str, value: str) -> bool:
+        pattern, end = "", 0
+        for reference in _REFERENCE.finditer(written):
+            pattern += re.escape(written[end : reference.start()]) + self._pattern(reference)
+            end = reference.end()
+        found = re.fullmatch(_once(pattern + re.escape(written[end:])), value, re.DOTALL)
+        self.found |= found.groupdict() if found else {}
+        return found is not None
+
+    def _pattern(self, reference: re.Match[str]) -> str:
+        name = reference["name"]
+        if name is None:
+            return ".*" if reference["source"] else r"\$\{"
+        known = self._environ.get(name) or self.found.get(name) or reference["default"]
+        return f"(?P<{name}>.*)" if known is None else re.escape(known)
+
+
+def _once(pattern: str) -> str:
+    """The pattern with a group that is there again as what it was the first time."""
+    seen: set[str] = set()
+
+    def named(found: re.Match[str]) -> str:
+        is_first = found[1] not in seen
+        seen.add(found[1])
+        return found[0] if is_first else f"(?P={found[1]})"
+
+    return re.sub(r"\(\?P<(\w+)>\.\*\)", named, pattern)

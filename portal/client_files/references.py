@@ -1,0 +1,94 @@
+"""A client's variables in a text, in the words of a manifest."""
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from portal.client_files.places import Style
+from portal.client_files.variables import NAME, Reference, Template, variable_name
+
+_BRACES: Final = re.compile(r"\$\{(?P<inside>[^}]*)\}")
+_DOLLAR: Final = re.compile(r"\$\{(?P<inside>[^}]*)\}|\$(?P<bare>[A-Za-z_][A-Za-z0-9_]*)")
+_WITH_DEFAULT: Final = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>.*))?", re.DOTALL)
+_PREFIX: Final = re.compile(r"(?P<prefix>[a-zA-Z]+):(?P<rest>.*)", re.DOTALL)
+
+
+class UntranslatableError(ValueError):
+    """A manifest has no word for it; the message says for what."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What variables of one entry may stand for. `own` are the names of its `env`, which the server has itself."""
+
+    style: Style
+    home: Path
+    folder: Path
+    own: Collection[str]
+    environ: Mapping[str, str]
+
+    def translated(self, text: str, *, in_env: bool = False) -> Template:
+        """The text with the client's variables as references.
+
+        Raises:
+            UntranslatableError: It asks the client for something that a manifest cannot.
+        """
+        if self.style == "none" or "$" not in text:
+            return (text,)
+        pattern = _DOLLAR if self.style == "dollar" else _BRACES
+        own = () if in_env else self.own
+        return tuple(self._pieces(text, pattern, own))
+
+    def _pieces(self, text: str, pattern: re.Pattern[str], own: Collection[str]) -> Iterator[str | Reference]:
+        end = 0
+        for found in pattern.finditer(text):
+            yield text[end : found.start()]
+            if self.style == "prefixed":
+                yield self._named(found)
+            else:
+                yield self._variable(found, text, own)
+            end = found.end()
+        yield text[end:]
+
+    def _variable(self, found: re.Match[str], text: str, own: Collection[str]) -> str | Reference:
+        bare = found.groupdict().get("bare")
+        inside = _WITH_DEFAULT.fullmatch(bare or found["inside"] or "")
+        # mcp-remote and others fill in their own environment, which clients leave alone if theirs has no such variable.
+        if inside is None or (inside["name"] in own and inside["name"] not in self.environ):
+            return found[0]
+        if bare and found[0] != text and bare not in self.environ:
+            return found[0]  # Gemini leaves it as it is, and so a password with a $ in it
+        if inside["default"] is not None and re.search(r"[$\0]", inside["default"]):
+            raise UntranslatableError(
+                f"the default of ${{{inside['name']}}} holds a $, which a manifest cannot say"
+            )
+        return Reference(inside["name"], inside["default"])
+
+    def _named(self, found: re.Match[str]) -> str | Reference:
+        inside = found["inside"]
+        if (known := self._known().get(inside)) is not None:
+            return known
+        prefix = _PREFIX.fullmatch(inside)
+        if prefix is None or prefix["prefix"] not in _PREFIXES:
+            return found[0]  # clients leave it as it is
+        if prefix["prefix"] == "env" and NAME.fullmatch(prefix["rest"]):
+            return Reference(prefix["rest"])
+        if prefix["prefix"] == "input":
+            return Reference(variable_name(prefix["rest"]), input_id=prefix["rest"])
+        raise UntranslatableError(f"only the client can tell what {found[0][:60]!a} stands for")
+
+    def _known(self) -> Mapping[str, str]:
+        return {
+            "workspaceFolder": str(self.folder),
+            "workspaceFolderBasename": self.folder.name,
+            "workspaceRoot": str(self.folder),
+            "userHome": str(self.home),
+            "cwd": str(self.folder),
+            "pathSeparator": "/",
+            "/": "/",
+        }
+
+
+_PREFIXES: Final = {"env", "input", "command", "config", "file", "workspaceFolder"}

@@ -1,0 +1,226 @@
+"""Which values are secrets: by the name they go under, or by what they look like.
+
+Only a guess, made so that it errs towards secrets: a value taken for one becomes a variable, which does no harm.
+`docs/import.md` says the rules.
+"""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Final
+from urllib.parse import unquote
+
+from portal.client_files.variables import Reference, Secret, Template, variable_name
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_NAMING: Final = _words(
+    """
+    token secret secrets password passwd passphrase pwd pass key keys apikey credential credentials auth authorization
+    bearer cookie session jwt pat otp pin dsn sas signature sig private
+    """
+)
+_NAMING_ENDS: Final = (
+    "token",
+    "secret",
+    "password",
+    "passwd",
+    "passphrase",
+    "apikey",
+    "credential",
+    "credentials",
+)
+_HARMLESS_ENDS: Final = _words(
+    """
+    algorithm audience count dir directory email enabled endpoint expiry file folder format header host id issuer length
+    level limit method mode name path port provider region scope scopes size timeout ttl type uri url user username
+    version
+    """
+)
+_WORDS_OF_A_NAME: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_TRIVIAL: Final = frozenset(("", "true", "false", "yes", "no", "on", "off", "none", "null", "0", "1"))
+
+_KNOWN: Final = re.compile(
+    r"(sk|pk|rk|fc|ntn|figd|figu|tvly|ctx7sk)[-_](?=\S*\d)[\w-]{12,}|gh[opusr]_\w{16,}|github_pat_\w{16,}"
+    r"|glpat-[\w-]{12,}|xox[a-z]-[\w-]{8,}|xapp-[\w-]{8,}|(AKIA|ASIA)[A-Z0-9]{12,}|AIza[\w-]{20,}|ya29\.[\w.-]{10,}"
+    r"|hf_\w{16,}|npm_\w{16,}|pypi-[\w-]{16,}|dop_v1_\w{16,}|shp[a-z]{2}_\w{16,}|SG\.[\w.-]{16,}"
+    r"|lin_(api|oauth)_\w{12,}|eyJ[\w-]{8,}\.[\w-]{4,}(\.[\w-]*)?|ATATT[\w=-]{12,}|PMAK-[\w-]{12,}|whsec_\w{12,}"
+)
+_UUID: Final = re.compile(r"[0-9a-fA-F]{8}-?([0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}")
+_DIGEST: Final = re.compile(r"(?:@sha256:|@|#)[0-9a-f]{40,64}$")
+_PATH: Final = re.compile(r"(?:~|\.{1,2})?[/\\]|[A-Za-z]:\\")
+_HEX: Final = re.compile(r"[0-9a-fA-F]{32,}")
+_RUN: Final = re.compile(r"[A-Za-z0-9]{20,}")
+_BASE64: Final = re.compile(r"[A-Za-z0-9+][A-Za-z0-9+/]{22,}={0,2}")
+_LEAST_BITS: Final = 3.0
+"""Shannon's entropy of one character: English words have less, random ones more."""
+
+_FILLED_IN: Final = re.compile(r"\$(?:\w+|\{\w+\})|%\w+%")
+_WORD: Final = re.compile(r"[^\s\"'<>{}\[\](),;]+")
+_SPOKEN: Final = re.compile(r"(?i)\b(bearer|basic)\s+[^\s\"']{6,}|-----BEGIN ")
+_SAID: Final = re.compile(r"(?i)\b([a-z_-]{1,60})[\"']?\s{0,9}[:=]\s{0,9}[\"']?([^\s\"',;&]+)")
+_SCHEME: Final = re.compile(
+    r"(?i)(?P<scheme>(?:bearer|basic|token|apikey|api-key|key)\s+)(?P<rest>\S.*)", re.DOTALL
+)
+_URL: Final = re.compile(
+    r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*://)(?:(?P<user>[^/?#]*)@)?(?P<host>[^/?#]*)(?P<path>[^?#]*)"
+    r"(?P<query>\?[^#]*)?(?P<fragment>#.*)?",
+    re.DOTALL,
+)
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether what goes under the name is a secret: `API_KEY`, `x-auth-token`, `githubToken`; not `KEY_FILE`."""
+    words = [word.lower() for word in _WORDS_OF_A_NAME.findall(name)]
+    if not words or (words[-1] in _HARMLESS_ENDS and not {"session", "cookie"} & set(words)):
+        return False
+    return any(word in _NAMING or word.endswith(_NAMING_ENDS) for word in words)
+
+
+def looks_secret(word: str) -> bool:
+    """Whether a word without blanks looks like a token, a key or a password that a machine made."""
+    if _KNOWN.match(word) or _UUID.fullmatch(word) or _HEX.fullmatch(word):
+        return True
+    if _PATH.match(word):
+        return False
+    word = _DIGEST.sub("", word)  # which commit or image it is, is no secret
+    if _BASE64.fullmatch(word) and _is_random(word):
+        return word.count("/") <= len(word) // 16
+    return any(_is_random(run) for run in _RUN.findall(word))
+
+
+def holds_secret(text: str) -> bool:
+    """Whether anywhere in a text is what looks like a secret, or is said to be one: `{"Authorization": "Bearer x"}`."""
+    if _SPOKEN.search(text) or any(map(looks_secret, _WORD.findall(text))):
+        return True
+    return any(is_secret_name(name) and _is_worth(value) for name, value in _SAID.findall(text))
+
+
+def hidden_variable(name: str, value: Template) -> Template:
+    """An environment variable of a server, with what is secret in it as `Secret`."""
+    text = _literal(value)
+    if text is None:
+        return value
+    if is_secret_name(name) and _is_worth(text):
+        return (Secret(text, variable_name(name), is_own=variable_name(name) == name),)
+    if _URL.fullmatch(text):
+        return hidden_url(value, name)
+    if holds_secret(text):
+        return (Secret(text, variable_name(name), is_own=variable_name(name) == name),)
+    return value
+
+
+def hidden_header(name: str, value: Template) -> Template:
+    """A header, with what is secret in it as `Secret`; the scheme, as in `Bearer …`, stays."""
+    text = _literal(value)
+    if text is None or not _is_worth(text) or not (is_secret_name(name) or holds_secret(text)):
+        return value
+    hint = "TOKEN" if name.lower() == "authorization" else name
+    if scheme := _SCHEME.fullmatch(text):
+        is_worth = _is_worth(scheme["rest"])
+        return (scheme["scheme"], Secret(scheme["rest"], variable_name(hint))) if is_worth else value
+    return (Secret(text, variable_name(hint)),)
+
+
+def hidden_url(value: Template, name: str = "URL") -> Template:
+    """A URL, with passwords, tokens in its path, and secret parameters as `Secret`."""
+    text = _literal(value)
+    parts = _URL.fullmatch(text) if text else None
+    return tuple(_hidden_parts(parts, name)) if parts else value
+
+
+def hidden_arguments(arguments: Sequence[Template]) -> tuple[Template, ...]:
+    """The arguments of a command: what follows `--api-key` or `--header`, stands behind `TOKEN=`, or looks secret."""
+    hidden: list[Template] = []
+    before = ""
+    for argument in arguments:
+        text = _literal(argument)
+        hidden.append(argument if text is None else tuple(_hidden_argument(before, text)))
+        before = text or ""
+    return tuple(hidden)
+
+
+def _hidden_argument(before: str, text: str) -> Iterator[str | Secret | Reference]:
+    if _is_flag(before) and "=" not in before and not _is_flag(text):
+        flag = before.lstrip("-")
+        if is_secret_name(flag) and _is_worth(text) and "://" not in text:
+            yield Secret(text, variable_name(flag))
+            return
+    flag, equals, rest = text.partition("=")
+    if equals and re.fullmatch(r"-{0,2}[A-Za-z_][A-Za-z0-9_.-]*", flag):
+        yield flag + equals
+        yield from (
+            hidden_variable(flag.lstrip("-"), (rest,)) if not _HEADER.fullmatch(rest) else _hidden_line(rest)
+        )
+    elif _HEADER.fullmatch(text):
+        yield from _hidden_line(text)
+    elif _URL.fullmatch(text):
+        yield from hidden_url((text,))
+    elif holds_secret(text):
+        yield Secret(text, "ARGUMENT")
+    else:
+        yield text
+
+
+_HEADER: Final = re.compile(r"(?P<name>[A-Za-z][A-Za-z0-9-]*)(?P<colon>:\s*)(?!//)(?P<value>\S.*)", re.DOTALL)
+
+
+def _hidden_line(text: str) -> Template:
+    """A header as one argument, `Authorization: Bearer x`."""
+    line = _HEADER.fullmatch(text)
+    assert line is not None
+    return (line["name"] + line["colon"], *hidden_header(line["name"], (line["value"],)))
+
+
+def _hidden_parts(parts: re.Match[str], name: str) -> Iterator[str | Secret]:
+    yield parts["scheme"]
+    if parts["user"] is not None:
+        user, colon, password = parts["user"].partition(":")
+        is_token = bool(user) and (not colon or looks_secret(user)) and len(user) >= 8
+        yield Secret(user, f"{variable_name(name)}_USER") if is_token else user
+        yield colon
+        yield Secret(password, f"{variable_name(name)}_PASSWORD") if password else ""
+        yield "@"
+    yield parts["host"]
+    for index, segment in enumerate(parts["path"].split("/")):
+        yield "/" if index else ""
+        yield Secret(segment, f"{variable_name(name)}_KEY") if looks_secret(unquote(segment)) else segment
+    for mark, text in (("?", parts["query"]), ("#", parts["fragment"])):
+        if text is not None:
+            yield mark
+            yield from _hidden_query(text[1:])
+
+
+def _hidden_query(text: str) -> Iterator[str | Secret]:
+    for index, parameter in enumerate(text.split("&")):
+        key, equals, value = parameter.partition("=")
+        yield ("&" if index else "") + key + equals
+        is_secret = (is_secret_name(unquote(key)) and _is_worth(value)) or looks_secret(unquote(value))
+        yield Secret(value, variable_name(unquote(key))) if is_secret else value
+
+
+def _literal(value: Template) -> str | None:
+    """The text, if nothing in it is filled in later."""
+    texts = [piece for piece in value if isinstance(piece, str)]
+    return "".join(texts) if len(texts) == len(value) else None
+
+
+def _is_flag(text: str) -> bool:
+    return text.startswith("-") and len(text) > 1
+
+
+def _is_worth(value: str) -> bool:
+    """Whether a value under a secret's name can be one; `${NAME}`, which the server fills in itself, is none."""
+    return value.strip().lower() not in _TRIVIAL and not _FILLED_IN.fullmatch(value)
+
+
+def _is_random(run: str) -> bool:
+    """Letters and digits mixed as words are not."""
+    counts = Counter(run)
+    bits = -sum(n / len(run) * math.log2(n / len(run)) for n in counts.values())
+    kinds = (any(map(str.isdigit, run)), any(map(str.islower, run)), any(map(str.isupper, run)))
+    return bits >= _LEAST_BITS and kinds[0] and sum(kinds) >= 2

@@ -1,0 +1,123 @@
+"""A server as one client's file names it, in the words of a manifest."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from manifests.json_value import Json
+from portal.client_files.places import Place
+from portal.client_files.variables import Reference, Secret, Template, shown, written
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a server stands: in `container` of the file, under `name`."""
+
+    place: Place
+    name: str
+    line: int | None
+    container: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server that the portal can stand in front of: `command` or `url` is None.
+
+    `notes` say what of its entry was not taken over.
+    """
+
+    origin: Origin
+    command: Template | None = None
+    args: tuple[Template, ...] = ()
+    env: Mapping[str, Template] = field(default_factory=dict)
+    cwd: str | None = None
+    url: Template | None = None
+    headers: Mapping[str, Template] = field(default_factory=dict)
+    transport: str | None = None
+    allow: tuple[str, ...] | None = None
+    deny: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def identity(self) -> object:
+        """Equal for the same server, whatever it is called and whichever file it is from."""
+        env, headers = sorted(self.env.items()), sorted((k.lower(), v) for k, v in self.headers.items())
+        ways = (self.command, self.args, tuple(env), self.cwd, self.url, tuple(headers), self.transport)
+        return (*ways, self.allow, self.deny)
+
+    def templates(self) -> "tuple[Template, ...]":
+        """Every text in which something may be filled in, in the order of the manifest."""
+        first = (self.command or (), *self.args, *self.env.values(), self.url or (), *self.headers.values())
+        return tuple(template for template in first if template)
+
+    def named(self, names: Mapping[Secret, str]) -> "Server":
+        """The same with a variable in the place of each secret."""
+
+        def referred(template: Template) -> Template:
+            return tuple(Reference(names[p]) if isinstance(p, Secret) else p for p in template)
+
+        return replace(
+            self,
+            command=self.command and referred(self.command),
+            args=tuple(map(referred, self.args)),
+            env={name: referred(value) for name, value in self.env.items()},
+            url=self.url and referred(self.url),
+            headers={name: referred(value) for name, value in self.headers.items()},
+        )
+
+    def spec(self) -> dict[str, Json]:
+        """What the manifest says of it. Secrets must have been replaced.
+
+        Raises:
+            ValueError: A manifest cannot say it.
+        """
+        spec: dict[str, Json] = {}
+        if self.command is not None:
+            spec["command"] = written(self.command)
+            spec["args"] = [written(each) for each in self.args]
+            spec["env"] = {name: written(value) for name, value in self.env.items()}
+            spec["cwd"] = self.cwd and written((self.cwd,))
+        if self.url is not None:
+            spec["url"] = written(self.url)
+            spec["headers"] = {name: written(value) for name, value in self.headers.items()}
+            spec["transport"] = self.transport
+        tools: dict[str, Json] = {}
+        if self.allow is not None:
+            tools["allow"] = list(self.allow)
+        if self.deny:
+            tools["deny"] = list(self.deny)
+        spec["tools"] = tools
+        return {key: value for key, value in spec.items() if value}
+
+    def filled(self, environ: Mapping[str, str]) -> dict[str, Json]:
+        """The same as `spec` of the whole, with values in the place of secrets and references."""
+
+        def text(template: Template) -> str:
+            return "".join(_value(piece, environ) for piece in template)
+
+        if self.url is not None:
+            # Of a URL that is not known here, only its form is asked for.
+            url = text(self.url) if isinstance(self.url[0], str) and self.url[0] else ""
+            headers = {name: text(value) for name, value in self.headers.items()}
+            return {"url": url or "https://unknown.example", "headers": headers}
+        command = {"command": text(self.command or ()), "args": [text(each) for each in self.args]}
+        return {**command, "env": {name: text(value) for name, value in self.env.items()}, "cwd": self.cwd}
+
+    def told(self) -> str:
+        """How it is started or reached, for people."""
+        if self.url is not None:
+            return shown(self.url)
+        return " ".join(map(shown, (self.command or (), *self.args)))
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """An entry that is not taken over, and why."""
+
+    origin: Origin
+    reason: str
+
+
+def _value(piece: str | Reference | Secret, environ: Mapping[str, str]) -> str:
+    if isinstance(piece, Reference):
+        return environ.get(piece.name) or (piece.default if piece.default is not None else "unknown")
+    return piece.value if isinstance(piece, Secret) else piece

@@ -1,0 +1,265 @@
+"""Entries of the seven clients, and what a manifest says for each."""
+
+import pytest
+
+from manifests.json_value import Json
+from portal.client_files.entries import is_portal
+from tests.portal.client_files.homes import Home
+
+RUN: dict[str, Json] = {"command": "node", "args": ["x"]}
+AT: dict[str, Json] = {"url": "https://x.example/mcp"}
+
+
+def test_command_arguments_and_variables_are_taken_over(home: Home) -> None:
+    entry: Json = {
+        "command": "npx",
+        "args": ["-y", "server", 8080],
+        "env": {"A": "b", "N": 1, "T": True, "Z": None},
+    }
+    assert home.spec("claude-desktop", {**entry, "type": "stdio"}) == {
+        "command": "npx",
+        "args": ["-y", "server", "8080"],
+        "env": {"A": "b", "N": "1", "T": "true"},
+    }
+
+
+def test_claude_desktop_fills_in_nothing(home: Home) -> None:
+    spec = home.spec(
+        "claude-desktop", {"command": "x", "args": ["$A ${B} ${env:C} ${command:rm} $"], "env": {}}
+    )
+    assert spec["args"] == ["$A $${B} $${env:C} $${command:rm} $"]
+
+
+def test_claude_code_fills_in_braces(home: Home) -> None:
+    entry: Json = {
+        "command": "x",
+        "args": ["${A}/${B:-c}", "$A", "${OWN}", "${command:rm}"],
+        "env": {"OWN": "${A}"},
+    }
+    assert home.spec("claude-code", entry) == {
+        "command": "x",
+        "args": ["${A}/${B:-c}", "$A", "$${OWN}", "$${command:rm}"],
+        "env": {"OWN": "${A}"},
+    }
+
+
+def test_a_default_that_a_manifest_cannot_say_is_a_reason(home: Home) -> None:
+    assert "$" in home.reason("claude-code", {"command": "x", "args": ["${A:-$B}"]})
+
+
+def test_gemini_fills_in_dollars(home: Home) -> None:
+    entry: Json = {"command": "x", "args": ["$A", "${B}", "pa$$word", "100$"], "env": {"C": "$DB_LINE"}}
+    assert home.spec("gemini", entry) == {
+        "command": "x",
+        "args": ["${A}", "${B}", "pa$$word", "100$"],
+        "env": {"C": "${DB_LINE}"},
+    }
+
+
+@pytest.mark.parametrize("client", ["cursor", "vscode", "windsurf"])
+def test_editors_fill_in_what_has_a_prefix(home: Home, client: str) -> None:
+    entry: Json = {"command": "${userHome}/x", "args": ["${env:A}-${B}", "${workspaceFolder}/y${/}z"]}
+    assert home.spec(client, entry) == {
+        "command": f"{home.folder}/x",
+        "args": ["${A}-$${B}", f"{home.project}/y/z"],
+    }
+
+
+@pytest.mark.parametrize("text", ["${file:/x}", "${command:pick}", "${config:a.b}", "${env:A(x86)}"])
+def test_what_only_the_client_knows_is_a_reason(home: Home, text: str) -> None:
+    assert home.reason("vscode", {"command": "x", "args": [text]})
+
+
+def test_inputs_of_vs_code_are_variables(home: Home) -> None:
+    home.servers("vscode", it={"command": "x", "env": {"KEY": "${input:api-key}"}})
+    merged = home.merged()
+    (variable,) = merged.variables
+    assert merged.taken[0].server.spec()["env"] == {"KEY": "${API_KEY}"}
+    assert (variable.name, variable.input_id, variable.value) == ("API_KEY", "api-key", None)
+
+
+def test_codex_names_variables_in_fields(home: Home) -> None:
+    home.write(
+        "codex",
+        """
+        [mcp_servers.a]
+        command = "x"
+        args = ["${A}"]
+        env_vars = ["FIRST", {name = "SECOND", source = "local"}]
+        enabled_tools = ["read*"]
+        disabled_tools = ["b"]
+        startup_timeout_sec = 20
+
+        [mcp_servers.a.env]
+        C = "d"
+
+        [mcp_servers.b]
+        url = "https://x.example/mcp"
+        bearer_token_env_var = "B_TOKEN"
+        http_headers = {X-Region = "eu"}
+        env_http_headers = {X-Key = "B_KEY"}
+
+        [mcp_servers.off]
+        command = "x"
+        enabled = false
+        """,
+    )
+    merged = home.merged()
+    assert [each.server.spec() for each in merged.taken] == [
+        {
+            "command": "x",
+            "args": ["$${A}"],
+            "env": {"C": "d", "FIRST": "${FIRST}", "SECOND": "${SECOND}"},
+            "tools": {"allow": ["read[*]"], "deny": ["b"]},
+        },
+        {
+            "url": "https://x.example/mcp",
+            "headers": {"X-Region": "eu", "X-Key": "${B_KEY}", "Authorization": "Bearer ${B_TOKEN}"},
+        },
+    ]
+    assert [each.origins[0].line for each in merged.taken] == [2, 13]
+    assert "startup_timeout_sec" in "".join(merged.taken[0].notes)
+    assert [out.origin.name for out in merged.left_out] == ["off"]
+
+
+@pytest.mark.parametrize(
+    ("client", "entry", "transport"),
+    [
+        ("cursor", {"url": "https://x.example/mcp"}, None),
+        ("cursor", {"url": "https://x.example/sse?a=b"}, "sse"),
+        ("cursor", {"url": "https://x.example/sse", "type": "http"}, None),
+        ("vscode", {"url": "https://x.example/mcp", "type": "sse"}, "sse"),
+        ("claude-code", {"url": "https://x.example/mcp", "type": "streamable-http"}, None),
+        ("claude-code", {"url": "https://x.example/mcp", "transport": "streamableHttp"}, None),
+        ("windsurf", {"serverUrl": "https://x.example/mcp"}, None),
+        ("gemini", {"url": "https://x.example/events"}, "sse"),
+        ("gemini", {"url": "https://x.example/mcp", "type": "http"}, None),
+        ("gemini", {"httpUrl": "https://x.example/mcp"}, None),
+    ],
+)
+def test_the_transport_is_told(home: Home, client: str, entry: Json, transport: str | None) -> None:
+    spec = home.spec(client, entry)
+    assert spec.get("transport") == transport and str(spec["url"]).startswith("https://x.example/")
+
+
+def test_filters_of_gemini_are_taken_over(home: Home) -> None:
+    spec = home.spec("gemini", {**RUN, "includeTools": ["a"], "excludeTools": ["b[1]"]})
+    assert spec["tools"] == {"allow": ["a"], "deny": ["b[[]1]"]}
+
+
+@pytest.mark.parametrize(
+    "key", ["autoApprove", "alwaysAllow", "timeout", "envFile", "sandboxEnabled", "oauth", "dev"]
+)
+def test_what_is_not_taken_over_is_told(home: Home, key: str) -> None:
+    home.servers("vscode", it={**RUN, key: "x"})
+    (taken,) = home.merged().taken
+    assert taken.server.spec() == RUN and key in "".join(taken.notes)
+
+
+def test_what_changes_nothing_is_not_told(home: Home) -> None:
+    home.servers("windsurf", it={**RUN, "disabled": False, "description": "x"})
+    assert home.merged().taken[0].notes == ()
+
+
+@pytest.mark.parametrize(
+    ("client", "entry"),
+    [
+        ("windsurf", {**RUN, "disabled": True}),
+        ("cursor", {**RUN, **AT}),
+        ("cursor", {}),
+        ("cursor", {"command": " "}),
+        ("cursor", {"command": None}),
+        ("cursor", []),
+        ("cursor", "npx x"),
+        ("cursor", None),
+        ("cursor", {"command": 1}),
+        ("cursor", {"command": ["x"]}),
+        ("cursor", {"command": "x", "args": "y"}),
+        ("cursor", {"command": "x", "args": [["y"]]}),
+        ("cursor", {"command": "x", "args": ["a"] * 1001}),
+        ("cursor", {"command": "x", "args": ["a" * 40_000]}),
+        ("cursor", {"command": "x", "args": ["a\0b"]}),
+        ("cursor", {"command": "x", "args": ["\ud800"]}),
+        ("cursor", {"command": "x", "env": ["A=b"]}),
+        ("cursor", {"command": "x", "env": {"A": {}}}),
+        ("cursor", {"command": "x", "env": {"A=B": "c"}}),
+        ("cursor", {"command": "x", "env": {"": "c"}}),
+        ("cursor", {"command": "x", "cwd": "${env:A}"}),
+        ("cursor", {"url": "file:///etc/passwd"}),
+        ("cursor", {"url": "javascript:alert(1)"}),
+        ("cursor", {"url": "https://x .example"}),
+        ("cursor", {"url": "http://[::1"}),
+        ("cursor", {**AT, "headers": {"A: b": "c"}}),
+        ("cursor", {**AT, "headers": {"A": "b\r\nC: d"}}),
+        ("cursor", {**AT, "headers": "A: b"}),
+        ("vscode", {"url": "unix:///tmp/x.sock"}),
+        ("vscode", {**AT, "type": "ws"}),
+        ("claude-code", {**AT, "headersHelper": "/bin/x"}),
+        ("claude-code", {**AT, "type": 3}),
+    ],
+)
+def test_what_cannot_be_taken_over_has_a_reason(home: Home, client: str, entry: Json) -> None:
+    home.servers(client, it=entry, fine=RUN)
+    merged = home.merged()
+    assert [out.origin.name for out in merged.left_out] == ["it"] and merged.left_out[0].reason
+    assert [each.name for each in merged.taken] == ["fine"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["mcp-code-portal", "serve"],
+        ["/opt/x/bin/mcp-code-portal", "serve", "--config", "p.yaml"],
+        ["C:\\bin\\mcp-code-portal.exe"],
+        ["uvx", "mcp-code-portal@0.1.0", "serve"],
+        ["uvx", "--from", "mcp-code-portal[bake]==0.1", "mcp-code-portal"],
+        ["python", "-m", "portal", "serve"],
+        ["docker", "run", "-i", "ghcr.io/someone/mcp-code-portal:latest"],
+    ],
+)
+def test_the_portal_itself_is_left_out(home: Home, words: list[str]) -> None:
+    assert is_portal(words[0], words[1:])
+    assert "itself" in home.reason("cursor", {"command": words[0], "args": words[1:]})
+
+
+@pytest.mark.parametrize(
+    "words", [["my-mcp-code-portal"], ["x", "portal"], ["python", "-m", "portals"], ["x", "-m"]]
+)
+def test_others_are_not_taken_for_the_portal(words: list[str]) -> None:
+    assert not is_portal(words[0], words[1:])
+
+
+def test_relative_paths_of_a_project_begin_in_its_folder(home: Home) -> None:
+    (home.project / "server.py").touch()
+    for entry in (
+        {"command": "./x"},
+        {"command": "python", "args": ["server.py"]},
+        {"command": "x", "args": ["."]},
+    ):
+        assert home.spec("cursor-project", entry)["cwd"] == str(home.project)
+    assert "cwd" not in home.spec(
+        "cursor-project", {"command": "python", "args": ["-m", "server", "/x", "none.py"]}
+    )
+    assert home.spec("cursor-project", {"command": "x", "cwd": "sub"})["cwd"] == f"{home.project}/sub"
+    assert home.spec("cursor-project", {"command": "x", "cwd": "/sub"})["cwd"] == "/sub"
+
+
+def test_claude_code_keeps_projects_in_the_users_file(home: Home) -> None:
+    home.write(
+        "claude-code",
+        """{"numStartups": 3, "mcpServers": {"a": {"command": "a"}}, "projects": {
+        "/p": {"mcpServers": {"b": {"command": "./b"}, "c": {"command": "c"}}, "disabledMcpServers": ["c"]},
+        "/q": {"history": []}, "/r": {"mcpServers": null}, "/s": 1}}""",
+    )
+    merged = home.merged()
+    specs = {each.name: each.server.spec() for each in merged.taken}
+    assert specs == {"a": {"command": "a"}, "b": {"command": "./b", "cwd": "/p"}}
+    assert [out.origin.name for out in merged.left_out] == ["c"]
+
+
+def test_gemini_turns_servers_off_by_name(home: Home) -> None:
+    servers = '"mcpServers": {"a": {"command": "a"}, "b": {"command": "b"}}'
+    home.write("gemini", f'{{{servers}, "mcp": {{"excluded": ["b"]}}}}')
+    assert list(home.taken()) == ["a"]
+    home.write("gemini", f'{{{servers}, "mcp": {{"allowed": ["b"]}}}}')
+    assert list(home.taken()) == ["b"]

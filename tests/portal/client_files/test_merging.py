@@ -1,0 +1,110 @@
+"""Servers of several clients become one list, always the same one."""
+
+from manifests.json_value import Json
+from tests.portal.client_files.homes import Home
+
+TIME: Json = {"command": "uvx", "args": ["mcp-server-time"]}
+
+
+def hub(token: str) -> Json:
+    return {"command": "hub", "env": {"HUB_TOKEN": token}}
+
+
+def test_the_same_server_of_two_clients_is_one(home: Home) -> None:
+    home.servers("claude-desktop", time=TIME)
+    home.servers("cursor", clock={**TIME, "env": {}, "type": "stdio"})  # type: ignore[dict-item]  # Json is any
+    home.write("codex", '[mcp_servers.time]\ncommand = "uvx"\nargs = ["mcp-server-time"]\n')
+    (taken,) = home.merged().taken
+    assert (taken.name, [origin.place.name for origin in taken.origins]) == (
+        "time",
+        ["claude-desktop", "cursor", "codex"],
+    )
+
+
+def test_different_servers_of_one_name_are_told_apart_by_their_client(home: Home) -> None:
+    home.servers("claude-desktop", hub=hub("one"))
+    home.servers("cursor", hub=hub("two"))
+    home.servers("cursor-project", hub=hub("three"))
+    home.servers("vscode", **{"hub-cursor": hub("four"), "hub": hub("one")})
+    taken = home.taken()
+    assert list(taken) == ["hub", "hub-cursor", "hub-cursor-project", "hub-cursor-vscode"]
+    assert len(taken["hub"].origins) == 2
+    assert "'hub'" in taken["hub-cursor"].notes[0]
+
+
+def test_names_that_give_one_namespace_are_told_apart(home: Home) -> None:
+    home.servers("cursor", **{"a-b": {"command": "1"}, "a_b": {"command": "2"}, "a.b": {"command": "3"}})
+    assert list(home.taken()) == ["a-b", "a_b-cursor", "a.b-cursor-2"]
+
+
+def test_names_that_no_manifest_takes_are_replaced_and_told(home: Home) -> None:
+    home.servers(
+        "cursor",
+        **{
+            "": {"command": "1"},
+            "日本": {"command": "2"},
+            "a\nb": {"command": "3"},
+            "c" * 200: {"command": "4"},
+        },
+    )
+    taken = home.taken()
+    assert list(taken) == ["server", "server-cursor", "a_b", "c" * 80]
+    assert all("called" in each.notes[0] for each in taken.values())
+
+
+def test_each_secret_gets_a_variable_and_equal_ones_share_it(home: Home) -> None:
+    home.servers("claude-desktop", hub=hub("one"), other={"command": "other", "env": {"HUB_TOKEN": "one"}})
+    home.servers("cursor", hub=hub("two"))
+    merged = home.merged()
+    assert {each.name: each.value for each in merged.variables} == {
+        "HUB_TOKEN": "one",
+        "HUB_CURSOR_HUB_TOKEN": "two",
+    }
+    assert merged.variables[0].used_by == ("hub", "other")
+    assert all("one" not in str(each.server.spec()) for each in merged.taken)
+
+
+def test_a_variable_that_is_set_to_something_else_is_not_used(home: Home) -> None:
+    home.servers("cursor", hub=hub("one"))
+    assert [v.name for v in Home(home.folder, {"HUB_TOKEN": "one"}).merged().variables] == ["HUB_TOKEN"]
+    assert [v.name for v in Home(home.folder, {"HUB_TOKEN": "2"}).merged().variables] == ["HUB_HUB_TOKEN"]
+    assert [v.name for v in home.merged(kept={"HUB_TOKEN": "2"}).variables] == ["HUB_HUB_TOKEN"]
+    assert [v.name for v in home.merged("upstreams: {a: {command: '${HUB_TOKEN}'}}").variables] == [
+        "HUB_HUB_TOKEN"
+    ]
+
+
+def test_a_reference_of_a_client_keeps_its_variable(home: Home) -> None:
+    home.servers("claude-desktop", hub=hub("one"))
+    home.servers("cursor", hub=hub("${env:HUB_TOKEN}"))
+    taken = home.taken()
+    assert taken["hub"].server.spec()["env"] == {"HUB_TOKEN": "${HUB_HUB_TOKEN}"}
+    assert taken["hub-cursor"].server.spec()["env"] == {"HUB_TOKEN": "${HUB_TOKEN}"}
+
+
+def test_what_the_manifest_has_is_not_new(home: Home) -> None:
+    home.servers("cursor", time=TIME, hub=hub("one"), fresh={"command": "fresh"})
+    existing = """
+upstreams:
+  clock: {command: uvx, args: [mcp-server-time], call_seconds: 5}
+  github: {command: hub, env: {HUB_TOKEN: "${SOME_TOKEN}"}}
+"""
+    merged = home.merged(existing)
+    assert [(each.name, each.is_new) for each in merged.taken] == [
+        ("clock", False),
+        ("github", False),
+        ("fresh", True),
+    ]
+    assert {each.name: each.value for each in merged.variables} == {"SOME_TOKEN": "one"}
+    assert [
+        each.name for each in Home(home.folder, {"SOME_TOKEN": "two"}).merged(existing).taken if each.is_new
+    ] == [
+        "hub",
+        "fresh",
+    ]
+
+
+def test_new_names_stay_clear_of_those_in_the_manifest(home: Home) -> None:
+    home.servers("cursor", time=TIME)
+    (taken,) = home.merged("upstreams: {time: {command: other}}").taken
+    assert (taken.name, taken.is_new) == ("time-cursor", True)
