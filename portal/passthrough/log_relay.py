@@ -9,6 +9,7 @@ from mcp_types import LoggingLevel
 from manifests.json_value import Json
 from portal.compact_json import compact
 from portal.passthrough.outbox import Outbox
+from portal.passthrough.progress import Scrub
 from upstreams.log_messages import LogHearer, LogMessage
 
 MAX_CHARACTERS: Final = 4_000
@@ -41,7 +42,7 @@ class LogRelay:
         self._told = 0
         self._left_out = 0
 
-    def hearer(self, upstream: str, scrub: Callable[[str], str]) -> LogHearer:
+    def hearer(self, upstream: str, scrub: Scrub) -> LogHearer:
         """What hears an upstream; the same for all calls of the request."""
         if upstream not in self._hearers:
             hear = partial(self._hear, upstream, scrub)
@@ -54,18 +55,18 @@ class LogRelay:
         told = f"{missing} log messages of upstreams were left out"
         self.outbox.close(partial(self._log, "warning", OWN_LOGGER, told) if missing else None)
 
-    def _hear(self, upstream: str, scrub: Callable[[str], str], message: LogMessage | None) -> None:
+    def _hear(self, upstream: str, scrub: Scrub, message: LogMessage | None) -> None:
         data = None if message is None or self._told >= MAX_MESSAGES else _shown(message.data, scrub)
         if message is None or data is None:
             self._left_out += 1
             return
         self._told += 1
-        logger = scrub(message.logger)[:MAX_LOGGER_CHARACTERS] if len(message.logger) < MAX_CHARACTERS else ""
+        logger = scrub(message.logger, MAX_LOGGER_CHARACTERS)
         named = f"{upstream}/{_encodable(logger)}" if logger else upstream
         self.outbox.put(partial(self._log, message.level, named, data))
 
 
-def _shown(data: Json, scrub: Callable[[str], str]) -> Json:
+def _shown(data: Json, scrub: Scrub) -> Json:
     """The data without secrets, or as much of its text as is told; None if it is too much to look at."""
     try:
         text = compact(data)
@@ -78,15 +79,18 @@ def _shown(data: Json, scrub: Callable[[str], str]) -> Json:
     return clean if len(text) <= MAX_CHARACTERS else text[: MAX_CHARACTERS - 1] + "…"
 
 
-def _clean(value: Json, scrub: Callable[[str], str], depth: int) -> Json:
+def _clean(value: Json, scrub: Scrub, depth: int) -> Json:
     if depth == 0:
         return "…"
     if isinstance(value, str):
-        return _encodable(scrub(value))
+        return _encodable(scrub(value, MAX_CHARACTERS))
     if isinstance(value, list):
         return [_clean(item, scrub, depth - 1) for item in value]
     if isinstance(value, dict):
-        return {_encodable(scrub(key)): _clean(item, scrub, depth - 1) for key, item in value.items()}
+        return {
+            _encodable(scrub(key, MAX_CHARACTERS)): _clean(item, scrub, depth - 1)
+            for key, item in value.items()
+        }
     return value
 
 

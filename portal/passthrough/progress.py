@@ -14,11 +14,11 @@ from portal.passthrough.outbox import Outbox
 MAX_CHARACTERS: Final = 200
 """Of one message; the rest is cut."""
 
-MAX_READ_CHARACTERS: Final = 10_000
-"""Of a message longer than this nothing is told: secrets are looked for before it is cut."""
-
 MAX_TOLD_CALLS: Final = 3
 """Calls under way that are told by name; more are counted."""
+
+Scrub: TypeAlias = Callable[[str, int], str]
+"""The first characters of an upstream's text, as many as the number says, without its secrets."""
 
 Report: TypeAlias = ProgressFnT
 """Sends one notification: a number, which grows from one to the next, a total or None, and a message."""
@@ -42,7 +42,7 @@ class Progress:
         self._began = anyio.current_time()
         self._last = 0.0
 
-    def of_call(self, entry: Entry, scrub: Callable[[str], str]) -> ProgressFnT:
+    def of_call(self, entry: Entry, scrub: Scrub) -> ProgressFnT:
         """What hears an upstream's progress of one call."""
 
         async def heard(progress: float, total: float | None, message: str | None) -> None:
@@ -76,11 +76,9 @@ class Progress:
         )
 
 
-def _told(progress: float, total: float | None, message: str | None, scrub: Callable[[str], str]) -> str:
+def _told(progress: float, total: float | None, message: str | None, scrub: Scrub) -> str:
     numbers = _number(progress) + (f" of {_number(total)}" if total is not None else "")
-    if not message or len(message) > MAX_READ_CHARACTERS:
-        return numbers
-    return f"{numbers}: {scrub(message)}"
+    return f"{numbers}: {scrub(message, MAX_CHARACTERS)}" if message else numbers
 
 
 def _number(value: float) -> str:
