@@ -141,8 +141,8 @@ class SearchIndex(Generic[S]):
         weights = meant_terms(query.words, self._postings)
         roles = {
             term: weight
-            for term, weight in role_terms(query.roles).items()
-            if term in self._postings and weight > weights.get(term, 0)
+            for term, weight in role_terms(query.roles, self._ranking.rarity).items()
+            if weight > weights.get(term, 0)
         }
         scores = self._ranking.relevance(weights)
         self._ranking.add_name_relevance(

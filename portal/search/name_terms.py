@@ -1,5 +1,6 @@
 """The terms of functions' names: how much of a name a query covers."""
 
+from math import log1p
 from typing import Any
 
 import numpy as np
@@ -37,15 +38,21 @@ class NameTerms:
     def rarities(self, documents: int, slots: int) -> Floats:
         """For each slot, the sum of its name's rarities: what covers all of the name adds up to that."""
         terms, owners = self._pairs
-        rarity = rarities(documents, np.bincount(terms, minlength=len(self._numbers)))
-        return np.bincount(owners, rarity[terms], minlength=slots).astype(np.float64)
+        of_terms = rarities(documents, np.bincount(terms, minlength=len(self._numbers)))
+        return np.bincount(owners, of_terms[terms], minlength=slots).astype(np.float64)
+
+
+def rarity(documents: int, frequency: int) -> float:
+    """The inverse document frequency of a term that occurs in so many of the documents."""
+    return log1p((documents - frequency + 0.5) / (frequency + 0.5))
 
 
 def rarities(documents: int, frequencies: Ints) -> Floats:
-    """Inverse document frequencies, of terms that occur in so many of the documents."""
+    """The same of many terms."""
     logs: Floats = np.log1p((documents - frequencies + 0.5) / (frequencies + 0.5))
     return logs
 
 
 def _terms(document: Document) -> list[str]:
-    return [term for term, counts in zip(document.terms, document.counts, strict=True) if counts & _NAME_MASK]
+    pairs = zip(document.terms, document.counts, strict=True)
+    return [term for term, counts in pairs if counts & _NAME_MASK]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from portal.search.document import FIELDS
-from portal.search.name_terms import Floats, Ints, NameTerms, rarities
+from portal.search.name_terms import Floats, Ints, NameTerms, rarity
 from portal.search.postings import Postings, counts_of, slots_of
 
 # One number per field: how much an occurrence counts, and how far a long field is discounted. Round numbers on a
@@ -33,6 +33,12 @@ class Ranking:
         self._relevance: dict[str, tuple[Ints, Floats]] = {}
         self._name_relevance: dict[str, tuple[Ints, Floats]] = {}
         self._coverage: dict[str, tuple[Ints, Floats]] = {}
+
+    def rarity(self, term: str) -> float | None:
+        """The fewer functions it occurs in, the more; None of a term that does not occur."""
+        if term not in self._postings:
+            return None
+        return rarity(self._documents, len(self._postings[term]))
 
     def relevance(self, weights: Mapping[str, float]) -> Floats:
         """BM25F of each slot, over all fields, for terms that occur."""
@@ -72,13 +78,14 @@ class Ranking:
         return found
 
     def _saturated(self, counted: Floats, frequency: int) -> Floats:
-        rarity = rarities(self._documents, np.array(frequency))
-        amounts: Floats = rarity * counted * (_SATURATION + 1) / (_SATURATION + counted)
+        amounts: Floats = (
+            rarity(self._documents, frequency) * counted * (_SATURATION + 1) / (_SATURATION + counted)
+        )
         return amounts
 
     def _coverage_of(self, term: str) -> tuple[Ints, Floats]:
         entries = self._postings[term]
         slots = slots_of(entries[counts_of(entries)[:, _NAME] > 0])
-        rarity = rarities(self._documents, np.array(len(slots)))
-        found = self._coverage[term] = (slots, rarity / self._name_rarities[slots])
+        shares: Floats = rarity(self._documents, len(slots)) / self._name_rarities[slots]
+        found = self._coverage[term] = (slots, shares)
         return found

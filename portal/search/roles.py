@@ -5,7 +5,7 @@ word counts where it stands in a function's name, and less than the word that wa
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from portal.search.words import terms_of
 
@@ -46,13 +46,22 @@ _SHARED = 1.5
 _MAX_CHARS = 50
 
 
-def role_terms(words: Sequence[str]) -> dict[str, float]:
+def role_terms(words: Sequence[str], rarity: Callable[[str], float | None]) -> dict[str, float]:
     """Terms that may stand for the words in a function's name, and how much each counts where a word counts 1.
 
-    The more words there are, the less is left to guess: of a long query every one counts little.
+    The more words there are, the less is left to guess: of a long query every one counts little. `rarity` says how much
+    it tells that a term occurs, None of one that does not: where many functions get and few describe, `describe_table`
+    must not be a better answer to "get table" than `get_table` is.
     """
-    weight = min(_MOST, _SHARED / max(len(words), 1))
-    return {other: weight for word in words for other in _EQUIVALENTS.get(word, ())}
+    most = min(_MOST, _SHARED / max(len(words), 1))
+    weights: dict[str, float] = {}
+    for word in dict.fromkeys(words):
+        own = rarity(word)
+        for other in _EQUIVALENTS.get(word, ()):
+            if (others := rarity(other)) is not None:
+                weight = most if own is None else most * min(1.0, own / others)
+                weights[other] = max(weights.get(other, 0.0), weight)
+    return weights
 
 
 def _equivalents(lines: Sequence[str]) -> Mapping[str, frozenset[str]]:

@@ -43,6 +43,16 @@ def test_the_word_that_was_asked_for_comes_before_another_one() -> None:
     assert index.search("remove issue", 2).functions == (remove, ISSUES["delete"])
 
 
+def test_a_word_that_many_names_have_comes_before_a_rare_one_that_may_stand_for_it() -> None:
+    many = [
+        Function("store", f"get_{word}", "")
+        for word in ["alpha", "beta", "gamma", "delta", "omega", "sigma", "kappa"]
+    ]
+    get, describe = Function("store", "get_table", ""), Function("store", "describe_table", "")
+    index = SearchIndex.build([*many, describe, get])
+    assert index.search("get the table", 2).functions == (get, describe)
+
+
 def test_what_no_server_can_do_is_not_made_up() -> None:
     index = SearchIndex.build([ISSUES["list"]])
     assert index.search("bake bread", 3).total == 0
@@ -55,5 +65,11 @@ def test_a_word_may_stand_for_another_one_in_names_only() -> None:
 
 
 def test_of_a_long_query_other_words_count_less() -> None:
-    short, long = role_terms(["remov", "ticket"]), role_terms(["remov", "ticket", *"abcdefgh"])
+    def rarity(term: str) -> float:
+        return 1.0
+
+    short, long = (
+        role_terms(["remov", "ticket"], rarity),
+        role_terms(["remov", "ticket", *"abcdefgh"], rarity),
+    )
     assert 0 < long["delet"] < short["delet"] < 1
