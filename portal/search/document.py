@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from portal.search.phrases import phrases_of
 from portal.search.searchable import Searchable
 from portal.search.words import terms_of
 
@@ -23,7 +24,8 @@ _MAX_PARAMETERS = 64
 class Document:
     """`counts[i]` says how often `terms[i]` occurs: a byte for each of `FIELDS`, that of the first one lowest.
 
-    `lengths` has the number of terms of each field.
+    The phrases of the name are among the terms, as if it had them. `lengths` has the number of the other terms of each
+    field.
     """
 
     terms: tuple[str, ...]
@@ -38,6 +40,9 @@ def read_document(function: Searchable) -> Document:
         lengths.append(len(terms))
         for term, count in Counter(terms).items():
             counts[term] = counts.get(term, 0) | min(count, _MOST) << COUNT_BITS * number
+    phrases = phrases_of(function.tool, _MAX_NAME_CHARS)
+    for phrase in filter(None, (*phrases.small, phrases.whole)):
+        counts[phrase] = 1 << COUNT_BITS * FIELDS.index("name")
     return Document(tuple(counts), tuple(counts.values()), tuple(lengths))
 
 

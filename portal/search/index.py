@@ -23,6 +23,8 @@ S = TypeVar("S", bound=Searchable)
 
 _BEST_SENTENCE = 0.6
 _NAME_COVERAGE = 0.3
+_PHRASE = 0.25
+_WHOLE_NAME = 0.5
 _SAME_UPSTREAM = 0.3
 _FIRST = 5
 """Of so many places, the steps of a task that spells them out have equal shares."""
@@ -152,8 +154,18 @@ class SearchIndex(Generic[S]):
             # A task names several things to do: a function that fits one sentence well fits the task.
             sentences = (meant_terms(words, self._postings) for words in query.sentences)
             scores += _BEST_SENTENCE * np.max([self._ranking.relevance(each) for each in sentences], axis=0)
+        self._add_phrases(scores, query)
         once = {term: min(weight, 1.0) for term, weight in weights.items()} | roles
         return self._lifted(scores * (1 + _NAME_COVERAGE * self._ranking.name_coverage(once)))
+
+    def _add_phrases(self, scores: Floats, query: Query) -> None:
+        """They decide among what fits: by "in" or "up" alone nothing does."""
+        weights = dict.fromkeys(query.phrases.small, _PHRASE) | {query.phrases.whole: _WHOLE_NAME}
+        weights = {phrase: weight for phrase, weight in weights.items() if phrase in self._postings}
+        if weights:
+            more = np.zeros(len(scores))
+            self._ranking.add_name_relevance(more, weights)
+            scores += np.where(scores > 0, more, 0)
 
     def _lifted(self, scores: Floats) -> Floats:
         """A function beside a very good one is likelier to be meant than its own words say."""

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from portal.search.document import COUNT_BITS, FIELDS, Document
+from portal.search.phrases import is_phrase
 from portal.search.shelf import Change
 
 _NAME_SHIFT = COUNT_BITS * FIELDS.index("name")
@@ -55,4 +56,4 @@ def rarities(documents: int, frequencies: Ints) -> Floats:
 
 def _terms(document: Document) -> list[str]:
     pairs = zip(document.terms, document.counts, strict=True)
-    return [term for term, counts in pairs if counts & _NAME_MASK]
+    return [term for term, counts in pairs if counts & _NAME_MASK and not is_phrase(term)]

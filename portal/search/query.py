@@ -1,8 +1,9 @@
 """What somebody looks for, as words; a whole task is looked at sentence by sentence and step by step too."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from portal.search.phrases import Phrases, phrases_of
 from portal.search.roles import ACTIONS
 from portal.search.words import is_asking, terms_of
 
@@ -38,6 +39,8 @@ class Query:
     words: tuple[str, ...]
     roles: tuple[str, ...]
     """Words that others may stand for in a function's name. "show" is one, although it is no word to look for."""
+    phrases: Phrases
+    """Those that a name may share."""
     sentences: tuple[tuple[str, ...], ...] = ()
     """The words of each sentence; empty if there is only one."""
     steps: tuple["Query", ...] = ()
@@ -49,17 +52,17 @@ def read_query(text: str) -> Query:
     sentences = [words for part in _SENTENCE_END.split(text) if len(words := _words(part)) > 1]
     steps = [step for part in _steps(text) if len((step := _one_query(part)).words) > 1]
     whole = _one_query(text)
-    return Query(
-        whole.words,
-        whole.roles,
-        tuple(sentences[:_MAX_SENTENCES]) if len(sentences) > 1 else (),
-        tuple(steps[:_MAX_STEPS]) if len(steps) > 1 else (),
+    return replace(
+        whole,
+        sentences=tuple(sentences[:_MAX_SENTENCES]) if len(sentences) > 1 else (),
+        steps=tuple(steps[:_MAX_STEPS]) if len(steps) > 1 else (),
     )
 
 
 def _one_query(text: str) -> Query:
     words = _words(text) or tuple(terms_of(text, _MAX_CHARS))
-    return Query(words, (*words, _SHOW) if _first_term(text) == _SHOW else words)
+    roles = (*words, _SHOW) if _first_term(text) == _SHOW else words
+    return Query(words, roles, phrases_of(text, _MAX_CHARS))
 
 
 def _words(text: str) -> tuple[str, ...]:

@@ -42,6 +42,15 @@ def test_unspaced_scripts_become_pairs() -> None:
     assert terms_of("搜索文件", 100) == ["搜索", "索文", "文件"]
 
 
+def test_another_script_within_unspaced_text_is_a_word() -> None:
+    assert set(terms_of("github 仓库", 100)) < set(terms_of("查询GitHub仓库", 100))
+    assert terms_of("v2版本", 100) == terms_of("v2 版本", 100)
+
+
+def test_unspaced_text_of_any_length_has_terms() -> None:
+    assert len(terms_of("搜索文件" * 50, 200)) > 150
+
+
 def test_text_beyond_the_cap_is_not_read() -> None:
     assert terms_of("alpha beta", 5) == terms_of("alpha", 5)
 
