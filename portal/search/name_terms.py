@@ -18,7 +18,10 @@ Floats = NDArray[np.float64]
 
 
 class NameTerms:
-    """A column for each term of each name: the term's number, and the slot. Immutable; terms keep their numbers."""
+    """A column for each term of each name: the term's number, and the slot. Immutable.
+
+    Terms keep their numbers while at least half of the numbers are in use.
+    """
 
     def __init__(self, numbers: dict[str, int] | None = None, pairs: Ints | None = None) -> None:
         self._numbers = numbers or {}
@@ -34,13 +37,28 @@ class NameTerms:
             for term in _terms(shelved.document)
         ]
         kept = self._pairs[:, ~is_gone[self._pairs[1]]] if change.gone else self._pairs
-        return NameTerms(numbers, np.concatenate((kept, np.array(come, np.int64).reshape(-1, 2).T), axis=1))
+        pairs = np.concatenate((kept, np.array(come, np.int64).reshape(-1, 2).T), axis=1)
+        return NameTerms(*_renumbered(numbers, pairs))
+
+    def __len__(self) -> int:
+        """How many numbers there are, of terms in use and of others."""
+        return len(self._numbers)
 
     def rarities(self, documents: int, slots: int) -> Floats:
         """For each slot, the sum of its name's rarities: what covers all of the name adds up to that."""
         terms, owners = self._pairs
         of_terms = rarities(documents, np.bincount(terms, minlength=len(self._numbers)))
         return np.bincount(owners, of_terms[terms], minlength=slots).astype(np.float64)
+
+
+def _renumbered(numbers: dict[str, int], pairs: Ints) -> tuple[dict[str, int], Ints]:
+    """Without the terms that no name has any more, if they are the most."""
+    is_used = np.bincount(pairs[0], minlength=len(numbers)) > 0
+    if 2 * np.count_nonzero(is_used) >= len(numbers):
+        return numbers, pairs
+    anew = np.cumsum(is_used) - 1
+    left = {term: int(anew[number]) for term, number in numbers.items() if is_used[number]}
+    return left, np.stack((anew[pairs[0]], pairs[1]))
 
 
 def rarity(documents: int, frequency: int) -> float:
