@@ -5,15 +5,18 @@ Rule 1: a Snapshot never changes. A run keeps the one it was checked against; a 
 
 import difflib
 import re
-from collections.abc import Collection, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from manifests.decision import Decision
+from manifests.names import identifier, namespace_of
 from portal.library.function import Function
 from portal.library.library import Library
 from portal.refusal import refused
+from portal.search.asked_name import asked_name, partitions
 from sandbox_runtime.calls import CallError
 
 if TYPE_CHECKING:
@@ -21,6 +24,9 @@ if TYPE_CHECKING:
 
 MAX_NAME_CHARACTERS = 200
 """Of a longer name that a guest made up nothing more is looked at or told."""
+
+_MAX_WITHHELD = 5
+"""Of more functions of one name that the manifest refuses nothing is told."""
 
 
 @dataclass(frozen=True)
@@ -62,10 +68,24 @@ class Snapshot:
     def withheld(self, query: str) -> Mapping[str, Decision]:
         """The functions that the manifest refuses and that may be told to whoever asks this, by qualified name.
 
-        They are hidden from every search; only whoever has the very name of one learns of it, and of the rule.
+        They are hidden from every search; only whoever has the very name of one learns of it, and of the rule. The name
+        may be quoted or called, and have no namespace or its upstream's key.
         """
-        decision = self.denied.get(query)
-        return {} if decision is None else {query: decision}
+        asked = asked_name(query)
+        names = [asked, identifier(asked)]
+        for owner, name in partitions(asked):
+            names += [f"{namespace}.{identifier(name)}" for namespace in (owner, namespace_of(owner))]
+        found = next((self._denied_names[name] for name in names if name in self._denied_names), ())
+        return {qualified: self.denied[qualified] for qualified in found[:_MAX_WITHHELD]}
+
+    @cached_property
+    def _denied_names(self) -> Mapping[str, Sequence[str]]:
+        """The qualified names, in order, by all that they may be called in lower case."""
+        names: defaultdict[str, list[str]] = defaultdict(list)
+        for qualified in sorted(self.denied):
+            for name in {qualified.casefold(), qualified.partition(".")[2].casefold()}:
+                names[name].append(qualified)
+        return names
 
     def absence(self, qualified: str, *, with_nearest: bool = True) -> CallError:
         """Why a function may not be called or is not there, and what to do; finding the nearest takes up to 0.1 s."""

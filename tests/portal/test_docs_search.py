@@ -143,8 +143,18 @@ async def test_a_function_that_is_not_granted_is_not_shown_and_explained_to_thos
 ) -> None:
     answer = await portal.search("delete issue", limit=50)
     assert "issue_tracker.delete_issue" not in [row["name"] for row in answer["functions"]]
-    answer = await portal.search("issue_tracker.delete_issue")
-    assert any("delete_*" in notice and "portal.yaml:" in notice for notice in answer["notices"])
+    for query in (
+        "issue_tracker.delete_issue",
+        "delete_issue",
+        "`issue-tracker.delete_issue`",
+        "issue_tracker.delete_issue()",
+        "await issue_tracker.delete_issue(id=7)",
+    ):
+        answer = await portal.search(query)
+        told = [notice for notice in answer["notices"] if "delete_*" in notice and "portal.yaml:" in notice]
+        assert len(told) == 1, query
+    answer = await portal.search("delete_issues")
+    assert not any("delete_*" in notice for notice in answer["notices"])
 
 
 @pytest.mark.parametrize("limit", [1, 50])

@@ -52,6 +52,7 @@ def test_function_is_found_by_what_it_does(query: str, expected: Function) -> No
         ("mail.send_message", SEND),
         ("mail.send-message", SEND),
         ("`mail.send_message()`", SEND),
+        ('await mail.send_message(to="Ann")', SEND),
         ("mergepullrequest", MERGE),
         ("open_meteo.forecast", WEATHER),
     ],
@@ -60,6 +61,10 @@ def test_exact_name_ranks_first_and_says_so(query: str, expected: Function) -> N
     hits = INDEX.search(query, 5)
     assert hits.functions[0] is expected
     assert hits.exact == 1
+
+
+def test_a_name_with_a_remark_is_no_exact_name() -> None:
+    assert INDEX.search("search (for files)", 5).exact == 0
 
 
 def test_exact_name_ranks_before_a_function_that_repeats_it() -> None:
