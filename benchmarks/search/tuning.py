@@ -29,7 +29,9 @@ FACTORS = (1, 1, 1, 0.5, 1 / 1.5, 1.5, 2)
 NUMBERS = (
     (index, "_BEST_SENTENCE"),
     (index, "_NAME_COVERAGE"),
+    (index, "_PHRASE"),
     (index, "_SAME_UPSTREAM"),
+    (index, "_WHOLE_NAME"),
     (ranking, "_SATURATION"),
     (vocabulary, "_REPEATED"),
     (vocabulary, "_JOINED"),
