@@ -4,18 +4,21 @@
 
 The goal is 100 ms after a limit or a cancellation, and no single message that holds the portal's event loop for more
 than about 50 ms. Wall time and cancellation are measured from outside, computing by the worker's own CPU clock: its
-limit is one on CPU time. Raw numbers go to benchmarks/results/limits.json.
+limit is one on CPU time. Raw numbers, the commit and the date go to benchmarks/results/limits.json, or `--out FILE`.
 """
 
+import argparse
 import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import TypeAlias
 
-from benchmarks.measuring import RESULTS, machine, percentile
+from benchmarks.measuring import RESULTS, commit, machine, percentile
 from manifests.models import Limits
 from sandbox_runtime.calls import Outcome, ToolCall
 from sandbox_runtime.result import RunResult
@@ -93,6 +96,8 @@ class Port:
 
 
 async def main() -> None:
+    options = _options()
+    each = partial(_each, rounds=options.rounds)
     async with open_sandbox(workers=2, progress=print) as sandbox:
         await beyond_wall(sandbox, WAITING["a tool"])  # the first imports what later ones find
         measures = {
@@ -110,19 +115,19 @@ async def main() -> None:
     report = {
         "question": (__doc__ or "").splitlines()[0],
         "machine": machine(),
-        "rounds": ROUNDS,
+        "commit": commit(),
+        "rounds": options.rounds,
         "limits": {"wall_seconds": WALL_SECONDS, "cpu_seconds": CPU_SECONDS},
         "measures": {
             title: {kind: _summary(values) for kind, values in kinds.items()}
             for title, kinds in measures.items()
         },
     }
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "limits.json").write_text(json.dumps(report, indent=2) + "\n")
+    options.out.write_text(json.dumps(report, indent=2) + "\n")
 
 
-async def each(sandbox: Sandbox, scripts: Mapping[str, str], measure: Measure) -> Overshoots:
-    return {kind: [await measure(sandbox, script) for _ in range(ROUNDS)] for kind, script in scripts.items()}
+async def _each(sandbox: Sandbox, scripts: Mapping[str, str], measure: Measure, rounds: int) -> Overshoots:
+    return {kind: [await measure(sandbox, script) for _ in range(rounds)] for kind, script in scripts.items()}
 
 
 async def beyond_wall(sandbox: Sandbox, script: str) -> float:
@@ -188,6 +193,13 @@ async def watched() -> AsyncIterator[list[float]]:
 
 def _summary(values: Sequence[float]) -> dict[str, float]:
     return {"p50": round(percentile(values, 0.5), 2), "max": round(max(values), 2)}
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="of each script")
+    parser.add_argument("--out", type=Path, default=RESULTS / "limits.json")
+    return parser.parse_args()
 
 
 if __name__ == "__main__":
