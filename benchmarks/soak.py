@@ -15,12 +15,13 @@ import json
 import random
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks.granted_endings import granted_endings
 from benchmarks.measuring import RESULTS, commit, machine
 from benchmarks.random_kills import Killing
 from benchmarks.resources import Held, growth, held
@@ -41,8 +42,11 @@ MAX_FAULTS = 50
 RARE = {"stack": 0.05}
 """Ways that take a quarter of a second each, and how often they are gone among the others."""
 
-Taken = tuple[str, Callable[[Sandbox], Awaitable[str]]]
-"""A way's name, and what goes it and tells what is wrong with the answer."""
+Going = Callable[[Sandbox], Awaitable[str]]
+"""Goes a way, and tells what is wrong with the answer."""
+
+Taken = tuple[str, Going]
+"""A way's name, and what goes it."""
 
 
 @dataclass
@@ -101,7 +105,12 @@ class Soak:
 
 
 async def main() -> None:
-    options = _options()
+    async with granted_endings() as granted:
+        await measure(_options(), {**SPECIAL, **granted})
+
+
+async def measure(options: argparse.Namespace, special: Mapping[str, Going]) -> None:
+    any_way = partial(_any_way, special)
     report: dict[str, Any] = {
         "question": " ".join((__doc__ or "").partition("\n\n")[0].split()),
         "machine": machine(),
@@ -116,9 +125,9 @@ async def main() -> None:
         print(f"{name}: {part['runs']:,} runs, {part['seconds']} s, wrong: {part['faults'][:3]}", flush=True)
 
     parts: dict[str, tuple[int, Callable[[Path], Launcher], Callable[[random.Random], Taken]]] = {
-        "all ways": (options.runs, ForkLauncher, _any_way),
+        "all ways": (options.runs, ForkLauncher, any_way),
         "lasting workers": (int(options.runs * LASTING_SHARE), ForkLauncher, _lasting_way),
-        "spawned workers": (int(options.runs * SPAWNED_SHARE), SpawnLauncher, _any_way),
+        "spawned workers": (int(options.runs * SPAWNED_SHARE), SpawnLauncher, any_way),
     }
     for name, (runs, launch, choose) in parts.items():
         await Soak(runs, launch, choose, partial(save, name)).go()
@@ -128,15 +137,15 @@ async def main() -> None:
     print(f"{wrong} wrong answers")
 
 
-def _any_way(chance: random.Random) -> Taken:
+def _any_way(special: Mapping[str, Going], chance: random.Random) -> Taken:
     """Two good ways for one bad one."""
     if chance.random() < 2 / 3:
         return _scripted(chance.choice(GOOD))
     while True:
-        name = chance.choice([*SPECIAL, *(way.name for way in BAD)])
+        name = chance.choice([*special, *(way.name for way in BAD)])
         if chance.random() < RARE.get(name, 1):
             break
-    return (name, SPECIAL[name]) if name in SPECIAL else _scripted(_BAD[name])
+    return (name, special[name]) if name in special else _scripted(_BAD[name])
 
 
 def _lasting_way(chance: random.Random) -> Taken:
