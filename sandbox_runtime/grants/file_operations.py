@@ -9,15 +9,17 @@ from manifests.json_value import Json
 from sandbox_runtime.grants.file_error import FileError, from_os
 from sandbox_runtime.grants.file_path import FilePath, parse_path
 from sandbox_runtime.grants.workspace import Entry, Workspace
-from sandbox_runtime.guest_json import GuestJsonError, parse, values_in
+from sandbox_runtime.guest_json import GuestJsonError, encode, parse, values_in
 
 _MAX_VALUES = 20
+_NOTHING = b"null"
 
-Operation: TypeAlias = Callable[[Workspace, dict[str, Json]], Json]
+Operation: TypeAlias = Callable[[Workspace, dict[str, Json]], bytes]
+"""Answers JSON."""
 
 
-def operate(workspace: Workspace, operation: str, arguments: bytes) -> Json:
-    """Do what a guest asks for; arguments are JSON, content is base64.
+def operate(workspace: Workspace, operation: str, arguments: bytes) -> bytes:
+    """Do what a guest asks for; arguments and answer are JSON, content is base64.
 
     Raises:
         FileError: It was not done; why.
@@ -36,52 +38,56 @@ def operate(workspace: Workspace, operation: str, arguments: bytes) -> Json:
         raise from_os(error) from None
 
 
-def _stat(workspace: Workspace, given: dict[str, Json]) -> Json:
+def _stat(workspace: Workspace, given: dict[str, Json]) -> bytes:
     return _told(workspace.look(_path(given)))
 
 
-def _list(workspace: Workspace, given: dict[str, Json]) -> Json:
-    return [[name, _told(entry)] for name, entry in workspace.listing(_path(given))]
+def _list(workspace: Workspace, given: dict[str, Json]) -> bytes:
+    return encode([[name, entry.told()] for name, entry in workspace.listing(_path(given))])
 
 
-def _read(workspace: Workspace, given: dict[str, Json]) -> Json:
+def _read(workspace: Workspace, given: dict[str, Json]) -> bytes:
     content, entry = workspace.read(_path(given))
-    return [base64.b64encode(content).decode(), _told(entry)]
+    return b'["%b",%b]' % (base64.b64encode(content), _told(entry))
 
 
-def _create(workspace: Workspace, given: dict[str, Json]) -> Json:
+def _create(workspace: Workspace, given: dict[str, Json]) -> bytes:
     is_new, entry = workspace.create(_path(given), must_be_new=given.get("must_be_new") is True)
-    return [is_new, _told(entry)]
+    return encode([is_new, entry.told()])
 
 
-def _write(workspace: Workspace, given: dict[str, Json]) -> Json:
+def _write(workspace: Workspace, given: dict[str, Json]) -> bytes:
     expected = given.get("expected")
     if expected is not None and not isinstance(expected, str):
         raise FileError("EINVAL", "expected is a version")
     return _told(workspace.write(_path(given), _content(given), expected))
 
 
-def _append(workspace: Workspace, given: dict[str, Json]) -> Json:
+def _append(workspace: Workspace, given: dict[str, Json]) -> bytes:
     at = given.get("at")
     if at is not None and type(at) is not int:
         raise FileError("EINVAL", "at is a number of bytes")
     return _told(workspace.append(_path(given), _content(given), at))
 
 
-def _mkdir(workspace: Workspace, given: dict[str, Json]) -> Json:
+def _mkdir(workspace: Workspace, given: dict[str, Json]) -> bytes:
     workspace.make_folder(_path(given))
+    return _NOTHING
 
 
-def _remove(workspace: Workspace, given: dict[str, Json]) -> Json:
+def _remove(workspace: Workspace, given: dict[str, Json]) -> bytes:
     workspace.remove(_path(given))
+    return _NOTHING
 
 
-def _rmdir(workspace: Workspace, given: dict[str, Json]) -> Json:
+def _rmdir(workspace: Workspace, given: dict[str, Json]) -> bytes:
     workspace.remove_folder(_path(given))
+    return _NOTHING
 
 
-def _rename(workspace: Workspace, given: dict[str, Json]) -> Json:
+def _rename(workspace: Workspace, given: dict[str, Json]) -> bytes:
     workspace.rename(_path(given), _path(given, "target"))
+    return _NOTHING
 
 
 _READING: dict[str, Operation] = {"stat": _stat, "list": _list, "read": _read}
@@ -102,8 +108,8 @@ def changes(operation: str) -> bool:
     return operation in _WRITING
 
 
-def _told(entry: Entry) -> Json:
-    return [entry.is_folder, entry.size, entry.modified_ns, entry.version]
+def _told(entry: Entry) -> bytes:
+    return encode(entry.told())
 
 
 def _path(given: dict[str, Json], key: str = "path") -> FilePath:

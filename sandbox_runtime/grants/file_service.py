@@ -101,7 +101,7 @@ class FileService:
                 self._workspace = self._open_workspace()
             except OSError as error:
                 raise from_os(error) from None
-        return encode(operate(self._workspace, operation, arguments))
+        return operate(self._workspace, operation, arguments)
 
     def _used_up(self) -> CallError:
         limit = f"the limit operations of {self.grant.operations:,} ({self._where('operations')})"

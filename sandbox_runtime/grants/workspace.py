@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from manifests.json_value import Json
 from sandbox_runtime.grants.file_error import FileError
 from sandbox_runtime.grants.file_path import MAX_DEPTH, OURS, FilePath, is_usable
 from sandbox_runtime.grants.folder import check_kind, entries, look, opened_file, opened_folder
@@ -31,6 +32,10 @@ class Entry:
         is_folder = stat.S_ISDIR(found.st_mode)
         version = f"{found.st_ino:x}.{found.st_mtime_ns:x}.{found.st_size:x}"
         return cls(is_folder, 0 if is_folder else found.st_size, found.st_mtime_ns, version)
+
+    def told(self) -> list[Json]:
+        """As the guest is told it."""
+        return [self.is_folder, self.size, self.modified_ns, self.version]
 
 
 class Workspace:

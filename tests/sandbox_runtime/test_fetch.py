@@ -245,6 +245,26 @@ async def test_time_is_limited_by_the_script_too(fetch: FetchRunner, server: Ser
     assert fetch.states == ["unknown"]
 
 
+@pytest.mark.parametrize("path", ["/head", "/body", "/away"])
+async def test_run_that_is_cancelled_hangs_up_at_once(fetch: FetchRunner, server: Server, path: str) -> None:
+    arrived, left = asyncio.Event(), asyncio.Event()
+
+    async def hang(request: Request, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf" if path == "/body" else b"")
+        arrived.set()
+        await request.reader.read()  # until the client has gone
+        left.set()
+
+    server.answers["/head"] = server.answers["/body"] = hang
+    server.answers["/away"] = redirect("/head")
+    task = asyncio.create_task(fetch(f'await portal.fetch("{server.base}{path}")'))
+    await asyncio.wait_for(arrived.wait(), 30)
+    task.cancel()
+    await asyncio.wait([task], timeout=30)
+    await asyncio.wait_for(left.wait(), 30)
+    assert await fetch.value(f'(await portal.fetch("{server.base}/twin")).text') == "/twin"
+
+
 async def test_limit_of_time_is_named_where_it_ended_the_fetch(run: Runner, server: Server) -> None:
     async def hang(request: Request, writer: asyncio.StreamWriter) -> None:
         await asyncio.Event().wait()
