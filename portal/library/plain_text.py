@@ -10,7 +10,13 @@ import unicodedata
 
 _UNSAFE_ASCII = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
-_BLANK_LETTERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
+# Of other categories, and show nothing all the same; variation selectors are the ranges.
+_BLANK = frozenset(
+    {
+        *"\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\U00016fe4\U0001d159",
+        *map(chr, (*range(0x180B, 0x1810), *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))),
+    }
+)
 _LINE_SEPARATORS = re.compile(r"\r\n|[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 _SENTENCE_END = re.compile(r"(?<!\be\.g)(?<!\bi\.e)(?<!\betc)(?<!\bvs)[.!?](?=\s|$)|[。！？]")
 _BLANK_LINES = re.compile(r"\n[ \t]*(?:\n[ \t]*)+")
@@ -49,12 +55,7 @@ def visible(text: str) -> str:
 
 def is_hidden(character: str) -> bool:
     """Whether a character shows nothing, or changes how others are shown."""
-    return (
-        unicodedata.category(character) in _HIDDEN_CATEGORIES
-        or character in _BLANK_LETTERS
-        or "\ufe00" <= character <= "\ufe0f"
-        or "\U000e0100" <= character <= "\U000e01ef"
-    )
+    return unicodedata.category(character) in _HIDDEN_CATEGORIES or character in _BLANK
 
 
 def cut(text: str, longest: int) -> str:

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
+from manifests.json_value import Json
+from portal.library.schema.json_kinds import is_same
 from portal.library.schema.sound_schema import SoundNode, SoundSchema
 
 _TYPE_WORDS: Final = frozenset(
@@ -63,20 +65,37 @@ def _take(whole: dict[str, Any], part: dict[str, Any]) -> None:
     """Add what a further part asks for; where two contradict one another, the earlier one stays."""
     for key, child in part.get("properties", {}).items():
         properties = whole.setdefault("properties", {})
-        is_new = key not in properties or properties[key] is True
-        properties[key] = child if is_new else {"allOf": [properties[key], child]}
+        properties[key] = _both(properties.get(key, True), child)
     if "required" in part:
         whole["required"] = [*whole.get("required", ()), *part["required"]]
     if "type" in part:
-        common = [name for name in whole.get("type", part["type"]) if name in part["type"]]
-        whole["type"] = common or whole["type"]
-    for word in ("enum", "items", "prefixItems", "anyOf"):
+        whole["type"] = _common_types(whole.get("type", part["type"]), part["type"]) or whole["type"]
+    if "enum" in part:
+        known = [value for value in whole.get("enum", part["enum"]) if _holds(part["enum"], value)]
+        whole["enum"] = known or whole["enum"]
+    for word in ("prefixItems", "anyOf"):
         if word in part:
             whole.setdefault(word, part[word])
-    for word in ("additionalProperties", "patternValues"):
-        if part.get(word) is False:
-            whole[word] = False
-        elif isinstance(part.get(word), dict):
-            whole.setdefault(word, part[word])
+    for word in ("additionalProperties", "items", "patternValues"):
+        if part.get(word, True) is not True:
+            whole[word] = False if part[word] is False else _both(whole.get(word, True), part[word])
     if "title" in part:
         whole.setdefault("title", part["title"])
+
+
+def _both(one: SoundNode, other: SoundNode) -> SoundNode:
+    """What fits both of two schemas."""
+    if one is True or one == other:
+        return other
+    return one if other is True or one is False else {"allOf": [one, other]}
+
+
+def _common_types(one: list[str], other: list[str]) -> list[str]:
+    """The types of the values that are of one of each; every integer is a number."""
+    either = [name for name in ("integer", "number") if name in one or name in other]
+    are_numbers = either == ["integer", "number"] and {"integer", "number"}.isdisjoint({*one} & {*other})
+    return [name for name in one if name in other] + (["integer"] if are_numbers else [])
+
+
+def _holds(values: list[Json], value: Json) -> bool:
+    return any(is_same(each, value) for each in values)

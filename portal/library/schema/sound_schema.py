@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 
 from manifests.json_value import Json
 from portal.library.plain_text import one_line
-from portal.library.schema.references import SchemaDocument, cut_endless_references
+from portal.library.schema.references import Place, SchemaDocument, cut_endless_references
 from portal.library.schema.words import WORDS, bounds_of_draft_4, examples_of, is_small_json, type_names
 
 SoundNode: TypeAlias = dict[str, Any] | bool
@@ -61,15 +61,18 @@ class _Reduction:
         self._notes: dict[str, list[str]] = {}
         self._document = SchemaDocument(document)
         self._left = MAX_SUBSCHEMAS
-        self._wanted: dict[str, Json] = {}
+        self._wanted: dict[str, Place] = {}
+        self._base = ""
 
     def definitions(self, root: SoundNode) -> dict[str, SoundNode]:
         """The places that references lead to, and those that these lead to, without endless loops."""
         reduced: dict[str, SoundNode] = {}
         while len(reduced) < len(self._wanted):
-            for reference, raw in list(self._wanted.items()):
+            for reference, place in list(self._wanted.items()):
                 if reference not in reduced:
-                    reduced[reference] = root if reference == "#" else self.node(raw, (reference,), 0)
+                    self._base = place.around
+                    is_root = reference == "#"
+                    reduced[reference] = root if is_root else self.node(place.schema, (reference,), 0)
         for reference in cut_endless_references(reduced):
             self.note((reference,), "references here only lead to references, or back; anything is allowed")
         return reduced
@@ -96,29 +99,27 @@ class _Reduction:
         if self._left < 0 or depth > MAX_DEPTH:
             self.note(path, "too large or too deep; anything is allowed here")
             return True
-        reference = next((raw[word] for word in _REFERENCES if word in raw), None)
-        sound = (
-            self._keywords(raw, path, depth)
-            if reference is None
-            else self._reference(reference, raw, path, depth)
-        )
+        around, self._base = self._base, self._document.base_within(raw, self._base)
+        word = next((word for word in _REFERENCES if word in raw), None)
+        read = self._keywords(raw, path, depth) if word is None else self._reference(word, raw, path, depth)
+        self._base = around
         # Not the root, which has to stay recognizable as an object.
-        return _or_null(sound) if path and raw.get("nullable") is True else sound
+        return _or_null(read) if path and raw.get("nullable") is True else read
 
     def _reference(
-        self, reference: Json, raw: dict[str, Json], path: tuple[str, ...], depth: int
+        self, word: str, raw: dict[str, Json], path: tuple[str, ...], depth: int
     ) -> dict[str, Any]:
-        found = self._document.find(reference)
+        found = self._document.find(word, raw[word], self._base)
         # Which properties are unevaluated is for both sides of the reference to say.
         siblings = {word: value for word, value in raw.items() if word not in _NEVER_BESIDE}
         if self._document.references_stand_alone:
             siblings = {word: value for word, value in siblings.items() if word in _ANNOTATIONS}
         sound = self._keywords(siblings, path, depth)
-        if found is None or (len(self._wanted) >= MAX_DEFINITIONS and found[0] not in self._wanted):
+        if found is None or (len(self._wanted) >= MAX_DEFINITIONS and found.key not in self._wanted):
             self.note(path, "its reference leads nowhere in this schema; anything is allowed")
             return sound
-        self._wanted[found[0]] = found[1]
-        return {**sound, "$ref": found[0]}
+        self._wanted[found.key] = found
+        return {**sound, "$ref": found.key}
 
     def _keywords(self, raw: dict[str, Json], path: tuple[str, ...], depth: int) -> dict[str, Any]:
         sound: dict[str, Any] = {}

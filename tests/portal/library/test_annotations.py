@@ -48,6 +48,21 @@ def annotation(schema: Json, **definitions: Json) -> str:
         ({"type": "string", "anyOf": [{"format": "uri"}, {"maxLength": 3}]}, "str"),
         ({"anyOf": [{"type": "string"}, {}]}, "Any"),
         ({"allOf": [{"type": "string"}, {"maxLength": 3}]}, "str"),
+        ({"allOf": [{"type": "number"}, {"type": "integer"}]}, "int"),
+        ({"allOf": [{"type": ["string", "integer"]}, {"type": ["number", "null"]}]}, "int"),
+        ({"allOf": [{"type": ["string", "number"]}, {"type": ["number", "null"]}]}, "float"),
+        ({"allOf": [{"enum": ["a", "b", "c"]}, {"enum": ["c", "b", "d"]}]}, "Literal['b', 'c']"),
+        ({"allOf": [{"enum": ["a"]}, {"enum": ["b"]}]}, "Literal['a']"),
+        ({"allOf": [{"items": {"type": ["string", "null"]}}, {"items": {"enum": ["a"]}}]}, "list[Literal['a']]"),
+        (
+            {
+                "allOf": [
+                    {"additionalProperties": {"type": "number"}},
+                    {"additionalProperties": {"type": "integer"}},
+                ]
+            },
+            "dict[str, int]",
+        ),
         ({"$ref": "#/$defs/Text"}, "str"),
         ({"allOf": [{"$ref": "#/$defs/Text"}], "description": "d"}, "str"),
         ({"$ref": "#/$defs/Point", "description": "d"}, "Point"),

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from portal.library.docstrings import comment, docstring
-from portal.library.plain_text import first_sentence, one_line, readable
+from portal.library.plain_text import first_sentence, one_line, readable, visible
 from tests.portal.library.nasty_tools import HOSTILE_TEXT
 from tests.portal.library.sample_tools import arguments, function, library, tool
 
@@ -50,6 +50,18 @@ def test_hidden_characters_are_removed_everywhere() -> None:
     for shown in (function_.stub, function_.signature, function_.summary, compiled.module("tickets")):
         assert not set(HIDDEN) & set(shown)
     assert "Visible" in function_.stub
+
+
+def test_what_unicode_says_to_ignore_is_hidden() -> None:
+    # Default_Ignorable_Code_Point of Unicode 16; what is not assigned yet is hidden anyway.
+    ranges = [
+        *((0xAD, 0xAD), (0x34F, 0x34F), (0x61C, 0x61C), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F)),
+        *((0x200B, 0x200F), (0x202A, 0x202E), (0x2060, 0x206F), (0x3164, 0x3164), (0xFE00, 0xFE0F)),
+        *((0xFEFF, 0xFEFF), (0xFFA0, 0xFFA0), (0xFFF0, 0xFFF8), (0x1BCA0, 0x1BCA3), (0x1D173, 0x1D17A)),
+        (0xE0000, 0xE0FFF),
+    ]
+    assert visible("".join(chr(code) for first, last in ranges for code in range(first, last + 1))) == ""
+    assert visible("ᠠ é ñ 中 🙂 \u0301") == "ᠠ é ñ 中 🙂 \u0301"
 
 
 def test_hostile_description_stays_in_its_docstring() -> None:
