@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
@@ -11,29 +12,31 @@ _DEFINITION: Final = re.compile(
 _FIELD: Final = re.compile(r"^    (?:(\w+)|'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"): ", re.MULTILINE)
 
 
+@dataclass(frozen=True)
+class DeclaredType:
+    """The keys that one typed dict declares; one that `is_observed` only says what real results were like."""
+
+    fields: tuple[str, ...]
+    is_observed: bool
+
+
 class DeclaredTypes:
-    """The typed dicts of some modules, by name; of two with one name, the fields of the first.
+    """The typed dicts of some modules, each given with the names of those in it that nobody declared."""
 
-    `observed` are the names of those that nobody declared: they say what real results were like.
-    """
-
-    def __init__(self, modules: Iterable[str], observed: Set[str] = frozenset()) -> None:
+    def __init__(self, modules: Iterable[tuple[str, Set[str]]]) -> None:
         self._modules = modules
-        self._observed = observed
 
-    def are_observed(self, name: str) -> bool:
-        """Whether a type only says what was seen so far."""
-        return name in self._observed
-
-    def fields(self, name: str) -> Sequence[str] | None:
-        """The keys that a type declares; None if it is no typed dict of these modules."""
-        text = self._texts.get(name)
-        return None if text is None else ["".join(found) for found in _FIELD.findall(text)]
+    def named(self, name: str) -> Sequence[DeclaredType]:
+        """The types of one name, which may be one of each module; none if it is no typed dict."""
+        return [
+            DeclaredType(tuple("".join(found) for found in _FIELD.findall(text)), name in observed)
+            for text, observed in self._texts.get(name, ())
+        ]
 
     @cached_property
-    def _texts(self) -> Mapping[str, str]:
-        texts: dict[str, str] = {}
-        for module in self._modules:
+    def _texts(self) -> Mapping[str, Sequence[tuple[str, Set[str]]]]:
+        texts: dict[str, list[tuple[str, Set[str]]]] = {}
+        for module, observed in self._modules:
             for found in _DEFINITION.finditer(module):
-                texts.setdefault(found[1] or found[2], found[3])
+                texts.setdefault(found[1] or found[2], []).append((found[3], observed))
         return texts

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Final
 
 from portal.check.argument_check import ArgumentCheck
-from portal.check.declared_types import DeclaredTypes
+from portal.check.declared_types import DeclaredType, DeclaredTypes
 from portal.check.diagnostic import Suspicion
 from portal.check.known_values import UNKNOWN
 from portal.check.script_calls import ScriptCall
@@ -122,20 +122,25 @@ class FindingReader:
     def _key(self, finding: Finding, node: ast.expr) -> Suspicion | None:
         """A field that a result does not declare: a warning, because results may hold more than they declare."""
         matched = _UNKNOWN_KEY.match(finding.message)
-        fields = None if matched is None else self._fields(matched[2])
-        if matched is None or fields is None or node in self._stored:
+        types = [] if matched is None else self._without(matched[1], matched[2])
+        if matched is None or not types or node in self._stored:
             return None
-        is_observed = self._types.are_observed(matched[2])
-        known = f"{'Seen were' if is_observed else 'It declares'} {listing(fields) or 'none'}."
-        near = f"Did you mean {matched[3]!r}?" if matched[3] else known
+        is_observed = all(each.is_observed for each in types)
+        is_one = len(set(types)) == 1
+        known = f"{'Seen were' if is_observed else 'It declares'} {listing(types[0].fields) or 'none'}."
+        near = f"Did you mean {matched[3]!r}?" if matched[3] else known if is_one else ""
         kind = "fields that were seen so far in a" if is_observed else "declared fields of"
         message = f"{matched[1]!r} is not among the {kind} {matched[2]}"
         return Suspicion(node, finding.line, message, near, "unknown_field", is_sure=False)
 
+    def _without(self, key: str, name: str) -> Sequence[DeclaredType]:
+        """The typed dicts of one name that lack a key; one that has it is another namespace's."""
+        return [each for each in self._typed_dicts(name) if key not in each.fields]
+
     def _attribute(self, finding: Finding, node: ast.expr) -> Suspicion | None:
         """An attribute of a result: a warning, because the value may be another; `Results` knows of certain ones."""
         matched = _NO_ATTRIBUTE.match(finding.message)
-        if matched is None or self._fields(matched[1]) is None or not isinstance(node, ast.Attribute):
+        if matched is None or not self._typed_dicts(matched[1]) or not isinstance(node, ast.Attribute):
             return None
         message = f"a {matched[1]} is a dict and has no attribute {matched[2]!r}"
         return Suspicion(
@@ -156,11 +161,11 @@ class FindingReader:
         name = written.partition("[")[0]
         if name == "Literal":
             return "string" if written.startswith('Literal["') else None
-        return _KINDS.get(name) if self._fields(name) is None else "object"
+        return "object" if self._typed_dicts(name) else _KINDS.get(name)
 
-    def _fields(self, type_name: str) -> Sequence[str] | None:
-        """Those of a typed dict of the library; None if it is none."""
-        return None if type_name in self._classes else self._types.fields(type_name)
+    def _typed_dicts(self, name: str) -> Sequence[DeclaredType]:
+        """The library's typed dicts of one name."""
+        return () if name in self._classes else self._types.named(name)
 
     def _call_of(self, node: ast.expr | None) -> ScriptCall | None:
         """The library call that an expression is, or the one whose coroutine a variable was bound to."""

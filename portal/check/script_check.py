@@ -74,8 +74,7 @@ class ScriptCheck:
             return []
         library = self._snapshot.library
         used = [library.namespaces[name] for name in self._prepared.names if name in library.namespaces]
-        observed = frozenset(name for namespace in used for name in namespace.observed_types)
-        types = DeclaredTypes((namespace.module for namespace in used), observed)
+        types = DeclaredTypes((namespace.module, namespace.observed_types) for namespace in used)
         reader = FindingReader(self._script, self._calls, self._arguments, types)
         added = (found for found in reader.suspicions(findings) if found.node not in self._suspected)
         return [*map(self._judgement.diagnostic, added)]

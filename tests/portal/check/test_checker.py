@@ -5,11 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from manifests.json_value import Json
 from portal.check.checker import Checker, open_checker
 from portal.check.diagnostic import Diagnostic
 from portal.check.session_history import NO_HISTORY, SessionHistory
+from portal.library.library import Library
+from portal.library.namespace import LibrarySource
 from sandbox_runtime.prepared import LibraryUse, Prepared
-from tests.portal.check.small_library import library, prepared, snapshot, stubs
+from tests.portal.check.small_library import library, prepared, snapshot, stubs, tool
 
 pytestmark = pytest.mark.anyio
 
@@ -134,3 +137,30 @@ async def test_what_would_be_repaired_is_refused_where_nothing_is(tmp_path: Path
     async with open_checker(tmp_path, repairs=True) as mending:
         await mending.update(LIBRARY, changed)
         assert await check(mending, text) == []
+
+
+def issues_of(*fields: str) -> Json:
+    return {"title": "Issue", "type": "object", "properties": {name: {"type": "string"} for name in fields}}
+
+
+@pytest.mark.parametrize(
+    ("of_github", "of_jira", "hint"),
+    [
+        (("title",), ("summary", "zzz"), "It declares 'title'."),  # jira's has the key, so it is not meant
+        (("title",), ("title",), "It declares 'title'."),
+        (("title",), ("summary",), ""),  # it may be either
+    ],
+)
+async def test_type_of_another_namespace_tells_nothing_of_this_one(
+    tmp_path: Path, of_github: tuple[str, ...], of_jira: tuple[str, ...], hint: str
+) -> None:
+    sources = [
+        LibrarySource(name, name, "", [tool("get_issue", {"type": "object"}, issues_of(*fields))])
+        for name, fields in (("github", of_github), ("jira", of_jira))
+    ]
+    compiled = Library.compile(sources)
+    text = "issue = await github.get_issue()\nprint(issue['zzz'], await jira.get_issue())"
+    async with open_checker(tmp_path) as checker:
+        await checker.update(compiled, stubs(tmp_path, compiled))
+        (found,) = await checker.check(prepared(text, compiled), snapshot(compiled))
+    assert (found.line, found.code, found.hint) == (2, "unknown_field", hint)

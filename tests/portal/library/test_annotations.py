@@ -53,7 +53,10 @@ def annotation(schema: Json, **definitions: Json) -> str:
         ({"allOf": [{"type": ["string", "number"]}, {"type": ["number", "null"]}]}, "float"),
         ({"allOf": [{"enum": ["a", "b", "c"]}, {"enum": ["c", "b", "d"]}]}, "Literal['b', 'c']"),
         ({"allOf": [{"enum": ["a"]}, {"enum": ["b"]}]}, "Literal['a']"),
-        ({"allOf": [{"items": {"type": ["string", "null"]}}, {"items": {"enum": ["a"]}}]}, "list[Literal['a']]"),
+        (
+            {"allOf": [{"items": {"type": ["string", "null"]}}, {"items": {"enum": ["a"]}}]},
+            "list[Literal['a']]",
+        ),
         (
             {
                 "allOf": [

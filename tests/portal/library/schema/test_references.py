@@ -178,4 +178,7 @@ def test_strange_name_of_a_resource_does_no_harm(name: Json) -> None:
 
 def test_address_never_grows_without_end() -> None:
     document = SchemaDocument({"$id": "https://x.test/" + "a" * 10_000})
-    assert len(document.base_within({"$id": "b" * 10_000}, document.base_within({"$id": "c" * 10_000}, ""))) < 3_000
+    assert (
+        len(document.base_within({"$id": "b" * 10_000}, document.base_within({"$id": "c" * 10_000}, "")))
+        < 3_000
+    )
