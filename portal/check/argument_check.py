@@ -18,6 +18,7 @@ from portal.library.repairs import homes, is_repairable, may_be_wrapper, repaire
 from portal.library.schema.inspection import Violation
 from portal.library.schema.json_kinds import kind_words
 from portal.library.schema.kinds import fits, kinds, mendable_kinds
+from portal.library.schema.sound_schema import SoundNode, SoundSchema
 from portal.library.schema.violations import violations
 from portal.library.value_text import listing
 
@@ -40,11 +41,10 @@ class ArgumentCheck:
                 return
         given: Given = {word.arg: word.value for word in call.node.keywords if word.arg is not None}
         is_whole = len(given) == len(call.node.keywords)
-        if self.repairs:
-            if is_whole and self._is_repaired(call.function, given):
-                return
-            given = _unwrapped(call.function, given) if is_whole else given
-        yield from self._given_suspicions(call, given, is_whole)
+        found = [*self._problems(call, given, is_whole)]
+        if found and self.repairs:
+            found = [*self._after_repair(call, given, is_whole, found)]
+        yield from found
 
     def takes(self, function: Function, parameter: Parameter, kind: str) -> bool:
         """Whether an argument may be of a JSON Schema type, or may be repaired if it is."""
@@ -52,20 +52,41 @@ class ArgumentCheck:
         allowed = find(function.arguments, schema_of(function, parameter))
         return allowed is None or fits(kind, allowed) or (kind == "null" and not parameter.required)
 
-    def _given_suspicions(self, call: ScriptCall, given: Given, is_whole: bool) -> Iterator[Suspicion]:
+    def _problems(self, call: ScriptCall, given: Given, is_whole: bool) -> Iterator[Suspicion]:
+        """What is wrong with these arguments as they stand."""
         function = call.function
-        unknown = [name for name in given if name not in function.by_keyword and not function.takes_others]
-        if self.repairs and self._may_be_rearranged(function, given, unknown):
-            return
-        for name in unknown:
-            yield _told(call, given[name].lineno, _unknown(function, name))
+        unknown = _unknown_names(function, given)
+        found = [_told(call, given[name].lineno, _unknown(function, name)) for name in unknown]
         if is_whole:
-            yield from _missing(call, given, unknown)
+            found += _missing(call, given, unknown)
         for name, value in given.items():
             parameter = function.by_keyword.get(name)
             if parameter is not None:
                 for message in self._wrong(function, parameter, value):
-                    yield _told(call, value.lineno, f"{function.qualified}: {message}")
+                    found.append(_told(call, value.lineno, f"{function.qualified}: {message}"))
+        yield from found or (self._wrong_together(call, given) if is_whole else ())
+
+    def _wrong_together(self, call: ScriptCall, given: Given) -> Iterator[Suspicion]:
+        """Why arguments that fit each on its own, and are the same in every run, do not fit together."""
+        kwargs = {name: self.values.value(node) for name, node in given.items()}
+        if UNKNOWN not in kwargs.values():
+            try:
+                bind(call.function, kwargs)
+            except ArgumentError as error:
+                yield _told(call, call.line, str(error))
+
+    def _after_repair(
+        self, call: ScriptCall, given: Given, is_whole: bool, found: list[Suspicion]
+    ) -> Iterator[Suspicion]:
+        """What is left of what was found when the broker has put the arguments where they belong."""
+        function = call.function
+        if is_whole and self._is_repaired(function, given):
+            return
+        inner = _unwrapped(function, given) if is_whole else given
+        if inner is not given:
+            found = [*self._problems(call, inner, is_whole)]
+        if not self._may_be_rearranged(function, inner, _unknown_names(function, inner)):
+            yield from found
 
     def _is_repaired(self, function: Function, given: Given) -> bool:
         """Whether the call, the same in every run, is repaired in every run."""
@@ -97,9 +118,10 @@ class ArgumentCheck:
             return  # left out
         if self.repairs and is_repairable(function, parameter, value):
             return
-        for violation in violations(function.arguments, {parameter.wire_name: value}):
-            if violation.path[:1] == (parameter.wire_name,):
-                yield _path_told(parameter, violation)
+        alone: SoundNode = {"properties": {parameter.wire_name: schema_of(function, parameter)}}
+        schema = SoundSchema(alone, function.arguments.definitions)
+        for violation in violations(schema, {parameter.wire_name: value}):
+            yield _path_told(parameter, violation)
 
     def _may_be_nested(self, parameter: Parameter, node: ast.expr, kind: str) -> bool:
         """Whether it may turn out as `{"name": value}`, the argument within itself."""
@@ -121,6 +143,10 @@ def _unwrapped(function: Function, given: Given) -> Given:
     if not all(isinstance(key, str) and key in function.by_keyword for key in keys):
         return given
     return {str(key): value for key, value in zip(keys, inner.values, strict=True)}
+
+
+def _unknown_names(function: Function, given: Given) -> list[str]:
+    return [name for name in given if name not in function.by_keyword and not function.takes_others]
 
 
 def _told(call: ScriptCall, line: int, message: str) -> Suspicion:

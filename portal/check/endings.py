@@ -11,18 +11,42 @@ from sandbox_runtime.guest.scopes import FUNCTIONS, Function
 _ENDS: Final = (ast.Return, ast.Raise, ast.Break, ast.Continue)
 _EXITS: Final = frozenset({("builtins", "exit"), ("builtins", "quit"), ("sys", "exit"), ("os", "_exit")})
 _LOOPS: Final = (ast.While, ast.For, ast.AsyncFor)
+_BLOCK_PARTS: Final = (ast.stmt, ast.excepthandler, ast.match_case)
 
 
 class Endings:
-    """The ends of one script's blocks, where they are plain to see."""
+    """The ends of one script's blocks, where they are plain to see; rather one too many than one too few."""
 
     def __init__(self, script: ScriptTree, values: KnownValues) -> None:
         self._script = script
         self._values = values
         self._without_return: dict[str, bool] = {}
+        self._known: dict[ast.stmt, bool] = {}
+
+    @property
+    def are_hidden(self) -> bool:
+        """Whether the script hands on what ends it, so that anything may be its end: `partial(sys.exit, 1)`."""
+        called = {call.func for call in self._script.scopes.calls}
+        named = (
+            binding.value
+            for each in self._script.all_scopes
+            for found in each.bindings.values()
+            for binding in found
+        )
+        plain = called.union(
+            value for value in named if value is not None
+        )  # `stop = sys.exit`, which is followed
+        return any(path in _EXITS and node not in plain for node, path in self._script.paths.items())
 
     def is_end(self, statement: ast.stmt) -> bool:
-        """Whether what stands behind it in its block never runs; errors that it may raise aside."""
+        """Whether what stands behind it in its block does not run, errors that are caught aside."""
+        if statement not in self._known:
+            self._known[statement] = isinstance(statement, _ENDS) or self._is_end(statement)
+        return self._known[statement]
+
+    def _is_end(self, statement: ast.stmt) -> bool:
+        if any(self._never_returns(call.func) for call in _evaluated(statement)):
+            return True
         match statement:
             case ast.If():
                 truth = self._values.truth(statement.test)
@@ -30,21 +54,20 @@ class Endings:
                 return all(self._ends(branch) for when, branch in branches if truth in (None, when))
             case ast.While():
                 return self._values.truth(statement.test) is True and not _breaks(statement.body)
+            case ast.For() | ast.AsyncFor():
+                is_entered = bool(self._values.length(statement.iter))
+                return is_entered and self._ends(statement.body) and not _goes_on(statement.body)
             case ast.With() | ast.AsyncWith():
                 return self._ends(statement.body)
             case ast.Try() | ast.TryStar():
-                handlers = [handler.body for handler in statement.handlers]
-                is_end = self._ends([*statement.body, *statement.orelse]) and all(map(self._ends, handlers))
-                return is_end or self._ends(statement.finalbody)
+                return self._ends([*statement.body, *statement.orelse]) or self._ends(statement.finalbody)
             case ast.Match():
                 cases = self.possible_cases(statement)
                 has_rest = bool(cases) and self._takes_all(statement, cases[-1])
                 return has_rest and all(self._ends(case.body) for case in cases)
             case ast.Assert():
                 return self._values.truth(statement.test) is False
-            case ast.Expr(value=ast.Call(func=function) | ast.Await(value=ast.Call(func=function))):
-                return self._script.paths.get(function) in _EXITS or self._never_returns(function)
-        return isinstance(statement, _ENDS)
+        return False
 
     def possible_cases(self, node: ast.Match) -> Sequence[ast.match_case]:
         """The cases that may be entered, where the subject, or a pattern, says that others are not."""
@@ -57,19 +80,20 @@ class Endings:
         return possible
 
     def _never_returns(self, function: ast.expr) -> bool:
-        """Whether calling a function of the script's own ends the script, or raises what others may wait for."""
-        name = function.id if isinstance(function, ast.Name) else ""
-        definitions = self._script.functions.get(name, ())
+        """Whether a call ends the script, or only raises what others may wait for."""
+        if self._script.paths.get(function) in _EXITS:
+            return True
+        name = getattr(function, "id", getattr(function, "attr", ""))
         if name not in self._without_return:
             self._without_return[name] = False  # should it call itself before its end is found
-            self._without_return[name] = bool(definitions) and all(map(self._only_raises, definitions))
+            self._without_return[name] = any(map(self._only_raises, self._script.functions.get(name, ())))
         return self._without_return[name]
 
     def _only_raises(self, function: Function) -> bool:
-        if isinstance(function, ast.Lambda) or function.decorator_list:
-            return False
+        if isinstance(function, ast.Lambda):
+            return any(self._never_returns(call.func) for call in _evaluated(function.body))
         end = next((each for each in function.body if self.is_end(each)), None)
-        return isinstance(end, (ast.Raise, ast.Expr, ast.Assert))
+        return end is not None and not any(isinstance(node, ast.Return) for node in _of_function([end]))
 
     def _ends(self, block: Iterable[ast.stmt]) -> bool:
         return any(map(self.is_end, block))
@@ -93,17 +117,57 @@ class Endings:
         return one == other
 
 
+def may_leave(body: Iterable[ast.stmt]) -> bool:
+    """Whether a loop may be left from its body, before it has come to its end."""
+    return _breaks(body) or any(isinstance(node, ast.Return) for node in _of_function(body))
+
+
+def yields(statement: ast.stmt) -> bool:
+    """Whether a generator may wait there until somebody wants more of it."""
+    return any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in _of_function([statement]))
+
+
 def _breaks(body: Iterable[ast.stmt]) -> bool:
     """Whether a `break` of the loop itself stands in it."""
-    return any(isinstance(node, ast.Break) for node in _of_loop(body))
+    return any(isinstance(node, ast.Break) for node in _parts(body, _LOOPS))
 
 
-def _of_loop(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
+def _goes_on(body: Iterable[ast.stmt]) -> bool:
+    """Whether what stands behind the loop may be come to from within it."""
+    return any(isinstance(node, (ast.Break, ast.Continue)) for node in _parts(body, _LOOPS))
+
+
+def _of_function(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    return _parts(nodes, ())
+
+
+def _parts(nodes: Iterable[ast.AST], inner: tuple[type[ast.AST], ...]) -> Iterator[ast.AST]:
+    """The nodes that belong to the same function, without the bodies of what has its own."""
     todo = [*nodes]
     while todo:
         node = todo.pop()
         yield node
-        if isinstance(node, _LOOPS):
-            todo += node.orelse  # where a `break` means the loop around it
+        if isinstance(node, inner):
+            todo += getattr(node, "orelse", ())  # where a `break` means the loop around it
         elif not isinstance(node, (*FUNCTIONS, ast.ClassDef)):
             todo += ast.iter_child_nodes(node)
+
+
+def _evaluated(node: ast.AST) -> Iterator[ast.Call]:
+    """The calls that are made whenever a node is come to, those in the blocks of a statement aside."""
+    todo = [node]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.Call):
+            yield node
+        match node:
+            case ast.BoolOp():
+                todo.append(node.values[0])
+            case ast.IfExp() | ast.Assert():
+                todo.append(node.test)
+            case ast.GeneratorExp() | ast.ListComp() | ast.SetComp() | ast.DictComp():
+                todo.append(node.generators[0].iter)
+            case ast.Lambda() | ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                pass
+            case _:
+                todo += (each for each in ast.iter_child_nodes(node) if not isinstance(each, _BLOCK_PARTS))

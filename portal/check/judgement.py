@@ -6,6 +6,7 @@ from portal.check.certainty import Certainty
 from portal.check.diagnostic import Diagnostic, Suspicion
 from portal.check.error_handling import ErrorHandling
 from portal.check.known_values import KnownValues
+from portal.check.own_functions import OwnFunctions
 from portal.check.script_tree import ScriptTree
 from portal.check.session_history import SessionHistory
 from portal.check.tampering import may_tamper
@@ -28,11 +29,15 @@ class Judgement:
         return Diagnostic(found.line, found.message, found.hint, refuses, found.code)
 
     @cached_property
+    def _functions(self) -> OwnFunctions:
+        return OwnFunctions(self._script, self._values, self._history.names)
+
+    @cached_property
     def _may_tamper(self) -> bool:
         return self._history.may_tamper or may_tamper(self._script)
 
     def _certainty(self, code: str) -> Certainty:
         if code not in self._certain:
             handling = ErrorHandling(self._script, self._values, self._history.names, code)
-            self._certain[code] = Certainty(self._script, self._values, handling)
+            self._certain[code] = Certainty(self._script, self._values, handling, self._functions)
         return self._certain[code]

@@ -2,12 +2,15 @@
 
 import ast
 import math
-from collections.abc import Collection, Iterator
+import operator
+import sys
+from collections.abc import Callable, Collection, Iterator
 from enum import Enum
 from functools import cached_property
 from typing import Any, Final
 
 from manifests.json_value import Json
+from portal.check.readings import Readings
 from portal.check.script_tree import ScriptTree
 from portal.check.tampering import may_tamper
 
@@ -39,8 +42,18 @@ _DISPLAYS: Final[dict[type[ast.expr], str]] = {
 }
 _CONTAINERS: Final = (ast.List, ast.Tuple, ast.Dict)
 _CONSTANTS: Final = {("typing", "TYPE_CHECKING"): False, ("builtins", "__debug__"): True}
-_COMPARISONS: Final = {ast.Eq: True, ast.Is: True, ast.NotEq: False, ast.IsNot: False}
-_EMPTY: Final[tuple[Json, ...]] = ([], "", {})
+_COMPARISONS: Final[dict[type[ast.cmpop], Callable[[Any, Any], bool]]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Is: operator.eq,
+    ast.IsNot: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.In: lambda one, other: one in other,
+    ast.NotIn: lambda one, other: one not in other,
+}
 _RANGE: Final = ("builtins", "range")
 _MAX_DEPTH: Final = 50
 
@@ -57,6 +70,7 @@ class KnownValues:
         self._script = script
         self._earlier = earlier
         self._targets: dict[ast.AST, ast.Assign] = {}
+        self._readings = Readings(script)
         functions = script.all_of(ast.FunctionDef, ast.AsyncFunctionDef)
         for body in (script.module.body, *(function.body for function in functions)):
             self._targets.update(_assigned(body))
@@ -72,24 +86,27 @@ class KnownValues:
             return -number if isinstance(number, int | float) else UNKNOWN
         if isinstance(node, ast.Name):
             bound = self.bound_once(node)
-            is_fixed = bound is not None and not isinstance(
-                bound, _CONTAINERS
-            )  # those may have changed since
-            return self.value(bound, depth + 1) if bound is not None and is_fixed else UNKNOWN
+            is_fixed = not isinstance(bound, _CONTAINERS) or self._readings.is_only_read(node)
+            value = UNKNOWN if bound is None or not is_fixed else self.value(bound, depth + 1)
+            is_flat = not isinstance(bound, _CONTAINERS) or not _holds_containers(value)
+            return value if is_flat else UNKNOWN  # what lies within may have changed since
         if isinstance(node, (ast.List, ast.Tuple)):
             items = [self.value(item, depth + 1) for item in node.elts]
             return UNKNOWN if UNKNOWN in items else items
         if isinstance(node, ast.Dict):
             return self._dict(node, depth + 1)
+        if isinstance(node, ast.Subscript):
+            return _item(self.value(node.value, depth + 1), self.value(node.slice, depth + 1))
         return UNKNOWN
 
-    def is_empty(self, node: ast.expr) -> bool:
-        """Whether there is nothing to iterate over, in every run."""
+    def length(self, node: ast.expr) -> int | None:
+        """How many values there are to iterate over, if that is the same in every run."""
         path = self._script.paths.get(node.func) if isinstance(node, ast.Call) else None
         if isinstance(node, ast.Call) and path == _RANGE and not node.keywords:
             bounds = [self.value(argument) for argument in node.args]
-            return bool(bounds) and all(type(bound) is int for bound in bounds) and not _range(bounds)
-        return self.value(node) in _EMPTY
+            return _range_length(bounds) if all(type(bound) is int for bound in bounds) else None
+        value = self.value(node)
+        return len(value) if isinstance(value, str | list | dict) else None
 
     def kind(self, node: ast.expr, depth: int = 0) -> str | None:
         """The JSON Schema type of an expression's value, where that is plain to see."""
@@ -113,7 +130,7 @@ class KnownValues:
             decisive = isinstance(node.op, ast.Or)
             parts = [self.truth(part, depth + 1) for part in node.values]
             return decisive if decisive in parts else None if None in parts else not decisive
-        if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _COMPARISONS:
+        if isinstance(node, ast.Compare):
             return self._comparison(node, depth + 1)
         value = self._constant(node, depth)
         return None if value is UNKNOWN else bool(value)
@@ -140,15 +157,33 @@ class KnownValues:
             return _CONSTANTS[path]
         if isinstance(node, ast.Name) and node.id == "__name__":
             return "__main__"
+        if isinstance(node, ast.Set):  # to look for something in it
+            items = [self.value(item, depth) for item in node.elts]
+            return UNKNOWN if UNKNOWN in items else items
         return self.value(node, depth)
 
     def _comparison(self, node: ast.Compare, depth: int) -> bool | None:
-        one, other = (self._constant(part, depth) for part in (node.left, node.comparators[0]))
-        if isinstance(node.ops[0], (ast.Is, ast.IsNot)) and not (_is_singleton(one) and _is_singleton(other)):
+        """Of `1 < x < 5` the first part that does not hold, if all before it are known."""
+        left = node.left
+        for how, right in zip(node.ops, node.comparators, strict=True):
+            holds = self._holds(how, self._constant(left, depth), self._constant(right, depth))
+            if not holds:
+                return holds
+            left = right
+        return True
+
+    def _holds(self, how: ast.cmpop, one: Json | Unknown, other: Json | Unknown) -> bool | None:
+        is_membership = isinstance(how, (ast.In, ast.NotIn))
+        if UNKNOWN in (one, other) or isinstance(one, list | dict):
             return None
-        if any(value is UNKNOWN or isinstance(value, list | dict) for value in (one, other)):
+        if isinstance(other, list | dict) and not is_membership:
             return None
-        return (one == other) is _COMPARISONS[type(node.ops[0])]
+        if isinstance(how, (ast.Is, ast.IsNot)) and not (_is_singleton(one) and _is_singleton(other)):
+            return None
+        try:
+            return _COMPARISONS[type(how)](one, other)
+        except TypeError:  # which the script will see
+            return None
 
     def _dict(self, node: ast.Dict, depth: int) -> Json | Unknown:
         whole: dict[str, Json] = {}
@@ -161,11 +196,24 @@ class KnownValues:
         return whole
 
 
-def _range(bounds: list[Any]) -> range | None:
+def _range_length(bounds: list[Any]) -> int | None:
     try:
-        return range(*bounds)
+        numbers = range(*bounds)
     except (TypeError, ValueError):
         return None
+    return len(numbers) if abs(numbers.stop - numbers.start) < sys.maxsize else None
+
+
+def _item(container: Json, key: Json) -> Json | Unknown:
+    try:
+        return container[key] if isinstance(container, list | dict) else UNKNOWN
+    except (LookupError, TypeError):
+        return UNKNOWN
+
+
+def _holds_containers(value: Json | Unknown) -> bool:
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return any(isinstance(part, list | dict) for part in parts)
 
 
 def _is_singleton(value: object) -> bool:

@@ -14,13 +14,35 @@ from sandbox_runtime.guest.library_names import LIBRARY, Path
 _BUILTINS: Final = frozenset(
     {"__import__", "delattr", "eval", "exec", "globals", "locals", "setattr", "vars"}
 )
-_MODULES: Final = frozenset({"__main__", "builtins", "code", "ctypes", "gc", "runpy", "unittest"})
+# Modules that run texts and data as code, or know objects that nobody handed them.
+_MODULES: Final = frozenset(
+    {
+        *(
+            "__main__",
+            "bdb",
+            "builtins",
+            "cProfile",
+            "code",
+            "codeop",
+            "ctypes",
+            "doctest",
+            "gc",
+            "marshal",
+            "pdb",
+        ),
+        *("pickle", "profile", "runpy", "shelve", "timeit", "trace", "unittest"),
+    }
+)
 _FUNCTIONS: Final = frozenset(
     {
         *(("sys", name) for name in ("modules", "_getframe", "settrace", "setprofile", "meta_path")),
         *(("inspect", name) for name in ("currentframe", "stack", "trace", "getmembers_static")),
+        *(("types", name) for name in ("CodeType", "FunctionType")),
+        *(("typing", name) for name in ("ForwardRef", "get_type_hints")),
     }
 )
+_COPY_ATTRIBUTES: Final = frozenset({("functools", "update_wrapper"), ("functools", "wraps")})
+_FIND_MODULES: Final = frozenset({"importlib", "pkgutil"})
 _ATTRIBUTES: Final = frozenset(
     {
         *("__builtins__", "__closure__", "__code__", "__delattr__", "__dict__", "__getattribute__"),
@@ -69,13 +91,20 @@ def _is_reflective(node: ast.AST) -> bool:
 
 
 def _patches_modules(script: ScriptTree) -> bool:
-    """Whether it assigns to attributes of a module, or of what may be one."""
-    stored = [node for node in script.all_of(ast.Attribute) if not isinstance(node.ctx, ast.Load)]
-    return any(node in script.paths for node in stored) or (bool(stored) and _hands_out_namespaces(script))
+    """Whether it assigns to an attribute that goes by the name of anything it means by a dotted name.
+
+    Where the object comes from does not matter: `importlib.import_module("tools.github").list_issues = fake`. Nor does
+    it, for what copies attributes of any name, that it is a decorator's tool.
+    """
+    meant = {part for path in script.paths.values() for part in path[1:]}
+    stored = (node.attr for node in script.all_of(ast.Attribute) if not isinstance(node.ctx, ast.Load))
+    return not meant.isdisjoint(stored) or (
+        any(path in _COPY_ATTRIBUTES for path in _paths(script)) and _holds_modules(script)
+    )
 
 
-def _hands_out_namespaces(script: ScriptTree) -> bool:
-    """Whether a namespace itself is a value somewhere, not only the place where a function is found."""
+def _holds_modules(script: ScriptTree) -> bool:
+    """Whether a module itself is a value somewhere, not only the place where something is found."""
     aliased = {
         binding.value
         for bindings in script.scopes.module.bindings.values()
@@ -83,5 +112,6 @@ def _hands_out_namespaces(script: ScriptTree) -> bool:
         if len(bindings) == 1  # `gh = github`, which is followed
     }
     return any(
-        path[0] == LIBRARY and len(path) <= 2 and node not in aliased for node, path in script.paths.items()
+        path[0] in _FIND_MODULES or (path[0] == LIBRARY and len(path) <= 2 and node not in aliased)
+        for node, path in script.paths.items()
     )

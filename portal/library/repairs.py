@@ -131,12 +131,18 @@ def _object(value: Json) -> dict[str, Json]:
 
 
 def schema_of(function: Function, parameter: Parameter) -> SoundNode:
-    """What the schema says about one argument."""
-    root = function.arguments.root
-    found: SoundNode = (
-        root.get("properties", {}).get(parameter.wire_name, True) if isinstance(root, dict) else True
-    )
-    return found
+    """What the schema says about one argument, whatever the others are."""
+    said = [*_said_of(function.arguments, function.arguments.root, parameter.wire_name)]
+    return said[0] if len(said) == 1 else {"allOf": said} if said else True
+
+
+def _said_of(schema: SoundSchema, node: SoundNode, name: str, depth: int = 0) -> Iterator[SoundNode]:
+    if not isinstance(node, dict) or depth > _MAX_DEPTH:
+        return
+    if name in node.get("properties", {}):
+        yield node["properties"][name]
+    for part in (*node.get("allOf", ()), *([schema.definitions[node["$ref"]]] if "$ref" in node else [])):
+        yield from _said_of(schema, part, name, depth + 1)
 
 
 def _names_within(schema: SoundSchema, node: SoundNode, depth: int = 0) -> set[str]:

@@ -17,7 +17,8 @@ def right_scripts() -> Iterator[tuple[str, str]]:
     place of the library, or of what it is made with. guarded: the script asks first, or handles what goes wrong.
     unreached: what is wrong never runs. results: plain data, more than it declares, and changed. odd: Python that a
     type checker or a careless reader takes for something else. repaired: arguments that are sent as they were meant.
-    attacks: what somebody tried in order to have a right script refused, knowing how the check decides.
+    uncertain: what is wrong seems to run, and does not. attacks: what somebody tried in order to have a right script
+    refused, knowing how the check decides.
     """
     for file in sorted(_FOLDER.glob("*.txt")):
         for number, text in enumerate(file.read_text("utf-8").removesuffix("\n").split("\n%%\n"), 1):

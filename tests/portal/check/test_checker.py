@@ -12,7 +12,7 @@ from portal.check.session_history import NO_HISTORY, SessionHistory
 from portal.library.library import Library
 from portal.library.namespace import LibrarySource
 from sandbox_runtime.prepared import LibraryUse, Prepared
-from tests.portal.check.small_library import library, prepared, snapshot, stubs, tool
+from tests.portal.check.small_library import LIST_ISSUES, library, prepared, snapshot, stubs, tool
 
 pytestmark = pytest.mark.anyio
 
@@ -164,3 +164,50 @@ async def test_type_of_another_namespace_tells_nothing_of_this_one(
         await checker.update(compiled, stubs(tmp_path, compiled))
         (found,) = await checker.check(prepared(text, compiled), snapshot(compiled))
     assert (found.line, found.code, found.hint) == (2, "unknown_field", hint)
+
+
+INSERT: Json = {
+    "type": "object",
+    "properties": {"id": {"type": "integer"}, "name": {"type": "string"}},
+    "additionalProperties": True,
+}
+PUT: Json = {
+    "type": "object",
+    "anyOf": [
+        {
+            "properties": {"kind": {"const": "text"}, "value": {"type": "string"}, "note": {"type": "string"}},
+            "required": ["kind", "value", "note"],
+            "additionalProperties": False,
+        },
+        {
+            "properties": {"kind": {"const": "number"}, "value": {"type": "number"}},
+            "required": ["value"],
+        },
+    ],
+}
+PART: Json = {"allOf": [{"$ref": "#/$defs/A"}], "$defs": {"A": LIST_ISSUES}}
+
+
+@pytest.mark.parametrize("repairs", [True, False])
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("n = input()\nawait echo.insert(data={'id': 'abc', 'name': n})", []),  # `data` is a name like another
+        ("n = input()\nawait echo.insert(data={'name': n}, id='abc')", [2]),
+        ("n = {'note': 'n'}\nprint(n)\nawait echo.put(kind='text', value='hello', **n)", []),
+        ("n = input()\nawait echo.put(kind='text', value='hello', note=n)", []),
+        ("await echo.put(kind='text', value='hello', note='n')", []),
+        ("await echo.put(kind='text', value='hello')", [1]),
+        ("await echo.put(kind='number', value=[1])", [1]),
+        ("n = input()\nawait echo.part(repo=n, limit='x')", [2]),
+    ],
+)
+async def test_only_what_the_broker_would_refuse_is_refused(
+    tmp_path: Path, repairs: bool, text: str, lines: list[int]
+) -> None:
+    tools = [tool("insert", INSERT), tool("put", PUT), tool("part", PART)]
+    compiled = Library.compile([LibrarySource("echo", "echo", "", tools)])
+    async with open_checker(tmp_path, repairs=repairs) as checker:
+        await checker.update(compiled, stubs(tmp_path, compiled))
+        found = await checker.check(prepared(text, compiled), snapshot(compiled))
+    assert [each.line for each in found if each.refuses] == lines
