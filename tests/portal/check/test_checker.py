@@ -175,7 +175,11 @@ PUT: Json = {
     "type": "object",
     "anyOf": [
         {
-            "properties": {"kind": {"const": "text"}, "value": {"type": "string"}, "note": {"type": "string"}},
+            "properties": {
+                "kind": {"const": "text"},
+                "value": {"type": "string"},
+                "note": {"type": "string"},
+            },
             "required": ["kind", "value", "note"],
             "additionalProperties": False,
         },
@@ -192,7 +196,10 @@ PART: Json = {"allOf": [{"$ref": "#/$defs/A"}], "$defs": {"A": LIST_ISSUES}}
 @pytest.mark.parametrize(
     ("text", "lines"),
     [
-        ("n = input()\nawait echo.insert(data={'id': 'abc', 'name': n})", []),  # `data` is a name like another
+        (
+            "n = input()\nawait echo.insert(data={'id': 'abc', 'name': n})",
+            [],
+        ),  # `data` is a name like another
         ("n = input()\nawait echo.insert(data={'name': n}, id='abc')", [2]),
         ("n = {'note': 'n'}\nprint(n)\nawait echo.put(kind='text', value='hello', **n)", []),
         ("n = input()\nawait echo.put(kind='text', value='hello', note=n)", []),

@@ -123,7 +123,11 @@ def is_refused(schema: Json, value: Json) -> bool:
             [[1]],
         ),
         (
-            {"$schema": DRAFT_2019, "$recursiveAnchor": True, "properties": {"n": NUMBER, "next": {"$recursiveRef": "#"}}},
+            {
+                "$schema": DRAFT_2019,
+                "$recursiveAnchor": True,
+                "properties": {"n": NUMBER, "next": {"$recursiveRef": "#"}},
+            },
             {"next": {"n": 1}},
             [{"next": {"n": "x"}}],
         ),
