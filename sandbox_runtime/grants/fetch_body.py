@@ -115,6 +115,8 @@ class _Deflated:
         if self._stream is None:
             has_header = piece[0] & 0x0F == zlib.DEFLATED
             self._stream = zlib.decompressobj(zlib.MAX_WBITS if has_header else -zlib.MAX_WBITS)
+        if self._stream.eof:
+            raise _damaged()
         yield from _parts(self._stream, piece)
         if self._stream.unused_data:
             raise _damaged()

@@ -118,11 +118,12 @@ async def test_body_as_long_as_what_is_unpacked_at_once_is_whole(
         ("deflate", zlib.compress(TEXT) + bare(TEXT)),
     ],
 )
+@pytest.mark.parametrize("size", [1, 20, 1 << 16])
 async def test_body_that_is_not_whole_or_has_something_behind_it_is_refused(
-    coding: str, packed: bytes
+    coding: str, packed: bytes, size: int
 ) -> None:
     with pytest.raises(FetchError):
-        await BodyReader(coding, MOST, "").read(pieces(packed, 1 << 16))
+        await BodyReader(coding, MOST, "").read(pieces(packed, size))
 
 
 async def turns_during(work: Awaitable[_Done]) -> tuple[_Done, int]:
