@@ -178,6 +178,15 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="write the values of secrets to portal.env, beside portal.yaml",
     )
+    command.add_argument(
+        "--install",
+        action="append",
+        metavar="CLIENT",
+        help="put the portal into this file in place of its servers; may be repeated",
+    )
+    command.add_argument(
+        "--undo", action="append", metavar="CLIENT", help="take the portal out again; may be repeated"
+    )
     _json_option(command, "print what was found as JSON, without secrets")
     command.set_defaults(needs_manifest=False, command="import_servers")
 

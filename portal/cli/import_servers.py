@@ -9,14 +9,14 @@ from pathlib import Path
 from manifests.json_value import Json
 from manifests.loader import DEFAULT_FILE, find_manifest
 from manifests.manifest import Manifest
+from portal.cli.client_installation import as_written, installed, undone
+from portal.cli.import_facts import facts_of
 from portal.cli.terminal import Terminal
 from portal.client_files.contents import Contents, read_contents
-from portal.client_files.errors import ClientFileError
 from portal.client_files.existing import CannotAddError
 from portal.client_files.manifest_text import origin_text, path_text, upstream_lines
 from portal.client_files.merging import Merged, merged
 from portal.client_files.places import Place, places
-from portal.client_files.servers import LeftOut, Origin
 from portal.client_files.target import Target
 
 PARTLY = 1
@@ -34,8 +34,14 @@ def _command(options: Namespace, terminal: Terminal) -> int:
     home, here = Path.home(), Path(options.project or Path.cwd()).absolute()
     known = list(places(sys.platform, os.environ, home, here))
     chosen = _chosen(known, options.client, terminal)
-    if chosen is None:
+    changed = _named(chosen or known, options.undo or options.install or (), terminal)
+    if chosen is None or changed is None:
         return REFUSED
+    if options.undo:
+        status, undoings = undone(changed, terminal)
+        if options.json:
+            terminal.json({"undone": undoings})
+        return status
     target = Target.at((find_manifest(options.config, os.environ) or DEFAULT_FILE).absolute())
     contents = [read_contents(place, home, here, os.environ) for place in chosen]
     taken_over = merged(contents, target.existing, os.environ, target.kept)
@@ -62,13 +68,17 @@ class _Import:
         self._new = [each for each in taken_over.taken if each.is_new]
         self._kept: list[str] = []
         self._is_written = False
+        self._text = target.existing.text
+        self._installed: list[Json] = []
 
     def run(self) -> int:
         if not self._options.json:
             self._show()
         status = self._write()
+        if self._options.install and status == 0 and self._merged.taken:
+            status = self._install()
         if self._options.json:
-            self._terminal.json(self._facts(status))
+            self._terminal.json(self._facts())
         broken = any(each.problem for each in self._contents)
         return status or (PARTLY if broken or not self._merged.taken else 0)
 
@@ -91,6 +101,7 @@ class _Import:
             self._tell_lines(f"was left as it is, because {error}: write there")
             return REFUSED
         target.require_loading(text, self._merged.variables, os.environ)
+        self._text = text
         if self._options.dry_run:
             self._terminal.note(f"nothing was written; {path.name} would get {len(self._new)} servers")
             return 0
@@ -100,6 +111,19 @@ class _Import:
         self._is_written = True
         self._tell_written()
         return 0
+
+    def _install(self) -> int:
+        """Put the portal into the files that were asked for, with the manifest as it is now, or would be."""
+        wanted = [each for each in self._contents if each.place.name in self._options.install]
+        is_saved = self._options.save_secrets
+        saved = {
+            each.name: each.value for each in self._merged.variables if each.value is not None and is_saved
+        }
+        now = as_written(self._target, self._text, saved)
+        status, self._installed = installed(
+            wanted, self._merged, now, self._terminal, is_dry=self._options.dry_run
+        )
+        return status
 
     def _tell_lines(self, why: str) -> None:
         """What nobody wrote for the operator, to write by hand."""
@@ -147,37 +171,17 @@ class _Import:
         for variable in self._merged.variables:
             terminal.line(f"${{{variable.name}}} for {', '.join(variable.used_by)}")
 
-    def _facts(self, status: int) -> Json:
+    def _facts(self) -> Json:
+        manifest = self._target.manifest.path
         return {
-            "files": [_file(each) for each in self._contents if each.is_there],
-            "servers": [
-                {
-                    "name": each.name,
-                    "is_new": each.is_new,
-                    "spec": each.server.spec() if each.is_new else None,
-                    "from": [_origin(origin) for origin in each.origins],
-                    "notes": list(each.notes),
-                }
-                for each in self._merged.taken
-            ],
-            "left_out": [_left_out(each) for each in self._merged.left_out],
-            "variables": [
-                {
-                    "name": each.name,
-                    "used_by": list(each.used_by),
-                    "kind": "input" if each.input_id else "environment" if each.value is None else "secret",
-                    "is_set": each.name in os.environ
-                    or each.name in self._target.kept
-                    or each.name in self._kept,
-                }
-                for each in self._merged.variables
-            ],
+            **facts_of(self._contents, self._merged, {*os.environ, *self._target.kept, *self._kept}),
             "manifest": {
-                "path": str(self._target.manifest.path),
+                "path": str(manifest),
                 "was_there": self._target.is_there,
                 "is_written": self._is_written,
             },
             "saved": self._kept,
+            "installed": self._installed,
         }
 
 
@@ -192,26 +196,9 @@ def _chosen(known: Sequence[Place], names: Sequence[str], terminal: Terminal) ->
     return [p for p in known if not names or any(p in found for found in meant.values())]
 
 
-def _file(each: Contents) -> Json:
-    problem: ClientFileError | None = each.problem
-    return {
-        "client": each.place.name,
-        "path": str(each.place.path),
-        "servers": len(each.servers),
-        "left_out": len(each.left_out),
-        "problem": None if problem is None else problem.message,
-        "line": None if problem is None else problem.line,
-    }
-
-
-def _origin(origin: Origin) -> dict[str, Json]:
-    return {
-        "client": origin.place.name,
-        "path": str(origin.place.path),
-        "line": origin.line,
-        "name": origin.name,
-    }
-
-
-def _left_out(each: LeftOut) -> Json:
-    return {**_origin(each.origin), "reason": each.reason}
+def _named(known: Sequence[Place], names: Sequence[str], terminal: Terminal) -> list[Place] | None:
+    """The files with just these names; None if there is no such file, which is told."""
+    unknown = [name for name in names if name not in {place.name for place in known}]
+    for name in unknown:
+        terminal.error(f"there is no {name!r} among {', '.join(place.name for place in known)}")
+    return None if unknown else [place for place in known if place.name in names]

@@ -10,7 +10,7 @@ from portal.client_files.entries import Entry, read_entry
 from portal.client_files.errors import ClientFileError
 from portal.client_files.json_text import JsonTextError, Members, Node, line_of, plain, read_json
 from portal.client_files.places import CLAUDE_CODE, GEMINI, Place
-from portal.client_files.raw_file import read_raw
+from portal.client_files.raw_file import RawFile, read_raw
 from portal.client_files.servers import LeftOut, Origin, Server
 from portal.client_files.toml_text import TomlTextError, read_toml, tables
 
@@ -19,13 +19,16 @@ MAX_SERVERS: Final = 1000
 
 @dataclass(frozen=True)
 class Contents:
-    """What one file says. Without `is_there` there is no such file; with a `problem` nothing of it could be read."""
+    """What one file says. Without `is_there` there is no such file; with a `problem` nothing of it could be read, and
+    there is no `file`.
+    """
 
     place: Place
     is_there: bool = True
     servers: Sequence[Server] = ()
     left_out: Sequence[LeftOut] = ()
     problem: ClientFileError | None = None
+    file: RawFile | None = None
     inputs: Mapping[str, str] = field(default_factory=dict)
     """VS Code's `inputs`: the description of each by its id."""
 
@@ -35,7 +38,7 @@ def read_contents(place: Place, home: Path, here: Path, environ: Mapping[str, st
     try:
         file = read_raw(place.path)
         if file.content is None:
-            return Contents(place, is_there=False)
+            return Contents(place, is_there=False, file=file)
         text = file.text()
         reading = _TomlReading(place, text) if place.client.is_toml else _JsonReading(place, text)
         entries = list(reading.entries())
@@ -48,6 +51,7 @@ def read_contents(place: Place, home: Path, here: Path, environ: Mapping[str, st
         place,
         servers=[each for each in read if isinstance(each, Server)],
         left_out=[each for each in read if isinstance(each, LeftOut)],
+        file=file,
         inputs=reading.inputs(),
     )
 

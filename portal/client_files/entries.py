@@ -28,6 +28,8 @@ from portal.client_files.variables import NAME, Reference
 MAX_TEXT: Final = 32 * 1024
 MAX_ITEMS: Final = 1000
 
+IS_PORTAL: Final = "it is the portal itself"
+
 _TRANSPORTS: Final = {
     "": None,
     "stdio": None,
@@ -117,7 +119,7 @@ def _stdio(entry: Entry, fields: "_Fields", around: Surroundings) -> Server:
     if any(fields.text(key) is not None for key in _URLS):
         raise UnfitError("it has both a command and a URL")
     if is_portal(command, arguments):
-        raise UnfitError("it is the portal itself")
+        raise UnfitError(IS_PORTAL)
     env = {name: around.translated(value, in_env=True) for name, value in fields.mapping("env").items()}
     for name in fields.names("env_vars"):
         env.setdefault(name, (Reference(name),))

@@ -1,7 +1,7 @@
 """The portal.yaml that is there already: what it names, and adding to it without touching what it says."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -50,6 +50,12 @@ class Existing:
     def variables(self) -> frozenset[str]:
         """Names that it refers to, wherever."""
         return frozenset(found["name"] for found in _REFERENCE.finditer(self.text) if found["name"])
+
+    @property
+    def needed(self) -> frozenset[str]:
+        """The variables without which it does not load."""
+        found = [match for text in _texts(self.source.data) for match in _REFERENCE.finditer(text)]
+        return frozenset(each["name"] for each in found if each["name"] and each["default"] is None)
 
     def find(self, server: Server, environ: Mapping[str, str]) -> tuple[str, Mapping[str, str]] | None:
         """What it calls the server, if it has it, and the server's secrets by the variables that it has for them.
@@ -106,6 +112,16 @@ class Existing:
         while index > own.line and (not rows[index - 1].strip() or rows[index - 1].startswith("#")):
             index -= 1
         return index, width
+
+
+def _texts(data: Json) -> Iterator[str]:
+    if isinstance(data, dict):
+        data = list(data.values())
+    if isinstance(data, list):
+        for each in data:
+            yield from _texts(each)
+    elif isinstance(data, str):
+        yield data
 
 
 class _Comparison:

@@ -1,0 +1,106 @@
+"""What clients' files were before the portal was put into them, kept until it is taken out again."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from manifests.json_value import Json
+from manifests.own_folders import state_folder
+from manifests.whole_file import write_whole
+from portal.client_files.errors import ClientFileError
+from portal.client_files.places import Place
+from portal.client_files.raw_file import RawFile, read_raw
+
+_FORMAT: Final = 1
+
+
+@dataclass(frozen=True)
+class TakenOut:
+    """A server that stood in `container` of the file, and how it was written there."""
+
+    container: tuple[str, ...]
+    name: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Record:
+    """What was done to a file: `after` is the digest of what it became, `name` that of the portal's entry."""
+
+    path: str
+    was_there: bool
+    mode: int
+    after: str
+    name: str
+    taken_out: tuple[TakenOut, ...]
+
+
+class Backups:
+    """A record and a copy for each file, for their owner alone: they hold what the file held, secrets too."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._folder = state_folder(environ) / "clients"
+
+    def copy_path(self, place: Place) -> Path:
+        return self._path(place).with_suffix(".backup")
+
+    def record(self, place: Place) -> Record | None:
+        """
+        Raises:
+            ClientFileError: There is one that cannot be read or understood.
+        """
+        path = self._path(place)
+        content = read_raw(path).content
+        if content is None:
+            return None
+        try:
+            data: dict[str, Json] = json.loads(content)
+            if data.pop("format") != _FORMAT:
+                raise ValueError
+            taken_out = [
+                TakenOut(tuple(each["container"]), each["name"], each["text"])
+                for each in data.pop("taken_out")
+            ]
+            return Record(**data, taken_out=tuple(taken_out))
+        except (ValueError, TypeError, KeyError, RecursionError):
+            raise ClientFileError(path, "is not what was written here") from None
+
+    def before(self, place: Place) -> bytes | None:
+        """
+        Raises:
+            ClientFileError: It cannot be read.
+        """
+        return read_raw(self.copy_path(place)).content
+
+    def keep(self, place: Place, file: RawFile, record: Record) -> None:
+        """
+        Raises:
+            ClientFileError: They cannot be written.
+        """
+        data = {"format": _FORMAT, **asdict(record)}
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if file.content is not None:
+                write_whole(self.copy_path(place), file.content)
+            write_whole(
+                self._path(place), json.dumps(data, ensure_ascii=False).encode("utf-8", "surrogatepass")
+            )
+        except OSError as error:
+            told = f"a backup cannot be written: {error.strerror or 'unknown reason'}"
+            raise ClientFileError(self._folder, told) from None
+
+    def forget(self, place: Place, *, with_copy: bool) -> None:
+        self._path(place).unlink(missing_ok=True)
+        if with_copy:
+            self.copy_path(place).unlink(missing_ok=True)
+
+    def _path(self, place: Place) -> Path:
+        fingerprint = hashlib.sha256(str(place.path).encode("utf-8", "surrogateescape")).hexdigest()[:12]
+        return self._folder / f"{place.name}-{fingerprint}.json"
+
+
+def digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

@@ -1,0 +1,165 @@
+"""The portal in a client's file in place of the servers that it stands in front of, and out of it again."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from manifests.json_value import Json
+from portal.client_files.backups import Backups, Record, TakenOut, digest
+from portal.client_files.contents import Contents
+from portal.client_files.entries import IS_PORTAL
+from portal.client_files.errors import ClientFileError
+from portal.client_files.json_edit import (
+    CannotEditError,
+    json_text,
+    value_texts,
+    with_members,
+    without_members,
+)
+from portal.client_files.json_text import JsonTextError
+from portal.client_files.places import Place
+from portal.client_files.raw_file import RawFile, read_raw
+from portal.client_files.servers import Origin
+from portal.client_files.toml_edit import table_text, table_texts, with_tables, without_tables
+from portal.client_files.toml_text import TomlTextError
+
+PORTAL = "portal"
+
+
+@dataclass(frozen=True)
+class Installation:
+    """What a client's file is to become: `taken_out` are the servers that go, `name` is the portal's."""
+
+    place: Place
+    file: RawFile
+    content: bytes
+    name: str
+    taken_out: tuple[TakenOut, ...]
+
+    def carry_out(self, backups: Backups) -> None:
+        """
+        Raises:
+            ClientFileError: The file or its backup cannot be written, or somebody has written the file meanwhile; it is
+                as it was.
+        """
+        file, is_there = self.file, self.file.content is not None
+        record = Record(str(file.path), is_there, file.mode, digest(self.content), self.name, self.taken_out)
+        backups.keep(self.place, file, record)
+        try:
+            file.replace(self.content)
+        except ClientFileError:
+            backups.forget(self.place, with_copy=True)
+            raise
+
+
+def planned(contents: Contents, origins: Iterable[Origin], entry: Mapping[str, Json]) -> Installation:
+    """`origins` are the servers to take out, `entry` is the portal's. Another entry of a portal's makes room for it.
+
+    Raises:
+        ClientFileError: The file cannot be edited; it says what to do by hand.
+    """
+    place, file = contents.place, contents.file
+    if file is None:
+        raise contents.problem or ClientFileError(place.path, "cannot be read")
+    own = [each.origin for each in contents.left_out if each.reason == IS_PORTAL]
+    gone = [*origins, *own]
+    container = (place.client.key,)
+    by_container: dict[tuple[str, ...], list[str]] = {container: []}
+    for origin in gone:
+        by_container.setdefault(origin.container, []).append(origin.name)
+    text = file.text()
+    try:
+        edit = _Editing(place, text)
+        taken_out = [each for path, names in by_container.items() for each in edit.take_out(path, names)]
+        name = edit.free_name(container, [origin.name for origin in own if origin.container == container])
+        edit.put_in(container, {name: edit.entry_text(name, entry)})
+    except (CannotEditError, JsonTextError, TomlTextError) as error:
+        told = f"was left as it is, because {error}: put the portal in by hand, {json_text(entry)}"
+        raise ClientFileError(place.path, told) from None
+    return Installation(place, file, edit.text.encode(), name, tuple(taken_out))
+
+
+def undo(place: Place, backups: Backups) -> str:
+    """Take the portal out and put the servers back; says what was done.
+
+    A file that is as the portal left it becomes what it was, byte for byte. In one that changed since, only the
+    portal's entry goes and what is missing of the servers comes back.
+
+    Raises:
+        ClientFileError: There is nothing to undo, or it cannot be done; the message names the backup.
+    """
+    record = backups.record(place)
+    if record is None:
+        raise ClientFileError(place.path, "the portal was not put in here, or was taken out already")
+    file, before = read_raw(place.path), backups.before(place) if record.was_there else None
+    if file.content is not None and digest(file.content) == record.after:
+        RawFile(file.path, file.content, record.mode).replace(before)
+        backups.forget(place, with_copy=True)
+        return "is as it was before"
+    if file.content == before:
+        backups.forget(place, with_copy=True)
+        return "was as it was before already"
+    kept = backups.copy_path(place)
+    if file.content is None:
+        raise ClientFileError(place.path, f"is gone; what it was before is in {kept}")
+    try:
+        edit = _Editing(place, file.text())
+        container = (place.client.key,)
+        edit.take_out(container, edit.present(container, [record.name]))
+        for path in dict.fromkeys(each.container for each in record.taken_out):
+            edit.put_back(path, {each.name: each.text for each in record.taken_out if each.container == path})
+    except (CannotEditError, JsonTextError, TomlTextError) as error:
+        told = f"was left as it is, because {error}; what it was before is in {kept}"
+        raise ClientFileError(place.path, told) from None
+    file.replace(edit.text.encode())
+    backups.forget(place, with_copy=False)
+    return f"has its servers back; what else changed meanwhile stays, and what it was before is in {kept}"
+
+
+class _Editing:
+    """Edits of one text, in the format that the client keeps it in."""
+
+    def __init__(self, place: Place, text: str) -> None:
+        self.text = text
+        self._is_toml = place.client.is_toml
+
+    def take_out(self, container: Sequence[str], names: Collection[str]) -> list[TakenOut]:
+        present = self.present(container, names)
+        if self._is_toml and len(present) < len(set(names)):
+            raise CannotEditError("its servers are not written as tables of their own ([mcp_servers.NAME])")
+        if self._is_toml:
+            self.text = without_tables(self.text, container[0], present.keys())
+        else:
+            self.text = without_members(self.text, container, present.keys())
+        return [TakenOut(tuple(container), name, text) for name, text in present.items()]
+
+    def put_in(self, container: Sequence[str], texts: Mapping[str, str]) -> None:
+        if self._is_toml:
+            self.text = with_tables(self.text, container[0], texts)
+        else:
+            self.text = with_members(self.text, container, texts, is_laid_out=True)
+
+    def put_back(self, container: Sequence[str], texts: Mapping[str, str]) -> None:
+        """Those that nobody else has put there meanwhile."""
+        there = self.present(container, texts.keys())
+        missing = {name: text for name, text in texts.items() if name not in there}
+        if self._is_toml:
+            self.put_in(container, missing)
+        else:
+            self.text = with_members(self.text, container, missing)
+
+    def free_name(self, container: Sequence[str], own: Sequence[str]) -> str:
+        """What the portal's entry had for a name, or one that no server has."""
+        candidates = [*own, PORTAL, "mcp-code-portal", *(f"{PORTAL}-{n}" for n in range(2, 1000))]
+        taken = self.present(container, candidates)
+        return next(name for name in candidates if name not in taken)
+
+    def entry_text(self, name: str, entry: Mapping[str, Json]) -> str:
+        if not self._is_toml:
+            return json_text(dict(entry))
+        return table_text("mcp_servers", name, entry)
+
+    def present(self, container: Sequence[str], names: Collection[str]) -> dict[str, str]:
+        if self._is_toml:
+            found = table_texts(self.text, container[0], names)
+            return {name: text for name, text in found.items() if text}
+        return {name: text for name, text in value_texts(self.text, container).items() if name in names}

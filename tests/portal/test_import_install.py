@@ -1,0 +1,313 @@
+"""`mcp-code-portal import --install`: the portal in a client's file in place of its servers, and out of it again."""
+
+import json
+import os
+import stat
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from manifests.json_value import Json
+from manifests.loader import load_manifest
+from portal.client_files.errors import ChangedFileError
+from portal.client_files.json_text import plain, read_json
+from portal.client_files.raw_file import read_raw
+from tests.portal.client_files.homes import FILES
+from tests.portal.test_import_command import Person, person
+
+__all__ = ["person"]
+
+TIME: Json = {"command": "uvx", "args": ["mcp-server-time"]}
+HUB: Json = {"command": "hub", "args": [], "env": {"HUB_TOKEN": "hunter2"}}
+JSON_CLIENTS = [name for name in FILES if not name.startswith("codex")]
+
+CODEX = """\
+model = "x"  # mine
+
+# the time
+[mcp_servers.time]
+command = "uvx"
+args = ["mcp-server-time"]
+
+[mcp_servers.hub]
+command = "hub"
+env_vars = ["HUB_TOKEN"]
+
+[tui]
+theme = "dark"
+"""
+
+
+def data(path: Path) -> dict[str, Json]:
+    node = read_json(path.read_text())
+    assert node is not None
+    return dict(plain(node))
+
+
+def servers(path: Path) -> dict[str, Json]:
+    found = data(path)
+    return dict(found.get("mcpServers", found.get("servers")))
+
+
+def install(person: Person, client: str, *more: str) -> None:
+    done = person("--install", client, "--save-secrets", *more)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("client", JSON_CLIENTS)
+def test_the_portal_takes_the_place_of_the_servers_and_gives_it_back(person: Person, client: str) -> None:
+    path = person.home.servers(client, time=TIME, hub=HUB, bad={})
+    path.chmod(0o640)
+    before = path.read_bytes()
+    install(person, client)
+    there = servers(path)
+    assert list(there) == ["portal", "bad"]
+    words = [there["portal"]["command"], *there["portal"]["args"]]
+    assert words[-3:] == ["serve", "--config", str(person.manifest)] and os.path.isabs(words[0])
+    assert b"hunter2" not in path.read_bytes()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    assert person("--undo", client).returncode == 0
+    assert path.read_bytes() == before and stat.S_IMODE(path.stat().st_mode) == 0o640
+    assert person("--undo", client).returncode == 1
+
+
+@pytest.mark.parametrize("client", ["codex", "codex-project"])
+def test_codex_gets_a_table(person: Person, client: str) -> None:
+    path = person.home.write(client, CODEX)
+    install(person, client)
+    found = tomllib.loads(path.read_text())
+    assert list(found["mcp_servers"]) == ["portal"] and found["tui"] == {"theme": "dark"}
+    assert found["mcp_servers"]["portal"]["env_vars"] == ["HUB_TOKEN"]
+    assert "# mine" in path.read_text()
+    assert person("--undo", client).returncode == 0
+    assert path.read_text() == CODEX
+
+
+def test_claude_code_keeps_what_else_is_in_its_file(person: Person) -> None:
+    path = person.home.write(
+        "claude-code",
+        json.dumps(
+            {
+                "numStartups": 7,
+                "mcpServers": {"time": TIME},
+                "projects": {"/p": {"mcpServers": {"hub": HUB}, "x": 1}},
+            }
+        ),
+    )
+    install(person, "claude-code")
+    found = data(path)
+    assert list(found["mcpServers"]) == ["portal"] and found["numStartups"] == "7"
+    assert found["projects"] == {"/p": {"mcpServers": {}, "x": "1"}}
+
+
+def test_a_file_that_is_not_there_is_made_and_removed(person: Person) -> None:
+    person.home.servers("cursor", time=TIME)
+    install(person, "claude-desktop")
+    path = person.home.path("claude-desktop")
+    assert list(servers(path)) == ["portal"] and stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert list(servers(person.home.path("cursor"))) == ["time"]
+    assert person("--undo", "claude-desktop").returncode == 0 and not path.exists()
+
+
+def test_several_clients_at_once(person: Person) -> None:
+    paths = [person.home.servers(client, time=TIME) for client in ("cursor", "windsurf")]
+    before = [path.read_bytes() for path in paths]
+    install(person, "cursor", "--install", "windsurf")
+    assert [list(servers(path)) for path in paths] == [["portal"]] * 2
+    assert person("--undo", "cursor", "--undo", "windsurf").returncode == 0
+    assert [path.read_bytes() for path in paths] == before
+
+
+def test_comments_stay(person: Person) -> None:
+    text = '{\n  // mine\n  "mcpServers": {\n    // why\n    "time": {"command": "uvx"}, // behind\n  }, /* end */\n}\n'
+    path = person.home.write("vscode-project", text.replace("mcpServers", "servers"))
+    before = path.read_bytes()
+    install(person, "vscode-project")
+    now = path.read_text()
+    assert all(comment in now for comment in ("// mine", "// why", "// behind", "/* end */"))
+    assert servers(path)["portal"]["type"] == "stdio"
+    assert person("--undo", "vscode-project").returncode == 0 and path.read_bytes() == before
+
+
+def test_a_link_stays_a_link(person: Person, tmp_path: Path) -> None:
+    real = tmp_path / "dotfiles.json"
+    real.write_text(json.dumps({"mcpServers": {"time": TIME}}))
+    path = person.home.path("cursor")
+    path.parent.mkdir()
+    path.symlink_to(real)
+    install(person, "cursor")
+    assert path.is_symlink() and list(servers(real)) == ["portal"]
+
+
+def test_what_changed_since_stays_and_the_servers_come_back(person: Person) -> None:
+    path = person.home.servers("cursor", time=TIME, hub=HUB)
+    install(person, "cursor")
+    changed = data(path)
+    changed["mcpServers"]["fresh"] = {"command": "fresh"}
+    changed["mcpServers"]["hub"] = {"command": "other"}
+    path.write_text(json.dumps({**changed, "theme": "dark"}))
+    done = person("--undo", "cursor")
+    assert done.returncode == 0
+    assert data(path)["theme"] == "dark"
+    assert servers(path) == {"time": TIME, "fresh": {"command": "fresh"}, "hub": {"command": "other"}}
+    (backup,) = (person.home.folder / ".local/state/mcp-code-portal/clients").iterdir()
+    assert str(backup) in done.stderr and json.loads(backup.read_bytes())["mcpServers"]["hub"] == HUB
+
+
+def test_codex_that_changed_since_gets_its_tables_back(person: Person) -> None:
+    path = person.home.write("codex", CODEX)
+    install(person, "codex")
+    path.write_text(path.read_text().replace("dark", "light"))
+    assert person("--undo", "codex").returncode == 0
+    expected = tomllib.loads(CODEX.replace("dark", "light"))
+    assert tomllib.loads(path.read_text()) == expected
+
+
+def test_a_file_that_cannot_be_read_any_more_is_left_and_its_backup_named(person: Person) -> None:
+    path = person.home.servers("cursor", time=TIME)
+    install(person, "cursor")
+    path.write_text("{")
+    done = person("--undo", "cursor")
+    assert done.returncode == 1 and ".backup" in done.stderr and path.read_text() == "{"
+    path.unlink()
+    done = person("--undo", "cursor")
+    assert done.returncode == 1 and ".backup" in done.stderr and not path.exists()
+
+
+def test_a_file_that_somebody_else_writes_meanwhile_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "mcp.json"
+    path.write_text("{}")
+    read = read_raw(path)
+    path.write_text('{"theirs": 1}')
+    with pytest.raises(ChangedFileError):
+        read.replace(b'{"ours": 1}')
+    assert path.read_text() == '{"theirs": 1}'
+    absent = read_raw(tmp_path / "new.json")
+    (tmp_path / "new.json").write_text("theirs")
+    with pytest.raises(ChangedFileError):
+        absent.replace(b"ours")
+    assert read_raw(path).replace(b"{}") is None and path.read_text() == "{}"
+
+
+def test_backups_are_their_owners_alone(person: Person) -> None:
+    person.home.servers("cursor", hub=HUB)
+    install(person, "cursor")
+    folder = person.home.folder / ".local/state/mcp-code-portal/clients"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(each.stat().st_mode) for each in folder.iterdir()} == {0o600}
+
+
+def test_a_second_installation_is_refused_and_keeps_the_first_backup(person: Person) -> None:
+    path = person.home.servers("cursor", time=TIME)
+    before = path.read_bytes()
+    install(person, "cursor")
+    path.write_text(path.read_text().replace('"mcpServers": {', '"mcpServers": {"x": {"command": "x"},'))
+    assert person("--add", "--install", "cursor").returncode == 1
+    (backup,) = (person.home.folder / ".local/state/mcp-code-portal/clients").glob("*.backup")
+    assert backup.read_bytes() == before
+
+
+def test_a_portal_that_would_lack_a_secret_is_not_put_in(person: Person) -> None:
+    path = person.home.servers("cursor", hub=HUB)
+    before = path.read_bytes()
+    done = person("--install", "cursor")
+    assert done.returncode == 1 and "HUB_TOKEN" in done.stderr and path.read_bytes() == before
+    install(person, "cursor")
+
+
+@pytest.mark.parametrize(
+    ("client", "text", "handed_on"),
+    [
+        ("cursor", "${env:A_TOKEN}", "${env:A_TOKEN}"),
+        ("claude-code-project", "${A_TOKEN}", "${A_TOKEN}"),
+        ("gemini", "$A_TOKEN", "$A_TOKEN"),
+        ("windsurf", "${env:A_TOKEN}", "${env:A_TOKEN}"),
+        ("vscode", "${env:A_TOKEN}", "${env:A_TOKEN}"),
+        ("vscode", "${input:a-token}", "${input:a-token}"),
+    ],
+)
+def test_variables_of_the_client_are_handed_on(
+    person: Person, client: str, text: str, handed_on: str
+) -> None:
+    key = "servers" if client == "vscode" else "mcpServers"
+    found = {
+        "inputs": [{"id": "a-token"}] if "input" in text else [],
+        key: {"hub": {"command": "hub", "env": {"T": text}}},
+    }
+    path = person.home.write(client, json.dumps(found))
+    done = person("--install", client)
+    assert done.returncode == 0, done.stderr
+    assert servers(path)["portal"]["env"] == {"A_TOKEN": handed_on}
+    assert load_manifest(person.manifest, {"A_TOKEN": "x"}).portal.upstreams
+
+
+def test_claude_desktop_can_hand_on_nothing(person: Person) -> None:
+    person.home.servers("cursor", hub={"command": "hub", "env": {"T": "${env:A_TOKEN}"}})
+    desktop = person.home.servers("claude-desktop", time=TIME)
+    before = desktop.read_bytes()
+    done = person("--install", "claude-desktop", A_TOKEN="x")
+    assert done.returncode == 1 and "A_TOKEN" in done.stderr and desktop.read_bytes() == before
+    person.env.write_text("A_TOKEN=x\n")
+    person.env.chmod(0o600)
+    assert person("--install", "claude-desktop").returncode == 0
+
+
+def test_the_portal_keeps_clear_of_a_server_of_its_name(person: Person) -> None:
+    path = person.home.servers("cursor", portal={"url": "ftp://x"}, time=TIME)
+    install(person, "cursor")
+    assert list(servers(path)) == ["mcp-code-portal", "portal"]
+
+
+def test_an_entry_of_a_portal_is_replaced(person: Person) -> None:
+    old: Json = {"command": "mcp-code-portal", "args": ["serve"]}
+    path = person.home.servers("cursor", gate=old, time=TIME)
+    before = path.read_bytes()
+    install(person, "cursor")
+    assert list(servers(path)) == ["gate"] and "--config" in servers(path)["gate"]["args"]
+    assert person("--undo", "cursor").returncode == 0 and path.read_bytes() == before
+
+
+def test_servers_in_a_form_that_cannot_be_edited_are_left_and_told(person: Person) -> None:
+    text = 'mcp_servers = {time = {command = "uvx"}}\n'
+    path = person.home.write("codex", text)
+    done = person("--install", "codex")
+    assert done.returncode == 1 and "--config" in done.stderr and path.read_text() == text
+
+
+def test_dry_run_changes_nothing(person: Person) -> None:
+    path = person.home.servers("cursor", time=TIME)
+    before = path.read_bytes()
+    done = person("--install", "cursor", "--dry-run")
+    assert done.returncode == 0 and "portal" in done.stderr
+    assert path.read_bytes() == before and not person.manifest.exists()
+    assert not (person.home.folder / ".local").exists()
+
+
+def test_a_manifest_that_was_not_written_is_put_nowhere(person: Person) -> None:
+    path = person.home.servers("cursor", time=TIME)
+    before = path.read_bytes()
+    person.manifest.write_text("upstreams:\n  mine: {command: x}\n")
+    assert person("--install", "cursor").returncode == 2 and path.read_bytes() == before
+
+
+def test_json_tells_what_was_done(person: Person) -> None:
+    path = person.home.servers("cursor", time=TIME)
+    (fact,) = person.facts("--install", "cursor")["installed"]
+    assert (fact["path"], fact["name"], fact["taken_out"], fact["is_written"]) == (
+        str(path),
+        "portal",
+        ["time"],
+        True,
+    )
+    assert Path(fact["backup"]).exists()
+    (fact,) = person.facts("--undo", "cursor")["undone"]
+    assert fact["client"] == "cursor"
+
+
+def test_unknown_clients_are_refused(person: Person) -> None:
+    path = person.home.servers("cursor", time=TIME)
+    before = path.read_bytes()
+    assert person("--install", "emacs").returncode == 2
+    assert person("--undo", "emacs").returncode == 2
+    assert path.read_bytes() == before and not person.manifest.exists()
