@@ -20,6 +20,7 @@ from manifests.yaml_source import KeyPath
 from portal.audit.audit import UNHEARD, RunAudit
 from portal.call_rates import CallRates
 from portal.library.function import Function
+from portal.passthrough.methods import HINTS, Method
 from portal.pinning.pins import Pins
 from portal.refusal import refused
 from sandbox_runtime.calls import CallError
@@ -125,6 +126,14 @@ class Authorization:
         hints = self._authority.hints_now(function.upstream, listed, function.tool) or function.hints
         tool = self._authority.about_listed(function.upstream, listed, function.tool, function.name, hints)
         return CallRequest(function.qualified, function.upstream, tool, arguments, seq, hints.readonly)
+
+    def of_reading(
+        self, upstream: str, method: Method, arguments: Callable[[], dict[str, Json]], seq: int = 0
+    ) -> CallRequest:
+        """A request for what an upstream offers besides tools."""
+        tool = self._authority.about(upstream, method, method, HINTS)
+        name = f"{self._manifest.namespaces[upstream]}.{method}"
+        return CallRequest(name, upstream, tool, arguments, seq, is_readonly=True)
 
     def of_fetch(self, function: str, arguments: Callable[[], dict[str, Json]], seq: int = 0) -> CallRequest:
         """A request of `portal.fetch`; which hosts it may reach is for the fetcher to see, at every redirect."""

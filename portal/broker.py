@@ -24,6 +24,8 @@ from portal.library.repairs import Repair, repaired
 from portal.library.value import script_value
 from portal.observed.observations import Observations
 from portal.passthrough.audience import NOBODY, Audience
+from portal.passthrough.readings import FUNCTIONS as READINGS
+from portal.passthrough.readings import ReadingError, Readings
 from portal.repair_notes import RepairNotes
 from portal.snapshot import Snapshot
 from sandbox_runtime.calls import CallError, Outcome, ToolCall
@@ -78,6 +80,7 @@ class Broker:
         self._snapshot = snapshot
         self._fleet = fleet
         self._observations = observations
+        self._readings = Readings(manifest, authorization, fleet)
         self._absent = 0
 
     def open(self, seq: int, function: str) -> None:
@@ -98,6 +101,8 @@ class Broker:
         `code`, never as an exception.
         """
         entry = self.ledger[call.seq]
+        if call.function in READINGS:
+            return await self._read(call, entry)
         function = self._snapshot.library.functions.get(call.function)
         mended: list[Repair] = []
         if call.function == FETCH:
@@ -128,6 +133,22 @@ class Broker:
             return await self._forward(entry, function, permit)
         finally:
             self._audit.outcome(entry)
+
+    async def _read(self, call: ToolCall, entry: Entry) -> Outcome:
+        """What upstreams offer besides tools; each request to one of them is authorised for itself."""
+        try:
+            value = await self._readings.answer(call.function, call.arguments, entry)
+        except ReadingError as error:
+            if error.state == "refused":
+                return self._refused(call, entry, error.told)
+            _ended(entry, error.state, error.told)
+            return Outcome(error=error.told)
+        else:
+            entry.end("done")
+            return Outcome(value=value)
+        finally:
+            if entry.state != "refused":
+                self._audit.outcome(entry)
 
     def _refused(self, call: ToolCall, entry: Entry, error: CallError) -> Outcome:
         self._audit.refused(call.seq, call.function, error)

@@ -11,6 +11,8 @@ from manifests.names import function_names, identifier
 from portal.library.arguments import ArgumentError, bind
 from portal.library.library import Library
 from portal.library.namespace import LibrarySource
+from portal.passthrough.methods import HINTS as READING_HINTS
+from portal.passthrough.methods import METHODS
 from portal.pinning.pins import Pins
 from upstreams.recorded_tool import RecordedTool
 
@@ -58,15 +60,16 @@ def meant_by(name: str, manifest: Manifest, tools: Mapping[str, Sequence[Recorde
     if found:
         return found
     return [
-        Meant(upstream, rest, identifier(rest), None)
+        Meant(upstream, rest, rest if rest in METHODS else identifier(rest), None)
         for upstream in manifest.portal.upstreams
-        if upstream not in tools and (rest := _behind(name, manifest, upstream))
+        if (rest := _behind(name, manifest, upstream)) and (upstream not in tools or rest in METHODS)
     ]
 
 
 def explain(manifest: Manifest, meant: Meant, arguments: dict[str, Json] | None = None) -> Explanation:
     """Explain one tool, or with `arguments` one call of it; they may have their Python names or the tool's own."""
     hints = NO_HINTS if meant.recorded is None else Hints.of(meant.recorded.annotations)
+    hints = READING_HINTS if _is_reading(meant) else hints
     facts = {"upstream": meant.upstream, "tool": meant.tool, "function": meant.function}
     tool = decide(manifest, **facts, hints=hints)
     if meant.recorded is not None and (tool.granted or tool.is_shown):
@@ -115,6 +118,11 @@ def _behind(name: str, manifest: Manifest, upstream: str) -> str:
     return ""
 
 
+def _is_reading(meant: Meant) -> bool:
+    """Whether it is no tool but a way to read what the upstream offers besides."""
+    return meant.recorded is None and meant.tool in METHODS
+
+
 def _of_call(manifest: Manifest, meant: Meant, tool: Decision, arguments: dict[str, Json]) -> Decision:
     if meant.recorded is not None:
         source = LibrarySource(meant.upstream, "up", "", [meant.recorded], {meant.tool: meant.function})
@@ -128,7 +136,7 @@ def _of_call(manifest: Manifest, meant: Meant, tool: Decision, arguments: dict[s
 
 
 def _unknown(manifest: Manifest, meant: Meant, tool: Decision) -> Iterator[str]:
-    if meant.recorded is not None:
+    if meant.recorded is not None or _is_reading(meant):
         return
     yield (
         f"upstream {meant.upstream!r} has not listed its tools, so it is not known whether it has this one, what it "

@@ -3,17 +3,18 @@
 from manifests.hints import Hints
 from manifests.names import function_names
 from manifests.rule_slips import ListedTool
+from portal.passthrough.methods import LISTED
 from upstreams.recorded_tool import RecordedTool
 from upstreams.upstream import Upstream
 
 
 def listed_tools(upstream: Upstream) -> list[ListedTool]:
-    """Those that it lists now, whatever is granted."""
+    """Those that it lists now, whatever is granted, and the ways to read what else it offers."""
     names = function_names([tool.name for tool in upstream.tools])
     return [
         ListedTool(tool.name, names[tool.name], Hints.of(tool.annotations), _arguments(tool))
         for tool in upstream.tools
-    ]
+    ] + LISTED
 
 
 def _arguments(tool: RecordedTool) -> frozenset[str] | None:

@@ -201,6 +201,26 @@ class Connection:
             raise await self._failure(error) from error
         return self._result(raw)
 
+    async def ask(self, method: str, params: dict[str, Json], *, seconds: float) -> dict[str, Json]:
+        """Any other request, in its caller's task as `call` is; the raw result.
+
+        Raises:
+            UpstreamError: See `upstreams/errors.py`.
+        """
+        if self._wire.ended.is_set():
+            raise UpstreamUnavailableError(await self._wire.explain_end())
+        _require_sendable(params)
+        options = self._envelope.options(method, params)
+        try:
+            with anyio.fail_after(seconds), self._under_way():
+                raw = await self._wire.send_raw_request(method, self._envelope.params(params), options)
+        except TimeoutError:
+            raise UpstreamTimeoutError(f"no answer within {round(seconds, 2):g} s (call_seconds)") from None
+        except MCPError as error:
+            raise await self._failure(error) from error
+        _require_complete(raw)
+        return raw
+
     @contextmanager
     def _under_way(self) -> Iterator[None]:
         self._calls += 1
@@ -213,11 +233,7 @@ class Connection:
                 self._last_call_ended = anyio.Event()
 
     def _result(self, raw: dict[str, Json]) -> ToolResult:
-        kind = raw.get("resultType", "complete")
-        if kind == "input_required":
-            raise UpstreamRefusedError("the tool asks for more input, which the portal cannot give")
-        if kind != "complete":
-            raise UpstreamAnswerError(f"answered with an unknown type of result: {kind!r}")
+        _require_complete(raw)
         return read_result(raw, null_is_a_value=self._envelope.is_modern)
 
     async def _failure(self, error: MCPError) -> UpstreamError:
@@ -296,6 +312,14 @@ class Connection:
         """Why it ended."""
         await self._wire.ended.wait()
         return await self._wire.explain_end()
+
+
+def _require_complete(raw: dict[str, Json]) -> None:
+    kind = raw.get("resultType", "complete")
+    if kind == "input_required":
+        raise UpstreamRefusedError("it asks for more input, which the portal cannot give")
+    if kind != "complete":
+        raise UpstreamAnswerError(f"answered with an unknown type of result: {kind!r}")
 
 
 def _require_sendable(arguments: dict[str, Json]) -> None:

@@ -7,6 +7,7 @@ Source: MCP 2026-07-28, basic#_meta and basic/transports#standard-request-header
 basic/transports#protocol-version-header.
 """
 
+from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
@@ -17,6 +18,7 @@ from mcp.shared.inbound import (
     MCP_METHOD_HEADER,
     MCP_NAME_HEADER,
     MCP_PROTOCOL_VERSION_HEADER,
+    NAME_BEARING_METHODS,
     encode_header_value,
     mcp_param_headers,
     x_mcp_header_map,
@@ -74,9 +76,13 @@ class Envelope:
         whole = {**(self._meta if self.is_modern else {}), **(meta or {})}
         return {**params, "_meta": whole} if whole else params
 
-    def options(self, method: str) -> CallOptions:
+    def options(self, method: str, params: Mapping[str, Json] | None = None) -> CallOptions:
         """For a request that is no call."""
-        return CallOptions(headers=self._headers(method))
+        headers = self._headers(method)
+        named = (params or {}).get(NAME_BEARING_METHODS.get(method, ""))
+        if self.is_modern and isinstance(named, str):
+            headers[MCP_NAME_HEADER] = encode_header_value(named)
+        return CallOptions(headers=headers)
 
     def call_options(
         self, tool: str, arguments: dict[str, Json], progress: ProgressFnT | None

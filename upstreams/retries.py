@@ -3,7 +3,7 @@
 import random
 from collections.abc import Awaitable, Callable
 from math import exp
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import anyio
 
@@ -15,7 +15,6 @@ from upstreams.errors import (
     UpstreamWithheldError,
     asked_to_wait,
 )
-from upstreams.tool_result import ToolResult
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState
@@ -23,7 +22,8 @@ if TYPE_CHECKING:
 _FIRST_WAIT_SECONDS: Final = 0.1
 _LONGEST_WAIT_SECONDS: Final = 2.0
 
-Attempt = Callable[[], Awaitable[ToolResult]]
+T = TypeVar("T")
+Attempt = Callable[[], Awaitable[T]]
 
 
 class RetryBudget:
@@ -68,7 +68,7 @@ class Retries:
         self._clock = clock
         self._budget = RetryBudget(clock)
 
-    async def run(self, attempt: Attempt, *, is_safe: Callable[[], bool], deadline: float) -> ToolResult:
+    async def run(self, attempt: Attempt[T], *, is_safe: Callable[[], bool], deadline: float) -> T:
         """The first result, or what went wrong.
 
         `is_safe` says that a second call does no harm; without it a call that may have acted is never repeated. One
@@ -87,7 +87,7 @@ class Retries:
             repeats = _Repeats(error, self._attempts, self._budget, is_safe())
         return await self._repeat(attempt, repeats, deadline)
 
-    async def _repeat(self, attempt: Attempt, repeats: "_Repeats", deadline: float) -> ToolResult:
+    async def _repeat(self, attempt: Attempt[T], repeats: "_Repeats", deadline: float) -> T:
         # Only a failure pays for this import, which takes a tenth of a second on a busy machine.
         from tenacity import AsyncRetrying
 
@@ -99,7 +99,7 @@ class Retries:
             reraise=True,
         )
         try:
-            result: ToolResult = await retrying(repeats.next_attempt, attempt)
+            result: T = await retrying(repeats.next_attempt, attempt)
         except UpstreamError as error:
             if earlier := repeats.told_instead_of(error):
                 raise earlier from error
@@ -117,7 +117,7 @@ class _Repeats:
         self._budget = budget
         self._is_safe = is_safe
 
-    async def next_attempt(self, attempt: Attempt) -> ToolResult:
+    async def next_attempt(self, attempt: Attempt[T]) -> T:
         if not self._is_first_told:  # tenacity counts the attempt that was made without it
             self._is_first_told = True
             raise self._failures[0]

@@ -1,7 +1,8 @@
 """One upstream as the portal sees it: its state, its tools, and calls to it."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import TypeVar
 
 import anyio
 from mcp.shared.dispatcher import ProgressFnT
@@ -10,10 +11,11 @@ from manifests.json_value import Json
 from manifests.models import UpstreamSection
 from manifests.retries import may_repeat
 from upstreams.circuit import Circuit
-from upstreams.connection import WireOpener
+from upstreams.connection import Connection, WireOpener
 from upstreams.errors import UpstreamError
 from upstreams.listing_store import ListingStore
 from upstreams.log_messages import LogHearer
+from upstreams.offerings import LISTING_METHODS, Listed, read_offered
 from upstreams.recorded_tool import RecordedTool
 from upstreams.retries import Retries
 from upstreams.scrubber import Scrubber
@@ -21,6 +23,8 @@ from upstreams.starts import Starts
 from upstreams.state import UpstreamState
 from upstreams.supervisor import Supervisor
 from upstreams.tool_result import ToolResult
+
+T = TypeVar("T")
 
 
 class Upstream:
@@ -106,30 +110,71 @@ class Upstream:
         Raises:
             UpstreamError: With a scrubbed message; the class says what may have happened.
         """
+
+        def send(connection: Connection, left_seconds: float) -> Awaitable[ToolResult]:
+            return connection.call(
+                tool,
+                arguments,
+                seconds=left_seconds,
+                key=key,
+                progress=progress,
+                log_hearer=log_hearer,
+            )
+
+        return await self._deliver(send, seconds, on_sent, partial(self._is_safe, tool))
+
+    async def offered(
+        self, listed: Listed, *, seconds: float, on_sent: Callable[[], None]
+    ) -> list[dict[str, Json]]:
+        """What it lists besides tools, `seconds` for each page; see `upstreams/offerings.py`.
+
+        Raises:
+            UpstreamError: As `call` does.
+        """
+
+        async def page(cursor: str | None) -> dict[str, Json]:
+            params = {} if cursor is None else {"cursor": cursor}
+            return await self.ask(LISTING_METHODS[listed], params, seconds=seconds, on_sent=on_sent)
+
+        return await read_offered(listed, page)
+
+    async def ask(
+        self, method: str, params: dict[str, Json], *, seconds: float, on_sent: Callable[[], None]
+    ) -> dict[str, Json]:
+        """Any other request, which is sent again only if it certainly was not before; its raw result.
+
+        Raises:
+            UpstreamError: As `call` does.
+        """
+
+        def send(connection: Connection, left_seconds: float) -> Awaitable[dict[str, Json]]:
+            return connection.ask(method, params, seconds=left_seconds)
+
+        return await self._deliver(send, seconds, lambda was_seen: on_sent(), lambda: False)
+
+    async def _deliver(
+        self,
+        send: Callable[[Connection, float], Awaitable[T]],
+        seconds: float,
+        on_sent: Callable[[bool], None],
+        is_safe: Callable[[], bool],
+    ) -> T:
         deadline = anyio.current_time() + seconds
         was_seen = False
 
-        async def attempt() -> ToolResult:
+        async def attempt() -> T:
             nonlocal was_seen
             async with self._supervisor.connection(deadline) as connection:
                 with self._circuit.watching(connection):
                     on_sent(was_seen)
-                    left_seconds = max(0.0, deadline - anyio.current_time())
                     try:
-                        return await connection.call(
-                            tool,
-                            arguments,
-                            seconds=left_seconds,
-                            key=key,
-                            progress=progress,
-                            log_hearer=log_hearer,
-                        )
+                        return await send(connection, max(0.0, deadline - anyio.current_time()))
                     except UpstreamError as error:
                         was_seen = was_seen or error.outcome != "not_started"
                         raise
 
         try:
-            return await self._retries.run(attempt, is_safe=partial(self._is_safe, tool), deadline=deadline)
+            return await self._retries.run(attempt, is_safe=is_safe, deadline=deadline)
         except UpstreamError as error:
             # The same error, for the caller: scrubbed, and naming the upstream.
             error.args = (f"upstream {self.name!r}: {self._scrub.start(str(error))}",)

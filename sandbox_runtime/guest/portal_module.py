@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from sandbox_runtime.guest.border import Border
 from sandbox_runtime.guest.calls import Calls
 from sandbox_runtime.guest.fetching import Fetching, Response
+from sandbox_runtime.guest.readings import Readings
 from sandbox_runtime.guest.searching import Searching
 from sandbox_runtime.guest.tool_error import ToolError
 from sandbox_runtime.guest.values import encode_value
@@ -24,7 +25,7 @@ class ResultLimitError(Exception):
 
 
 class PortalModule(types.ModuleType):
-    """`emit`, `fetch`, `search`, `describe`, and the exception class calls raise."""
+    """`emit`, `fetch`, `search`, `describe`, what upstreams offer besides functions, and the exception calls raise."""
 
     def __init__(self, border: Border, calls: Calls) -> None:
         super().__init__("portal", "What a script can do besides calling upstream functions.")
@@ -33,7 +34,21 @@ class PortalModule(types.ModuleType):
         self.fetch = Fetching(calls).fetch
         searching = Searching(calls)
         self.search, self.describe = searching.search, searching.describe
-        self.__all__ = ["Response", "ToolError", "describe", "emit", "fetch", "search"]
+        readings = Readings(calls)
+        self.resources, self.read_resource = readings.resources, readings.read_resource
+        self.prompts, self.get_prompt = readings.prompts, readings.get_prompt
+        self.__all__ = [
+            "Response",
+            "ToolError",
+            "describe",
+            "emit",
+            "fetch",
+            "get_prompt",
+            "prompts",
+            "read_resource",
+            "resources",
+            "search",
+        ]
         self.__dict__["__border"] = border
         self.begin(0)
 

@@ -1,5 +1,6 @@
 """Every way that leads to an upstream, times every rule that refuses a tool: none reaches it, and none shows what is
-hidden. The harmless twin of each: the same way leads to the tool that is granted.
+hidden. The harmless twin of each: the same way leads to the tool that is granted. For resources and prompts see
+tests/portal/passthrough/test_readings.py.
 """
 
 import ast
@@ -207,9 +208,14 @@ def test_upstreams_are_called_from_one_place_with_a_permit_from_one_place() -> N
     for file in sorted(Path(portal.__file__).parent.rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text())):
             called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
-            if called.endswith((".fetch", "upstream.call")):
+            if called.endswith((".fetch", "upstream.call", "upstream.ask", "].offered")):
                 calls.append((file.name, called))
             if called == "Permit":
                 permits.append(file.name)
-    assert calls == [("broker.py", "upstream.call"), ("broker.py", "self._fetcher.fetch")]
+    assert calls == [
+        ("broker.py", "upstream.call"),
+        ("broker.py", "self._fetcher.fetch"),
+        ("readings.py", "self._fleet[key].offered"),
+        ("readings.py", "upstream.ask"),
+    ]
     assert permits == ["authority.py"]

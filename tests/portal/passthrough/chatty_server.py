@@ -11,13 +11,26 @@ import anyio
 from mcp.server.lowlevel import Server
 from mcp.server.runner import serve_loop
 from mcp.server.stdio import stdio_server
-from mcp.shared.exceptions import MCPDeprecationWarning
+from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 from mcp_types import (
+    INVALID_PARAMS,
+    BlobResourceContents,
     CallToolResult,
     EmptyResult,
+    GetPromptResult,
+    ListPromptsResult,
+    ListResourcesResult,
+    ListResourceTemplatesResult,
     ListToolsResult,
+    Prompt,
+    PromptArgument,
+    PromptMessage,
+    ReadResourceResult,
+    Resource,
+    ResourceTemplate,
     SetLevelRequestParams,
     TextContent,
+    TextResourceContents,
     Tool,
 )
 
@@ -32,8 +45,17 @@ class Chatty:
         self.level = "none"
         self.cancelled = anyio.Event()
         self.hanging = anyio.Event()
+        self.reads: list[str] = []
         self.server: Server[Any] = Server(
-            "chatty", version="1", on_list_tools=self._list, on_call_tool=self._call
+            "chatty",
+            version="1",
+            on_list_tools=self._list,
+            on_call_tool=self._call,
+            on_list_resources=self._list_resources,
+            on_list_resource_templates=self._list_templates,
+            on_read_resource=self._read_resource,
+            on_list_prompts=self._list_prompts,
+            on_get_prompt=self._get_prompt,
         )
         if era == "legacy":
             # Without it the SDK's client, and so the portal, goes on with the older handshake.
@@ -42,6 +64,40 @@ class Chatty:
 
     async def _list(self, context: Any, params: Any) -> ListToolsResult:
         return ListToolsResult(tools=[Tool(name=name, input_schema={"type": "object"}) for name in TOOLS])
+
+    async def _list_resources(self, context: Any, params: Any) -> ListResourcesResult:
+        self.reads.append("resources/list")
+        if params is None or params.cursor is None:
+            first = Resource(uri="note://a", name="a", mime_type="text/plain", size=5)
+            return ListResourcesResult(resources=[first], next_cursor="2")
+        return ListResourcesResult(
+            resources=[Resource(uri="note://b?x=1#y", name="b", description="the second")]
+        )
+
+    async def _list_templates(self, context: Any, params: Any) -> ListResourceTemplatesResult:
+        template = ResourceTemplate(uri_template="note://{name}", name="any note")
+        return ListResourceTemplatesResult(resource_templates=[template])
+
+    async def _read_resource(self, context: Any, params: Any) -> ReadResourceResult:
+        self.reads.append(f"resources/read {params.uri}")
+        if params.uri == "note://missing":
+            raise MCPError(INVALID_PARAMS, f"no such note; the token is {SECRET}")
+        if params.uri == "note://big":
+            return ReadResourceResult(contents=[TextResourceContents(uri=params.uri, text="x" * 20_000_000)])
+        blob = BlobResourceContents(uri=params.uri, blob="AAEC", mime_type="image/png")
+        return ReadResourceResult(
+            contents=[TextResourceContents(uri=params.uri, text=f"text of {params.uri}"), blob]
+        )
+
+    async def _list_prompts(self, context: Any, params: Any) -> ListPromptsResult:
+        self.reads.append("prompts/list")
+        argument = PromptArgument(name="who", description="whom to greet", required=True)
+        return ListPromptsResult(prompts=[Prompt(name="greet", description="Greets.", arguments=[argument])])
+
+    async def _get_prompt(self, context: Any, params: Any) -> GetPromptResult:
+        self.reads.append(f"prompts/get {params.name}")
+        words = TextContent(text=f"Greet {(params.arguments or {}).get('who')}!")
+        return GetPromptResult(description="Greets.", messages=[PromptMessage(role="user", content=words)])
 
     async def _set_level(self, context: Any, params: SetLevelRequestParams) -> EmptyResult:
         self.level = params.level

@@ -75,7 +75,7 @@ async def test_who_gave_no_token_hears_nothing(ear: Ear) -> None:
 async def test_secrets_and_line_breaks_stay_behind(ear: Ear) -> None:
     words = f"\\n{SECRET}\\x1b[31m" + "x" * 1000
     await ear.run(f"await stdio_modern.count(to=1, words='{words}')")
-    (message,) = [message for message in messages(ear) if ".count" in message]
+    (message,) = [message for message in messages(ear) if ".count: " in message]
     assert message.startswith("stdio_modern.count: 1 of 1: step 1 [hidden] [31mxxx")
     assert len(message) <= 200
 

@@ -1,0 +1,190 @@
+"""`portal.resources`, `read_resource`, `prompts` and `get_prompt`: what upstreams offer besides tools, for one run.
+
+Rule 1: each request to an upstream has a permit of its own, and what it answers counts as what a call answers.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Final
+
+import anyio
+
+from manifests.json_value import Json
+from manifests.manifest import Manifest
+from portal.authority import Authorization, Permit
+from portal.ledger import CallState, Entry
+from portal.passthrough.methods import Method
+from sandbox_runtime.calls import CallError
+from upstreams.errors import UpstreamAnswerError, UpstreamError
+from upstreams.fleet import Fleet
+from upstreams.offerings import MAX_IDENTIFIER_CHARACTERS, Listed
+
+RESOURCES: Final = "portal.resources"
+READ_RESOURCE: Final = "portal.read_resource"
+PROMPTS: Final = "portal.prompts"
+GET_PROMPT: Final = "portal.get_prompt"
+FUNCTIONS: Final = frozenset({RESOURCES, READ_RESOURCE, PROMPTS, GET_PROMPT})
+
+AT_ONCE: Final = 8
+"""Upstreams that are asked side by side when all are."""
+
+
+class ReadingError(Exception):
+    """There is no answer; `state` is what the ledger may say about it."""
+
+    def __init__(self, told: CallError, state: CallState = "refused") -> None:
+        super().__init__(told.message)
+        self.told = told
+        self.state = state
+
+
+class Readings:
+    """What one run, or one client, may read of the upstreams of a manifest."""
+
+    def __init__(self, manifest: Manifest, authorization: Authorization, fleet: Fleet) -> None:
+        self._manifest = manifest
+        self._authorization = authorization
+        self._fleet = fleet
+
+    async def answer(self, function: str, arguments: Mapping[str, Json], entry: Entry) -> Json:
+        """What the function answers a script.
+
+        Raises:
+            ReadingError: It is refused, or the upstream gave no answer.
+        """
+        if function == READ_RESOURCE:
+            upstream = self._upstream(arguments)
+            return await self.read_resource(upstream, _identifier(arguments, "uri"), entry)
+        if function == GET_PROMPT:
+            upstream = self._upstream(arguments)
+            values = _values(arguments.get("arguments"))
+            return await self.prompt(upstream, _identifier(arguments, "name"), values, entry)
+        chosen = None if arguments.get("upstream") is None else self._upstream(arguments)
+        return await (self.resources if function == RESOURCES else self.prompts)(chosen, entry)
+
+    async def resources(self, upstream: str | None, entry: Entry) -> dict[str, Json]:
+        """`{resources, templates, notices}` of one upstream, or of all that may be asked."""
+        kinds: dict[str, Listed] = {"resources": "resources", "templates": "resourceTemplates"}
+        return await self._listed("resources/list", kinds, upstream, entry)
+
+    async def prompts(self, upstream: str | None, entry: Entry) -> dict[str, Json]:
+        """`{prompts, notices}` of one upstream, or of all that may be asked."""
+        return await self._listed("prompts/list", {"prompts": "prompts"}, upstream, entry)
+
+    async def read_resource(self, upstream: str, uri: str, entry: Entry) -> list[Json]:
+        """Its contents: `[{uri, mimeType?, text | blob}]`."""
+        contents = (await self._asked(upstream, "resources/read", {"uri": uri}, entry)).get("contents")
+        if not isinstance(contents, list) or not all(isinstance(each, dict) for each in contents):
+            error = UpstreamAnswerError(f"upstream {upstream!r}: answered without the resource's contents")
+            raise _failure(error)
+        return contents
+
+    async def prompt(
+        self, upstream: str, name: str, arguments: dict[str, Json], entry: Entry
+    ) -> dict[str, Json]:
+        """`{description, messages: [{role, content}]}`."""
+        asked: dict[str, Json] = {"name": name, "arguments": arguments}
+        raw = await self._asked(upstream, "prompts/get", asked, entry)
+        messages, description = raw.get("messages"), raw.get("description")
+        if not isinstance(messages, list) or not all(isinstance(each, dict) for each in messages):
+            error = UpstreamAnswerError(f"upstream {upstream!r}: answered without the prompt's messages")
+            raise _failure(error)
+        return {"description": description if isinstance(description, str) else "", "messages": messages}
+
+    async def _listed(
+        self, method: Method, kinds: Mapping[str, Listed], upstream: str | None, entry: Entry
+    ) -> dict[str, Json]:
+        answer: dict[str, Json] = {name: [] for name in kinds}
+        answer["notices"] = []
+        limiter = anyio.CapacityLimiter(AT_ONCE)
+
+        async def ask(key: str, found: dict[str, list[Json]]) -> None:
+            async with limiter:
+                try:
+                    permit = self._permit(key, method, {}, entry)
+                    for name, listed in kinds.items():
+                        found[name] = await self._rows(key, listed, permit, entry)
+                except ReadingError as error:
+                    if upstream is not None:
+                        refused.append(error)
+                    elif error.state != "refused":  # what is refused is hidden, as it is from a search
+                        answer["notices"].append(error.told.message)
+
+        refused: list[ReadingError] = []
+        asked = list(self._fleet) if upstream is None else [self._fleet[upstream]]
+        parts: list[dict[str, list[Json]]] = [{} for _ in asked]
+        async with anyio.create_task_group() as tasks:
+            for each, part in zip(asked, parts, strict=True):
+                tasks.start_soon(ask, each.name, part)
+        for error in refused:
+            raise error
+        for part in parts:  # in the manifest's order, whoever answered first
+            for name, rows in part.items():
+                answer[name] += rows
+        return answer
+
+    async def _rows(self, key: str, listed: Listed, permit: Permit, entry: Entry) -> list[Json]:
+        seconds = self._manifest.portal.upstreams[key].call_seconds
+        try:
+            rows = await self._fleet[key].offered(
+                listed, seconds=seconds, on_sent=partial(_sent, entry, permit)
+            )
+        except UpstreamError as error:
+            raise _failure(error) from error
+        return [{**row, "upstream": key} for row in rows]
+
+    async def _asked(
+        self, key: str, method: Method, arguments: dict[str, Json], entry: Entry
+    ) -> dict[str, Json]:
+        permit = self._permit(key, method, arguments, entry)
+        seconds = self._manifest.portal.upstreams[key].call_seconds
+        upstream = self._fleet[key]
+        try:
+            return await upstream.ask(
+                method, permit.arguments, seconds=seconds, on_sent=partial(_sent, entry, permit)
+            )
+        except UpstreamError as error:
+            raise _failure(error) from error
+
+    def _permit(self, key: str, method: Method, arguments: dict[str, Json], entry: Entry) -> Permit:
+        permit = self._authorization.authorize(
+            self._authorization.of_reading(key, method, lambda: arguments, entry.seq)
+        )
+        if isinstance(permit, CallError):
+            raise ReadingError(permit)
+        return permit
+
+    def _upstream(self, arguments: Mapping[str, Json]) -> str:
+        named, namespaces = arguments.get("upstream"), self._manifest.namespaces
+        keys = [key for key, namespace in namespaces.items() if named is None or named in (key, namespace)]
+        if len(keys) == 1:
+            return keys[0]
+        hint = f"There are {', '.join(namespaces)}." if namespaces else "The portal has no upstream."
+        told = (
+            "say which upstream it is of" if named is None else f"there is no upstream {str(named)[:100]!r}"
+        )
+        raise ReadingError(CallError("invalid_arguments", told, hint))
+
+
+def _identifier(arguments: Mapping[str, Json], name: str) -> str:
+    value = arguments.get(name)
+    if not isinstance(value, str) or not 0 < len(value) <= MAX_IDENTIFIER_CHARACTERS:
+        told = f"`{name}` is a text of at most {MAX_IDENTIFIER_CHARACTERS:,} characters"
+        raise ReadingError(CallError("invalid_arguments", told))
+    return value
+
+
+def _values(arguments: Json) -> dict[str, Json]:
+    values = {} if arguments is None else arguments
+    if not isinstance(values, dict) or not all(isinstance(value, str) for value in values.values()):
+        raise ReadingError(CallError("invalid_arguments", "the arguments of a prompt are texts by name"))
+    return values
+
+
+def _sent(entry: Entry, permit: Permit) -> None:
+    entry.sent()
+    permit.sent()
+
+
+def _failure(error: UpstreamError) -> ReadingError:
+    return ReadingError(CallError(error.code, str(error), error.hint), error.outcome)

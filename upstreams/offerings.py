@@ -1,0 +1,102 @@
+"""What an upstream offers besides tools: resources, their templates, and prompts; as it lists them, read leniently."""
+
+from collections.abc import Awaitable, Callable
+from typing import Final, Literal, TypeAlias
+
+from mcp_types import METHOD_NOT_FOUND
+from pydantic_core import to_json
+
+from manifests.json_value import Json
+from upstreams.errors import UpstreamAnswerError, UpstreamRefusedError
+
+Listed: TypeAlias = Literal["resources", "resourceTemplates", "prompts"]
+
+LISTING_METHODS: Final[dict[Listed, str]] = {
+    "resources": "resources/list",
+    "resourceTemplates": "resources/templates/list",
+    "prompts": "prompts/list",
+}
+
+MAX_ROWS: Final = 10_000
+MAX_PAGES: Final = 1_000
+MAX_BYTES: Final = 16 * 1024 * 1024
+"""Of one listing. Beyond any of the three the rest is left out."""
+
+MAX_IDENTIFIER_CHARACTERS: Final = 8_192
+"""Of a URI or a name; what has a longer one is left out."""
+
+PageReader: TypeAlias = Callable[[str | None], Awaitable[dict[str, Json]]]
+"""Asks for the page at a cursor; None is the first. Answers the raw result."""
+
+_IDENTIFIERS: Final[dict[Listed, str]] = {
+    "resources": "uri",
+    "resourceTemplates": "uriTemplate",
+    "prompts": "name",
+}
+_TEXTS: Final = ("uri", "uriTemplate", "name", "title", "description", "mimeType")
+
+
+async def read_offered(listed: Listed, read_page: PageReader) -> list[dict[str, Json]]:
+    """All rows that can be used: those of `uri`, `uriTemplate`, `name`, `title`, `description`, `mimeType`, `size` and
+    `arguments` that are of the right kind.
+
+    A server that does not know the method offers nothing.
+
+    Raises:
+        UpstreamError: The first page could not be had. A later one that fails ends the listing instead.
+    """
+    rows: dict[str, dict[str, Json]] = {}
+    cursor: str | None = None
+    seen: set[str] = set()
+    bytes_read = 0
+    while len(seen) < MAX_PAGES:
+        try:
+            page = await read_page(cursor)
+        except UpstreamRefusedError as error:
+            if cursor is None and error.rpc_code != METHOD_NOT_FOUND:
+                raise
+            break
+        except UpstreamAnswerError:
+            if cursor is None:
+                raise
+            break
+        bytes_read += len(to_json(page, inf_nan_mode="constants"))
+        found = page.get(listed)
+        for raw in found if isinstance(found, list) else []:
+            identifier, row = _row(listed, raw)
+            if identifier and len(rows) < MAX_ROWS:
+                rows.setdefault(identifier, row)
+        following = page.get("nextCursor")
+        if not isinstance(following, str) or not following or following in seen or bytes_read > MAX_BYTES:
+            break
+        seen.add(following)
+        cursor = following
+    return [*rows.values()]
+
+
+def _row(listed: Listed, raw: Json) -> tuple[str, dict[str, Json]]:
+    """Its identifier, "" if it cannot be used, and what is kept of it."""
+    if not isinstance(raw, dict):
+        return "", {}
+    row: dict[str, Json] = {key: raw[key] for key in _TEXTS if isinstance(raw.get(key), str)}
+    if isinstance(size := raw.get("size"), int) and not isinstance(size, bool):
+        row["size"] = size
+    if listed == "prompts":
+        row["arguments"] = _arguments(raw.get("arguments"))
+    identifier = row.get(_IDENTIFIERS[listed], "")
+    if not isinstance(identifier, str) or len(identifier) > MAX_IDENTIFIER_CHARACTERS:
+        return "", {}
+    row.setdefault("name", identifier)
+    return identifier, row
+
+
+def _arguments(raw: Json) -> list[dict[str, Json]]:
+    """Those of a prompt: `{name, description?, required}`."""
+    found = []
+    for each in raw if isinstance(raw, list) else []:
+        if isinstance(each, dict) and isinstance(each.get("name"), str):
+            row: dict[str, Json] = {"name": each["name"], "required": each.get("required") is True}
+            if isinstance(each.get("description"), str):
+                row["description"] = each["description"]
+            found.append(row)
+    return found
