@@ -113,7 +113,7 @@ class _Hops:
 
     async def follow(self, request: FetchRequest) -> bytes:
         for _ in range(MAX_REDIRECTS + 1):
-            self.host = request.url.host
+            self.host = request.url.raw_host.decode("ascii")  # the other form is not there for every name
             try:
                 self._count()
                 destination = await self._network.destinations.check(request.url, self._resolve)

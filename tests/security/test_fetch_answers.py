@@ -10,7 +10,15 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.sandbox_runtime.fetching import Answer, FetchRunner, Request, Server, granting, response, served
+from tests.sandbox_runtime.fetching import (
+    Answer,
+    FetchRunner,
+    Request,
+    Server,
+    granting,
+    response,
+    served,
+)
 from tests.sandbox_runtime.running import Runner
 from tests.security.hostile import MOST_SECONDS, watched
 
@@ -148,6 +156,16 @@ HOSTILE: dict[str, tuple[bytes | Answer, str]] = {
     ),
     "not ASCII": (response("ä".encode("latin-1"), "200 \xe4", X="\xff\xfe"), ""),
 }
+
+
+async def test_name_that_cannot_be_read_is_no_url(fetch: FetchRunner, server: Server) -> None:
+    """Half of a name in Punycode has no other form, and whoever asks for that gets an error."""
+    script = (
+        f'told = []\nfor url in ("http://axn--/", "http://axn--:{server.port}/", "{server.base}/twin"):\n    try:\n'
+        "        told.append((await portal.fetch(url)).text)\n    except ToolError as error:\n"
+        "        told.append(error.code)\ntold"
+    )
+    assert await fetch.value(script) == ["invalid_arguments", "invalid_arguments", "/twin"]
 
 
 @pytest.mark.parametrize("name", HOSTILE)
