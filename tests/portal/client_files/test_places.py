@@ -44,3 +44,13 @@ def test_windows() -> None:
 def test_variables_move_them(variable: str, client: str, path: str) -> None:
     assert paths("linux", **{variable: "/elsewhere"})[client] == str(PurePosixPath("/elsewhere") / path)
     assert paths("linux", **{variable: "not/absolute"})[client] == paths("linux")[client]
+
+
+def test_the_documentation_has_every_file() -> None:
+    text = (Path(__file__).parents[3] / "docs/import.md").read_text("utf-8")
+    table = text.partition("| client |")[2].partition("\n\n")[0]
+    for name, path in FILES.items():
+        assert f"`{name.removesuffix('-project')}`" in table, name
+        assert Path(path).name in table and (
+            not name.endswith("-project") or f"`{path.removeprefix('work/')}`" in table
+        )

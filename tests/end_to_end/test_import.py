@@ -1,0 +1,107 @@
+"""From the configurations of several clients to a script behind the portal, as somebody new to it goes the way."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from mcp import Client, StdioServerParameters
+
+from manifests.json_value import Json
+from tests.end_to_end import real_servers
+from tests.end_to_end.model import Model
+from tests.end_to_end.portal_process import COMMAND
+from tests.end_to_end.scratch import make_database
+
+pytestmark = pytest.mark.anyio
+
+COMMAND_SECONDS = 120
+FILES = {
+    "claude-desktop": ".config/Claude/claude_desktop_config.json",
+    "cursor": ".cursor/mcp.json",
+    "vscode-project": "work/.vscode/mcp.json",
+    "codex": ".codex/config.toml",
+}
+SECRET = "ghp_abcdefghij0123456789"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Somebody's home: four clients, two servers that all know, one of a project, one that is off."""
+    (tmp_path / "work").mkdir()
+    make_database(tmp_path / "work/shop.db")
+    time, shop = real_servers.time(), real_servers.sqlite(tmp_path / "work/shop.db")
+    with_secret = {**time, "env": {"GITHUB_TOKEN": SECRET}}
+    texts = {
+        "claude-desktop": json.dumps({"mcpServers": {"time": time, "shop": shop}, "scale": 1}, indent=2),
+        "cursor": "// mine\n" + json.dumps({"mcpServers": {"clock": time, "time": with_secret}}, indent="\t"),
+        "vscode-project": json.dumps({"servers": {"local": relative(shop)}, "inputs": []}),
+        "codex": "\n".join(
+            [
+                '[mcp_servers.off]\ncommand = "no-such-program"\nenabled = false\n',
+                "[mcp_servers.shop]",
+                f"command = {json.dumps(shop['command'])}",
+                f"args = {json.dumps(shop['args'])}",
+                "tool_timeout_sec = 5\n",
+            ]
+        ),
+    }
+    for client, text in texts.items():
+        path = tmp_path / FILES[client]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return tmp_path
+
+
+def relative(server: dict[str, Json]) -> dict[str, Json]:
+    """The same server, as a project says it."""
+    return {**server, "type": "stdio", "args": ["--db-path", "${workspaceFolder}/shop.db"]}
+
+
+def portal(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environ = {"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8"}
+    return subprocess.run(
+        [COMMAND, *arguments],
+        cwd=home / "work",
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_SECONDS,
+    )
+
+
+def contents(home: Path) -> dict[str, bytes]:
+    return {client: (home / path).read_bytes() for client, path in FILES.items()}
+
+
+async def test_import_check_serve_and_back(home: Path) -> None:
+    before = contents(home)
+    done = portal(
+        home, "import", "--save-secrets", *(word for client in FILES for word in ("--install", client))
+    )
+    assert done.returncode == 0, done.stderr
+    assert SECRET not in done.stdout + done.stderr + (home / "work/portal.yaml").read_text()
+
+    done = portal(home, "check", "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = {each["name"]: each["status"] for each in json.loads(done.stdout)["upstreams"]}
+    assert found == dict.fromkeys(("time", "shop", "time-cursor"), "ready")
+
+    # What Cursor is configured with now, started as Cursor would.
+    text = (home / FILES["cursor"]).read_text().removeprefix("// mine\n")
+    (entry,) = json.loads(text)["mcpServers"].values()
+    parameters = StdioServerParameters(
+        command=entry["command"], args=entry["args"], env={"HOME": str(home)}, cwd="/"
+    )
+    async with Client(parameters) as client:
+        value = await Model(client).result_of(
+            "now = await time_.get_current_time(timezone='UTC')\n"
+            "rows = await shop.read_query(query='select item from orders order by id')\n"
+            "[now['timezone'], 'tea' in str(rows)]"
+        )
+    assert value == ["UTC", True]
+
+    done = portal(home, "import", *(word for client in FILES for word in ("--undo", client)))
+    assert done.returncode == 0, done.stderr
+    assert contents(home) == before
