@@ -1,7 +1,7 @@
 """A validation error in the words of the person who wrote the file: what is there, what may be, what to do.
 
 A value is shown only where it cannot be a secret: not if any of it came from the environment, and never under
-`env`, `environment`, `headers`, `args`, `url` and `token`.
+`env`, `environment`, `headers`, `args`, `url`, `token` and `client_secret`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence, Set
@@ -27,6 +27,7 @@ from manifests.models import (
     ServerSettings,
     StdioUpstream,
 )
+from manifests.oauth import OAuthSettings
 from manifests.portal_manifest import PortalManifest
 from manifests.profiles import Profile, ProfileTools
 from manifests.retries import RetryRules
@@ -34,7 +35,7 @@ from manifests.section import Section
 from manifests.tool_rules import RULE_KINDS, AllowRule, CallBudget, Comparison, DenyRule, ToolRules
 from manifests.yaml_source import KeyPath, Place
 
-_PRIVATE = frozenset({"env", "environment", "headers", "args", "url", "token"})
+_PRIVATE = frozenset({"env", "environment", "headers", "args", "url", "token", "client_secret"})
 _SHOWN = 60
 _KEY_ERROR = "[key]"  # pydantic's mark, at the end of a location, for an error in the key itself
 _WANTED = {
@@ -171,12 +172,21 @@ def _section_at(path: KeyPath, kind: str) -> type[Section] | None:
             return AuditSettings
         case ("server", "tokens", _):
             return BoundToken
-        case ("upstreams", _):
+        case ("upstreams", _, *rest):
+            return _upstream_section_at(rest, kind)
+    return None
+
+
+def _upstream_section_at(rest: Sequence[str | int], kind: str) -> type[Section] | None:
+    match rest:
+        case []:
             return StdioUpstream if kind == "command" else HttpUpstream
-        case ("upstreams", _, "retries"):
+        case ["oauth"]:
+            return OAuthSettings
+        case ["retries"]:
             return RetryRules
-        case ("upstreams", _, "tools", *rest):
-            return _tool_section_at(rest, ToolRules)
+        case ["tools", *deeper]:
+            return _tool_section_at(deeper, ToolRules)
     return None
 
 

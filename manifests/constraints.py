@@ -13,6 +13,8 @@ Pattern: TypeAlias = Annotated[str, Field(min_length=1, max_length=500)]
 Patterns: TypeAlias = Annotated[tuple[Pattern, ...], Strict(False), Field(max_length=1000)]
 Seconds: TypeAlias = Annotated[float, Field(gt=0, le=3600)]
 
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
 UNUSABLE = "unusable"
 """The type of all errors raised here. The message reads on after the key's name; the context has a `hint`."""
 
@@ -44,6 +46,12 @@ def _check_url(text: str) -> str:
     if not usable:
         raise _refusal("must be http:// or https://, a host, and perhaps a port and a path", hint)
     return text
+
+
+def is_safe_for_tokens(url: str) -> bool:
+    """Whether nobody on the way can read what is sent there: https://, or this machine itself."""
+    parts = urlsplit(url)
+    return parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in LOOPBACK)
 
 
 # Patterns in the JSON Schema let every ${...} pass: what it stands for is known only when the portal starts.

@@ -4,11 +4,13 @@ The descriptions reach operators: they are in the JSON Schema, from which editor
 file.
 """
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, Self, TypeAlias
 
-from pydantic import Discriminator, Field, Strict, Tag
+from pydantic import Discriminator, Field, Strict, Tag, model_validator
+from pydantic_core import PydanticCustomError
 
 from manifests.constraints import (
+    UNUSABLE,
     Argument,
     Header,
     HeaderName,
@@ -22,10 +24,12 @@ from manifests.constraints import (
     Token,
     Url,
     Variable,
+    is_safe_for_tokens,
 )
 from manifests.flows import FlowRule
 from manifests.grants import FileGrant, NetworkGrant
 from manifests.json_value import Json
+from manifests.oauth import OAuthSettings
 from manifests.retries import RetryRules
 from manifests.section import EMPTY_IS_DEFAULT, Section
 from manifests.tool_rules import ToolRules
@@ -106,6 +110,22 @@ class HttpUpstream(UpstreamSection):
         default="streamable-http",
         description="sse for a server that speaks only the older HTTP+SSE transport.",
     )
+    oauth: OAuthSettings | None = Field(
+        default=None,
+        description="OAuth; `oauth: {}` and `mcp-code-portal login NAME` are enough for most. Default: none.",
+    )
+
+    @model_validator(mode="after")
+    def _keeps_tokens_safe(self) -> Self:
+        if self.oauth is None:
+            return self
+        if any(name.lower() == "authorization" for name in self.headers):
+            hint = "Keep one of them: OAuth writes that header itself."
+            raise PydanticCustomError(UNUSABLE, "has oauth and a header Authorization", {"hint": hint})
+        if not is_safe_for_tokens(self.url):
+            hint = "Use https://; http:// only on this machine, like http://127.0.0.1:8080/mcp."
+            raise PydanticCustomError(UNUSABLE, "has oauth, but a url that is not https://", {"hint": hint})
+        return self
 
 
 def _kind(value: Json) -> str | None:

@@ -17,6 +17,7 @@ from portal.call_rates import CallRates
 from portal.catalog import Catalog
 from portal.docs_search import DocsSearch
 from portal.execution import Execution
+from portal.header_renewals import header_renewals
 from portal.library.namespace_cache import NamespaceCache
 from portal.observed.observations import Observations, open_observations
 from portal.observed.shape_store import ShapeStore
@@ -151,6 +152,7 @@ async def open_portal(
                 note_change,
                 state_folder(os.environ) / "listings",
                 manifest.hidden,
+                header_renewals(manifest),
             )
         )
         queue = QueueLimits(settings.queue, settings.queue_seconds, partial(manifest.where, "server"))

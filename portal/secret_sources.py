@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from manifests.secret_references import SecretError, SecretReference
+from upstreams.system_keyring import keyring_password
 
 SECRET_SECONDS: Final = 30.0
 """How long a command may run, and how long the keyring may ask its owner."""
@@ -110,26 +111,6 @@ class _Fetch(threading.Thread):
                 f"Put it there: keyring set {shlex.quote(service)} {shlex.quote(user)}",
             )
         return value
-
-
-def keyring_password(service: str, user: str) -> str | None:
-    """What the system keyring holds; None if it holds no such thing. May wait for its owner to unlock it.
-
-    Raises:
-        SecretError: There is no keyring, or the package that speaks to it is not installed.
-    """
-    try:
-        import keyring
-        from keyring.errors import KeyringError
-    except ImportError:
-        raise SecretError(
-            "the keyring cannot be asked: the package keyring is not installed",
-            "Install the portal with the extra: uv tool install 'mcp-code-portal[keyring]'.",
-        ) from None
-    try:
-        return keyring.get_password(service, user)
-    except KeyringError as error:
-        raise SecretError(f"the system has no keyring that can be asked ({type(error).__name__})") from None
 
 
 def _words(command: str) -> list[str]:

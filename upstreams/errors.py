@@ -3,6 +3,7 @@
     UpstreamError
     ├── UpstreamUnavailableError        the call never left the portal
     │   ├── UpstreamDownError           and will not before the upstream is back
+    │   │   └── UpstreamNeedsLoginError     or before somebody signs in to it
     │   └── UpstreamCircuitOpenError    because it failed too often lately
     ├── UpstreamWithheldError           the caller itself kept it back at the last moment
     ├── UpstreamArgumentError           the arguments cannot be sent; neither did this call
@@ -13,6 +14,7 @@
     └── UpstreamRefusedError            answered with an error of its own
         ├── UpstreamBusyError           with HTTP 429: not now
         └── UpstreamUnauthorizedError   with HTTP 401: not with these credentials
+            └── UpstreamStillUnauthorizedError  nor with renewed ones
 
 `outcome` is what the ledger may say about the call: only `unknown` needs a look before a retry.
 """
@@ -53,6 +55,13 @@ class UpstreamDownError(UpstreamUnavailableError):
     """The upstream is down or stopped, and a call now would not change that."""
 
     repetition = "never"
+
+
+class UpstreamNeedsLoginError(UpstreamDownError):
+    """Somebody has to sign in to the upstream; the message says with which command. It did nothing."""
+
+    code = "upstream_needs_login"
+    hint = "Nothing was done. Tell the operator to run the command that the message names."
 
 
 class UpstreamCircuitOpenError(UpstreamUnavailableError):
@@ -144,7 +153,13 @@ class UpstreamUnauthorizedError(UpstreamRefusedError):
 
     code = "upstream_unauthorized"
     hint = "The portal's credentials for this upstream are missing, wrong or expired: tell the operator."
-    repetition = "always"
+    repetition: ClassVar[Repetition] = "always"
+
+
+class UpstreamStillUnauthorizedError(UpstreamUnauthorizedError):
+    """It does not take credentials that were renewed just now, either."""
+
+    repetition = "never"
 
 
 def asked_to_wait(error: BaseException | None) -> float | None:

@@ -4,12 +4,15 @@ import os
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio
 
 from manifests.models import HttpUpstream, StdioUpstream
+from manifests.own_folders import state_folder
 from upstreams.connection import WireOpener
 from upstreams.diagnostics import Diagnostics
+from upstreams.http_credentials import ConfiguredHeaders, HeaderRenewal, HttpCredentials
 from upstreams.http_wire import open_http_wire, open_sse_wire
 from upstreams.listing_store import ListingStore
 from upstreams.scrubber import Scrubber
@@ -18,6 +21,9 @@ from upstreams.stdio_child import StdioChild
 from upstreams.stdio_wire import open_stdio_wire
 from upstreams.upstream import Upstream
 from upstreams.wire import Wire
+
+if TYPE_CHECKING:
+    from upstreams.oauth.login_store import LoginStore
 
 
 class Fleet:
@@ -56,12 +62,13 @@ async def open_fleet(
     on_change: Callable[[Upstream], None],
     listings: Path | None = None,
     secrets: Collection[str] = (),
+    renewals: Mapping[str, HeaderRenewal] | None = None,
 ) -> AsyncIterator[Fleet]:
     """Supervise all upstreams, each in its own task; returns before any is ready.
 
     Beyond `STARTED_AT_ONCE` they take turns at starting. `listings` is where lazy ones keep what they offer; None is
     nowhere, so that each is started once to be listed. `secrets` are hidden in whatever any of them sends to be read by
-    people, beside what the specs themselves hold.
+    people, beside what the specs themselves hold. `renewals` get the headers of upstreams anew that do not take them.
     `on_change` is called, in the event loop, whenever the state or the tools of an upstream changed; it must
     not raise. On leaving, all are closed at once, within 3 s, and no process of theirs is left.
     """
@@ -71,7 +78,7 @@ async def open_fleet(
         name: Upstream(
             name,
             spec,
-            _wire_opener(spec, folder, scrubbers[name]),
+            _wire_opener(name, spec, folder, scrubbers[name], (renewals or {}).get(name)),
             scrubbers[name],
             starts,
             on_change,
@@ -88,14 +95,44 @@ async def open_fleet(
             tasks.cancel_scope.cancel()
 
 
-def _wire_opener(spec: StdioUpstream | HttpUpstream, folder: Path, scrub: Scrubber) -> WireOpener:
-    def open_wire(diagnostics: Diagnostics) -> AbstractAsyncContextManager[Wire]:
-        if isinstance(spec, StdioUpstream):
-            # Looked up at every attempt: the command may have been installed since.
-            child = StdioChild.of(spec, folder, os.environ)
-            return open_stdio_wire(child, scrub, diagnostics)
-        if spec.transport == "sse":
-            return open_sse_wire(spec)
-        return open_http_wire(spec, diagnostics)
+def login_store(name: str, spec: HttpUpstream) -> "LoginStore":
+    """Where the tokens of an upstream are kept."""
+    from upstreams.oauth.login_store import LoginStore
 
-    return open_wire
+    keep_in = spec.oauth.keep_in if spec.oauth else "file"
+    return LoginStore(state_folder(os.environ) / "logins", name, spec.url, keep_in)
+
+
+def _wire_opener(
+    name: str,
+    spec: StdioUpstream | HttpUpstream,
+    folder: Path,
+    scrub: Scrubber,
+    renew: HeaderRenewal | None,
+) -> WireOpener:
+    if isinstance(spec, StdioUpstream):
+
+        def start(diagnostics: Diagnostics) -> AbstractAsyncContextManager[Wire]:
+            # Looked up at every attempt: the command may have been installed since.
+            return open_stdio_wire(StdioChild.of(spec, folder, os.environ), scrub, diagnostics)
+
+        return start
+    credentials = _credentials(name, spec, scrub, renew)
+
+    def connect(diagnostics: Diagnostics) -> AbstractAsyncContextManager[Wire]:
+        if spec.transport == "sse":
+            return open_sse_wire(spec, credentials)
+        return open_http_wire(spec, diagnostics, credentials)
+
+    return connect
+
+
+def _credentials(
+    name: str, spec: HttpUpstream, scrub: Scrubber, renew: HeaderRenewal | None
+) -> HttpCredentials:
+    if spec.oauth is None:
+        return ConfiguredHeaders(spec.headers, scrub, renew)
+    # Here, because no other upstream has need of what it imports.
+    from upstreams.oauth.tokens import OAuthTokens
+
+    return OAuthTokens(name, spec, login_store(name, spec), scrub)

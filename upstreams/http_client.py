@@ -9,6 +9,7 @@ import re
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -26,9 +27,11 @@ from upstreams.errors import (
     UpstreamFaultError,
     UpstreamLostError,
     UpstreamRefusedError,
+    UpstreamStillUnauthorizedError,
     UpstreamUnauthorizedError,
     UpstreamUnavailableError,
 )
+from upstreams.http_credentials import IS_RENEWED, Admission
 from upstreams.nesting import shallow
 from upstreams.wire import Failures
 from upstreams.wire_text import MAX_MESSAGE_BYTES, answered_id, mended
@@ -60,17 +63,24 @@ _CREDENTIALS_HINT: Final = "; check `headers` in the manifest"
 class UpstreamHttpClient(httpx2.AsyncClient):
     """What the SDK's Streamable HTTP transport sends with. POSTs never raise; answers are capped and mended."""
 
-    def __init__(self, failures: Failures, diagnostics: Diagnostics, **options: Any) -> None:
+    def __init__(
+        self, failures: Failures, diagnostics: Diagnostics, admission: Admission, **options: Any
+    ) -> None:
         super().__init__(**options)
         self._failures = failures
         self._diagnostics = diagnostics
+        self._admission = admission
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         if request.method == "GET" or request.headers.get(_METHOD_HEADER) == "subscriptions/listen":
             # A stream of events may be silent for as long as it likes.
             request.extensions["timeout"] = {**request.extensions.get("timeout", {}), "read": None}
         if request.method == "GET":
-            return _with_mended_events(await super().send(request, **options))
+            try:
+                return _with_mended_events(await self._send(request, options))
+            except UpstreamError as error:
+                self._diagnostics.note(f"events cannot be listened to: {error}")
+                return httpx2.Response(HTTPStatus.METHOD_NOT_ALLOWED, request=request)
         # The body of a request that follows a redirect is not there yet.
         if request.method == "POST" and awaits_answer(await request.aread()):
             return await self._ask(request, options)
@@ -81,14 +91,16 @@ class UpstreamHttpClient(httpx2.AsyncClient):
         seconds = CLOSE_SECONDS if request.method == "DELETE" else NOTIFICATION_SECONDS
         with anyio.move_on_after(seconds):
             try:
-                return await super().send(request, **options)
+                return await self._send(request, options)
             except httpx2.RequestError as error:
                 self._diagnostics.note(f"a notification was not delivered: {describe(error)}")
+            except UpstreamError as error:
+                self._diagnostics.note(f"a notification was not delivered: {error}")
         return httpx2.Response(HTTPStatus.ACCEPTED, request=request)
 
     async def _ask(self, request: httpx2.Request, options: dict[str, Any]) -> httpx2.Response:
         try:
-            response = await super().send(request, **options)
+            response = await self._send(request, options)
             return await self._readable(response)
         except _NEVER_SENT as error:
             return self._failed(request, UpstreamUnavailableError(describe(error)))
@@ -98,6 +110,9 @@ class UpstreamHttpClient(httpx2.AsyncClient):
             return self._failed(request, UpstreamLostError(describe(error)))
         except UpstreamError as error:
             return self._failed(request, error)
+
+    async def _send(self, request: httpx2.Request, options: dict[str, Any]) -> httpx2.Response:
+        return await self._admission.send(request, partial(super().send, **options))
 
     async def _readable(self, response: httpx2.Response) -> httpx2.Response:
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -136,7 +151,8 @@ class UpstreamHttpClient(httpx2.AsyncClient):
         if response.status_code == HTTPStatus.TOO_MANY_REQUESTS:
             return UpstreamBusyError(message, after_seconds=after_seconds)
         if response.status_code == HTTPStatus.UNAUTHORIZED:
-            return UpstreamUnauthorizedError(message)
+            is_renewed = response.extensions.get(IS_RENEWED, False)
+            return (UpstreamStillUnauthorizedError if is_renewed else UpstreamUnauthorizedError)(message)
         # A gateway may say 502 or 504 after the server acted; a 4xx is the server's own no.
         if response.is_server_error:
             return UpstreamFaultError(message, after_seconds=after_seconds)
@@ -151,17 +167,21 @@ class SseHttpClient(httpx2.AsyncClient):
     """What the SDK's older HTTP+SSE transport sends with. Answers arrive on the stream, so a message that
     cannot be delivered leaves its call without one: the connection is given up."""
 
-    def __init__(self, give_up: Callable[[str], None], **options: Any) -> None:
+    def __init__(self, give_up: Callable[[str], None], admission: Admission, **options: Any) -> None:
         super().__init__(**options)
         self._give_up = give_up
+        self._admission = admission
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        send = partial(super().send, **options)
         if request.method == "GET":
-            return _with_mended_events(await super().send(request, **options))
+            return _with_mended_events(await self._admission.send(request, send))
         try:
-            response = await super().send(request, **options)
+            response = await self._admission.send(request, send)
         except httpx2.RequestError as error:
             self._give_up(describe(error))
+        except UpstreamError as error:
+            self._give_up(str(error))
         else:
             if response.is_success or response.next_request is not None:
                 return response

@@ -1,9 +1,7 @@
 """Reaches an upstream by URL: Streamable HTTP, and the HTTP+SSE transport it replaced."""
 
-import ssl
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import cache
 from typing import Final
 
 import anyio
@@ -15,6 +13,8 @@ from manifests.models import HttpUpstream
 from upstreams.diagnostics import Diagnostics
 from upstreams.errors import UpstreamUnavailableError
 from upstreams.http_client import SseHttpClient, UpstreamHttpClient
+from upstreams.http_credentials import Admission, HttpCredentials
+from upstreams.trusted_authorities import trusted_authorities
 from upstreams.wire import Failures, Wire
 from upstreams.wire_text import MAX_MESSAGE_BYTES
 
@@ -24,16 +24,19 @@ _DAY_SECONDS: Final = 86_400.0
 
 
 @asynccontextmanager
-async def open_http_wire(spec: HttpUpstream, diagnostics: Diagnostics) -> AsyncIterator[Wire]:
+async def open_http_wire(
+    spec: HttpUpstream, diagnostics: Diagnostics, credentials: HttpCredentials
+) -> AsyncIterator[Wire]:
     """A wire over Streamable HTTP; nothing is sent yet, so this cannot fail."""
     failures = Failures()
     client = UpstreamHttpClient(
         failures,
         diagnostics,
+        Admission(spec.url, credentials),
         headers=dict(spec.headers),
         timeout=_timeout(spec),
         limits=_limits(),
-        verify=_trusted_authorities(),
+        verify=trusted_authorities(),
     )
     async with (
         client,
@@ -46,7 +49,7 @@ async def open_http_wire(spec: HttpUpstream, diagnostics: Diagnostics) -> AsyncI
 
 
 @asynccontextmanager
-async def open_sse_wire(spec: HttpUpstream) -> AsyncIterator[Wire]:
+async def open_sse_wire(spec: HttpUpstream, credentials: HttpCredentials) -> AsyncIterator[Wire]:
     """A wire over HTTP+SSE, connected within `connect_seconds`.
 
     The SDK reads no event over 1 MiB here: a longer answer ends the connection, which is then opened anew.
@@ -64,11 +67,12 @@ async def open_sse_wire(spec: HttpUpstream) -> AsyncIterator[Wire]:
     ) -> httpx2.AsyncClient:
         return SseHttpClient(
             give_up,
+            Admission(spec.url, credentials),
             headers=headers,
             timeout=timeout,
             auth=auth,
             limits=_limits(),
-            verify=_trusted_authorities(),
+            verify=trusted_authorities(),
         )
 
     transport = sse_client(
@@ -94,12 +98,6 @@ def _timeout(spec: HttpUpstream) -> httpx2.Timeout:
     # 2026-07-28 a cancelled call's POST stays open until the server answers it.
     read_seconds = max(_LEAST_READ_SECONDS, spec.call_seconds) + 10
     return httpx2.Timeout(_WRITE_SECONDS, connect=spec.connect_seconds, read=read_seconds, pool=None)
-
-
-@cache
-def _trusted_authorities() -> ssl.SSLContext:
-    """What httpx2 would load for each client anew: 30 to 70 ms of work, ten seconds for 150 upstreams."""
-    return httpx2.create_ssl_context()
 
 
 def _limits() -> httpx2.Limits:

@@ -71,6 +71,7 @@ def _configured(spec: StdioUpstream | HttpUpstream) -> list[str]:
     return [
         *spec.headers.values(),
         *(word for word in words if word.lower() not in _SCHEMES),
+        *([spec.oauth.client_secret] if spec.oauth and spec.oauth.client_secret else []),
         *_secrets_of_url(spec.url),
     ]
 

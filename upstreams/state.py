@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
 
-Status = Literal["starting", "ready", "idle", "failing", "down", "stopped"]
+Status = Literal["starting", "ready", "idle", "failing", "needs_login", "down", "stopped"]
 """`idle`: not connected, and the next call connects. `failing`: connected, but its calls failed so often that they are
-not sent for now."""
+not sent for now. `needs_login`: down until somebody runs the command that the detail names."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class StateHistory:
         since = datetime.now(UTC)
         if status == "ready":
             self._down_since = None
-        elif status == "down":
+        elif status in ("needs_login", "down"):
             since = self._down_since = self._down_since or since
         self.now = UpstreamState(status, detail, since)
         return True

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Literal
 
 import anyio
 import structlog
@@ -18,6 +18,7 @@ from upstreams.diagnostics import Diagnostics
 from upstreams.errors import (
     UpstreamDownError,
     UpstreamError,
+    UpstreamNeedsLoginError,
     UpstreamUnavailableError,
 )
 from upstreams.listing_store import ListingStore, StoredListing
@@ -109,7 +110,7 @@ class Supervisor:
             if anyio.current_time() - self._waiting_since < RETRY_ON_CALL_SECONDS:
                 return
             self._waiting_since = None
-        if self.state.status in ("idle", "down"):
+        if self.state.status in ("idle", "needs_login", "down"):
             self._become("starting", self.state.detail)
         self._wanted.set()
 
@@ -127,6 +128,8 @@ class Supervisor:
     async def _connected(self, deadline: float) -> Connection:
         self.want()
         while (connection := self._connection) is None or connection.has_ended:
+            if self.state.status == "needs_login":
+                raise UpstreamNeedsLoginError(self.state.detail)
             if self.state.status in ("down", "stopped"):
                 raise UpstreamDownError(self._unavailability())
             changed = self._changed
@@ -218,7 +221,12 @@ class Supervisor:
             return
         if ending.began is not None and anyio.current_time() - ending.began >= STABLE_SECONDS:
             self._backoff.succeeded()
-        await self._pause(self._scrub.start(ending.reason), was_ready=ending.began is not None)
+        is_login = isinstance(ending.cause, UpstreamNeedsLoginError)
+        await self._pause(
+            self._scrub.start(ending.reason),
+            was_ready=ending.began is not None,
+            status="needs_login" if is_login else "down",
+        )
 
     async def _learn(self, connection: Connection, seconds: float) -> None:
         self._handshake_first = not connection.is_modern
@@ -300,18 +308,18 @@ class Supervisor:
         if self._listings is not None:
             await self._listings.save(StoredListing(self.tools, self.server, self.instructions))
 
-    async def _pause(self, reason: str, *, was_ready: bool) -> None:
+    async def _pause(self, reason: str, *, was_ready: bool, status: Literal["needs_login", "down"]) -> None:
         """Wait before the next attempt; a connection that had been well is opened again at once."""
         was_well = was_ready and self._backoff.failures == 0
         seconds = self._backoff.failed()
-        if (self.state.status, self.state.detail) != ("down", reason):  # said once, not at every attempt
+        if (self.state.status, self.state.detail) != (status, reason):  # said once, not at every attempt
             log.warning(
                 "upstream_lost" if was_ready else "upstream_not_reached", upstream=self._name, reason=reason
             )
         if was_well:
             self._become("starting", reason)
             return
-        self._become("down", reason)
+        self._become(status, reason)
         self._wanted = anyio.Event()
         self._waiting_since = anyio.current_time()
         with anyio.move_on_after(seconds):

@@ -134,6 +134,17 @@ def _parser() -> argparse.ArgumentParser:
     _json_option(command, "print the explanation as JSON")
     _profile_option(command)
 
+    command = _command(commands, "login", "sign in to an upstream that wants OAuth")
+    command.add_argument("upstream", metavar="NAME", help="its key in the manifest")
+    command.add_argument(
+        "--no-browser", dest="browser", action="store_false", help="only print the URL to open"
+    )
+    command.set_defaults(is_out=False)
+
+    command = _command(commands, "logout", "sign out of an upstream: revoke its tokens and delete them")
+    command.add_argument("upstream", metavar="NAME", help="its key in the manifest")
+    command.set_defaults(is_out=True, command="login")
+
     command = _command(commands, "lock", "accept the definitions of tools as they are now, in portal.lock")
     command.add_argument(
         "--diff", action="store_true", help="only show what differs; exit with 1 if anything does"

@@ -1,0 +1,99 @@
+"""`mcp-code-portal login` and `logout`."""
+
+import os
+import sys
+import webbrowser
+from argparse import Namespace
+from difflib import get_close_matches
+
+from manifests.manifest import Manifest
+from manifests.models import HttpUpstream
+from portal.cli.terminal import Terminal
+from upstreams.fleet import login_store
+from upstreams.oauth.browser_login import log_in
+from upstreams.oauth.errors import OAuthError
+from upstreams.oauth.guarded_http import open_guarded_http
+from upstreams.oauth.token_endpoint import revoke
+
+
+async def command(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
+    """Sign in to an upstream, or out of it; exits with 2 if there is nothing to sign in to, 1 if it fails."""
+    spec = _spec(manifest, options.upstream, terminal)
+    if spec is None:
+        return 2
+    try:
+        if options.is_out:
+            return await _out(options.upstream, spec, terminal)
+        return await _in(options.upstream, spec, options, terminal)
+    except OAuthError as error:
+        terminal.error(f"upstream {options.upstream!r}: {error}")
+        return 1
+
+
+def _spec(manifest: Manifest, name: str, terminal: Terminal) -> HttpUpstream | None:
+    upstreams = manifest.portal.upstreams
+    spec = upstreams.get(name)
+    if spec is None:
+        near = get_close_matches(name, upstreams, n=1) or list(upstreams)[:20]
+        terminal.error(f"the manifest has no upstream {name!r}; there are: {', '.join(near) or 'none'}")
+        return None
+    if not isinstance(spec, HttpUpstream) or spec.oauth is None:
+        terminal.error(
+            f"the upstream {name!r} has no `oauth` in the manifest; where it should, write: oauth: {{}}"
+        )
+        return None
+    if spec.oauth.grant == "client_credentials":
+        terminal.error(f"the portal signs in to {name!r} by itself, with its client_id and client_secret")
+        return None
+    return spec
+
+
+async def _in(name: str, spec: HttpUpstream, options: Namespace, terminal: Terminal) -> int:
+    store = login_store(name, spec)
+
+    def show(url: str) -> None:
+        terminal.note(f"To sign in to {name!r}, open this in a browser on this machine:")
+        terminal.result(url)
+        if options.browser and _has_browser():
+            webbrowser.open(url)
+
+    login = await log_in(spec, show)
+    async with store.locked():
+        await store.save(login)
+    scope = f", for {login.scope}" if login.scope else ""
+    terminal.note(f"signed in to {name!r} at {login.issuer}{scope}; portals use it from their next call on")
+    if login.refresh_token is None:
+        terminal.note("there is no refresh token: when the token expires, you will have to sign in again")
+    return 0
+
+
+async def _out(name: str, spec: HttpUpstream, terminal: Terminal) -> int:
+    store = login_store(name, spec)
+    async with store.locked():
+        try:
+            login = await store.load()
+        except OAuthError as error:  # what cannot be read can still be thrown away
+            terminal.note(f"what was kept cannot be revoked: {error}")
+            login = None
+        await store.delete()
+    if login is None:
+        terminal.note(f"nobody is signed in to {name!r} any more")
+        return 0
+    try:
+        async with open_guarded_http(spec.url) as http:
+            is_revoked = await revoke(http, login)
+    except OAuthError as error:
+        terminal.error(f"the tokens are deleted here, but were not revoked: {error}")
+        return 1
+    told = (
+        "and revoked"
+        if is_revoked
+        else "; the authorization server revokes none, so they last until they expire"
+    )
+    terminal.note(f"signed out of {name!r}: the tokens are deleted {told}")
+    return 0
+
+
+def _has_browser() -> bool:
+    """Whether one can show itself: a browser in the terminal would take it away from us."""
+    return sys.platform == "darwin" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

@@ -1,0 +1,305 @@
+"""An MCP server that wants tokens, and the authorization server that gives them: both the SDK's, on two origins.
+
+The SDK's authorization server knows no client credentials; that one grant is added here, behind the SDK's own check of
+clients.
+"""
+
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, TypeAlias
+from urllib.parse import parse_qs
+
+import anyio
+import httpx2
+from mcp.server.auth.middleware.client_auth import AuthenticationError, ClientAuthenticator
+from mcp.server.auth.provider import (
+    AccessToken,
+    AuthorizationCode,
+    AuthorizationParams,
+    RefreshToken,
+    TokenError,
+    construct_redirect_uri,
+)
+from mcp.server.auth.routes import create_auth_routes
+from mcp.server.auth.settings import AuthSettings, ClientRegistrationOptions, RevocationOptions
+from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
+from pydantic import AnyHttpUrl
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from manifests.json_value import Json
+from manifests.models import HttpUpstream
+from tests.upstreams.peers import DEADLINE_SECONDS, closed_port, http_peer
+from upstreams.oauth.browser_login import log_in
+from upstreams.oauth.login import Login
+
+SCOPE = "tools"
+
+Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
+
+
+class AuthorizationServer:
+    """Gives tokens to whoever asks by the book; `grants` says what it was asked for, in order.
+
+    A refresh token is good for one refresh, and using it twice ends all tokens of its client, as RFC 9700 wants it.
+    """
+
+    def __init__(self, port: int) -> None:
+        self.issuer = f"http://127.0.0.1:{port}"
+        self.port = port
+        self.clients: dict[str, OAuthClientInformationFull] = {}
+        self.grants: list[str] = []
+        self.forms: list[dict[str, str]] = []
+        self.expires_in: int | None = 3600
+        self.gives_refresh_tokens = True
+        self.answers: dict[str, Handler] = {}
+        """Instead of its own, by path."""
+        self.told_issuer: str | None = None
+        """What it says in the redirect (RFC 9207)."""
+        self.may_answer: anyio.Event | None = None
+        """While it is there and not set, no token is given."""
+        self.is_asked = anyio.Event()
+        self._codes: dict[str, AuthorizationCode] = {}
+        self._access: dict[str, AccessToken] = {}
+        self._refresh: dict[str, RefreshToken] = {}
+        self._spent: dict[str, str] = {}
+
+    @property
+    def app(self) -> ASGIApp:
+        options = ClientRegistrationOptions(
+            enabled=True, valid_scopes=[SCOPE, "more"], default_scopes=[SCOPE]
+        )
+        routes = create_auth_routes(
+            self, AnyHttpUrl(self.issuer), None, options, RevocationOptions(enabled=True)
+        )
+        token = next(route for route in routes if route.path == "/token")
+        own = Route("/token", self._token(token), methods=["POST"])
+        return _overridden(Starlette(routes=[own, *routes]), self.answers)
+
+    @property
+    def tokens(self) -> list[str]:
+        """Every token that it ever gave."""
+        return [*self._access, *self._refresh, *self._spent]
+
+    def expire(self) -> None:
+        """No access token is good any more; refresh tokens are."""
+        self._access = {
+            token: each.model_copy(update={"expires_at": 1}) for token, each in self._access.items()
+        }
+
+    def end(self) -> None:
+        """No token is good any more."""
+        self.expire()
+        self._refresh.clear()
+
+    def add_client(
+        self, client_id: str, secret: str, method: str = "client_secret_basic", **more: Any
+    ) -> None:
+        grants = ["client_credentials", "authorization_code", "refresh_token"]
+        self.clients[client_id] = OAuthClientInformationFull(
+            client_id=client_id,
+            client_secret=secret,
+            token_endpoint_auth_method=method,
+            grant_types=grants,
+            scope=f"{SCOPE} more",
+            **more,
+        )
+
+    def _token(self, route: Route) -> Any:
+        async def handle(scope: Scope, receive: Receive, send: Send) -> None:
+            body = await Request(scope, receive).body()
+            form = {name: values[0] for name, values in parse_qs(body.decode()).items()}
+            self.forms.append(form)
+            self.grants.append(form.get("grant_type", ""))
+            self.is_asked.set()
+            if self.may_answer is not None:
+                await self.may_answer.wait()
+            again = _replayed(body)
+            if form.get("grant_type") == "client_credentials":
+                response = await self._client_credentials(Request(scope, again), form)
+                await response(scope, again, send)
+            else:
+                await route.app(scope, again, send)
+
+        return _Asgi(handle)
+
+    async def _client_credentials(self, request: Request, form: dict[str, str]) -> Response:
+        try:
+            client = await ClientAuthenticator(self).authenticate_request(request)
+        except AuthenticationError:
+            return JSONResponse({"error": "invalid_client"}, status_code=401)
+        scopes = form.get("scope", SCOPE).split()
+        token = self._given(client.client_id, scopes, form.get("resource"), with_refresh=False)
+        return JSONResponse(token.model_dump(exclude_none=True))
+
+    def _given(
+        self, client_id: str, scopes: list[str], resource: str | None, *, with_refresh: bool
+    ) -> OAuthToken:
+        access, refresh = f"access-{secrets.token_hex(16)}", f"refresh-{secrets.token_hex(16)}"
+        # The SDK's server takes a token for expired one second at a time: here the test says when.
+        self._access[access] = AccessToken(
+            token=access, client_id=client_id, scopes=scopes, expires_at=None, resource=resource
+        )
+        if with_refresh:
+            self._refresh[refresh] = RefreshToken(
+                token=refresh, client_id=client_id, scopes=scopes, resource=resource
+            )
+        return OAuthToken(
+            access_token=access,
+            expires_in=self.expires_in,
+            scope=" ".join(scopes),
+            refresh_token=refresh if with_refresh else None,
+        )
+
+    # What the SDK's routes ask of a provider.
+
+    async def get_client(self, client_id: str) -> OAuthClientInformationFull | None:
+        return self.clients.get(client_id)
+
+    async def register_client(self, client_info: OAuthClientInformationFull) -> None:
+        self.clients[client_info.client_id] = client_info
+
+    async def authorize(self, client: OAuthClientInformationFull, params: AuthorizationParams) -> str:
+        code = AuthorizationCode(
+            code=f"code-{secrets.token_hex(20)}",
+            scopes=params.scopes or [SCOPE],
+            expires_at=time.time() + 60,
+            client_id=client.client_id,
+            code_challenge=params.code_challenge,
+            redirect_uri=params.redirect_uri,
+            redirect_uri_provided_explicitly=params.redirect_uri_provided_explicitly,
+            resource=params.resource,
+        )
+        self._codes[code.code] = code
+        told = {} if self.told_issuer is None else {"iss": self.told_issuer}
+        return construct_redirect_uri(str(params.redirect_uri), code=code.code, state=params.state, **told)
+
+    async def load_authorization_code(
+        self, client: OAuthClientInformationFull, authorization_code: str
+    ) -> AuthorizationCode | None:
+        return self._codes.get(authorization_code)
+
+    async def exchange_authorization_code(
+        self, client: OAuthClientInformationFull, authorization_code: AuthorizationCode
+    ) -> OAuthToken:
+        del self._codes[authorization_code.code]
+        scopes, resource = authorization_code.scopes, authorization_code.resource
+        return self._given(client.client_id, scopes, resource, with_refresh=self.gives_refresh_tokens)
+
+    async def load_refresh_token(
+        self, client: OAuthClientInformationFull, refresh_token: str
+    ) -> RefreshToken | None:
+        if refresh_token in self._spent:
+            self.grants.append("reuse")
+            self.end()
+        return self._refresh.get(refresh_token)
+
+    async def exchange_refresh_token(
+        self, client: OAuthClientInformationFull, refresh_token: RefreshToken, scopes: list[str]
+    ) -> OAuthToken:
+        if self._refresh.pop(refresh_token.token, None) is None:
+            raise TokenError("invalid_grant")
+        self._spent[refresh_token.token] = client.client_id
+        return self._given(client.client_id, scopes, refresh_token.resource, with_refresh=True)
+
+    async def load_access_token(self, token: str) -> AccessToken | None:
+        return self._access.get(token)
+
+    async def revoke_token(self, token: AccessToken | RefreshToken) -> None:
+        self.grants.append("revoked")
+        self._access.pop(token.token, None)
+        self._refresh.pop(token.token, None)
+
+    async def verify_token(self, token: str) -> AccessToken | None:
+        found = self._access.get(token)
+        return None if found is None or found.expires_at == 1 else found
+
+
+class ProtectedServer:
+    """An MCP server behind `AuthorizationServer`; `requests` has the headers of all that it was sent."""
+
+    def __init__(self, peer: Any, authorization: AuthorizationServer, port: int) -> None:
+        self.origin = f"http://127.0.0.1:{port}"
+        self.url = f"{self.origin}/mcp"
+        self.port = port
+        self.peer = peer
+        self.authorization = authorization
+        self.requests: list[dict[str, str]] = []
+        self.answers: dict[str, Handler] = {}
+
+    @property
+    def app(self) -> ASGIApp:
+        settings = AuthSettings(
+            issuer_url=AnyHttpUrl(self.authorization.issuer),
+            resource_server_url=AnyHttpUrl(self.url),
+            required_scopes=[SCOPE],
+            validate_token_resource=True,
+        )
+        inner = self.peer.server.streamable_http_app(auth=settings, token_verifier=self.authorization)
+        overridden = _overridden(inner, self.answers)
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] == "http":
+                self.requests.append({key.decode(): value.decode() for key, value in scope["headers"]})
+            await overridden(scope, receive, send)
+
+        return app
+
+    def spec(self, **oauth: Json) -> HttpUpstream:
+        return HttpUpstream.model_validate({"url": self.url, "oauth": oauth})
+
+
+@asynccontextmanager
+async def protected(peer: Any) -> AsyncIterator[ProtectedServer]:
+    """Both servers, running."""
+    authorization = AuthorizationServer(closed_port())
+    server = ProtectedServer(peer, authorization, closed_port())
+    async with http_peer(authorization.app, authorization.port), http_peer(server.app, server.port):
+        yield server
+
+
+async def browse(url: str) -> httpx2.Response:
+    """What a person with a browser does who agrees to everything."""
+    async with httpx2.AsyncClient(follow_redirects=True, timeout=DEADLINE_SECONDS) as browser:
+        return await browser.get(url)
+
+
+async def signed_in(spec: HttpUpstream, browser: Callable[[str], Awaitable[object]] = browse) -> Login:
+    with anyio.fail_after(DEADLINE_SECONDS):
+        async with anyio.create_task_group() as tasks:
+            login = await log_in(spec, lambda url: tasks.start_soon(browser, url))
+            tasks.cancel_scope.cancel()
+    return login
+
+
+class _Asgi:
+    """Starlette takes an object for an ASGI app, and a function for one that answers requests."""
+
+    def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, receive, send)
+
+
+def _overridden(app: ASGIApp, answers: dict[str, Handler]) -> ASGIApp:
+    async def handle(scope: Scope, receive: Receive, send: Send) -> None:
+        answer = answers.get(scope.get("path", ""))
+        if answer is None:
+            await app(scope, receive, send)
+        else:
+            await (await answer(Request(scope, receive)))(scope, receive, send)
+
+    return handle
+
+
+def _replayed(body: bytes) -> Receive:
+    async def receive() -> Message:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return receive

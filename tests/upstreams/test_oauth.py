@@ -1,0 +1,321 @@
+"""Upstreams that want OAuth, against the SDK's authorization server and its MCP server that takes only its tokens."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anyio
+import pytest
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+
+from manifests.models import HttpUpstream
+from tests.portal.peers import Barrier, Peer, never, tool
+from tests.upstreams.oauth_peer import SCOPE, ProtectedServer, protected, signed_in
+from tests.upstreams.peers import DEADLINE_SECONDS, WatchedFleet, closed_port, fleet_of
+from upstreams.errors import UpstreamError, UpstreamNeedsLoginError
+from upstreams.fleet import login_store
+from upstreams.oauth.login import Login
+
+pytestmark = pytest.mark.anyio
+
+NAME = "tickets"
+CALLS = 20
+
+
+@pytest.fixture(autouse=True)
+def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ProtectedServer]:
+    peer = Peer(tool("echo"), tool("meet"), tool("hang"), meet=Barrier(CALLS), hang=never)
+    async with protected(peer) as server:
+        yield server
+
+
+async def logged_in(spec: HttpUpstream) -> Login:
+    login = await signed_in(spec)
+    await login_store(NAME, spec).save(login)
+    return login
+
+
+async def echo(fleet: WatchedFleet, **arguments: int) -> object:
+    return (await fleet[NAME].call("echo", arguments, seconds=DEADLINE_SECONDS)).structured
+
+
+async def test_login_finds_the_authorization_server_and_the_call_goes_through(
+    server: ProtectedServer,
+) -> None:
+    spec = server.spec()
+    login = await logged_in(spec)
+    assert login.issuer.rstrip("/") == server.authorization.issuer
+    assert (login.resource, login.scope) == (server.url, SCOPE)
+    async with fleet_of(**{NAME: spec}) as fleet:
+        assert await echo(fleet, a=1) == {"a": 1}
+    assert server.authorization.grants == ["authorization_code"]
+    (form,) = server.authorization.forms
+    assert form["resource"] == server.url and form["code_verifier"]
+
+
+async def test_nobody_signed_in_is_a_state_and_an_error_with_the_command_to_run(
+    server: ProtectedServer,
+) -> None:
+    async with fleet_of(**{NAME: server.spec()}) as fleet:
+        state = fleet[NAME].state
+        assert state.status == "needs_login"
+        assert "mcp-code-portal login tickets" in state.detail
+        with pytest.raises(UpstreamNeedsLoginError, match="mcp-code-portal login tickets") as caught:
+            await echo(fleet)
+        assert caught.value.outcome == "not_started"
+    assert server.authorization.grants == []
+
+
+async def test_running_portal_takes_up_a_login_at_its_next_try(server: ProtectedServer) -> None:
+    spec = server.spec()
+    async with fleet_of(**{NAME: spec}) as fleet:
+        assert fleet[NAME].state.status == "needs_login"
+        await logged_in(spec)
+        await fleet.until(lambda: fleet[NAME].state.status == "ready")
+        assert await echo(fleet, a=1) == {"a": 1}
+
+
+async def test_token_that_expires_is_renewed_before_it_is_sent(server: ProtectedServer) -> None:
+    server.authorization.expires_in = 0
+    spec = server.spec()
+    first = await logged_in(spec)
+    server.authorization.expires_in = 3600
+    async with fleet_of(**{NAME: spec}) as fleet:
+        assert await echo(fleet, a=1) == {"a": 1}
+    assert server.authorization.grants == ["authorization_code", "refresh_token"]
+    assert server.authorization.forms[1]["resource"] == server.url
+    assert not any(first.access_token in sent.get("authorization", "") for sent in server.requests)
+
+
+async def test_token_that_is_refused_mid_run_is_renewed_once_and_the_call_sent_once_more(
+    server: ProtectedServer,
+) -> None:
+    spec = server.spec()
+    await logged_in(spec)
+    async with fleet_of(**{NAME: spec}) as fleet:
+        await echo(fleet, a=1)
+        server.authorization.expire()
+        assert await echo(fleet, a=2) == {"a": 2}
+        assert [status for _, status in fleet.history] == ["ready"], "the connection is the same one"
+    assert server.peer.calls == [("echo", {"a": 1}), ("echo", {"a": 2})]
+    assert server.authorization.grants == ["authorization_code", "refresh_token"]
+
+
+async def test_many_calls_at_once_share_one_renewal(server: ProtectedServer) -> None:
+    spec = server.spec()
+    await logged_in(spec)
+    async with fleet_of(**{NAME: spec}) as fleet:
+        await echo(fleet)
+        server.authorization.expire()
+        async with anyio.create_task_group() as tasks:
+            for number in range(CALLS):
+                tasks.start_soon(_meet, fleet, number)
+    assert sorted(arguments["n"] for name, arguments in server.peer.calls if name == "meet") == [
+        *range(CALLS)
+    ]
+    assert server.authorization.grants == ["authorization_code", "refresh_token"]
+
+
+async def _meet(fleet: WatchedFleet, number: int) -> None:
+    await fleet[NAME].call("meet", {"n": number}, seconds=DEADLINE_SECONDS)
+
+
+async def test_two_portals_do_not_use_the_same_refresh_token_twice(server: ProtectedServer) -> None:
+    spec = server.spec()
+    await logged_in(spec)
+    async with fleet_of(**{NAME: spec}) as one, fleet_of(**{NAME: spec}) as other:
+        for fleet in (one, other):
+            await echo(fleet)
+        for _ in range(3):
+            server.authorization.expire()
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(echo, one)
+                tasks.start_soon(echo, other)
+    assert "reuse" not in server.authorization.grants
+    assert server.authorization.grants.count("refresh_token") == 3
+
+
+async def test_renewal_outlives_the_caller_that_began_it(server: ProtectedServer) -> None:
+    spec = server.spec()
+    await logged_in(spec)
+    async with fleet_of(**{NAME: spec}) as fleet:
+        await echo(fleet)
+        server.authorization.expire()
+        server.authorization.may_answer = anyio.Event()
+        server.authorization.is_asked = anyio.Event()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(echo, fleet)
+            await server.authorization.is_asked.wait()
+            tasks.cancel_scope.cancel()
+            server.authorization.may_answer.set()
+        assert await echo(fleet, a=1) == {"a": 1}
+    assert server.authorization.grants == ["authorization_code", "refresh_token"]
+
+
+async def test_call_under_way_does_not_hold_up_a_renewal(server: ProtectedServer) -> None:
+    spec = server.spec()
+    await logged_in(spec)
+    async with fleet_of(**{NAME: spec}) as fleet, anyio.create_task_group() as tasks:
+        tasks.start_soon(lambda: fleet[NAME].call("hang", {}, seconds=DEADLINE_SECONDS))
+        await server.peer.until(lambda: bool(server.peer.calls))
+        server.authorization.expire()
+        assert await echo(fleet, a=1) == {"a": 1}
+        assert server.peer.cancelled == []
+        tasks.cancel_scope.cancel()
+
+
+async def test_refused_refresh_needs_a_login_and_is_not_tried_again(server: ProtectedServer) -> None:
+    spec = server.spec()
+    await logged_in(spec)
+    async with fleet_of(**{NAME: spec}) as fleet:
+        await echo(fleet)
+        server.authorization.end()
+        for _ in range(3):
+            with pytest.raises(UpstreamNeedsLoginError, match="mcp-code-portal login tickets"):
+                await echo(fleet)
+        await fleet.until(lambda: fleet[NAME].state.status == "needs_login")
+        await logged_in(spec)
+        await fleet.until(lambda: fleet[NAME].state.status == "ready")
+        assert await echo(fleet, a=1) == {"a": 1}
+    assert server.authorization.grants.count("refresh_token") == 1
+    assert server.peer.calls == [("echo", {}), ("echo", {"a": 1})]
+
+
+async def test_without_a_refresh_token_an_expired_one_needs_a_login(server: ProtectedServer) -> None:
+    server.authorization.gives_refresh_tokens = False
+    spec = server.spec()
+    await logged_in(spec)
+    async with fleet_of(**{NAME: spec}) as fleet:
+        await echo(fleet)
+        server.authorization.expire()
+        with pytest.raises(UpstreamNeedsLoginError):
+            await echo(fleet)
+    assert server.authorization.grants == ["authorization_code"]
+
+
+async def test_authorization_server_that_is_away_costs_no_login(server: ProtectedServer) -> None:
+    spec = server.spec()
+    await logged_in(spec)
+    async with fleet_of(**{NAME: spec}) as fleet:
+        await echo(fleet)
+        server.authorization.expire()
+        server.authorization.answers["/token"] = _away
+        with pytest.raises(UpstreamError) as caught:
+            await echo(fleet)
+        assert caught.value.outcome == "not_started"
+        assert not isinstance(caught.value, UpstreamNeedsLoginError)
+        del server.authorization.answers["/token"]
+        await fleet.until(lambda: fleet[NAME].state.status == "ready")
+        assert await echo(fleet, a=1) == {"a": 1}
+
+
+async def _away(request: Request) -> Response:
+    return PlainTextResponse("later", status_code=503)
+
+
+async def test_token_that_is_refused_although_it_is_new_is_renewed_only_once(server: ProtectedServer) -> None:
+    spec = server.spec()
+    await logged_in(spec)
+    async with fleet_of(**{NAME: spec}) as fleet:
+        await echo(fleet)
+        server.answers["/mcp"] = _unauthorized
+        with pytest.raises(UpstreamError) as caught:
+            await echo(fleet)
+        assert caught.value.outcome in ("failed", "not_started")
+        await fleet.until(lambda: fleet[NAME].state.status == "needs_login")
+    assert server.authorization.grants == ["authorization_code", "refresh_token"]
+
+
+async def _unauthorized(request: Request) -> Response:
+    return Response(status_code=401)
+
+
+@pytest.mark.parametrize("method", ["client_secret_basic", "client_secret_post"])
+async def test_client_credentials_need_nobody_and_are_renewed_like_others(
+    server: ProtectedServer, method: str
+) -> None:
+    secret = "s3cret:with/odd +characters"
+    server.authorization.add_client("portal", secret, method)
+    if method == "client_secret_post":
+        server.authorization.answers["/.well-known/oauth-authorization-server"] = _only_post(server)
+    spec = server.spec(
+        grant="client_credentials",
+        client_id="portal",
+        client_secret=secret,
+        issuer=server.authorization.issuer,
+    )
+    async with fleet_of(**{NAME: spec}) as fleet:
+        assert await echo(fleet, a=1) == {"a": 1}
+        server.authorization.expire()
+        assert await echo(fleet, a=2) == {"a": 2}
+    assert server.authorization.grants == ["client_credentials"] * 2
+    assert {(form["scope"], form["resource"]) for form in server.authorization.forms} == {(SCOPE, server.url)}
+
+
+def _only_post(server: ProtectedServer):  # type: ignore[no-untyped-def]  # a handler
+    async def answer(request: Request) -> Response:
+        issuer = server.authorization.issuer
+        return JSONResponse(
+            {
+                "issuer": issuer,
+                "authorization_endpoint": f"{issuer}/authorize",
+                "token_endpoint": f"{issuer}/token",
+                "response_types_supported": ["code"],
+                "token_endpoint_auth_methods_supported": ["client_secret_post"],
+            }
+        )
+
+    return answer
+
+
+async def test_wrong_client_secret_is_told_without_showing_it(server: ProtectedServer) -> None:
+    server.authorization.add_client("portal", "right-secret")
+    spec = server.spec(
+        grant="client_credentials",
+        client_id="portal",
+        client_secret="wrong-secret",
+        issuer=server.authorization.issuer,
+    )
+    async with fleet_of(**{NAME: spec}) as fleet:
+        state = fleet[NAME].state
+        assert (state.status, "invalid_client" in state.detail) == ("down", True)
+        assert "wrong-secret" not in state.detail
+
+
+async def test_registered_client_signs_in_on_its_port(server: ProtectedServer) -> None:
+    port = closed_port()
+    uri = f"http://127.0.0.1:{port}/callback"
+    server.authorization.add_client("mine", "own-secret", redirect_uris=[uri])
+    spec = server.spec(
+        client_id="mine", client_secret="own-secret", issuer=server.authorization.issuer, redirect_port=port
+    )
+    login = await logged_in(spec)
+    assert login.client.client_id == "mine"
+    server.authorization.expire()
+    async with fleet_of(**{NAME: spec}) as fleet:
+        assert await echo(fleet, a=1) == {"a": 1}
+
+
+async def test_tokens_are_in_no_message(server: ProtectedServer) -> None:
+    """The upstream repeats them wherever it can."""
+
+    async def repeated(request: Request) -> Response:
+        return PlainTextResponse(f"no: {request.headers['authorization']}", status_code=403)
+
+    spec = server.spec()
+    await logged_in(spec)
+    async with fleet_of(**{NAME: spec}) as fleet:
+        await echo(fleet)
+        server.authorization.expire()
+        await echo(fleet)
+        server.answers["/mcp"] = repeated
+        with pytest.raises(UpstreamError, match="hidden") as caught:
+            await echo(fleet)
+        told = [str(caught.value), fleet[NAME].state.detail, *fleet[NAME].diagnostics]
+    for token in server.authorization.tokens:
+        assert not any(token in text for text in told)

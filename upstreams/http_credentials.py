@@ -1,0 +1,140 @@
+"""What a request to an upstream carries so that it is let in, and what can be done when it is not."""
+
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Final, Protocol, TypeAlias
+
+import anyio
+import httpx2
+
+from upstreams.errors import UpstreamRefusedError
+from upstreams.scrubber import Scrubber
+
+
+@dataclass(frozen=True)
+class RenewedHeaders:
+    """Configured headers as they are now, and the secrets in them."""
+
+    headers: Mapping[str, str] = field(repr=False)
+    secrets: Collection[str] = field(repr=False)
+
+
+HeaderRenewal: TypeAlias = Callable[[], Awaitable[RenewedHeaders | None]]
+"""Gets configured headers anew from where their secrets come from; None if that does not work."""
+
+RENEWAL_PAUSE_SECONDS: Final = 60.0
+"""An upstream that answers 401 has the operator's commands run again at most this often."""
+
+
+class HttpCredentials(Protocol):
+    """The credentials of one upstream, for all of its connections."""
+
+    async def headers(self) -> Mapping[str, str]:
+        """What to send now; it takes the place of configured headers of the same name.
+
+        Raises:
+            UpstreamError: There are none.
+        """
+        ...
+
+    async def renewed(self, refused: Mapping[str, str]) -> bool:
+        """After an HTTP 401 to a request with `refused`: whether there are others by now, so that it is worth a repeat.
+
+        Raises:
+            UpstreamError: There are none any more.
+        """
+        ...
+
+    def accepted(self, sent: Mapping[str, str]) -> None:
+        """An answer came that was no 401."""
+
+
+class ConfiguredHeaders:
+    """The manifest's `headers`. Those that hold a secret of a command or the keyring can be had anew."""
+
+    def __init__(
+        self, headers: Mapping[str, str], scrub: Scrubber, renew: HeaderRenewal | None = None
+    ) -> None:
+        self._headers = dict(headers)
+        self._scrub = scrub
+        self._renew = renew
+        self._renewed_at = -RENEWAL_PAUSE_SECONDS
+        self._lock = anyio.Lock()
+
+    async def headers(self) -> Mapping[str, str]:
+        return self._headers
+
+    async def renewed(self, refused: Mapping[str, str]) -> bool:
+        if self._renew is None:
+            return False
+        async with self._lock:
+            if self._headers != refused:  # another call was first
+                return True
+            if anyio.current_time() - self._renewed_at < RENEWAL_PAUSE_SECONDS:
+                return False
+            renewed = await self._renew()
+            self._renewed_at = anyio.current_time()
+            if renewed is None or renewed.headers.items() <= self._headers.items():
+                return False
+            self._scrub.hide(renewed.secrets)
+            self._headers = {**self._headers, **renewed.headers}
+            return True
+
+    def accepted(self, sent: Mapping[str, str]) -> None:
+        """Nothing depends on it."""
+
+
+IS_RENEWED: Final = "credentials_renewed"
+"""In the extensions of a response: what was sent had been renewed for it."""
+
+
+class Admission:
+    """Sends requests with the credentials of one upstream: to its own origin, and nowhere else."""
+
+    def __init__(self, url: str, credentials: HttpCredentials) -> None:
+        self._url = httpx2.URL(url)
+        self._credentials = credentials
+
+    async def send(
+        self, request: httpx2.Request, send: Callable[[httpx2.Request], Awaitable[httpx2.Response]]
+    ) -> httpx2.Response:
+        """Send a request; after a 401, which says that nothing was done, once more if there are other credentials.
+
+        Raises:
+            UpstreamError: There are no credentials, or the request is for another server.
+            httpx2.RequestError: As of `send`.
+        """
+        if not _is_within(self._url, request.url):
+            raise UpstreamRefusedError("leads to another server, which gets neither requests nor credentials")
+        sent = await self._credentials.headers()
+        request.headers.update(sent)
+        response = await send(request)
+        if response.status_code != HTTPStatus.UNAUTHORIZED:
+            self._credentials.accepted(sent)
+            return response
+        if not await self._renewed(sent, response):
+            return response
+        await response.aclose()
+        sent = await self._credentials.headers()
+        request.headers.update(sent)
+        response = await send(request)
+        if response.status_code != HTTPStatus.UNAUTHORIZED:
+            self._credentials.accepted(sent)
+        response.extensions[IS_RENEWED] = True
+        return response
+
+    async def _renewed(self, sent: Mapping[str, str], response: httpx2.Response) -> bool:
+        try:
+            return await self._credentials.renewed(sent)
+        except BaseException:
+            await response.aclose()
+            raise
+
+
+def _is_within(own: httpx2.URL, url: httpx2.URL) -> bool:
+    """Whether `url` is on the origin of `own`, or on its https:// where that is http://, on the usual ports."""
+    if (own.scheme, own.host, own.port) == (url.scheme, url.host, url.port):
+        return True
+    is_upgrade = (own.scheme, url.scheme) == ("http", "https") and own.port is None and url.port is None
+    return is_upgrade and own.host == url.host

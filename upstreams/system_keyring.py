@@ -1,0 +1,57 @@
+"""The system's keyring, through the package `keyring`, which is an extra. It may keep waiting for its owner."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from manifests.secret_references import SecretError
+
+if TYPE_CHECKING:
+    from keyring.backend import KeyringBackend
+
+
+def keyring_password(service: str, user: str) -> str | None:
+    """What the keyring holds; None if it holds no such thing.
+
+    Raises:
+        SecretError: There is no keyring, or the package that speaks to it is not installed.
+    """
+    with _keyring() as keyring:
+        return keyring.get_password(service, user)
+
+
+def keep_in_keyring(service: str, user: str, password: str) -> None:
+    """Put it there, in place of what was there before.
+
+    Raises:
+        SecretError: As above.
+    """
+    with _keyring() as keyring:
+        keyring.set_password(service, user, password)
+
+
+def drop_from_keyring(service: str, user: str) -> None:
+    """Have it hold nothing there.
+
+    Raises:
+        SecretError: As above.
+    """
+    with _keyring() as keyring:
+        if keyring.get_password(service, user) is not None:
+            keyring.delete_password(service, user)
+
+
+@contextmanager
+def _keyring() -> Iterator["KeyringBackend"]:
+    try:
+        import keyring
+        from keyring.errors import KeyringError
+    except ImportError:
+        raise SecretError(
+            "the keyring cannot be asked: the package keyring is not installed",
+            "Install the portal with the extra: uv tool install 'mcp-code-portal[keyring]'.",
+        ) from None
+    try:
+        yield keyring.get_keyring()
+    except KeyringError as error:
+        raise SecretError(f"the system has no keyring that can be asked ({type(error).__name__})") from None
