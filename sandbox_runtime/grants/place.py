@@ -1,11 +1,13 @@
 """Folders on disk that workspaces are opened in, and the portal's own folder for those that nobody keeps."""
 
+import errno
 import fcntl
 import os
 import secrets
 import shutil
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from manifests.grants import FileGrant
@@ -28,6 +30,8 @@ class Place:
 
         self._folder = folder
         self._is_made = is_made
+        self._is_removed = False
+        self._making = threading.Lock()
         self._file_bytes = grant.file_bytes
         self._quota = Quota(grant.total_bytes, grant.total_files, name) if grant.mode == "write" else None
 
@@ -43,12 +47,19 @@ class Place:
         return self._opened(None)
 
     def remove(self) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)
+        """Remove it for good. A change that is under way ends before, and what was begun and given up finds nothing."""
+        with self._making:
+            self._is_removed = True
+        with nullcontext() if self._quota is None else self._quota.lock:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     def _opened(self, quota: Quota | None) -> Workspace:
-        if self._is_made:
-            self._folder.mkdir(mode=0o700, exist_ok=True)
-        return Workspace(self._folder, quota, self._file_bytes)
+        with self._making:
+            if self._is_removed:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+            if self._is_made:
+                self._folder.mkdir(mode=0o700, exist_ok=True)
+            return Workspace(self._folder, quota, self._file_bytes)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import anyio.to_thread
 
 from manifests.grants import FileGrant
 from sandbox_runtime.errors import WorkspaceError
-from sandbox_runtime.grants.file_service import FileService
+from sandbox_runtime.grants.file_service import OPERATION_SECONDS, FileService
 from sandbox_runtime.grants.place import Place, private_folder
 from sandbox_runtime.grants.threads import Threads
 
@@ -114,8 +114,9 @@ class Workspaces:
                 await self._remove(place)
 
     async def _remove(self, place: Place) -> None:
-        with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(place.remove)
+        # A disk that hangs keeps nobody for ever; then it is removed when it answers.
+        with anyio.move_on_after(OPERATION_SECONDS, shield=True):
+            await self._threads.run(place.remove)
 
 
 def _usable(grant: FileGrant, folder: Path) -> Path:

@@ -252,6 +252,18 @@ async def test_run_has_files_of_its_own_that_go_with_it(run: Runner, tmp_path: P
     assert files.names() == []
 
 
+async def test_what_comes_after_the_end_of_its_run_leaves_nothing(run: Runner, tmp_path: Path) -> None:
+    """As an operation does that was given up while it waited for a thread."""
+    create = ("create", b'{"path": "f"}')
+    async with granted(run, tmp_path, share="run") as files:
+        async with files.workspaces.files(None) as never_used, files.workspaces.files(None) as used:
+            assert never_used is not None and used is not None
+            assert (await used(*create)).text.startswith(b"1,")
+        for late in (never_used, used):
+            assert b"ENOENT" in (await late(*create)).text
+        assert [name for name in files.names() if "/" in name] == []
+
+
 async def test_what_a_killed_portal_left_is_removed_and_nobody_elses(run: Runner, tmp_path: Path) -> None:
     left = tmp_path / f"{OURS}left" / "1234"
     left.mkdir(parents=True)
