@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from manifests.json_value import Json
-from portal.library.function import Function, Parameter
-from portal.library.rendering import CUT_PARAMETERS, LONGEST_REQUIRED
+from portal.library.function import Function
+from portal.library.rendering import CUT_PARAMETERS, LONGEST_REQUIRED, short_parameter
 
-LONGEST_BRIEF: Final = 160
+LONGEST_BRIEF: Final = 120
 """Characters of parameters in a brief signature; optional ones beyond are left out, which it says."""
 
 
@@ -35,9 +35,9 @@ def stub_code(functions: Sequence[Function], full: int) -> Iterator[str]:
         yield f"# {function.qualified}\n{stub}\n"
     for function in functions[full:]:
         signature = brief_signature(function)
-        more = " (more parameters in its full stub)" if signature.is_cut else ""
-        about = f": {function.summary}" if function.summary else ""
-        yield f"{signature.text}: ...  # {function.qualified}{more}{about}"
+        more = " (more parameters)" if signature.is_cut else ""
+        about = f": {function.summary.removesuffix('.')}" if function.summary else ""
+        yield f"{signature.text}: ... # {function.qualified}{more}{about}"
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def brief_signature(function: Function) -> BriefSignature:
     left = LONGEST_BRIEF
     is_cut = CUT_PARAMETERS in function.signature
     for parameter in function.parameters:
-        text = _brief_parameter(parameter)
+        text = short_parameter(parameter)
         left -= len(text) + 2
         if left < (LONGEST_BRIEF - LONGEST_REQUIRED if parameter.required else 0):
             is_cut = True
@@ -68,19 +68,6 @@ def brief_signature(function: Function) -> BriefSignature:
     keywords = ", ".join([*(["*", *shown] if shown else []), *others])
     returns = "" if function.returns == "Any" else f" -> {function.returns}"
     return BriefSignature(f"async def {function.name}({keywords}){returns}", is_cut)
-
-
-def _brief_parameter(parameter: Parameter) -> str:
-    annotation, default = parameter.annotation, parameter.default_source
-    if parameter.required:
-        return f"{parameter.name}: {annotation}"
-    if default == "None":
-        annotation = annotation.removesuffix(" | None")
-    is_shown = annotation in _SHOWN_BY_DEFAULT and default not in ("None", "...")
-    return f"{parameter.name}={default}" if is_shown else f"{parameter.name}: {annotation} = {default}"
-
-
-_SHOWN_BY_DEFAULT = frozenset({"bool", "float", "int", "str"})
 
 
 def _stubs(functions: Sequence[Function]) -> list[str]:

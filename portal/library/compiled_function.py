@@ -14,6 +14,7 @@ from portal.library.rendering import (
     OBSERVED,
     definition,
     documentation,
+    shown_definition,
     signature,
 )
 from portal.library.type_definitions import definition_text
@@ -78,7 +79,7 @@ def _settled(draft: FunctionDraft, names: Mapping[str, str]) -> FunctionDraft:
 def _function(place: tuple[str, str], draft: FunctionDraft, types: NamespaceTypes) -> Function:
     upstream, namespace = place
     qualified = f"{namespace}.{draft.name}"
-    needed = types.needed(dict.fromkeys(name for type_ in _shown(draft) for name in names_in(type_)))
+    needed = types.needed(dict.fromkeys(name for type_ in _shown_types(draft) for name in names_in(type_)))
     return Function(
         namespace=namespace,
         name=draft.name,
@@ -90,7 +91,7 @@ def _function(place: tuple[str, str], draft: FunctionDraft, types: NamespaceType
         description=draft.description,
         signature=signature(qualified, draft.parameters, draft.others, draft.returns, LONGEST_SIGNATURE),
         types=tuple(map(definition_text, needed)),
-        definition=_definition(draft),
+        definition=_shown_definition(draft),
         recorded=draft.tool,
         wraps_result=draft.wraps_result,
         takes_others=draft.others is not None,
@@ -99,21 +100,28 @@ def _function(place: tuple[str, str], draft: FunctionDraft, types: NamespaceType
     )
 
 
-def _shown(draft: FunctionDraft) -> Iterator[Type]:
+def _shown_types(draft: FunctionDraft) -> Iterator[Type]:
     yield from (each.type for each in draft.parameters)
     if draft.others is not None:
         yield draft.others
     yield draft.returns
 
 
-def _definition(draft: FunctionDraft, spelling: Spelling | None = None, *, none_omits: bool = False) -> str:
+def _shown_definition(draft: FunctionDraft) -> str:
+    body = documentation(_told(draft), (), draft.example)
+    return shown_definition(
+        draft.name, draft.parameters, draft.others, draft.returns, body, remark=_remark(draft)
+    )
+
+
+def _definition(draft: FunctionDraft, spelling: Spelling, *, none_omits: bool) -> str:
     return definition(
         draft.name,
         draft.parameters,
         draft.others,
         draft.returns,
         documentation(_told(draft), draft.parameters, draft.example),
-        spelling or {},
+        spelling,
         none_omits=none_omits,
         remark=_remark(draft),
     )

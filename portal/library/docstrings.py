@@ -27,9 +27,9 @@ def description(text: str) -> str:
     return readable(text, LONGEST_DOC)
 
 
-def comment(text: str) -> str:
+def comment(text: str, longest: int = LONGEST_COMMENT) -> str:
     """A trailing comment, or nothing: one line that no type checker takes for an instruction."""
-    line = _PRAGMA.sub(r"\1 ", one_line(text, LONGEST_COMMENT))
+    line = _PRAGMA.sub(r"\1 ", one_line(text, longest))
     return f"  # {line}" if line else ""
 
 

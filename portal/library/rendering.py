@@ -27,6 +27,9 @@ LONGEST_REQUIRED: Final = 2_000
 LONGEST_PARAMETER_DOCS: Final = 12_000
 """Characters of all parameters' descriptions in one docstring."""
 
+LONGEST_PARAMETER_DOC: Final = 500
+"""Characters of one of them, with hints and default."""
+
 CUT_PARAMETERS: Final = ", ...) -> "
 """How a one-line signature shows that parameters were left out."""
 
@@ -86,6 +89,47 @@ def definition(
     return f"{head}{behind}\n{body}" if body else f"{head} ...{behind}"
 
 
+def shown_definition(
+    name: str,
+    parameters: Sequence[Parameter],
+    others: Type | None,
+    returns: Type,
+    body: str,
+    *,
+    remark: str = "",
+) -> str:
+    """A definition as models read it: in fewer tokens, with what is known of each parameter behind it.
+
+    Like a brief signature it leaves out what parameters' defaults show. `body` is the docstring, or "".
+    """
+    shown = [short_parameter(parameter) for parameter in parameters]
+    docs = _parameter_docs(parameters)
+    more = others_text(parameters, others)
+    if docs:
+        told = (comment(docs.get(parameter.name, ""), LONGEST_PARAMETER_DOC) for parameter in parameters)
+        lines = ["*,", *(f"{text},{doc}" for text, doc in zip(shown, told, strict=True)), *more]
+        arguments = "".join(f"\n    {line}" for line in lines) + "\n"
+    else:
+        arguments = _keyword_only([*shown, *more], bool(parameters))
+    head = f"async def {name}({arguments}) -> {render(returns)}:"
+    behind = comment(remark)
+    return f"{head}{behind}\n{body}" if body else f"{head} ...{behind}"
+
+
+def short_parameter(parameter: Parameter) -> str:
+    """Without what says nothing or is plain to see: the type that a default shows, and `| None` before `= None`."""
+    annotation, default = parameter.annotation, parameter.default_source
+    if parameter.required:
+        return f"{parameter.name}: {annotation}"
+    if default == "None":
+        annotation = annotation.removesuffix(" | None")
+    is_shown = annotation in _SHOWN_BY_DEFAULT and default not in ("None", "...")
+    return f"{parameter.name}={default}" if is_shown else f"{parameter.name}: {annotation} = {default}"
+
+
+_SHOWN_BY_DEFAULT = frozenset({"bool", "float", "int", "str"})
+
+
 def parameter_text(parameter: Parameter, spelling: Spelling = PLAIN, *, none_omits: bool = False) -> str:
     """`title: str` or `labels: list[str] = ...`."""
     if parameter.required:
@@ -109,15 +153,21 @@ def others_text(
 
 def documentation(description: str, parameters: Iterable[Parameter], example: str = "") -> str:
     """A function's docstring: the tool's description, what is known of each parameter, and a call."""
-    left = LONGEST_PARAMETER_DOCS
-    lines = []
-    for parameter in parameters:
-        left -= len(parameter.doc)
-        if parameter.doc and left >= 0:
-            lines.append(f"    {parameter.name}: {parameter.doc}")
+    lines = [f"    {name}: {doc}" for name, doc in _parameter_docs(parameters).items()]
     text = "\n".join([description, "", "Args:", *lines]) if lines else description
     text = f"{text}\n\nExample: {example}" if example else text
     return docstring(text.strip(), indent="    ") if text.strip() else ""
+
+
+def _parameter_docs(parameters: Iterable[Parameter]) -> dict[str, str]:
+    """What is known of parameters, as long as there is room."""
+    left = LONGEST_PARAMETER_DOCS
+    docs = {}
+    for parameter in parameters:
+        left -= len(parameter.doc)
+        if parameter.doc and left >= 0:
+            docs[parameter.name] = parameter.doc
+    return docs
 
 
 def module(

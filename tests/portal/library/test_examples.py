@@ -17,10 +17,9 @@ GIVEN = {"title": "Crash", "from": "me", "labels": ["bug"]}
 
 
 def told(schema: Json, *examples: Json) -> str:
-    """The function's docstring."""
+    """The function's docstring in its module."""
     sent = RecordedTool("create_issue", "Creates.", schema, None, {}, None, examples)
-    [function] = library(sent).functions.values()
-    tree = ast.parse(function.stub).body[-1]
+    tree = ast.parse(library(sent).module("tickets")).body[-1]
     assert isinstance(tree, ast.AsyncFunctionDef)
     return ast.get_docstring(tree) or ""
 

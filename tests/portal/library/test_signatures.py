@@ -34,13 +34,13 @@ def test_simple_defaults_are_shown() -> None:
     ) in compiled.signature
 
 
-def test_default_that_does_not_fit_its_type_is_told_in_the_docstring() -> None:
-    compiled = function(
-        arguments(a={"type": "integer", "default": "ten"}, b={"type": "array", "default": ["x"]})
-    )
+def test_default_that_does_not_fit_its_type_is_told_beside_it() -> None:
+    schema = arguments(a={"type": "integer", "default": "ten"}, b={"type": "array", "default": ["x"]})
+    compiled = function(schema)
     assert "(*, a: int = ..., b: list[Any] = ...)" in compiled.signature
-    assert 'a: Default: "ten"' in compiled.stub
-    assert 'b: Default: ["x"]' in compiled.stub
+    assert 'a: int = ...,  # Default: "ten"\n' in compiled.stub
+    assert 'b: list[Any] = ...,  # Default: ["x"]\n' in compiled.stub
+    assert 'a: Default: "ten"' in library(tool(input_schema=schema)).module("tickets")
 
 
 def test_null_default_makes_the_parameter_nullable() -> None:
@@ -88,16 +88,40 @@ def test_what_alternatives_share_is_any_of_theirs_and_required_if_all_require_it
 
 
 def test_hints_follow_the_description_of_a_parameter() -> None:
-    compiled = function(
-        arguments(
-            due={"type": "string", "format": "date-time", "description": "When."},
-            count={"type": "integer", "minimum": 1, "maximum": 100},
-            tags={"type": "array", "maxItems": 5, "description": "Tags.", "deprecated": True},
-        )
+    schema = arguments(
+        due={"type": "string", "format": "date-time", "description": "When."},
+        count={"type": "integer", "minimum": 1, "maximum": 100},
+        tags={"type": "array", "maxItems": 5, "description": "Tags.", "deprecated": True},
     )
-    assert "Args:\n        due: When. (date-time)\n" in compiled.stub
-    assert "count: 1 to 100\n" in compiled.stub
-    assert "tags: Tags. (deprecated; <= 5 items)\n" in compiled.stub
+    module = library(tool(input_schema=schema)).module("tickets")
+    assert "Args:\n        due: When. (date-time)\n" in module
+    assert "count: 1 to 100\n" in module
+    assert "tags: Tags. (deprecated; <= 5 items)\n" in module
+    assert function(schema).stub == (
+        "async def create_issue(\n"
+        "    *,\n"
+        "    due: str = ...,  # When. (date-time)\n"
+        "    count: int = ...,  # 1 to 100\n"
+        "    tags: list[Any] = ...,  # Tags. (deprecated; <= 5 items)\n"
+        ") -> Any: ..."
+    )
+
+
+def test_a_shown_stub_leaves_out_what_is_plain_to_see() -> None:
+    schema = arguments(("title",), title=TEXT, limit={"type": "integer", "default": 7})
+    compiled = function(
+        schema, {"type": "object", "properties": {"id": {"type": "integer"}}}, description="Open."
+    )
+    assert compiled.definition == (
+        'async def create_issue(*, title: str, limit=7) -> CreateIssueResult:\n    """Open."""'
+    )
+
+
+def test_a_hostile_description_of_a_parameter_stays_behind_it() -> None:
+    text = 'x\n) -> int: ...\nimport os # type: ignore \u2028 """'
+    [defined] = ast.parse(function(arguments(a={**TEXT, "description": text})).stub).body
+    assert isinstance(defined, ast.AsyncFunctionDef)
+    assert [each.arg for each in defined.args.kwonlyargs] == ["a"]
 
 
 def test_module_says_that_none_omits_an_optional_argument() -> None:
