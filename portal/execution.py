@@ -99,7 +99,12 @@ class Execution:
         audit.began(request.code)
         status, code = "cancelled", ""
         try:
-            answer = await self._run(request, caller, ledger, audience, run_id, audit)
+            try:
+                answer = await self._run(request, caller, ledger, audience, run_id, audit)
+            except Exception as error:
+                # Whatever the fault was: what the calls did before it must still be told.
+                log.exception("run_failed", run=run_id, error=type(error).__name__)
+                answer = _failed(run_id, ledger)
             status, code = answer.status, answer.error.code if answer.error else ""
             return answer
         finally:
@@ -198,7 +203,7 @@ class Execution:
             run_id=run_id,
             result=result.value,
             stdout=result.stdout,
-            error=_with_effects(result, broker),
+            error=None if result.error is None else _with_effects(result.error, broker.ledger),
             calls=broker.ledger.rows(),
             notices=(*broker.repairs.notices(), *result.notices, *self._stdout_notice(result)),
             emitted=result.emitted,
@@ -263,6 +268,11 @@ def _refused(run_id: str, error: RunError, notices: Sequence[str] = ()) -> Answe
     return Answer("refused", run_id, error=error, notices=tuple(notices))
 
 
+def _failed(run_id: str, ledger: Ledger) -> Answer:
+    error = RunError("internal_error", f"the portal failed at this run; its log has it under {run_id}")
+    return Answer("error", run_id, error=_with_effects(error, ledger), calls=ledger.rows())
+
+
 def _told(diagnostic: Diagnostic) -> str:
     hint = f". {diagnostic.hint}" if diagnostic.hint else ""
     return f"line {diagnostic.line}: {diagnostic.message}{hint}"
@@ -287,12 +297,9 @@ def _check_error(diagnostics: list[Diagnostic]) -> RunError:
     )
 
 
-def _with_effects(result: RunResult, broker: Broker) -> RunError | None:
+def _with_effects(error: RunError, ledger: Ledger) -> RunError:
     """The error, with a warning where calls of the failed run had or may have had effects."""
-    error = result.error
-    if error is None:
-        return None
-    done, unknown = broker.ledger.count("done"), broker.ledger.count("unknown")
+    done, unknown = ledger.count("done"), ledger.count("unknown")
     if not (done or unknown):
         return error
     told = ", ".join(f"{count} {state}" for count, state in ((done, "done"), (unknown, "unknown")) if count)

@@ -39,7 +39,7 @@ class Audit:
 
     def __init__(self, sink: Sink | None) -> None:
         self._sink = sink
-        self._is_failing = False
+        self._lost = 0
 
     @property
     def is_kept(self) -> bool:
@@ -49,18 +49,22 @@ class Audit:
         return RunAudit(self, run_id, caller, profile)
 
     def note(self, event: str, **fields: Json) -> bool:
-        """Write an event; whether it is written. A failure is logged once, until a line is written again."""
+        """Write an event; whether it is written.
+
+        A failure is logged once, until a line is written again, and that one says how many were not.
+        """
         if self._sink is None:
             return True
-        time = datetime.now(UTC).isoformat(timespec="milliseconds")
         try:
-            self._sink.append({"time": time, "event": event, **fields})
+            if self._lost:
+                self._sink.append(_stamped("audit_resumed", lost=self._lost))
+                self._lost = 0
+            self._sink.append(_stamped(event, **fields))
         except (OSError, ValueError, AuditError) as error:
-            if not self._is_failing:
+            if not self._lost:
                 log.error("audit_failed", reason=_reason(error))
-            self._is_failing = True
+            self._lost += 1
             return False
-        self._is_failing = False
         return True
 
     def close(self) -> None:
@@ -153,6 +157,10 @@ class RunAudit:
 NO_AUDIT: Final = Audit(None)
 UNHEARD: Final = NO_AUDIT.run("", LOCAL, None)
 """What writes nothing."""
+
+
+def _stamped(event: str, **fields: Json) -> dict[str, Json]:
+    return {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event, **fields}
 
 
 def _named(caller: Caller) -> str:

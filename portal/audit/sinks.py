@@ -40,11 +40,16 @@ class StderrSink:
 
     def __init__(self) -> None:
         self._head = START
+        self._is_torn = False
 
     def append(self, event: Mapping[str, Json]) -> None:
         line, head = linked(self._head, event)
-        sys.stderr.write(line.decode())
-        sys.stderr.flush()
+        text = b"\n" + line if self._is_torn else line
+        # Not through Python's own buffer, which would write later what it could not write now.
+        written = os.write(sys.stderr.fileno(), text)
+        self._is_torn = written < len(text)
+        if written < len(text) - 1:  # without its line feed it is a line all the same
+            raise OSError("stderr takes no more")
         self._head = head
 
     def close(self) -> None:

@@ -2,20 +2,28 @@
 
 import fcntl
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
+import anyio
 import pytest
 
 from manifests.json_value import Json
 from portal.audit.audit import Audit
 from portal.audit.sinks import FileSink
 from portal.audit.verification import verify
+from portal.broker import Broker
 from portal.caller import Caller
 from portal.errors import AuditError
-from tests.portal.commands import PortalCommand, portal_command
-from tests.portal.peers import Peer, opened, raw, raw_tools, states, text, tool, write_manifest
+from portal.execution import ExecuteCode, Execution
+from portal.observed.observations import Observations
+from portal.sessions import Sessions
+from portal.snapshot import Snapshot
+from sandbox_runtime.calls import Outcome, ToolCall
+from sandbox_runtime.grants.open_grants import open_grants
+from tests.portal.commands import PortalCommand, finished, portal_command
+from tests.portal.peers import Opened, Peer, never, opened, raw, raw_tools, states, text, tool, write_manifest
 
 pytestmark = pytest.mark.anyio
 
@@ -111,6 +119,65 @@ async def test_refused_script_and_script_that_is_cancelled_are_written(tmp_path:
     ]
 
 
+async def test_run_that_its_client_cancels_is_written_as_cancelled(tmp_path: Path) -> None:
+    up = Peer(tool("hang"), hang=never)
+    async with opened(tmp_path, {"up": up}, audit=AUDIT) as portal, anyio.create_task_group() as tasks:
+        tasks.start_soon(portal.run, "await up.hang()")
+        await up.until(lambda: bool(up.calls))
+        tasks.cancel_scope.cancel()
+    [ended] = events(tmp_path, "run_ended")
+    assert (ended["status"], ended["code"], ended["calls"]) == ("cancelled", "", 1)
+    assert [each["state"] for each in events(tmp_path, "call_ended")] == ["unknown"]
+
+
+@asynccontextmanager
+async def failing_after_a_call(portal: Opened, log: Path) -> AsyncIterator[Execution]:
+    """Runs of a portal that has a fault of its own: it shows when the second call of a script comes."""
+
+    class FaultyPort:
+        def __init__(self, broker: Broker, snapshot: Snapshot) -> None:
+            self.broker = broker
+
+        async def __call__(self, call: ToolCall) -> Outcome:
+            if call.seq > 1:
+                raise OverflowError(SECRET)
+            return await self.broker(call)
+
+    parts, manifest = portal.portal, portal.portal.manifest
+    audit = Audit(FileSink(log, is_durable=False))
+    async with open_grants(manifest.portal.capabilities, log.parent, manifest.where) as grants:
+        yield Execution(
+            parts.authority,
+            parts.catalog,
+            parts.fleet,
+            parts.sandbox,
+            None,
+            Sessions(manifest.portal.server),
+            grants,
+            Observations(None),
+            FaultyPort,
+            audit,
+        )
+
+
+async def test_run_in_which_the_portal_fails_is_written_as_that_and_its_calls_are_told(
+    tmp_path: Path,
+) -> None:
+    up = peer()
+    async with (
+        opened(tmp_path, {"up": up}) as portal,
+        failing_after_a_call(portal, tmp_path / "audit.jsonl") as execution,
+    ):
+        await portal.search()
+        answer = await execution.run(ExecuteCode("await up.write(n=1)\nawait up.write(n=2)"))
+    assert answer.error is not None and SECRET not in str(answer)
+    assert (answer.status, answer.error.code) == ("error", "internal_error")
+    assert [row["state"] for row in answer.calls] == ["done", "not_started"]
+    [ended] = events(tmp_path, "run_ended")
+    assert (ended["status"], ended["code"], ended["calls"]) == ("error", "internal_error", 2)
+    assert up.calls == [("write", {"n": 1})]
+
+
 @contextmanager
 def held(path: Path) -> Iterator[None]:
     """Somebody else has the log, so that nothing can be written to it."""
@@ -196,7 +263,7 @@ def test_command_verifies_and_tells_the_head(portal: PortalCommand, tmp_path: Pa
 def test_lines_on_stderr_can_be_verified(portal: PortalCommand, tmp_path: Path) -> None:
     write_manifest(tmp_path, {"up": raw(tools=raw_tools("echo"))}, audit={"to": "stderr"})
     (tmp_path / "x.py").write_text("await up.echo()")
-    done = portal("run", "x.py", cwd=tmp_path)
+    done = finished("run", "x.py", cwd=tmp_path)
     (tmp_path / "captured").write_text(done.stderr)
     verified = portal("audit", "verify", "--mixed", "captured", cwd=tmp_path)
     assert verified.returncode == 0 and "6 lines" in verified.stdout
