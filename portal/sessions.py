@@ -67,7 +67,8 @@ class Sessions:
         self._idle_seconds = settings.session_idle_seconds
         self._parked: OrderedDict[str, _Parked] = OrderedDict()
         self._busy: dict[str, Caller] = {}
-        self._starting: Counter[str] = Counter()
+        self._starting: list[str] = []
+        """The shares of the callers for whom one is being started."""
 
     @asynccontextmanager
     async def use(
@@ -126,17 +127,17 @@ class Sessions:
             raise NoSessionFreeError(
                 f"all {self._capacity} sessions (server.sessions) are running scripts now"
             )
-        self._starting[caller.share] += 1
+        self._starting.append(caller.share)
         try:
             return await sandbox.open_session()
         except WorkerStartError as error:
             raise SessionStartError(f"no session could be started: {error}") from error
         finally:
-            self._starting[caller.share] -= 1
+            self._starting.remove(caller.share)
 
     @property
     def _size(self) -> int:
-        return len(self._parked) + len(self._busy) + self._starting.total()
+        return len(self._parked) + len(self._busy) + len(self._starting)
 
     def _least_due(self, caller: Caller) -> str:
         """The idle session that makes room for one more of the caller's."""
