@@ -148,6 +148,11 @@ class _Import:
             terminal.note(
                 "set the variables, or let --save-secrets write their values to portal.env beside it"
             )
+        strangers = [each.name for each in self._new if any(o.place.project for o in each.origins)]
+        if strangers:
+            terminal.note(
+                f"{', '.join(strangers)}: from files of the project; look at them before check starts them"
+            )
         terminal.note("now: mcp-code-portal check")
 
     def _show(self) -> None:

@@ -9,7 +9,7 @@ from manifests.json_value import Json
 from portal.client_files.entries import Entry, read_entry
 from portal.client_files.errors import ClientFileError
 from portal.client_files.json_text import JsonTextError, Members, Node, line_of, plain, read_json
-from portal.client_files.places import CLAUDE_CODE, GEMINI, Place
+from portal.client_files.places import CLAUDE_CODE, GEMINI, LOOKED_INTO, Place
 from portal.client_files.raw_file import RawFile, read_raw
 from portal.client_files.servers import LeftOut, Origin, Server
 from portal.client_files.toml_text import TomlTextError, read_toml, tables
@@ -61,7 +61,7 @@ class _JsonReading:
         self._place = place
         self._text = text
         try:
-            self._root = read_json(text)
+            self._root = read_json(text, LOOKED_INTO)
         except JsonTextError as error:
             raise ClientFileError(place.path, f"not JSON: {error}", error.line) from None
         if self._root is not None and not isinstance(self._root, Members):

@@ -70,6 +70,7 @@ _NOTES: Final = {
     "sandbox": "{} is not taken over: the server runs as the portal does",
     "sandboxEnabled": "{} is not taken over: the server runs as the portal does",
 }
+_PATH: Final = re.compile(r"[/~]|\.{1,2}/|[A-Za-z]:[/\\]")
 _RELATIVE: Final = re.compile(r"\.{1,2}(?:/.*)?", re.DOTALL)
 _SELF: Final = re.compile(r"mcp-code-portal(?:\.exe)?(?:\[[^\]]*\])?(?:[@=:~<>!].*)?")
 
@@ -98,7 +99,7 @@ def read_entry(entry: Entry, home: Path, here: Path, environ: Mapping[str, str])
             entry.origin.place.client.style, home, entry.folder or here, own.keys(), environ
         )
         server = _stdio if fields.text("command") is not None else _http
-        return server(entry, fields, surroundings)
+        return server(entry, fields, surroundings).with_secrets_everywhere()
     except ValueError as error:
         return LeftOut(entry.origin, str(error))
 
@@ -118,6 +119,8 @@ def _stdio(entry: Entry, fields: "_Fields", around: Surroundings) -> Server:
         raise UnfitError("its command is empty")
     if any(fields.text(key) is not None for key in _URLS):
         raise UnfitError("it has both a command and a URL")
+    if re.search(r"\s-", command) or (re.search(r"\s", command) and not _PATH.match(command)):
+        raise UnfitError("its command holds blanks: what follows the program belongs into args")
     if is_portal(command, arguments):
         raise UnfitError(IS_PORTAL)
     env = {name: around.translated(value, in_env=True) for name, value in fields.mapping("env").items()}
@@ -131,7 +134,7 @@ def _stdio(entry: Entry, fields: "_Fields", around: Surroundings) -> Server:
         cwd=_cwd(entry, fields, around, command, arguments),
         allow=fields.patterns(_ALLOWED),
         deny=fields.patterns(_DENIED) or (),
-        notes=_notes(fields),
+        notes=_notes(entry, fields, around),
     )
 
 
@@ -162,7 +165,7 @@ def _http(entry: Entry, fields: "_Fields", around: Surroundings) -> Server:
         transport=_transport(entry, fields, keys[-1], url),
         allow=fields.patterns(_ALLOWED),
         deny=fields.patterns(_DENIED) or (),
-        notes=_notes(fields),
+        notes=_notes(entry, fields, around),
     )
 
 
@@ -220,7 +223,7 @@ def _reference(variable: str) -> Reference:
     return Reference(variable)
 
 
-def _notes(fields: "_Fields") -> tuple[str, ...]:
+def _notes(entry: Entry, fields: "_Fields", around: Surroundings) -> tuple[str, ...]:
     read = _READ | _READ_OF_CODEX | set(_ALLOWED) | set(_DENIED) | _SILENT
     others = [key for key in fields.data if key not in read]
     notes = [_NOTES[key].format(key) for key in others if key in _NOTES]
@@ -232,6 +235,8 @@ def _notes(fields: "_Fields") -> tuple[str, ...]:
         notes.append(
             "the tools that it names are granted by name, also those that declare themselves destructive"
         )
+    if around.style == "prefixed" and entry.folder is None and "${workspaceFolder" in str(fields.data):
+        notes.append(f"the workspace's folder is {around.folder} from now on")
     return tuple(dict.fromkeys(notes))
 
 

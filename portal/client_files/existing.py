@@ -79,13 +79,14 @@ class Existing:
         data = self.source.data if self.source.data is not None else {}
         if not isinstance(data, dict):
             raise CannotAddError("it is no mapping of keys to values")
+        end = "\r\n" if "\r\n" in self.text else "\n"
         rows = self.text.splitlines(keepends=True)
         if rows and not rows[-1].endswith("\n"):
-            rows[-1] += "\n"
+            rows[-1] += end
         index, width = self._gap(rows)
-        added = [f"{' ' * (width - 2)}{line}\n" if line else "\n" for line in lines]
+        added = [f"{' ' * (width - 2)}{line}{end}" if line else end for line in lines]
         if "upstreams" not in data:
-            added = ["upstreams:\n", *added]
+            added = [f"upstreams:{end}", *added]
         text = "".join([*rows[:index], *added, *rows[index:]])
         wanted = {**data, "upstreams": {**self.upstreams, **upstreams}}
         try:

@@ -14,9 +14,11 @@ from portal.client_files.json_text import (
     Members,
     Node,
     Scalar,
+    Unread,
     after_blank,
     read_json,
 )
+from portal.client_files.places import LOOKED_INTO
 
 _UNIT: Final = "  "
 _FIRST_INDENT: Final = re.compile(r"\n([ \t]+)\S")
@@ -35,7 +37,7 @@ class _Edit:
 
 def object_at(text: str, path: Sequence[str]) -> Members | None:
     """The object under these keys; None if it is not there."""
-    node: Node | None = read_json(text)
+    node: Node | None = read_json(text, LOOKED_INTO)
     for key in path:
         node = node.find(key) if isinstance(node, Members) else None
     return node if isinstance(node, Members) else None
@@ -114,7 +116,7 @@ def _inserted(text: str, path: Sequence[str], values: Mapping[str, str], *, is_l
         added = ", ".join(f"{json.dumps(key, ensure_ascii=False)}: {value}" for key, value in values.items())
         added += ", " if container.members else ""
     changed = _applied(text, [_Edit(container.start + 1, container.start + 1, added)])
-    new = [(key, _facts(_reread(value))) for key, value in values.items()]
+    new = [(key, _facts(read_json(value))) for key, value in values.items()]
     return _checked(text, changed, path, lambda before: [*new, *before])
 
 
@@ -170,6 +172,8 @@ def _facts(node: Node | None) -> _Facts:
     match node:
         case Scalar(value=value):
             return (type(value).__name__, value)
+        case Unread(text=text):
+            return ("unread", text)
         case Items(nodes=nodes):
             return ("items", *map(_facts, nodes))
         case Members(members=members):
@@ -179,7 +183,7 @@ def _facts(node: Node | None) -> _Facts:
 
 def _reread(text: str) -> Node | None:
     try:
-        return read_json(text)
+        return read_json(text, LOOKED_INTO)
     except JsonTextError:
         raise CannotEditError("it would not be JSON any more") from None
 

@@ -23,6 +23,13 @@ _WORDS: Final[dict[str, bool | None]] = {"true": True, "false": False, "null": N
 _SURROGATES: Final = re.compile(r"[\ud800-\udfff]")
 
 
+def _no_number(word: str) -> Json:
+    raise ValueError(word)
+
+
+_FAST: Final = json.JSONDecoder(parse_constant=_no_number, parse_int=str, parse_float=str)
+
+
 class Number(str):
     """A number as it is written; nobody has to know how large it may be."""
 
@@ -68,7 +75,16 @@ class Members:
         return next((key for key, count in counted.items() if count > 1), None)
 
 
-Node: TypeAlias = Scalar | Items | Members
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """An object or a list that nobody looks into, as it is written. It is JSON without comments."""
+
+    start: int
+    end: int
+    text: str
+
+
+Node: TypeAlias = Scalar | Items | Members | Unread
 
 
 class JsonTextError(ValueError):
@@ -79,13 +95,16 @@ class JsonTextError(ValueError):
         self.line = line_of(text, position)
 
 
-def read_json(text: str) -> Node | None:
+def read_json(text: str, looked_into: frozenset[str] | None = None) -> Node | None:
     """The one value of a text; None if there is nothing but blanks and comments.
+
+    Of its members, and of those of each object under `projects`, only those with keys in `looked_into` are read, for
+    None all: Claude Code keeps megabytes of histories beside its servers.
 
     Raises:
         JsonTextError: It is not JSON, nested deeper than MAX_DEPTH, or of more than MAX_VALUES values.
     """
-    return _Reader(text).document()
+    return _Reader(text, looked_into).document()
 
 
 def line_of(text: str, position: int) -> int:
@@ -102,6 +121,9 @@ def plain(node: Node) -> Json:
         if isinstance(node.value, str) and _SURROGATES.search(node.value):
             raise ValueError("a text holds half a character (a lone surrogate)")
         return node.value
+    if isinstance(node, Unread):
+        whole = read_json(node.text)
+        return None if whole is None else plain(whole)
     if isinstance(node, Items):
         return [plain(each) for each in node.nodes]
     if node.repeated is not None:
@@ -116,20 +138,22 @@ def after_blank(text: str, position: int) -> int:
 
 
 class _Reader:
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, looked_into: frozenset[str] | None) -> None:
         self._text = text
+        self._looked_into = looked_into
         self._position = 1 if text.startswith("\ufeff") else 0
         self._values = 0
 
     def document(self) -> Node | None:
         if self._next() == "":
             return None
-        node = self._node(0)
+        node = self._node(0, 0 if self._looked_into is None else 1)
         if self._next() != "":
             raise self._error("something follows after the end of the value")
         return node
 
-    def _node(self, depth: int) -> Node:
+    def _node(self, depth: int, choosing: int) -> Node:
+        """`choosing` is 1 in an object of which only some members are read, 2 in one of such objects, else 0."""
         self._values += 1
         if depth > MAX_DEPTH:
             raise self._error(f"nested deeper than {MAX_DEPTH} levels")
@@ -137,7 +161,7 @@ class _Reader:
             raise self._error(f"more than {MAX_VALUES} values")
         start = self._position
         if self._text.startswith("{", start):
-            members = tuple(self._members(depth))
+            members = tuple(self._members(depth, choosing))
             return Members(start, self._position, members)
         if self._text.startswith("[", start):
             nodes = tuple(self._items(depth))
@@ -145,7 +169,7 @@ class _Reader:
         value = self._scalar()
         return Scalar(start, self._position, value)
 
-    def _members(self, depth: int) -> Iterator[Member]:
+    def _members(self, depth: int, choosing: int) -> Iterator[Member]:
         self._position += 1
         while self._next() != "}":
             start = self._position
@@ -156,16 +180,33 @@ class _Reader:
                 raise self._error("a colon is missing here")
             self._position += 1
             self._next()
-            yield Member(start, key, self._node(depth + 1))
+            yield Member(start, key, self._member_value(key, depth + 1, choosing))
             self._comma("}")
         self._position += 1
+
+    def _member_value(self, key: str, depth: int, choosing: int) -> Node:
+        if choosing == 1 and key not in (self._looked_into or ()) and (unread := self._unread()):
+            return unread
+        return self._node(depth, 2 if choosing == 1 and key == "projects" else 1 if choosing == 2 else 0)
 
     def _items(self, depth: int) -> Iterator[Node]:
         self._position += 1
         while self._next() != "]":
-            yield self._node(depth + 1)
+            yield self._node(depth + 1, 0)
             self._comma("]")
         self._position += 1
+
+    def _unread(self) -> Unread | None:
+        """The object or list that begins here, if the fast reader takes it; it knows no comments and no bounds."""
+        start = self._position
+        if self._text[start : start + 1] not in ("{", "["):
+            return None
+        try:
+            _, end = _FAST.raw_decode(self._text, start)
+        except (ValueError, RecursionError):
+            return None
+        self._position = end
+        return Unread(start, end, self._text[start:end])
 
     def _comma(self, end: str) -> None:
         following = self._next()

@@ -110,8 +110,11 @@ class _Merging:
     def _fault(self, server: Server) -> str:
         """Why a manifest cannot have the server; "" if it can."""
         try:
+            (server.cwd or "").encode()
             _UPSTREAM.validate_python(server.filled(self._environ))
             server.named(_AnyName()).spec()
+        except UnicodeEncodeError:
+            return "its cwd is not UTF-8"
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             place = ".".join(f"{part}" for part in first["loc"][1:] if part != "[key]")

@@ -49,11 +49,25 @@ WINDSURF: Final = Client("windsurf", "Windsurf", style="prefixed")
 GEMINI: Final = Client("gemini", "Gemini CLI", style="dollar")
 CODEX: Final = Client("codex", "Codex", key="mcp_servers", is_toml=True)
 
+LOOKED_INTO: Final = frozenset(("mcpServers", "servers", "projects", "inputs", "mcp", "disabledMcpServers"))
+"""The keys of JSON files under which clients say anything about servers."""
+
 CLIENTS: Final = (CLAUDE_DESKTOP, CLAUDE_CODE, CURSOR, VSCODE, WINDSURF, GEMINI, CODEX)
 
 
 def places(platform: str, environ: Mapping[str, str], home: Path, project: Path) -> Iterator[Place]:
-    """Every file that may be there, in the order in which their servers get names; `platform` as in `sys.platform`."""
+    """Every file that may be there, in the order in which their servers get names; `platform` as in `sys.platform`.
+
+    In the home itself a project's file may be the user's own, which is told once.
+    """
+    seen: set[Path] = set()
+    for place in _places(platform, environ, home, project):
+        if place.path not in seen:
+            yield place
+        seen.add(place.path)
+
+
+def _places(platform: str, environ: Mapping[str, str], home: Path, project: Path) -> Iterator[Place]:
     settings = _settings_folder(platform, environ, home)
     yield Place(CLAUDE_DESKTOP, settings / "Claude/claude_desktop_config.json")
     yield Place(CLAUDE_CODE, _folder(environ, "CLAUDE_CONFIG_DIR", home) / ".claude.json")

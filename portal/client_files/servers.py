@@ -1,11 +1,16 @@
 """A server as one client's file names it, in the words of a manifest."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from manifests.json_value import Json
 from portal.client_files.places import Place
 from portal.client_files.variables import Reference, Secret, Template, shown, written
+
+_TELLING: Final = 8
+"""A shorter secret may well stand elsewhere by chance."""
 
 
 @dataclass(frozen=True)
@@ -51,17 +56,33 @@ class Server:
 
     def named(self, names: Mapping[Secret, str]) -> "Server":
         """The same with a variable in the place of each secret."""
+        return self._mapped(lambda t: tuple(Reference(names[p]) if isinstance(p, Secret) else p for p in t))
 
-        def referred(template: Template) -> Template:
-            return tuple(Reference(names[p]) if isinstance(p, Secret) else p for p in template)
+    def with_secrets_everywhere(self) -> "Server":
+        """The same with what is a secret at one place taken for one wherever it stands."""
+        pieces = [piece for template in self.templates() for piece in template]
+        secrets = {p.value: p for p in pieces if isinstance(p, Secret) and len(p.value) >= _TELLING}
+        if not secrets:
+            return self
+        pattern = "|".join(map(re.escape, sorted(secrets, key=len, reverse=True)))
 
+        def split(piece: str) -> Iterator[str | Secret]:
+            for part in filter(None, re.split(f"({pattern})", piece)):
+                yield secrets.get(part, part)
+
+        def known(template: Template) -> Template:
+            return tuple(p for each in template for p in (split(each) if isinstance(each, str) else (each,)))
+
+        return self._mapped(known)
+
+    def _mapped(self, change: Callable[[Template], Template]) -> "Server":
         return replace(
             self,
-            command=self.command and referred(self.command),
-            args=tuple(map(referred, self.args)),
-            env={name: referred(value) for name, value in self.env.items()},
-            url=self.url and referred(self.url),
-            headers={name: referred(value) for name, value in self.headers.items()},
+            command=self.command and change(self.command),
+            args=tuple(map(change, self.args)),
+            env={name: change(value) for name, value in self.env.items()},
+            url=self.url and change(self.url),
+            headers={name: change(value) for name, value in self.headers.items()},
         )
 
     def spec(self) -> dict[str, Json]:

@@ -154,6 +154,24 @@ def test_nothing_found_is_told(person: Person) -> None:
     assert not person.manifest.exists()
 
 
+def test_servers_of_a_projects_file_are_pointed_out(person: Person) -> None:
+    person.home.servers("cursor", mine={"command": "x"})
+    assert "of the project" not in person().stderr
+    person.home.servers("claude-code-project", theirs={"command": "y"})
+    done = person("--add")
+    assert "theirs: from files of the project" in done.stderr
+
+
+def test_a_folder_that_is_not_utf8_is_told(person: Person, tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    (folder / ".cursor").mkdir(parents=True)
+    text = '{"mcpServers": {"near": {"command": "./x"}, "far": {"command": "y"}}}'
+    (folder / ".cursor/mcp.json").write_text(text)
+    done = person("--project", str(folder))
+    assert done.returncode == 0 and "UTF-8" in done.stdout
+    assert list(load_manifest(person.manifest, {}).portal.upstreams) == ["far"]
+
+
 def test_json_says_everything_and_no_secret(person: Person) -> None:
     person.home.servers("cursor", github=GITHUB, off={"command": "x", "disabled": True})
     person.home.write("windsurf", "[")
@@ -187,7 +205,7 @@ def test_no_program_of_a_file_is_started(person: Person, tmp_path: Path) -> None
     person.home.servers(
         "claude-code-project",
         a={"command": "sh", "args": ["-c", evil]},
-        b={"command": f"$({evil})", "env": {"X": f"`{evil}`", "Y": f"${{command:{evil}}}"}},
+        b={"command": f"$({mark})", "env": {"X": f"`{evil}`", "Y": f"${{command:{evil}}}"}},
         c={"url": "https://x.example/mcp", "headersHelper": evil},
     )
     assert person().returncode == 0

@@ -65,6 +65,15 @@ def test_editors_fill_in_what_has_a_prefix(home: Home, client: str) -> None:
     }
 
 
+def test_a_workspace_that_is_not_one_files_is_told(home: Home) -> None:
+    entry: Json = {"command": "${workspaceFolder}/x"}
+    home.servers("cursor", it=entry)
+    assert str(home.project) in home.merged().taken[0].notes[0]
+    home.path("cursor").unlink()
+    home.servers("cursor-project", it=entry)
+    assert home.merged().taken[0].notes == ()
+
+
 @pytest.mark.parametrize("text", ["${file:/x}", "${command:pick}", "${config:a.b}", "${env:A(x86)}"])
 def test_what_only_the_client_knows_is_a_reason(home: Home, text: str) -> None:
     assert home.reason("vscode", {"command": "x", "args": [text]})
@@ -169,6 +178,8 @@ def test_what_changes_nothing_is_not_told(home: Home) -> None:
         ("cursor", {}),
         ("cursor", {"command": " "}),
         ("cursor", {"command": None}),
+        ("cursor", {"command": "npx -y server --token abc"}),
+        ("cursor", {"command": "/usr/bin/x --token abc"}),
         ("cursor", []),
         ("cursor", "npx x"),
         ("cursor", None),

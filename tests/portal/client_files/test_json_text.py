@@ -97,6 +97,27 @@ def test_a_repeated_key_is_no_data_and_its_last_value_counts() -> None:
         plain(node)
 
 
+@given(VALUES, VALUES, st.sampled_from([None, 2]))
+def test_what_is_not_looked_into_is_the_same_data(value: Json, other: Json, indent: int | None) -> None:
+    whole = {"a": value, "b": {"x": other}, "projects": {"/p": {"a": value, "b": other}}, "c": [value]}
+    node = read_json(json.dumps(whole, indent=indent), frozenset(("b", "projects")))
+    assert node is not None and plain(node) == whole
+
+
+@pytest.mark.parametrize(
+    "text", ['{"a": [NaN]}', '{"a": {"b": 1,}}', '{"a": [1, // x\n2]}', '{"a": [01]}', '{"a": [']
+)
+def test_what_is_not_looked_into_is_read_by_the_same_rules(text: str) -> None:
+    def outcome(looked_into: frozenset[str] | None) -> Json:
+        try:
+            node = read_json(text, looked_into)
+        except JsonTextError as error:
+            return error.line
+        return node and plain(node)
+
+    assert outcome(frozenset()) == outcome(None)
+
+
 def test_half_a_character_is_no_data() -> None:
     assert data(r'"\ud83d\ude00"') == "😀"
     with pytest.raises(ValueError):

@@ -82,6 +82,10 @@ def test_adding_keeps_every_line_that_is_there() -> None:
         ("upstreams:\nserver: {}\n", "upstreams:\n" + "\n".join(NEW) + "\nserver: {}\n"),
         ("upstreams:\n  a: {command: x}", "upstreams:\n  a: {command: x}\n" + "\n".join(NEW) + "\n"),
         ("upstreams:\n  a:\n    command: |\n      x\n\n\n", None),
+        (
+            "upstreams:\r\n  a: {command: x}\r\n",
+            "upstreams:\r\n  a: {command: x}\r\n" + "\r\n".join(NEW) + "\r\n",
+        ),
     ],
 )
 def test_sparse_manifests_are_added_to(text: str, expected: str | None) -> None:

@@ -46,6 +46,12 @@ def test_variables_move_them(variable: str, client: str, path: str) -> None:
     assert paths("linux", **{variable: "not/absolute"})[client] == paths("linux")[client]
 
 
+def test_in_the_home_itself_each_file_is_read_once() -> None:
+    found = [each for each in places("linux", {}, HOME, HOME) if each.path.is_relative_to(HOME)]
+    assert len({each.path for each in found}) == len(found)
+    assert [each.name for each in found if each.path == HOME / ".cursor/mcp.json"] == ["cursor"]
+
+
 def test_the_documentation_has_every_file() -> None:
     text = (Path(__file__).parents[3] / "docs/import.md").read_text("utf-8")
     table = text.partition("| client |")[2].partition("\n\n")[0]
