@@ -108,13 +108,14 @@ class FetchRunner:
     run: Runner
     network: Network
     states: list[str] = field(default_factory=list)
+    caller: str = ""
 
     async def __call__(self, script: str, **more: Any) -> RunResult:
         return await self.run(script, port=self.port(), **more)
 
     def port(self) -> CallPort:
         """What answers the calls of one run."""
-        fetcher = Fetcher(self.network)
+        fetcher = Fetcher(self.network, self.caller)
         self.states.clear()
 
         async def answer(call: ToolCall) -> Outcome:

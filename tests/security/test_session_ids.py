@@ -1,0 +1,101 @@
+"""Only the very id of a session leads to it: nothing near it, nothing that reads alike, nothing that breaks the search.
+
+The guessed id is refused before anything runs: no call, no output. The twin is the id itself.
+"""
+
+import urllib.parse
+from collections.abc import AsyncIterator, Callable
+from typing import TypeAlias
+
+import pytest
+
+from manifests.json_value import Json
+from tests.portal.peers import Opened, Peer, opened, tool
+
+pytestmark = pytest.mark.anyio
+
+Guess: TypeAlias = Callable[[str], str]
+
+SCRIPT = 'print("ran")\nawait store.echo()\nx'
+GUESSES: dict[str, Guess] = {
+    "all but the last": lambda own: own[:-1],
+    "one more": lambda own: own + "A",
+    "in other case": str.swapcase,
+    "backwards": lambda own: own[::-1],
+    "doubled": lambda own: own + own,
+    "with a blank behind": lambda own: own + " ",
+    "with a blank before": lambda own: " " + own,
+    "with a line break": lambda own: own + "\n",
+    "with a NUL": lambda own: own + "\0",
+    "with more behind a NUL": lambda own: own + "\0" + own,
+    "with something invisible": lambda own: own[:5] + "\u200b" + own[5:],
+    "in wide letters": lambda own: "".join(chr(ord(letter) + 0xFEE0) for letter in own),
+    "with a combining mark": lambda own: own + "\u0301",
+    "in percent": lambda own: (
+        urllib.parse.quote(own[0]) + "".join(f"%{ord(letter):02x}" for letter in own[1:])
+    ),
+    "in quotes": lambda own: f'"{own}"',
+    "as a path": lambda own: f"./{own}",
+    "as a pattern": lambda own: own[:3] + "*",
+    "as any": lambda own: "*",
+    "as one of two": lambda own: f"{own},new",
+    "as code": lambda own: "' or 1 or '",
+    "as a new one by another name": lambda own: "NEW",
+    "as a new one with a blank": lambda own: "new ",
+    "as none": lambda own: "None",
+    "as a number": lambda own: "0",
+    "as a name of Python's": lambda own: "__class__",
+    "endless": lambda own: own * 20_000,
+    "a surrogate": lambda own: own[:-1] + "\U0001f600",
+}
+KINDS: dict[str, Json] = {
+    "a list": ["x"],
+    "an object": {"id": "x"},
+    "a number": 7,
+    "true": True,
+    "not even a fraction": 1.5,
+}
+
+
+@pytest.fixture(scope="module")
+def store() -> Peer:
+    return Peer(tool("echo"))
+
+
+@pytest.fixture(scope="module")
+async def portal(store: Peer, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Opened]:
+    folder = tmp_path_factory.mktemp("ids")
+    async with opened(folder, {"store": store}, server={"check": "off", "sessions": 2}) as portal:
+        yield portal
+
+
+@pytest.fixture(scope="module")
+async def own(portal: Opened) -> str:
+    answer = await portal.run("x = 1", session="new")
+    assert isinstance(answer["session"], str)
+    return answer["session"]
+
+
+@pytest.mark.parametrize("name", GUESSES)
+async def test_what_is_not_the_id_leads_nowhere(portal: Opened, store: Peer, own: str, name: str) -> None:
+    before = len(store.calls)
+    answer = await portal.run(SCRIPT, session=GUESSES[name](own))
+    assert (answer["status"], answer["error"]["code"]) == ("refused", "unknown_session")
+    assert (answer["stdout"], answer["calls"], len(store.calls)) == ("", [], before)
+    assert own not in answer["error"]["message"] or own in GUESSES[name](own)
+    twin = await portal.run(SCRIPT, session=own)
+    assert (twin["result"], twin["stdout"], len(store.calls)) == (1, "ran\n", before + 1)
+
+
+@pytest.mark.parametrize("name", KINDS)
+async def test_what_is_no_text_is_no_id(portal: Opened, store: Peer, own: str, name: str) -> None:
+    before = len(store.calls)
+    result = await portal.call("execute_code", code=SCRIPT, session=KINDS[name])
+    assert (result.is_error, len(store.calls)) == (True, before)
+    assert await portal.result_of("x", session=own) == 1
+
+
+async def test_ids_have_nothing_in_common(portal: Opened) -> None:
+    ids = [(await portal.run("1", session="new"))["session"] for _ in range(8)]
+    assert len({identifier[start : start + 4] for identifier in ids for start in (0, 8, 16)}) == 24
+    assert all(len(identifier) >= 20 for identifier in ids)
