@@ -32,6 +32,7 @@ from upstreams.errors import (
     UpstreamUnavailableError,
 )
 from upstreams.http_credentials import IS_RENEWED, Admission
+from upstreams.kept_alive import KeptAliveClient
 from upstreams.nesting import shallow
 from upstreams.wire import Failures
 from upstreams.wire_text import MAX_MESSAGE_BYTES, answered_id, mended
@@ -60,7 +61,7 @@ _NO_SESSION: Final = re.compile(
 _CREDENTIALS_HINT: Final = "; check `headers` in the manifest"
 
 
-class UpstreamHttpClient(httpx2.AsyncClient):
+class UpstreamHttpClient(KeptAliveClient):
     """What the SDK's Streamable HTTP transport sends with. POSTs never raise; answers are capped and mended."""
 
     def __init__(
@@ -163,7 +164,7 @@ class UpstreamHttpClient(httpx2.AsyncClient):
         return httpx2.Response(HTTPStatus.BAD_GATEWAY, json=answer.model_dump(mode="json"), request=request)
 
 
-class SseHttpClient(httpx2.AsyncClient):
+class SseHttpClient(KeptAliveClient):
     """What the SDK's older HTTP+SSE transport sends with. Answers arrive on the stream, so a message that
     cannot be delivered leaves its call without one: the connection is given up."""
 
