@@ -219,6 +219,12 @@ def test_check_tells_the_engine_and_its_advisories(portal: PortalCommand, folder
         assert advisory["fixed_in"] > engine["version"]
 
 
+def test_check_tells_what_protects_the_workers(portal: PortalCommand, folder: Path) -> None:
+    told = json.loads(portal("check", "--json", cwd=folder).stdout)["sandbox"]
+    names = ("no_new_privs", "rlimits") if sys.platform == "linux" else ()
+    assert [name for name in names if name not in told] == []
+
+
 def test_check_tells_everything_that_is_wrong_and_no_secret(portal: PortalCommand, tmp_path: Path) -> None:
     upstreams: dict[str, dict[str, Json]] = {
         "dead": {
