@@ -39,12 +39,21 @@ class ArgumentCheck:
             if not isinstance(argument, ast.Starred):
                 yield _told(call, argument.lineno, f"{call.function.qualified} takes keyword arguments only")
                 return
-        given: Given = {word.arg: word.value for word in call.node.keywords if word.arg is not None}
-        is_whole = len(given) == len(call.node.keywords)
+        given, is_whole = self._given(call)
         found = [*self._problems(call, given, is_whole)]
         if found and self.repairs:
             found = [*self._after_repair(call, given, is_whole, found)]
         yield from found
+
+    def _given(self, call: ScriptCall) -> tuple[Given, bool]:
+        """The arguments that are plain to see, and whether they are all."""
+        given: dict[str, ast.expr] = {}
+        is_whole = True
+        for keyword in call.node.keywords:
+            spread = {keyword.arg: keyword.value} if keyword.arg else self.values.items(keyword.value)
+            given |= spread or {}
+            is_whole = is_whole and spread is not None
+        return given, is_whole
 
     def takes(self, function: Function, parameter: Parameter, kind: str) -> bool:
         """Whether an argument may be of a JSON Schema type, or may be repaired if it is."""

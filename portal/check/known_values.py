@@ -4,7 +4,7 @@ import ast
 import math
 import operator
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from enum import Enum
 from functools import cached_property
 from typing import Any, Final
@@ -55,7 +55,12 @@ _COMPARISONS: Final[dict[type[ast.cmpop], Callable[[Any, Any], bool]]] = {
     ast.NotIn: lambda one, other: one not in other,
 }
 _RANGE: Final = ("builtins", "range")
+_LEN: Final = ("builtins", "len")
+_VIEWS: Final = frozenset({"items", "keys", "values"})
+_DICT: Final = ("builtins", "dict")
 _MAX_DEPTH: Final = 50
+_MOST_PARTS: Final = 100
+"""Items of a container that are known by its name; each place that reads it looks at all of them."""
 
 
 class KnownValues:
@@ -86,27 +91,49 @@ class KnownValues:
             return -number if isinstance(number, int | float) else UNKNOWN
         if isinstance(node, ast.Name):
             bound = self.bound_once(node)
-            is_fixed = not isinstance(bound, _CONTAINERS) or self._readings.is_only_read(node)
-            value = UNKNOWN if bound is None or not is_fixed else self.value(bound, depth + 1)
-            is_flat = not isinstance(bound, _CONTAINERS) or not _holds_containers(value)
-            return value if is_flat else UNKNOWN  # what lies within may have changed since
+            is_changed = isinstance(bound, _CONTAINERS) and not self._is_as_bound(node, bound)
+            return UNKNOWN if bound is None or is_changed else self.value(bound, depth + 1)
         if isinstance(node, (ast.List, ast.Tuple)):
             items = [self.value(item, depth + 1) for item in node.elts]
             return UNKNOWN if UNKNOWN in items else items
         if isinstance(node, ast.Dict):
             return self._dict(node, depth + 1)
+        if isinstance(node, ast.Call) and self._script.paths.get(node.func) == _LEN and len(node.args) == 1:
+            length = self.length(node.args[0], depth + 1)
+            return UNKNOWN if length is None else length
         if isinstance(node, ast.Subscript):
             return _item(self.value(node.value, depth + 1), self.value(node.slice, depth + 1))
         return UNKNOWN
 
-    def length(self, node: ast.expr) -> int | None:
+    def length(self, node: ast.expr, depth: int = 0) -> int | None:
         """How many values there are to iterate over, if that is the same in every run."""
         path = self._script.paths.get(node.func) if isinstance(node, ast.Call) else None
         if isinstance(node, ast.Call) and path == _RANGE and not node.keywords:
-            bounds = [self.value(argument) for argument in node.args]
+            bounds = [self.value(argument, depth + 1) for argument in node.args]
             return _range_length(bounds) if all(type(bound) is int for bound in bounds) else None
-        value = self.value(node)
+        called = getattr(node, "func", None)
+        is_view = isinstance(called, ast.Attribute) and called.attr in _VIEWS
+        value = self.value(called.value if isinstance(called, ast.Attribute) and is_view else node, depth + 1)
         return len(value) if isinstance(value, str | list | dict) else None
+
+    def items(self, node: ast.expr, depth: int = 0) -> Mapping[str, ast.expr] | None:
+        """What `**node` spreads, if that is plain to see: a dict as it is written, and not changed since."""
+        if isinstance(node, ast.Name):
+            bound = self.bound_once(node) if depth < _MAX_DEPTH else None
+            return (
+                self.items(bound, depth + 1) if bound is not None and self._is_as_bound(node, bound) else None
+            )
+        if isinstance(node, ast.Dict):
+            keys = [None if key is None else self.value(key) for key in node.keys]
+            values = node.values
+        elif isinstance(node, ast.Call) and self._script.paths.get(node.func) == _DICT and not node.args:
+            keys = [keyword.arg for keyword in node.keywords]
+            values = [keyword.value for keyword in node.keywords]
+        else:
+            return None
+        return (
+            {str(key): value for key, value in zip(keys, values, strict=True)} if _are_names(keys) else None
+        )
 
     def kind(self, node: ast.expr, depth: int = 0) -> str | None:
         """The JSON Schema type of an expression's value, where that is plain to see."""
@@ -132,6 +159,10 @@ class KnownValues:
             return decisive if decisive in parts else None if None in parts else not decisive
         if isinstance(node, ast.Compare):
             return self._comparison(node, depth + 1)
+        if isinstance(node, ast.IfExp):
+            turn = self.truth(node.test, depth + 1)
+            taken = node.body if turn else node.orelse
+            return None if turn is None else self.truth(taken, depth + 1)
         value = self._constant(node, depth)
         return None if value is UNKNOWN else bool(value)
 
@@ -146,6 +177,13 @@ class KnownValues:
             return None
         assigned = self._targets.get(bindings[0].node)
         return assigned.value if assigned is not None and assigned.lineno < node.lineno else None
+
+    def _is_as_bound(self, name: ast.Name, container: ast.expr) -> bool:
+        """Whether the container that a name holds is what it was bound to, and small enough to look at each time."""
+        parts = _parts(container)
+        if len(parts) > _MOST_PARTS or any(isinstance(part, _CONTAINERS) for part in parts):
+            return False  # what lies within may have changed
+        return self._readings.is_only_read(name)
 
     @cached_property
     def _may_tamper(self) -> bool:
@@ -196,6 +234,19 @@ class KnownValues:
         return whole
 
 
+def _parts(container: ast.expr) -> list[ast.expr]:
+    """What a container is written to hold; of a dict without its keys."""
+    if isinstance(container, (ast.List, ast.Tuple)):
+        return container.elts
+    if isinstance(container, ast.Dict):
+        return container.values
+    return [keyword.value for keyword in container.keywords] if isinstance(container, ast.Call) else []
+
+
+def _are_names(keys: list[Any]) -> bool:
+    return all(isinstance(key, str) for key in keys)
+
+
 def _range_length(bounds: list[Any]) -> int | None:
     try:
         numbers = range(*bounds)
@@ -209,11 +260,6 @@ def _item(container: Json, key: Json) -> Json | Unknown:
         return container[key] if isinstance(container, list | dict) else UNKNOWN
     except (LookupError, TypeError):
         return UNKNOWN
-
-
-def _holds_containers(value: Json | Unknown) -> bool:
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return any(isinstance(part, list | dict) for part in parts)
 
 
 def _is_singleton(value: object) -> bool:

@@ -33,7 +33,17 @@ class Readings:
 
     def is_only_read(self, name: ast.Name) -> bool:
         """Whether the container that a variable holds stays as it is: it is looked at, and nobody else gets it."""
-        return all(mention.node in self._looks for mention in self.of(name))
+        scope = self._script.names.get(name)
+        return scope is not None and (scope.owner(name.id), name.id) not in self._handed_on
+
+    @cached_property
+    def _handed_on(self) -> set[tuple[Scope | None, str]]:
+        looks = self._looks
+        return {
+            variable
+            for variable, mentions in self._by_owner.items()
+            if any(mention.node not in looks for mention in mentions)
+        }
 
     @cached_property
     def _by_owner(self) -> Mapping[tuple[Scope | None, str], Sequence[Mention]]:

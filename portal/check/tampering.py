@@ -66,7 +66,7 @@ def may_tamper(script: ScriptTree) -> bool:
         not script.is_whole
         or any(_is_means(path) for path in _paths(script))
         or "*" in script.scopes.module.bindings  # `import *` binds nobody knows what
-        or any(map(_is_reflective, script.all_of(ast.Attribute, ast.Constant, ast.Name)))
+        or any(_is_reflective(node) for node in _spelled(script))
         or _patches_modules(script)
     )
 
@@ -80,6 +80,17 @@ def _is_means(path: Path) -> bool:
     if path[0] == "builtins":
         return len(path) == 1 or path[1] in _BUILTINS
     return path[0] in _MODULES or path[:2] in _FUNCTIONS
+
+
+def _spelled(script: ScriptTree) -> Iterator[ast.AST]:
+    """Where it spells the names of attributes; `if __name__ == "__main__":` spells none."""
+    asked = {
+        part
+        for compare in script.all_of(ast.Compare)
+        if isinstance(compare.left, ast.Name) and compare.left.id == "__name__"
+        for part in compare.comparators
+    }
+    return (node for node in script.all_of(ast.Attribute, ast.Constant, ast.Name) if node not in asked)
 
 
 def _is_reflective(node: ast.AST) -> bool:

@@ -221,6 +221,60 @@ REACHED = _wrong(
     ("f = open\nf.close\nawait echo.say(txt=1)", 3, "txt text"),
 )  # fmt: skip
 
+# What the check has to follow to the place where it fails.
+TASK = "async def one(n):\n    return await echo.say(txt=n)\n"
+FOLLOWED = _wrong(
+    "invalid_arguments",
+    ("calls = [echo.say(txt=c) for c in 'ab']\nimport asyncio\nawait asyncio.gather(*calls)", 1, "txt text"),
+    ("calls = []\nfor c in 'ab':\n    calls.append(echo.say(txt=c))\nawait asyncio.gather(*calls)", 3, "txt text"),
+    ("t = asyncio.create_task(echo.say(txt=1))\nawait t", 1, "txt text"),
+    ("async with asyncio.TaskGroup() as tg:\n    t = tg.create_task(echo.say(txt=1))\nt.result()", 2, "txt text"),
+    (f"{TASK}await asyncio.gather(*map(one, 'ab'))", 2, "txt text"),
+    (f"{TASK}await asyncio.gather(*(one(n) for n in 'ab'))", 2, "txt text"),
+    (f"{TASK}import asyncio\nif __name__ == '__main__':\n    asyncio.run(one(1))", 2, "txt text"),
+    (f"import functools\n@functools.lru_cache\n{TASK}await one(1)", 4, "txt text"),
+    ("async def rows():\n    for n in 'ab':\n        yield await echo.say(txt=n)\n[r async for r in rows()]", 3, "txt"),
+    ("def ask():\n    return echo.say(txt=1)\nawait ask()", 2, "txt text"),
+    ("ask = lambda n: echo.say(txt=n)\nawait ask(1)", 1, "txt text"),
+    ("await (lambda: echo.say(txt=1))()", 1, "txt text"),
+    ("lock = asyncio.Lock()\nasync with lock:\n    await echo.say(txt=1)", 3, "txt text"),
+    ("with open('/dev/null') as f:\n    await echo.say(txt=1)", 2, "txt text"),
+    (
+        "class A:\n    async def go(self):\n        return await self._go(1)\n    async def _go(self, n):\n"
+        "        return await echo.say(txt=n)\nawait A().go()",
+        5,
+        "txt text",
+    ),
+    (
+        "from dataclasses import dataclass\n@dataclass\nclass Job:\n    n: int\n    async def run(self):\n"
+        "        await echo.say(txt=self.n)\njob = Job(1)\nawait job.run()",
+        6,
+        "txt text",
+    ),
+    ("class A:\n    def __init__(self, n):\n        self.r = [*echo.say(txt=n)]\nA(1)", 3, "txt text"),
+    ("try:\n    x = await echo.say(txt=1)\nfinally:\n    print('x')", 2, "txt text"),
+    ("opts = {'repo': 'a', 'state': 'opne'}\nawait github.list_issues(**opts)", 1, "opne open"),
+    ("opts = dict(repo='a', stat='open')\nawait github.list_issues(**opts)", 1, "stat state"),
+    ("labels = ['bug', None]\nawait github.list_issues(repo='a', labels=labels)", 2, "labels[1] None"),
+    ("state = ['open', 'closed']\nawait github.list_issues(repo='a', state=state)", 2, "state"),
+)  # fmt: skip
+
+# Wherever it stands, it is come to.
+PLACES = _wrong(
+    "unknown_function",
+    ("x = [*await echo.nope(a=1)]", 1, "nope"),
+    ("x = {**await echo.nope(a=1)}", 1, "nope"),
+    ("del (await echo.nope(a=1))['x']", 1, "nope"),
+    ("assert await echo.nope(a=1)", 1, "nope"),
+    ("raise ValueError(await echo.nope(a=1))", 1, "nope"),
+    ("match await echo.nope(a=1):\n    case _:\n        pass", 1, "nope"),
+    ("async with echo.lock() as x:\n    pass", 1, "lock"),
+    ("def pick(x):\n    return x\npick(await echo.nope(a=1))", 3, "nope"),
+    ("while (page := 1) < 3:\n    await echo.nope(page=page)\n    break", 2, "nope"),
+    ("class A:\n    x = echo.nope", 2, "nope"),
+    ("def f(x=echo.nope):\n    return 5\nf()", 1, "nope"),
+)  # fmt: skip
+
 # What only the sandbox's Python can read as it stands.
 NEWER_PYTHON = [
     *_wrong(
@@ -250,6 +304,8 @@ REFUSED = [
     *UNAVAILABLE,
     *NOT_FUNCTIONS,
     *REACHED,
+    *FOLLOWED,
+    *PLACES,
 ]
 
 # What only may be wrong: results hold more than they declare, and types that are inferred may be beliefs.
