@@ -109,6 +109,12 @@ Url: TypeAlias = Annotated[
     AfterValidator(_check_url),
 ]
 
+RootUri: TypeAlias = Annotated[
+    str,
+    Field(json_schema_extra={"pattern": rf"^file:///\S*$|{_REFERENCE}"}),
+    _matching(r"file:///\S*", "is no root", "Write file:///absolute/folder."),
+]
+
 HeaderName: TypeAlias = Annotated[
     str,
     Field(json_schema_extra={"pattern": r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$"}),

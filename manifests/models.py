@@ -18,6 +18,7 @@ from manifests.constraints import (
     HostPath,
     Origin,
     ProfileName,
+    RootUri,
     ScriptVariable,
     Seconds,
     TenantName,
@@ -33,6 +34,25 @@ from manifests.oauth import OAuthSettings
 from manifests.retries import RetryRules
 from manifests.section import EMPTY_IS_DEFAULT, Section
 from manifests.tool_rules import ToolRules
+
+
+class SamplingRules(Section):
+    """How far an upstream may use the model of the client whose calls it works on."""
+
+    max_tokens: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        default=1_000,
+        description=(
+            "Tokens that it may have sampled for one script (default 1000): what it asks for beyond is lowered to what "
+            "is left, and then refused."
+        ),
+    )
+    depth: Annotated[int, Field(ge=1, le=10)] = Field(
+        default=1,
+        description=(
+            "Requests of one client that may be under way within one another (default 1, so none within another): a "
+            "model that is asked may run a script in which the upstream asks again."
+        ),
+    )
 
 
 class UpstreamSection(Section):
@@ -65,6 +85,21 @@ class UpstreamSection(Section):
     )
     retries: Annotated[RetryRules, EMPTY_IS_DEFAULT] = Field(
         default=RetryRules(), description="Which calls are sent again after a failure that may pass."
+    )
+    elicitation: bool = Field(
+        default=True,
+        description=(
+            "Whether it may ask the person at a client that supports that (default true). What looks like a secret is "
+            "never asked for."
+        ),
+    )
+    sampling: SamplingRules | None = Field(
+        default=None,
+        description="How far it may use the client's model. Default: not at all.",
+    )
+    roots: Annotated[tuple[RootUri, ...], Strict(False), Field(max_length=100)] = Field(
+        default=(),
+        description="file:// URIs that it is told when it asks for roots. Default: it is told of none.",
     )
 
 

@@ -33,6 +33,7 @@ from sandbox_runtime.grants.fetch_error import FetchError
 from sandbox_runtime.grants.fetcher import FETCH, Fetcher
 from upstreams.errors import UpstreamError, UpstreamRefusedError, UpstreamWithheldError
 from upstreams.fleet import Fleet
+from upstreams.questions import QuestionError
 from upstreams.tool_result import ToolResult
 
 log = structlog.get_logger()
@@ -170,24 +171,31 @@ class Broker:
 
     async def _forward(self, entry: Entry, function: Function, permit: Permit) -> Outcome:
         upstream = self._fleet[function.upstream]
-        call_seconds = self._manifest.portal.upstreams[function.upstream].call_seconds
+        spec = self._manifest.portal.upstreams[function.upstream]
+        asked = self._audience.asked_by(upstream, spec)
         try:
             result = await upstream.call(
                 function.tool,
                 permit.arguments,
-                seconds=call_seconds,
+                seconds=spec.call_seconds,
                 key=f"{self._run_id}:{entry.seq}",
                 progress=self._audience.progress_of(entry, upstream),
                 log_hearer=self._audience.log_hearer(upstream),
+                questioned=asked,
                 on_sent=partial(self._sent, entry, function, permit),
             )
         except _WithheldError as error:
             return _ended(entry, "refused", error.told)
         except UpstreamError as error:
+            if asked is not None and asked.refusal is not None:
+                return _ended(entry, error.outcome, _unasked(asked.refusal, str(error)))
             hint = _rejection_hint(function, permit.arguments, error) or error.hint
             return _ended(
                 entry, error.outcome, CallError(error.code, str(error)[:MAX_ERROR_CHARACTERS], hint)
             )
+        if result.is_error and asked is not None and asked.refusal is not None:
+            text = upstream.scrubbed(_error_text(result), MAX_ERROR_CHARACTERS)
+            return _ended(entry, "failed", _unasked(asked.refusal, text))
         if result.is_error:
             text = upstream.scrubbed(_error_text(result), MAX_ERROR_CHARACTERS)[:MAX_ERROR_CHARACTERS]
             hint = _signature_hint(function, permit.arguments, text, is_rejected=is_rejection(text))
@@ -239,6 +247,12 @@ def _sent(entry: Entry, permit: Permit) -> None:
 def _ended(entry: Entry, state: CallState, error: CallError | None) -> Outcome:
     entry.end(state, error)
     return Outcome(error=error)
+
+
+def _unasked(refusal: QuestionError, text: str) -> CallError:
+    """The error of a call during which its upstream asked something, and got no answer."""
+    hint = f"The upstream wanted to know something before it went on: {refusal}."
+    return CallError(refusal.code, text[:MAX_ERROR_CHARACTERS], hint)
 
 
 def _rejection_hint(function: Function, arguments: dict[str, Json], error: UpstreamError) -> str:

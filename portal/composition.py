@@ -22,6 +22,8 @@ from portal.library.namespace_cache import NamespaceCache
 from portal.observed.observations import Observations, open_observations
 from portal.observed.shape_store import ShapeStore
 from portal.passthrough.log_levels import LogLevels
+from portal.passthrough.parking import Parking
+from portal.passthrough.sampling import Depths
 from portal.pinning.suspicion_log import SuspicionLog
 from portal.script_search import ScriptSearch
 from portal.sessions import Sessions
@@ -46,7 +48,9 @@ class Portal:
     """Waits until the sandbox is open, which is only tried once somebody wants it."""
     baked: Baked | None
     """What the operator's own component holds besides what every sandbox has."""
+    parking: Parking
     log_levels: LogLevels = field(default_factory=LogLevels)
+    depths: Depths = field(default_factory=Depths)
 
     @property
     def manifest(self) -> Manifest:
@@ -180,7 +184,11 @@ async def open_portal(
             tasks.start_soon(opening.hold)
             tasks.start_soon(sessions.keep)
             yield Portal(
-                {name: view(shelf) for name, shelf in shelves.items()}, fleet, opening.sandbox, baked
+                {name: view(shelf) for name, shelf in shelves.items()},
+                fleet,
+                opening.sandbox,
+                baked,
+                Parking(tasks),
             )
             tasks.cancel_scope.cancel()
 

@@ -17,6 +17,7 @@ from mcp_types import (
     CallToolRequestParams,
     CallToolResult,
     EmptyResult,
+    InputRequiredResult,
     ListToolsResult,
     PaginatedRequestParams,
     SetLevelRequestParams,
@@ -32,7 +33,9 @@ from portal.composition import Portal
 from portal.definitions import DOCS_SEARCH, EXECUTE_CODE, INSTRUCTIONS, tool_definitions
 from portal.emitted import content_blocks
 from portal.ledger import Ledger
+from portal.passthrough.asking import Ask, Asking
 from portal.passthrough.audience import Audience, audience_of
+from portal.passthrough.live_questions import is_asked_in_rounds, live_questions
 from portal.presence import while_present
 from portal.requests import RequestError, docs_search_request, execute_code_request
 from sandbox_runtime.result import RunError
@@ -70,7 +73,9 @@ def build_server(portal: Portal) -> Server[Any]:
         view = portal.views[caller_of(context).profile]
         return ListToolsResult(tools=tool_definitions(view.manifest.portal.capabilities, modules))
 
-    async def call_tool(context: Context, params: CallToolRequestParams) -> CallToolResult:
+    async def call_tool(
+        context: Context, params: CallToolRequestParams
+    ) -> CallToolResult | InputRequiredResult:
         if params.name not in _TOOLS:
             raise MCPError(
                 INVALID_PARAMS, f"unknown tool {params.name[:100]!r}: there are {', '.join(_TOOLS)}"
@@ -94,20 +99,32 @@ def build_server(portal: Portal) -> Server[Any]:
     return server
 
 
-async def _heard(portal: Portal, context: Context, params: CallToolRequestParams) -> CallToolResult:
-    """The answer to a request whose client hears of it until it is there."""
+async def _heard(
+    portal: Portal, context: Context, params: CallToolRequestParams
+) -> CallToolResult | InputRequiredResult:
+    """The answer to a request whose client hears of it until it is there, and may be asked before."""
     caller, ledger = caller_of(context), Ledger()
     # Callers that nobody knows may be anybody: what is logged for one of them is for no other.
     owner = caller.owner or secrets.token_hex(8)
-    settings = portal.manifest.portal.server
+    capabilities, depths = context.session.client_capabilities, portal.depths
+
+    def asking(ask: Ask) -> Asking:
+        return Asking(ask, capabilities, owner, caller.share, depths)
+
+    async def work(audience: Audience) -> CallToolResult:
+        return await _guarded(params.name, portal, Asked(caller, params.arguments or {}, ledger, audience))
+
     async with audience_of(
         context,
         ledger,
         owner=owner,
         log_level=portal.log_levels.of(context),
-        keep_alive_seconds=settings.progress_seconds,
+        keep_alive_seconds=portal.manifest.portal.server.progress_seconds,
+        asking=asking(live_questions(context)),
     ) as audience:
-        return await _guarded(params.name, portal, Asked(caller, params.arguments or {}, ledger, audience))
+        if params.name == EXECUTE_CODE and is_asked_in_rounds(context):
+            return await portal.parking.round(caller, params, work, ledger, audience, asking)
+        return await work(audience)
 
 
 async def _guarded(tool: str, portal: Portal, asked: Asked) -> CallToolResult:

@@ -28,6 +28,7 @@ from upstreams.errors import (
 )
 from upstreams.log_messages import LogHearer
 from upstreams.negotiation import is_closed, negotiate
+from upstreams.questions import QuestionDesk, Questioned
 from upstreams.recorded_tool import RecordedTool
 from upstreams.tool_listing import read_listing
 from upstreams.tool_result import ToolResult, read_result
@@ -42,7 +43,12 @@ LOG_LEVEL_SECONDS: Final = 30.0
 
 @asynccontextmanager
 async def open_connection(
-    open_wire: WireOpener, diagnostics: Diagnostics, *, seconds: float, handshake_first: bool
+    open_wire: WireOpener,
+    diagnostics: Diagnostics,
+    questions: QuestionDesk,
+    *,
+    seconds: float,
+    handshake_first: bool,
 ) -> AsyncIterator["Connection"]:
     """Connect, negotiate the era and list the tools, all within `seconds`.
 
@@ -58,12 +64,15 @@ async def open_connection(
             read_timeout_seconds=seconds + 1,
             message_handler=changes,
             client_info=info,
+            **questions.callbacks(),
         ) as session,
     ):
         try:
             with anyio.fail_after(seconds):
                 await negotiate(session, wire, handshake_first)
-                connection = Connection(wire, session, Envelope(session, info), diagnostics, changes)
+                connection = Connection(
+                    wire, session, Envelope(session, info), diagnostics, changes, questions
+                )
                 await connection.list_tools()
         except TimeoutError:
             reason = f"was not ready within {seconds:g} s"
@@ -100,12 +109,14 @@ class Connection:
         envelope: Envelope,
         diagnostics: Diagnostics,
         changes: Changes,
+        questions: QuestionDesk,
     ) -> None:
         self._wire = wire
         self._session = session
         self._envelope = envelope
         self._diagnostics = diagnostics
         self._changes = changes
+        self._questions = questions
         self._calls = 0
         self._last_call_ended = anyio.Event()
         self.is_retired = False
@@ -168,11 +179,12 @@ class Connection:
         key: str | None = None,
         progress: ProgressFnT | None = None,
         log_hearer: LogHearer | None = None,
+        questioned: Questioned | None = None,
     ) -> ToolResult:
         """One tools/call. Runs in the caller's task, so no failure of the connection can cancel it.
 
         `key` goes along in `_meta`, for an upstream that wants to know whether it saw this call before. `progress` and
-        `log_hearer` hear what the upstream says of itself meanwhile.
+        `log_hearer` hear what the upstream says of itself meanwhile, `questioned` is whom it may ask.
 
         When the caller is cancelled or `seconds` are over, the upstream is told (the SDK sends
         notifications/cancelled, or since 2026-07-28 on HTTP closes the request).
@@ -186,15 +198,21 @@ class Connection:
         meta: dict[str, Json] = {} if key is None else {IDEMPOTENCY_KEY_META: key}
         if log_hearer is not None and self.is_modern:
             meta[LOG_LEVEL_META_KEY] = log_hearer.level
-        params = self._envelope.params({"name": tool, "arguments": arguments}, meta)
+        meta |= self._envelope.declared(self._questions.capabilities(questioned))
         options = self._envelope.call_options(tool, arguments, progress)
+
+        async def send(answers: dict[str, Json]) -> dict[str, Json]:
+            params = self._envelope.params({"name": tool, "arguments": arguments, **answers}, meta)
+            return await self._wire.send_raw_request("tools/call", params, options)
+
         try:
             with (
                 anyio.fail_after(seconds),
                 self._under_way(),
                 self._changes.log_hearers.hearing(log_hearer),
+                self._questions.serving(questioned),
             ):
-                raw = await self._wire.send_raw_request("tools/call", params, options)
+                raw = await self._questions.rounds(await send({}), send, questioned)
         except TimeoutError:
             raise UpstreamTimeoutError(f"no answer within {round(seconds, 2):g} s (call_seconds)") from None
         except MCPError as error:

@@ -61,7 +61,7 @@ class Envelope:
         self._meta: dict[str, Json] = {
             PROTOCOL_VERSION_META_KEY: self._version,
             CLIENT_INFO_META_KEY: info.model_dump(by_alias=True, mode="json", exclude_none=True),
-            # None: an upstream that asks for sampling, elicitation or roots anyway gets an error.
+            # None, unless a call says otherwise: an upstream that asks anyway gets an error.
             CLIENT_CAPABILITIES_META_KEY: {},
         }
         self._header_maps: dict[str, dict[tuple[str, ...], str]] = {}
@@ -75,6 +75,10 @@ class Envelope:
         """With `_meta`: what the era wants there, and `meta`."""
         whole = {**(self._meta if self.is_modern else {}), **(meta or {})}
         return {**params, "_meta": whole} if whole else params
+
+    def declared(self, capabilities: dict[str, Json]) -> dict[str, Json]:
+        """What `_meta` of one call says that may be asked about it; before 2026-07-28 the handshake said so."""
+        return {CLIENT_CAPABILITIES_META_KEY: capabilities} if self.is_modern and capabilities else {}
 
     def options(self, method: str, params: Mapping[str, Json] | None = None) -> CallOptions:
         """For a request that is no call."""

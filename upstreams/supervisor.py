@@ -23,6 +23,7 @@ from upstreams.errors import (
 )
 from upstreams.listing_store import ListingStore, StoredListing
 from upstreams.negotiation import HandshakeFirstError
+from upstreams.questions import QuestionDesk
 from upstreams.recorded_tool import RecordedTool
 from upstreams.scrubber import Scrubber
 from upstreams.starts import Starts
@@ -67,6 +68,7 @@ class Supervisor:
         self.instructions: str | None = None
         self.server = ""
         self._name = name
+        self._spec = spec
         self._open_wire = open_wire
         self._scrub = scrub
         self._connect_seconds = spec.connect_seconds
@@ -189,6 +191,7 @@ class Supervisor:
             async with open_connection(
                 self._open_wire,
                 self._diagnostics,
+                QuestionDesk(self._spec),
                 seconds=self._connect_seconds,
                 handshake_first=self._handshake_first,
             ) as connection:

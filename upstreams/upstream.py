@@ -16,6 +16,7 @@ from upstreams.errors import UpstreamError
 from upstreams.listing_store import ListingStore
 from upstreams.log_messages import LogHearer
 from upstreams.offerings import LISTING_METHODS, Listed, read_offered
+from upstreams.questions import Questioned
 from upstreams.recorded_tool import RecordedTool
 from upstreams.retries import Retries
 from upstreams.scrubber import Scrubber
@@ -97,15 +98,16 @@ class Upstream:
         key: str | None = None,
         progress: ProgressFnT | None = None,
         log_hearer: LogHearer | None = None,
+        questioned: Questioned | None = None,
         on_sent: Callable[[bool], None] = lambda was_seen: None,
     ) -> ToolResult:
         """Call a tool; waits for a starting upstream and for the answer, together at most `seconds`.
 
         A call that fails is sent again where that is safe and may help (`manifests.retries`). `key` goes with every
         attempt, so that an upstream that looks at it acts once. `progress` and `log_hearer` hear what the upstream says
-        meanwhile. `on_sent` is called when the upstream may see the call from then on: a caller that is cancelled
-        before knows that nothing happened. It hears whether the upstream may have seen the call before, and may raise
-        an UpstreamWithheldError.
+        meanwhile, `questioned` is whom it may ask. `on_sent` is called when the upstream may see the call from then on:
+        a caller that is cancelled before knows that nothing happened. It hears whether the upstream may have seen the
+        call before, and may raise an UpstreamWithheldError.
 
         Raises:
             UpstreamError: With a scrubbed message; the class says what may have happened.
@@ -119,6 +121,7 @@ class Upstream:
                 key=key,
                 progress=progress,
                 log_hearer=log_hearer,
+                questioned=questioned,
             )
 
         return await self._deliver(send, seconds, on_sent, partial(self._is_safe, tool))

@@ -11,7 +11,9 @@ from mcp.shared.jsonrpc_dispatcher import progress_token_from_params
 from mcp_types import LoggingLevel, LoggingMessageNotification, LoggingMessageNotificationParams
 
 from manifests.json_value import Json
+from manifests.models import UpstreamSection
 from portal.ledger import Entry, Ledger
+from portal.passthrough.asking import AskedByUpstream, Asking
 from portal.passthrough.log_relay import LogRelay
 from portal.passthrough.progress import Progress
 from upstreams.log_messages import LogHearer
@@ -22,11 +24,22 @@ FLUSH_SECONDS: Final = 1.0
 
 
 class Audience:
-    """What the parts of the portal that work on a request tell its client meanwhile. `NOBODY` hears nothing."""
+    """What the parts of the portal that work on a request tell its client meanwhile, and ask it.
 
-    def __init__(self, progress: Progress | None, logs: LogRelay | None) -> None:
+    `NOBODY` hears nothing, and cannot be asked.
+    """
+
+    def __init__(
+        self, progress: Progress | None, logs: LogRelay | None, asking: Asking | None = None
+    ) -> None:
         self._progress = progress
         self._logs = logs
+        self._asking = asking
+
+    def follow(self, ledger: Ledger) -> None:
+        """Tell of the calls in this ledger from now on."""
+        if self._progress is not None:
+            self._progress.ledger = ledger
 
     def waits_for(self, stage: str) -> None:
         """What the request waits for from now on, as far as it is no call."""
@@ -40,8 +53,33 @@ class Audience:
     def log_hearer(self, upstream: Upstream) -> LogHearer | None:
         return None if self._logs is None else self._logs.hearer(upstream.name, upstream.scrubbed)
 
+    def asked_by(self, upstream: Upstream, spec: UpstreamSection) -> AskedByUpstream | None:
+        """What the upstream may ask about one call; None if there is no client."""
+        return None if self._asking is None else self._asking.of_call(upstream, spec)
+
 
 NOBODY: Final = Audience(None, None)
+
+
+class Relay(Audience):
+    """The clients of one request that comes in rounds: whoever is `current`. Between two rounds nobody is."""
+
+    def __init__(self, asking: Asking) -> None:
+        super().__init__(None, None, asking)
+        self.current = NOBODY
+
+    def waits_for(self, stage: str) -> None:
+        self.current.waits_for(stage)
+
+    def progress_of(self, entry: Entry, upstream: Upstream) -> ProgressFnT | None:
+        async def heard(progress: float, total: float | None, message: str | None) -> None:
+            if (now := self.current.progress_of(entry, upstream)) is not None:
+                await now(progress, total, message)
+
+        return None if self.current.progress_of(entry, upstream) is None else heard
+
+    def log_hearer(self, upstream: Upstream) -> LogHearer | None:
+        return self.current.log_hearer(upstream)
 
 
 @asynccontextmanager
@@ -52,6 +90,7 @@ async def audience_of(
     owner: str,
     log_level: LoggingLevel | None,
     keep_alive_seconds: float,
+    asking: Asking | None = None,
 ) -> AsyncIterator[Audience]:
     """The client of a request, told of it as long as this is open: of its progress, if it gave a token for that."""
     session, related = context.session, context.request_id
@@ -66,7 +105,7 @@ async def audience_of(
     if log_level is not None:
         logs = LogRelay(log, owner, log_level)
     if progress is None and logs is None:
-        yield NOBODY
+        yield NOBODY if asking is None else Audience(None, None, asking)
         return
     async with anyio.create_task_group() as tasks:
         if progress is not None:
@@ -74,7 +113,7 @@ async def audience_of(
             tasks.start_soon(progress.keep_alive)
         if logs is not None:
             tasks.start_soon(logs.outbox.deliver)
-        yield Audience(progress, logs)
+        yield Audience(progress, logs, asking)
         # What was heard before the end is told before the end; to a client that does not read, not at all.
         tasks.cancel_scope.deadline = anyio.current_time() + FLUSH_SECONDS
         if progress is not None:

@@ -8,8 +8,8 @@ from mcp_types import LoggingLevel
 
 from manifests.json_value import Json
 from portal.compact_json import compact
+from portal.passthrough.clean_json import Scrub, clean_json, clean_text
 from portal.passthrough.outbox import Outbox
-from portal.passthrough.progress import Scrub
 from upstreams.log_messages import LogHearer, LogMessage
 
 MAX_CHARACTERS: Final = 4_000
@@ -21,7 +21,6 @@ MAX_READ_CHARACTERS: Final = 1_000_000
 MAX_MESSAGES: Final = 1_000
 """Of one request; more are counted."""
 
-MAX_DEPTH: Final = 32
 MAX_LOGGER_CHARACTERS: Final = 100
 
 OWN_LOGGER: Final = "mcp-code-portal"
@@ -61,8 +60,8 @@ class LogRelay:
             self._left_out += 1
             return
         self._told += 1
-        logger = scrub(message.logger, MAX_LOGGER_CHARACTERS)
-        named = f"{upstream}/{_encodable(logger)}" if logger else upstream
+        logger = clean_text(message.logger, scrub, MAX_LOGGER_CHARACTERS)
+        named = f"{upstream}/{logger}" if logger else upstream
         self.outbox.put(partial(self._log, message.level, named, data))
 
 
@@ -72,28 +71,8 @@ def _shown(data: Json, scrub: Scrub) -> Json:
         text = compact(data)
         if len(text) > MAX_READ_CHARACTERS:
             return None
-        clean = _clean(data, scrub, MAX_DEPTH)
+        clean = clean_json(data, scrub, MAX_CHARACTERS)
         text = clean if isinstance(clean, str) else compact(clean)
     except (ValueError, RecursionError):
         return None
     return clean if len(text) <= MAX_CHARACTERS else text[: MAX_CHARACTERS - 1] + "…"
-
-
-def _clean(value: Json, scrub: Scrub, depth: int) -> Json:
-    if depth == 0:
-        return "…"
-    if isinstance(value, str):
-        return _encodable(scrub(value, MAX_CHARACTERS))
-    if isinstance(value, list):
-        return [_clean(item, scrub, depth - 1) for item in value]
-    if isinstance(value, dict):
-        return {
-            _encodable(scrub(key, MAX_CHARACTERS)): _clean(item, scrub, depth - 1)
-            for key, item in value.items()
-        }
-    return value
-
-
-def _encodable(text: str) -> str:
-    """A lone surrogate would end the SDK's whole stdio server."""
-    return text.encode("utf-8", "replace").decode() if not text.isascii() else text

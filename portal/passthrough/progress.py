@@ -1,7 +1,6 @@
 """What a client that wants to hear of progress is told while it waits for its answer."""
 
 import math
-from collections.abc import Callable
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -9,6 +8,7 @@ import anyio
 from mcp.shared.dispatcher import ProgressFnT
 
 from portal.ledger import Entry, Ledger
+from portal.passthrough.clean_json import Scrub
 from portal.passthrough.outbox import Outbox
 
 MAX_CHARACTERS: Final = 200
@@ -16,9 +16,6 @@ MAX_CHARACTERS: Final = 200
 
 MAX_TOLD_CALLS: Final = 3
 """Calls under way that are told by name; more are counted."""
-
-Scrub: TypeAlias = Callable[[str, int], str]
-"""The first characters of an upstream's text, as many as the number says, without its secrets."""
 
 Report: TypeAlias = ProgressFnT
 """Sends one notification: a number, which grows from one to the next, a total or None, and a message."""
@@ -37,7 +34,7 @@ class Progress:
         self.stage = "working"
         self.outbox = Outbox(at_once=20, a_second=5)
         self._report = report
-        self._ledger = ledger
+        self.ledger = ledger
         self._keep_alive_seconds = keep_alive_seconds
         self._began = anyio.current_time()
         self._last = 0.0
@@ -66,7 +63,7 @@ class Progress:
         await self._report(self._last, None, message)
 
     def _waited_for(self) -> str:
-        waiting = [entry.function for entry in self._ledger.entries.values() if entry.ended is None]
+        waiting = [entry.function for entry in self.ledger.entries.values() if entry.ended is None]
         if not waiting:
             return self.stage
         names = list(dict.fromkeys(waiting))[:MAX_TOLD_CALLS]

@@ -5,6 +5,7 @@ python chatty_server.py modern|legacy       serves over stdio
 
 import sys
 import warnings
+from contextvars import ContextVar
 from typing import Any
 
 import anyio
@@ -12,15 +13,26 @@ from mcp.server.lowlevel import Server
 from mcp.server.runner import serve_loop
 from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
+from mcp.shared.message import ServerMessageMetadata
 from mcp_types import (
     INVALID_PARAMS,
     BlobResourceContents,
     CallToolResult,
+    CreateMessageRequest,
+    CreateMessageRequestParams,
+    CreateMessageResult,
+    ElicitRequest,
+    ElicitRequestFormParams,
+    ElicitRequestURLParams,
+    ElicitResult,
     EmptyResult,
     GetPromptResult,
+    InputRequiredResult,
     ListPromptsResult,
     ListResourcesResult,
     ListResourceTemplatesResult,
+    ListRootsRequest,
+    ListRootsResult,
     ListToolsResult,
     Prompt,
     PromptArgument,
@@ -28,14 +40,37 @@ from mcp_types import (
     ReadResourceResult,
     Resource,
     ResourceTemplate,
+    SamplingMessage,
     SetLevelRequestParams,
     TextContent,
     TextResourceContents,
     Tool,
 )
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+STATE = "what only the upstream understands"
 SECRET = "s3cret-of-the-upstream"
-TOOLS = ("count", "log", "flood", "hang", "hangs", "cancelled", "level")
+TOOLS = (
+    "count",
+    "log",
+    "flood",
+    "hang",
+    "hangs",
+    "cancelled",
+    "level",
+    "ask",
+    "open_page",
+    "sample",
+    "roots",
+)
+
+
+class AskError(Exception):
+    """It wants to know something first."""
+
+    def __init__(self, request: Any) -> None:
+        super().__init__()
+        self.request = request
 
 
 class Chatty:
@@ -46,6 +81,8 @@ class Chatty:
         self.cancelled = anyio.Event()
         self.hanging = anyio.Event()
         self.reads: list[str] = []
+        self.acted = 0
+        self._params: ContextVar[Any] = ContextVar("params")
         self.server: Server[Any] = Server(
             "chatty",
             version="1",
@@ -103,9 +140,48 @@ class Chatty:
         self.level = params.level
         return EmptyResult()
 
-    async def _call(self, context: Any, params: Any) -> CallToolResult:
-        answer = await getattr(self, f"_{params.name}")(context, **(params.arguments or {}))
+    async def _call(self, context: Any, params: Any) -> CallToolResult | InputRequiredResult:
+        self._params.set(params)
+        try:
+            answer = await getattr(self, f"_{params.name}")(context, **(params.arguments or {}))
+        except AskError as error:
+            return InputRequiredResult(input_requests={"it": error.request}, request_state=STATE)
+        except MCPError as error:
+            return CallToolResult(content=[TextContent(text=f"no answer: {error}")], is_error=True)
         return CallToolResult(content=[TextContent(text=str(answer))])
+
+    async def _put(self, context: Any, request: Any, kind: Any) -> Any:
+        """Ask the client, as the era wants it."""
+        if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+            about = ServerMessageMetadata(related_request_id=context.request_id)
+            return await context.session.send_request(request, kind, metadata=about)
+        params = self._params.get()
+        if params.input_responses is None:
+            raise AskError(request)
+        assert params.request_state == STATE, "the state of the upstream comes back as it was"
+        return params.input_responses["it"]
+
+    async def _ask(self, context: Any, words: str = "Whom to greet?", field: str = "who") -> str:
+        schema = {"type": "object", "properties": {field: {"type": "string"}}}
+        asked = ElicitRequestFormParams(message=words, requested_schema=schema)
+        answer = await self._put(context, ElicitRequest(params=asked), ElicitResult)
+        self.acted += 1
+        return f"{answer.action} {answer.content}"
+
+    async def _open_page(self, context: Any, url: str) -> str:
+        asked = ElicitRequestURLParams(message="Log in", url=url, elicitation_id="e1")
+        answer = await self._put(context, ElicitRequest(params=asked), ElicitResult)
+        return str(answer.action)
+
+    async def _sample(self, context: Any, tokens: int = 100, words: str = "Hi") -> str:
+        messages = [SamplingMessage(role="user", content=TextContent(text=words))]
+        asked = CreateMessageRequestParams(messages=messages, max_tokens=tokens)
+        answer = await self._put(context, CreateMessageRequest(params=asked), CreateMessageResult)
+        return str(answer.content.text)
+
+    async def _roots(self, context: Any) -> str:
+        answer = await self._put(context, ListRootsRequest(), ListRootsResult)
+        return str([str(root.uri) for root in answer.roots])
 
     async def _count(self, context: Any, to: int = 3, words: str = "") -> str:
         for number in range(1, to + 1):

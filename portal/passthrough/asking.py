@@ -1,0 +1,104 @@
+"""Asks the client of one request what upstreams want to know while they work on its calls."""
+
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeAlias
+
+from mcp.shared.exceptions import MCPError
+from mcp_types import ClientCapabilities, CreateMessageRequest, ElicitRequest
+from pydantic import ValidationError
+
+from manifests.json_value import Json
+from manifests.models import UpstreamSection
+from portal.passthrough.elicitation import elicitation
+from portal.passthrough.sampling import Depths, TokenAllowance, sample
+from upstreams.questions import SAMPLE, QuestionError
+from upstreams.upstream import Upstream
+
+MAX_QUESTIONS: Final = 20
+"""Of one request, of all its upstreams."""
+
+Question: TypeAlias = ElicitRequest | CreateMessageRequest
+
+Ask: TypeAlias = Callable[[Question], Awaitable[dict[str, Json]]]
+"""Puts a question to the client, and waits for its answer.
+
+Raises MCPError or ValidationError if the client gives none that can be read.
+"""
+
+
+class Asking:
+    """The client of one request. `share` is who takes turns with it, `owner` whose calls its upstreams may mix up."""
+
+    def __init__(
+        self, ask: Ask, capabilities: ClientCapabilities | None, owner: str, share: str, depths: Depths
+    ) -> None:
+        self.owner = owner
+        self.capabilities = capabilities
+        self._ask = ask
+        self._share = share
+        self._depths = depths
+        self._asked = 0
+        self._allowances: dict[str, TokenAllowance] = {}
+
+    def of_call(self, upstream: Upstream, spec: UpstreamSection) -> "AskedByUpstream":
+        """What one upstream may ask about one call."""
+        return AskedByUpstream(self, upstream, spec)
+
+    async def elicit(self, upstream: Upstream, params: dict[str, Json]) -> dict[str, Json]:
+        return await self._put(elicitation(upstream.name, params, upstream.scrubbed, self.capabilities))
+
+    async def sample(
+        self, upstream: Upstream, spec: UpstreamSection, params: dict[str, Json]
+    ) -> dict[str, Json]:
+        if spec.sampling is None:
+            raise QuestionError("sampling_refused", "the manifest does not let it sample")
+        allowance = self._allowances.setdefault(upstream.name, TokenAllowance(spec.sampling))
+        with self._depths.deeper(self._share, upstream.name, spec.sampling.depth):
+            question = sample(upstream.name, params, upstream.scrubbed, self.capabilities, allowance)
+            return await self._put(question)
+
+    async def _put(self, question: Question) -> dict[str, Json]:
+        if self._asked >= MAX_QUESTIONS:
+            raise QuestionError(
+                "question_refused", f"upstreams have asked {MAX_QUESTIONS} times for one script"
+            )
+        self._asked += 1
+        try:
+            return await self._ask(question)
+        except (MCPError, ValidationError) as error:
+            raise QuestionError("question_unanswered", "the client gave no answer") from error
+
+
+class AskedByUpstream:
+    """What one upstream may ask about one call; `refusal` is why it got no answer, if it got none."""
+
+    def __init__(self, asking: Asking, upstream: Upstream, spec: UpstreamSection) -> None:
+        self.refusal: QuestionError | None = None
+        self._asking = asking
+        self._upstream = upstream
+        self._spec = spec
+
+    @property
+    def owner(self) -> str:
+        return self._asking.owner
+
+    def capabilities(self) -> dict[str, Json]:
+        declared = self._asking.capabilities
+        if declared is None:
+            return {}
+        told = declared.model_dump(by_alias=True, mode="json", exclude_none=True)
+        # Of sampling nothing more than that there is a model: its tools and context are not passed on.
+        return {
+            name: {} if name == "sampling" else told[name]
+            for name in ("elicitation", "sampling")
+            if name in told
+        }
+
+    async def answer(self, method: str, params: dict[str, Json]) -> dict[str, Json]:
+        try:
+            if method == SAMPLE:
+                return await self._asking.sample(self._upstream, self._spec, params)
+            return await self._asking.elicit(self._upstream, params)
+        except QuestionError as error:
+            self.refusal = error
+            raise

@@ -1,0 +1,33 @@
+"""JSON of upstreams, fit to be shown to people and models: without secrets, bounded, and sendable as UTF-8."""
+
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from manifests.json_value import Json
+
+MAX_DEPTH: Final = 32
+
+Scrub: TypeAlias = Callable[[str, int], str]
+"""The first characters of an upstream's text, as many as the number says, without its secrets."""
+
+
+def clean_json(value: Json, scrub: Scrub, longest: int, depth: int = MAX_DEPTH) -> Json:
+    """The same with texts of at most `longest` characters; what nests deeper than MAX_DEPTH is left out."""
+    if depth == 0:
+        return "…"
+    if isinstance(value, str):
+        return clean_text(value, scrub, longest)
+    if isinstance(value, list):
+        return [clean_json(item, scrub, longest, depth - 1) for item in value]
+    if isinstance(value, dict):
+        return {
+            clean_text(key, scrub, longest): clean_json(item, scrub, longest, depth - 1)
+            for key, item in value.items()
+        }
+    return value
+
+
+def clean_text(text: str, scrub: Scrub, longest: int) -> str:
+    # A lone surrogate would end the SDK's whole stdio server.
+    shown = scrub(text, longest)
+    return shown if shown.isascii() else shown.encode("utf-8", "replace").decode()

@@ -1,0 +1,101 @@
+"""A question of an upstream to the person at the client, as that person is shown it.
+
+Rule 1: whoever reads it knows which upstream asks.
+Rule 2: what looks like a secret is not asked for in a form, and a page is only opened by its whole, plain address.
+
+Source: MCP 2026-07-28, client/elicitation#security-considerations.
+"""
+
+import re
+import secrets
+from typing import Final
+from urllib.parse import urlsplit
+
+from mcp_types import ClientCapabilities, ElicitRequest
+from pydantic import ValidationError
+
+from manifests.json_value import Json
+from portal.compact_json import compact
+from portal.passthrough.clean_json import Scrub, clean_json, clean_text
+from upstreams.questions import QuestionError
+
+MAX_MESSAGE_CHARACTERS: Final = 2_000
+MAX_SCHEMA_CHARACTERS: Final = 16_000
+MAX_URL_CHARACTERS: Final = 2_000
+
+_SECRET: Final = re.compile(
+    r"pass[\W_]?(?:word|wd|phrase|code)|\bpwd\b|secret(?!ar)|api[\W_]?key|access[\W_]?key|private[\W_]?key|credential"
+    r"|\btokens?\b|[\W_]token|token[\W_]|\bpin\b|\bcvv\b|\bcvc\b|\bssn\b|card[\W_]?number|\botp\b|one[\W_]?time[\W_]?code",
+    re.IGNORECASE,
+)
+_LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
+
+
+def elicitation(
+    upstream: str, params: dict[str, Json], scrub: Scrub, client: ClientCapabilities | None
+) -> ElicitRequest:
+    """The request as the client gets it.
+
+    Raises:
+        QuestionError: The client cannot ask that, or nobody should.
+    """
+    can = client.elicitation if client else None
+    if can is None:
+        raise QuestionError("elicitation_unsupported", "the client cannot ask the person at it anything")
+    message = params.get("message")
+    told = clean_text(message if isinstance(message, str) else "", scrub, MAX_MESSAGE_CHARACTERS)
+    if params.get("mode") == "url":
+        if can.url is None:
+            raise QuestionError(
+                "elicitation_unsupported", "the client cannot open pages for what an upstream asks"
+            )
+        host, url = _page(params.get("url"))
+        # Clients of the revision before want a name for it, and upstreams of that one send theirs.
+        name = params.get("elicitationId")
+        name = name[:200] if isinstance(name, str) else secrets.token_hex(8)
+        shown: dict[str, Json] = {"mode": "url", "url": url, "elicitationId": name}
+        return _request({**shown, "message": f"{upstream} asks you to open a page of {host}: {told}"})
+    if can.form is None and can.url is not None:
+        raise QuestionError(
+            "elicitation_unsupported", "the client cannot show a form for what an upstream asks"
+        )
+    form = _form(params.get("requestedSchema"), scrub)
+    if _SECRET.search(f"{told} {compact(form)}"):
+        told = "it asks for what looks like a secret, which MCP forbids in a form"
+        raise QuestionError("elicitation_refused", told)
+    return _request({"mode": "form", "message": f"{upstream} asks: {told}", "requestedSchema": form})
+
+
+def _page(url: Json) -> tuple[str, str]:
+    try:
+        parts = urlsplit(url if isinstance(url, str) else "")
+        host = parts.hostname or ""
+        is_plain = parts.username is None and (parts.scheme == "https" or host in _LOOPBACK)
+    except ValueError:
+        host, is_plain = "", False
+    if (
+        not isinstance(url, str)
+        or len(url) > MAX_URL_CHARACTERS
+        or not url.isascii()
+        or not url.isprintable()
+    ):
+        host = ""
+    if not host or not is_plain or parts.scheme not in ("http", "https"):
+        raise QuestionError("elicitation_refused", "it asks to open what is no plain https address")
+    return host, str(url)
+
+
+def _form(schema: Json, scrub: Scrub) -> Json:
+    if not isinstance(schema, dict) or not isinstance(schema.get("properties"), dict):
+        raise QuestionError("elicitation_refused", "it asks with a form that cannot be read")
+    form = clean_json(schema, scrub, MAX_MESSAGE_CHARACTERS)
+    if len(compact(form)) > MAX_SCHEMA_CHARACTERS:
+        raise QuestionError("elicitation_refused", "it asks with a form that is too large")
+    return form
+
+
+def _request(params: dict[str, Json]) -> ElicitRequest:
+    try:
+        return ElicitRequest.model_validate({"method": "elicitation/create", "params": params}, by_name=False)
+    except ValidationError as error:
+        raise QuestionError("elicitation_refused", "it asks in a way that MCP does not know") from error

@@ -1,0 +1,101 @@
+"""What an upstream wants of the client's model: off unless the manifest says otherwise, and then bounded."""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from mcp_types import ClientCapabilities, CreateMessageRequest
+from pydantic import ValidationError
+
+from manifests.json_value import Json
+from manifests.models import SamplingRules
+from portal.compact_json import compact
+from portal.passthrough.clean_json import Scrub, clean_json
+from upstreams.questions import QuestionError
+
+MAX_CHARACTERS: Final = 200_000
+"""Of all that is to be read by the model."""
+
+_PASSED_ON: Final = ("messages", "systemPrompt", "temperature", "stopSequences", "modelPreferences")
+
+
+class Depths:
+    """Requests for samples that are under way, by who is asked and which upstream asks."""
+
+    def __init__(self) -> None:
+        self._under_way: Counter[tuple[str, str]] = Counter()
+
+    @contextmanager
+    def deeper(self, asked: str, upstream: str, most: int) -> Iterator[None]:
+        """Around one request.
+
+        Raises:
+            QuestionError: It would be one within `most` others.
+        """
+        if self._under_way[asked, upstream] >= most:
+            raise QuestionError(
+                "sampling_refused", f"it samples within {most} other requests (sampling.depth)"
+            )
+        self._under_way[asked, upstream] += 1
+        try:
+            yield
+        finally:
+            self._under_way[asked, upstream] -= 1
+            if not self._under_way[asked, upstream]:
+                del self._under_way[asked, upstream]
+
+
+class TokenAllowance:
+    """The tokens that one upstream may have sampled for one request."""
+
+    def __init__(self, rules: SamplingRules) -> None:
+        self._left = rules.max_tokens
+
+    def take(self, wanted: Json) -> int:
+        """As many as are left of those.
+
+        Raises:
+            QuestionError: None are.
+        """
+        tokens = wanted if isinstance(wanted, int) and wanted > 0 else self._left
+        granted = min(int(tokens), self._left)
+        if granted <= 0:
+            raise QuestionError(
+                "sampling_refused", "it has used the tokens that it may sample (sampling.max_tokens)"
+            )
+        self._left -= granted
+        return granted
+
+
+def sample(
+    upstream: str,
+    params: dict[str, Json],
+    scrub: Scrub,
+    client: ClientCapabilities | None,
+    allowance: TokenAllowance,
+) -> CreateMessageRequest:
+    """The request as the client gets it: without tools and context of others, and with no more tokens than are left.
+
+    Raises:
+        QuestionError: The client has no model to ask, or it is not to be asked that.
+    """
+    if client is None or client.sampling is None:
+        raise QuestionError("sampling_unsupported", "the client lets nobody use its model")
+    if params.get("tools") or params.get("toolChoice"):
+        raise QuestionError("sampling_refused", "it wants to give the model tools")
+    shown = {
+        key: clean_json(params[key], scrub, MAX_CHARACTERS)
+        for key in _PASSED_ON
+        if params.get(key) is not None
+    }
+    prompt = shown.get("systemPrompt")
+    shown["systemPrompt"] = f"(Asked for by the MCP server {upstream}.)" + (f" {prompt}" if prompt else "")
+    if len(compact(shown)) > MAX_CHARACTERS:
+        raise QuestionError("sampling_refused", "it asks for a sample of too long a text")
+    shown["maxTokens"] = allowance.take(params.get("maxTokens"))
+    request = {"method": "sampling/createMessage", "params": shown}
+    try:
+        return CreateMessageRequest.model_validate(request, by_name=False)
+    except ValidationError as error:
+        raise QuestionError("sampling_refused", "it asks in a way that MCP does not know") from error

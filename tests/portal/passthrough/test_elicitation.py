@@ -1,0 +1,254 @@
+"""What an upstream wants to know of the person at the client reaches that person, in every era."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mcp import Client
+from mcp.shared.exceptions import MCPError
+from mcp_types import ElicitResult, InputRequiredResult
+
+from manifests.json_value import Json
+from tests.portal.passthrough.chatty_server import SECRET, STATE, Chatty
+from tests.portal.passthrough.peers import CLIENTS, UPSTREAMS, Ear, chatty_upstreams, client_of
+from tests.portal.peers import DEADLINE_SECONDS, states
+from tests.upstreams.peers import http_peer
+
+pytestmark = pytest.mark.anyio
+
+
+class Person:
+    """Answers what is asked, and remembers it."""
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+        self.action = "accept"
+
+    async def __call__(self, context: Any, params: Any) -> ElicitResult:
+        self.asked.append(params)
+        is_form = params.mode == "form" and self.action == "accept"
+        content = dict.fromkeys(params.requested_schema["properties"], "Ada") if is_form else None
+        return ElicitResult(action=self.action, content=content)
+
+
+@pytest.fixture(scope="module", params=CLIENTS, ids="-".join)
+async def met(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[tuple[Ear, Person]]:
+    transport, mode = request.param
+    person, folder = Person(), tmp_path_factory.mktemp("elicitation")
+    async with (
+        chatty_upstreams() as upstreams,
+        client_of(folder, upstreams, transport, mode, {"elicitation_callback": person}) as ear,
+    ):
+        yield ear, person
+
+
+@pytest.fixture
+def ear(met: tuple[Ear, Person]) -> Ear:
+    met[1].asked.clear()
+    met[1].action = "accept"
+    return met[0]
+
+
+@pytest.fixture
+def person(met: tuple[Ear, Person]) -> Person:
+    return met[1]
+
+
+@pytest.mark.parametrize("upstream", UPSTREAMS)
+async def test_the_person_is_asked_and_told_who_asks(ear: Ear, person: Person, upstream: str) -> None:
+    answer = await ear.run(f"x = 1\n[await {upstream}.ask(), x]")
+    assert answer["result"] == ["accept {'who': 'Ada'}", 1]
+    assert [params.message for params in person.asked] == [f"{upstream} asks: Whom to greet?"]
+    assert person.asked[0].requested_schema["properties"] == {"who": {"type": "string"}}
+
+
+@pytest.mark.parametrize("action", ["decline", "cancel"])
+async def test_a_no_reaches_the_upstream(ear: Ear, person: Person, action: str) -> None:
+    person.action = action
+    calls = [f"await {upstream}.ask()" for upstream in UPSTREAMS]
+    assert (await ear.run(f"[{', '.join(calls)}]"))["result"] == [f"{action} None"] * 4
+
+
+async def test_calls_side_by_side_ask_side_by_side(ear: Ear, person: Person) -> None:
+    calls = ", ".join(f"{upstream}.ask()" for upstream in UPSTREAMS)
+    answer = await ear.run(f"await asyncio.gather({calls})")
+    assert answer["result"] == ["accept {'who': 'Ada'}"] * 4
+    assert sorted(params.message for params in person.asked) == sorted(
+        f"{upstream} asks: Whom to greet?" for upstream in UPSTREAMS
+    )
+
+
+@pytest.mark.parametrize("upstream", UPSTREAMS)
+async def test_one_script_may_be_asked_again_and_again(ear: Ear, person: Person, upstream: str) -> None:
+    answer = await ear.run(f"[await {upstream}.ask(words=f'{{n}}?') for n in range(5)]")
+    assert len(answer["result"]) == 5
+    assert [params.message for params in person.asked] == [f"{upstream} asks: {n}?" for n in range(5)]
+
+
+@pytest.mark.parametrize("upstream", UPSTREAMS)
+@pytest.mark.parametrize(
+    "asked",
+    ["words='Your password?'", "field='api_key'", "words='The PIN, please'", "field='accessToken'"],
+)
+async def test_nobody_is_asked_for_what_looks_like_a_secret(
+    ear: Ear, person: Person, upstream: str, asked: str
+) -> None:
+    answer = await ear.run(f"await {upstream}.ask({asked})")
+    assert answer["error"]["code"] == "elicitation_refused"
+    assert person.asked == []
+    assert states(answer) == [(f"{upstream}.ask", "failed")]
+
+
+async def test_words_that_only_contain_such_a_word_are_asked(ear: Ear, person: Person) -> None:
+    answer = await ear.run(
+        "await http_modern.ask(words='Spinning wheel or secretary? A passage', field='pinned')"
+    )
+    assert answer["result"] == "accept {'pinned': 'Ada'}"
+
+
+@pytest.mark.parametrize("upstream", UPSTREAMS)
+async def test_a_page_is_opened_by_its_address_and_its_host_is_told(
+    ear: Ear, person: Person, upstream: str
+) -> None:
+    answer = await ear.run(f"await {upstream}.open_page(url='https://login.example/x?y=1')")
+    assert answer["result"] == "accept"
+    assert person.asked[0].url == "https://login.example/x?y=1"
+    assert person.asked[0].message == f"{upstream} asks you to open a page of login.example: Log in"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://login.example/",
+        "https://safe.example@evil.example/",
+        "javascript:alert(1)",
+        "file:///etc/passwd",
+        "https://",
+        "https://x.example/\u202e",
+        "https://x.example/" + "x" * 2_000,
+    ],
+)
+async def test_no_other_page_is_opened(ear: Ear, person: Person, url: str) -> None:
+    answer = await ear.run(f"await http_modern.open_page(url={url!r})")
+    assert answer["error"]["code"] == "elicitation_refused"
+    assert person.asked == []
+
+
+async def test_secrets_of_the_portal_stay_behind(ear: Ear, person: Person) -> None:
+    await ear.run(f"await stdio_modern.ask(words='Is it {SECRET}? \\ud800')")
+    assert SECRET not in person.asked[0].message
+
+
+@pytest.mark.parametrize(("transport", "mode"), CLIENTS)
+async def test_a_client_that_cannot_ask_is_told_so(tmp_path: Path, transport: str, mode: str) -> None:
+    async with chatty_upstreams() as upstreams, client_of(tmp_path, upstreams, transport, mode) as ear:
+        for upstream in UPSTREAMS:
+            answer = await ear.run(f"await {upstream}.ask()")
+            assert answer["error"]["code"] == "elicitation_unsupported"
+
+
+async def test_the_manifest_may_forbid_to_ask(tmp_path: Path) -> None:
+    person = Person()
+    async with chatty_upstreams() as upstreams:
+        for entry in upstreams.values():
+            entry["elicitation"] = False
+        for mode in ("auto", "legacy"):
+            options = {"elicitation_callback": person}
+            async with client_of(tmp_path, upstreams, "http", mode, options) as ear:
+                for upstream in UPSTREAMS:
+                    assert (await ear.run(f"await {upstream}.ask()"))["status"] == "error"
+    assert person.asked == []
+
+
+async def test_a_question_ends_with_the_time_of_its_call(tmp_path: Path) -> None:
+    async def never(context: Any, params: Any) -> ElicitResult:
+        await anyio.sleep_forever()
+        return ElicitResult(action="cancel")
+
+    async with chatty_upstreams() as upstreams:
+        for entry in upstreams.values():
+            entry["call_seconds"] = 1.0
+        async with client_of(tmp_path, upstreams, "http", "legacy", {"elicitation_callback": never}) as ear:
+            for upstream in UPSTREAMS:
+                answer = await ear.run(f"await {upstream}.ask()")
+                assert answer["error"]["code"] == "upstream_timeout"
+
+
+class Rounds:
+    """A client of the newer revision that makes each round itself."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    async def call(self, code: str, **more: Json) -> Any:
+        with anyio.fail_after(DEADLINE_SECONDS):
+            return await self.client.session.call_tool(
+                "execute_code", {"code": code}, allow_input_required=True, **more
+            )
+
+
+@pytest.fixture
+async def rounds(tmp_path: Path) -> AsyncIterator[tuple[Rounds, Chatty]]:
+    up = Chatty("modern")
+    options = {"elicitation_callback": Person()}
+    async with http_peer(up.server.streamable_http_app()) as peer:
+        upstreams: dict[str, dict[str, Json]] = {"up": {"url": f"http://127.0.0.1:{peer.port}/mcp"}}
+        async with client_of(tmp_path, upstreams, "http", "auto", options) as ear:
+            yield Rounds(ear.client), up
+
+
+ACCEPT = {"question-1": ElicitResult(action="accept", content={"who": "Ada"})}
+
+
+async def test_the_script_goes_on_where_it_was_and_nothing_is_done_twice(
+    rounds: tuple[Rounds, Chatty],
+) -> None:
+    client, up = rounds
+    code = "print('once')\nawait up.ask()"
+    first = await client.call(code)
+    assert isinstance(first, InputRequiredResult) and first.request_state
+    assert STATE not in first.request_state, "the upstream's own state stays in the portal"
+    last = await client.call(code, input_responses=ACCEPT, request_state=first.request_state)
+    answer = last.structured_content
+    assert (answer["stdout"], answer["result"]) == ("once\n", "accept {'who': 'Ada'}")
+    assert (up.acted, len(answer["calls"])) == (1, 1)
+
+
+async def test_a_state_is_good_for_one_answer_of_one_request(rounds: tuple[Rounds, Chatty]) -> None:
+    client, up = rounds
+    code = "await up.ask()"
+    first = await client.call(code)
+    state = first.request_state
+    forged: list[tuple[str, str]] = [
+        (code, "x"),
+        (code, ""),
+        (code, state[:-1] + ("A" if state[-1] != "A" else "B")),
+        (code + " ", state),
+        (code, STATE),
+        (code, json.dumps({"state": state})),
+    ]
+    for script, wrong in forged:
+        with pytest.raises(MCPError):
+            await client.call(script, input_responses=ACCEPT, request_state=wrong)
+    assert up.acted == 0
+    last = await client.call(code, input_responses=ACCEPT, request_state=state)
+    assert last.structured_content["status"] == "ok"
+    with pytest.raises(MCPError):
+        await client.call(code, input_responses=ACCEPT, request_state=state)
+    assert up.acted == 1
+
+
+async def test_answers_to_other_questions_are_nothing(rounds: tuple[Rounds, Chatty]) -> None:
+    client, up = rounds
+    first = await client.call("await up.ask()")
+    other = {"question-7": ElicitResult(action="accept", content={"who": "Eve"})}
+    again = await client.call("await up.ask()", input_responses=other, request_state=first.request_state)
+    assert isinstance(again, InputRequiredResult) and again.request_state != first.request_state
+    last = await client.call("await up.ask()", input_responses=ACCEPT, request_state=again.request_state)
+    assert last.structured_content["result"] == "accept {'who': 'Ada'}"
+    assert up.acted == 1

@@ -1,0 +1,213 @@
+"""What an upstream asks while calls to it are under way: something of the person or the model at the client, or roots.
+
+Before 2026-07-28 it asks with a request of its own, which says nothing of the call it belongs to; since then it answers
+the call itself with its questions, and the call is made again with the answers.
+
+Source: MCP 2026-07-28, basic/patterns/mrtr; 2025-11-25, client/elicitation, client/sampling and client/roots.
+"""
+
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, Protocol, TypeVar
+
+import anyio
+from mcp.client.session import ClientRequestContext
+from mcp_types import (
+    INVALID_REQUEST,
+    CreateMessageRequestParams,
+    CreateMessageResult,
+    ElicitRequestParams,
+    ElicitResult,
+    ErrorData,
+    ListRootsResult,
+)
+from pydantic import BaseModel, ValidationError
+
+from manifests.json_value import Json
+from manifests.models import UpstreamSection
+from upstreams.errors import UpstreamAnswerError, UpstreamRefusedError
+
+ELICIT: Final = "elicitation/create"
+SAMPLE: Final = "sampling/createMessage"
+LIST_ROOTS: Final = "roots/list"
+
+MAX_ROUNDS: Final = 10
+"""How often one call is made again with answers."""
+
+MAX_QUESTIONS_A_ROUND: Final = 10
+
+_CAPABILITIES: Final = {ELICIT: "elicitation", SAMPLE: "sampling", LIST_ROOTS: "roots"}
+_LONGEST_PAUSE_SECONDS: Final = 0.25
+
+Result = TypeVar("Result", bound=BaseModel)
+
+
+class QuestionError(Exception):
+    """It is not answered. `code` is for the script whose call it belongs to, the message for both sides."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Questioned(Protocol):
+    """Whoever a call is made for, and may be asked about it. Those of one `owner` may be asked for each other."""
+
+    @property
+    def owner(self) -> str: ...
+
+    def capabilities(self) -> dict[str, Json]:
+        """What may be asked, as a client declares it; of `roots` nothing, those are the manifest's."""
+
+    async def answer(self, method: str, params: dict[str, Json]) -> dict[str, Json]:
+        """The result of the request.
+
+        Raises:
+            QuestionError: Nobody answers it.
+        """
+
+
+class QuestionDesk:
+    """The questions of one upstream on one connection, as far as the manifest lets it ask any."""
+
+    def __init__(self, spec: UpstreamSection) -> None:
+        self._roots = spec.roots
+        self._allowed = {
+            method
+            for method, is_allowed in (
+                (ELICIT, spec.elicitation),
+                (SAMPLE, spec.sampling is not None),
+                (LIST_ROOTS, bool(spec.roots)),
+            )
+            if is_allowed
+        }
+        self._calls: dict[_Call, None] = {}
+
+    def callbacks(self) -> dict[str, Any]:
+        """What the SDK's session is given, which declares just that to an older upstream."""
+        live = {
+            ELICIT: ("elicitation_callback", self._elicit),
+            SAMPLE: ("sampling_callback", self._sample),
+            LIST_ROOTS: ("list_roots_callback", self._list_roots),
+        }
+        return dict(live[method] for method in self._allowed)
+
+    def capabilities(self, questioned: Questioned | None) -> dict[str, Json]:
+        """What is declared with one call, where the era wants it so."""
+        asked = {} if questioned is None else questioned.capabilities()
+        allowed = {_CAPABILITIES[method] for method in self._allowed}
+        declared = {name: value for name, value in asked.items() if name in allowed}
+        return {**declared, "roots": {}} if LIST_ROOTS in self._allowed else declared
+
+    @contextmanager
+    def serving(self, questioned: Questioned | None) -> Iterator[None]:
+        """Around one call: its questions end with it."""
+        call = _Call(questioned)
+        self._calls[call] = None
+        try:
+            yield
+        finally:
+            del self._calls[call]
+            for scope in call.scopes:
+                scope.cancel()
+
+    async def rounds(
+        self,
+        raw: dict[str, Json],
+        again: Callable[[dict[str, Json]], Awaitable[dict[str, Json]]],
+        questioned: Questioned | None,
+    ) -> dict[str, Json]:
+        """The result that is no question any more; `again` makes the call again, with answers.
+
+        Raises:
+            UpstreamRefusedError: It asks what it may not, what nobody answers, or without end.
+        """
+        for number in range(MAX_ROUNDS + 1):
+            if raw.get("resultType") != "input_required":
+                return raw
+            requests, state = raw.get("inputRequests") or {}, raw.get("requestState")
+            if not isinstance(requests, dict) or len(requests) > MAX_QUESTIONS_A_ROUND:
+                break
+            if not requests:
+                await anyio.sleep(min(_LONGEST_PAUSE_SECONDS, 0.05 * 2**number))
+            answers = {key: await self._of_round(each, questioned) for key, each in requests.items()}
+            more = {"inputResponses": answers} if answers else {}
+            raw = await again(more if state is None else {**more, "requestState": state})
+        raise UpstreamRefusedError("it asks for more input again and again, or for too much")
+
+    async def _of_round(self, request: Json, questioned: Questioned | None) -> dict[str, Json]:
+        method = request.get("method") if isinstance(request, dict) else None
+        params = (request.get("params") or {}) if isinstance(request, dict) else None
+        if not isinstance(method, str) or not isinstance(params, dict):
+            raise UpstreamAnswerError("asks for more input in a way that cannot be read")
+        try:
+            return await self._answer(method, params, questioned)
+        except QuestionError as error:
+            raise UpstreamRefusedError(str(error)) from error
+
+    async def _answer(
+        self, method: str, params: dict[str, Json], questioned: Questioned | None
+    ) -> dict[str, Json]:
+        if method == LIST_ROOTS and method in self._allowed:
+            return {"roots": [{"uri": root} for root in self._roots]}
+        if questioned is None:
+            raise QuestionError("question_unsupported", "there is no client that could be asked")
+        if method not in self._allowed:
+            raise QuestionError("question_refused", f"the manifest does not let it ask for {method[:100]}")
+        return await questioned.answer(method, params)
+
+    async def _live(self, method: str, params: BaseModel | None) -> dict[str, Json] | ErrorData:
+        """Answer a request that does not say which call it belongs to: the latest one, if all are of one owner."""
+        calls = [*self._calls]
+        try:
+            if method != LIST_ROOTS and len({each.owner for each in calls}) != 1:
+                raise QuestionError("question_refused", "nothing says which of the callers is to be asked")
+            call = calls[-1] if calls else _Call(None)
+            sent = {} if params is None else params.model_dump(by_alias=True, mode="json", exclude_none=True)
+            answer: dict[str, Json] | None = None
+            with call.scope() as scope:
+                answer = await self._answer(method, sent, call.questioned)
+            if answer is None or scope.cancelled_caught:
+                return ErrorData(code=INVALID_REQUEST, message="the call that this belongs to is over")
+            return answer
+        except QuestionError as error:
+            return ErrorData(code=INVALID_REQUEST, message=str(error))
+
+    async def _elicit(
+        self, context: ClientRequestContext, params: ElicitRequestParams
+    ) -> ElicitResult | ErrorData:
+        return _typed(ElicitResult, await self._live(ELICIT, params))
+
+    async def _sample(
+        self, context: ClientRequestContext, params: CreateMessageRequestParams
+    ) -> CreateMessageResult | ErrorData:
+        return _typed(CreateMessageResult, await self._live(SAMPLE, params))
+
+    async def _list_roots(self, context: ClientRequestContext) -> ListRootsResult | ErrorData:
+        return _typed(ListRootsResult, await self._live(LIST_ROOTS, None))
+
+
+class _Call:
+    """One call under way."""
+
+    def __init__(self, questioned: Questioned | None) -> None:
+        self.questioned = questioned
+        self.owner = None if questioned is None else questioned.owner
+        self.scopes: list[anyio.CancelScope] = []
+
+    @contextmanager
+    def scope(self) -> Iterator[anyio.CancelScope]:
+        """Around answering one question, which ends with the call."""
+        with anyio.CancelScope() as scope:
+            self.scopes.append(scope)
+            yield scope
+        self.scopes.remove(scope)
+
+
+def _typed(kind: type[Result], answer: dict[str, Json] | ErrorData) -> Result | ErrorData:
+    if isinstance(answer, ErrorData):
+        return answer
+    try:
+        return kind.model_validate(answer, by_name=False)
+    except ValidationError:
+        return ErrorData(code=INVALID_REQUEST, message="the client's answer cannot be read")
