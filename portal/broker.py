@@ -16,11 +16,11 @@ from manifests.manifest import Manifest
 from portal.audit.audit import UNHEARD, RunAudit
 from portal.authority import Authorization, Permit
 from portal.ledger import CallState, Entry, Ledger
-from portal.library.arguments import ArgumentError, bind
+from portal.library.arguments import ArgumentError
 from portal.library.function import Function
 from portal.library.rejected_places import is_rejection, names_no_tool
 from portal.library.rejection import difference
-from portal.library.repairs import Repair, repaired
+from portal.library.repairs import Repair, fitted
 from portal.library.value import script_value
 from portal.observed.observations import Observations
 from portal.passthrough.audience import NOBODY, Audience
@@ -156,18 +156,10 @@ class Broker:
         return _ended(entry, "refused", error)
 
     def _bound(self, function: Function, arguments: dict[str, Json], mended: list[Repair]) -> dict[str, Json]:
-        """The arguments as they are sent: repaired, if they do not fit and it is certain what was meant.
-
-        What was repaired is put into `mended`.
-        """
-        try:
-            return bind(function, arguments).wire
-        except ArgumentError:
-            found = repaired(function, arguments) if self._manifest.portal.server.repairs else None
-            if found is None:
-                raise
-            mended.extend(found.repairs)
-            return found.bound.wire
+        """The arguments as they are sent. What was repaired of them is put into `mended`."""
+        found = fitted(function, arguments, repairs=self._manifest.portal.server.repairs)
+        mended.extend(found.repairs)
+        return found.bound.wire
 
     async def _forward(self, entry: Entry, function: Function, permit: Permit) -> Outcome:
         upstream = self._fleet[function.upstream]

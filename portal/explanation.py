@@ -1,30 +1,32 @@
 """Why a tool may be called or not, for whoever writes the manifest."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 from manifests.decision import Decision, decide, decide_arguments
 from manifests.hints import NO_HINTS, Hints
 from manifests.json_value import Json
 from manifests.manifest import Manifest
 from manifests.names import function_names, identifier
-from portal.library.arguments import ArgumentError, bind
+from portal.library.arguments import ArgumentError
 from portal.library.library import Library
 from portal.library.namespace import LibrarySource
+from portal.library.repairs import fitted
 from portal.passthrough.methods import HINTS as READING_HINTS
 from portal.passthrough.methods import METHODS
-from portal.pinning.pins import Pins
+from portal.pinning.pins import Pins, accepted_tools
 from upstreams.recorded_tool import RecordedTool
 
 
 @dataclass(frozen=True)
 class Meant:
-    """A tool that a name may mean; `recorded` is None where its upstream has not listed it."""
+    """A tool that a name may mean; `recorded` is as its upstream lists it, else as the lock accepts it, else None."""
 
     upstream: str
     tool: str
     function: str
     recorded: RecordedTool | None
+    is_listed: bool = False
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,11 @@ class Explanation:
     rule: str
     where: str
     grant: str
+    is_granted: bool
+    """Whether the tool is, whatever becomes of the call."""
     is_shown: bool
+    repairs: Sequence[str] = ()
+    """What would be changed of the arguments before they are sent."""
     conditions: Sequence[Sequence[Mapping[str, str]]] = ()
     budgets: Sequence[Mapping[str, Json]] = ()
     flows: Sequence[Mapping[str, Json]] = ()
@@ -53,10 +59,15 @@ class Explanation:
 def meant_by(name: str, manifest: Manifest, tools: Mapping[str, Sequence[RecordedTool]]) -> list[Meant]:
     """The tools that `name` may mean: a tool's or function's own name, alone or behind its upstream or namespace.
 
-    `tools` has those of each upstream that has listed its tools. Of one that has not, a dotted name is taken at its
-    word.
+    `tools` has those of each upstream that has listed its tools. Of one that has not, those of the lock count, and a
+    dotted name is taken at its word.
     """
-    found = [each for upstream, listed in tools.items() for each in _listed(name, manifest, upstream, listed)]
+    accepted = {upstream: accepted_tools(manifest.lock, upstream) for upstream in manifest.portal.upstreams}
+    found = [
+        replace(each, is_listed=upstream in tools)
+        for upstream, listed in {**accepted, **tools}.items()
+        for each in _listed(name, manifest, upstream, listed)
+    ]
     if found:
         return found
     return [
@@ -72,11 +83,12 @@ def explain(manifest: Manifest, meant: Meant, arguments: dict[str, Json] | None 
     hints = READING_HINTS if _is_reading(meant) else hints
     facts = {"upstream": meant.upstream, "tool": meant.tool, "function": meant.function}
     tool = decide(manifest, **facts, hints=hints)
-    if meant.recorded is not None and (tool.granted or tool.is_shown):
-        tool = Pins(manifest.lock).quarantined(meant.upstream, (meant.recorded,)).get(meant.tool, tool)
+    if not _is_reading(meant) and (tool.granted or tool.is_shown):
+        tool = _quarantined(manifest, meant) or tool
     decision, unknown = tool, list(_unknown(manifest, meant, tool))
+    repairs: list[str] = []
     if arguments is not None and tool.granted:
-        decision = _of_call(manifest, meant, tool, arguments)
+        decision = _of_call(manifest, meant, tool, arguments, repairs)
     return Explanation(
         tool=f"{meant.upstream}.{meant.tool}",
         function=f"{manifest.namespaces[meant.upstream]}.{meant.function}",
@@ -84,7 +96,9 @@ def explain(manifest: Manifest, meant: Meant, arguments: dict[str, Json] | None 
         rule=decision.rule,
         where=decision.where,
         grant=decision.grant,
+        is_granted=tool.granted,
         is_shown=tool.granted or tool.is_shown,
+        repairs=repairs,
         conditions=[
             [{"where": manifest.where(*rule.keys), "demand": str(rule.condition)} for rule in rules]
             for rules in tool.conditions
@@ -123,20 +137,34 @@ def _is_reading(meant: Meant) -> bool:
     return meant.recorded is None and meant.tool in METHODS
 
 
-def _of_call(manifest: Manifest, meant: Meant, tool: Decision, arguments: dict[str, Json]) -> Decision:
+def _quarantined(manifest: Manifest, meant: Meant) -> Decision | None:
+    if meant.recorded is None:
+        return Pins(manifest.lock).unaccepted(meant.upstream, meant.tool)
+    return Pins(manifest.lock).quarantined(meant.upstream, (meant.recorded,)).get(meant.tool)
+
+
+def _of_call(
+    manifest: Manifest, meant: Meant, tool: Decision, arguments: dict[str, Json], repairs: list[str]
+) -> Decision:
+    """Decide about the call; what would be repaired of it is put into `repairs`."""
     if meant.recorded is not None:
         source = LibrarySource(meant.upstream, "up", "", [meant.recorded], {meant.tool: meant.function})
         [function] = Library.compile([source]).functions.values()
         try:
-            arguments = bind(function, arguments).wire
+            found = fitted(function, arguments, repairs=manifest.portal.server.repairs)
         except ArgumentError as error:
             where = manifest.where("upstreams", meant.upstream)
             return Decision("deny", f"the arguments do not fit the tool: {error}", where, error.hint)
+        repairs.extend(repair.message for repair in found.repairs)
+        arguments = found.bound.wire
     return decide_arguments(manifest, tool, arguments)
 
 
 def _unknown(manifest: Manifest, meant: Meant, tool: Decision) -> Iterator[str]:
-    if meant.recorded is not None or _is_reading(meant):
+    if meant.is_listed or _is_reading(meant):
+        return
+    if meant.recorded is not None:
+        yield f"upstream {meant.upstream!r} has not listed its tools: this is said of the tool as the lock accepts it"
         return
     yield (
         f"upstream {meant.upstream!r} has not listed its tools, so it is not known whether it has this one, what it "

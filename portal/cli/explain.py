@@ -91,9 +91,11 @@ def _show(each: Explanation, terminal: Terminal) -> None:
     terminal.line(f"    at     {each.where}")
     if each.grant:
         terminal.line(f"    mend   {each.grant}")
-    if each.verdict != "allow":
+    if not each.is_granted:
         shown = "marked as not granted" if each.is_shown else "left out"
         terminal.line(f"    shown  {shown} in docs_search and stubs")
+    for text in each.repairs:
+        terminal.line(f"    sent   {text}")
     for group in each.conditions:
         for number, condition in enumerate(group):
             terminal.line(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from manifests.json_value import Json
-from portal.library.arguments import ArgumentError, BoundArguments, path_text, wire_arguments
+from portal.library.arguments import ArgumentError, BoundArguments, bind, path_text, wire_arguments
 from portal.library.function import Function, Parameter
 from portal.library.schema.json_kinds import kind_of
 from portal.library.schema.kinds import kinds
@@ -48,6 +48,21 @@ class RepairedArguments:
 
     bound: BoundArguments
     repairs: tuple[Repair, ...]
+
+
+def fitted(function: Function, kwargs: dict[str, Json], *, repairs: bool) -> RepairedArguments:
+    """The arguments as they are sent; with `repairs` also those that do not fit, if it is certain what was meant.
+
+    Raises:
+        ArgumentError: They do not fit.
+    """
+    try:
+        return RepairedArguments(bind(function, kwargs), ())
+    except ArgumentError:
+        found = repaired(function, kwargs) if repairs else None
+        if found is None:
+            raise
+        return found
 
 
 def repaired(function: Function, kwargs: dict[str, Json]) -> RepairedArguments | None:

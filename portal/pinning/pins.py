@@ -21,6 +21,11 @@ log = structlog.get_logger()
 QUARANTINED: Final = "quarantined"
 _NONE: Final[Mapping[str, Decision]] = MappingProxyType({})
 _MAX_LOGGED: Final = 20
+_NEW: Final = "{} has no line for it: the tool is new, and nobody has accepted it"
+_GRANT: Final = (
+    "Whoever runs the portal can look at it with `mcp-code-portal lock --diff`, accept it with "
+    "`mcp-code-portal lock --accept`, and start the portal anew."
+)
 
 
 def pin_of(upstream: str, tool: RecordedTool) -> Pin:
@@ -42,6 +47,25 @@ def pins_of(upstream: Upstream) -> list[Pin]:
     if upstream.instructions:
         pins.insert(0, Pin(upstream.name, None, upstream.instructions))
     return pins
+
+
+def accepted_tools(lock: Lock | None, upstream: str) -> list[RecordedTool]:
+    """The tools of an upstream as the lock accepts them."""
+    pins = () if lock is None else lock.pins.values()
+    return [_recorded(pin, pin.tool) for pin in pins if pin.upstream == upstream and pin.tool is not None]
+
+
+def _recorded(pin: Pin, tool: str) -> RecordedTool:
+    said = pin.definition
+    return RecordedTool(
+        name=tool,
+        description=pin.description,
+        input_schema=said.get("inputSchema") or {},
+        output_schema=said.get("outputSchema"),
+        annotations=said.get("annotations") or {},
+        title=said.get("title"),
+        examples=tuple(said.get("inputExamples") or ()),
+    )
 
 
 class Pins:
@@ -67,6 +91,12 @@ class Pins:
                 log.warning("tools_quarantined", upstream=upstream, count=len(found), tools=names)
         return known[1]
 
+    def unaccepted(self, upstream: str, tool: str) -> Decision | None:
+        """Why a tool that nobody has listed yet may not be called then, whatever it says of itself."""
+        if self._lock is None or (upstream, tool) in self._lock.pins:
+            return None
+        return _quarantine(self._lock, upstream, tool, _NEW.format(self._lock.file))
+
     def summary(self, upstream: Upstream) -> str:
         """What the upstream says about itself as a whole, as far as it was accepted."""
         if self._lock is None:
@@ -80,14 +110,13 @@ class Pins:
         if accepted is not None and accepted.is_same(now):
             return None
         if accepted is None:
-            rule = f"{lock.file} has no line for it: the tool is new, and nobody has accepted it"
+            rule = _NEW.format(lock.file)
         elif now.digest is None:
             rule = "its definition nests too deep to be accepted"
         else:
             rule = f"its definition is no longer the one that {lock.file} accepts"
-        grant = (
-            "Whoever runs the portal can look at it with `mcp-code-portal lock --diff`, accept it with "
-            "`mcp-code-portal lock --accept`, and start the portal anew."
-        )
-        where = lock.where(upstream, tool.name)
-        return Decision("deny", rule, where, grant, is_shown=False, code=QUARANTINED)
+        return _quarantine(lock, upstream, tool.name, rule)
+
+
+def _quarantine(lock: Lock, upstream: str, tool: str, rule: str) -> Decision:
+    return Decision("deny", rule, lock.where(upstream, tool), _GRANT, is_shown=False, code=QUARANTINED)

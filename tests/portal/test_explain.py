@@ -145,3 +145,50 @@ def test_check_lists_what_is_withheld_and_what_says_nothing_of_itself(
     strict = portal("check", "--strict", cwd=tmp_path)
     assert strict.returncode == (1 if findings["errors"] else 3)
     assert "declare themselves destructive: files.wipe" in strict.stdout
+
+
+TYPED: Json = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+LOCKED: list[Json] = [
+    {"name": "read-page", "inputSchema": TYPED, "annotations": {"readOnlyHint": True}},
+    {"name": "wipe", "inputSchema": TYPED, "annotations": {"destructiveHint": True}},
+]
+
+
+def write(folder: Path, tools: list[Json], **server: Json) -> None:
+    sections = {"upstreams": {"up": raw(tools=tools)}, "server": server}
+    (folder / "portal.yaml").write_text(json.dumps(sections))
+
+
+def test_arguments_are_repaired_as_those_of_a_call_are(portal: PortalCommand, tmp_path: Path) -> None:
+    write(tmp_path, LOCKED)
+    status, explanation = told(portal, tmp_path, "up.read_page", "--arguments", '{"n": "3"}')
+    assert (status, explanation["verdict"], len(explanation["repairs"])) == (0, "allow", 1)
+    status, explanation = told(portal, tmp_path, "up.read_page", "--arguments", '{"n": 3}')
+    assert (status, explanation["repairs"]) == (0, [])
+    write(tmp_path, LOCKED, repairs=False)
+    assert told(portal, tmp_path, "up.read_page", "--arguments", '{"n": "3"}')[0] == 1
+
+
+def test_tool_whose_arguments_are_refused_is_not_said_to_be_marked(
+    portal: PortalCommand, tmp_path: Path
+) -> None:
+    write(tmp_path, LOCKED)
+    refused = portal("explain", "up.read_page", "--arguments", '{"n": []}', cwd=tmp_path)
+    assert refused.returncode == 1 and "docs_search" not in refused.stdout
+    withheld = portal("explain", "up.wipe", cwd=tmp_path)
+    assert withheld.returncode == 1 and "marked as not granted in docs_search" in withheld.stdout
+
+
+def test_without_asking_the_lock_says_what_it_accepts(portal: PortalCommand, tmp_path: Path) -> None:
+    write(tmp_path, LOCKED)
+    assert portal("lock", cwd=tmp_path).returncode == 0
+    status, explanation = told(portal, tmp_path, "up.read_page", "--offline")
+    assert (status, explanation["tool"], len(explanation["unknown"])) == (0, "up.read-page", 1)
+    assert told(portal, tmp_path, "up.read_page", "--offline", "--arguments", '{"n": []}')[0] == 1
+    status, explanation = told(portal, tmp_path, "up.wipe", "--offline")
+    assert (status, explanation["is_shown"]) == (1, True)
+    assert "declares itself destructive" in explanation["rule"]
+    status, explanation = told(portal, tmp_path, "up.other", "--offline")
+    assert (status, explanation["is_shown"], explanation["where"]) == (1, False, "portal.lock")
+    (tmp_path / "portal.lock").unlink()
+    assert told(portal, tmp_path, "up.other", "--offline")[0] == 0
