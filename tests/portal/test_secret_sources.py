@@ -8,7 +8,6 @@ from pathlib import Path
 
 import keyring
 import pytest
-from keyring.backend import KeyringBackend
 from keyring.backends.fail import Keyring as NoKeyring
 
 from manifests.errors import ManifestError, Problem
@@ -16,6 +15,7 @@ from manifests.loader import load_manifest
 from manifests.manifest import Manifest
 from manifests.models import HttpUpstream, StdioUpstream
 from portal import secret_sources
+from tests.own_keyring import OwnKeyring
 from tests.portal.peers import write_manifest
 
 SECRET = "canary-7f3d9e-value"
@@ -47,25 +47,6 @@ def problem(folder: Path, value: str, **environ: str) -> Problem:
     (found,) = caught.value.problems
     assert (found.key, found.line is not None) == ("upstreams.a.env.KEY", True)
     return found
-
-
-class OwnKeyring(KeyringBackend):
-    """A keyring that lasts as long as a test."""
-
-    priority = 1  # type: ignore[assignment]  # the library declares a property that a class may replace
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.kept: dict[tuple[str, str], str] = {}
-
-    def get_password(self, service: str, username: str) -> str | None:
-        return self.kept.get((service, username))
-
-    def set_password(self, service: str, username: str, password: str) -> None:
-        self.kept[service, username] = password
-
-    def delete_password(self, service: str, username: str) -> None:
-        del self.kept[service, username]
 
 
 @pytest.fixture

@@ -3,16 +3,28 @@
 import json
 import shlex
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
+import httpx2
 import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from manifests.json_value import Json
+from portal.http_app import build_http_app
+from portal.http_gate import gate_rules
+from portal.server import build_server
 from tests.portal.commands import PortalCommand, portal_command
-from tests.portal.peers import opened, raw, raw_tools, write_manifest
+from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, raw, raw_tools, write_manifest
+from tests.upstreams.oauth_peer import protected, signed_in
 from tests.upstreams.peers import http_peer
 from tests.upstreams.raw_http_server import RawHttpServer
+from upstreams.fleet import login_store
 
 pytestmark = pytest.mark.anyio
 
@@ -102,3 +114,64 @@ async def test_no_answer_over_http_tells_it_and_the_upstream_gets_it(tmp_path: P
             for server.call_answer in answers:
                 answer = await portal.run("await gate.echo()")
                 assert "canary" not in json.dumps(answer)
+
+
+async def test_token_of_a_client_reaches_no_upstream_and_tokens_of_upstreams_reach_no_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Over HTTP, with an upstream that wants OAuth and one with headers; each repeats what it was sent as an error."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    inbound = "canary-of-the-client"
+    raw_server = RawHttpServer()
+    async with protected(Peer()) as server, recorded(raw_server.app) as (plain_port, plain):
+        spec = server.spec()
+        await login_store("tickets", spec).save(await signed_in(spec))
+        upstreams: dict[str, Json] = {
+            "tickets": {"url": server.url, "oauth": {}},
+            "plain": {"url": f"http://127.0.0.1:{plain_port}/mcp", "headers": {"X-Key": "canary-of-plain"}},
+        }
+        async with opened(tmp_path, upstreams, server={"token": inbound}) as portal:
+            answers = [await over_http(portal, inbound, "await tickets.echo()\nawait plain.echo()")]
+            server.authorization.expire()
+            answers.append(await over_http(portal, inbound, "await tickets.echo()"))
+            assert ["done" in answer for answer in answers] == [True, True], answers
+
+            async def repeats(request: Request) -> Response:
+                return PlainTextResponse(f"no: {request.headers['authorization']}", status_code=403)
+
+            server.answers["/mcp"] = repeats
+            answers.append(await over_http(portal, inbound, "await tickets.echo()"))
+            answers.append(json.dumps(await portal.search()))
+            assert "hidden" in answers[2]
+    sent = [*server.requests, *plain]
+    assert sent and not any(inbound in value for headers in sent for value in headers.values())
+    assert any("canary-of-plain" in headers.values() for headers in plain)
+    told = [*answers, *capfd.readouterr()]
+    for secret in [*server.authorization.tokens, inbound, "canary-of-plain"]:
+        assert not any(secret in text for text in told)
+
+
+async def over_http(portal: Opened, token: str, code: str) -> str:
+    """Everything that execute_code answers to a client with a bearer token."""
+    rules = gate_rules("127.0.0.1", token=token, allowed_hosts=(), allowed_origins=())
+    app = build_http_app(portal.portal, build_server(portal.portal), rules)
+    async with (
+        http_peer(app) as peer,
+        httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=DEADLINE_SECONDS) as http,
+        Client(streamable_http_client(f"http://127.0.0.1:{peer.port}/mcp", http_client=http)) as client,
+    ):
+        return (await client.call_tool("execute_code", {"code": code})).model_dump_json()
+
+
+@asynccontextmanager
+async def recorded(app: ASGIApp) -> AsyncIterator[tuple[int, list[dict[str, str]]]]:
+    """An HTTP server's port, and the headers of all that it is sent."""
+    requests: list[dict[str, str]] = []
+
+    async def handle(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            requests.append({key.decode(): value.decode() for key, value in scope["headers"]})
+        await app(scope, receive, send)
+
+    async with http_peer(handle) as peer:
+        yield peer.port, requests

@@ -232,15 +232,17 @@ class ProtectedServer:
         self.requests: list[dict[str, str]] = []
         self.answers: dict[str, Handler] = {}
 
-    @property
-    def app(self) -> ASGIApp:
-        settings = AuthSettings(
+    def settings(self, path: str = "mcp") -> AuthSettings:
+        return AuthSettings(
             issuer_url=AnyHttpUrl(self.authorization.issuer),
-            resource_server_url=AnyHttpUrl(self.url),
+            resource_server_url=AnyHttpUrl(f"{self.origin}/{path}"),
             required_scopes=[SCOPE],
             validate_token_resource=True,
         )
-        inner = self.peer.server.streamable_http_app(auth=settings, token_verifier=self.authorization)
+
+    @property
+    def app(self) -> ASGIApp:
+        inner = self.peer.server.streamable_http_app(auth=self.settings(), token_verifier=self.authorization)
         overridden = _overridden(inner, self.answers)
 
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -250,8 +252,8 @@ class ProtectedServer:
 
         return app
 
-    def spec(self, **oauth: Json) -> HttpUpstream:
-        return HttpUpstream.model_validate({"url": self.url, "oauth": oauth})
+    def spec(self, *, retries: Json = None, **oauth: Json) -> HttpUpstream:
+        return HttpUpstream.model_validate({"url": self.url, "oauth": oauth, "retries": retries})
 
 
 @asynccontextmanager

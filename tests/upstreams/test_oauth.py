@@ -5,13 +5,14 @@ from pathlib import Path
 
 import anyio
 import pytest
+from mcp.server.mcpserver import MCPServer
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from manifests.models import HttpUpstream
 from tests.portal.peers import Barrier, Peer, never, tool
-from tests.upstreams.oauth_peer import SCOPE, ProtectedServer, protected, signed_in
-from tests.upstreams.peers import DEADLINE_SECONDS, WatchedFleet, closed_port, fleet_of
+from tests.upstreams.oauth_peer import SCOPE, AuthorizationServer, ProtectedServer, protected, signed_in
+from tests.upstreams.peers import DEADLINE_SECONDS, WatchedFleet, closed_port, fleet_of, http_peer
 from upstreams.errors import UpstreamError, UpstreamNeedsLoginError
 from upstreams.fleet import login_store
 from upstreams.oauth.login import Login
@@ -125,6 +126,21 @@ async def _meet(fleet: WatchedFleet, number: int) -> None:
     await fleet[NAME].call("meet", {"n": number}, seconds=DEADLINE_SECONDS)
 
 
+async def test_many_calls_at_once_share_one_sign_in_of_the_client(server: ProtectedServer) -> None:
+    server.authorization.add_client("portal", "its-secret")
+    issuer = server.authorization.issuer
+    spec = server.spec(
+        grant="client_credentials", client_id="portal", client_secret="its-secret", issuer=issuer
+    )
+    async with fleet_of(**{NAME: spec}) as fleet:
+        await echo(fleet)
+        server.authorization.expire()
+        async with anyio.create_task_group() as tasks:
+            for number in range(CALLS):
+                tasks.start_soon(_meet, fleet, number)
+    assert server.authorization.grants == ["client_credentials"] * 2
+
+
 async def test_two_portals_do_not_use_the_same_refresh_token_twice(server: ProtectedServer) -> None:
     spec = server.spec()
     await logged_in(spec)
@@ -212,6 +228,66 @@ async def test_authorization_server_that_is_away_costs_no_login(server: Protecte
         del server.authorization.answers["/token"]
         await fleet.until(lambda: fleet[NAME].state.status == "ready")
         assert await echo(fleet, a=1) == {"a": 1}
+
+
+async def test_authorization_server_that_is_away_is_asked_once_for_all_calls(server: ProtectedServer) -> None:
+    asked = 0
+
+    async def away(request: Request) -> Response:
+        nonlocal asked
+        asked += 1
+        await server.authorization.may_answer.wait()  # type: ignore[union-attr]  # set below
+        return PlainTextResponse("later", status_code=503)
+
+    codes: list[str] = []
+
+    async def fails() -> None:
+        with pytest.raises(UpstreamError) as caught:
+            await echo(fleet)
+        codes.append(caught.value.outcome)
+        if len(codes) == CALLS:
+            tasks.cancel_scope.cancel()
+
+    spec = server.spec(retries={"attempts": 1})
+    await logged_in(spec)
+    async with fleet_of(**{NAME: spec}) as fleet:
+        await echo(fleet)
+        server.authorization.expire()
+        server.authorization.may_answer = anyio.Event()
+        server.authorization.answers["/token"] = away
+        sent = len(server.requests)
+        async with anyio.create_task_group() as tasks:
+            for _ in range(CALLS):
+                tasks.start_soon(fails)
+            with anyio.fail_after(DEADLINE_SECONDS):
+                while len(server.requests) < sent + CALLS:
+                    await anyio.lowlevel.checkpoint()
+            server.authorization.may_answer.set()
+    assert codes == ["not_started"] * CALLS
+    assert asked <= 3, "for the calls, and for the connections that were tried after them"
+
+
+async def test_login_serves_an_upstream_over_sse(tmp_path: Path) -> None:
+    peer = Peer()
+    authorization = AuthorizationServer(closed_port())
+    server = ProtectedServer(peer, authorization, closed_port())
+
+    mcp = MCPServer("old", version="1", auth=server.settings(path="sse"), token_verifier=authorization)
+
+    @mcp.tool()
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    async with http_peer(authorization.app, authorization.port), http_peer(mcp.sse_app(), server.port):
+        url = f"{server.origin}/sse"
+        spec = HttpUpstream.model_validate({"url": url, "transport": "sse", "oauth": {}})
+        await logged_in(spec)
+        async with fleet_of(**{NAME: spec}) as fleet:
+            for _ in range(2):
+                result = await fleet[NAME].call("add", {"a": 1, "b": 1}, seconds=DEADLINE_SECONDS)
+                assert result.structured == {"result": 2}
+                authorization.expire()
+    assert authorization.grants == ["authorization_code", "refresh_token"]
 
 
 async def _away(request: Request) -> Response:

@@ -1,0 +1,374 @@
+"""Upstreams and authorization servers that lie: what a login and the requests of a portal make of it."""
+
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import TypeAlias
+from urllib.parse import parse_qs, urlsplit
+
+import anyio
+import httpx2
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from manifests.json_value import Json
+from manifests.models import HttpUpstream
+from tests.portal.peers import Peer
+from tests.upstreams.oauth_peer import Handler, ProtectedServer, browse, protected, signed_in
+from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, http_peer
+from upstreams.errors import UpstreamError
+from upstreams.fleet import login_store
+from upstreams.oauth import guarded_http
+from upstreams.oauth.errors import OAuthError, OAuthRefusedError, OAuthUnreachableError
+
+pytestmark = pytest.mark.anyio
+
+PRM = "/.well-known/oauth-protected-resource/mcp"
+ASM = "/.well-known/oauth-authorization-server"
+
+Lie: TypeAlias = Callable[[dict[str, Json]], None]
+
+
+@pytest.fixture(autouse=True)
+def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ProtectedServer]:
+    async with protected(Peer()) as server:
+        yield server
+
+
+class Recorder:
+    """A server that nobody should come to."""
+
+    def __init__(self) -> None:
+        self.requests: list[dict[str, str]] = []
+        methods = ["GET", "POST", "DELETE"]
+        self.app = Starlette(routes=[Route("/{path:path}", self._note, methods=methods)])
+
+    async def _note(self, request: Request) -> Response:
+        self.requests.append(dict(request.headers))
+        return JSONResponse({})
+
+
+async def metadata(url: str) -> dict[str, Json]:
+    async with httpx2.AsyncClient() as client:
+        found = (await client.get(url)).json()
+    assert isinstance(found, dict)
+    return found
+
+
+def saying(value: Json, status: int = 200) -> Handler:
+    async def answer(request: Request) -> Response:
+        return JSONResponse(value, status_code=status)
+
+    return answer
+
+
+def redirecting(url: str) -> Handler:
+    async def answer(request: Request) -> Response:
+        return RedirectResponse(url, status_code=307)
+
+    return answer
+
+
+async def refused(spec: HttpUpstream) -> OAuthError:
+    with pytest.raises(BaseExceptionGroup) as caught:
+        await signed_in(spec)
+    errors = [caught.value]
+    while isinstance(errors[0], BaseExceptionGroup):
+        errors = list(errors[0].exceptions)
+    assert isinstance(errors[0], OAuthError), errors
+    return errors[0]
+
+
+def naming(key: str, value: Json) -> Lie:
+    return lambda said: said.update({key: value})
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://169.254.169.254/latest/meta-data",
+        "http://auth.example.invalid/",
+        "http://127.0.0.1.example.invalid/",
+        "http://user:pass@127.0.0.1/",
+        "https://user@auth.example.invalid/",
+    ],
+)
+async def test_authorization_server_in_the_clear_or_with_a_user_is_not_asked(
+    server: ProtectedServer, url: str
+) -> None:
+    said = await metadata(server.origin + PRM)
+    server.answers[PRM] = saying({**said, "authorization_servers": [url]})
+    assert isinstance(await refused(server.spec()), OAuthRefusedError)
+
+
+@pytest.mark.parametrize(
+    "url", ["javascript:alert(1)", "file:///etc/passwd", "$(touch x)", "", "//x", "data:,x"]
+)
+@pytest.mark.parametrize("key", ["authorization_endpoint", "token_endpoint", "registration_endpoint"])
+async def test_endpoint_that_is_no_web_address_ends_the_login(
+    server: ProtectedServer, key: str, url: str
+) -> None:
+    said = await metadata(server.authorization.issuer + ASM)
+    server.authorization.answers[ASM] = saying({**said, key: url})
+    await refused(server.spec())
+    assert server.authorization.grants == []
+
+
+@pytest.mark.parametrize("key", ["authorization_endpoint", "token_endpoint", "registration_endpoint"])
+async def test_endpoint_in_the_clear_gets_nothing(server: ProtectedServer, key: str) -> None:
+    said = await metadata(server.authorization.issuer + ASM)
+    server.authorization.answers[ASM] = saying({**said, key: "http://auth.example.invalid/x"})
+    assert isinstance(await refused(server.spec()), OAuthRefusedError)
+    assert server.authorization.grants == []
+
+
+@pytest.mark.parametrize(
+    ("path", "lie"),
+    [
+        (PRM, naming("resource", "https://other.example/mcp")),
+        (PRM, naming("resource", "http://127.0.0.1:1/mcp")),
+        (PRM, naming("authorization_servers", [])),
+        (ASM, naming("issuer", "https://honest.example")),
+        (ASM, naming("code_challenge_methods_supported", ["plain"])),
+        (ASM, lambda said: said.pop("code_challenge_methods_supported")),
+        (ASM, lambda said: said.pop("registration_endpoint")),
+        (ASM, lambda said: said.pop("token_endpoint")),
+    ],
+)
+async def test_metadata_that_does_not_hold_together_ends_the_login(
+    server: ProtectedServer, path: str, lie: Lie
+) -> None:
+    host = server if path == PRM else server.authorization
+    said = await metadata((server.origin if path == PRM else server.authorization.issuer) + path)
+    lie(said)
+    host.answers[path] = saying(said)
+    assert isinstance(await refused(server.spec()), OAuthRefusedError)
+    assert server.authorization.grants == []
+
+
+async def test_metadata_as_it_is_makes_a_login(server: ProtectedServer) -> None:
+    """The twin of all of these."""
+    for path, host, origin in (
+        (PRM, server, server.origin),
+        (ASM, server.authorization, server.authorization.issuer),
+    ):
+        host.answers[path] = saying(await metadata(origin + path))
+    assert (await signed_in(server.spec())).access_token
+
+
+async def test_upstream_cannot_choose_another_server_than_the_manifest(server: ProtectedServer) -> None:
+    recorder = Recorder()
+    async with http_peer(recorder.app) as other:
+        said = await metadata(server.origin + PRM)
+        server.answers[PRM] = saying({**said, "authorization_servers": [f"http://127.0.0.1:{other.port}/"]})
+        settings = {
+            "client_id": "portal",
+            "client_secret": "canary-s3cret",
+            "issuer": server.authorization.issuer,
+        }
+        await refused(server.spec(**settings))
+        spec = server.spec(grant="client_credentials", **settings)
+        async with fleet_of(tickets=spec) as fleet:
+            assert fleet["tickets"].state.status == "down"
+    assert recorder.requests == []
+
+
+@pytest.mark.parametrize("path", [PRM, ASM, "/token", "/register"])
+async def test_redirect_of_what_oauth_asks_is_not_followed(server: ProtectedServer, path: str) -> None:
+    recorder = Recorder()
+    async with http_peer(recorder.app) as other:
+        host = server if path == PRM else server.authorization
+        host.answers[path] = redirecting(f"http://127.0.0.1:{other.port}{path}")
+        if path == PRM:  # there is another place to look at
+            host.answers["/.well-known/oauth-protected-resource"] = host.answers[path]
+        await refused(server.spec())
+    assert recorder.requests == []
+
+
+async def test_issuer_in_the_redirect_that_is_not_the_one_asked_ends_the_login(
+    server: ProtectedServer,
+) -> None:
+    server.authorization.told_issuer = "https://other.example"
+    assert isinstance(await refused(server.spec()), OAuthRefusedError)
+    assert server.authorization.grants == []
+
+
+async def test_issuer_in_the_redirect_that_is_the_one_asked_does_not(server: ProtectedServer) -> None:
+    server.authorization.told_issuer = f"{server.authorization.issuer}/"
+    assert (await signed_in(server.spec())).access_token
+
+
+async def test_issuer_that_was_promised_must_be_in_the_redirect(server: ProtectedServer) -> None:
+    said = await metadata(server.authorization.issuer + ASM)
+    server.authorization.answers[ASM] = saying(
+        {**said, "authorization_response_iss_parameter_supported": True}
+    )
+    assert isinstance(await refused(server.spec()), OAuthRefusedError)
+    assert server.authorization.grants == []
+
+
+@pytest.mark.parametrize(
+    "query", ["code=evil", "code=evil&state=", "code=evil&state=guess", "error=access_denied&state=guess"]
+)
+async def test_what_comes_back_without_the_state_of_the_login_is_turned_away(
+    server: ProtectedServer, query: str
+) -> None:
+    async def attacked(url: str) -> None:
+        uri = parse_qs(urlsplit(url).query)["redirect_uri"][0]
+        async with httpx2.AsyncClient() as stranger:
+            assert (await stranger.get(f"{uri}?{query}")).status_code == 400
+            assert (await stranger.get(uri.replace("/callback", "/"))).status_code == 404
+            assert (await stranger.get(uri, headers={"Host": "evil.example"})).status_code == 400
+            assert (await stranger.post(uri)).status_code == 400
+        await browse(url)
+
+    assert (await signed_in(server.spec(), attacked)).access_token
+    assert [form["code"] for form in server.authorization.forms] != ["evil"]
+
+
+async def test_silent_or_endless_visitor_does_not_hold_up_a_login(server: ProtectedServer) -> None:
+    async def visited(url: str) -> None:
+        port = urlsplit(parse_qs(urlsplit(url).query)["redirect_uri"][0]).port
+        assert port
+        silent = await anyio.connect_tcp("127.0.0.1", port)
+        endless = await anyio.connect_tcp("127.0.0.1", port)
+        await endless.send(b"GET /callback?" + b"x" * 100_000)
+        await browse(url)
+        await silent.aclose()
+        await endless.aclose()
+
+    assert (await signed_in(server.spec(), visited)).access_token
+
+
+async def test_no_of_a_person_is_told_in_the_servers_word_alone(server: ProtectedServer) -> None:
+    async def denies(url: str) -> None:
+        query = parse_qs(urlsplit(url).query)
+        uri, state = query["redirect_uri"][0], query["state"][0]
+        await browse(f"{uri}?error=access_denied&error_description=%3Cscript%3E&state={state}")
+
+    with pytest.raises(BaseExceptionGroup) as caught:
+        await signed_in(server.spec(), denies)
+    assert caught.group_contains(OAuthRefusedError, match="access_denied$")
+
+
+@pytest.mark.parametrize(
+    "body", [b"x" * 2_000_000, b"{" * 100_000, b"\xff", b"[]", b"null", b'{"access_token": 1}']
+)
+async def test_answer_that_is_no_token_is_no_login(server: ProtectedServer, body: bytes) -> None:
+    async def answer(request: Request) -> Response:
+        return Response(body, media_type="application/json")
+
+    server.authorization.answers["/token"] = answer
+    assert isinstance(await refused(server.spec()), OAuthUnreachableError)
+
+
+@pytest.mark.parametrize("token", ["a\r\nX-Evil: 1", "a b", "", "\u00fc", "x" * 100_000])
+async def test_token_that_does_not_fit_a_header_is_no_login(server: ProtectedServer, token: str) -> None:
+    server.authorization.answers["/token"] = saying({"access_token": token, "token_type": "Bearer"})
+    assert isinstance(await refused(server.spec()), OAuthUnreachableError)
+
+
+@pytest.mark.parametrize("seconds", [-1, 0, 10**400])
+async def test_token_may_expire_whenever_it_likes(server: ProtectedServer, seconds: int) -> None:
+    body = f'{{"access_token": "a", "token_type": "Bearer", "expires_in": {seconds}}}'
+
+    async def answer(request: Request) -> Response:
+        return Response(body, media_type="application/json")
+
+    server.authorization.answers["/token"] = answer
+    try:
+        await signed_in(server.spec())
+    except BaseExceptionGroup as group:
+        assert group.subgroup(OAuthError) is not None
+
+
+async def test_what_an_authorization_server_says_is_shown_only_in_words_of_oauth(
+    server: ProtectedServer,
+) -> None:
+    said = {"error": "evil \x1b[2J", "error_description": "canary"}
+    server.authorization.answers["/token"] = saying(said, 400)
+    error = await refused(server.spec())
+    assert "canary" not in str(error) and "evil" not in str(error)
+
+
+async def test_authorization_server_that_hangs_is_given_up(
+    server: ProtectedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guarded_http, "REQUEST_SECONDS", 0.2)
+    server.authorization.may_answer = anyio.Event()
+    assert isinstance(await refused(server.spec()), OAuthUnreachableError)
+
+
+@pytest.mark.parametrize("has_oauth", [False, True])
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_redirect_carries_no_credentials_to_another_origin(
+    server: ProtectedServer, status: int, has_oauth: bool
+) -> None:
+    recorder = Recorder()
+    spec = server.spec()
+    login = await signed_in(spec)
+    await login_store("tickets", spec).save(login)
+    if not has_oauth:
+        headers = {"Authorization": f"Bearer {login.access_token}", "X-Api-Key": "canary-key"}
+        spec = HttpUpstream(url=server.url, headers=headers)
+    async with http_peer(recorder.app) as other, fleet_of(tickets=spec) as fleet:
+        await fleet["tickets"].call("echo", {}, seconds=DEADLINE_SECONDS)
+
+        async def away(request: Request) -> Response:
+            return RedirectResponse(f"http://127.0.0.1:{other.port}/mcp", status_code=status)
+
+        server.answers["/mcp"] = away
+        with pytest.raises(UpstreamError):
+            await fleet["tickets"].call("echo", {}, seconds=DEADLINE_SECONDS)
+    assert recorder.requests == []
+
+
+async def test_redirect_within_the_origin_keeps_them(server: ProtectedServer) -> None:
+    spec = server.spec()
+    await login_store("tickets", spec).save(await signed_in(spec))
+    async with fleet_of(tickets=spec) as fleet:
+        await fleet["tickets"].call("echo", {}, seconds=DEADLINE_SECONDS)
+        inner = server.answers
+
+        async def once(request: Request) -> Response:
+            del inner["/mcp"]
+            return RedirectResponse(server.url, status_code=307)
+
+        inner["/mcp"] = once
+        await fleet["tickets"].call("echo", {"a": 1}, seconds=DEADLINE_SECONDS)
+    assert server.peer.calls[-1] == ("echo", {"a": 1})
+
+
+async def test_tokens_of_one_upstream_are_not_for_the_same_name_elsewhere(server: ProtectedServer) -> None:
+    spec = server.spec()
+    await login_store("tickets", spec).save(await signed_in(spec))
+    recorder = Recorder()
+    async with http_peer(recorder.app) as other:
+        elsewhere = HttpUpstream.model_validate({"url": f"http://127.0.0.1:{other.port}/mcp", "oauth": {}})
+        async with fleet_of(tickets=elsewhere) as fleet:
+            assert fleet["tickets"].state.status == "needs_login"
+    assert recorder.requests == []
+
+
+async def test_upstream_cannot_have_a_renewal_for_every_call(server: ProtectedServer) -> None:
+    """It answers 401 to each call, and takes everything else."""
+    spec = server.spec()
+    await login_store("tickets", spec).save(await signed_in(spec))
+
+    async def never(request: Request) -> Response:
+        return PlainTextResponse(json.dumps({}), status_code=401)
+
+    async with fleet_of(tickets=spec) as fleet:
+        server.answers["/mcp"] = never
+        for _ in range(20):
+            with pytest.raises(UpstreamError):
+                await fleet["tickets"].call("echo", {}, seconds=DEADLINE_SECONDS)
+    assert server.authorization.grants == ["authorization_code", "refresh_token"]

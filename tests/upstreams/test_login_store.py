@@ -1,0 +1,146 @@
+"""Where tokens are kept: for their owner alone, whole, and for one upstream."""
+
+import json
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import keyring
+import pytest
+from keyring.backends.fail import Keyring as NoKeyring
+
+from tests.own_keyring import OwnKeyring
+from upstreams.oauth import login_store
+from upstreams.oauth.errors import OAuthError, OAuthUnreachableError
+from upstreams.oauth.login import Client, Login
+from upstreams.oauth.login_store import LoginStore
+
+pytestmark = pytest.mark.anyio
+
+URL = "https://tickets.example/mcp"
+LOGIN = Login(
+    url=URL,
+    issuer="https://login.example",
+    token_endpoint="https://login.example/token",
+    resource=URL,
+    client=Client(client_id="portal", client_secret="canary-secret"),
+    access_token="canary-access",
+    refresh_token="canary-refresh",
+    obtained_at=1.0,
+)
+
+
+@pytest.fixture
+def own_keyring() -> Iterator[OwnKeyring]:
+    before, own = keyring.get_keyring(), OwnKeyring()
+    keyring.set_keyring(own)
+    yield own
+    keyring.set_keyring(before)
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(folder.iterdir())
+
+
+def store(folder: Path, name: str = "tickets", url: str = URL) -> LoginStore:
+    return LoginStore(folder, name, url, "file")
+
+
+async def test_login_is_kept_for_its_owner_alone_whatever_the_file_mask_says(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        async with store(tmp_path / "logins").locked():
+            await store(tmp_path / "logins").save(LOGIN)
+    finally:
+        os.umask(before)
+    assert await store(tmp_path / "logins").load() == LOGIN
+    modes = {path.suffix: stat.S_IMODE(path.stat().st_mode) for path in files(tmp_path / "logins")}
+    assert modes == {".json": 0o600, ".lock": 0o600}
+    assert stat.S_IMODE((tmp_path / "logins").stat().st_mode) == 0o700
+
+
+async def test_login_belongs_to_its_name_and_its_url(tmp_path: Path) -> None:
+    await store(tmp_path).save(LOGIN)
+    assert await store(tmp_path, name="other").load() is None
+    assert await store(tmp_path, url="https://other.example/mcp").load() is None
+
+
+async def test_login_under_the_name_of_another_upstream_is_none(tmp_path: Path) -> None:
+    await store(tmp_path).save(LOGIN)
+    (file,) = files(tmp_path)
+    other = store(tmp_path, url="https://other.example/mcp")
+    await other.save(LOGIN)
+    assert len(files(tmp_path)) == 2
+    assert await other.load() is None
+    assert file.exists()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"format": 2}', "\x00", json.dumps({"url": URL}), "[" * 100_000]
+)
+async def test_file_that_makes_no_sense_is_none(tmp_path: Path, text: str) -> None:
+    await store(tmp_path).save(LOGIN)
+    (file,) = files(tmp_path)
+    file.write_text(text)
+    assert await store(tmp_path).load() is None
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660])
+async def test_file_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> None:
+    await store(tmp_path).save(LOGIN)
+    (file,) = files(tmp_path)
+    file.chmod(mode)
+    with pytest.raises(OAuthError):
+        await store(tmp_path).load()
+
+
+async def test_link_is_not_followed(tmp_path: Path) -> None:
+    await store(tmp_path).save(LOGIN)
+    (file,) = files(tmp_path)
+    file.rename(tmp_path / "elsewhere")
+    file.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OAuthError):
+        await store(tmp_path).load()
+
+
+async def test_folder_that_cannot_be_written_is_told_without_its_path(tmp_path: Path) -> None:
+    (tmp_path / "logins").write_text("")
+    with pytest.raises(OAuthError) as caught:
+        await store(tmp_path / "logins").save(LOGIN)
+    assert str(tmp_path) not in str(caught.value)
+
+
+async def test_what_holds_tokens_does_not_show_them() -> None:
+    assert "canary" not in repr(LOGIN) + str(LOGIN)
+
+
+async def test_only_one_holds_a_login_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(login_store, "LOCK_SECONDS", 0.1)
+    async with store(tmp_path).locked():
+        with pytest.raises(OAuthUnreachableError):
+            async with store(tmp_path).locked():
+                pytest.fail("two hold it")
+        async with store(tmp_path, name="other").locked():
+            pass
+    with anyio.fail_after(10):
+        async with store(tmp_path).locked():
+            pass
+
+
+async def test_login_in_the_keyring_is_in_no_file(tmp_path: Path, own_keyring: OwnKeyring) -> None:
+    kept = LoginStore(tmp_path, "tickets", URL, "keyring")
+    assert await kept.load() is None
+    await kept.save(LOGIN)
+    assert await kept.load() == LOGIN
+    assert files(tmp_path) == []
+    await kept.delete()
+    await kept.delete()
+    assert (await kept.load(), own_keyring.kept) == (None, {})
+
+
+async def test_system_without_a_keyring_is_told(tmp_path: Path, own_keyring: OwnKeyring) -> None:
+    keyring.set_keyring(NoKeyring())
+    with pytest.raises(OAuthError, match="no keyring"):
+        await LoginStore(tmp_path, "tickets", URL, "keyring").load()
