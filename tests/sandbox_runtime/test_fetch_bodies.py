@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Awaitable
 from typing import TypeVar
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from sandbox_runtime.grants.fetch_body import ENCODED_BYTES, MAX_MEMBERS, BodyReader, in_base64
 from sandbox_runtime.grants.fetch_error import FetchError
@@ -155,3 +157,39 @@ async def test_others_have_turns_while_a_big_answer_is_unpacked_and_written() ->
 async def test_pieces_of_base64_are_one_text(size: int) -> None:
     body = bytearray(bytes(range(256)) * (size // 256 + 1))[:size]
     assert await in_base64(body) == base64.b64encode(body)
+
+
+bodies = st.one_of(
+    st.binary(max_size=500),
+    st.integers(0, 300_000).map(bytes),
+    st.integers(0, 9_000).map(lambda n: b"abc" * n),
+)
+
+
+@settings(deadline=None)
+@given(st.lists(bodies, min_size=1, max_size=4), st.sampled_from([1 << 20, 1 << 16, 1000]), st.integers(0, 9))
+async def test_members_of_any_size_are_one_body(members: list[bytes], size: int, level: int) -> None:
+    packed = b"".join(gzip.compress(member, level) for member in members)
+    assert await BodyReader("gzip", MOST, "").read(pieces(packed, size)) == b"".join(members)
+
+
+@settings(deadline=None)
+@given(bodies, st.sampled_from(["gzip", "deflate"]), st.binary(min_size=1, max_size=2000), st.data())
+async def test_bytes_of_any_kind_are_read_or_refused(
+    body: bytes, coding: str, noise: bytes, data: st.DataObject
+) -> None:
+    packed = gzip.compress(body) if coding == "gzip" else zlib.compress(body)
+    place = data.draw(st.integers(0, len(packed)))
+    size = data.draw(st.sampled_from([1 << 16, 1000]))
+    for hostile in (
+        packed[:place],
+        packed[:place] + noise,
+        packed[:place] + noise + packed[place:],
+        packed + noise,
+    ):
+        try:
+            read = await BodyReader(coding, MOST, "").read(pieces(hostile, size))
+        except FetchError:
+            continue
+        # What has a checksum and passes it is what was packed: all of it, or whole members.
+        assert read in (b"", body)
