@@ -15,7 +15,7 @@ from portal.cli.terminal import Terminal
 from portal.client_files.contents import Contents, read_contents
 from portal.client_files.existing import CannotAddError
 from portal.client_files.manifest_text import origin_text, path_text, upstream_lines
-from portal.client_files.merging import Merged, merged
+from portal.client_files.merging import Merged, Variable, merged
 from portal.client_files.places import Place, places
 from portal.client_files.target import Target
 
@@ -140,14 +140,16 @@ class _Import:
                 self._terminal.note(f"add {path.name} to .gitignore")
 
     def _tell_written(self) -> None:
-        path, terminal = self._target.manifest.path, self._terminal
+        path, env, terminal = self._target.manifest.path, self._target.env.path.name, self._terminal
         terminal.note(
             f"{path} has {len(self._new)} servers more" if self._target.is_there else f"{path} is written"
         )
-        if not self._kept and any(each.value is not None for each in self._merged.variables):
-            terminal.note(
-                "set the variables, or let --save-secrets write their values to portal.env beside it"
-            )
+        known = {*os.environ, *self._target.kept, *self._kept}
+        unset = [each for each in self._merged.variables if each.name not in known]
+        if unset:
+            terminal.note(f"set {', '.join(each.name for each in unset)}, in the environment or in {env}")
+        if any(each.value is not None for each in unset):
+            terminal.note(f"--save-secrets writes to {env} what the files hold")
         strangers = [each.name for each in self._new if any(o.place.project for o in each.origins)]
         if strangers:
             terminal.note(
@@ -174,7 +176,14 @@ class _Import:
         for out in self._merged.left_out:
             terminal.line(f"- {out.origin.name} ({origin_text(out.origin, self._home)}): {out.reason}")
         for variable in self._merged.variables:
-            terminal.line(f"${{{variable.name}}} for {', '.join(variable.used_by)}")
+            terminal.line(f"${{{variable.name}}} for {', '.join(variable.used_by)}{self._state(variable)}")
+
+    def _state(self, variable: Variable) -> str:
+        if variable.value is not None:
+            return ", a secret of that file"
+        if variable.name in os.environ or variable.name in self._target.kept:
+            return ""
+        return ", which VS Code asks for" if variable.input_id else ", not set here"
 
     def _facts(self) -> Json:
         manifest = self._target.manifest.path

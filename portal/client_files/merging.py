@@ -169,14 +169,15 @@ class _Naming:
 
     def _name(self, prefix: str, secret: Secret) -> str:
         candidates = [secret.name] if secret.is_own else []
-        candidates.append(f"{prefix}_{secret.name}")
+        full = secret.name if secret.name.startswith(f"{prefix}_") else f"{prefix}_{secret.name}"
+        candidates.append(full)
         number = 1
         while not self._is_free(candidates[0], secret.value):
             if len(candidates) > 1:
                 candidates.pop(0)
             else:
                 number += 1
-                candidates[0] = f"{prefix}_{secret.name}_{number}"
+                candidates[0] = f"{full}_{number}"
         return candidates[0]
 
     def _is_free(self, name: str, value: str) -> bool:

@@ -35,7 +35,8 @@ Template: TypeAlias = tuple[str | Reference | Secret, ...]
 
 
 def variable_name(text: str) -> str:
-    """A name for a variable: `api-key` -> `API_KEY`."""
+    """A name for a variable: `api-key` -> `API_KEY`, `exaApiKey` -> `EXA_API_KEY`."""
+    text = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", text)
     name = re.sub(r"[^A-Z0-9]+", "_", text.upper().encode("ascii", "replace").decode()).strip("_")
     if len(name) > 100 or not name:
         name = name[:100].strip("_") or "VALUE"

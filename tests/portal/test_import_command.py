@@ -9,7 +9,9 @@ import pytest
 
 from manifests.json_value import Json
 from manifests.loader import load_manifest
+from portal.client_files.errors import ClientFileError
 from portal.client_files.places import CLIENTS
+from portal.client_files.target import Target
 from tests.portal.client_files.homes import Home
 from tests.portal.commands import Done, PortalCommand, portal_command
 
@@ -110,6 +112,18 @@ def test_a_manifest_that_is_there_is_never_overwritten(person: Person) -> None:
     assert person("--add").returncode == 0 and person.manifest.read_bytes() == after
 
 
+def test_a_manifest_that_appears_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "portal.yaml"
+    target = Target.at(path)
+    path.write_text("theirs")
+    with pytest.raises(ClientFileError):
+        target.write("ours")
+    assert path.read_text() == "theirs"
+    path.unlink()
+    target.write("ours")
+    assert path.read_text() == "ours"
+
+
 def test_adding_keeps_the_mode_and_a_link(person: Person, tmp_path: Path) -> None:
     person.home.servers("cursor", time={"command": "uvx"})
     real = tmp_path / "elsewhere.yaml"
@@ -152,6 +166,15 @@ def test_an_unusable_file_is_told_and_the_others_are_taken_over(person: Person) 
 def test_nothing_found_is_told(person: Person) -> None:
     assert person().returncode == 1
     assert not person.manifest.exists()
+
+
+def test_what_is_still_to_be_set_is_told(person: Person) -> None:
+    person.home.servers("cursor", hub={"command": "hub", "env": {"A": "${env:FIRST}", "B_TOKEN": "hunter2"}})
+    assert "set FIRST, B_TOKEN" in person().stderr
+    person.manifest.unlink()
+    assert "set FIRST, in" in person("--save-secrets").stderr
+    person.manifest.unlink()
+    assert "set " not in person(FIRST="x").stderr
 
 
 def test_servers_of_a_projects_file_are_pointed_out(person: Person) -> None:

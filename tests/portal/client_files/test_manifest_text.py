@@ -104,6 +104,7 @@ def test_sparse_manifests_are_added_to(text: str, expected: str | None) -> None:
         "[1]\n",
         "upstreams:\n a: {command: x}\n",
         "upstreams:\n  a: &x {command: x}\n  b: *x\n...\n",
+        "upstreams:\n  a:\n    command: |+\n      the blank lines count\n\n\n",
     ],
 )
 def test_what_cannot_be_added_to_is_refused(text: str) -> None:

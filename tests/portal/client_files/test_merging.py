@@ -67,18 +67,23 @@ def test_each_secret_gets_a_variable_and_equal_ones_share_it(home: Home) -> None
 def test_a_variable_that_is_set_to_something_else_is_not_used(home: Home) -> None:
     home.servers("cursor", hub=hub("one"))
     assert [v.name for v in Home(home.folder, {"HUB_TOKEN": "one"}).merged().variables] == ["HUB_TOKEN"]
-    assert [v.name for v in Home(home.folder, {"HUB_TOKEN": "2"}).merged().variables] == ["HUB_HUB_TOKEN"]
-    assert [v.name for v in home.merged(kept={"HUB_TOKEN": "2"}).variables] == ["HUB_HUB_TOKEN"]
+    assert [v.name for v in Home(home.folder, {"HUB_TOKEN": "2"}).merged().variables] == ["HUB_TOKEN_2"]
+    assert [v.name for v in home.merged(kept={"HUB_TOKEN": "2"}).variables] == ["HUB_TOKEN_2"]
     assert [v.name for v in home.merged("upstreams: {a: {command: '${HUB_TOKEN}'}}").variables] == [
-        "HUB_HUB_TOKEN"
+        "HUB_TOKEN_2"
     ]
+
+
+def test_a_variable_is_not_called_by_its_server_twice(home: Home) -> None:
+    home.servers("cursor", exa={"url": "https://exa.example/mcp?exaApiKey=x&token=y"})
+    assert [v.name for v in home.merged().variables] == ["EXA_API_KEY", "EXA_TOKEN"]
 
 
 def test_a_reference_of_a_client_keeps_its_variable(home: Home) -> None:
     home.servers("claude-desktop", hub=hub("one"))
     home.servers("cursor", hub=hub("${env:HUB_TOKEN}"))
     taken = home.taken()
-    assert taken["hub"].server.spec()["env"] == {"HUB_TOKEN": "${HUB_HUB_TOKEN}"}
+    assert taken["hub"].server.spec()["env"] == {"HUB_TOKEN": "${HUB_TOKEN_2}"}
     assert taken["hub-cursor"].server.spec()["env"] == {"HUB_TOKEN": "${HUB_TOKEN}"}
 
 
