@@ -1,11 +1,12 @@
 """What a rule demands of the arguments of a call, compiled."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from manifests.argument_schema import equal, fits
+from manifests.argument_schema import fits
+from manifests.comparisons import holds
 from manifests.json_value import Json
-from manifests.text_readings import detour, readings
+from manifests.text_readings import detour
 from manifests.tool_rules import AllowRule, Comparison
 
 _SHOWN = 60
@@ -42,39 +43,10 @@ def _fault(value: Json, comparison: Comparison) -> str:
     if value is _MISSING:
         return f"is not given, and must {_demand(comparison)}"
     for name in comparison.model_fields_set:
-        if not _HOLDS[name](value, getattr(comparison, name)):
+        if not holds(name, value, getattr(comparison, name)):
             return f"is {_cut(value)}{_why(name, value)}; it must {_demand(comparison)}"
     return ""
 
-
-def _begins(value: Json, prefix: str) -> bool:
-    return (
-        isinstance(value, str)
-        and not detour(value)
-        and all(each.startswith(prefix) for each in readings(value))
-    )
-
-
-def _ends(value: Json, suffix: str) -> bool:
-    return (
-        isinstance(value, str)
-        and not detour(value)
-        and all(each.endswith(suffix) for each in readings(value))
-    )
-
-
-def _is_number(value: Json) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-_HOLDS: Mapping[str, Callable[[Json, Json], bool]] = {
-    "equals": equal,
-    "one_of": lambda value, allowed: any(equal(value, each) for each in allowed),
-    "prefix": _begins,
-    "suffix": _ends,
-    "min": lambda value, bound: _is_number(value) and value >= bound,
-    "max": lambda value, bound: _is_number(value) and value <= bound,
-}
 
 _WORDS = {
     "equals": "be {}",

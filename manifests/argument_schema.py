@@ -15,6 +15,13 @@ from manifests.json_value import Json
 
 MAX_DEPTH: Final = 20
 
+_BOUNDS: Final = (
+    ("minimum", "maximum"),
+    ("minLength", "maxLength"),
+    ("minItems", "maxItems"),
+    ("minProperties", "maxProperties"),
+)
+
 
 class SchemaConditionError(Exception):
     """The schema cannot be a condition; `hint` says what to write."""
@@ -70,6 +77,9 @@ def _check(schema: Json, depth: int) -> None:
             )
         for nested in _nested(keyword, operand):
             _check(nested, depth + 1)
+    for least, most in _BOUNDS:
+        if least in schema and most in schema and schema[least] > schema[most]:
+            raise SchemaConditionError(f"can never hold: {least} is greater than {most}", "Swap them.")
     _check_properties(schema)
 
 

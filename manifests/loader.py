@@ -1,6 +1,6 @@
 """From portal.yaml to a Manifest, or to every problem it has at once."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -66,7 +66,9 @@ def _load(path: Path, environ: Mapping[str, str], fetch_secrets: FetchSecrets) -
         problems += slips(portal, source.places)
     except ValidationError as error:
         complaint = Complaint(source.places, interpolation.filled)
-        found = map(complaint.problem, error.errors(include_url=False)[:MAX_COMPLAINTS])
+        errors = error.errors(include_url=False)
+        problems += _slips_of_the_rest(data, [each["loc"] for each in errors], source.places)
+        found = map(complaint.problem, errors[:MAX_COMPLAINTS])
         # What is wrong with a reference was said; that the hole it leaves is no good value is no news.
         reported = {problem.key for problem in interpolation.problems}
         problems += [problem for problem in found if problem.key not in reported]
@@ -82,6 +84,30 @@ def _load(path: Path, environ: Mapping[str, str], fetch_secrets: FetchSecrets) -
         secrets=interpolation.secrets,
         taken=frozenset(interpolation.taken),
     )
+
+
+def _slips_of_the_rest(
+    data: Json, faulty: Iterable[KeyPath], places: Mapping[KeyPath, Place]
+) -> Iterator[Problem]:
+    """What is wrong besides. An upstream or a profile that cannot be read keeps its name and says nothing."""
+    if not isinstance(data, dict):
+        return
+    rest = {section: dict(said) if isinstance(said, dict) else said for section, said in data.items()}
+    for path in faulty:
+        match path:
+            case ("upstreams", name, *_) if isinstance(rest["upstreams"], dict):
+                rest["upstreams"][name] = {"command": "x"}
+            case ("profiles", name, *_) if isinstance(rest["profiles"], dict):
+                rest["profiles"][name] = {}
+            case () | ("upstreams" | "profiles" | "capabilities", *_):
+                return  # what it says bears on all the others
+            case (section, *_):
+                rest.pop(section, None)
+    try:
+        portal = PortalManifest.model_validate(rest)
+    except ValidationError:
+        return
+    yield from slips(portal, places)
 
 
 def _text(path: Path) -> str:

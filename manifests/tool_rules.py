@@ -6,6 +6,7 @@ from pydantic import AfterValidator, Discriminator, Field, Strict, Tag, model_va
 from pydantic_core import PydanticCustomError
 
 from manifests.argument_schema import SchemaConditionError, check_schema
+from manifests.comparisons import contradiction
 from manifests.constraints import UNUSABLE, Pattern
 from manifests.hints import Annotation
 from manifests.json_value import Json
@@ -57,6 +58,10 @@ class Comparison(Section):
         said = [name for name in self.model_fields_set if name == "equals" or getattr(self, name) is not None]
         if not said or len(said) < len(self.model_fields_set):
             raise _unusable("compares with nothing", "Say equals, one_of, prefix, suffix, min or max.")
+        if why := contradiction({name: getattr(self, name) for name in said}):
+            raise _unusable(
+                f"can never hold: {why}", "Every call would be refused: to say that, deny the tool."
+            )
         return self
 
 

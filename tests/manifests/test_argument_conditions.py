@@ -306,6 +306,18 @@ def test_schema_that_would_let_calls_through_is_refused_at_load(
         ("allow: [{tool: a, where: {b: {equals: [1]}}}]", "allow.0.where.b.equals"),
         ("allow: [{tool: a, where: {b: {one_of: [[1]]}}}]", "allow.0.where.b.one_of.0"),
         ("allow: [{tool: a, where: {b: {prefx: x}}}]", "allow.0.where.b.prefx"),
+        ("allow: [{tool: a, where: {b: {one_of: []}}}]", "allow.0.where.b"),
+        ("allow: [{tool: a, where: {b: {min: 2, max: 1}}}]", "allow.0.where.b"),
+        ("allow: [{tool: a, where: {b: {min: 2, prefix: a}}}]", "allow.0.where.b"),
+        ("allow: [{tool: a, where: {b: {prefix: ./reports/}}}]", "allow.0.where.b"),
+        ("allow: [{tool: a, where: {b: {prefix: reports/../x/}}}]", "allow.0.where.b"),
+        ("allow: [{tool: a, where: {b: {prefix: a//b}}}]", "allow.0.where.b"),
+        ("allow: [{tool: a, where: {b: {prefix: my%20reports/}}}]", "allow.0.where.b"),
+        ("allow: [{tool: a, where: {b: {suffix: '%2Emd'}}}]", "allow.0.where.b"),
+        ("allow: [{tool: a, where: {b: {prefix: \uff46iles/}}}]", "allow.0.where.b"),
+        ("allow: [{tool: a, where: {b: {equals: x, prefix: reports/}}}]", "allow.0.where.b"),
+        ("allow: [{tool: a, where: {b: {one_of: [1, 2], min: 3}}}]", "allow.0.where.b"),
+        ("allow: [{tool: a, schema: {minimum: 2, maximum: 1}}]", "allow.0.schema"),
         ("allow: [{tool: a, annotation: read_only}]", "allow.0.annotation"),
         ("allow: [{tol: a}]", "allow.0.tol"),
         ("allow: [5]", "allow.0"),
@@ -319,6 +331,27 @@ def test_rule_that_cannot_be_is_told_at_its_place(problems: Problems, rule: str,
     [problem] = problems(f"capabilities:\n  tools:\n    {rule}\n")
     assert problem.key == f"capabilities.tools.{key}"
     assert problem.line == 3 and problem.column and problem.column >= 5
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "{prefix: reports/}",
+        "{prefix: reports/.}",
+        "{prefix: reports/..}",
+        "{prefix: 'https://h/p/'}",
+        "{prefix: /}",
+        "{prefix: '%'}",
+        "{suffix: .md}",
+        "{suffix: /x}",
+        "{prefix: a/, suffix: .md}",
+        "{min: 1, max: 1}",
+        "{one_of: [a/x, b], prefix: a/}",
+        "{equals: null}",
+    ],
+)
+def test_condition_that_something_meets_is_loaded(load: Load, where: str) -> None:
+    manifest_of(load, f"{{tool: write, where: {{path: {where}}}}}")
 
 
 leaves = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["", "a", "ab"]) | st.just(1.5)
