@@ -15,6 +15,8 @@ from portal.first_steps import NO_UPSTREAMS
 from portal.found import DocsSearchAnswer, Found
 from portal.granted import granted
 from portal.library.function import Function
+from portal.library.portal_stub import portal_functions
+from portal.search.asked_name import asked_name
 from portal.snapshot import MAX_NAME_CHARACTERS, Snapshot
 from upstreams.fleet import Fleet
 from upstreams.upstream import Upstream
@@ -62,14 +64,16 @@ class DocsSearch:
         notices = [
             *self._state_notices(query),
             *self._upstream_notices(upstream),
-            *_absence_notices(snapshot, query, functions),
+            *_absence_notices(snapshot, query, functions, exact),
         ]
         if exact and not query.isalpha():
             # One plain word may be a function's name and still be a search: its others follow, briefly.
             functions, total = functions[:exact], exact
         full = len(functions) if request.detail == "full" else exact
-        if not query or query.partition(".")[0] == PORTAL:
+        if not query or _is_about_portal(query):
             notices += granted(self._manifest)
+        if _is_about_portal(query):
+            notices += portal_functions(asked_name(query).removeprefix(f"{PORTAL}."))
         if query:
             return Found(functions, total, full, notices)
         notices += [_oddities(u) for u in self._fleet if u.diagnostics][:MAX_STATE_NOTICES]
@@ -139,16 +143,29 @@ def _found(
     return hits.functions, hits.total, hits.exact
 
 
-def _absence_notices(snapshot: Snapshot, query: str, functions: Sequence[Function]) -> Iterator[str]:
-    """Why what was asked for is not among the functions, as far as whoever asks may know."""
-    withheld = snapshot.withheld(query)
+def _absence_notices(
+    snapshot: Snapshot, query: str, functions: Sequence[Function], exact: int
+) -> Iterator[str]:
+    """Why what was asked for is not among the functions or cannot be called, as far as whoever asks may know."""
+    withheld = dict(snapshot.withheld(query))
+    for best in functions[:1]:
+        if decision := snapshot.denied.get(best.qualified):
+            withheld[best.qualified] = decision
     for qualified, decision in withheld.items():
         why = "quarantined" if decision.code == "quarantined" else "not granted to scripts"
         rule = f"{decision.rule} ({decision.where}). {decision.grant}".strip()
         yield f"{qualified} exists but is {why}: {rule}"
-    if query and not functions and not withheld:
-        near = snapshot.library.nearest(query[:MAX_NAME_CHARACTERS])
-        yield f"nothing is called {query!r}; nearest: {', '.join(near)}" if near else _NOTHING
+    if not query or exact or withheld or _is_about_portal(query):
+        return
+    if functions:
+        yield from snapshot.misses(query)
+        return
+    near = snapshot.library.nearest(query[:MAX_NAME_CHARACTERS])
+    yield f"nothing is called {query!r}; nearest: {', '.join(near)}" if near else _NOTHING
+
+
+def _is_about_portal(query: str) -> bool:
+    return asked_name(query).partition(".")[0] == PORTAL
 
 
 def _oddities(upstream: Upstream) -> str:

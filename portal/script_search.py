@@ -51,7 +51,7 @@ class ScriptSearch:
             return CallError("invalid_arguments", "portal.describe takes the name of one function")
         function = self._snapshot.library.functions.get(name) or self._only_one(name)
         if function is None:
-            return self._broker.absence(name)
+            return self._broker.absence(next(iter(self._snapshot.withheld(name)), name))
         (row,) = rows([function], full=1)
         return row
 

@@ -6,7 +6,7 @@ Rule 1: a Snapshot never changes. A run keeps the one it was checked against; a 
 import difflib
 import re
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 MAX_NAME_CHARACTERS = 200
 """Of a longer name that a guest made up nothing more is looked at or told."""
+
+_NAME = re.compile(r"(?=.*[._])[^\W\d][\w./-]*\w")
+"""What is asked for by name, and no word or two."""
 
 _MAX_WITHHELD = 5
 """Of more functions of one name that the manifest refuses nothing is told."""
@@ -72,6 +75,8 @@ class Snapshot:
         may be quoted or called, and have no namespace or its upstream's key.
         """
         asked = asked_name(query)
+        if " " in asked:
+            return {}
         names = [asked, identifier(asked)]
         for owner, name in partitions(asked):
             names += [f"{namespace}.{identifier(name)}" for namespace in (owner, namespace_of(owner))]
@@ -86,6 +91,22 @@ class Snapshot:
             for name in {qualified.casefold(), qualified.partition(".")[2].casefold()}:
                 names[name].append(qualified)
         return names
+
+    def misses(self, query: str) -> Iterator[str]:
+        """Tells of a query that is a name that nothing has, with what is near it. Other functions may fit its words."""
+        asked = asked_name(query)[:MAX_NAME_CHARACTERS]
+        if _NAME.fullmatch(asked) is None or namespace_of(asked) in self.namespaces:
+            return
+        owner, dot, name = asked.partition(".")
+        namespace = owner if owner in self.namespaces else namespace_of(owner)
+        if not dot:
+            yield f"nothing is called {asked!r}"
+        elif namespace in self.library.namespaces:
+            near = self.library.nearest(f"{namespace}.{name}")
+            yield f"{namespace} has no function {name!r}{_nearest_of(near)}"
+        elif namespace not in self.namespaces:
+            near = difflib.get_close_matches(namespace, self.namespaces)
+            yield f"there is no namespace {owner!r}{_nearest_of(near)}"
 
     def absence(self, qualified: str, *, with_nearest: bool = True) -> CallError:
         """Why a function may not be called or is not there, and what to do; finding the nearest takes up to 0.1 s."""
@@ -126,6 +147,10 @@ class Snapshot:
             return f"Nearest: {', '.join(namespaces)}." if namespaces else ""
         others = f" Or: {', '.join(near[1:])}." if near[1:] else ""
         return f"Nearest: {self.library.functions[near[0]].signature}.{others}"
+
+
+def _nearest_of(names: Sequence[str]) -> str:
+    return f"; nearest: {', '.join(names)}" if names else ""
 
 
 def _words(name: str) -> str:

@@ -1,5 +1,7 @@
 """The stub of `portal`, the module that every script has; sandbox_runtime/guest/ defines what it declares."""
 
+import ast
+from collections.abc import Sequence
 from typing import Final
 
 from portal.library.namespace import GENERATED
@@ -118,3 +120,22 @@ async def get_prompt(
 ) -> Filled:
     """A prompt, given its name or a row of `prompts`, filled in with `arguments`."""
 '''
+
+
+def portal_functions(name: str) -> Sequence[str]:
+    """The function of that name with what it does; for any other name, what they are called."""
+    functions = [
+        each
+        for each in ast.parse(PORTAL_STUB).body
+        if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    for each in functions:
+        if each.name == name:
+            return [f"every script has portal.{name}: {_signature(each)}: {ast.get_docstring(each)}"]
+    return [f"every script has {', '.join(f'portal.{each.name}' for each in functions)}"]
+
+
+def _signature(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    start = "async def" if isinstance(function, ast.AsyncFunctionDef) else "def"
+    returns = f" -> {ast.unparse(function.returns)}" if function.returns else ""
+    return f"{start} {function.name}({ast.unparse(function.args)}){returns}"

@@ -299,6 +299,54 @@ async def test_a_name_that_is_not_there_is_told_with_the_nearest(portal: Opened)
     assert "issue_tracker.create_issue" in notice
 
 
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ("issue_tracker.crate_issue", "nearest: issue_tracker.create_issue"),
+        ("issue-tracker.crate_issue(title='x')", "nearest: issue_tracker.create_issue"),
+        ("issue_traker.create_issue", "nearest: issue_tracker"),
+        ("slack.create_issue", "there is no namespace 'slack'"),
+        ("list_issue", "nothing is called 'list_issue'"),
+    ],
+)
+async def test_a_name_that_nothing_has_is_told_although_other_functions_fit_its_words(
+    portal: Opened, query: str, told: str
+) -> None:
+    answer = await portal.search(query)
+    assert answer["functions"]
+    assert any(told in notice for notice in answer["notices"])
+
+
+@pytest.mark.parametrize("query", ["list issues", "issue_tracker", "dead.create_issue", "create_issue"])
+async def test_of_what_is_there_or_down_it_is_not_told_that_nothing_has_the_name(
+    portal: Opened, query: str
+) -> None:
+    notices = (await portal.search(query))["notices"]
+    assert not any(
+        "nothing is called" in each or "there is no" in each or "has no" in each for each in notices
+    )
+
+
+async def test_the_best_function_is_told_with_what_grants_it_if_it_is_not_granted(tmp_path: Path) -> None:
+    hub = Peer(
+        tool("delete_repo", description="Delete a repository.", annotations={"destructiveHint": True}),
+        tool("list_repos", description="List repositories."),
+    )
+    async with opened(tmp_path, {"hub": hub}) as portal:
+        told = (await portal.search("delete the repository"))["notices"]
+        others = (await portal.search("list repositories"))["notices"]
+    assert any("hub.delete_repo" in each and "capabilities.tools.allow" in each for each in told)
+    assert others == []
+
+
+async def test_what_every_script_has_is_told_to_those_who_ask(portal: Opened) -> None:
+    (functions,) = [each for each in (await portal.search("portal"))["notices"] if "every script" in each]
+    assert "portal.search" in functions
+    assert "portal.describe" in functions
+    (search,) = [each for each in (await portal.search("portal.search"))["notices"] if "every script" in each]
+    assert "upstream: str | None" in search
+
+
 async def test_of_many_namespaces_the_summaries_are_cut_first(tmp_path: Path) -> None:
     upstreams: dict[str, Peer | dict[str, Json]] = {
         f"peer_{number}": Peer(instructions="é " * 100) for number in range(12)

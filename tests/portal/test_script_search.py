@@ -56,6 +56,7 @@ async def test_a_function_is_described_by_itself_or_its_name(portal: Opened, nam
     [
         ('portal.describe("tracker.creat_issue")', "unknown_function"),
         ('portal.describe("tracker.delete_issue")', "not_granted"),
+        ('portal.describe("delete_issue")', "not_granted"),
         ('portal.search("x", limit=51)', "invalid_arguments"),
         ('portal.search("x", detail="most")', "invalid_arguments"),
         ("portal.search(7)", "invalid_arguments"),
