@@ -14,7 +14,7 @@ from sandbox_runtime.grants.quota import Quota
 from sandbox_runtime.grants.workspace import Workspace
 
 TOTAL_BYTES = 1200
-TOTAL_FILES = 4
+TOTAL_FILES = 2
 FILE_BYTES = 1000
 
 Names: TypeAlias = tuple[str, ...]
