@@ -117,6 +117,11 @@ class Endings:
         return one == other
 
 
+def mentions_end(script: ScriptTree) -> bool:
+    """Whether a script has the means to end itself, or the one that calls a function of it."""
+    return any(path in _EXITS or path == ("builtins", "SystemExit") for path in script.paths.values())
+
+
 def may_leave(body: Iterable[ast.stmt]) -> bool:
     """Whether a loop may be left from its body, before it has come to its end."""
     return _breaks(body) or any(isinstance(node, ast.Return) for node in _of_function(body))

@@ -34,7 +34,7 @@ class Judgement:
 
     @cached_property
     def _may_tamper(self) -> bool:
-        return self._history.may_tamper or may_tamper(self._script)
+        return self._history.may_change(self._script) or may_tamper(self._script)
 
     def _certainty(self, code: str) -> Certainty:
         if code not in self._certain:

@@ -103,6 +103,15 @@ RIGHT_AFTER = [
     ("def parse(r):\n    r['x'] = object()", "r = await github.get_issue()\nparse(r)\nr['x'].y"),
     ("import pandas as pd", "pd.DataFrame()"),
     ("exec('pd = 5')", "pd.bit_length()"),
+    ("def swap():\n    global github\n    github = fake", "swap()\nawait github.nonsense()"),
+    ("len = lambda x: 99", "if len('ab') < 50:\n    await echo.say(txt=1)"),
+    ("dict = lambda **k: {'text': 'a'}", "await echo.say(**dict(txt=1))"),
+    ("range = lambda n: []", "for x in range(3):\n    await echo.say(txt=1)"),
+    ("asyncio = Gatherer()", "await asyncio.gather(echo.say(txt=1))"),
+    ("open = quiet", "with open('x'):\n    await echo.say(txt=1)"),
+    ("KeyError = Exception", "try:\n    await echo.say(txt=1)\nexcept KeyError:\n    pass"),
+    ("import sys\ndef stop():\n    sys.exit()", "stop()\nawait echo.say(txt=1)"),
+    ("def stop():\n    raise SystemExit", "stop()\nawait echo.say(txt=1)"),
 ]  # fmt: skip
 
 
@@ -117,6 +126,8 @@ WRONG_AFTER = [
     ("rows = [1]", "for row in rows:\n    await echo.say(txt=row)"),
     ("r = await github.get_issue()", "await echo.whisper(text=r['title'])"),
     ("wether = 5\ndel wether", "await wheather.forecast()"),
+    ("import asyncio, json\nfrom tools import echo", "await asyncio.gather(echo.say(txt=json.dumps(1)))"),
+    ("def f(list, echo):\n    return list", "await echo.say(txt=list('a'))"),
 ]
 
 
