@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
+from anyio.abc import TaskGroup
 
 from manifests.models import HttpUpstream, StdioUpstream
 from manifests.own_folders import state_folder
@@ -74,19 +75,19 @@ async def open_fleet(
     """
     starts = Starts()
     scrubbers = {name: Scrubber.for_upstream(spec, secrets) for name, spec in specs.items()}
-    upstreams = {
-        name: Upstream(
-            name,
-            spec,
-            _wire_opener(name, spec, folder, scrubbers[name], (renewals or {}).get(name)),
-            scrubbers[name],
-            starts,
-            on_change,
-            ListingStore(listings, name, spec, folder) if listings else None,
-        )
-        for name, spec in specs.items()
-    }
     async with anyio.create_task_group() as tasks:
+        upstreams = {
+            name: Upstream(
+                name,
+                spec,
+                _wire_opener(name, spec, folder, scrubbers[name], (renewals or {}).get(name), tasks),
+                scrubbers[name],
+                starts,
+                on_change,
+                ListingStore(listings, name, spec, folder) if listings else None,
+            )
+            for name, spec in specs.items()
+        }
         for upstream in upstreams.values():
             tasks.start_soon(upstream.run, name=f"upstream {upstream.name}")
         try:
@@ -109,6 +110,7 @@ def _wire_opener(
     folder: Path,
     scrub: Scrubber,
     renew: HeaderRenewal | None,
+    tasks: TaskGroup,
 ) -> WireOpener:
     if isinstance(spec, StdioUpstream):
 
@@ -117,7 +119,7 @@ def _wire_opener(
             return open_stdio_wire(StdioChild.of(spec, folder, os.environ), scrub, diagnostics)
 
         return start
-    credentials = _credentials(name, spec, scrub, renew)
+    credentials = _credentials(name, spec, scrub, renew, tasks)
 
     def connect(diagnostics: Diagnostics) -> AbstractAsyncContextManager[Wire]:
         if spec.transport == "sse":
@@ -128,11 +130,11 @@ def _wire_opener(
 
 
 def _credentials(
-    name: str, spec: HttpUpstream, scrub: Scrubber, renew: HeaderRenewal | None
+    name: str, spec: HttpUpstream, scrub: Scrubber, renew: HeaderRenewal | None, tasks: TaskGroup
 ) -> HttpCredentials:
     if spec.oauth is None:
         return ConfiguredHeaders(spec.headers, scrub, renew)
     # Here, because no other upstream has need of what it imports.
     from upstreams.oauth.tokens import OAuthTokens
 
-    return OAuthTokens(name, spec, login_store(name, spec), scrub)
+    return OAuthTokens(name, spec, login_store(name, spec), scrub, tasks.start_soon)

@@ -77,7 +77,7 @@ class ConfiguredHeaders:
             self._renewed_at = anyio.current_time()
             if renewed is None or renewed.headers.items() <= self._headers.items():
                 return False
-            self._scrub.hide(renewed.secrets)
+            self._scrub.hide_for_now(renewed.secrets)
             self._headers = {**self._headers, **renewed.headers}
             return True
 

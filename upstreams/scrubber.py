@@ -18,6 +18,7 @@ LONGEST_TOLD: Final = 2_000
 
 _SHORTEST: Final = 4  # a shorter value hides nothing and would riddle every message
 _SHORTEST_LINE: Final = 8
+_MOST_PASSING: Final = 100
 _MASK: Final = "[hidden]"
 _SCHEMES: Final = frozenset({"basic", "bearer", "digest", "token"})
 
@@ -28,6 +29,7 @@ class Scrubber:
 
     def __init__(self, secrets: Iterable[str]) -> None:
         self._secrets: set[str] = set()
+        self._passing: dict[str, None] = {}
         self.hide(secrets)
 
     @classmethod
@@ -36,9 +38,21 @@ class Scrubber:
 
     def hide(self, secrets: Iterable[str]) -> None:
         """Hide these, too, from now on."""
-        self._secrets.update(form for secret in secrets for form in _forms(secret) if len(form) >= _SHORTEST)
+        self._secrets.update(_worth_hiding(secrets))
+        self._compile()
+
+    def hide_for_now(self, secrets: Iterable[str]) -> None:
+        """Hide these, too, until a hundred others came after them: tokens that are renewed again and again."""
+        for form in sorted(_worth_hiding(secrets)):
+            self._passing.pop(form, None)
+            self._passing[form] = None
+        for form in list(self._passing)[:-_MOST_PASSING]:
+            del self._passing[form]
+        self._compile()
+
+    def _compile(self) -> None:
         # The longest first: one secret may contain another.
-        longest_first = sorted(self._secrets, key=len, reverse=True)
+        longest_first = sorted({*self._secrets, *self._passing}, key=len, reverse=True)
         self._longest = len(longest_first[0]) if longest_first else 0
         # Without any the pattern that never matches.
         self._pattern = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
@@ -74,6 +88,10 @@ def _configured(spec: StdioUpstream | HttpUpstream) -> list[str]:
         *([spec.oauth.client_secret] if spec.oauth and spec.oauth.client_secret else []),
         *_secrets_of_url(spec.url),
     ]
+
+
+def _worth_hiding(secrets: Iterable[str]) -> set[str]:
+    return {form for secret in secrets for form in _forms(secret) if len(form) >= _SHORTEST}
 
 
 def _forms(secret: str) -> Iterator[str]:

@@ -15,6 +15,7 @@ from tests.upstreams.oauth_peer import SCOPE, AuthorizationServer, ProtectedServ
 from tests.upstreams.peers import DEADLINE_SECONDS, WatchedFleet, closed_port, fleet_of, http_peer
 from upstreams.errors import UpstreamError, UpstreamNeedsLoginError
 from upstreams.fleet import login_store
+from upstreams.oauth.guarded_http import REQUEST_SECONDS
 from upstreams.oauth.login import Login
 
 pytestmark = pytest.mark.anyio
@@ -171,6 +172,31 @@ async def test_renewal_outlives_the_caller_that_began_it(server: ProtectedServer
             server.authorization.may_answer.set()
         assert await echo(fleet, a=1) == {"a": 1}
     assert server.authorization.grants == ["authorization_code", "refresh_token"]
+
+
+async def test_renewal_that_hangs_does_not_keep_a_portal_from_stopping(server: ProtectedServer) -> None:
+    stopping, stopped = anyio.Event(), anyio.Event()
+
+    async def portal() -> None:
+        async with fleet_of(**{NAME: spec}) as fleet:
+            await echo(fleet)
+            server.authorization.expire()
+            server.authorization.may_answer = anyio.Event()
+            server.authorization.is_asked = anyio.Event()
+            async with anyio.create_task_group() as calls:
+                calls.start_soon(echo, fleet)
+                await server.authorization.is_asked.wait()
+                calls.cancel_scope.cancel()
+            stopping.set()
+        stopped.set()
+
+    spec = server.spec()
+    await logged_in(spec)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(portal)
+        await stopping.wait()
+        with anyio.fail_after(REQUEST_SECONDS - 1):  # after these the request itself would be given up
+            await stopped.wait()
 
 
 async def test_call_under_way_does_not_hold_up_a_renewal(server: ProtectedServer) -> None:

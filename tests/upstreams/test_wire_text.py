@@ -104,6 +104,14 @@ def test_secrets_of_every_place_are_hidden() -> None:
     assert Scrubber.for_upstream(stdio)("1 env-secret db-pass") == "1 [hidden] [hidden]"
 
 
+def test_of_secrets_that_pass_the_last_ones_stay_hidden_and_the_others_for_good() -> None:
+    scrub = Scrubber(["first-secret"])
+    for number in range(1_000):
+        scrub.hide_for_now([f"access-{number:04}", f"refresh-{number:04}"])
+    told = scrub("first-secret access-0999 refresh-0999 refresh-0990 access-0000")
+    assert told == "[hidden] [hidden] [hidden] [hidden] access-0000"
+
+
 KEY = "key-0123456789-abcdef"
 
 

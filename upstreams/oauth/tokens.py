@@ -1,8 +1,8 @@
 """The tokens that one upstream's requests carry: taken from the store, renewed once for all calls that need it."""
 
 import shlex
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
 
 import anyio
 
@@ -27,11 +27,21 @@ RENEWAL_SECONDS: Final = 25.0
 """All of a renewal: waiting for another portal's, finding the server, and asking it."""
 
 
+STOPPING_SECONDS: Final = 2.0
+"""A renewal that is under way when the portal stops has so long to end."""
+
+StartTask: TypeAlias = Callable[..., object]
+"""As a task group's `start_soon`, of one that lives as long as the upstream."""
+
+
 class OAuthTokens:
     """The bearer tokens of one upstream. What they are is told to its scrubber before anything is sent."""
 
-    def __init__(self, name: str, spec: HttpUpstream, store: LoginStore, scrub: Scrubber) -> None:
+    def __init__(
+        self, name: str, spec: HttpUpstream, store: LoginStore, scrub: Scrubber, start: StartTask
+    ) -> None:
         self._name = name
+        self._start = start
         self._spec = spec
         self._settings = spec.oauth or OAuthSettings()
         self._store = store
@@ -64,20 +74,29 @@ class OAuthTokens:
         """One that is not `stale`. Of many that ask at once the first one gets it, and the others what it got."""
         if self._login is not None and self._login is not stale:
             return self._login
-        if (renewal := self._renewal) is not None:
-            await renewal.done.wait()
-            return renewal.outcome()
-        renewal = self._renewal = _Renewal()
+        if self._renewal is None:
+            self._renewal = _Renewal()
+            # In a task of its own: a caller that gives up must not take a refresh with it that others wait for.
+            self._start(self._run, self._renewal, stale)
+        renewal = self._renewal
+        await renewal.done.wait()
+        return renewal.outcome()
+
+    async def _run(self, renewal: "_Renewal", stale: Login | None) -> None:
         try:
-            # A server that has given a new refresh token may have forgotten the old one: it must not be lost halfway.
-            with anyio.CancelScope(shield=True):
-                renewal.login = self._login = await self._renew(stale)
-        except UpstreamError as error:
-            renewal.error = error
+            async with anyio.create_task_group() as tasks:
+                # A server that has given a new refresh token may have forgotten the old one: even when the portal stops
+                # it must not be lost halfway.
+                with anyio.CancelScope(shield=True) as scope:
+                    tasks.start_soon(_hurry, scope)
+                    try:
+                        renewal.login = self._login = await self._renew(stale)
+                    except UpstreamError as error:
+                        renewal.error = error
+                tasks.cancel_scope.cancel()
         finally:
             self._renewal = None
             renewal.done.set()
-        return renewal.outcome()
 
     async def _renew(self, stale: Login | None) -> Login:
         try:
@@ -96,7 +115,7 @@ class OAuthTokens:
             raise self._needs_login(str(error)) from None
         except OAuthError as error:
             raise self._needs_login(str(error)) from None
-        self._scrub.hide(login.secrets)
+        self._scrub.hide_for_now(login.secrets)
         return login
 
     async def _kept_or_refreshed(self, stale: Login | None) -> Login:
@@ -104,7 +123,7 @@ class OAuthTokens:
             kept = await self._store.load()
             if kept is None:
                 raise self._needs_login("nobody is signed in" if stale is None else "somebody logged out")
-            self._scrub.hide(kept.secrets)
+            self._scrub.hide_for_now(kept.secrets)
             is_new = stale is None or kept.access_token != stale.access_token
             if is_new and not kept.wants_renewal():  # another portal renewed it, or somebody signed in
                 return kept
@@ -166,6 +185,14 @@ class _Renewal:
         if self.error is not None:
             raise type(self.error)(str(self.error))  # to each its own: whoever catches it writes into it
         raise UpstreamUnavailableError("got no token")
+
+
+async def _hurry(scope: anyio.CancelScope) -> None:
+    """Leave what the scope shields a moment, once this is cancelled."""
+    try:
+        await anyio.sleep_forever()
+    finally:
+        scope.deadline = min(scope.deadline, anyio.current_time() + STOPPING_SECONDS)
 
 
 def _bearer(login: Login) -> dict[str, str]:
