@@ -364,6 +364,15 @@ class ServerSettings(Section):
         default=(),
         description="Origin headers to accept over HTTP, like https://app.example. Default: loopback only.",
     )
+    offers: Annotated[tuple[Literal["resources", "prompts"], ...], Strict(False), Field(max_length=2)] = (
+        Field(
+            default=(),
+            description=(
+                "What of its upstreams the portal offers to clients itself, beside the two tools: resources, prompts, "
+                "both or none (the default). They are named after their upstreams, and the rules for scripts hold."
+            ),
+        )
+    )
     progress_seconds: Seconds = Field(
         default=5.0,
         description=(

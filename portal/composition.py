@@ -22,6 +22,8 @@ from portal.library.namespace_cache import NamespaceCache
 from portal.observed.observations import Observations, open_observations
 from portal.observed.shape_store import ShapeStore
 from portal.passthrough.log_levels import LogLevels
+from portal.passthrough.offer_changes import OfferChanges
+from portal.passthrough.own_offer import OwnOffer
 from portal.passthrough.parking import Parking
 from portal.passthrough.sampling import Depths
 from portal.pinning.suspicion_log import SuspicionLog
@@ -49,6 +51,8 @@ class Portal:
     baked: Baked | None
     """What the operator's own component holds besides what every sandbox has."""
     parking: Parking
+    own_offer: OwnOffer
+    offer_changes: OfferChanges
     log_levels: LogLevels = field(default_factory=LogLevels)
     depths: Depths = field(default_factory=Depths)
 
@@ -183,13 +187,14 @@ async def open_portal(
             tasks.start_soon(suspicions.keep)
             tasks.start_soon(opening.hold)
             tasks.start_soon(sessions.keep)
-            yield Portal(
-                {name: view(shelf) for name, shelf in shelves.items()},
-                fleet,
-                opening.sandbox,
-                baked,
-                Parking(tasks),
-            )
+            views = {name: view(shelf) for name, shelf in shelves.items()}
+            changes = OfferChanges()
+            if settings.offers:
+                tasks.start_soon(changes.keep)
+                for upstream in fleet:
+                    upstream.offering_changes.listen(changes.note)
+            own = OwnOffer(views, fleet, audit, changes)
+            yield Portal(views, fleet, opening.sandbox, baked, Parking(tasks), own, changes)
             tasks.cancel_scope.cancel()
 
 

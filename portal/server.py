@@ -11,8 +11,10 @@ import anyio.to_thread
 import structlog
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
+from mcp.server.subscriptions import ListenHandler
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
+    INTERNAL_ERROR,
     INVALID_PARAMS,
     CallToolRequestParams,
     CallToolResult,
@@ -35,6 +37,7 @@ from portal.emitted import content_blocks
 from portal.ledger import Ledger
 from portal.passthrough.asking import Ask, Asking
 from portal.passthrough.audience import Audience, audience_of
+from portal.passthrough.changing_server import ChangingServer
 from portal.passthrough.live_questions import is_asked_in_rounds, live_questions
 from portal.presence import while_present
 from portal.requests import RequestError, docs_search_request, execute_code_request
@@ -46,6 +49,7 @@ Context: TypeAlias = ServerRequestContext[Any, Any]
 """What the SDK hands to every handler."""
 
 _SMALL_CHARACTERS = 20_000
+_INSIDE = "the portal failed at this request; its log has it under {}"
 _ABSENT = ("cancelled", "the client hung up")
 
 
@@ -87,16 +91,49 @@ def build_server(portal: Portal) -> Server[Any]:
         portal.log_levels.set(context, params.level)
         return EmptyResult()
 
-    server = Server(
+    server = ChangingServer(
         "mcp-code-portal",
         version=version("mcp-code-portal"),
         title="MCP code portal",
         instructions=INSTRUCTIONS,
         on_list_tools=list_tools,
         on_call_tool=call_tool,
+        **_offered(portal),
     )
     server.add_request_handler("logging/setLevel", SetLevelRequestParams, set_log_level)
     return server
+
+
+def _offered(portal: Portal) -> dict[str, Any]:
+    """The handlers of what the manifest wants offered beside the tools."""
+    offers, own = portal.manifest.portal.server.offers, portal.own_offer
+    handlers: dict[str, Any] = {}
+    if "resources" in offers:
+        handlers["on_list_resources"] = _contained(own.list_resources)
+        handlers["on_list_resource_templates"] = _contained(own.list_templates)
+        handlers["on_read_resource"] = _contained(own.read_resource)
+    if "prompts" in offers:
+        handlers["on_list_prompts"] = _contained(own.list_prompts)
+        handlers["on_get_prompt"] = _contained(own.get_prompt)
+    if offers:
+        handlers["on_subscriptions_listen"] = ListenHandler(portal.offer_changes.bus)
+    return handlers
+
+
+def _contained(handler: Callable[[Context, Any], Awaitable[Any]]) -> Callable[[Context, Any], Awaitable[Any]]:
+    """The same; what it did not foresee is an error with a number to look up."""
+
+    async def contained(context: Context, params: Any) -> Any:
+        try:
+            return await handler(context, params)
+        except MCPError:
+            raise
+        except Exception as error:
+            number = secrets.token_hex(4)
+            log.exception("request_failed", number=number, error=type(error).__name__)
+            raise MCPError(INTERNAL_ERROR, _INSIDE.format(number)) from error
+
+    return contained
 
 
 async def _heard(
@@ -136,8 +173,7 @@ async def _guarded(tool: str, portal: Portal, asked: Asked) -> CallToolResult:
     except Exception as error:
         number = secrets.token_hex(4)
         log.exception("request_failed", number=number, error=type(error).__name__)
-        told = f"the portal failed at this request; its log has it under {number}"
-        return _failure(tool, "internal_error", told)
+        return _failure(tool, "internal_error", _INSIDE.format(number))
 
 
 async def _docs_search(portal: Portal, asked: Asked) -> CallToolResult:

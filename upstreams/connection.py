@@ -305,6 +305,10 @@ class Connection:
         """Return when the upstream says that its tools changed."""
         await self._changes.wait()
 
+    async def wait_for_offerings(self) -> None:
+        """Return when the upstream says that its resources or prompts changed."""
+        await self._changes.wait_for_offerings()
+
     async def keep_log_level(self) -> None:
         """Where the era has one level for all calls of a connection, have it be what those who hear them want."""
         capabilities = self._session.server_capabilities

@@ -36,6 +36,19 @@ _IDENTIFIERS: Final[dict[Listed, str]] = {
 _TEXTS: Final = ("uri", "uriTemplate", "name", "title", "description", "mimeType")
 
 
+class OfferingChanges:
+    """Tells one listener that what an upstream offers may be other than before."""
+
+    def __init__(self) -> None:
+        self._heard: Callable[[], None] = lambda: None
+
+    def listen(self, heard: Callable[[], None]) -> None:
+        self._heard = heard
+
+    def note(self) -> None:
+        self._heard()
+
+
 async def read_offered(listed: Listed, read_page: PageReader) -> list[dict[str, Json]]:
     """All rows that can be used: those of `uri`, `uriTemplate`, `name`, `title`, `description`, `mimeType`, `size` and
     `arguments` that are of the right kind.

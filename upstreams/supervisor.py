@@ -23,6 +23,7 @@ from upstreams.errors import (
 )
 from upstreams.listing_store import ListingStore, StoredListing
 from upstreams.negotiation import HandshakeFirstError
+from upstreams.offerings import OfferingChanges
 from upstreams.questions import QuestionDesk
 from upstreams.recorded_tool import RecordedTool
 from upstreams.scrubber import Scrubber
@@ -67,6 +68,7 @@ class Supervisor:
         self.tools: tuple[RecordedTool, ...] = ()
         self.instructions: str | None = None
         self.server = ""
+        self.offering_changes = OfferingChanges()
         self._name = name
         self._spec = spec
         self._open_wire = open_wire
@@ -275,6 +277,7 @@ class Supervisor:
             tasks.start_soon(connection.listen)
             tasks.start_soon(connection.keep_log_level)
             tasks.start_soon(self._follow_changes, connection)
+            tasks.start_soon(self._follow_offerings, connection)
             tasks.start_soon(self._probe_when_doubted, connection)
             if self._idle_seconds is not None:
                 tasks.start_soon(stop_when_idle, self._idle_seconds)
@@ -306,6 +309,13 @@ class Supervisor:
                     self._on_change()
                     await self._remember()
             await anyio.sleep(RELIST_PAUSE_SECONDS)
+
+    async def _follow_offerings(self, connection: Connection) -> None:
+        while True:
+            # Also at first: there is a server now that can be asked.
+            self.offering_changes.note()
+            await anyio.sleep(RELIST_PAUSE_SECONDS)
+            await connection.wait_for_offerings()
 
     async def _remember(self) -> None:
         if self._listings is not None:

@@ -15,7 +15,7 @@ from upstreams.connection import Connection, WireOpener
 from upstreams.errors import UpstreamError
 from upstreams.listing_store import ListingStore
 from upstreams.log_messages import LogHearer
-from upstreams.offerings import LISTING_METHODS, Listed, read_offered
+from upstreams.offerings import LISTING_METHODS, Listed, OfferingChanges, read_offered
 from upstreams.questions import Questioned
 from upstreams.recorded_tool import RecordedTool
 from upstreams.retries import Retries
@@ -71,6 +71,11 @@ class Upstream:
     @property
     def instructions(self) -> str | None:
         return self._supervisor.instructions
+
+    @property
+    def offering_changes(self) -> OfferingChanges:
+        """Tell when its resources or prompts may have changed."""
+        return self._supervisor.offering_changes
 
     @property
     def diagnostics(self) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ import anyio
 from mcp.server.lowlevel import Server
 from mcp.server.runner import serve_loop
 from mcp.server.stdio import stdio_server
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourcesListChanged
 from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 from mcp.shared.message import ServerMessageMetadata
 from mcp_types import (
@@ -62,6 +63,7 @@ TOOLS = (
     "open_page",
     "sample",
     "roots",
+    "grow",
 )
 
 
@@ -82,6 +84,8 @@ class Chatty:
         self.hanging = anyio.Event()
         self.reads: list[str] = []
         self.acted = 0
+        self.more: list[Resource] = []
+        self.bus = InMemorySubscriptionBus()
         self._params: ContextVar[Any] = ContextVar("params")
         self.server: Server[Any] = Server(
             "chatty",
@@ -93,6 +97,7 @@ class Chatty:
             on_read_resource=self._read_resource,
             on_list_prompts=self._list_prompts,
             on_get_prompt=self._get_prompt,
+            on_subscriptions_listen=ListenHandler(self.bus),
         )
         if era == "legacy":
             # Without it the SDK's client, and so the portal, goes on with the older handshake.
@@ -107,9 +112,8 @@ class Chatty:
         if params is None or params.cursor is None:
             first = Resource(uri="note://a", name="a", mime_type="text/plain", size=5)
             return ListResourcesResult(resources=[first], next_cursor="2")
-        return ListResourcesResult(
-            resources=[Resource(uri="note://b?x=1#y", name="b", description="the second")]
-        )
+        second = Resource(uri="note://b?x=1#y", name="b", description="the second")
+        return ListResourcesResult(resources=[second, *self.more])
 
     async def _list_templates(self, context: Any, params: Any) -> ListResourceTemplatesResult:
         template = ResourceTemplate(uri_template="note://{name}", name="any note")
@@ -215,6 +219,14 @@ class Chatty:
 
     async def _hangs(self, context: Any) -> str:
         return "yes" if self.hanging.is_set() else ""
+
+    async def _grow(self, context: Any) -> str:
+        """Have one resource more, and say so."""
+        self.more.append(Resource(uri="note://grown", name="grown"))
+        await self.bus.publish(ResourcesListChanged())
+        if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+            await context.session.send_resource_list_changed()
+        return "grown"
 
     async def _level(self, context: Any) -> str:
         return self.level

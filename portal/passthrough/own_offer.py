@@ -1,0 +1,172 @@
+"""Resources and prompts of upstreams as the portal offers them itself, where the manifest says so.
+
+A resource is `portal://files/` and its URI at the upstream, a prompt `files.` and its name there. The rules for scripts
+decide about them, and each request is written to the audit log as a call is.
+
+Source: MCP 2026-07-28, server/resources and server/prompts.
+"""
+
+import secrets
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final, TypeVar
+
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    GetPromptRequestParams,
+    GetPromptResult,
+    ListPromptsResult,
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    PaginatedRequestParams,
+    Prompt,
+    ReadResourceRequestParams,
+    ReadResourceResult,
+    Resource,
+    ResourceTemplate,
+)
+from pydantic import BaseModel, ValidationError
+
+from manifests.json_value import Json
+from portal.audit.audit import Audit
+from portal.authority import Authorization
+from portal.caller import caller_of
+from portal.compact_json import compact
+from portal.ledger import Entry
+from portal.passthrough.clean_json import clean_json
+from portal.passthrough.offer_changes import OfferChanges
+from portal.passthrough.readings import ReadingError, Readings
+from portal.view import View
+from upstreams.fleet import Fleet
+
+PREFIX: Final = "portal://"
+PAGE_ROWS: Final = 500
+MAX_TEXT_CHARACTERS: Final = 8_200
+"""Of one text in a list: a URI may be that long."""
+
+Context = ServerRequestContext[Any, Any]
+Row = TypeVar("Row", bound=BaseModel)
+Answer = TypeVar("Answer", bound=BaseModel)
+
+
+class OwnOffer:
+    """Answers the requests of the portal's clients."""
+
+    def __init__(
+        self, views: Mapping[str | None, View], fleet: Fleet, audit: Audit, changes: OfferChanges
+    ) -> None:
+        self._views = views
+        self._fleet = fleet
+        self._audit = audit
+        self._changes = changes
+
+    async def list_resources(
+        self, context: Context, params: PaginatedRequestParams | None
+    ) -> ListResourcesResult:
+        rows, cursor = await self._page(context, params, "resources", "resources")
+        return ListResourcesResult(resources=self._rows(Resource, rows), next_cursor=cursor)
+
+    async def list_templates(
+        self, context: Context, params: PaginatedRequestParams | None
+    ) -> ListResourceTemplatesResult:
+        rows, cursor = await self._page(context, params, "resources", "templates")
+        return ListResourceTemplatesResult(
+            resource_templates=self._rows(ResourceTemplate, rows), next_cursor=cursor
+        )
+
+    async def list_prompts(
+        self, context: Context, params: PaginatedRequestParams | None
+    ) -> ListPromptsResult:
+        rows, cursor = await self._page(context, params, "prompts", "prompts")
+        return ListPromptsResult(prompts=self._rows(Prompt, rows), next_cursor=cursor)
+
+    async def read_resource(self, context: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
+        namespace, _, uri = params.uri.removeprefix(PREFIX).partition("/")
+        key = self._key(context, namespace if uri and params.uri.startswith(PREFIX) else "", "resource")
+        async with self._readings(context, "resources/read") as (readings, entry):
+            contents = await readings.read_resource(key, uri, entry)
+        for each in contents:
+            theirs = each.get("uri")
+            each["uri"] = f"{PREFIX}{namespace}/{theirs if isinstance(theirs, str) else uri}"
+        return self._bounded(context, key, ReadResourceResult, {"contents": contents})
+
+    async def get_prompt(self, context: Context, params: GetPromptRequestParams) -> GetPromptResult:
+        namespace, _, name = params.name.partition(".")
+        key = self._key(context, namespace if name else "", "prompt")
+        arguments: dict[str, Json] = dict(params.arguments or {})
+        async with self._readings(context, "prompts/get") as (readings, entry):
+            filled = await readings.prompt(key, name, arguments, entry)
+        return self._bounded(context, key, GetPromptResult, filled)
+
+    async def _page(
+        self, context: Context, params: PaginatedRequestParams | None, listed: str, kind: str
+    ) -> tuple[list[dict[str, Json]], str | None]:
+        """Its rows, and the cursor of the next one: the number of rows before it."""
+        self._changes.attend(context)
+        cursor = (params.cursor if params else None) or "0"
+        if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 10):
+            raise MCPError(INVALID_PARAMS, "there is no such cursor")
+        async with self._readings(context, f"{listed}/list") as (readings, entry):
+            list_all = readings.resources if listed == "resources" else readings.prompts
+            rows = (await list_all(None, entry))[kind]
+        first, namespaces = int(cursor), self._views[caller_of(context).profile].manifest.namespaces
+        shown = [self._named(row, namespaces[row["upstream"]]) for row in rows[first : first + PAGE_ROWS]]
+        return shown, str(first + PAGE_ROWS) if len(rows) > first + PAGE_ROWS else None
+
+    def _named(self, row: dict[str, Json], namespace: str) -> dict[str, Json]:
+        shown = clean_json(row, self._fleet[row["upstream"]].scrubbed, MAX_TEXT_CHARACTERS)
+        del shown["upstream"]
+        for key in ("uri", "uriTemplate"):
+            if key in shown:
+                shown[key] = f"{PREFIX}{namespace}/{row[key]}"
+        return {**shown, "name": f"{namespace}.{shown['name']}"}
+
+    def _rows(self, kind: type[Row], rows: list[dict[str, Json]]) -> list[Row]:
+        """Those that the SDK can send: what one upstream lists must not cost the others theirs."""
+        sendable = []
+        for row in rows:
+            try:
+                sendable.append(kind.model_validate(row, by_name=False))
+            except ValidationError:
+                continue
+        return sendable
+
+    def _key(self, context: Context, namespace: str, kind: str) -> str:
+        for key, known in self._views[caller_of(context).profile].manifest.namespaces.items():
+            if known == namespace:
+                return key
+        raise MCPError(INVALID_PARAMS, f"there is no such {kind}: its name begins with that of no upstream")
+
+    @asynccontextmanager
+    async def _readings(self, context: Context, function: str) -> AsyncIterator[tuple[Readings, Entry]]:
+        caller = caller_of(context)
+        view = self._views[caller.profile]
+        audit = self._audit.run(f"read_{secrets.token_hex(8)}", caller, view.manifest.profile)
+        entry = Entry(1, function, time.monotonic())
+        try:
+            yield Readings(view.manifest, Authorization(view.authority, set(), audit), self._fleet), entry
+        except ReadingError as error:
+            entry.end(error.state, error.told)
+            if error.state == "refused":
+                audit.refused(entry.seq, function, error.told)
+            told = f"{error.told.code}: {error.told.message} {error.told.hint}".strip()
+            raise MCPError(INVALID_PARAMS if error.state == "refused" else INTERNAL_ERROR, told) from error
+        else:
+            entry.end("done")
+        finally:
+            if entry.state != "refused":
+                audit.outcome(entry)
+
+    def _bounded(self, context: Context, key: str, kind: type[Answer], raw: Json) -> Answer:
+        most = self._views[caller_of(context).profile].manifest.portal.capabilities.limits.outcome_bytes
+        try:
+            text = compact(raw)
+            if len(text) <= most and len(text.encode("utf-8", "replace")) <= most:
+                return kind.model_validate(clean_json(raw, self._fleet[key].scrubbed, most), by_name=False)
+        except (ValidationError, ValueError, RecursionError) as error:
+            raise MCPError(INTERNAL_ERROR, f"upstream {key!r} answered what MCP does not know") from error
+        raise MCPError(INTERNAL_ERROR, f"upstream {key!r} answered more than limits.outcome_bytes = {most:,}")

@@ -1,0 +1,185 @@
+"""The portal offers resources and prompts of upstreams itself where its manifest says so, under the same rules."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mcp import Client
+from mcp.shared.exceptions import MCPError
+from mcp_types import ResourceListChangedNotification, TextContent, TextResourceContents
+
+from manifests.json_value import Json
+from tests.portal.passthrough.chatty_server import SECRET, Chatty
+from tests.portal.passthrough.peers import CLIENTS, UPSTREAMS, chatty_upstreams, client_of
+from tests.portal.peers import DEADLINE_SECONDS
+from tests.upstreams.peers import http_peer
+
+pytestmark = pytest.mark.anyio
+
+OFFERS: Json = {"offers": ["resources", "prompts"]}
+
+
+class Notes:
+    """Counts what the client is told of without having asked."""
+
+    def __init__(self) -> None:
+        self.changes = 0
+        self.told = anyio.Event()
+
+    async def __call__(self, message: Any) -> None:
+        if isinstance(message, ResourceListChangedNotification):
+            self.note()
+
+    def note(self) -> None:
+        self.changes += 1
+        self.told.set()
+
+
+async def ready(client: Client) -> None:
+    """Return when all upstreams are there: a search waits for them."""
+    await client.call_tool("docs_search", {"query": ""})
+
+
+@pytest.fixture(scope="module", params=CLIENTS, ids="-".join)
+async def client(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Client]:
+    transport, mode = request.param
+    folder = tmp_path_factory.mktemp("own_offer")
+    async with (
+        chatty_upstreams() as upstreams,
+        client_of(folder, upstreams, transport, mode, {"cache": None}, server=OFFERS) as ear,
+    ):
+        await ready(ear.client)
+        yield ear.client
+
+
+async def test_resources_of_all_upstreams_are_listed_and_read(client: Client) -> None:
+    listed = (await client.list_resources()).resources
+    wanted = [f"portal://{name}/{uri}" for name in UPSTREAMS for uri in ("note://a", "note://b?x=1#y")]
+    assert [each.uri for each in listed] == wanted
+    assert [each.name for each in listed[:2]] == ["http_modern.a", "http_modern.b"]
+    assert (listed[0].mime_type, listed[0].size, listed[1].description) == ("text/plain", 5, "the second")
+    for resource in listed:
+        contents = (await client.read_resource(resource.uri)).contents
+        assert isinstance(contents[0], TextResourceContents)
+        assert contents[0].text == f"text of {resource.uri.split('/', 3)[3]}"
+        assert {each.uri for each in contents} == {resource.uri}
+
+
+async def test_templates_are_those_of_the_upstreams_under_their_names(client: Client) -> None:
+    templates = (await client.list_resource_templates()).resource_templates
+    assert [each.uri_template for each in templates] == [
+        f"portal://{name}/note://{{name}}" for name in UPSTREAMS
+    ]
+
+
+async def test_prompts_of_all_upstreams_are_listed_and_filled_in(client: Client) -> None:
+    prompts = (await client.list_prompts()).prompts
+    assert [each.name for each in prompts] == [f"{name}.greet" for name in UPSTREAMS]
+    for prompt in prompts:
+        assert [(each.name, each.required) for each in prompt.arguments or []] == [("who", True)]
+        filled = await client.get_prompt(prompt.name, {"who": "Ada"})
+        assert isinstance(filled.messages[0].content, TextContent)
+        assert filled.messages[0].content.text == "Greet Ada!"
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "note://a",
+        "portal://nobody/note://a",
+        "portal://",
+        "portal://http_modern",
+        "portal://http_modern/note://missing",
+        "portal://stdio_legacy/note://big",
+        "file:///etc/passwd",
+    ],
+)
+async def test_what_cannot_be_read_is_an_error_and_tells_no_secret(client: Client, uri: str) -> None:
+    with pytest.raises(MCPError) as caught:
+        await client.read_resource(uri)
+    assert SECRET not in str(caught.value)
+    for prompt in ("greet", "nobody.greet", ""):
+        with pytest.raises(MCPError):
+            await client.get_prompt(prompt, {"who": "x"})
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_without_the_manifests_word_nothing_is_offered(tmp_path: Path, mode: str) -> None:
+    async with chatty_upstreams() as upstreams, client_of(tmp_path, upstreams, "http", mode) as ear:
+        capabilities = ear.client.server_capabilities
+        assert (capabilities.resources, capabilities.prompts) == (None, None)
+        with pytest.raises(MCPError):
+            await ear.client.list_resources()
+
+
+@pytest.mark.parametrize(
+    "rules", [{"deny": ["up.*"]}, {"deny": ["resources/*", "prompts/*"]}, {"allow": ["up.count"]}]
+)
+async def test_rules_for_scripts_hold_for_clients(tmp_path: Path, rules: Json) -> None:
+    up = Chatty("modern")
+    async with http_peer(up.server.streamable_http_app()) as peer:
+        upstreams: dict[str, dict[str, Json]] = {"up": {"url": f"http://127.0.0.1:{peer.port}/mcp"}}
+        sections = {"server": OFFERS, "capabilities": {"tools": rules}}
+        async with client_of(tmp_path, upstreams, "http", "auto", **sections) as ear:
+            await ready(ear.client)
+            assert (await ear.client.list_resources()).resources == []
+            assert (await ear.client.list_prompts()).prompts == []
+            with pytest.raises(MCPError):
+                await ear.client.read_resource("portal://up/note://a")
+            with pytest.raises(MCPError):
+                await ear.client.get_prompt("up.greet", {"who": "x"})
+    assert up.reads == []
+
+
+async def test_reads_stand_in_the_audit_log(tmp_path: Path) -> None:
+    sections: dict[str, Json] = {"server": OFFERS, "audit": {"to": "audit.jsonl"}}
+    async with (
+        chatty_upstreams() as upstreams,
+        client_of(tmp_path, upstreams, "http", "auto", **sections) as ear,
+    ):
+        await ready(ear.client)
+        await ear.client.read_resource("portal://http_modern/note://a")
+        lines = (tmp_path / "audit.jsonl").read_text().splitlines()
+    decided = [line for line in lines if '"call_decided"' in line]
+    assert len(decided) == 1 and "http_modern.resources/read" in decided[0] and "note://a" not in decided[0]
+    assert any('"call_ended"' in line and '"done"' in line for line in lines)
+
+
+@pytest.mark.parametrize(("transport", "mode"), CLIENTS)
+@pytest.mark.parametrize("upstream", UPSTREAMS)
+async def test_a_change_at_an_upstream_is_told_to_clients(
+    tmp_path: Path, transport: str, mode: str, upstream: str
+) -> None:
+    notes = Notes()
+    async with chatty_upstreams() as entries:
+        upstreams = {upstream: entries[upstream]}
+        options = {"message_handler": notes, "cache": None}
+        async with (
+            client_of(tmp_path, upstreams, transport, mode, options, server=OFFERS) as ear,
+            anyio.create_task_group() as tasks,
+        ):
+            client = ear.client
+            await ready(client)
+            await client.list_resources()
+            if mode == "auto":
+                assert (
+                    client.server_capabilities.resources and client.server_capabilities.resources.list_changed
+                )
+
+                async def listen(*, task_status: Any) -> None:
+                    async with client.listen(resources_list_changed=True) as subscription:
+                        task_status.started()
+                        async for _ in subscription:
+                            notes.note()
+
+                await tasks.start(listen)
+            assert (await ear.run(f"await {upstream}.grow()"))["status"] == "ok"
+            with anyio.fail_after(DEADLINE_SECONDS):
+                while not any("grown" in each.uri for each in (await client.list_resources()).resources):
+                    await anyio.lowlevel.checkpoint()
+                await notes.told.wait()
+            tasks.cancel_scope.cancel()
