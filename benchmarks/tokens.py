@@ -16,7 +16,8 @@ Not counted, because they are the same or nearly so: what the tools answer, the 
 counted once, although a client sends definitions and former answers again with every turn. Tokens are o200k_base of
 compact JSON, or of the text form of an answer; `structured` says what the searches cost where a client shows the other
 form. A tool that no search finds counts as `missed`; its path is in the sum without a stub. `with_short_names` is
-a function's cost if its namespace were one token: the registries' names are made of where they were found, and long.
+a function's cost if its namespace were one token: the registries' names are made of where they were found, and long;
+`without_call` is what is left without telling how a script calls it (`tickets.create_issue`) at all.
 """
 
 import argparse
@@ -91,8 +92,10 @@ def measured_functions(library: Library, draws: random.Random) -> dict[str, list
     for detail, full in (("brief", 0), ("full", 1)):
         tokens = [count_tokens(_answer([each], full).text) for each in found]
         longer = [count_tokens(each.namespace) - 1 for each in found]
+        called = [count_tokens(f" {each.qualified}:") for each in found]
         costs[detail] = summary(tokens)
         costs[f"{detail}_with_short_names"] = summary([a - b for a, b in zip(tokens, longer, strict=True)])
+        costs[f"{detail}_without_call"] = summary([a - b for a, b in zip(tokens, called, strict=True)])
     return costs
 
 
