@@ -57,7 +57,8 @@ def _installed(
     contents: Contents, merging: Merged, target: Target, terminal: Terminal, *, is_dry: bool
 ) -> Json:
     place, backups = contents.place, Backups(os.environ)
-    if backups.record(place) is not None:
+    is_begun = contents.file is not None and contents.file.content == backups.before(place)
+    if backups.record(place) is not None and not is_begun:
         raise ClientFileError(
             place.path, f"has the portal already: take it out with --undo {place.name} first"
         )

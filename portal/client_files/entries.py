@@ -4,7 +4,6 @@ Data only: of what the file says, nothing becomes more than a command with its a
 its headers, and nothing is started or fetched here.
 """
 
-import glob
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from pathlib import Path, PurePath
 from typing import Final
 
 from manifests.json_value import Json
-from portal.client_files.json_text import Number
+from portal.client_files.fields import Fields, UnfitError, reference
 from portal.client_files.places import GEMINI
 from portal.client_files.references import Surroundings
 from portal.client_files.secret_values import (
@@ -23,10 +22,7 @@ from portal.client_files.secret_values import (
     hidden_variable,
 )
 from portal.client_files.servers import LeftOut, Origin, Server
-from portal.client_files.variables import NAME, Reference
-
-MAX_TEXT: Final = 32 * 1024
-MAX_ITEMS: Final = 1000
+from portal.client_files.variables import Reference
 
 IS_PORTAL: Final = "it is the portal itself"
 
@@ -75,10 +71,6 @@ _RELATIVE: Final = re.compile(r"\.{1,2}(?:/.*)?", re.DOTALL)
 _SELF: Final = re.compile(r"mcp-code-portal(?:\.exe)?(?:\[[^\]]*\])?(?:[@=:~<>!].*)?")
 
 
-class UnfitError(ValueError):
-    """The entry cannot be taken over; the message says why."""
-
-
 @dataclass(frozen=True)
 class Entry:
     """What a file has under a server's name. `off` says that the client itself does not use it, and where."""
@@ -92,7 +84,7 @@ class Entry:
 def read_entry(entry: Entry, home: Path, here: Path, environ: Mapping[str, str]) -> Server | LeftOut:
     """`here` is the folder for which servers are looked for: what a client has open, where a file does not say."""
     try:
-        fields = _Fields.of(entry.data)
+        fields = Fields.of(entry.data)
         _require_use(entry, fields)
         own = fields.mapping("env")
         surroundings = Surroundings(
@@ -112,7 +104,7 @@ def is_portal(command: str, arguments: Sequence[str]) -> bool:
     return any(pair == ("-m", "portal") for pair in pairwise(words))
 
 
-def _stdio(entry: Entry, fields: "_Fields", around: Surroundings) -> Server:
+def _stdio(entry: Entry, fields: Fields, around: Surroundings) -> Server:
     command = fields.text("command") or ""
     arguments = fields.texts("args")
     if not command.strip():
@@ -138,7 +130,7 @@ def _stdio(entry: Entry, fields: "_Fields", around: Surroundings) -> Server:
     )
 
 
-def _http(entry: Entry, fields: "_Fields", around: Surroundings) -> Server:
+def _http(entry: Entry, fields: Fields, around: Surroundings) -> Server:
     keys = [key for key in _URLS if fields.text(key) is not None]
     if not keys:
         raise UnfitError("it has neither a command nor a URL")
@@ -153,11 +145,11 @@ def _http(entry: Entry, fields: "_Fields", around: Surroundings) -> Server:
         for name, value in fields.mapping(key).items()
     }
     for name, variable in fields.mapping("env_http_headers").items():
-        headers[name] = (_reference(variable),)
+        headers[name] = (reference(variable),)
     if (token := fields.text("bearer_token")) is not None:
         headers["Authorization"] = hidden_header("Authorization", (f"Bearer {token}",))
     if (bearer := fields.text("bearer_token_env_var")) is not None:
-        headers["Authorization"] = ("Bearer ", _reference(bearer))
+        headers["Authorization"] = ("Bearer ", reference(bearer))
     return Server(
         entry.origin,
         url=hidden_url(around.translated(url)),
@@ -169,7 +161,7 @@ def _http(entry: Entry, fields: "_Fields", around: Surroundings) -> Server:
     )
 
 
-def _require_use(entry: Entry, fields: "_Fields") -> None:
+def _require_use(entry: Entry, fields: Fields) -> None:
     if entry.off:
         raise UnfitError(entry.off)
     if fields.data.get("disabled") is True or fields.data.get("enabled") is False:
@@ -179,7 +171,7 @@ def _require_use(entry: Entry, fields: "_Fields") -> None:
         raise UnfitError(f"its type {kind[:40]!a} is none that the portal speaks")
 
 
-def _transport(entry: Entry, fields: "_Fields", key: str, url: str) -> str | None:
+def _transport(entry: Entry, fields: Fields, key: str, url: str) -> str | None:
     kind = (fields.text("type") or fields.text("transport") or "").lower()
     if kind:
         return _TRANSPORTS[kind]
@@ -190,7 +182,7 @@ def _transport(entry: Entry, fields: "_Fields", key: str, url: str) -> str | Non
 
 
 def _cwd(
-    entry: Entry, fields: "_Fields", around: Surroundings, command: str, arguments: Sequence[str]
+    entry: Entry, fields: Fields, around: Surroundings, command: str, arguments: Sequence[str]
 ) -> str | None:
     told = fields.text("cwd")
     if told:
@@ -217,13 +209,7 @@ def _is_in(folder: Path, argument: str) -> bool:
         return False
 
 
-def _reference(variable: str) -> Reference:
-    if not NAME.fullmatch(variable):
-        raise UnfitError(f"{variable[:60]!a} cannot name an environment variable")
-    return Reference(variable)
-
-
-def _notes(entry: Entry, fields: "_Fields", around: Surroundings) -> tuple[str, ...]:
+def _notes(entry: Entry, fields: Fields, around: Surroundings) -> tuple[str, ...]:
     read = _READ | _READ_OF_CODEX | set(_ALLOWED) | set(_DENIED) | _SILENT
     others = [key for key in fields.data if key not in read]
     notes = [_NOTES[key].format(key) for key in others if key in _NOTES]
@@ -238,72 +224,3 @@ def _notes(entry: Entry, fields: "_Fields", around: Surroundings) -> tuple[str, 
     if around.style == "prefixed" and entry.folder is None and "${workspaceFolder" in str(fields.data):
         notes.append(f"the workspace's folder is {around.folder} from now on")
     return tuple(dict.fromkeys(notes))
-
-
-@dataclass(frozen=True)
-class _Fields:
-    """An entry's fields, asked for by the kind that they must have."""
-
-    data: Mapping[str, Json]
-
-    @classmethod
-    def of(cls, data: Json) -> "_Fields":
-        if not isinstance(data, dict):
-            raise UnfitError("it is no object")
-        return cls(data)
-
-    def text(self, key: str) -> str | None:
-        value = self.data.get(key)
-        if value is None:
-            return None
-        if not isinstance(value, str) or isinstance(value, Number):
-            raise UnfitError(f"its {key} is no text")
-        return _fit(value, key)
-
-    def texts(self, key: str) -> list[str]:
-        value = self.data.get(key)
-        if value is None:
-            return []
-        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-            raise UnfitError(f"its {key} is no list of texts")
-        if len(value) > MAX_ITEMS:
-            raise UnfitError(f"its {key} has more than {MAX_ITEMS} items")
-        return [_fit(str(each), key) for each in value]
-
-    def mapping(self, key: str) -> dict[str, str]:
-        value = self.data.get(key)
-        if value is None:
-            return {}
-        if not isinstance(value, dict) or not all(isinstance(v, str | bool | None) for v in value.values()):
-            raise UnfitError(f"its {key} is no object of texts")
-        if len(value) > MAX_ITEMS:
-            raise UnfitError(f"its {key} has more than {MAX_ITEMS} items")
-        # null takes a variable away, which a child of the portal does not have to begin with.
-        return {_fit(k, key): _fit(_said(v), key) for k, v in value.items() if v is not None}
-
-    def names(self, key: str) -> list[str]:
-        """Codex: names, or objects with a name and where the value is from."""
-        value = self.data.get(key)
-        if value is None:
-            return []
-        if not isinstance(value, list):
-            raise UnfitError(f"its {key} is no list of names")
-        items = [item.get("name") if isinstance(item, dict) else item for item in value[:MAX_ITEMS]]
-        return [_reference(str(item)).name for item in items]
-
-    def patterns(self, keys: Sequence[str]) -> tuple[str, ...] | None:
-        """Names of tools as patterns that mean just them; None if there are none of these keys."""
-        found = [key for key in keys if self.data.get(key) is not None]
-        return tuple(glob.escape(name) for key in found for name in self.texts(key)) if found else None
-
-
-def _fit(text: str, key: str) -> str:
-    if len(text) > MAX_TEXT:
-        raise UnfitError(f"its {key} holds a text of more than {MAX_TEXT} characters")
-    if "\0" in text:
-        raise UnfitError(f"its {key} holds a NUL character")
-    return text
-
-
-def _said(value: Json) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

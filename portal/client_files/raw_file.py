@@ -33,7 +33,7 @@ class RawFile:
             raise ClientFileError(self.path, "not UTF-8", content.count(b"\n", 0, error.start) + 1) from None
 
     def replace(self, content: bytes | None) -> None:
-        """Write the file anew, or remove it for None. Its mode stays, and a link to it stays a link.
+        """Write the file anew, or remove it for None. Its mode stays, where root writes its owner, too, and a link a link.
 
         Raises:
             ChangedFileError: It is not as it was when it was read.
@@ -47,8 +47,11 @@ class RawFile:
                 target.unlink(missing_ok=True)
                 return
             target.parent.mkdir(parents=True, exist_ok=True)
+            owner = target.stat() if self.content is not None else None
             write_whole(target, content)
             target.chmod(self.mode)
+            if owner is not None and os.geteuid() == 0:
+                os.chown(target, owner.st_uid, owner.st_gid)
         except OSError as error:
             raise ClientFileError(
                 self.path, f"cannot be written: {error.strerror or 'unknown reason'}"

@@ -208,6 +208,25 @@ def test_a_second_installation_is_refused_and_keeps_the_first_backup(person: Per
     assert backup.read_bytes() == before
 
 
+def test_an_installation_that_died_before_it_wrote_is_begun_anew(person: Person) -> None:
+    path = person.home.servers("cursor", time=TIME)
+    before = path.read_bytes()
+    install(person, "cursor")
+    path.write_bytes(before)
+    install(person, "cursor")
+    assert list(servers(path)) == ["portal"]
+    assert person("--undo", "cursor").returncode == 0 and path.read_bytes() == before
+
+
+def test_what_root_writes_stays_its_owners(tmp_path: Path) -> None:
+    path = tmp_path / "mcp.json"
+    path.write_text("{}")
+    owner = 12345 if os.geteuid() == 0 else os.geteuid()  # only root can give files away
+    os.chown(path, owner, -1)
+    read_raw(path).replace(b"{ }")
+    assert path.stat().st_uid == owner
+
+
 def test_a_portal_that_would_lack_a_secret_is_not_put_in(person: Person) -> None:
     path = person.home.servers("cursor", hub=HUB)
     before = path.read_bytes()
