@@ -5,12 +5,13 @@ its headers, and nothing is started or fetched here.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path, PurePath
 from typing import Final
 
+from manifests.constraints import is_safe_for_tokens
 from manifests.json_value import Json
 from portal.client_files.fields import Fields, UnfitError, reference
 from portal.client_files.places import GEMINI
@@ -60,12 +61,13 @@ _NOTES: Final = {
     ),
     **dict.fromkeys(
         ("auth", "oauth", "authProviderType", "scopes", "oauth_resource"),
-        "{} is not taken over: the portal signs in by itself, or with headers",
+        "{} is not taken over: sign in with mcp-code-portal login where the manifest says oauth",
     ),
     "envFile": "{} is not taken over: write what the server needs of it under env",
     "sandbox": "{} is not taken over: the server runs as the portal does",
     "sandboxEnabled": "{} is not taken over: the server runs as the portal does",
 }
+_MAX_SCOPE: Final = 2000
 _PATH: Final = re.compile(r"[/~]|\.{1,2}/|[A-Za-z]:[/\\]")
 _RELATIVE: Final = re.compile(r"\.{1,2}(?:/.*)?", re.DOTALL)
 _SELF: Final = re.compile(r"mcp-code-portal(?:\.exe)?(?:\[[^\]]*\])?(?:[@=:~<>!].*)?")
@@ -155,6 +157,7 @@ def _http(entry: Entry, fields: Fields, around: Surroundings) -> Server:
         url=hidden_url(around.translated(url)),
         headers=headers,
         transport=_transport(entry, fields, keys[-1], url),
+        oauth=_oauth(fields, url, headers),
         allow=fields.patterns(_ALLOWED),
         deny=fields.patterns(_DENIED) or (),
         notes=_notes(entry, fields, around),
@@ -179,6 +182,20 @@ def _transport(entry: Entry, fields: Fields, key: str, url: str) -> str | None:
         return "sse"
     # Clients try the newer transport first and fall back; the portal is told which one it is.
     return "sse" if re.split(r"[?#]", url)[0].rstrip("/").endswith("/sse") else None
+
+
+def _oauth(fields: Fields, url: str, headers: Collection[str]) -> dict[str, str] | None:
+    """What the manifest says of a server that the client's file says one signs in to; None if it does not say so."""
+    told = [fields.data[key] for key in ("oauth", "auth") if fields.data.get(key)]
+    is_off = any(isinstance(each, dict) and each.get("enabled") is False for each in told)
+    is_told = any(each == "oauth" or isinstance(each, dict) for each in told) or "scopes" in fields.data
+    has_token = any(name.lower() == "authorization" for name in headers)
+    if not is_told or is_off or has_token or not is_safe_for_tokens(url):
+        return None
+    scopes = [each.get("scopes") for each in told if isinstance(each, dict)] + [fields.data.get("scopes")]
+    listed = next((each for each in scopes if isinstance(each, list) and each), [])
+    scope = " ".join(each for each in listed if isinstance(each, str))
+    return {"scope": scope} if scope and "${" not in scope and len(scope) <= _MAX_SCOPE else {}
 
 
 def _cwd(

@@ -45,7 +45,7 @@ def path_text(path: Path, home: Path) -> str:
 
 def _mapping(spec: Mapping[str, Json]) -> Iterator[str]:
     for key, value in spec.items():
-        if isinstance(value, dict) and key != "tools":
+        if isinstance(value, dict) and key in ("env", "headers"):
             yield f"{key}:"
             yield from (f"  {_scalar(name)}: {_flow(item)}" for name, item in value.items())
         else:

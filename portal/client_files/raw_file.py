@@ -33,7 +33,7 @@ class RawFile:
             raise ClientFileError(self.path, "not UTF-8", content.count(b"\n", 0, error.start) + 1) from None
 
     def replace(self, content: bytes | None) -> None:
-        """Write the file anew, or remove it for None. Its mode stays, where root writes its owner, too, and a link a link.
+        """Write the file anew, or remove it for None. Its mode stays, for root its owner, and a link stays one.
 
         Raises:
             ChangedFileError: It is not as it was when it was read.

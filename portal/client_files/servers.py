@@ -38,6 +38,7 @@ class Server:
     url: Template | None = None
     headers: Mapping[str, Template] = field(default_factory=dict)
     transport: str | None = None
+    oauth: Mapping[str, str] | None = None
     allow: tuple[str, ...] | None = None
     deny: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -47,7 +48,7 @@ class Server:
         """Equal for the same server, whatever it is called and whichever file it is from."""
         env, headers = sorted(self.env.items()), sorted((k.lower(), v) for k, v in self.headers.items())
         ways = (self.command, self.args, tuple(env), self.cwd, self.url, tuple(headers), self.transport)
-        return (*ways, self.allow, self.deny)
+        return (*ways, None if self.oauth is None else tuple(self.oauth.items()), self.allow, self.deny)
 
     def templates(self) -> "tuple[Template, ...]":
         """Every text in which something may be filled in, in the order of the manifest."""
@@ -107,7 +108,8 @@ class Server:
         if self.deny:
             tools["deny"] = list(self.deny)
         spec["tools"] = tools
-        return {key: value for key, value in spec.items() if value}
+        said = {key: value for key, value in spec.items() if value}
+        return said if self.oauth is None else {**said, "oauth": dict(self.oauth)}
 
     def filled(self, environ: Mapping[str, str]) -> dict[str, Json]:
         """The same as `spec` of the whole, with values in the place of secrets and references."""
@@ -119,7 +121,7 @@ class Server:
             # Of a URL that is not known here, only its form is asked for.
             url = text(self.url) if isinstance(self.url[0], str) and self.url[0] else ""
             headers = {name: text(value) for name, value in self.headers.items()}
-            return {"url": url or "https://unknown.example", "headers": headers}
+            return {"url": url or "https://unknown.example", "headers": headers, "oauth": self.oauth}
         command = {"command": text(self.command or ()), "args": [text(each) for each in self.args]}
         return {**command, "env": {name: text(value) for name, value in self.env.items()}, "cwd": self.cwd}
 

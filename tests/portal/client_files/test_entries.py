@@ -3,7 +3,10 @@
 import pytest
 
 from manifests.json_value import Json
+from manifests.loader import load_manifest
+from manifests.models import HttpUpstream
 from portal.client_files.entries import is_portal
+from portal.client_files.target import Target
 from tests.portal.client_files.homes import Home
 
 RUN: dict[str, Json] = {"command": "node", "args": ["x"]}
@@ -149,6 +152,29 @@ def test_codex_names_variables_in_fields(home: Home) -> None:
 def test_the_transport_is_told(home: Home, client: str, entry: Json, transport: str | None) -> None:
     spec = home.spec(client, entry)
     assert spec.get("transport") == transport and str(spec["url"]).startswith("https://x.example/")
+
+
+@pytest.mark.parametrize(
+    ("client", "entry", "oauth"),
+    [
+        ("cursor", {**AT, "auth": {"CLIENT_ID": "x", "scopes": ["a", "b"]}}, {"scope": "a b"}),
+        ("gemini", {"httpUrl": "https://x.example/mcp", "oauth": {"enabled": True, "clientSecret": "x"}}, {}),
+        ("claude-code", {**AT, "type": "http", "oauth": {"clientId": "x"}}, {}),
+        ("claude-code", {"url": "http://127.0.0.1:1/mcp", "oauth": {"clientId": "x"}}, {}),
+        ("gemini", {"httpUrl": "https://x.example/mcp", "oauth": {"enabled": False}}, None),
+        ("cursor", {"url": "http://x.example/mcp", "auth": {"CLIENT_ID": "x"}}, None),
+        ("cursor", {**AT, "headers": {"authorization": "Bearer ${env:A}"}, "auth": {"CLIENT_ID": "x"}}, None),
+        ("cursor", AT, None),
+    ],
+)
+def test_where_the_client_signs_in_the_portal_does_by_itself(
+    home: Home, client: str, entry: Json, oauth: Json
+) -> None:
+    assert home.spec(client, entry).get("oauth") == oauth
+    target = Target.at(home.folder / "portal.yaml")
+    target.write(target.text(home.merged().taken, home.folder))
+    (upstream,) = load_manifest(target.manifest.path, {"A": "x"}).portal.upstreams.values()
+    assert isinstance(upstream, HttpUpstream) and (upstream.oauth is None) == (oauth is None)
 
 
 def test_filters_of_gemini_are_taken_over(home: Home) -> None:
