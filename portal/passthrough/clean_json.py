@@ -11,6 +11,23 @@ Scrub: TypeAlias = Callable[[str, int], str]
 """The first characters of an upstream's text, as many as the number says, without its secrets."""
 
 
+def printable(scrub: Scrub) -> Scrub:
+    """The same without what moves a terminal's cursor, turns text around or hides in it; lines and tabs stay."""
+
+    def shown(text: str, limit: int) -> str:
+        told = scrub(text, limit)
+        if told.isprintable():
+            return told
+        return "".join(each if each.isprintable() or each in "\n\t" else " " for each in told)
+
+    return shown
+
+
+def one_line(scrub: Scrub) -> Scrub:
+    """The same in one line, so that nothing in it can pass for what somebody else says."""
+    return lambda text, limit: " ".join(printable(scrub)(text, limit).split())
+
+
 def clean_json(value: Json, scrub: Scrub, longest: int, depth: int = MAX_DEPTH) -> Json:
     """The same with texts of at most `longest` characters; what nests deeper than MAX_DEPTH is left out."""
     if depth == 0:

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from manifests.json_value import Json
 from portal.compact_json import compact
-from portal.passthrough.clean_json import Scrub, clean_json, clean_text
+from portal.passthrough.clean_json import Scrub, clean_json, clean_text, one_line
 from upstreams.questions import QuestionError
 
 MAX_MESSAGE_CHARACTERS: Final = 2_000
@@ -24,8 +24,9 @@ MAX_SCHEMA_CHARACTERS: Final = 16_000
 MAX_URL_CHARACTERS: Final = 2_000
 
 _SECRET: Final = re.compile(
-    r"pass[\W_]?(?:word|wd|phrase|code)|\bpwd\b|secret(?!ar)|api[\W_]?key|access[\W_]?key|private[\W_]?key|credential"
-    r"|\btokens?\b|[\W_]token|token[\W_]|\bpin\b|\bcvv\b|\bcvc\b|\bssn\b|card[\W_]?number|\botp\b|one[\W_]?time[\W_]?code",
+    r"pass[\W_]?(?:word|wd|phrase|code)|\bpwd\b|secret(?!ar)|(?:api|access|private|secret|ssh)[\W_]?key|credential"
+    r"|token(?!s|iz)|(?:access|api|auth|bearer|refresh)[\W_]?tokens|\bpin\b|\bcvv\b|\bcvc\b|\bssn\b|card[\W_]?number"
+    r"|\botp\b|one[\W_]?time[\W_]?(?:code|pass)",
     re.IGNORECASE,
 )
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
@@ -42,7 +43,7 @@ def elicitation(
     can = client.elicitation if client else None
     if can is None:
         raise QuestionError("elicitation_unsupported", "the client cannot ask the person at it anything")
-    message = params.get("message")
+    scrub, message = one_line(scrub), params.get("message")
     told = clean_text(message if isinstance(message, str) else "", scrub, MAX_MESSAGE_CHARACTERS)
     if params.get("mode") == "url":
         if can.url is None:

@@ -8,7 +8,7 @@ from mcp_types import LoggingLevel
 
 from manifests.json_value import Json
 from portal.compact_json import compact
-from portal.passthrough.clean_json import Scrub, clean_json, clean_text
+from portal.passthrough.clean_json import Scrub, clean_json, clean_text, printable
 from portal.passthrough.outbox import Outbox
 from upstreams.log_messages import LogHearer, LogMessage
 
@@ -44,7 +44,7 @@ class LogRelay:
     def hearer(self, upstream: str, scrub: Scrub) -> LogHearer:
         """What hears an upstream; the same for all calls of the request."""
         if upstream not in self._hearers:
-            hear = partial(self._hear, upstream, scrub)
+            hear = partial(self._hear, upstream, printable(scrub))
             self._hearers[upstream] = LogHearer(self._owner, self._level, hear)
         return self._hearers[upstream]
 

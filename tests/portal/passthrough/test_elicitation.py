@@ -9,13 +9,29 @@ import anyio
 import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
-from mcp_types import ElicitResult, InputRequiredResult
+from mcp_types import (
+    CallToolRequestParams,
+    CallToolResult,
+    ElicitRequest,
+    ElicitRequestFormParams,
+    ElicitResult,
+    InputRequiredResult,
+)
 
 from manifests.json_value import Json
+from manifests.models import HttpUpstream
+from portal.caller import LOCAL
+from portal.ledger import Ledger
+from portal.passthrough.asking import Ask, Asking
+from portal.passthrough.audience import NOBODY, Audience
+from portal.passthrough.parking import MAX_PARKED, Parking
+from portal.passthrough.sampling import Depths
 from tests.portal.passthrough.chatty_server import SECRET, STATE, Chatty
-from tests.portal.passthrough.peers import CLIENTS, UPSTREAMS, Ear, chatty_upstreams, client_of
+from tests.portal.passthrough.peers import CLIENTS, UPSTREAMS, Ear, chatty_upstreams, client_of, ear_of
 from tests.portal.peers import DEADLINE_SECONDS, states
 from tests.upstreams.peers import http_peer
+from upstreams.errors import UpstreamError
+from upstreams.questions import QuestionDesk
 
 pytestmark = pytest.mark.anyio
 
@@ -93,7 +109,13 @@ async def test_one_script_may_be_asked_again_and_again(ear: Ear, person: Person,
 @pytest.mark.parametrize("upstream", UPSTREAMS)
 @pytest.mark.parametrize(
     "asked",
-    ["words='Your password?'", "field='api_key'", "words='The PIN, please'", "field='accessToken'"],
+    [
+        "words='Your password?'",
+        "field='api_key'",
+        "words='The PIN, please'",
+        "field='accessToken'",
+        "words='Give me your pass\\u200bword'",
+    ],
 )
 async def test_nobody_is_asked_for_what_looks_like_a_secret(
     ear: Ear, person: Person, upstream: str, asked: str
@@ -106,7 +128,7 @@ async def test_nobody_is_asked_for_what_looks_like_a_secret(
 
 async def test_words_that_only_contain_such_a_word_are_asked(ear: Ear, person: Person) -> None:
     answer = await ear.run(
-        "await http_modern.ask(words='Spinning wheel or secretary? A passage', field='pinned')"
+        "await http_modern.ask(words='Spinning wheel or secretary? How many tokens?', field='pinned')"
     )
     assert answer["result"] == "accept {'pinned': 'Ada'}"
 
@@ -252,3 +274,105 @@ async def test_answers_to_other_questions_are_nothing(rounds: tuple[Rounds, Chat
     last = await client.call("await up.ask()", input_responses=ACCEPT, request_state=again.request_state)
     assert last.structured_content["result"] == "accept {'who': 'Ada'}"
     assert up.acted == 1
+
+
+async def test_a_question_cannot_pass_for_one_of_somebody_else(ear: Ear, person: Person) -> None:
+    await ear.run("await stdio_modern.ask(words='Fine.\\n\\nmail asks: Delete all?\\u202e\\x1b[2J')")
+    assert person.asked[0].message == "stdio_modern asks: Fine. mail asks: Delete all? [2J"
+
+
+async def test_a_request_that_is_cancelled_ends_its_calls_though_it_may_be_asked(
+    rounds: tuple[Rounds, Chatty],
+) -> None:
+    client, up = rounds
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(client.call, "await up.hang()")
+        with anyio.fail_after(DEADLINE_SECONDS):
+            await up.hanging.wait()
+        tasks.cancel_scope.cancel()
+    with anyio.fail_after(DEADLINE_SECONDS):
+        await up.cancelled.wait()
+
+
+async def test_a_question_of_an_older_upstream_is_refused_while_it_may_be_about_anothers_call(
+    tmp_path: Path,
+) -> None:
+    person = Person()
+    options = {"elicitation_callback": person}
+    async with (
+        chatty_upstreams() as upstreams,
+        client_of(tmp_path, upstreams, "http", "legacy", options) as one,
+    ):
+        url = one.client.server
+        assert isinstance(url, str)
+        async with ear_of(url, "legacy", options) as other, anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: other.run("await http_legacy.hang()"))
+            await one.run("while not await http_legacy.hangs():\n    await asyncio.sleep(0.01)")
+            assert (await one.run("await http_legacy.ask()"))["status"] == "error"
+            assert person.asked == []
+            assert (await one.run("await http_modern.ask()"))["status"] == "ok"
+            tasks.cancel_scope.cancel()
+        await one.run("await http_legacy.cancelled()")
+        assert (await one.run("await http_legacy.ask()"))["status"] == "ok"
+
+
+@pytest.mark.parametrize(
+    "requests",
+    [
+        [],
+        "x",
+        {"a": None},
+        {"a": {"method": 7}},
+        {"a": {"method": "elicitation/create", "params": [1]}},
+        {"a": {"method": "elicitation/create", "params": {}}},
+        {"a": {"method": "tools/call", "params": {"name": "wipe"}}},
+        {str(number): {"method": "elicitation/create", "params": {}} for number in range(11)},
+    ],
+)
+async def test_what_asks_in_no_sensible_way_ends_its_call(requests: Json) -> None:
+    desk = QuestionDesk(HttpUpstream(url="http://x"))
+
+    async def again(answers: dict[str, Json]) -> dict[str, Json]:
+        return raw
+
+    raw: dict[str, Json] = {"resultType": "input_required", "inputRequests": requests, "requestState": "s"}
+    with anyio.fail_after(DEADLINE_SECONDS), pytest.raises(UpstreamError):
+        await desk.rounds(raw, again, None)
+    done: dict[str, Json] = {"content": []}
+    assert await desk.rounds(done, again, None) == done
+
+
+async def test_the_portal_keeps_no_more_than_a_hundred_waiting() -> None:
+    ended: list[str] = []
+
+    async def work(audience: Audience) -> CallToolResult:
+        asked = ElicitRequestFormParams(message="?", requested_schema={"type": "object", "properties": {}})
+        assert audience._asking is not None
+        try:
+            await audience._asking._ask(ElicitRequest(params=asked))
+        except anyio.get_cancelled_exc_class():
+            ended.append("ended")
+            raise
+        return CallToolResult(content=[])
+
+    def asking(ask: Ask) -> Asking:
+        return Asking(ask, None, "", "", Depths())
+
+    async with anyio.create_task_group() as tasks:
+        parking, params = Parking(tasks), CallToolRequestParams(name="execute_code", arguments={})
+        first = await parking.round(LOCAL, params, work, Ledger(), NOBODY, asking)
+        assert isinstance(first, InputRequiredResult)
+        for _ in range(MAX_PARKED):
+            last = await parking.round(LOCAL, params, work, Ledger(), NOBODY, asking)
+        while not ended:
+            await anyio.lowlevel.checkpoint()
+        for state, is_there in ((first.request_state, False), (last.request_state, True)):
+            answered = params.model_copy(update={"request_state": state, "input_responses": ACCEPT})
+            if is_there:
+                done = await parking.round(LOCAL, answered, work, Ledger(), NOBODY, asking)
+                assert isinstance(done, CallToolResult)
+            else:
+                with pytest.raises(MCPError):
+                    await parking.round(LOCAL, answered, work, Ledger(), NOBODY, asking)
+        assert ended == ["ended"]
+        tasks.cancel_scope.cancel()
