@@ -47,7 +47,7 @@ def load_manifest(
     """
     if path is None:
         return Manifest(PortalManifest(), folder=Path.cwd())
-    kept = read_env(env_path(path))
+    kept = read_env(env_path(path)) if path.name else {}  # a folder is told as such below
     try:
         manifest = _load(path, {**kept, **environ}, fetch_secrets)
     except ManifestError as error:
