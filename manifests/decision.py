@@ -106,7 +106,7 @@ def decide_flow(manifest: Manifest, sources: Collection[str], destination: str) 
 def _denied(manifest: Manifest, rule: Rule) -> Decision:
     told = f"{_dotted(rule.keys[:-1])}: {rule}"
     where = _place(manifest, rule)
-    grant = f"Remove {_quoted(str(rule))} from {_dotted(rule.keys[:-1])} at {where}, or make it narrower."
+    grant = f"Remove {rule.written} from {_dotted(rule.keys[:-1])} at {where}, or make it narrower."
     return Decision("deny", told, where, grant, is_shown=False)
 
 

@@ -42,6 +42,14 @@ class Rule:
         literal = _SET.sub("", self.pattern)
         return self.annotation == "destructive" or any(map(str.isalnum, literal))
 
+    @property
+    def written(self) -> str:
+        """As it may stand in the file, without its conditions."""
+        if self.annotation is None:
+            return f'"{self.pattern}"'
+        tool = "" if self.pattern == "*" else f'tool: "{self.pattern}", '
+        return f"{{{tool}annotation: {self.annotation}}}"
+
     def __str__(self) -> str:
         if self.annotation is None:
             return self.pattern

@@ -132,7 +132,7 @@ class Upstream:
         return await self._deliver(send, seconds, on_sent, partial(self._is_safe, tool))
 
     async def offered(
-        self, listed: Listed, *, seconds: float, on_sent: Callable[[], None]
+        self, listed: Listed, *, seconds: float, on_sent: Callable[[bool], None]
     ) -> list[dict[str, Json]]:
         """What it lists besides tools, `seconds` for each page; see `upstreams/offerings.py`.
 
@@ -147,9 +147,9 @@ class Upstream:
         return await read_offered(listed, page)
 
     async def ask(
-        self, method: str, params: dict[str, Json], *, seconds: float, on_sent: Callable[[], None]
+        self, method: str, params: dict[str, Json], *, seconds: float, on_sent: Callable[[bool], None]
     ) -> dict[str, Json]:
-        """Any other request, which is sent again only if it certainly was not before; its raw result.
+        """Any other request, which is sent again only where it certainly was not answered before; its raw result.
 
         Raises:
             UpstreamError: As `call` does.
@@ -158,7 +158,7 @@ class Upstream:
         def send(connection: Connection, left_seconds: float) -> Awaitable[dict[str, Json]]:
             return connection.ask(method, params, seconds=left_seconds)
 
-        return await self._deliver(send, seconds, lambda was_seen: on_sent(), lambda: False)
+        return await self._deliver(send, seconds, on_sent, lambda: False)
 
     async def _deliver(
         self,

@@ -4,18 +4,17 @@ Rule 1: each request to an upstream has a permit of its own, and what it answers
 """
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Final
 
 import anyio
 
 from manifests.json_value import Json
 from manifests.manifest import Manifest
-from portal.authority import Authorization, Permit
+from portal.authority import Authorization, CallRequest, Permit
 from portal.ledger import CallState, Entry
 from portal.passthrough.methods import Method
 from sandbox_runtime.calls import CallError
-from upstreams.errors import UpstreamAnswerError, UpstreamError
+from upstreams.errors import UpstreamAnswerError, UpstreamError, UpstreamWithheldError
 from upstreams.fleet import Fleet
 from upstreams.offerings import MAX_IDENTIFIER_CHARACTERS, Listed
 
@@ -101,9 +100,9 @@ class Readings:
         async def ask(key: str, found: dict[str, list[Json]]) -> None:
             async with limiter:
                 try:
-                    permit = self._permit(key, method, {}, entry)
+                    sent = self._permit(key, method, {}, entry)
                     for name, listed in kinds.items():
-                        found[name] = await self._rows(key, listed, permit, entry)
+                        found[name] = await self._rows(key, listed, sent)
                 except ReadingError as error:
                     if upstream is not None:
                         refused.append(error)
@@ -123,12 +122,10 @@ class Readings:
                 answer[name] += rows
         return answer
 
-    async def _rows(self, key: str, listed: Listed, permit: Permit, entry: Entry) -> list[Json]:
+    async def _rows(self, key: str, listed: Listed, sent: "_Sent") -> list[Json]:
         seconds = self._manifest.portal.upstreams[key].call_seconds
         try:
-            rows = await self._fleet[key].offered(
-                listed, seconds=seconds, on_sent=partial(_sent, entry, permit)
-            )
+            rows = await self._fleet[key].offered(listed, seconds=seconds, on_sent=sent)
         except UpstreamError as error:
             raise _failure(error) from error
         return [{**row, "upstream": key} for row in rows]
@@ -136,23 +133,20 @@ class Readings:
     async def _asked(
         self, key: str, method: Method, arguments: dict[str, Json], entry: Entry
     ) -> dict[str, Json]:
-        permit = self._permit(key, method, arguments, entry)
+        sent = self._permit(key, method, arguments, entry)
         seconds = self._manifest.portal.upstreams[key].call_seconds
         upstream = self._fleet[key]
         try:
-            return await upstream.ask(
-                method, permit.arguments, seconds=seconds, on_sent=partial(_sent, entry, permit)
-            )
+            return await upstream.ask(method, sent.permit.arguments, seconds=seconds, on_sent=sent)
         except UpstreamError as error:
             raise _failure(error) from error
 
-    def _permit(self, key: str, method: Method, arguments: dict[str, Json], entry: Entry) -> Permit:
-        permit = self._authorization.authorize(
-            self._authorization.of_reading(key, method, lambda: arguments, entry.seq)
-        )
+    def _permit(self, key: str, method: Method, arguments: dict[str, Json], entry: Entry) -> "_Sent":
+        request = self._authorization.of_reading(key, method, lambda: arguments, entry.seq)
+        permit = self._authorization.authorize(request)
         if isinstance(permit, CallError):
             raise ReadingError(permit)
-        return permit
+        return _Sent(self._authorization, request, permit, entry)
 
     def _upstream(self, arguments: Mapping[str, Json]) -> str:
         named, namespaces = arguments.get("upstream"), self._manifest.namespaces
@@ -181,9 +175,23 @@ def _values(arguments: Json) -> dict[str, Json]:
     return values
 
 
-def _sent(entry: Entry, permit: Permit) -> None:
-    entry.sent()
-    permit.sent()
+class _Sent:
+    """Hears that a permitted request is sent; one that may have arrived before counts once more."""
+
+    def __init__(
+        self, authorization: Authorization, request: CallRequest, permit: Permit, entry: Entry
+    ) -> None:
+        self.permit = permit
+        self._authorization = authorization
+        self._request = request
+        self._entry = entry
+
+    def __call__(self, was_seen: bool) -> None:
+        refusal = self._authorization.confirm(self._request, is_repeat=was_seen)
+        if refusal is not None:
+            raise UpstreamWithheldError(refusal.message)
+        self._entry.sent()
+        self.permit.sent()
 
 
 def _failure(error: UpstreamError) -> ReadingError:

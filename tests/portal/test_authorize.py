@@ -14,6 +14,8 @@ from tests.upstreams.faults.http_server import (
     reset,
     status,
 )
+from tests.upstreams.peers import http_peer
+from tests.upstreams.raw_http_server import RawHttpServer
 
 pytestmark = pytest.mark.anyio
 
@@ -178,6 +180,23 @@ async def test_repeat_beyond_the_budget_is_not_sent_and_the_call_ends_as_it_did_
         [row] = answer["calls"]
         assert (row.get("error", {}).get("code"), row["state"]) == ended
         assert up.arrivals["look"] == calls
+
+
+async def test_repeat_of_a_reading_counts_like_one_of_a_call(tmp_path: Path) -> None:
+    for calls, state in ((1, "failed"), (2, "done")):
+        server = RawHttpServer()
+        server.result_text, server.unauthorized_calls = '{"contents": []}', 1
+        tools: Json = {"budgets": [{"tool": "up.resources/read", "calls": calls}]}
+        async with (
+            http_peer(server.app) as peer,
+            opened(
+                tmp_path,
+                {"up": {"url": f"http://127.0.0.1:{peer.port}/mcp"}},
+                capabilities={"tools": tools},
+            ) as portal,
+        ):
+            answer = await portal.run("import portal\nawait portal.read_resource('file:///x', upstream='up')")
+        assert (states(answer), server.executed) == ([("portal.read_resource", state)], calls - 1)
 
 
 async def test_call_whose_session_was_forgotten_is_sent_on_the_next_within_a_budget_of_one(

@@ -4,6 +4,7 @@ tests/portal/passthrough/test_readings.py.
 """
 
 import ast
+import re
 from argparse import Namespace
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -149,6 +150,23 @@ async def test_no_script_reaches_it(tmp_path: Path, name: str, check: str) -> No
         assert "wipe" not in reached(up)
 
 
+@pytest.mark.parametrize("check", ["strict", "off"])
+@pytest.mark.parametrize("name", RULES)
+async def test_each_refusal_names_its_rule_and_its_place(tmp_path: Path, name: str, check: str) -> None:
+    rule, up = RULES[name], peer()
+    async with portal_of(tmp_path, up, rule, check) as portal_:
+        answer = await portal_.run(SCRIPTS["a call"])
+    error = answer["error"]
+    is_found_before = check == "strict" and (rule.hides or "destructive" in name)
+    assert answer["status"] == ("refused" if is_found_before else "error")
+    assert [row["state"] for row in answer["calls"]] == ([] if is_found_before else ["refused"])
+    assert error["code"] in ("not_granted", "quarantined", "tool_budget", "rate_limited")
+    assert re.search(r"\.tools\.(allow|deny|budgets)|portal\.lock", error["message"])
+    assert re.search(
+        r"The rule is at (portal\.yaml:\d+:\d+|portal\.lock|[a-z.]+ \(default\))\.", error["hint"]
+    )
+
+
 @pytest.mark.parametrize("name", RULES)
 async def test_nothing_shows_what_is_hidden_and_what_is_shown_is_marked(tmp_path: Path, name: str) -> None:
     rule, up = RULES[name], peer()
@@ -162,10 +180,13 @@ async def test_nothing_shows_what_is_hidden_and_what_is_shown_is_marked(tmp_path
             await portal_.search_text(query, detail="full") for query in ("erase everything", "everything")
         ]
         listed = [str(await portal_.result_of(listing)) for listing in LISTINGS]
+        found = await portal_.result_of("import portal\nawait portal.search('erase everything')")
+        in_scripts = {row["name"] for row in found["functions"]}
+        described = (await portal_.run("import portal\nawait portal.describe('up.wipe')"))["result"]
         stubs = portal_.portal.catalog.snapshot.library.module("up")
     assert "up.read" in names and all("read" in each for each in listed) and "read" in stubs
     is_shown = not rule.hides
-    assert ("up.wipe" in names) is is_shown
+    assert ("up.wipe" in names) is ("up.wipe" in in_scripts) is (described is not None) is is_shown
     for text in (*texts, stubs):
         assert ("Erase everything" in text) is is_shown
         assert ("async def wipe" in text) is is_shown
