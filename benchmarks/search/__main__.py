@@ -21,7 +21,7 @@ from benchmarks.measuring import RESULTS, commit, machine
 from benchmarks.peers.system import CannotError
 from benchmarks.search.cross_server import cross_server_queries
 from benchmarks.search.methods import METHODS, Corpora
-from benchmarks.search.other_words import other_words_queries, two_step_queries
+from benchmarks.search.other_words import other_words_queries, own_words_queries, two_step_queries
 from benchmarks.search.quality import RELIABLE, Scores, intervals, means, score
 from benchmarks.search.recorded import DATA, Asked, read_functions, read_queries
 from benchmarks.search.speed import measure_speed, timed
@@ -58,7 +58,13 @@ def main() -> int:
 
 def measure_quality(corpora: Corpora, asked: list[Asked]) -> dict[str, Json]:
     mcp = corpora["mcp"]
-    asked = [*asked, *cross_server_queries(mcp), *other_words_queries(mcp), *two_step_queries(asked)]
+    asked = [
+        *asked,
+        *cross_server_queries(mcp),
+        *other_words_queries(mcp),
+        *own_words_queries(mcp),
+        *two_step_queries(asked),
+    ]
     scores: dict[str, Scores] = {}
     for name, method in METHODS.items():
         try:

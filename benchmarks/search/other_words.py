@@ -6,6 +6,9 @@
 really has are not asked. The other words are ones that the index has been told of (portal/search/roles.py): what is
 measured is whether such a word is enough to find one tool among thousands, not how many words it has been told of.
 
+`own_words`: a tool's name as it is, of those that begin with one of these words; `own_small_words`: of those with words
+that search leaves out elsewhere, like "to", "by", "all" and "like".
+
 `two_steps`: two queries of the sets azure and livemcp_step, drawn at random, joined by "and"; both needs count.
 """
 
@@ -14,11 +17,13 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from benchmarks.search.cross_server import words_of_name
-from benchmarks.search.recorded import Asked, RecordedFunction
+from benchmarks.search.recorded import Answer, Asked, RecordedFunction
+from portal.search.stopwords import ASKING, STOPWORDS
 
 MOST = 300
 SEED = 20261122
 
+SMALL = STOPWORDS | ASKING
 VERBS = {
     "list": ("enumerate", "show"),
     "search": ("find", "query"),
@@ -70,6 +75,21 @@ def other_words_queries(functions: Sequence[RecordedFunction]) -> Iterator[Asked
         for name, said in draws.sample(askable, min(MOST, len(askable))):
             right = frozenset(each.answer for each in named[name])
             yield Asked(kind, "mcp", " ".join(said), (right,))
+
+
+def own_words_queries(functions: Sequence[RecordedFunction]) -> Iterator[Asked]:
+    draws = random.Random(SEED)
+    named: defaultdict[Name, set[Answer]] = defaultdict(set)
+    for each in functions:
+        named[words_of_name(each)].add(each.answer)
+    names = [name for name in sorted(named) if 2 <= len(name) <= 5]
+    kinds = {
+        "own_words": [name for name in names if name[0] in VERBS],
+        "own_small_words": [name for name in names if not SMALL.isdisjoint(name)],
+    }
+    for kind, askable in kinds.items():
+        for name in draws.sample(askable, min(MOST, len(askable))):
+            yield Asked(kind, "mcp", " ".join(name), (frozenset(named[name]),))
 
 
 def two_step_queries(asked: Sequence[Asked]) -> Iterator[Asked]:
