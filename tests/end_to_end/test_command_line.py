@@ -28,7 +28,7 @@ def test_version_is_told() -> None:
     assert portal("--version").stdout.startswith("mcp-code-portal 0.")
 
 
-@pytest.mark.parametrize("command", ["serve", "run", "search", "stubs", "check", "schema"])
+@pytest.mark.parametrize("command", ["serve", "run", "search", "stubs", "check", "import", "schema"])
 def test_every_command_has_a_help_text(command: str) -> None:
     done = portal(command, "--help")
     assert done.returncode == 0

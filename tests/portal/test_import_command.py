@@ -13,7 +13,8 @@ from portal.client_files.errors import ClientFileError
 from portal.client_files.places import CLIENTS
 from portal.client_files.target import Target
 from tests.portal.client_files.homes import Home
-from tests.portal.commands import Done, PortalCommand, portal_command
+from tests.portal.client_files.person import Person
+from tests.portal.commands import portal_command
 
 GITHUB: dict[str, Json] = {
     "command": "npx",
@@ -22,31 +23,6 @@ GITHUB: dict[str, Json] = {
     "timeout": 5,
 }
 SECRETS = ("hunter2", "ghp_abcdefghij0123456789")
-
-
-class Person:
-    """Somebody with a home, at the shell in the folder of a project."""
-
-    def __init__(self, home: Home, portal: PortalCommand) -> None:
-        self.home = home
-        self._portal = portal
-
-    def __call__(self, *arguments: str, **env: str) -> Done:
-        moved = dict.fromkeys(("CODEX_HOME", "CLAUDE_CONFIG_DIR", "XDG_CONFIG_HOME", "XDG_STATE_HOME"), "")
-        env = {"HOME": str(self.home.folder), **moved, **env}
-        return self._portal("import", *arguments, cwd=self.home.project, env=env)
-
-    def facts(self, *arguments: str) -> dict[str, Json]:
-        done = self("--json", *arguments)
-        return dict(json.loads(done.stdout))
-
-    @property
-    def manifest(self) -> Path:
-        return self.home.project / "portal.yaml"
-
-    @property
-    def env(self) -> Path:
-        return self.home.project / "portal.env"
 
 
 @pytest.fixture
