@@ -2,7 +2,10 @@
 
 from collections.abc import Iterator
 
+import httpx2
+
 from upstreams.errors import UpstreamError
+from upstreams.http_status import described_http
 
 
 def cause_of(error: BaseException) -> BaseException:
@@ -23,5 +26,7 @@ def described(error: BaseException) -> str:
     """One line for a human."""
     if isinstance(error, UpstreamError):
         return str(error)
+    if isinstance(error, httpx2.HTTPError):
+        return described_http(error)
     first_line = (str(error).splitlines() or [""])[0]
     return f"{type(error).__name__}: {first_line}"

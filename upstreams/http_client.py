@@ -32,6 +32,7 @@ from upstreams.errors import (
     UpstreamUnavailableError,
 )
 from upstreams.http_credentials import IS_RENEWED, Admission
+from upstreams.http_status import described_http, status_line
 from upstreams.kept_alive import KeptAliveClient
 from upstreams.nesting import shallow
 from upstreams.wire import Failures
@@ -58,7 +59,6 @@ _TRANSPORT_CODES: Final = (-32000, -32001)
 _NO_SESSION: Final = re.compile(
     rb"\b(?:no valid|unknown|missing|invalid|expired) (?:mcp[- ])?session[- ]?id\b|\bmcp-session-id header is required"
 )
-_CREDENTIALS_HINT: Final = "; check `headers` in the manifest"
 
 
 class UpstreamHttpClient(KeptAliveClient):
@@ -94,7 +94,7 @@ class UpstreamHttpClient(KeptAliveClient):
             try:
                 return await self._send(request, options)
             except httpx2.RequestError as error:
-                self._diagnostics.note(f"a notification was not delivered: {describe(error)}")
+                self._diagnostics.note(f"a notification was not delivered: {described_http(error)}")
             except UpstreamError as error:
                 self._diagnostics.note(f"a notification was not delivered: {error}")
         return httpx2.Response(HTTPStatus.ACCEPTED, request=request)
@@ -104,11 +104,11 @@ class UpstreamHttpClient(KeptAliveClient):
             response = await self._send(request, options)
             return await self._readable(response)
         except _NEVER_SENT as error:
-            return self._failed(request, UpstreamUnavailableError(describe(error)))
+            return self._failed(request, UpstreamUnavailableError(described_http(error)))
         except httpx2.DecodingError as error:
-            return self._failed(request, UpstreamAnswerError(describe(error)))
+            return self._failed(request, UpstreamAnswerError(described_http(error)))
         except httpx2.RequestError as error:
-            return self._failed(request, UpstreamLostError(describe(error)))
+            return self._failed(request, UpstreamLostError(described_http(error)))
         except UpstreamError as error:
             return self._failed(request, error)
 
@@ -143,7 +143,7 @@ class UpstreamHttpClient(KeptAliveClient):
         )
 
     def _refusal(self, response: httpx2.Response, kind: str, body: bytes) -> UpstreamError:
-        message = _status_line(response)
+        message = status_line(response)
         if body and kind in ("text/plain", "application/json"):
             message += f": {self._diagnostics.scrub.excerpt(body)}"
         after_seconds = _asked_wait(response)
@@ -180,23 +180,15 @@ class SseHttpClient(KeptAliveClient):
         try:
             response = await self._admission.send(request, send)
         except httpx2.RequestError as error:
-            self._give_up(describe(error))
+            self._give_up(described_http(error))
         except UpstreamError as error:
             self._give_up(str(error))
         else:
             if response.is_success or response.next_request is not None:
                 return response
             await response.aclose()
-            self._give_up(_status_line(response))
+            self._give_up(status_line(response))
         return httpx2.Response(HTTPStatus.ACCEPTED, request=request)
-
-
-def describe(error: httpx2.HTTPError) -> str:
-    """What went wrong, without the URL: that is the manifest's business and may carry a key."""
-    if isinstance(error, httpx2.HTTPStatusError):
-        return _status_line(error.response)
-    words = "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in type(error).__name__)
-    return f"{words.strip()}: {error}" if str(error) else words.strip()
 
 
 _DATA: Final = b"data:"
@@ -277,11 +269,6 @@ def _has_lost_session(response: httpx2.Response, error: JSONRPCError | None, bod
     if error is not None and error.id is None and error.error.code in _TRANSPORT_CODES:
         return "session" in error.error.message.lower()
     return _NO_SESSION.search(body[:2000].lower()) is not None
-
-
-def _status_line(response: httpx2.Response) -> str:
-    hint = _CREDENTIALS_HINT if response.status_code in (401, 403) else ""
-    return f"HTTP {response.status_code} {response.reason_phrase}".rstrip() + hint
 
 
 def _with_mended_events(response: httpx2.Response) -> httpx2.Response:

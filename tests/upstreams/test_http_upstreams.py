@@ -1,6 +1,7 @@
 """Upstreams by URL: both eras and both transports, and what servers and gateways do to them."""
 
 import json
+from typing import Literal
 
 import anyio
 import pytest
@@ -263,3 +264,28 @@ async def test_unsendable_arguments_do_not_end_the_connection() -> None:
             await fleet["raw"].call("echo", {"text": "\ud800"}, seconds=DEADLINE_SECONDS)
         assert not isinstance(caught.value, UpstreamUnavailableError)
         await fleet["raw"].call("echo", {}, seconds=DEADLINE_SECONDS)
+
+
+@pytest.mark.parametrize(
+    ("path", "transport", "told"),
+    [
+        ("secret-key/sse", "streamable-http", "needs `transport: sse`"),
+        ("secret-key/mcp", "sse", "needs no `transport: sse`"),
+    ],
+)
+async def test_an_upstream_of_the_other_transport_is_told_by_its_status_and_without_its_url(
+    path: str, transport: Literal["streamable-http", "sse"], told: str
+) -> None:
+    async def not_here(scope: Scope, receive: Receive, send: Send) -> None:
+        await Response(status_code=405)(scope, receive, send)
+
+    async with (
+        http_peer(not_here) as peer,
+        fleet_of(
+            settled=False, other=HttpUpstream(url=url_of(peer.port, path), transport=transport)
+        ) as fleet,
+    ):
+        await fleet.until(lambda: fleet["other"].state.status == "down")
+        detail = fleet["other"].state.detail
+        assert "405" in detail and told in detail
+        assert "secret-key" not in detail and "HTTPStatusError" not in detail
