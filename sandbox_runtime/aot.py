@@ -10,8 +10,10 @@ import importlib.metadata
 import importlib.resources
 import os
 import platform
+import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -57,12 +59,14 @@ class AotCache:
         self._folder = folder
         self._progress = progress
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._closed = threading.Event()
+        self._compiling: subprocess.Popen[bytes] | None = None
 
     def compiled(self, component: Path, sha256: str | None = None) -> Path:
         """The compiled form of `component`, whose hash need not be known; compiles it when it is not there.
 
         Raises:
-            ComponentError: It does not compile.
+            ComponentError: It does not compile, or the cache was closed meanwhile.
         """
         name = f"guest-{_key(sha256 or component_sha256(component))}.cwasm"
         ready = self._folder / name
@@ -87,6 +91,10 @@ class AotCache:
         compiled.unlink(missing_ok=True)
 
     def close(self) -> None:
+        """End what other threads still wait for here: a compilation is killed, and leaves nothing behind."""
+        self._closed.set()
+        if (child := self._compiling) is not None:
+            child.kill()
         if self._temporary is not None:
             self._temporary.cleanup()
 
@@ -94,7 +102,7 @@ class AotCache:
         with self._lock(target.with_suffix(".lock")):
             if not target.is_file():
                 self._progress("preparing the sandbox for this machine, once (about 5 s)")
-                _compile(component, target)
+                self._compile(component, target)
                 _prune(target)
         return target
 
@@ -108,8 +116,40 @@ class AotCache:
                 while not _try_lock(file.fileno()):
                     if time.monotonic() > deadline:
                         raise ComponentError("another portal has been preparing the sandbox for too long")
-                    time.sleep(_POLL_SECONDS)
+                    self._closed.wait(_POLL_SECONDS)
+                    self._check_open()
             yield
+
+    def _compile(self, component: Path, target: Path) -> None:
+        """Compile in a process of its own: the engine can abort its process, and takes 350 MB while it compiles."""
+        descriptor, name = tempfile.mkstemp(prefix=target.stem, suffix=".partial", dir=target.parent)
+        os.close(descriptor)
+        partial = Path(name)
+        try:
+            status = self._compiled_by_child(component, name)
+            self._check_open()
+            if status != 0:
+                raise ComponentError(f"the guest component did not compile (status {status})")
+            partial.replace(target)
+        finally:
+            partial.unlink(missing_ok=True)
+
+    def _compiled_by_child(self, component: Path, target: str) -> int:
+        arguments = ("sandbox_runtime.compiler", str(component.absolute()), target)
+        with child_process.start(*arguments, parent=os.getpid()) as child:
+            self._compiling = child
+            try:
+                self._check_open()  # `close` may have come before it could have seen this child
+                return child.wait(_COMPILE_SECONDS)
+            except BaseException:
+                child.kill()
+                raise
+            finally:
+                self._compiling = None
+
+    def _check_open(self) -> None:
+        if self._closed.is_set():
+            raise ComponentError("the preparation of the sandbox was ended")
 
 
 def _try_lock(descriptor: int) -> bool:
@@ -120,27 +160,6 @@ def _try_lock(descriptor: int) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def _compile(component: Path, target: Path) -> None:
-    """Compile in a process of its own: the engine can abort its process, and takes 350 MB while it compiles."""
-    descriptor, name = tempfile.mkstemp(prefix=target.stem, suffix=".partial", dir=target.parent)
-    os.close(descriptor)
-    partial = Path(name)
-    try:
-        with child_process.start(
-            "sandbox_runtime.compiler", str(component.absolute()), name, parent=os.getpid()
-        ) as child:
-            try:
-                status = child.wait(_COMPILE_SECONDS)
-            except BaseException:
-                child.kill()
-                raise
-        if status != 0:
-            raise ComponentError(f"the guest component did not compile (status {status})")
-        partial.replace(target)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _prune(kept: Path) -> None:

@@ -1,18 +1,29 @@
 """The compiled component: made once, kept in private, made again when it is damaged."""
 
+import fcntl
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from manifests.models import Limits
-from sandbox_runtime.aot import CACHE_VARIABLE, AotCache, default_cache, guest_component
+from sandbox_runtime.aot import (
+    CACHE_VARIABLE,
+    AotCache,
+    _key,
+    component_sha256,
+    default_cache,
+    guest_component,
+)
 from sandbox_runtime.errors import ComponentError
 from sandbox_runtime.sandbox import open_sandbox
 from tests.sandbox_runtime.running import EchoPort, where
 
+DEADLINE_SECONDS = 30
 EMPTY_COMPONENT = b"\0asm\x0d\0\x01\0"
 """The smallest component there is; it compiles at once."""
 
@@ -94,3 +105,30 @@ def test_cache_folder_can_be_chosen() -> None:
     if sys.platform == "linux":
         assert default_cache({"HOME": "/home/x"}) == Path("/home/x/.cache/mcp-code-portal")
         assert default_cache({"HOME": "/home/x", "XDG_CACHE_HOME": "/c"}) == Path("/c/mcp-code-portal")
+
+
+def ended_early(cache: AotCache, folder: Path, reached: Callable[[], bool]) -> None:
+    """Close the cache once something is `reached`, while another thread waits for its component."""
+    with ThreadPoolExecutor(1) as pool:
+        compiled = pool.submit(cache.compiled, guest_component())
+        while not reached() and not compiled.done():
+            pass
+        assert not compiled.done()
+        cache.close()
+        with pytest.raises(ComponentError):
+            compiled.result(DEADLINE_SECONDS)
+    assert not [*folder.glob("*.cwasm"), *folder.glob("*.partial")]
+
+
+def test_closing_ends_a_compilation_and_leaves_nothing_of_it(tmp_path: Path) -> None:
+    cache = AotCache(tmp_path, lambda text: None)
+    ended_early(cache, tmp_path, lambda: any(tmp_path.glob("*.partial")))
+
+
+def test_closing_ends_the_wait_for_another_portal(tmp_path: Path) -> None:
+    told: list[str] = []
+    cache = AotCache(tmp_path, told.append)
+    key = f"guest-{_key(component_sha256(guest_component()))}.lock"
+    with (tmp_path / key).open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        ended_early(cache, tmp_path, lambda: bool(told))
