@@ -4,7 +4,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import anyio
 from anyio.abc import TaskGroup
@@ -17,7 +17,7 @@ from upstreams.http_credentials import ConfiguredHeaders, HeaderRenewal, HttpCre
 from upstreams.http_wire import open_http_wire, open_sse_wire
 from upstreams.listing_store import ListingStore
 from upstreams.scrubber import Scrubber
-from upstreams.starts import Starts
+from upstreams.starts import STARTED_AT_ONCE, TURN_SECONDS, Starts
 from upstreams.stdio_child import StdioChild
 from upstreams.stdio_wire import open_stdio_wire
 from upstreams.upstream import Upstream
@@ -25,6 +25,10 @@ from upstreams.wire import Wire
 
 if TYPE_CHECKING:
     from upstreams.oauth.login_store import LoginStore
+
+
+_END_SECONDS: Final = 3.0
+"""In which a process that was given up is gone, with a start that came to nothing."""
 
 
 class Fleet:
@@ -54,6 +58,13 @@ class Fleet:
             for upstream in watched:
                 await upstream.started()
         return [upstream for upstream in watched if upstream.state.status == "starting"]
+
+    async def tried(self, names: Collection[str] | None = None) -> None:
+        """Wait until every upstream (of `names`) is ready or has said what keeps it: each has its own deadline."""
+        watched = [upstream for upstream in self if names is None or upstream.name in names]
+        slowest = max((upstream.connect_seconds for upstream in watched), default=0.0)
+        turns = 1 + len(watched) // STARTED_AT_ONCE
+        await self.settled(slowest + turns * TURN_SECONDS + _END_SECONDS, names)
 
 
 @asynccontextmanager

@@ -46,6 +46,7 @@ class Upstream:
         listings: ListingStore | None = None,
     ) -> None:
         self.name = name
+        self.connect_seconds = spec.connect_seconds
         self._scrub = scrub
         self._rules = spec.retries
         self._retries = Retries(spec.retries.attempts, anyio.current_time)

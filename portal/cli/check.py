@@ -72,8 +72,7 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
             await _look_at_sandbox(portal, findings)
             _look_at_engine(findings)
             portal.fleet.want_all()
-            slowest = max((u.connect_seconds for u in manifest.portal.upstreams.values()), default=0)
-            await portal.fleet.settled(slowest)
+            await portal.fleet.tried()
             snapshot = await portal.catalog.fresh()
         findings.granted = granted(portal.manifest)
         for upstream in portal.fleet:

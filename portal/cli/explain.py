@@ -64,12 +64,11 @@ async def _listed(
     manifest: Manifest, names: Sequence[str], terminal: Terminal
 ) -> dict[str, tuple[RecordedTool, ...]]:
     specs = {name: manifest.portal.upstreams[name] for name in names}
-    slowest = max((spec.connect_seconds for spec in specs.values()), default=0)
     listings = state_folder(os.environ) / "listings"
     async with open_fleet(specs, manifest.folder, lambda upstream: None, listings, manifest.hidden) as fleet:
         fleet.want_all()
         with terminal.waiting("asking the upstreams for their tools"):
-            await fleet.settled(slowest)
+            await fleet.tried()
         for upstream in fleet:
             if upstream.state.status != "ready":
                 terminal.note(

@@ -48,8 +48,7 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
 async def _listed(portal: Portal) -> dict[str, str]:
     """Wait for all upstreams; those that do not say what they offer, and why."""
     portal.fleet.want_all()
-    settings = portal.manifest.portal.upstreams
-    await portal.fleet.settled(max((each.connect_seconds for each in settings.values()), default=0))
+    await portal.fleet.tried()
     return {
         upstream.name: f"it is {upstream.state.status}. {upstream.state.detail}".strip()
         for upstream in portal.fleet

@@ -15,8 +15,7 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
     names = _upstreams(manifest, options)
     async with open_portal(manifest, terminal.note, runs_scripts=False, profile=options.profile) as portal:
         with terminal.waiting("starting the upstreams"):
-            slowest = max((manifest.portal.upstreams[name].connect_seconds for name in names), default=0)
-            await portal.fleet.settled(slowest, names)
+            await portal.fleet.tried(names)
             library = (await portal.catalog.fresh()).library
         missing = [u for u in portal.fleet if u.name in names and u.state.status != "ready"]
         for upstream in missing:

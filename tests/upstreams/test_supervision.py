@@ -167,3 +167,12 @@ async def test_upstreams_beyond_those_started_at_once_start_too() -> None:
     }
     async with fleet_of(**specs) as fleet:
         assert {upstream.state.status for upstream in fleet.fleet} == {"down"}
+
+
+async def test_whoever_waits_until_all_were_tried_hears_why_the_slowest_is_not_there(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "never")
+    hanging = raw_server(waits_for=str(tmp_path / "never")).model_copy(update={"connect_seconds": 0.3})
+    async with fleet_of(settled=False, hanging=hanging) as fleet:
+        await fleet.fleet.tried()
+        assert fleet["hanging"].state.status == "down"
+        assert "was not ready within 0.3 s" in fleet["hanging"].state.detail
