@@ -27,7 +27,7 @@ _HEADING: Final = (
 
 def env_path(manifest: Path) -> Path:
     """`portal.env` for `portal.yaml`."""
-    return manifest.with_suffix(".env")
+    return manifest.parent / f"{manifest.stem or 'portal'}.env"
 
 
 def read_env(path: Path) -> dict[str, str]:

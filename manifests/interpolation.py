@@ -109,9 +109,7 @@ class Interpolation:
             return value or inside["default"]
         if value is None:
             message = f"the environment variable {name} is not set"
-            self._note(
-                path, message, f"Set it, here or in portal.env, or give it a default: ${{{name}:-default}}."
-            )
+            self._note(path, message, _missing_hint(name, path))
         return value or ""
 
     def _secret(self, reference: SecretReference, path: KeyPath) -> str | SecretReference:
@@ -145,6 +143,12 @@ class Interpolation:
         place = self.places[path]
         key = ".".join(map(str, path))
         self.problems.append(Problem(message, place.value_line, place.value_column, hint, key))
+
+
+def _missing_hint(name: str, path: KeyPath) -> str:
+    if path[:2] == ("server", "token") or path[:2] == ("server", "tokens"):
+        return "Set it, here or in portal.env."  # a default would be a token that everybody can read
+    return f"Set it, here or in portal.env, or give it a default: ${{{name}:-default}}."
 
 
 def _in(sections: Iterable[KeyPath], path: KeyPath) -> bool:

@@ -115,7 +115,9 @@ def _text(path: Path) -> str:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
     except OSError as error:
-        raise ManifestError([Problem(f"cannot be read: {error.strerror or 'unknown reason'}")]) from None
+        # Whole, since a client that starts the portal may have another folder and other variables in mind.
+        told = f"cannot be read: {error.strerror or 'unknown reason'}: {path.absolute()}"
+        raise ManifestError([Problem(told)]) from None
     if len(content) > MAX_BYTES:
         raise ManifestError([Problem(f"larger than {MAX_BYTES} bytes")])
     try:

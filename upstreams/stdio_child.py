@@ -22,6 +22,8 @@ _INSTALL_HINTS: Final = {
     "docker": "install Docker",
 }
 
+_SHORT_PATH: Final = "programs started from a desktop have a shorter PATH than those started from a shell"
+
 
 @dataclass(frozen=True)
 class StdioChild:
@@ -39,9 +41,11 @@ class StdioChild:
             UpstreamUnavailableError: There is no such command or folder.
         """
         environment = {name: environ[name] for name in INHERITED if name in environ} | dict(spec.env)
-        working_folder = folder / spec.cwd if spec.cwd else folder
+        cwd = os.path.expanduser(spec.cwd or "")
+        working_folder = folder / cwd
         if not working_folder.is_dir():
-            raise UpstreamUnavailableError(f"its working directory {str(spec.cwd)!r} does not exist")
+            where = "" if os.path.isabs(cwd) else " in the manifest's folder"
+            raise UpstreamUnavailableError(f"its working directory {spec.cwd!r} does not exist{where}")
         executable = _find(spec.command, environment, working_folder)
         supervisor = Path(__file__).with_name("child_supervisor.py")
         # The names travel beside the values: the supervisor passes on exactly these.
@@ -51,7 +55,7 @@ class StdioChild:
 
 def _find(command: str, environment: Mapping[str, str], folder: Path) -> str:
     if os.sep in command:
-        path = folder / Path(command).expanduser()
+        path = folder / os.path.expanduser(command)
         if not path.exists():
             raise UpstreamUnavailableError(f"command {command!r} does not exist")
         if not os.access(path, os.X_OK) or path.is_dir():
@@ -63,6 +67,6 @@ def _find(command: str, environment: Mapping[str, str], folder: Path) -> str:
     )
     found = shutil.which(command, path=search)
     if found is None:
-        hint = _INSTALL_HINTS.get(command, "install it or give its full path")
-        raise UpstreamUnavailableError(f"command {command!r} was not found on PATH; {hint}")
+        hint = f"{_INSTALL_HINTS.get(command, 'install it')}, or give its full path"
+        raise UpstreamUnavailableError(f"command {command!r} was not found on PATH; {hint}: {_SHORT_PATH}")
     return found

@@ -339,12 +339,11 @@ def test_control_characters_in_the_file_do_not_reach_the_terminal(load: Load) ->
     assert "\x1b" not in str(caught.value)
 
 
-def test_file_that_cannot_be_read_is_a_problem_without_its_folder(tmp_path: Path) -> None:
+def test_file_that_cannot_be_read_is_told_with_its_whole_path(tmp_path: Path) -> None:
     for path in (tmp_path / "missing.yaml", tmp_path):
         with pytest.raises(ManifestError) as caught:
             load_manifest(path, {})
-        assert path.name in str(caught.value)
-        assert str(tmp_path) + "/" not in str(caught.value)
+        assert str(path) in str(caught.value)
 
 
 def test_file_that_is_too_large_or_not_text_is_a_problem(problems: Problems) -> None:
