@@ -69,9 +69,11 @@ class Ledger:
         )
 
     def rows(self) -> list[dict[str, Json]]:
-        """`[{seq, function, state, ms, error?}]`; beyond MAX_ROWS, rows with `count` stand for many calls.
+        """`[{seq, function, state, ms, error?}]`; beyond MAX_ROWS, rows with `count` stand for many calls, and have the
+        `ms` of the slowest.
 
-        So do those for files, at the end: one for all that was only read, one for all changes that ended alike.
+        Rows for files are at the end, with the `ms` of all together: one for all that was only read, one for all
+        changes that ended alike.
         """
         return [*self._call_rows(), *self._file_rows()]
 
@@ -126,7 +128,8 @@ def _summary(entries: list[Entry], now: float) -> list[dict[str, Json]]:
             key, {"seq": entry.seq, "function": key[0], "state": key[1], "ms": 0.0, "count": 0}
         )
         group["count"] += 1
-        group["ms"] = round(group["ms"] + _milliseconds(entry, now), 1)
+        # Of calls that ran beside each other a sum would say more than the whole script took.
+        group["ms"] = max(group["ms"], _milliseconds(entry, now))
     return list(groups.values())
 
 

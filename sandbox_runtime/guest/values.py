@@ -1,5 +1,6 @@
 """Python values as JSON text, and words for a value that is none."""
 
+import collections.abc
 import dataclasses
 import datetime
 import decimal
@@ -224,6 +225,8 @@ def _article(name: str) -> str:
 
 
 def _shorter(value: object) -> str:
+    if isinstance(value, collections.abc.Mapping):
+        return "dict(value)"
     return "list(value)" if not isinstance(value, (set, frozenset)) else "sorted(value) or list(value)"
 
 

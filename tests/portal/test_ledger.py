@@ -70,3 +70,13 @@ def test_a_call_that_was_done_is_never_counted_as_refused_however_many_there_are
         ledger[seq].end("done")
     assert ledger.count("done") == MAX_ENTRIES + 100
     assert {row["state"] for row in ledger.rows()} == {"done"}
+
+
+def test_a_row_for_many_calls_has_the_time_of_the_slowest() -> None:
+    ledger = Ledger()
+    for seq in range(1, MAX_ROWS + 2):
+        ledger.open(seq, "a.b")
+        ledger[seq].end("done")
+        ledger[seq].ended = ledger[seq].began + (0.5 if seq == 7 else 0.1)
+    (row,) = ledger.rows()
+    assert (row["count"], row["ms"]) == (MAX_ROWS + 1, 500)

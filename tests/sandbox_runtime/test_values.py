@@ -104,6 +104,7 @@ async def test_unicode_text_is_not_remarked_on(run: Runner) -> None:
         ("class Point: ...\nPoint()", "result is a Point"),
         ("import decimal\ndecimal.Decimal('1.5')", "result is a Decimal"),
         ("(x for x in [1])", "result is a generator"),
+        ("import collections\ncollections.ChainMap({'a': 1})", "use dict(value)"),
         ("a = []\na.append(a)\na", "contains itself"),
         ("a = 1\nfor _ in range(300):\n    a = [a]\na", "nested more than 200 levels"),
         ("import git\nlambda: git.git_log()\n[[f() for f in [lambda: git.git_log()]][0]]", "was not awaited"),
