@@ -109,10 +109,10 @@ async def audience_of(
         return
     async with anyio.create_task_group() as tasks:
         if progress is not None:
-            tasks.start_soon(progress.outbox.deliver)
+            progress.outbox.open(tasks)
             tasks.start_soon(progress.keep_alive)
         if logs is not None:
-            tasks.start_soon(logs.outbox.deliver)
+            logs.outbox.open(tasks)
         yield Audience(progress, logs, asking)
         # What was heard before the end is told before the end; to a client that does not read, not at all.
         tasks.cancel_scope.deadline = anyio.current_time() + FLUSH_SECONDS

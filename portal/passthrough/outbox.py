@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 import anyio
+from anyio.abc import TaskGroup
 
 Notice: TypeAlias = Callable[[], Awaitable[None]]
 """Sends one notice."""
@@ -13,10 +14,13 @@ Notice: TypeAlias = Callable[[], Awaitable[None]]
 class Outbox:
     """Sends notices in their order: `at_once` without a pause, and after those `a_second`.
 
-    At most `at_once` wait; those that find no room are dropped and counted.
+    At most `at_once` wait; those that find no room are dropped and counted. They are sent in a task of their own, which
+    starts in the group that `open` was given with the first of them: most requests have none.
     """
 
     def __init__(self, *, at_once: int, a_second: float) -> None:
+        self._tasks: TaskGroup | None = None
+        self._is_delivering = False
         self.dropped = 0
         self.closed = anyio.Event()
         self._at_once = at_once
@@ -24,22 +28,30 @@ class Outbox:
         self._waiting: deque[Notice] = deque()
         self._filled = anyio.Event()
 
+    def open(self, tasks: TaskGroup) -> None:
+        self._tasks = tasks
+
     def put(self, notice: Notice) -> None:
         if self.closed.is_set() or len(self._waiting) >= self._at_once:
             self.dropped += 1
             return
-        self._waiting.append(notice)
-        self._filled.set()
+        self._add(notice)
 
     def close(self, last: Notice | None = None) -> None:
-        """Take no more but `last`; `deliver` sends what is there without a pause, and returns."""
+        """Take no more but `last`; what is there is sent without a pause, and then nothing runs any more."""
         if last is not None:
-            self._waiting.append(last)
+            self._add(last)
         self.closed.set()
         self._filled.set()
 
-    async def deliver(self) -> None:
-        """Send what is put in, in a task of its own, until it is closed."""
+    def _add(self, notice: Notice) -> None:
+        self._waiting.append(notice)
+        self._filled.set()
+        if not self._is_delivering and self._tasks is not None:
+            self._is_delivering = True
+            self._tasks.start_soon(self._deliver)
+
+    async def _deliver(self) -> None:
         left, as_of = float(self._at_once), anyio.current_time()
         while True:
             if not self._waiting:
