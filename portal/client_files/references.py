@@ -11,6 +11,7 @@ from portal.client_files.variables import NAME, Reference, Template, variable_na
 
 _BRACES: Final = re.compile(r"\$\{(?P<inside>[^}]*)\}")
 _DOLLAR: Final = re.compile(r"\$\{(?P<inside>[^}]*)\}|\$(?P<bare>[A-Za-z_][A-Za-z0-9_]*)")
+_CAPITALS: Final = re.compile(r"[A-Z][A-Z0-9_]+")
 _WITH_DEFAULT: Final = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>.*))?", re.DOTALL)
 _PREFIX: Final = re.compile(r"(?P<prefix>[a-zA-Z]+):(?P<rest>.*)", re.DOTALL)
 
@@ -58,7 +59,7 @@ class Surroundings:
         # mcp-remote and others fill in their own environment, which clients leave alone if theirs has no such variable.
         if inside is None or (inside["name"] in own and inside["name"] not in self.environ):
             return found[0]
-        if bare and found[0] != text and bare not in self.environ:
+        if bare and bare not in self.environ and not _is_meant(found, text):
             return found[0]  # Gemini leaves it as it is, and so a password with a $ in it
         if inside["default"] is not None and re.search(r"[$\0]", inside["default"]):
             raise UntranslatableError(
@@ -89,6 +90,13 @@ class Surroundings:
             "pathSeparator": "/",
             "/": "/",
         }
+
+
+def _is_meant(found: re.Match[str], text: str) -> bool:
+    """Whether `$NAME` is a variable though none is set here: all of the text, or in capitals and no word's end."""
+    before = text[max(0, found.start() - 1) : found.start()]
+    is_apart = not before.isalnum() and before not in ("_", "$")
+    return found[0] == text or (is_apart and _CAPITALS.fullmatch(found["bare"]) is not None)
 
 
 _PREFIXES: Final = {"env", "input", "command", "config", "file", "workspaceFolder"}

@@ -59,6 +59,27 @@ def test_gemini_fills_in_dollars(home: Home) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Bearer $A_TOKEN", "Bearer ${A_TOKEN}"),
+        ("https://x.example/$ID?key=$KEY", "https://x.example/${ID}?key=${KEY}"),
+        ("$lower", "${lower}"),
+        ("to $lower", "to $lower"),
+        ("pass$WORD", "pass$WORD"),
+        ("pa$$WORD", "pa$$WORD"),
+        ("$5", "$5"),
+    ],
+)
+def test_a_dollar_of_gemini_is_a_variable_or_a_character(home: Home, text: str, expected: str) -> None:
+    assert home.spec("gemini", {"command": "x", "env": {"A": text}})["env"] == {"A": expected}
+    set_here = Home(home.folder, dict.fromkeys(("lower", "WORD"), "x"))
+    assert set_here.spec("gemini", {"command": "x", "args": ["Bearer $lower", "pass$WORD"]})["args"] == [
+        "Bearer ${lower}",
+        "pass${WORD}",
+    ]
+
+
 @pytest.mark.parametrize("client", ["cursor", "vscode", "windsurf"])
 def test_editors_fill_in_what_has_a_prefix(home: Home, client: str) -> None:
     entry: Json = {"command": "${userHome}/x", "args": ["${env:A}-${B}", "${workspaceFolder}/y${/}z"]}
