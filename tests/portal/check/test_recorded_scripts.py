@@ -1,0 +1,81 @@
+"""Scripts for the tools of real servers, as recorded; the recordings are kept beside the repository.
+
+Each of `recorded_scripts/right.txt` ran right through a portal that checked nothing, over stand-ins for those servers,
+and each of `wrong.txt` failed. A line `%%` stands between two scripts, `----` between two runs of one session.
+"""
+
+import gzip
+import json
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from portal.check.checker import Checker, open_checker
+from portal.check.diagnostic import Diagnostic
+from portal.check.session_history import NO_HISTORY
+from portal.library.library import Library
+from portal.library.namespace import LibrarySource
+from tests.portal.check.small_library import prepared, snapshot, stubs
+from tests.portal.library.test_recorded_registries import RECORDED, registry
+
+pytestmark = pytest.mark.anyio
+
+SERVERS = {
+    "live-mcp_atlassian": "jira",
+    "live-mcp_server_time": "clock",
+    "live-modelcontextprotocol_server-filesystem": "files",
+    "live-modelcontextprotocol_server-memory": "memory",
+    "mcpm-github": "github",
+    "mcpm-slack": "slack",
+    "smithery-cf_0003.smithery_notion": "notion",
+}
+SCRIPTS = Path(__file__).parent / "recorded_scripts"
+
+
+def scripts(name: str) -> list[str]:
+    if not RECORDED.exists():
+        print(f"{RECORDED.name} is not beside this repository: no scripts for real tools were checked")
+        return []
+    return (SCRIPTS / name).read_text("utf-8").removesuffix("\n").split("\n%%\n")
+
+
+def sources() -> Iterator[LibrarySource]:
+    with gzip.open(RECORDED, "rt") as lines:
+        for row in map(json.loads, lines):
+            if row["server"] in SERVERS:
+                yield replace(registry(row), namespace=SERVERS[row["server"]])
+
+
+@pytest.fixture(scope="module")
+def library() -> Library:
+    return Library.compile([*sources()] if RECORDED.exists() else [])
+
+
+@pytest.fixture(scope="module")
+async def checker(library: Library, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Checker]:
+    folder = tmp_path_factory.mktemp("stubs")
+    changed = stubs(folder, library)
+    async with open_checker(folder) as opened:
+        await opened.update(library, changed)
+        yield opened
+
+
+async def refusals(checker: Checker, library: Library, text: str) -> Sequence[Diagnostic]:
+    """What refuses the last run of a session."""
+    *before, last = text.split("\n----\n")
+    history = NO_HISTORY
+    for each in before:
+        history = history.after(each, library.namespaces)
+    found = await checker.check(prepared(last, library), snapshot(library), history)
+    return [each for each in found if each.refuses]
+
+
+async def test_none_that_ran_right_is_refused(checker: Checker, library: Library) -> None:
+    refused = {text: await refusals(checker, library, text) for text in scripts("right.txt")}
+    assert {text: found for text, found in refused.items() if found} == {}
+
+
+async def test_each_that_failed_is_refused(checker: Checker, library: Library) -> None:
+    assert [text for text in scripts("wrong.txt") if not await refusals(checker, library, text)] == []
