@@ -9,7 +9,7 @@ import ast
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Literal, TypeAlias
 
-from portal.check.endings import Endings, may_leave, yields
+from portal.check.endings import Endings, yields
 from portal.check.error_handling import ErrorHandling, gives_errors
 from portal.check.held_values import HeldValues
 from portal.check.known_values import KnownValues
@@ -142,7 +142,7 @@ class Certainty:
             self._block(node.orelse)
 
     def _for(self, node: ast.For | ast.AsyncFor) -> None:
-        self._expression(node.iter, "started" if may_leave(node.body) else "iterated")
+        self._expression(node.iter, "started" if self._endings.may_leave(node.body) else "iterated")
         self._expression(node.target)
         if self._values.length(node.iter) != 0:
             self._block(node.body)
@@ -168,7 +168,8 @@ class Certainty:
         """The call that a statement begins with: whatever comes later, an error before it may be caught."""
         if isinstance(statement, (ast.Import, ast.ImportFrom)):
             self._certain.add(statement)
-        value = getattr(statement, "value", None)
+        is_simple = isinstance(statement, (ast.Expr, ast.Assign, ast.AnnAssign, ast.Return))
+        value = getattr(statement, "value", None) if is_simple else None
         call = value.value if isinstance(value, ast.Await) else value
         plain = (ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.Load, ast.keyword, *([ast.Name] * may_read))
         if isinstance(call, ast.Call) and call.func in self._script.paths:

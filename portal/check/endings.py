@@ -69,6 +69,13 @@ class Endings:
                 return self._values.truth(statement.test) is False
         return False
 
+    def may_leave(self, body: Sequence[ast.stmt]) -> bool:
+        """Whether a loop may be left from its body, before it has come to its end."""
+        parts = [*_of_function(body)]
+        calls = (part.func for part in parts if isinstance(part, ast.Call))
+        is_left = any(isinstance(part, (ast.Return, ast.Raise)) for part in parts)
+        return is_left or _breaks(body) or any(map(self._never_returns, calls))
+
     def possible_cases(self, node: ast.Match) -> Sequence[ast.match_case]:
         """The cases that may be entered, where the subject, or a pattern, says that others are not."""
         possible = []
@@ -120,11 +127,6 @@ class Endings:
 def mentions_end(script: ScriptTree) -> bool:
     """Whether a script has the means to end itself, or the one that calls a function of it."""
     return any(path in _EXITS or path == ("builtins", "SystemExit") for path in script.paths.values())
-
-
-def may_leave(body: Iterable[ast.stmt]) -> bool:
-    """Whether a loop may be left from its body, before it has come to its end."""
-    return _breaks(body) or any(isinstance(node, ast.Return) for node in _of_function(body))
 
 
 def yields(statement: ast.stmt) -> bool:

@@ -33,6 +33,7 @@ _MAKE_CONTEXTS: Final = _STACKS | {
     ("contextlib", "asynccontextmanager"),
     ("contextlib", "contextmanager"),
 }
+_OF_PYTHON: Final = STANDARD_LIBRARY | {"builtins"}
 _FIND_MODULES: Final = frozenset({"importlib", "pkgutil"})
 _EXITS: Final = frozenset({"__exit__", "__aexit__"})
 _GATHER_TASKS: Final = ("asyncio", "TaskGroup")
@@ -103,7 +104,7 @@ class ErrorHandling:
         path = self._script.paths.get(context.func) if isinstance(context, ast.Call) else None
         if path == _SUPPRESS and isinstance(context, ast.Call):
             return errors is None or self._is_caught(context.args, errors)
-        if path is not None and path[0] in STANDARD_LIBRARY | {"builtins"} and path not in _STACKS:
+        if path is not None and path[0] in _OF_PYTHON and path not in _STACKS:
             return False
         return self._has_contexts_of_its_own
 

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
 from typing import Final
 
+from manifests.reserved import STANDARD_LIBRARY
 from portal.check.known_values import KnownValues
 from portal.check.script_tree import ScriptTree
 from sandbox_runtime.guest.scopes import FUNCTIONS, Binding, Function
@@ -19,6 +20,7 @@ _PLAIN_DECORATORS: Final = frozenset(
 )
 # Methods with which a class says itself what its instances are, and what they have.
 _TELL_OTHERWISE: Final = frozenset({"__new__", "__getattribute__", "__init_subclass__", "__set_name__"})
+_OF_PYTHON: Final = STANDARD_LIBRARY | {"builtins"}
 _MAX_BASES: Final = 10
 
 
@@ -70,21 +72,38 @@ class OwnFunctions:
         bound = self._values.bound_once(node)
         return self._class(bound.func) if isinstance(bound, ast.Call) else self._class(node)
 
-    def _class(self, node: ast.expr) -> ast.ClassDef | None:
+    def _class(self, node: ast.expr, depth: int = 0) -> ast.ClassDef | None:
+        """The class that a name means, if its instances are what it says, and what its bases say."""
         binding = self._binding(node) if isinstance(node, ast.Name) else None
         found = None if binding is None else binding.node
-        return found if isinstance(found, ast.ClassDef) and self._is_plain(found) else None
+        if not isinstance(found, ast.ClassDef) or not self._is_plain(found) or depth > _MAX_BASES:
+            return None
+        if found.keywords or _TELL_OTHERWISE & self._script.scopes.of[found].bindings.keys():
+            return None
+        is_clear = all(self._is_of_python(base) or self._class(base, depth + 1) for base in found.bases)
+        return found if is_clear else None
+
+    def _is_of_python(self, base: ast.expr) -> bool:
+        path = self._script.paths.get(base)
+        return path is not None and path[0] in _OF_PYTHON
 
     def _method(self, owner: ast.ClassDef | None, name: str) -> Function | None:
-        if name in self._script.scopes.attributes:
+        if {name, "__class__"} & self._script.scopes.attributes:
             return None
         for _ in range(_MAX_BASES):
-            methods = {} if owner is None else _methods(owner)
-            if owner is None or owner.keywords or _TELL_OTHERWISE & methods.keys():
+            if owner is None:
                 return None
-            if name in methods:
-                only = len(self._script.functions[name]) == 1 or name == "__init__"
-                return methods[name] if only else None
+            bindings = self._script.scopes.of[owner].bindings.get(name, [])
+            if bindings:
+                method = bindings[0].node
+                is_only = len(bindings) == 1 and (
+                    name == "__init__" or len(self._script.functions.get(name, ())) == 1
+                )
+                return (
+                    method
+                    if is_only and isinstance(method, (ast.FunctionDef, ast.AsyncFunctionDef))
+                    else None
+                )
             owner = self._class(owner.bases[0]) if len(owner.bases) == 1 else None
         return None
 
@@ -100,16 +119,12 @@ class OwnFunctions:
 
     def _selves(self) -> Iterator[tuple[ast.arg, ast.ClassDef]]:
         for owner in self._script.scopes.classes:
-            for method in _methods(owner).values():
+            for method in owner.body:
+                if not isinstance(method, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                    continue
                 arguments = [*method.args.posonlyargs, *method.args.args]
                 if arguments and not any(_is_named(each, "staticmethod") for each in method.decorator_list):
                     yield arguments[0], owner
-
-
-def _methods(owner: ast.ClassDef) -> dict[str, ast.FunctionDef | ast.AsyncFunctionDef]:
-    return {
-        node.name: node for node in owner.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
-    }
 
 
 def _is_named(node: ast.expr, name: str) -> bool:

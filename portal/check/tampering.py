@@ -42,6 +42,12 @@ _FUNCTIONS: Final = frozenset(
     }
 )
 _COPY_ATTRIBUTES: Final = frozenset({("functools", "update_wrapper"), ("functools", "wraps")})
+_TELL_ONLY: Final = frozenset(
+    {
+        *("__annotations__", "__cause__", "__context__", "__doc__", "__module__", "__name__", "__notes__"),
+        *("__qualname__", "__suppress_context__", "__traceback__", "__wrapped__"),
+    }
+)
 _FIND_MODULES: Final = frozenset({"importlib", "pkgutil"})
 _ATTRIBUTES: Final = frozenset(
     {
@@ -104,14 +110,19 @@ def _is_reflective(node: ast.AST) -> bool:
 def _patches_modules(script: ScriptTree) -> bool:
     """Whether it assigns to an attribute that goes by the name of anything it means by a dotted name.
 
-    Where the object comes from does not matter: `importlib.import_module("tools.github").list_issues = fake`. Nor does
-    it, for what copies attributes of any name, that it is a decorator's tool.
+    Where the object comes from does not matter: `importlib.import_module("tools.github").list_issues = fake`. A special
+    attribute may stand for all others, as a module's `__getattr__` does, and some functions copy those of any name.
     """
     meant = {part for path in script.paths.values() for part in path[1:]}
     stored = (node.attr for node in script.all_of(ast.Attribute) if not isinstance(node.ctx, ast.Load))
-    return not meant.isdisjoint(stored) or (
+    changed = {name for name in stored if name in meant or (_is_special(name) and name not in _TELL_ONLY)}
+    return bool(changed) or (
         any(path in _COPY_ATTRIBUTES for path in _paths(script)) and _holds_modules(script)
     )
+
+
+def _is_special(name: str) -> bool:
+    return name.startswith("__") and name.endswith("__")
 
 
 def _holds_modules(script: ScriptTree) -> bool:
