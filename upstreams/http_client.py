@@ -6,7 +6,7 @@ a request becomes a JSON-RPC error response, which the SDK hands to exactly the 
 """
 
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
@@ -34,6 +34,7 @@ from upstreams.errors import (
 from upstreams.http_credentials import IS_RENEWED, Admission
 from upstreams.http_status import described_http, status_line
 from upstreams.kept_alive import KeptAliveClient
+from upstreams.mended_events import with_mended_events
 from upstreams.nesting import shallow
 from upstreams.wire import Failures
 from upstreams.wire_text import MAX_MESSAGE_BYTES, answered_id, mended
@@ -78,7 +79,7 @@ class UpstreamHttpClient(KeptAliveClient):
             request.extensions["timeout"] = {**request.extensions.get("timeout", {}), "read": None}
         if request.method == "GET":
             try:
-                return _with_mended_events(await self._send(request, options))
+                return self._with_mended_events(await self._send(request, options))
             except UpstreamError as error:
                 self._diagnostics.note(f"events cannot be listened to: {error}")
                 return httpx2.Response(HTTPStatus.METHOD_NOT_ALLOWED, request=request)
@@ -118,12 +119,12 @@ class UpstreamHttpClient(KeptAliveClient):
     async def _readable(self, response: httpx2.Response) -> httpx2.Response:
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if response.is_success and kind == "text/event-stream":
-            return _with_mended_events(response)
+            return self._with_mended_events(response)
         if response.next_request is not None:
             return response  # the SDK follows it or says why not
         if response.status_code == HTTPStatus.ACCEPTED:
             raise UpstreamAnswerError("took the request with HTTP 202 but sends no answer")
-        body = await _read_capped(response)
+        body = self._admission.masked(await _read_capped(response))
         if response.is_error:
             error = _json_rpc_error(kind, body)
             if _has_lost_session(response, error, body):
@@ -159,6 +160,9 @@ class UpstreamHttpClient(KeptAliveClient):
             return UpstreamFaultError(message, after_seconds=after_seconds)
         return UpstreamRefusedError(message)
 
+    def _with_mended_events(self, response: httpx2.Response) -> httpx2.Response:
+        return with_mended_events(response, self._admission.masked)
+
     def _failed(self, request: httpx2.Request, error: UpstreamError) -> httpx2.Response:
         answer = JSONRPCError(jsonrpc="2.0", id=None, error=self._failures.carry(error))
         return httpx2.Response(HTTPStatus.BAD_GATEWAY, json=answer.model_dump(mode="json"), request=request)
@@ -176,7 +180,8 @@ class SseHttpClient(KeptAliveClient):
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         send = partial(super().send, **options)
         if request.method == "GET":
-            return _with_mended_events(await self._admission.send(request, send))
+            response = await self._admission.send(request, send)
+            return with_mended_events(response, self._admission.masked)
         try:
             response = await self._admission.send(request, send)
         except httpx2.RequestError as error:
@@ -191,7 +196,6 @@ class SseHttpClient(KeptAliveClient):
         return httpx2.Response(HTTPStatus.ACCEPTED, request=request)
 
 
-_DATA: Final = b"data:"
 _BODY_HEADERS: Final = frozenset({"content-length", "content-encoding", "transfer-encoding"})
 
 
@@ -269,42 +273,3 @@ def _has_lost_session(response: httpx2.Response, error: JSONRPCError | None, bod
     if error is not None and error.id is None and error.error.code in _TRANSPORT_CODES:
         return "session" in error.error.message.lower()
     return _NO_SESSION.search(body[:2000].lower()) is not None
-
-
-def _with_mended_events(response: httpx2.Response) -> httpx2.Response:
-    if "content-encoding" not in response.headers and isinstance(response.stream, httpx2.AsyncByteStream):
-        response.stream = MendedLines(response.stream)
-    return response
-
-
-def _readable_line(line: bytes) -> bytes:
-    """A line of an event stream, its message not nested too deep to be read."""
-    if not line.startswith(_DATA):
-        return line
-    end = len(line.rstrip(b"\r\n"))
-    return _DATA + shallow(line[len(_DATA) : end]) + line[end:]
-
-
-class MendedLines(httpx2.AsyncByteStream):
-    """An event stream whose lines are made fit for the SDK's parser."""
-
-    def __init__(self, stream: httpx2.AsyncByteStream) -> None:
-        self._stream = stream
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        partial = bytearray()
-        drips = Drips()
-        async for chunk in self._stream:
-            await drips.rest(chunk)
-            end = max(chunk.rfind(b"\n"), chunk.rfind(b"\r")) + 1
-            if end:
-                lines = mended(bytes(partial) + chunk[:end])
-                yield b"".join(map(_readable_line, lines.splitlines(keepends=True)))
-                partial.clear()
-            partial += chunk[end:]
-            if len(partial) > MAX_MESSAGE_BYTES:
-                raise httpx2.ReadError(f"an event is longer than {MAX_MESSAGE_BYTES} bytes")
-        yield _readable_line(mended(bytes(partial)))
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()

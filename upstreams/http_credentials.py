@@ -1,6 +1,8 @@
 """What a request to an upstream carries so that it is let in, and what can be done when it is not."""
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
+import json
+import re
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Final, Protocol, TypeAlias
@@ -48,6 +50,11 @@ class HttpCredentials(Protocol):
 
     def accepted(self, sent: Mapping[str, str]) -> None:
         """An answer came that was no 401."""
+        ...
+
+    def tokens(self) -> Iterable[str]:
+        """What was sent lately, and no answer may bring to a script."""
+        ...
 
 
 class ConfiguredHeaders:
@@ -84,6 +91,15 @@ class ConfiguredHeaders:
     def accepted(self, sent: Mapping[str, str]) -> None:
         """Nothing depends on it."""
 
+    def tokens(self) -> Iterable[str]:
+        for name, value in self._headers.items():
+            if name.lower() == "authorization":
+                yield from value.split()
+
+
+_LEAST_MASKED: Final = 16
+_LETTER: Final = re.compile("[A-DF-Za-df-z]")  # none of which is in a number
+_MASK: Final = b"[hidden]"
 
 IS_RENEWED: Final = "credentials_renewed"
 """In the extensions of a response: what was sent had been renewed for it."""
@@ -123,6 +139,20 @@ class Admission:
             self._credentials.accepted(sent)
         response.extensions[IS_RENEWED] = True
         return response
+
+    def masked(self, text: bytes) -> bytes:
+        """JSON that a server sent, without the tokens that it was sent: some tools show the request that they are in.
+
+        Only tokens that can stand nowhere but in strings, and are too long to do so by chance.
+        """
+        for token in self._credentials.tokens():
+            if len(token) < _LEAST_MASKED or not _LETTER.search(token):
+                continue
+            written = json.dumps(token)[1:-1]
+            for form in {token, written, written.replace("/", "\\/")}:
+                if (sought := form.encode()) in text:
+                    text = text.replace(sought, _MASK)
+        return text
 
     async def _renewed(self, sent: Mapping[str, str], response: httpx2.Response) -> bool:
         try:

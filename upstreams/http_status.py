@@ -7,7 +7,7 @@ import httpx2
 
 _UNAUTHORIZED: Final = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 _NOT_HERE: Final = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED)
-_CREDENTIALS_HINT: Final = "; check `headers` in the manifest"
+_CREDENTIALS_HINT: Final = "; check `headers` or `oauth` in the manifest"
 _SSE_HINT: Final = "; a server of the old HTTP+SSE transport needs `transport: sse` in the manifest"
 _STREAMABLE_HINT: Final = "; a server of Streamable HTTP needs no `transport: sse` in the manifest"
 

@@ -11,6 +11,7 @@ import httpx2
 import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
+from mcp_types import CallToolResult
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -20,7 +21,17 @@ from portal.http_app import build_http_app
 from portal.http_gate import gate_rules
 from portal.server import build_server
 from tests.portal.commands import PortalCommand, portal_command
-from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, raw, raw_tools, write_manifest
+from tests.portal.peers import (
+    DEADLINE_SECONDS,
+    Opened,
+    Peer,
+    opened,
+    raw,
+    raw_tools,
+    text,
+    tool,
+    write_manifest,
+)
 from tests.upstreams.oauth_peer import protected, signed_in
 from tests.upstreams.peers import http_peer
 from tests.upstreams.raw_http_server import RawHttpServer
@@ -93,9 +104,9 @@ def test_no_command_tells_it(portal: PortalCommand, folder: Path, arguments: str
     told = done.stdout + done.stderr
     assert "hidden" in told or arguments in ("lock", "stubs", "explain store.error"), told
     kept = [path.read_text() for path in folder.iterdir() if path.suffix in (".jsonl", ".lock")]
-    for text in (told, *kept):
-        assert "canary" not in text
-        assert "zyx9" not in text
+    for each in (told, *kept):
+        assert "canary" not in each
+        assert "zyx9" not in each
 
 
 async def test_no_answer_over_http_tells_it_and_the_upstream_gets_it(tmp_path: Path) -> None:
@@ -148,7 +159,7 @@ async def test_token_of_a_client_reaches_no_upstream_and_tokens_of_upstreams_rea
     assert any("canary-of-plain" in headers.values() for headers in plain)
     told = [*answers, *capfd.readouterr()]
     for secret in [*server.authorization.tokens, inbound, "canary-of-plain"]:
-        assert not any(secret in text for text in told)
+        assert not any(secret in each for each in told)
 
 
 async def over_http(portal: Opened, token: str, code: str) -> str:
@@ -175,3 +186,56 @@ async def recorded(app: ASGIApp) -> AsyncIterator[tuple[int, list[dict[str, str]
 
     async with http_peer(handle) as peer:
         yield peer.port, requests
+
+
+@pytest.mark.parametrize("as_events", [False, True])
+@pytest.mark.parametrize("token", ["canary-of-0123456789", 'canary/of"0123456789'])
+async def test_upstream_that_shows_its_requests_shows_scripts_and_stubs_no_token(
+    tmp_path: Path, token: str, as_events: bool
+) -> None:
+    server = RawHttpServer()
+    server.as_events = as_events
+    server.authorization = f"Bearer {token}"
+    shown = json.dumps(f"you sent {server.authorization}").replace("/", "\\/")
+    server.result_text = (
+        f'{{"content":[{{"type":"text","text":{shown}}}],"structuredContent":{{"seen":[{shown}, 7]}}}}'
+    )
+    server.tools_text = f'[{{"name":"echo","description":{shown},"inputSchema":{{"type":"object"}}}}]'
+    async with http_peer(server.app) as peer:
+        headers: Json = {"Authorization": server.authorization}
+        entry: dict[str, Json] = {"url": f"http://127.0.0.1:{peer.port}/mcp", "headers": headers}
+        async with opened(tmp_path, {"gate": entry}) as portal:
+            assert await portal.result_of("await gate.echo()") == {"seen": ["you sent Bearer [hidden]", 7]}
+            assert "you sent Bearer [hidden]" in await portal.search_text("gate.echo")
+
+
+@pytest.mark.parametrize("token", ["short-token", "1234567890123456789"])
+async def test_what_may_stand_there_by_chance_stays(tmp_path: Path, token: str) -> None:
+    server = RawHttpServer()
+    server.authorization = f"Bearer {token}"
+    value = token if token.isdigit() else json.dumps(token)
+    server.result_text = f'{{"content":[],"structuredContent":{{"seen":{value}}}}}'
+    async with http_peer(server.app) as peer:
+        headers: Json = {"Authorization": server.authorization}
+        entry: dict[str, Json] = {"url": f"http://127.0.0.1:{peer.port}/mcp", "headers": headers}
+        async with opened(tmp_path, {"gate": entry}) as portal:
+            assert await portal.result_of("await gate.echo()") == {"seen": json.loads(value)}
+
+
+async def test_token_that_was_renewed_is_shown_to_no_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    peer = Peer(tool("show"))
+    async with protected(peer) as server:
+
+        async def shown() -> CallToolResult:
+            return text(f"you sent {server.requests[-1]['authorization']}")
+
+        peer.acts["show"] = lambda arguments: shown()
+        spec = server.spec()
+        await login_store("tickets", spec).save(await signed_in(spec))
+        async with opened(tmp_path, {"tickets": {"url": server.url, "oauth": {}}}) as portal:
+            for _ in range(2):
+                assert await portal.result_of("await tickets.show()") == "you sent Bearer [hidden]"
+                server.authorization.expire()

@@ -1,7 +1,8 @@
 """The tokens that one upstream's requests carry: taken from the store, renewed once for all calls that need it."""
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeAlias
 
 import anyio
@@ -53,6 +54,8 @@ class OAuthTokens:
         self._spent = ""
         """A refresh token that was refused: it is not tried twice."""
         self._found: Discovered | None = None
+        self._sent: deque[str] = deque(maxlen=2)
+        """The token of now and the one before, which a slow answer may still repeat."""
 
     async def headers(self) -> Mapping[str, str]:
         login = self._login
@@ -69,6 +72,9 @@ class OAuthTokens:
     def accepted(self, sent: Mapping[str, str]) -> None:
         if self._login is not None and _bearer(self._login) == sent:
             self._unproven = ""
+
+    def tokens(self) -> Iterable[str]:
+        return self._sent
 
     async def _fresh(self, stale: Login | None) -> Login:
         """One that is not `stale`. Of many that ask at once the first one gets it, and the others what it got."""
@@ -91,6 +97,7 @@ class OAuthTokens:
                     tasks.start_soon(_hurry, scope)
                     try:
                         renewal.login = self._login = await self._renew(stale)
+                        self._sent.append(self._login.access_token)
                     except UpstreamError as error:
                         renewal.error = error
                 tasks.cancel_scope.cancel()
