@@ -2,10 +2,13 @@
 
 import re
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from portal.search.phrases import Phrases, phrases_of
 from portal.search.roles import ACTIONS
 from portal.search.words import is_asking, terms_of
+
+P = TypeVar("P")
 
 _MAX_CHARS = 4_000
 """Of a longer query the rest is not read."""
@@ -49,14 +52,18 @@ class Query:
 
 def read_query(text: str) -> Query:
     text = text[:_MAX_CHARS]
-    sentences = [words for part in _SENTENCE_END.split(text) if len(words := _words(part)) > 1]
-    steps = [step for part in _steps(text) if len((step := _one_query(part)).words) > 1]
-    whole = _one_query(text)
+    sentences = [words for part in _several(_SENTENCE_END.split(text)) if len(words := _words(part)) > 1]
+    steps = [step for part in _several(_steps(text)) if len((step := _one_query(part)).words) > 1]
     return replace(
-        whole,
-        sentences=tuple(sentences[:_MAX_SENTENCES]) if len(sentences) > 1 else (),
-        steps=tuple(steps[:_MAX_STEPS]) if len(steps) > 1 else (),
+        _one_query(text),
+        sentences=tuple(_several(sentences)[:_MAX_SENTENCES]),
+        steps=tuple(_several(steps)[:_MAX_STEPS]),
     )
+
+
+def _several(parts: list[P]) -> list[P]:
+    """The parts, if there are more than one: a single one is the whole."""
+    return parts if len(parts) > 1 else []
 
 
 def _one_query(text: str) -> Query:
