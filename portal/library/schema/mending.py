@@ -5,8 +5,9 @@ Only what does not fit is touched, only where exactly one remedy fits, and never
 - JSON in a text, where an object or a list is wanted and a text is not: `'{"by": "age"}'`
 - a number or a boolean in a text, where it is wanted and a text is not: `"3"`, `"true"`
 - an integer, where a text is wanted, unless the schema says what the text must look like: `3` for `"3"`
-- a single item, where a list of such is wanted: `"bug"` for `["bug"]`; but no text that may be a list in itself,
-  like `"bug, ui"`, and no items of a list that may be one item as a whole: `["Ann", "30"]` for `[["Ann", "30"]]`
+- a single item, where a list of such is wanted: `"bug"` for `["bug"]`; but no text that may be a list in itself, like
+  `"bug, ui"` or `"none"`, no object of objects, and no items of a list that may be one item as a whole:
+  `["Ann", "30"]` for `[["Ann", "30"]]`
 """
 
 import json
@@ -20,6 +21,7 @@ from manifests.json_value import Json
 from portal.library.schema.inspection import MAX_STEPS, Inspection, Path
 from portal.library.schema.json_kinds import is_kind, json_key, kind_of
 from portal.library.schema.rules import RULES
+from portal.library.schema.single_items import is_single
 from portal.library.schema.sound_schema import SoundNode, SoundSchema
 
 MAX_ATTEMPTS: Final = 2_000
@@ -32,7 +34,6 @@ _INTEGER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)")
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _TRUTHS: Final = {"true": True, "True": True, "false": False, "False": False}
 _LOOKS: Final = frozenset({"format", "pattern"})
-_SEVERAL: Final = re.compile(r"[,;|\n\r\t\[\]{}，、；]|\band\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,10 @@ class Mended:
 def container_in(text: str) -> dict[str, Json] | list[Json] | None:
     """The object or list that a text is the JSON of."""
     try:
-        value = json.loads(text, parse_constant=_refuse) if text.lstrip()[:1] in ("{", "[") else None
+        is_container = text.lstrip()[:1] in ("{", "[")
+        value = (
+            json.loads(text, parse_constant=_refuse, object_pairs_hook=_distinct) if is_container else None
+        )
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict | list) else None
@@ -189,7 +193,7 @@ def _conversions(value: Json, allowed: frozenset[str], node: dict[str, Any]) -> 
         yield from _of_text(value, allowed)
     elif "string" in allowed and _is_plain_integer(value) and not _LOOKS.intersection(node):
         yield str(value)
-    if "array" in allowed and value is not None and not (isinstance(value, str) and _may_be_several(value)):
+    if "array" in allowed and is_single(value, node.get("items")):
         yield [value]
 
 
@@ -211,9 +215,11 @@ def _of_text(text: str, allowed: frozenset[str]) -> Iterator[Json]:
             yield _TRUTHS[text]
 
 
-def _may_be_several(text: str) -> bool:
-    """Whether a text may be a list in itself, written in one way or another; an empty one may be an empty list."""
-    return not text.strip() or _SEVERAL.search(text) is not None
+def _distinct(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    whole = dict(pairs)
+    if len(whole) < len(pairs):
+        raise ValueError("a key is there twice")
+    return whole
 
 
 def _refuse(constant: str) -> NoReturn:
