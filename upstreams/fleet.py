@@ -134,7 +134,7 @@ def _wire_opener(
 
     def connect(diagnostics: Diagnostics) -> AbstractAsyncContextManager[Wire]:
         if spec.transport == "sse":
-            return open_sse_wire(spec, credentials)
+            return open_sse_wire(spec, diagnostics, credentials)
         return open_http_wire(spec, diagnostics, credentials)
 
     return connect

@@ -117,7 +117,7 @@ class UpstreamHttpClient(KeptAliveClient):
         return await self._admission.send(request, partial(super().send, **options))
 
     async def _readable(self, response: httpx2.Response) -> httpx2.Response:
-        kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        kind = _kind(response)
         if response.is_success and kind == "text/event-stream":
             return self._with_mended_events(response)
         if response.next_request is not None:
@@ -164,35 +164,41 @@ class UpstreamHttpClient(KeptAliveClient):
         return with_mended_events(response, self._admission.masked)
 
     def _failed(self, request: httpx2.Request, error: UpstreamError) -> httpx2.Response:
-        answer = JSONRPCError(jsonrpc="2.0", id=None, error=self._failures.carry(error))
+        answer = self._standing_for(error, None)
         return httpx2.Response(HTTPStatus.BAD_GATEWAY, json=answer.model_dump(mode="json"), request=request)
 
+    def _standing_for(self, error: UpstreamError, request_id: int | None) -> JSONRPCError:
+        return JSONRPCError(jsonrpc="2.0", id=request_id, error=self._failures.carry(error))
 
-class SseHttpClient(KeptAliveClient):
-    """What the SDK's older HTTP+SSE transport sends with. Answers arrive on the stream, so a message that
-    cannot be delivered leaves its call without one: the connection is given up."""
 
-    def __init__(self, give_up: Callable[[str], None], admission: Admission, **options: Any) -> None:
-        super().__init__(**options)
-        self._give_up = give_up
-        self._admission = admission
+class SseHttpClient(UpstreamHttpClient):
+    """What the SDK's older HTTP+SSE transport sends with. Answers arrive on the stream of events; `deliver` is handed
+    those that stand for requests that were not taken."""
+
+    def __init__(self, *parts: Any, deliver: Callable[[JSONRPCError], None], **options: Any) -> None:
+        super().__init__(*parts, **options)
+        self._deliver = deliver
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-        send = partial(super().send, **options)
         if request.method == "GET":
-            response = await self._admission.send(request, send)
-            return with_mended_events(response, self._admission.masked)
-        try:
-            response = await self._admission.send(request, send)
-        except httpx2.RequestError as error:
-            self._give_up(described_http(error))
-        except UpstreamError as error:
-            self._give_up(str(error))
-        else:
-            if response.is_success or response.next_request is not None:
-                return response
-            await response.aclose()
-            self._give_up(status_line(response))
+            return self._with_mended_events(await self._send(request, options))
+        response = await super().send(request, **options)
+        if not response.is_error:
+            return response
+        await response.aclose()
+        self._diagnostics.note(f"a notification was not delivered: {status_line(response)}")
+        return httpx2.Response(HTTPStatus.ACCEPTED, request=request)
+
+    async def _readable(self, response: httpx2.Response) -> httpx2.Response:
+        if not response.is_error:
+            return response
+        body = await _read_capped(response)
+        if response.status_code == HTTPStatus.NOT_FOUND:
+            raise UpstreamUnavailableError("no longer knows this session")
+        raise self._refusal(response, _kind(response), body)
+
+    def _failed(self, request: httpx2.Request, error: UpstreamError) -> httpx2.Response:
+        self._deliver(self._standing_for(error, asked_id(request.content)))
         return httpx2.Response(HTTPStatus.ACCEPTED, request=request)
 
 
@@ -215,6 +221,10 @@ def asked_id(content: bytes) -> int | None:
     """The number of the request in a POST's body; None if its id is no number."""
     match = _REQUEST.match(content)
     return int(match[1]) if match and match[1] else None
+
+
+def _kind(response: httpx2.Response) -> str:
+    return response.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 async def _read_capped(response: httpx2.Response) -> bytes:

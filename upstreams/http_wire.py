@@ -1,13 +1,16 @@
 """Reaches an upstream by URL: Streamable HTTP, and the HTTP+SSE transport it replaced."""
 
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Final
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from typing import Any, Final
 
 import anyio
 import httpx2
+from anyio.abc import ObjectSendStream
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCError
 
 from manifests.models import HttpUpstream
 from upstreams.diagnostics import Diagnostics
@@ -49,16 +52,18 @@ async def open_http_wire(
 
 
 @asynccontextmanager
-async def open_sse_wire(spec: HttpUpstream, credentials: HttpCredentials) -> AsyncIterator[Wire]:
+async def open_sse_wire(
+    spec: HttpUpstream, diagnostics: Diagnostics, credentials: HttpCredentials
+) -> AsyncIterator[Wire]:
     """A wire over HTTP+SSE, connected within `connect_seconds`.
 
     The SDK reads no event over 1 MiB here: a longer answer ends the connection, which is then opened anew.
     """
-    wires: list[Wire] = []
+    failures = Failures()
+    arrived, arriving = anyio.create_memory_object_stream[SessionMessage | Exception]()
 
-    def give_up(reason: str) -> None:
-        for wire in wires:
-            wire.give_up(reason)
+    def deliver(answer: JSONRPCError) -> None:
+        tasks.start_soon(_hand_over, answer, arrived)
 
     def new_client(
         headers: dict[str, str] | None = None,
@@ -66,8 +71,10 @@ async def open_sse_wire(spec: HttpUpstream, credentials: HttpCredentials) -> Asy
         auth: httpx2.Auth | None = None,
     ) -> httpx2.AsyncClient:
         return SseHttpClient(
-            give_up,
+            failures,
+            diagnostics,
             Admission(spec.url, credentials),
+            deliver=deliver,
             headers=headers,
             timeout=timeout,
             auth=auth,
@@ -87,10 +94,23 @@ async def open_sse_wire(spec: HttpUpstream, credentials: HttpCredentials) -> Asy
         async with AsyncExitStack() as stack:
             read_stream, write_stream = await stack.enter_async_context(transport)
             connecting.deadline = float("inf")
-            wires.append(Wire(read_stream, write_stream))
-            yield wires[0]
+            tasks = await stack.enter_async_context(anyio.create_task_group())
+            tasks.start_soon(_carry, read_stream, arrived)
+            yield Wire(arriving, write_stream, failures=failures)
+            tasks.cancel_scope.cancel()
     if connecting.cancelled_caught:
         raise UpstreamUnavailableError(f"sent no endpoint within {spec.connect_seconds:g} s")
+
+
+async def _hand_over(answer: JSONRPCError, arrived: ObjectSendStream[SessionMessage | Exception]) -> None:
+    with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # the connection has ended first
+        await arrived.send(SessionMessage(answer))
+
+
+async def _carry(source: Any, arrived: ObjectSendStream[SessionMessage | Exception]) -> None:
+    async with arrived:
+        async for item in source:
+            await arrived.send(item)
 
 
 def _timeout(spec: HttpUpstream) -> httpx2.Timeout:

@@ -7,8 +7,9 @@ import anyio
 import pytest
 from mcp.server.mcpserver import MCPServer
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from manifests.json_value import Json
 from manifests.models import HttpUpstream
 from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, http_peer
 from tests.upstreams.raw_http_server import RawHttpServer
@@ -135,6 +136,69 @@ async def test_call_under_way_is_answered_while_another_needs_a_new_connection(t
         assert (len(results), server.sessions_opened) == (1, 2)
         server.may_go_on.set()
     assert (len(results), server.executed) == (2, 2)
+
+
+class Gate:
+    """Stands before an HTTP+SSE server, and refuses one message of a kind with a status."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.refuses = 0
+        self.arrivals = 0
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "POST":
+            await self._app(scope, receive, send)
+            return
+        message = await receive()
+        if b"tools/call" in message["body"]:
+            self.arrivals += 1
+            if self.refuses:
+                status, self.refuses = self.refuses, 0
+                await Response("no", status)(scope, receive, send)
+                return
+
+        async def again() -> Message:
+            return message
+
+        await self._app(scope, again, send)
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome", "arrivals"),
+    [(401, None, 2), (404, None, 2), (403, "failed", 1), (429, None, 2), (502, "unknown", 1)],
+)
+async def test_message_that_an_sse_server_does_not_take_fails_its_call_alone(
+    status: int, outcome: str | None, arrivals: int
+) -> None:
+    server, began, may_end = real_server(), anyio.Event(), anyio.Event()
+
+    @server.tool()
+    async def hold() -> str:
+        began.set()
+        await may_end.wait()
+        return "held"
+
+    gate, results = Gate(server.sse_app()), list[ToolResult]()
+    async with http_peer(gate) as peer:
+        spec = HttpUpstream(url=url_of(peer.port, "sse"), transport="sse")
+        async with fleet_of(real=spec) as fleet, anyio.create_task_group() as tasks:
+
+            async def call(tool: str, arguments: dict[str, Json]) -> None:
+                results.append(await fleet["real"].call(tool, arguments, seconds=DEADLINE_SECONDS))
+
+            tasks.start_soon(call, "hold", {})
+            await began.wait()
+            gate.refuses, gate.arrivals = status, 0
+            if outcome is None:
+                await call("add", {"a": 1, "b": 1})
+            else:
+                with pytest.raises(UpstreamError) as caught:
+                    await call("add", {"a": 1, "b": 1})
+                assert caught.value.outcome == outcome
+            assert gate.arrivals == arrivals
+            may_end.set()
+    assert results[-1].structured == {"result": "held"}
 
 
 async def test_wrong_credentials_are_told_without_showing_them() -> None:

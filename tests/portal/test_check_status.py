@@ -1,0 +1,55 @@
+"""`check` says every problem at once, with how to mend it, and how bad they are in its exit status."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from manifests.json_value import Json
+from tests.portal.commands import PortalCommand, portal_command
+from tests.portal.peers import raw, raw_tools, write_manifest
+
+BROKEN = """\
+upstreams:
+  a: {comand: x}
+  b: {command: x, call_seconds: -1}
+capabilities:
+  tools: {allow: [{tool: x, where: {p: {prefix: ./x}}}], deny: x}
+  limits: {tool_calls: many}
+profiles: {wide: {tool: {}}}
+"""
+
+
+@pytest.fixture
+def portal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> PortalCommand:
+    return portal_command(monkeypatch, capsys)
+
+
+@pytest.mark.parametrize(
+    ("entry", "tools", "status", "strict"),
+    [
+        (raw(tools=raw_tools("echo")), {}, 0, 3),
+        (raw(tools=raw_tools("echo")), {"deny": ["nothing"]}, 0, 3),
+        (raw(exits_with=3), {}, 1, 1),
+    ],
+)
+def test_exit_status_says_how_bad_it_is(
+    portal: PortalCommand, tmp_path: Path, entry: Json, tools: Json, status: int, strict: int
+) -> None:
+    write_manifest(tmp_path, {"up": entry}, capabilities={"tools": tools})
+    done = portal("check", "--json", cwd=tmp_path)
+    findings = json.loads(done.stdout)
+    assert (done.returncode, bool(findings["errors"])) == (status, status == 1)
+    assert any("'nothing' matches no tool" in text for text in findings["warnings"]) is bool(tools)
+    assert portal("check", "--strict", cwd=tmp_path).returncode == strict
+
+
+def test_manifest_that_cannot_be_used_is_told_whole_with_lines_and_what_to_write(
+    portal: PortalCommand, tmp_path: Path
+) -> None:
+    (tmp_path / "portal.yaml").write_text(BROKEN)
+    done = portal("check", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.findall(r"portal\.yaml:(\d+):\d+: ", done.stderr) == ["2", "3", "5", "5", "6", "7"]
+    assert "Did you mean command" in done.stderr and "deny the tool" in done.stderr
