@@ -17,6 +17,7 @@ from sandbox_runtime.calls import CallError
 from upstreams.errors import UpstreamAnswerError, UpstreamError, UpstreamWithheldError
 from upstreams.fleet import Fleet
 from upstreams.offerings import MAX_IDENTIFIER_CHARACTERS, Listed
+from upstreams.upstream import Upstream
 
 RESOURCES: Final = "portal.resources"
 READ_RESOURCE: Final = "portal.read_resource"
@@ -26,6 +27,10 @@ FUNCTIONS: Final = frozenset({RESOURCES, READ_RESOURCE, PROMPTS, GET_PROMPT})
 
 AT_ONCE: Final = 8
 """Upstreams that are asked side by side when all are."""
+
+
+LIST_SECONDS: Final = 10.0
+"""One upstream that hangs keeps a list of all no longer than that; for each page."""
 
 
 class ReadingError(Exception):
@@ -94,7 +99,7 @@ class Readings:
         self, method: Method, kinds: Mapping[str, Listed], upstream: str | None, entry: Entry
     ) -> dict[str, Json]:
         answer: dict[str, Json] = {name: [] for name in kinds}
-        answer["notices"] = []
+        asked, answer["notices"] = await self._askable(method, upstream)
         limiter = anyio.CapacityLimiter(AT_ONCE)
 
         async def ask(key: str, found: dict[str, list[Json]]) -> None:
@@ -102,7 +107,7 @@ class Readings:
                 try:
                     sent = self._permit(key, method, {}, entry)
                     for name, listed in kinds.items():
-                        found[name] = await self._rows(key, listed, sent)
+                        found[name] = await self._rows(key, listed, sent, is_one_of_many=upstream is None)
                 except ReadingError as error:
                     if upstream is not None:
                         refused.append(error)
@@ -110,7 +115,6 @@ class Readings:
                         answer["notices"].append(error.told.message)
 
         refused: list[ReadingError] = []
-        asked = list(self._fleet) if upstream is None else [self._fleet[upstream]]
         parts: list[dict[str, list[Json]]] = [{} for _ in asked]
         async with anyio.create_task_group() as tasks:
             for each, part in zip(asked, parts, strict=True):
@@ -122,8 +126,27 @@ class Readings:
                 answer[name] += rows
         return answer
 
-    async def _rows(self, key: str, listed: Listed, sent: "_Sent") -> list[Json]:
+    async def _askable(self, method: Method, upstream: str | None) -> tuple[list[Upstream], list[Json]]:
+        """The one, or all that are there to be asked; and what to know of those that are not.
+
+        To list them all is no reason to start a server, or to wait for one that is down.
+        """
+        if upstream is not None:
+            return [self._fleet[upstream]], []
+        await self._fleet.settled(self._manifest.portal.server.start_seconds)
+        allowed = [
+            u for u in self._fleet if self._authorization.of_reading(u.name, method, dict).tool.granted
+        ]
+        there = [each for each in allowed if each.state.status in ("ready", "failing")]
+        return there, [
+            f"upstream {each.name!r} is {each.state.status} and was not asked: name it to ask it"
+            for each in allowed
+            if each not in there
+        ]
+
+    async def _rows(self, key: str, listed: Listed, sent: "_Sent", *, is_one_of_many: bool) -> list[Json]:
         seconds = self._manifest.portal.upstreams[key].call_seconds
+        seconds = min(seconds, LIST_SECONDS) if is_one_of_many else seconds
         try:
             rows = await self._fleet[key].offered(listed, seconds=seconds, on_sent=sent)
         except UpstreamError as error:

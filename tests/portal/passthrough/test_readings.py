@@ -5,6 +5,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import anyio
+import anyio.lowlevel
 import pytest
 
 from manifests.json_value import Json
@@ -13,7 +15,7 @@ from portal.cli import check, explain
 from portal.cli.terminal import Terminal
 from tests.portal.passthrough.chatty_server import SECRET, Chatty
 from tests.portal.passthrough.peers import UPSTREAMS, chatty_upstreams
-from tests.portal.peers import Opened, opened, raw, states
+from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, raw, states
 from tests.upstreams.peers import http_peer
 
 pytestmark = pytest.mark.anyio
@@ -194,3 +196,26 @@ async def test_explain_and_check_know_the_rules(tmp_path: Path, capsys: pytest.C
         said = "".join(capsys.readouterr())
         assert "up.nothing" in said
         assert "resources/read' matches no tool" not in said and "prompts/*' matches no tool" not in said
+
+
+async def test_a_list_of_all_starts_nothing_and_waits_for_nobody_who_is_down(tmp_path: Path) -> None:
+    up = Chatty("modern")
+    async with http_peer(up.server.streamable_http_app()) as peer:
+        upstreams: dict[str, Peer | dict[str, Json]] = {
+            "up": {"url": f"http://127.0.0.1:{peer.port}/mcp"},
+            "gone": {"command": "/does/not/exist"},
+            "resting": {**raw(), "idle_stop_seconds": 0.1},
+        }
+        async with opened(tmp_path, upstreams) as portal:
+            with anyio.fail_after(DEADLINE_SECONDS):
+                while portal.portal.fleet["resting"].state.status != "idle":
+                    await anyio.lowlevel.checkpoint()
+            found = await portal.result_of("await portal.resources()")
+            assert [row["upstream"] for row in found["resources"]] == ["up", "up"]
+            assert ["gone" in notice or "resting" in notice for notice in found["notices"]] == [True, True]
+            assert portal.portal.fleet["resting"].state.status == "idle"
+            empty: Json = {"resources": [], "templates": [], "notices": []}
+            assert await portal.result_of("await portal.resources('resting')") == empty
+            assert (await portal.run("await portal.resources('gone')"))["error"][
+                "code"
+            ] == "upstream_unavailable"
