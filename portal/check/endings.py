@@ -10,6 +10,7 @@ from sandbox_runtime.guest.scopes import FUNCTIONS, Function
 
 _ENDS: Final = (ast.Return, ast.Raise, ast.Break, ast.Continue)
 _EXITS: Final = frozenset({("builtins", "exit"), ("builtins", "quit"), ("sys", "exit"), ("os", "_exit")})
+_EXIT_ERROR: Final = ("builtins", "SystemExit")
 _LOOPS: Final = (ast.While, ast.For, ast.AsyncFor)
 _BLOCK_PARTS: Final = (ast.stmt, ast.excepthandler, ast.match_case)
 
@@ -25,18 +26,31 @@ class Endings:
 
     @property
     def are_hidden(self) -> bool:
-        """Whether the script hands on what ends it, so that anything may be its end: `partial(sys.exit, 1)`."""
-        called = {call.func for call in self._script.scopes.calls}
-        named = (
-            binding.value
-            for each in self._script.all_scopes
-            for found in each.bindings.values()
-            for binding in found
-        )
-        plain = called.union(
-            value for value in named if value is not None
-        )  # `stop = sys.exit`, which is followed
-        return any(path in _EXITS and node not in plain for node, path in self._script.paths.items())
+        """Whether others may end the script than whom it calls by name, so that anything may be its end.
+
+        It hands on what ends it, `partial(sys.exit, 1)`, or a function that does, or such a one is called by Python
+        itself, as `__add__` and properties are, or by the class that its own class is made of.
+        """
+        script = self._script
+        plain = {call.func for call in script.scopes.calls}
+        for bindings in (found for scope in script.all_scopes for found in scope.bindings.values()):
+            # `stop = sys.exit` is followed.
+            plain.update(each.value for each in bindings if each.value is not None)
+        if any(path in _EXITS and node not in plain for node, path in script.paths.items()):
+            return True
+        functions = [*filter(self._may_exit, script.all_of(ast.FunctionDef, ast.AsyncFunctionDef))]
+        ending = {node.name for node in functions}
+        if any(node.decorator_list or node.name.startswith("__") for node in functions):
+            return True
+        read = (mention.node for mention in script.scopes.mentions if mention.node not in plain)
+        inherited = (part for node in script.scopes.classes if node.bases for part in node.body)
+        named = {getattr(node, "id", getattr(node, "attr", "")) for node in read}
+        methods = {getattr(part, "name", "") for part in inherited}
+        return not ending.isdisjoint(named | methods)
+
+    def _may_exit(self, function: Function) -> bool:
+        paths = (self._script.paths.get(node) for node in ast.walk(function) if isinstance(node, ast.expr))
+        return any(path in _EXITS or path == _EXIT_ERROR for path in paths)
 
     def is_end(self, statement: ast.stmt) -> bool:
         """Whether what stands behind it in its block does not run, errors that are caught aside."""
@@ -126,7 +140,7 @@ class Endings:
 
 def mentions_end(script: ScriptTree) -> bool:
     """Whether a script has the means to end itself, or the one that calls a function of it."""
-    return any(path in _EXITS or path == ("builtins", "SystemExit") for path in script.paths.values())
+    return any(path in _EXITS or path == _EXIT_ERROR for path in script.paths.values())
 
 
 def yields(statement: ast.stmt) -> bool:
