@@ -66,6 +66,8 @@ class _Fetch(threading.Thread):
             self.value = self._command() if self.reference.kind == "command" else self._keyring()
         except SecretError as error:
             self.value = error
+        except ValueError:  # a NUL in the command line, which a program cannot be given
+            self.value = SecretError("the command holds a character that no command can hold")
 
     def stop(self) -> None:
         """Leave nothing running."""

@@ -55,3 +55,6 @@ def _keyring() -> Iterator["KeyringBackend"]:
         yield keyring.get_keyring()
     except KeyringError as error:
         raise SecretError(f"the system has no keyring that can be asked ({type(error).__name__})") from None
+    # Each system has its own, each with its own errors, and what they say may hold what was asked for.
+    except Exception as error:  # noqa: BLE001
+        raise SecretError(f"the system's keyring failed ({type(error).__name__})") from None

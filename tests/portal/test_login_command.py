@@ -11,6 +11,8 @@ import anyio
 import anyio.to_thread
 import pytest
 import yaml
+from starlette.requests import Request
+from starlette.responses import Response
 
 from manifests.json_value import Json
 from tests.portal.commands import COMMAND_SECONDS, Done, finished, started
@@ -138,3 +140,13 @@ async def test_script_in_the_middle_of_which_a_login_ends_is_told_the_command(
         assert error["code"] == "upstream_needs_login"
         assert "mcp-code-portal login tickets" in error["message"]
     assert server.peer.calls == [("echo", {"a": 1})]
+
+
+async def test_login_that_fails_is_one_readable_error(folder: Path, server: ProtectedServer) -> None:
+    async def broken(request: Request) -> Response:
+        return Response(status_code=503)
+
+    server.authorization.answers["/.well-known/oauth-authorization-server"] = broken
+    done = await command("login", "tickets", "--no-browser", cwd=folder)
+    assert (done.returncode, done.stdout, kept(folder)) == (1, "", [])
+    assert "Traceback" not in done.stderr and "cannot describe itself" in done.stderr

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeAlias
 from urllib.parse import parse_qs, urlsplit
@@ -22,7 +23,9 @@ from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, http_peer
 from upstreams.errors import UpstreamError
 from upstreams.fleet import login_store
 from upstreams.oauth import guarded_http
+from upstreams.oauth.browser_login import log_in
 from upstreams.oauth.errors import OAuthError, OAuthRefusedError, OAuthUnreachableError
+from upstreams.oauth.login import Login
 
 pytestmark = pytest.mark.anyio
 
@@ -78,13 +81,27 @@ def redirecting(url: str) -> Handler:
 
 
 async def refused(spec: HttpUpstream) -> OAuthError:
-    with pytest.raises(BaseExceptionGroup) as caught:
-        await signed_in(spec)
-    errors = [caught.value]
-    while isinstance(errors[0], BaseExceptionGroup):
-        errors = list(errors[0].exceptions)
-    assert isinstance(errors[0], OAuthError), errors
-    return errors[0]
+    """The error of a login that does not get as far as a browser, or not further."""
+    with anyio.fail_after(DEADLINE_SECONDS), pytest.raises(OAuthError) as caught:
+        async with log_in_with_browser(spec):
+            pytest.fail("it was a login")
+    return caught.value
+
+
+@asynccontextmanager
+async def log_in_with_browser(spec: HttpUpstream) -> AsyncIterator[Login]:
+    failure: OAuthError | None = None
+    login: Login | None = None
+    async with anyio.create_task_group() as tasks:
+        try:
+            login = await log_in(spec, lambda url: tasks.start_soon(browse, url))
+        except OAuthError as error:
+            failure = error
+        tasks.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+    assert login is not None
+    yield login
 
 
 def naming(key: str, value: Json) -> Lie:
@@ -228,6 +245,12 @@ async def test_what_comes_back_without_the_state_of_the_login_is_turned_away(
             assert (await stranger.get(uri.replace("/callback", "/"))).status_code == 404
             assert (await stranger.get(uri, headers={"Host": "evil.example"})).status_code == 400
             assert (await stranger.post(uri)).status_code == 400
+            assert (await stranger.get(f"{uri}?{'&'.join(map(str, range(1_000)))}")).status_code == 400
+        port = urlsplit(uri).port
+        assert port
+        async with await anyio.connect_tcp("127.0.0.1", port) as stream:
+            await stream.send(f"GET //[ HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
+            assert b"400" in await stream.receive()
         await browse(url)
 
     assert (await signed_in(server.spec(), attacked)).access_token
@@ -254,9 +277,9 @@ async def test_no_of_a_person_is_told_in_the_servers_word_alone(server: Protecte
         uri, state = query["redirect_uri"][0], query["state"][0]
         await browse(f"{uri}?error=access_denied&error_description=%3Cscript%3E&state={state}")
 
-    with pytest.raises(BaseExceptionGroup) as caught:
+    with pytest.raises(BaseExceptionGroup) as caught:  # of the test's own task group
         await signed_in(server.spec(), denies)
-    assert caught.group_contains(OAuthRefusedError, match="access_denied$")
+    assert caught.group_contains(OAuthRefusedError, match="access_denied$", depth=1)
 
 
 @pytest.mark.parametrize(
@@ -372,3 +395,24 @@ async def test_upstream_cannot_have_a_renewal_for_every_call(server: ProtectedSe
             with pytest.raises(UpstreamError):
                 await fleet["tickets"].call("echo", {}, seconds=DEADLINE_SECONDS)
     assert server.authorization.grants == ["authorization_code", "refresh_token"]
+
+
+@pytest.mark.parametrize(
+    "url", ["http://[", "https://\udcff", "https://xn--/", "https://a b/", "nonsense", "http://1.2.3.4:x/"]
+)
+async def test_senseless_url_is_the_end_of_nothing_but_its_login(server: ProtectedServer, url: str) -> None:
+    """Also where a running portal looks for the authorization server by itself."""
+
+    async def challenge(request: Request) -> Response:
+        said = f'Bearer resource_metadata="{url}"'.encode("utf-8", "surrogateescape")
+        return Response(status_code=401, headers={"www-authenticate": said.decode("latin-1")})
+
+    server.answers["/mcp"] = challenge
+    await refused(server.spec())
+    settings = {"client_id": "portal", "client_secret": "its-secret", "issuer": server.authorization.issuer}
+    spec = server.spec(grant="client_credentials", **settings)
+    async with http_peer(Peer().server.streamable_http_app()) as plain:
+        other = HttpUpstream(url=f"http://127.0.0.1:{plain.port}/mcp")
+        async with fleet_of(tickets=spec, other=other) as fleet:
+            assert fleet["tickets"].state.status == "down"
+            await fleet["other"].call("echo", {}, seconds=DEADLINE_SECONDS)

@@ -39,8 +39,8 @@ async def log_in(spec: HttpUpstream, show: Callable[[str], None]) -> Login:
     """
     settings = spec.oauth or OAuthSettings()
     async with (
-        open_guarded_http(spec.url) as http,
         open_redirection(settings.redirect_port or 0) as redirection,
+        open_guarded_http(spec.url) as http,
     ):
         found = await discover(spec.url, spec.headers, settings, http)
         if "S256" not in (found.server.code_challenge_methods_supported or ()):

@@ -70,11 +70,17 @@ _BODY_HEADERS: Final = frozenset({"content-length", "content-encoding", "transfe
 
 @asynccontextmanager
 async def open_guarded_http(upstream_url: str) -> AsyncIterator[GuardedHttp]:
-    """A client of its own: no header, cookie or connection is shared with what speaks to the upstream."""
+    """A client of its own: no header, cookie or connection is shared with what speaks to the upstream.
+
+    What is raised within because a stranger's URL makes no sense becomes an OAuthRefusedError.
+    """
     async with httpx2.AsyncClient(
         timeout=REQUEST_SECONDS, follow_redirects=False, verify=trusted_authorities()
     ) as client:
-        yield GuardedHttp(client, upstream_url)
+        try:
+            yield GuardedHttp(client, upstream_url)
+        except (httpx2.InvalidURL, ValueError):
+            raise OAuthRefusedError("the upstream leads to a URL that makes no sense") from None
 
 
 async def _read_capped(response: httpx2.Response, host: str) -> bytes:

@@ -47,10 +47,16 @@ class Redirection:
         async with stream:
             with anyio.move_on_after(_HEAD_SECONDS):
                 try:
-                    status, text = self._taken(await _head(stream))
+                    status, text = self._read(await _head(stream))
                     await stream.send(_response(status, text))
                 except (anyio.BrokenResourceError, anyio.EndOfStream):
                     return
+
+    def _read(self, head: bytes) -> tuple[str, str]:
+        try:
+            return self._taken(head)
+        except ValueError:  # a URL that is none, or with too many fields
+            return "400 Bad Request", "This makes no sense."
 
     def _taken(self, head: bytes) -> tuple[str, str]:
         lines = head.decode("latin-1").split("\r\n")
@@ -82,10 +88,16 @@ async def open_redirection(port: int) -> AsyncIterator[Redirection]:
     except OSError as error:
         raise OAuthError(f"cannot listen on 127.0.0.1:{port}: {error.strerror or error}") from None
     redirection = Redirection(listener.extra(SocketAttribute.local_port))
+    failure: OAuthError | None = None
     async with listener, anyio.create_task_group() as tasks:
         tasks.start_soon(listener.serve, redirection.answer)
-        yield redirection
+        try:
+            yield redirection
+        except OAuthError as error:  # raised here it would become a group of errors
+            failure = error
         tasks.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
 
 
 async def _head(stream: SocketStream) -> bytes:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeAlias
 
 import anyio
+import structlog
 
 from manifests.models import HttpUpstream
 from manifests.oauth import OAuthSettings
@@ -23,6 +24,8 @@ from upstreams.oauth.login import Login, new_login
 from upstreams.oauth.login_store import LoginStore
 from upstreams.oauth.token_endpoint import request_token
 from upstreams.scrubber import Scrubber
+
+log = structlog.get_logger()
 
 RENEWAL_SECONDS: Final = 25.0
 """All of a renewal: waiting for another portal's, finding the server, and asking it."""
@@ -100,6 +103,12 @@ class OAuthTokens:
                         self._sent.append(self._login.access_token)
                     except UpstreamError as error:
                         renewal.error = error
+                    # Whatever strangers made of it: it is this upstream's failure, and not the end of the others.
+                    except Exception as error:
+                        log.exception("token_not_renewed", upstream=self._name, error=type(error).__name__)
+                        renewal.error = UpstreamUnavailableError(
+                            "got no token: the portal failed to ask for one"
+                        )
                 tasks.cancel_scope.cancel()
         finally:
             self._renewal = None
