@@ -15,6 +15,7 @@ from portal.client_files.servers import LeftOut, Origin, Server
 from portal.client_files.toml_text import TomlTextError, read_toml, tables
 
 MAX_SERVERS: Final = 1000
+MAX_TEXT: Final = 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,8 @@ def read_contents(place: Place, home: Path, here: Path, environ: Mapping[str, st
         entries = list(reading.entries())
         if len(entries) > MAX_SERVERS:
             raise ClientFileError(place.path, f"names more than {MAX_SERVERS} servers")
+        if sum(len(str(each.data)) for each in entries if isinstance(each, Entry)) > MAX_TEXT:
+            raise ClientFileError(place.path, f"says more than {MAX_TEXT} characters of its servers")
     except ClientFileError as error:
         return Contents(place, problem=error)
     read = [each if isinstance(each, LeftOut) else read_entry(each, home, here, environ) for each in entries]

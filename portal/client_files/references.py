@@ -9,8 +9,12 @@ from typing import Final
 from portal.client_files.places import Style
 from portal.client_files.variables import NAME, Reference, Template, variable_name
 
-_BRACES: Final = re.compile(r"\$\{(?P<inside>[^}]*)\}")
-_DOLLAR: Final = re.compile(r"\$\{(?P<inside>[^}]*)\}|\$(?P<bare>[A-Za-z_][A-Za-z0-9_]*)")
+MAX_VARIABLES: Final = 100
+
+_INSIDE: Final = r"\$\{(?P<inside>(?:[^}$]|\$(?!\{)){0,300})\}"
+_BRACES: Final = re.compile(_INSIDE)
+_DOLLAR: Final = re.compile(_INSIDE + r"|\$(?P<bare>[A-Za-z_][A-Za-z0-9_]*)")
+_NESTED: Final = re.compile(r"\$\{[A-Za-z_]\w{0,300}:-")
 _CAPITALS: Final = re.compile(r"[A-Z][A-Z0-9_]+")
 _WITH_DEFAULT: Final = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>.*))?", re.DOTALL)
 _PREFIX: Final = re.compile(r"(?P<prefix>[a-zA-Z]+):(?P<rest>.*)", re.DOTALL)
@@ -40,11 +44,16 @@ class Surroundings:
             return (text,)
         pattern = _DOLLAR if self.style == "dollar" else _BRACES
         own = () if in_env else self.own
-        return tuple(self._pieces(text, pattern, own))
+        pieces = tuple(self._pieces(text, pattern, own))
+        if self.style != "prefixed" and any(isinstance(p, str) and _NESTED.search(p) for p in pieces):
+            raise UntranslatableError("the default of a variable holds another, which a manifest cannot say")
+        return pieces
 
     def _pieces(self, text: str, pattern: re.Pattern[str], own: Collection[str]) -> Iterator[str | Reference]:
         end = 0
-        for found in pattern.finditer(text):
+        for count, found in enumerate(pattern.finditer(text)):
+            if count == MAX_VARIABLES:
+                raise UntranslatableError(f"one of its texts holds more than {MAX_VARIABLES} variables")
             yield text[end : found.start()]
             if self.style == "prefixed":
                 yield self._named(found)

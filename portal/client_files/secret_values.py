@@ -62,7 +62,13 @@ _LEAST_BITS: Final = 3.0
 _FILLED_IN: Final = re.compile(r"\$(?:\w+|\{\w+\})|%\w+%")
 _WORD: Final = re.compile(r"[^\s\"'<>{}\[\](),;]+")
 _SPOKEN: Final = re.compile(r"(?i)\b(bearer|basic)\s+[^\s\"']{6,}|-----BEGIN ")
-_SAID: Final = re.compile(r"(?i)\b([a-z_-]{1,60})[\"']?\s{0,9}[:=]\s{0,9}[\"']?([^\s\"',;&]+)")
+_SAYS: Final = re.compile(r"[:=]")
+_SAID_NAME: Final = re.compile(r"\s{0,9}[\"']?([A-Za-z_-]{1,60})")
+"""A name as it stands before a colon, read backwards: a search forwards would try every letter."""
+_SAID_VALUE: Final = re.compile(r"\s{0,9}[\"']?([^\s\"',;&]{1,60})")
+_MOST_PARTS: Final = 200
+"""Nobody looks through a URL of more."""
+
 _SCHEME: Final = re.compile(
     r"(?i)(?P<scheme>(?:bearer|basic|token|apikey|api-key|key)\s+)(?P<rest>\S.*)", re.DOTALL
 )
@@ -97,7 +103,16 @@ def holds_secret(text: str) -> bool:
     """Whether anywhere in a text is what looks like a secret, or is said to be one: `{"Authorization": "Bearer x"}`."""
     if _SPOKEN.search(text) or any(map(looks_secret, _WORD.findall(text))):
         return True
-    return any(is_secret_name(name) and _is_worth(value) for name, value in _SAID.findall(text))
+    return any(is_secret_name(name) and _is_worth(value) for name, value in _said(text))
+
+
+def _said(text: str) -> Iterator[tuple[str, str]]:
+    """The names in a text that have a value behind a colon or an equals sign, and those values."""
+    for sign in _SAYS.finditer(text):
+        before = text[max(0, sign.start() - 80) : sign.start()][::-1]
+        name, value = _SAID_NAME.match(before), _SAID_VALUE.match(text, sign.end())
+        if name and value:
+            yield name[1][::-1], value[1]
 
 
 def hidden_variable(name: str, value: Template) -> Template:
@@ -130,6 +145,8 @@ def hidden_url(value: Template, name: str = "URL") -> Template:
     """A URL, with passwords, tokens in its path, and secret parameters as `Secret`."""
     text = _literal(value)
     parts = _URL.fullmatch(text) if text else None
+    if text and parts and text.count("/") + text.count("&") > _MOST_PARTS:
+        return (Secret(text, variable_name(name)),)
     return tuple(_hidden_parts(parts, name)) if parts else value
 
 

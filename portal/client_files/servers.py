@@ -12,6 +12,9 @@ from portal.client_files.variables import Reference, Secret, Template, shown, wr
 _TELLING: Final = 8
 """A shorter secret may well stand elsewhere by chance."""
 
+_MOST: Final = 50
+"""Secrets of one entry that are looked for elsewhere in it; nobody writes more of them twice."""
+
 
 @dataclass(frozen=True)
 class Origin:
@@ -62,10 +65,16 @@ class Server:
     def with_secrets_everywhere(self) -> "Server":
         """The same with what is a secret at one place taken for one wherever it stands."""
         pieces = [piece for template in self.templates() for piece in template]
-        secrets = {p.value: p for p in pieces if isinstance(p, Secret) and len(p.value) >= _TELLING}
+        rest = "\0".join(piece for piece in pieces if isinstance(piece, str))
+        secrets = {
+            p.value: p
+            for p in pieces
+            if isinstance(p, Secret) and len(p.value) >= _TELLING and p.value in rest
+        }
         if not secrets:
             return self
-        pattern = "|".join(map(re.escape, sorted(secrets, key=len, reverse=True)))
+        longest = sorted(secrets, key=len, reverse=True)[:_MOST]
+        pattern = "|".join(map(re.escape, longest))
 
         def split(piece: str) -> Iterator[str | Secret]:
             for part in filter(None, re.split(f"({pattern})", piece)):

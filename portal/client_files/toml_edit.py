@@ -11,9 +11,8 @@ from portal.client_files.toml_text import Table, TomlTextError, read_toml, table
 def table_texts(text: str, key: str, names: Collection[str]) -> dict[str, str]:
     """The tables of each of the servers, as they are written, with those inside of them."""
     lines = text.splitlines(keepends=True)
-    return {
-        name: "".join("".join(lines[s.start : s.stop]) for s in _spans(text, key, name)) for name in names
-    }
+    spans = _spans(text, key, names)
+    return {name: "".join("".join(lines[span]) for span in found) for name, found in spans.items()}
 
 
 def without_tables(text: str, key: str, names: Collection[str]) -> str:
@@ -22,8 +21,9 @@ def without_tables(text: str, key: str, names: Collection[str]) -> str:
         CannotEditError: They are not written as tables of their own.
     """
     lines = text.splitlines(keepends=True)
-    for span in sorted((s for name in names for s in _spans(text, key, name)), key=lambda s: -s.start):
-        del lines[span.start : span.stop]
+    spans = [span for found in _spans(text, key, names).values() for span in found]
+    for span in sorted(spans, key=lambda each: -each.start):
+        del lines[span]
     changed = "".join(lines)
     before = read_toml(text)
     servers = {name: value for name, value in before.get(key, {}).items() if name not in names}
@@ -66,9 +66,13 @@ def table_text(key: str, name: str, values: Mapping[str, Json]) -> str:
     return "\n".join([f"[{key}.{_quoted(name)}]", *rows, ""])
 
 
-def _spans(text: str, key: str, name: str) -> list[slice]:
+def _spans(text: str, key: str, names: Collection[str]) -> dict[str, list[slice]]:
     lines = text.splitlines()
-    return [_span(each, lines) for each in tables(text) if each.keys[:2] == (key, name)]
+    spans: dict[str, list[slice]] = {name: [] for name in names}
+    for each in tables(text):
+        if each.keys[:1] == (key,) and len(each.keys) > 1 and each.keys[1] in spans:
+            spans[each.keys[1]].append(_span(each, lines))
+    return spans
 
 
 def _span(table: Table, lines: Sequence[str]) -> slice:

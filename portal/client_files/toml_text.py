@@ -11,10 +11,11 @@ from portal.client_files.json_text import Number
 
 MAX_BYTES: Final = 1024 * 1024
 MAX_DOTS: Final = 100
-"""In one line outside of texts: the reader's time grows with their square."""
+"""In one line that is not just a key and its text: the reader's time grows with their square."""
 
 _KEY: Final = r"(?:[A-Za-z0-9_-]+|\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*')"
 _HEADER: Final = re.compile(rf"[ \t]*\[[ \t]*({_KEY}(?:[ \t]*\.[ \t]*{_KEY})*)[ \t]*\][ \t]*(?:#.*)?")
+_TEXT: Final = re.compile(rf"[ \t]*{_KEY}[ \t]*=[ \t]*(?:\"(?:[^\"\\]|\\.)*\"|'[^']*')[ \t]*(?:#.*)?")
 _PART: Final = re.compile(_KEY)
 
 
@@ -44,7 +45,7 @@ def read_toml(text: str) -> dict[str, Json]:
     if len(text) > MAX_BYTES:
         raise TomlTextError(f"larger than {MAX_BYTES} characters")
     for number, line in enumerate(text.splitlines(), 1):
-        if line.count(".") > MAX_DOTS and re.match(rf"[ \t]*\[?\[?[ \t]*{_KEY}[ \t]*\.", line):
+        if line.count(".") > MAX_DOTS and not _TEXT.fullmatch(line):
             raise TomlTextError(f"a line with more than {MAX_DOTS} dots", number)
     try:
         data = tomllib.loads(text.removeprefix("\ufeff"))
@@ -60,11 +61,10 @@ def read_toml(text: str) -> dict[str, Json]:
 def tables(text: str) -> Iterator[Table]:
     """The tables of a text, as its lines look; one inside a text of several lines looks like one, too."""
     lines = text.splitlines()
-    starts = [(index, found[1]) for index, line in enumerate(lines) if (found := _HEADER.fullmatch(line))]
-    ends = [*(index for index, line in enumerate(lines) if line.lstrip().startswith("["))]
-    for index, header in starts:
-        following = next((end for end in ends if end > index), len(lines))
-        yield Table(tuple(_key(part) for part in _PART.findall(header)), index, following)
+    starts = [index for index, line in enumerate(lines) if line.lstrip().startswith("[")]
+    for index, following in zip(starts, [*starts[1:], len(lines)], strict=False):
+        if header := _HEADER.fullmatch(lines[index]):
+            yield Table(tuple(_key(part) for part in _PART.findall(header[1])), index, following)
 
 
 def _key(part: str) -> str:

@@ -47,7 +47,8 @@ def test_claude_code_fills_in_braces(home: Home) -> None:
 
 
 def test_a_default_that_a_manifest_cannot_say_is_a_reason(home: Home) -> None:
-    assert "$" in home.reason("claude-code", {"command": "x", "args": ["${A:-$B}"]})
+    for text in ("${A:-$B}", "${A:-${B}}", "${A:-b${C}"):
+        assert home.reason("claude-code", {"command": "x", "args": [text]})
 
 
 def test_gemini_fills_in_dollars(home: Home) -> None:

@@ -33,6 +33,8 @@ TOML_FAULTS: list[tuple[str | bytes, int | None]] = [
     ("a = 1" + "0" * 100_000, None),
     ("\n" + "a." * 100_000 + "b = 1", 2),
     ("\n[" + "a." * 100_000 + "b]", 2),
+    ("\na = {" + "b." * 100_000 + "c = 1}", 2),
+    ("\n'a'" + ".'a'" * 100_000 + " = 1", 2),
     (b"\xff", 1),
     (b"#" * 2_000_000, None),
 ]
@@ -69,6 +71,31 @@ def test_a_file_without_servers_is_no_problem(home: Home, content: bytes) -> Non
     home.write("cursor", content)
     found = home.contents()["cursor"]
     assert (found.problem, found.servers) == (None, [])
+
+
+LONG = 32 * 1024
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a-" * (LONG // 2),
+        "${" * (LONG // 2),
+        "$AA " * (LONG // 4),
+        "x://" + "/" * 30_000,
+        "x://y?" + "a=b&" * 8_000,
+        "k:" * 9_000,
+    ],
+    ids=["name", "open", "variables", "path", "query", "said"],
+)
+def test_long_texts_cost_what_they_are_long(home: Home, text: str) -> None:
+    home.servers("gemini", it={"command": "x", "args": [text[:LONG]] * 20}, fine={"command": "fine"})
+    assert "fine" in home.taken()  # within the deadline of every test, at which quadratic readers fail
+
+
+def test_a_file_that_says_too_much_is_told(home: Home) -> None:
+    home.servers("cursor", it={"command": "x", "args": ["a" * 30_000] * 40})
+    assert problem(home, "cursor")
 
 
 def test_what_is_no_file_is_told(home: Home) -> None:
