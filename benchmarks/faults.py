@@ -24,7 +24,7 @@ import anyio
 import structlog
 
 from benchmarks.measuring import RESULTS, commit, machine, percentile
-from manifests.models import HttpUpstream, StdioUpstream
+from manifests.upstream_sections import HttpUpstream, StdioUpstream
 from tests.upstreams.faults import http_server
 from tests.upstreams.faults.bench import STDIO_SERVER
 from tests.upstreams.faults.http_server import FaultyHttpServer, acted, status

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from benchmarks.measuring import RESULTS, commit, machine, percentile
-from manifests.models import Limits
+from manifests.limits import Limits
 from sandbox_runtime.calls import Outcome, ToolCall
 from sandbox_runtime.result import RunResult
 from sandbox_runtime.sandbox import Sandbox, open_sandbox

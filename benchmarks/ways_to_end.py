@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import dataclass, field
 
 from manifests.json_value import Json
-from manifests.models import Limits
+from manifests.limits import Limits
 from sandbox_runtime.calls import CallError, Outcome, ToolCall
 from sandbox_runtime.result import RunResult
 from sandbox_runtime.sandbox import Sandbox

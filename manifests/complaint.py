@@ -18,21 +18,15 @@ from manifests.errors import Problem
 from manifests.flows import FlowRule
 from manifests.grants import FileGrant, NetworkGrant
 from manifests.json_value import Json
-from manifests.models import (
-    UPSTREAM_KIND,
-    BoundToken,
-    Capabilities,
-    HttpUpstream,
-    Limits,
-    ServerSettings,
-    StdioUpstream,
-)
+from manifests.limits import Limits
+from manifests.models import BoundToken, Capabilities, ServerSettings
 from manifests.oauth import OAuthSettings
 from manifests.portal_manifest import PortalManifest
 from manifests.profiles import Profile, ProfileTools
 from manifests.retries import RetryRules
 from manifests.section import Section
 from manifests.tool_rules import RULE_KINDS, AllowRule, CallBudget, Comparison, DenyRule, ToolRules
+from manifests.upstream_sections import UPSTREAM_KIND, HttpUpstream, StdioUpstream
 from manifests.yaml_source import KeyPath, Place
 
 _PRIVATE = frozenset({"env", "environment", "headers", "args", "url", "token", "client_secret"})

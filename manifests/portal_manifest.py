@@ -6,9 +6,10 @@ from pydantic import Field
 
 from manifests.audit_settings import AuditSettings
 from manifests.constraints import ProfileName, UpstreamName
-from manifests.models import Capabilities, ServerSettings, Upstream
+from manifests.models import Capabilities, ServerSettings
 from manifests.profiles import Profile
 from manifests.section import EMPTY_IS_DEFAULT, Section
+from manifests.upstream_sections import Upstream
 
 
 class PortalManifest(Section):

@@ -7,7 +7,7 @@ from pydantic import Field, Strict
 from manifests.constraints import ScriptVariable
 from manifests.flows import FlowRule
 from manifests.grants import Hosts
-from manifests.models import Limits
+from manifests.limits import Limits
 from manifests.section import EMPTY_IS_DEFAULT, Section
 from manifests.tool_rules import AllowItem, CallBudget, DenyItem
 

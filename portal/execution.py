@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 import structlog
 
-from manifests.models import Limits
+from manifests.limits import Limits
 from portal.answer import Answer
 from portal.audit.audit import NO_AUDIT, Audit, RunAudit
 from portal.authority import Authority, Authorization

@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from manifests.models import Limits
+from manifests.limits import Limits
 from sandbox_runtime.events import Ending, Event, Finished, Stopped, Trapped
 from sandbox_runtime.randomness import SEED_BYTES
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TypeAlias
 
 from manifests.json_value import Json
-from manifests.models import Limits
+from manifests.limits import Limits
 from sandbox_runtime.frames import RUN_HEADER, START_HEADER
 from sandbox_runtime.grants.run_grants import RunGrants
 from sandbox_runtime.guest_json import encode

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 import anyio
 from anyio.abc import TaskGroup
 
-from manifests.models import HttpUpstream, StdioUpstream
 from manifests.own_folders import state_folder
+from manifests.upstream_sections import HttpUpstream, StdioUpstream
 from upstreams.connection import WireOpener
 from upstreams.diagnostics import Diagnostics
 from upstreams.http_credentials import ConfiguredHeaders, HeaderRenewal, HttpCredentials

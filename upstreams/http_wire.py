@@ -12,7 +12,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCError
 
-from manifests.models import HttpUpstream
+from manifests.upstream_sections import HttpUpstream
 from upstreams.diagnostics import Diagnostics
 from upstreams.errors import UpstreamUnavailableError
 from upstreams.http_client import SseHttpClient, UpstreamHttpClient

@@ -11,7 +11,7 @@ import anyio.to_thread
 import structlog
 
 from manifests.json_value import Json
-from manifests.models import HttpUpstream, StdioUpstream
+from manifests.upstream_sections import HttpUpstream, StdioUpstream
 from manifests.whole_file import write_whole
 from upstreams.diagnostics import Diagnostics
 from upstreams.recorded_tool import RecordedTool

@@ -24,7 +24,7 @@ from mcp_types import (
 from pydantic import BaseModel, ValidationError
 
 from manifests.json_value import Json
-from manifests.models import UpstreamSection
+from manifests.upstream_sections import UpstreamSection
 from upstreams.errors import UpstreamAnswerError, UpstreamRefusedError
 
 ELICIT: Final = "elicitation/create"

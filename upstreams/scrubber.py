@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 
-from manifests.models import HttpUpstream, StdioUpstream
+from manifests.upstream_sections import HttpUpstream, StdioUpstream
 from upstreams.wire_text import one_line
 
 LONGEST_TOLD: Final = 2_000

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from manifests.models import StdioUpstream
+from manifests.upstream_sections import StdioUpstream
 from upstreams.errors import UpstreamUnavailableError
 
 INHERITED: Final = ("PATH", "HOME", "LANG", "TMPDIR")

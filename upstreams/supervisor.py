@@ -9,7 +9,7 @@ import anyio
 import structlog
 from anyio.abc import TaskStatus
 
-from manifests.models import StdioUpstream, UpstreamSection
+from manifests.upstream_sections import StdioUpstream, UpstreamSection
 from upstreams.backoff import Backoff
 from upstreams.cause import cause_of, described
 from upstreams.circuit import Circuit

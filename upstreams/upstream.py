@@ -8,8 +8,8 @@ import anyio
 from mcp.shared.dispatcher import ProgressFnT
 
 from manifests.json_value import Json
-from manifests.models import UpstreamSection
 from manifests.retries import may_repeat
+from manifests.upstream_sections import UpstreamSection
 from upstreams.circuit import Circuit
 from upstreams.connection import Connection, WireOpener
 from upstreams.errors import UpstreamError

@@ -4,8 +4,8 @@ from argparse import Namespace
 
 import anyio.to_thread
 
+from manifests.limits import Limits
 from manifests.manifest import Manifest
-from manifests.models import Limits
 from portal.cli.terminal import Terminal
 from sandbox_runtime.bake import bake
 from sandbox_runtime.baked import Baked

@@ -7,8 +7,8 @@ from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from manifests.models import HttpUpstream, StdioUpstream, Upstream
 from manifests.names import namespace_of
+from manifests.upstream_sections import HttpUpstream, StdioUpstream, Upstream
 from portal.client_files.contents import Contents
 from portal.client_files.existing import Existing
 from portal.client_files.servers import LeftOut, Origin, Server

@@ -8,7 +8,7 @@ from mcp_types import ClientCapabilities, CreateMessageRequest, ElicitRequest
 from pydantic import ValidationError
 
 from manifests.json_value import Json
-from manifests.models import UpstreamSection
+from manifests.upstream_sections import UpstreamSection
 from portal.passthrough.elicitation import elicitation
 from portal.passthrough.sampling import Depths, TokenAllowance, sample
 from upstreams.questions import SAMPLE, QuestionError

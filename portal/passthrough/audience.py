@@ -11,7 +11,7 @@ from mcp.shared.jsonrpc_dispatcher import progress_token_from_params
 from mcp_types import LoggingLevel, LoggingMessageNotification, LoggingMessageNotificationParams
 
 from manifests.json_value import Json
-from manifests.models import UpstreamSection
+from manifests.upstream_sections import UpstreamSection
 from portal.ledger import Entry, Ledger
 from portal.passthrough.asking import AskedByUpstream, Asking
 from portal.passthrough.log_relay import LogRelay

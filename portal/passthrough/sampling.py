@@ -9,7 +9,7 @@ from mcp_types import ClientCapabilities, CreateMessageRequest
 from pydantic import ValidationError
 
 from manifests.json_value import Json
-from manifests.models import SamplingRules
+from manifests.upstream_sections import SamplingRules
 from portal.compact_json import compact
 from portal.passthrough.clean_json import Scrub, clean_json
 from upstreams.questions import QuestionError

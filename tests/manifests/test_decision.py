@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 from manifests.decision import Decision, decide
 from manifests.hints import NO_HINTS
 from manifests.manifest import Manifest
-from manifests.models import Capabilities, HttpUpstream
+from manifests.models import Capabilities
 from manifests.names import identifier
 from manifests.portal_manifest import PortalManifest
 from manifests.rule_slips import ListedTool, unmatched_rules
 from manifests.tool_rules import ToolRules
+from manifests.upstream_sections import HttpUpstream
 from tests.manifests.conftest import Load
 
 MANIFEST = """\

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manifests.errors import ManifestError
+from manifests.limits import Limits
 from manifests.loader import MAX_BYTES, find_manifest, load_manifest
-from manifests.models import HttpUpstream, Limits, StdioUpstream
+from manifests.upstream_sections import HttpUpstream, StdioUpstream
 from tests.manifests.conftest import Load, Problems
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -3,8 +3,10 @@
 import pytest
 from pydantic import ValidationError
 
-from manifests.models import HttpUpstream, Limits, ServerSettings, StdioUpstream
+from manifests.limits import Limits
+from manifests.models import ServerSettings
 from manifests.portal_manifest import PortalManifest
+from manifests.upstream_sections import HttpUpstream, StdioUpstream
 
 
 def test_defaults_are_those_of_the_design() -> None:

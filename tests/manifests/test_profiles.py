@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from manifests.decision import decide, decide_flow
 from manifests.hints import Hints
 from manifests.manifest import Manifest
-from manifests.models import HttpUpstream
 from manifests.narrowing import narrowed
 from manifests.portal_manifest import PortalManifest
+from manifests.upstream_sections import HttpUpstream
 from tests.manifests.conftest import Load, Problems
 
 BASE = """\

@@ -13,7 +13,7 @@ from keyring.backends.fail import Keyring as NoKeyring
 from manifests.errors import ManifestError, Problem
 from manifests.loader import load_manifest
 from manifests.manifest import Manifest
-from manifests.models import HttpUpstream, StdioUpstream
+from manifests.upstream_sections import HttpUpstream, StdioUpstream
 from portal import secret_sources
 from tests.own_keyring import OwnKeyring
 from tests.portal.peers import write_manifest

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from manifests.models import Limits
+from manifests.limits import Limits
 from sandbox_runtime.aot import (
     CACHE_VARIABLE,
     AotCache,

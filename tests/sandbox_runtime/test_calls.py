@@ -5,7 +5,7 @@ import asyncio
 import anyio
 import pytest
 
-from manifests.models import Limits
+from manifests.limits import Limits
 from sandbox_runtime.calls import CallError, Outcome, ToolCall
 from sandbox_runtime.sandbox import Sandbox
 from tests.sandbox_runtime.running import EchoPort, Runner, answering, where

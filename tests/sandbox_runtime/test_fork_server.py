@@ -10,7 +10,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from manifests.models import Limits
+from manifests.limits import Limits
 from sandbox_runtime.fork_control import ForkControl
 from sandbox_runtime.launchers import ForkLauncher
 from sandbox_runtime.sandbox import open_sandbox

@@ -3,7 +3,7 @@
 import pytest
 
 from manifests.json_value import Json
-from manifests.models import Limits
+from manifests.limits import Limits
 from tests.sandbox_runtime.running import EchoPort, Runner, where
 
 pytestmark = pytest.mark.anyio

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from manifests.json_value import Json
-from manifests.models import Limits
+from manifests.limits import Limits
 from sandbox_runtime.result import RunResult
 from tests.sandbox_runtime.running import where
 

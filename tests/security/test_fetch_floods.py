@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from manifests.models import Limits
+from manifests.limits import Limits
 from sandbox_runtime.grants.addresses import Address
 from tests.sandbox_runtime.fetching import (
     FetchRunner,

@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 
 from manifests.json_value import Json
-from manifests.models import HttpUpstream
+from manifests.upstream_sections import HttpUpstream
 from tests.portal.peers import Peer
 from tests.upstreams.oauth_peer import Handler, ProtectedServer, browse, protected, signed_in
 from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, http_peer

@@ -33,7 +33,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from manifests.json_value import Json
-from manifests.models import HttpUpstream
+from manifests.upstream_sections import HttpUpstream
 from tests.upstreams.peers import DEADLINE_SECONDS, closed_port, http_peer
 from upstreams.oauth.browser_login import log_in
 from upstreams.oauth.login import Login

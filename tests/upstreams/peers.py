@@ -13,7 +13,7 @@ import anyio
 import uvicorn
 from starlette.types import ASGIApp
 
-from manifests.models import HttpUpstream, StdioUpstream
+from manifests.upstream_sections import HttpUpstream, StdioUpstream
 from upstreams.fleet import Fleet, open_fleet
 from upstreams.tool_result import ToolResult
 from upstreams.upstream import Upstream

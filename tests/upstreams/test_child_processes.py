@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from manifests.models import StdioUpstream
+from manifests.upstream_sections import StdioUpstream
 from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, process_end, raw_server, text_of
 
 pytestmark = pytest.mark.anyio
@@ -91,7 +91,7 @@ async def test_no_process_is_left_after_a_graceful_close(tmp_path: Path) -> None
 PORTAL = """
 import anyio, json, structlog, sys
 from pathlib import Path
-from manifests.models import StdioUpstream
+from manifests.upstream_sections import StdioUpstream
 from upstreams.fleet import open_fleet
 
 structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))

@@ -5,7 +5,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from manifests.models import HttpUpstream, StdioUpstream
+from manifests.upstream_sections import HttpUpstream, StdioUpstream
 from tests.upstreams.faults.http_server import FaultyHttpServer
 from tests.upstreams.peers import DEADLINE_SECONDS, closed_port, fleet_of, raw_server
 from upstreams.starts import STARTED_AT_ONCE, Starts

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydantic_core import from_json
 
 from manifests.json_value import Json
-from manifests.models import HttpUpstream
+from manifests.upstream_sections import HttpUpstream
 from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, http_peer, raw_server
 from tests.upstreams.raw_http_server import RawHttpServer
 from upstreams.errors import UpstreamAnswerError

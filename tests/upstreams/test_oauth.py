@@ -9,7 +9,7 @@ from mcp.server.mcpserver import MCPServer
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from manifests.models import HttpUpstream
+from manifests.upstream_sections import HttpUpstream
 from tests.portal.peers import Barrier, Peer, never, tool
 from tests.upstreams.oauth_peer import SCOPE, AuthorizationServer, ProtectedServer, protected, signed_in
 from tests.upstreams.peers import DEADLINE_SECONDS, WatchedFleet, closed_port, fleet_of, http_peer

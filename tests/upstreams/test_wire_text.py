@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mcp_types import JSONRPCNotification, JSONRPCRequest
 from pydantic_core import from_json
 
-from manifests.models import HttpUpstream, StdioUpstream
+from manifests.upstream_sections import HttpUpstream, StdioUpstream
 from upstreams.http_client import awaits_answer
 from upstreams.scrubber import Scrubber
 from upstreams.wire_text import answered_id, mended

@@ -18,8 +18,8 @@ from mcp.client.auth.utils import (
 from mcp.shared.auth import OAuthClientMetadata, OAuthMetadata
 from pydantic import AnyUrl, ValidationError
 
-from manifests.models import HttpUpstream
 from manifests.oauth import OAuthSettings
+from manifests.upstream_sections import HttpUpstream
 from upstreams.oauth.discovery import Discovered, discover
 from upstreams.oauth.errors import OAuthRefusedError, OAuthUnreachableError
 from upstreams.oauth.guarded_http import GuardedHttp, open_guarded_http

@@ -8,8 +8,8 @@ from typing import Final, TypeAlias
 import anyio
 import structlog
 
-from manifests.models import HttpUpstream
 from manifests.oauth import OAuthSettings
+from manifests.upstream_sections import HttpUpstream
 from upstreams.errors import (
     UpstreamDownError,
     UpstreamError,

@@ -4,7 +4,7 @@ import pytest
 
 from manifests.json_value import Json
 from manifests.loader import load_manifest
-from manifests.models import HttpUpstream
+from manifests.upstream_sections import HttpUpstream
 from portal.client_files.entries import is_portal
 from portal.client_files.target import Target
 from tests.portal.client_files.homes import Home

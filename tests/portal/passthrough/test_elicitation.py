@@ -19,7 +19,7 @@ from mcp_types import (
 )
 
 from manifests.json_value import Json
-from manifests.models import HttpUpstream
+from manifests.upstream_sections import HttpUpstream
 from portal.caller import LOCAL
 from portal.ledger import Ledger
 from portal.passthrough.asking import Ask, Asking

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from manifests.json_value import Json
-from manifests.models import Limits
+from manifests.limits import Limits
 from sandbox_runtime.calls import CallError, CallPort, Outcome, ToolCall
 from sandbox_runtime.grants.run_grants import NO_GRANTS, RunGrants
 from sandbox_runtime.record import Record

@@ -4,7 +4,7 @@ from dataclasses import replace as changed
 
 import pytest
 
-from manifests.models import Limits
+from manifests.limits import Limits
 from sandbox_runtime.errors import (
     DivergenceError,
     OtherComponentError,

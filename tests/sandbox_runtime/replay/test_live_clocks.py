@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from manifests.models import Limits
+from manifests.limits import Limits
 from sandbox_runtime.calls import Outcome, ToolCall
 from sandbox_runtime.events import ClocksRead
 from sandbox_runtime.recording import Recording

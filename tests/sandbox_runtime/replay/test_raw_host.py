@@ -2,7 +2,7 @@
 
 import pytest
 
-from manifests.models import Limits
+from manifests.limits import Limits
 from tests.sandbox_runtime.replay.recorder import Recorder
 
 pytestmark = pytest.mark.anyio

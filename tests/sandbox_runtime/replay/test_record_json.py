@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manifests.json_value import Json
-from manifests.models import Limits
+from manifests.limits import Limits
 from sandbox_runtime.errors import DivergenceError, RecordError, SandboxError
 from sandbox_runtime.events import (
     Answered,

@@ -3,7 +3,7 @@
 import anyio
 import pytest
 
-from manifests.models import Limits
+from manifests.limits import Limits
 from sandbox_runtime.calls import Outcome, ToolCall
 from sandbox_runtime.launchers import SpawnLauncher
 from sandbox_runtime.recording import Recording
