@@ -78,13 +78,14 @@ class Advisories:
 
 @dataclass(frozen=True)
 class EngineReport:
-    """What an operator should know of the engine: `errors` want doing now, `warnings` knowing."""
+    """What an operator should know of the engine: `errors` want doing now, `warnings` soon, `notes` only knowing."""
 
     engine: InstalledEngine
     machine: str
     advisories: tuple[Advisory, ...]
     errors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def facts(self) -> Json:
         """`{version, wheel, advisories: [{id, severity, title, reaches_scripts, why_not, fixed_in}]}`."""
@@ -137,7 +138,7 @@ def report(
     if harmless:
         fix = max(advisory.fix_for(version) for advisory in harmless)
         reasons = dict.fromkeys(ABSENT[need] for advisory in harmless for need in advisory.lacking(machine))
-        found.warnings.append(
+        found.notes.append(
             f"{name}, for which {len(harmless)} advisories are known that no script reaches here: "
             f"{'; '.join(reasons)}. {_upgrade(fix)}"
         )

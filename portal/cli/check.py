@@ -36,7 +36,7 @@ PROBE = "import sys; sys.version.split()[0]"
 
 @dataclass
 class Findings:
-    """`errors` make the exit status 1; `warnings` make it 3 if they are asked to (`--strict`)."""
+    """`errors` make the exit status 1; `warnings` make it 3 if they are asked to (`--strict`); `notes` nothing."""
 
     manifest: str
     sandbox: str = ""
@@ -53,6 +53,7 @@ class Findings:
     """Tools that declare nothing of themselves, so that no rule can tell which of them change anything."""
     errors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
 
 def tell_unusable(error: ManifestError, terminal: Terminal) -> None:
@@ -115,6 +116,7 @@ def _look_at_engine(findings: Findings) -> None:
     findings.engine = engine.facts()
     findings.errors.extend(engine.errors)
     findings.warnings.extend(engine.warnings)
+    findings.notes.extend(engine.notes)
 
 
 def _look_at_upstream(upstream: Upstream, portal: Portal, findings: Findings) -> None:
@@ -184,6 +186,8 @@ def _show(findings: Findings, terminal: Terminal) -> None:
     if findings.upstreams:
         terminal.out.print(table)
     _show_tools(findings, terminal)
+    for text in findings.notes:
+        terminal.line(f"note: {text}")
     for text in findings.warnings:
         terminal.line(f"warning: {text}", style="yellow")
     for text in findings.errors:

@@ -87,12 +87,12 @@ def test_flaw_of_unknown_weight_is_taken_for_a_grave_one() -> None:
     assert len(told("50.0.0", replace(FLAW, severity="unrated")).errors) == 1
 
 
-def test_flaw_in_what_is_off_is_a_warning_that_says_why() -> None:
+def test_flaw_in_what_is_off_is_a_note_that_says_why() -> None:
     found = told("50.0.0", replace(FLAW, needs=("gc",)), replace(FLAW, needs=("gc", "wasi-http")))
-    assert found.errors == []
-    (warning,) = found.warnings
-    assert ABSENT["gc"] in warning
-    assert "50.0.2" in warning
+    assert (found.errors, found.warnings) == ([], [])
+    (note,) = found.notes
+    assert ABSENT["gc"] in note
+    assert "50.0.2" in note
 
 
 def test_flaw_that_needs_something_unheard_of_reaches_scripts() -> None:
