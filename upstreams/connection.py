@@ -1,7 +1,7 @@
 """One open, negotiated connection to an upstream."""
 
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import anyio
@@ -15,7 +15,7 @@ from pydantic_core import PydanticSerializationError, to_json
 from manifests.json_value import Json
 from upstreams.changes import Changes
 from upstreams.diagnostics import Diagnostics
-from upstreams.envelope import IDEMPOTENCY_KEY_META, Envelope, client_info
+from upstreams.envelope import IDEMPOTENCY_KEY_META, Envelope
 from upstreams.errors import (
     UpstreamAnswerError,
     UpstreamArgumentError,
@@ -27,76 +27,15 @@ from upstreams.errors import (
     UpstreamUnavailableError,
 )
 from upstreams.log_messages import LogHearer
-from upstreams.negotiation import is_closed, negotiate
+from upstreams.negotiation import is_closed
 from upstreams.questions import QuestionDesk, Questioned
 from upstreams.recorded_tool import RecordedTool
 from upstreams.tool_listing import read_listing
 from upstreams.tool_result import ToolResult, read_result
-from upstreams.wire import Wire, with_last_words
-
-WireOpener = Callable[[Diagnostics], AbstractAsyncContextManager[Wire]]
-"""Reaches one upstream over its transport; raises UpstreamError when it cannot."""
+from upstreams.wire import Wire
 
 LOG_LEVEL_SECONDS: Final = 30.0
 """How long an upstream may take to set the level of what it logs; nobody waits for it."""
-
-
-@asynccontextmanager
-async def open_connection(
-    open_wire: WireOpener,
-    diagnostics: Diagnostics,
-    questions: QuestionDesk,
-    *,
-    seconds: float,
-    handshake_first: bool,
-) -> AsyncIterator["Connection"]:
-    """Connect, negotiate the era and list the tools, all within `seconds`.
-
-    Raises:
-        UpstreamError: It cannot be reached, or does not speak MCP; the message says which.
-    """
-    changes = Changes(diagnostics)
-    info = client_info()
-    async with (
-        _heard_by(changes, open_wire(diagnostics)) as wire,
-        ClientSession(
-            dispatcher=wire,
-            read_timeout_seconds=seconds + 1,
-            message_handler=changes,
-            client_info=info,
-            **questions.callbacks(),
-        ) as session,
-    ):
-        try:
-            with anyio.fail_after(seconds):
-                await negotiate(session, wire, handshake_first)
-                connection = Connection(
-                    wire, session, Envelope(session, info), diagnostics, changes, questions
-                )
-                await connection.list_tools()
-        except TimeoutError:
-            reason = f"was not ready within {seconds:g} s"
-            raise UpstreamUnavailableError(with_last_words(reason, wire.last_words())) from None
-        except MCPError as error:
-            raise await _start_failure(error, wire) from error
-        except (UpstreamLostError, UpstreamTimeoutError) as error:
-            raise UpstreamUnavailableError(await wire.explain_end()) from error
-        yield connection
-
-
-@asynccontextmanager
-async def _heard_by(changes: Changes, opening: AbstractAsyncContextManager[Wire]) -> AsyncIterator[Wire]:
-    async with opening as wire:
-        wire.on_excess, wire.on_notification = changes.note_excess, changes.heed
-        yield wire
-
-
-async def _start_failure(error: MCPError, wire: Wire) -> UpstreamError:
-    if failure := wire.failures.claim(error):
-        return failure
-    if is_closed(error):
-        return UpstreamUnavailableError(await wire.explain_end())
-    return UpstreamRefusedError(f"refused to start: {error}", rpc_code=error.code)
 
 
 class Connection:

@@ -11,11 +11,11 @@ from anyio.abc import TaskGroup
 
 from manifests.own_folders import state_folder
 from manifests.upstream_sections import HttpUpstream, StdioUpstream
-from upstreams.connection import WireOpener
 from upstreams.diagnostics import Diagnostics
 from upstreams.http_credentials import ConfiguredHeaders, HeaderRenewal, HttpCredentials
 from upstreams.http_wire import open_http_wire, open_sse_wire
 from upstreams.listing_store import ListingStore
+from upstreams.opening import WireOpener
 from upstreams.scrubber import Scrubber
 from upstreams.starts import STARTED_AT_ONCE, TURN_SECONDS, Starts
 from upstreams.stdio_child import StdioChild

@@ -13,7 +13,7 @@ from manifests.upstream_sections import StdioUpstream, UpstreamSection
 from upstreams.backoff import Backoff
 from upstreams.cause import cause_of, described
 from upstreams.circuit import Circuit
-from upstreams.connection import Connection, WireOpener, open_connection
+from upstreams.connection import Connection
 from upstreams.diagnostics import Diagnostics
 from upstreams.errors import (
     UpstreamDownError,
@@ -24,6 +24,7 @@ from upstreams.errors import (
 from upstreams.listing_store import ListingStore, StoredListing
 from upstreams.negotiation import HandshakeFirstError
 from upstreams.offerings import OfferingChanges
+from upstreams.opening import WireOpener, open_connection
 from upstreams.questions import QuestionDesk
 from upstreams.recorded_tool import RecordedTool
 from upstreams.scrubber import Scrubber

@@ -11,11 +11,12 @@ from manifests.json_value import Json
 from manifests.retries import may_repeat
 from manifests.upstream_sections import UpstreamSection
 from upstreams.circuit import Circuit
-from upstreams.connection import Connection, WireOpener
+from upstreams.connection import Connection
 from upstreams.errors import UpstreamError
 from upstreams.listing_store import ListingStore
 from upstreams.log_messages import LogHearer
 from upstreams.offerings import LISTING_METHODS, Listed, OfferingChanges, read_offered
+from upstreams.opening import WireOpener
 from upstreams.questions import Questioned
 from upstreams.recorded_tool import RecordedTool
 from upstreams.retries import Retries
