@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from manifests.json_value import Json
 from portal.client_files.backups import Backups, Record, TakenOut, digest
 from portal.client_files.contents import Contents
-from portal.client_files.entries import IS_PORTAL
+from portal.client_files.entries import IS_PORTAL, is_portal
 from portal.client_files.errors import ClientFileError
+from portal.client_files.fields import Fields
 from portal.client_files.json_edit import (
     CannotEditError,
     json_text,
@@ -15,12 +16,12 @@ from portal.client_files.json_edit import (
     with_members,
     without_members,
 )
-from portal.client_files.json_text import JsonTextError
+from portal.client_files.json_text import JsonTextError, plain, read_json
 from portal.client_files.places import Place
 from portal.client_files.raw_file import RawFile, read_raw
 from portal.client_files.servers import Origin
 from portal.client_files.toml_edit import table_text, table_texts, with_tables, without_tables
-from portal.client_files.toml_text import TomlTextError
+from portal.client_files.toml_text import TomlTextError, read_toml
 
 PORTAL = "portal"
 
@@ -104,7 +105,9 @@ def undo(place: Place, backups: Backups) -> str:
     try:
         edit = _Editing(place, file.text())
         container = (place.client.key,)
-        edit.take_out(container, edit.present(container, [record.name]))
+        own = edit.portals(container, [record.name])
+        strangers = edit.present(container, [record.name]).keys() - own
+        edit.take_out(container, own)
         for path in dict.fromkeys(each.container for each in record.taken_out):
             edit.put_back(path, {each.name: each.text for each in record.taken_out if each.container == path})
     except (CannotEditError, JsonTextError, TomlTextError) as error:
@@ -112,7 +115,10 @@ def undo(place: Place, backups: Backups) -> str:
         raise ClientFileError(place.path, told) from None
     file.replace(edit.text.encode())
     backups.forget(place, with_copy=False)
-    return f"has its servers back; what else changed meanwhile stays, and what it was before is in {kept}"
+    stays = "".join(f"; {name!r} is no portal any more and stays" for name in strangers)
+    return (
+        f"has its servers back{stays}; what else changed meanwhile stays, and what it was before is in {kept}"
+    )
 
 
 class _Editing:
@@ -158,8 +164,24 @@ class _Editing:
             return json_text(dict(entry))
         return table_text("mcp_servers", name, entry)
 
+    def portals(self, container: Sequence[str], names: Collection[str]) -> list[str]:
+        """Those that start a portal: under its name there may be somebody else's server by now."""
+        return [name for name, text in self.present(container, names).items() if self._is_portal(name, text)]
+
+    def _is_portal(self, name: str, text: str) -> bool:
+        try:
+            fields = Fields.of(read_toml(text)["mcp_servers"][name] if self._is_toml else _value(text))
+            return is_portal(fields.text("command") or "", fields.texts("args"))
+        except ValueError:
+            return False
+
     def present(self, container: Sequence[str], names: Collection[str]) -> dict[str, str]:
         if self._is_toml:
             found = table_texts(self.text, container[0], names)
             return {name: text for name, text in found.items() if text}
         return {name: text for name, text in value_texts(self.text, container).items() if name in names}
+
+
+def _value(text: str) -> Json:
+    node = read_json(text)
+    return None if node is None else plain(node)

@@ -47,11 +47,14 @@ class RawFile:
                 target.unlink(missing_ok=True)
                 return
             target.parent.mkdir(parents=True, exist_ok=True)
-            owner = target.stat() if self.content is not None else None
-            write_whole(target, content)
-            target.chmod(self.mode)
-            if owner is not None and os.geteuid() == 0:
-                os.chown(target, owner.st_uid, owner.st_gid)
+            owner = target.stat() if self.content is not None and os.geteuid() == 0 else None
+
+            def prepare(new: int) -> None:
+                if owner is not None:
+                    os.fchown(new, owner.st_uid, owner.st_gid)
+                os.fchmod(new, self.mode)
+
+            write_whole(target, content, prepare=prepare)
         except OSError as error:
             raise ClientFileError(
                 self.path, f"cannot be written: {error.strerror or 'unknown reason'}"

@@ -159,6 +159,41 @@ def test_what_changed_since_stays_and_the_servers_come_back(person: Person) -> N
     assert str(backup) in done.stderr and json.loads(backup.read_bytes())["mcpServers"]["hub"] == HUB
 
 
+@pytest.mark.parametrize("client", ["cursor", "codex"])
+def test_undo_leaves_a_server_that_somebody_put_in_place_of_the_portals(person: Person, client: str) -> None:
+    if client == "codex":
+        path = person.home.write("codex", CODEX)
+        theirs = '[mcp_servers.portal]\nurl = "https://theirs.example/mcp"\n'
+    else:
+        path = person.home.servers("cursor", time=TIME)
+        theirs = '{"mcpServers": {"portal": {"url": "https://theirs.example/mcp"}}}'
+    install(person, client)
+    path.write_text(theirs)
+    done = person("--undo", client)
+    assert done.returncode == 0 and "'portal'" in done.stderr
+    now = path.read_text()
+    found = tomllib.loads(now)["mcp_servers"] if client == "codex" else servers(path)
+    assert found["portal"] == {"url": "https://theirs.example/mcp"} and "time" in found
+
+
+def test_a_file_whose_mode_cannot_be_kept_is_as_it_was(
+    person: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = person.home.servers("cursor", time=TIME)
+    before = path.read_bytes()
+
+    def refuse(descriptor: int, mode: int) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    with monkeypatch.context() as patch:
+        # What some mounted file systems answer to everybody, and no file system here does.
+        patch.setattr(os, "fchmod", refuse)
+        assert person("--save-secrets", "--install", "cursor").returncode == 1
+    assert path.read_bytes() == before and [each.name for each in path.parent.iterdir()] == ["mcp.json"]
+    install(person, "cursor")
+    assert person("--undo", "cursor").returncode == 0 and path.read_bytes() == before
+
+
 def test_codex_that_changed_since_gets_its_tables_back(person: Person) -> None:
     path = person.home.write("codex", CODEX)
     install(person, "codex")
