@@ -25,7 +25,7 @@ from sandbox_runtime.errors import SandboxError
 
 USAGE_ERROR = 2
 
-_TOLD = (SandboxError, PortalError, OSError)
+_TOLD = (SandboxError, PortalError, ManifestError, OSError)
 """Errors that their own text explains; anything else is a defect of ours and keeps its traceback."""
 
 
@@ -70,7 +70,7 @@ def _told(group: BaseExceptionGroup[BaseException], terminal: Terminal) -> int:
     for cause in causes:
         if not isinstance(cause, BrokenPipeError):  # who reads our output has seen enough of it
             terminal.error(_readable(cause))
-    return 1
+    return USAGE_ERROR if any(isinstance(cause, ManifestError) for cause in causes) else 1
 
 
 def _causes(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:

@@ -208,7 +208,8 @@ def _variables(taken: Sequence[Taken], values: Mapping[str, str]) -> Iterable[Va
         for piece in (p for t in each.server.templates() for p in t):
             if isinstance(piece, Reference) and each.is_new:
                 users.setdefault(piece.name, []).append(each.name)
-                references.setdefault(piece.name, (piece, each.origins[0].place.name))
+                if piece.name not in references or piece.default is None:
+                    references[piece.name] = (piece, each.origins[0].place.name)
     for name, (piece, place) in references.items():
         if piece.default is None:
             used_by = tuple(dict.fromkeys(users[name]))

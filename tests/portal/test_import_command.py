@@ -223,6 +223,32 @@ def test_a_command_of_the_manifest_is_not_run_to_add_to_it(person: Person, tmp_p
     assert not mark.exists()
 
 
+@pytest.mark.parametrize(
+    ("manifest", "env"),
+    [
+        ("upstreams:\n  mine: {command: x}\nno_such_key: 1\n", ""),
+        ("upstreams: [\n", ""),
+        ("upstreams:\n  mine: {command: x}\n", "what is this\n"),
+    ],
+)
+def test_a_manifest_that_cannot_be_used_is_told_and_left(person: Person, manifest: str, env: str) -> None:
+    person.home.servers("cursor", time={"command": "uvx"})
+    person.manifest.write_text(manifest)
+    person.env.write_text(env)
+    person.env.chmod(0o600)
+    done = person("--add")
+    assert done.returncode == 2 and "portal." in done.stderr and "Traceback" not in done.stderr
+    assert person.manifest.read_text() == manifest
+
+
+def test_a_variable_with_a_default_here_and_none_there_is_still_to_be_set(person: Person) -> None:
+    person.home.servers("claude-code", a={"command": "a", "env": {"REGION": "${AWS_REGION:-us-east-1}"}})
+    person.home.servers("claude-code-project", b={"command": "b", "env": {"REGION": "${AWS_REGION}"}})
+    done = person()
+    assert done.returncode == 0 and "set AWS_REGION" in done.stderr
+    assert load_manifest(person.manifest, {"AWS_REGION": "x"}).portal.upstreams.keys() == {"a", "b"}
+
+
 def test_another_config_is_written_where_it_is_asked_for(person: Person, tmp_path: Path) -> None:
     person.home.servers("cursor", github=GITHUB)
     assert person("--config", str(tmp_path / "other.yaml"), "--save-secrets").returncode == 0
