@@ -1,16 +1,20 @@
 """The fields of an entry, asked for by the kind that they must have."""
 
 import glob
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from manifests.json_value import Json
 from portal.client_files.json_text import Number
+from portal.client_files.secret_values import looks_secret
 from portal.client_files.variables import NAME, Reference
 
 MAX_TEXT: Final = 32 * 1024
 MAX_ITEMS: Final = 1000
+
+_CAPITALS: Final = re.compile(r"[A-Z_][A-Z0-9_]*")
 
 
 class UnfitError(ValueError):
@@ -89,8 +93,11 @@ def _said(value: Json) -> str:
 def reference(variable: str) -> Reference:
     """
     Raises:
-        UnfitError: There can be no variable of this name.
+        UnfitError: There can be no variable of this name, or a token stands in its place.
     """
+    if looks_secret(variable) and not _CAPITALS.fullmatch(variable):
+        # Whoever took the key for that of the token itself must not find it in the manifest or on the terminal.
+        raise UnfitError("a token stands where it wants the name of an environment variable")
     if not NAME.fullmatch(variable):
         raise UnfitError(f"{variable[:60]!a} cannot name an environment variable")
     return Reference(variable)
