@@ -1,16 +1,16 @@
 """What the files of clients name as servers."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from manifests.json_value import Json
 from portal.client_files.entries import Entry, read_entry
 from portal.client_files.errors import ClientFileError
-from portal.client_files.json_text import JsonTextError, Members, Node, line_of, plain, read_json
+from portal.client_files.json_text import JsonTextError, Members, Node, line_of, plain, read_json, texts
 from portal.client_files.places import CLAUDE_CODE, GEMINI, LOOKED_INTO, Place
 from portal.client_files.raw_file import RawFile, read_raw
+from portal.client_files.refusals import refused_names
 from portal.client_files.servers import LeftOut, Origin, Server
 from portal.client_files.toml_text import TomlTextError, read_toml, tables
 
@@ -40,8 +40,8 @@ def read_contents(place: Place, home: Path, here: Path, environ: Mapping[str, st
         file = read_raw(place.path)
         if file.content is None:
             return Contents(place, is_there=False, file=file)
-        text = file.text()
-        reading = _TomlReading(place, text) if place.client.is_toml else _JsonReading(place, text)
+        text, refused = file.text(), refused_names(place)
+        reading = _TomlReading(place, text) if place.client.is_toml else _JsonReading(place, text, refused)
         entries = list(reading.entries())
         if len(entries) > MAX_SERVERS:
             raise ClientFileError(place.path, f"names more than {MAX_SERVERS} servers")
@@ -60,9 +60,10 @@ def read_contents(place: Place, home: Path, here: Path, environ: Mapping[str, st
 
 
 class _JsonReading:
-    def __init__(self, place: Place, text: str) -> None:
+    def __init__(self, place: Place, text: str, refused: Collection[str]) -> None:
         self._place = place
         self._text = text
+        self._refused = refused
         try:
             self._root = read_json(text, LOOKED_INTO)
         except JsonTextError as error:
@@ -72,11 +73,11 @@ class _JsonReading:
 
     def entries(self) -> Iterator[Entry | LeftOut]:
         key = self._place.client.key
-        yield from self._servers((), self._place.project, ())
+        yield from self._servers((), self._place.project, self._refused)
         projects = self._at(self._root, "projects") if self._place.client == CLAUDE_CODE else None
         for member in projects.members if isinstance(projects, Members) else ():
             if isinstance(member.node, Members) and member.node.find(key) is not None:
-                off = _texts(member.node.find("disabledMcpServers"))
+                off = texts(member.node.find("disabledMcpServers"))
                 folder = Path(member.key)
                 yield from self._servers(
                     ("projects", member.key), folder if folder.is_absolute() else None, off
@@ -92,7 +93,7 @@ class _JsonReading:
         return {str(item.get("id")): str(item.get("description", "")) for item in objects[:MAX_SERVERS]}
 
     def _servers(
-        self, path: tuple[str, ...], folder: Path | None, off: Sequence[str]
+        self, path: tuple[str, ...], folder: Path | None, off: Collection[str]
     ) -> Iterator[Entry | LeftOut]:
         node: Node | None = self._root
         for key in (*path, self._place.client.key):
@@ -114,13 +115,13 @@ class _JsonReading:
                 continue
             yield Entry(origin, data, folder, self._off(key, off))
 
-    def _off(self, name: str, off: Sequence[str]) -> str:
+    def _off(self, name: str, off: Collection[str]) -> str:
         if name in off:
             return "it is turned off in the client"
         rules = self._at(self._root, "mcp") if self._place.client == GEMINI else None
         if isinstance(rules, Members):
             allowed = rules.find("allowed")
-            if name in _texts(rules.find("excluded")) or (allowed and name not in _texts(allowed)):
+            if name in texts(rules.find("excluded")) or (allowed and name not in texts(allowed)):
                 return "it is turned off in the client (mcp.excluded, mcp.allowed)"
         return ""
 
@@ -164,11 +165,3 @@ def plain_key(key: str) -> str:
     except UnicodeEncodeError:
         raise ValueError("its name holds half a character (a lone surrogate)") from None
     return key
-
-
-def _texts(node: Node | None) -> Sequence[str]:
-    try:
-        value: Json = plain(node) if node is not None else []
-    except ValueError:
-        return ()
-    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else ()

@@ -6,7 +6,7 @@ It is read without trusting the text to be reasonable, and never rewritten as a 
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -135,6 +135,15 @@ def after_blank(text: str, position: int) -> int:
     """Where the next token begins."""
     found = _BLANK.match(text, position)
     return found.end() if found else position
+
+
+def texts(node: Node | None) -> Sequence[str]:
+    """Those in a list; nothing of a node that is none."""
+    try:
+        value: Json = plain(node) if node is not None else []
+    except ValueError:
+        return ()
+    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else ()
 
 
 class _Reader:

@@ -27,12 +27,16 @@ class Client:
 
 @dataclass(frozen=True)
 class Place:
-    """One file that a client reads; `project` is the folder it speaks for, None for the user's own file."""
+    """One file that a client reads; `project` is the folder it speaks for, None for the user's own file.
+
+    `refusals` are the files in which somebody may have refused servers of it.
+    """
 
     client: Client
     path: Path
     project: Path | None = None
     variant: str = ""
+    refusals: tuple[Path, ...] = ()
 
     @property
     def name(self) -> str:
@@ -49,7 +53,9 @@ WINDSURF: Final = Client("windsurf", "Windsurf", style="prefixed")
 GEMINI: Final = Client("gemini", "Gemini CLI", style="dollar")
 CODEX: Final = Client("codex", "Codex", key="mcp_servers", is_toml=True)
 
-LOOKED_INTO: Final = frozenset(("mcpServers", "servers", "projects", "inputs", "mcp", "disabledMcpServers"))
+LOOKED_INTO: Final = frozenset(
+    ("mcpServers", "servers", "projects", "inputs", "mcp", "disabledMcpServers", "disabledMcpjsonServers")
+)
 """The keys of JSON files under which clients say anything about servers."""
 
 CLIENTS: Final = (CLAUDE_DESKTOP, CLAUDE_CODE, CURSOR, VSCODE, WINDSURF, GEMINI, CODEX)
@@ -70,8 +76,15 @@ def places(platform: str, environ: Mapping[str, str], home: Path, project: Path)
 def _places(platform: str, environ: Mapping[str, str], home: Path, project: Path) -> Iterator[Place]:
     settings = _settings_folder(platform, environ, home)
     yield Place(CLAUDE_DESKTOP, settings / "Claude/claude_desktop_config.json")
-    yield Place(CLAUDE_CODE, _folder(environ, "CLAUDE_CONFIG_DIR", home) / ".claude.json")
-    yield Place(CLAUDE_CODE, project / ".mcp.json", project)
+    own = _folder(environ, "CLAUDE_CONFIG_DIR", home) / ".claude.json"
+    yield Place(CLAUDE_CODE, own)
+    refusals = (
+        own,
+        _folder(environ, "CLAUDE_CONFIG_DIR", home / ".claude") / "settings.json",
+        project / ".claude/settings.json",
+        project / ".claude/settings.local.json",
+    )
+    yield Place(CLAUDE_CODE, project / ".mcp.json", project, refusals=refusals)
     yield Place(CURSOR, home / ".cursor/mcp.json")
     yield Place(CURSOR, project / ".cursor/mcp.json", project)
     yield Place(VSCODE, settings / "Code/User/mcp.json")

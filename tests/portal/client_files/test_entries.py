@@ -1,5 +1,7 @@
 """Entries of the seven clients, and what a manifest says for each."""
 
+import json
+
 import pytest
 
 from manifests.json_value import Json
@@ -342,3 +344,40 @@ def test_a_token_in_place_of_a_variables_name_is_shown_to_nobody(home: Home, lin
     )
     (taken,) = home.merged().taken
     assert taken.server.spec()["headers"] == {"Authorization": "Bearer ${MYCOMPANYACCESSTOKEN2}"}
+
+
+@pytest.mark.parametrize(
+    ("file", "is_of_project"),
+    [
+        (".claude.json", True),
+        (".claude/settings.json", False),
+        ("work/.claude/settings.json", False),
+        ("work/.claude/settings.local.json", False),
+    ],
+)
+@pytest.mark.parametrize("key", ["disabledMcpjsonServers", "disabledMcpServers"])
+def test_a_server_of_the_project_that_was_refused_in_claude_code_is_left_out(
+    home: Home, file: str, is_of_project: bool, key: str
+) -> None:
+    home.servers("claude-code-project", refused={"command": "./x"}, fine={"command": "y"})
+    said: Json = {key: ["refused"]}
+    path = home.folder / file
+    path.parent.mkdir(exist_ok=True)
+    elsewhere = {"projects": {"/elsewhere": {key: ["fine"]}}}
+    path.write_text(
+        json.dumps({"projects": {str(home.project): said}} if is_of_project else said | elsewhere)
+    )
+    merged = home.merged()
+    assert [each.name for each in merged.taken] == ["fine"]
+    assert [each.origin.name for each in merged.left_out] == ["refused"]
+
+
+def test_a_file_of_refusals_that_cannot_be_read_keeps_the_projects_servers_out(home: Home) -> None:
+    home.servers("claude-code-project", x={"command": "x"})
+    home.servers("cursor", y={"command": "y"})
+    path = home.folder / ".claude/settings.json"
+    path.parent.mkdir()
+    path.write_text("{\n]")
+    assert list(home.taken()) == ["y"]
+    problem = home.contents()["claude-code-project"].problem
+    assert problem is not None and (problem.path, problem.line) == (path, 2)
