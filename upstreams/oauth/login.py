@@ -6,6 +6,7 @@ from typing import Literal, TypeAlias
 from mcp.shared.auth import OAuthToken
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from manifests.oauth import OAuthSettings
 from upstreams.oauth.discovery import Discovered
 from upstreams.oauth.errors import OAuthUnreachableError
 
@@ -71,6 +72,17 @@ class Login(BaseModel):
             return Login.model_validate({**self.model_dump(), **new})
         except ValidationError:
             raise OAuthUnreachableError("the authorization server gave a token that cannot be sent") from None
+
+    def as_configured(self, settings: OAuthSettings) -> "Login | None":
+        """The same with the client secret of today; None if the manifest names another authorization server by now."""
+        if settings.issuer is not None and settings.issuer.rstrip("/") != self.issuer.rstrip("/"):
+            return None
+        secret, client = settings.client_secret, self.client
+        if secret is None or settings.client_id != client.client_id:
+            return self
+        method = "client_secret_basic" if client.auth_method == "none" else client.auth_method
+        renewed = client.model_copy(update={"client_secret": secret, "auth_method": method})
+        return self.model_copy(update={"client": renewed})
 
     def wants_renewal(self) -> bool:
         """Whether it is about to expire, or has, if nothing could be done about it before."""

@@ -17,7 +17,11 @@ from upstreams.oauth.login import Client, Login
 
 _CODE: Final = re.compile(r"[a-z_]{1,64}")
 _MALFORMED: Final = "invalid_request"
-_LATER: Final = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
+_LATER: Final = frozenset({"server_error", "slow_down", "temporarily_unavailable"})
+"""Words of OAuth that say no for now."""
+_BUSY: Final = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
+_STATUSES_OF_NO: Final = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED)
+"""A no has one of these (RFC 6749, 5.2); others without a word of OAuth come of a gateway, or of a deployment."""
 
 
 async def request_token(
@@ -34,6 +38,8 @@ async def request_token(
         try:
             return OAuthToken.model_validate_json(answer.content)
         except ValidationError:
+            if _error_code(answer.content):  # some tell it with HTTP 200
+                raise refusal(answer) from None
             raise OAuthUnreachableError("the authorization server answered with no token") from None
     raise refusal(answer)
 
@@ -63,13 +69,13 @@ async def _revoke(http: GuardedHttp, endpoint: str, client: Client, token: str, 
 
 
 def refusal(answer: httpx2.Response) -> OAuthRefusedError | OAuthUnreachableError:
-    """What an answer means that is none of success. Of its text only OAuth's own word is shown."""
-    if not answer.is_client_error or answer.status_code in _LATER:
-        return OAuthUnreachableError(f"the authorization server answered with HTTP {answer.status_code}")
+    """What an answer means that does not hold what was asked for. Of its text only OAuth's own word is shown."""
     code = _error_code(answer.content)
-    return OAuthRefusedError(
-        f"the authorization server says {code or f'HTTP {answer.status_code}'}", code=code
-    )
+    said = f"the authorization server says {code or f'HTTP {answer.status_code}'}"
+    has_said_no = bool(code) or answer.status_code in _STATUSES_OF_NO
+    if answer.is_server_error or answer.status_code in _BUSY or code in _LATER or not has_said_no:
+        return OAuthUnreachableError(said)
+    return OAuthRefusedError(said, code=code)
 
 
 def _request(endpoint: str, client: Client, form: Mapping[str, str | None]) -> httpx2.Request:

@@ -30,6 +30,12 @@ log = structlog.get_logger()
 RENEWAL_SECONDS: Final = 25.0
 """All of a renewal: waiting for another portal's, finding the server, and asking it."""
 
+MOST_REFUSED: Final = 5
+REFUSED_SECONDS: Final = 60.0
+"""An upstream can have no more tokens renewed by refusing them than so many in so long."""
+
+_SPENT: Final = frozenset({"invalid_grant", "bad_refresh_token", "invalid_refresh_token"})
+"""What is said of a refresh token that will never be good again: by OAuth, GitHub and Slack."""
 
 STOPPING_SECONDS: Final = 2.0
 """A renewal that is under way when the portal stops has so long to end."""
@@ -56,6 +62,8 @@ class OAuthTokens:
         """A token that came of a renewal and was not accepted yet."""
         self._spent = ""
         """A refresh token that was refused: it is not tried twice."""
+        self._refused_at: deque[float] = deque(maxlen=MOST_REFUSED)
+        """When tokens were renewed because they were refused, in seconds of the event loop."""
         self._found: Discovered | None = None
         self._sent: deque[str] = deque(maxlen=2)
         """The token of now and the one before, which a slow answer may still repeat."""
@@ -63,13 +71,13 @@ class OAuthTokens:
     async def headers(self) -> Mapping[str, str]:
         login = self._login
         if login is None or login.wants_renewal():
-            login = await self._fresh(login)
+            login = await self._fresh(login, is_refused=False)
         return _bearer(login)
 
     async def renewed(self, refused: Mapping[str, str]) -> bool:
         login = self._login
         if login is not None and _bearer(login) == refused:
-            await self._fresh(login)
+            await self._fresh(login, is_refused=True)
         return True
 
     def accepted(self, sent: Mapping[str, str]) -> None:
@@ -79,19 +87,19 @@ class OAuthTokens:
     def tokens(self) -> Iterable[str]:
         return self._sent
 
-    async def _fresh(self, stale: Login | None) -> Login:
+    async def _fresh(self, stale: Login | None, *, is_refused: bool) -> Login:
         """One that is not `stale`. Of many that ask at once the first one gets it, and the others what it got."""
         if self._login is not None and self._login is not stale:
             return self._login
         if self._renewal is None:
             self._renewal = _Renewal()
             # In a task of its own: a caller that gives up must not take a refresh with it that others wait for.
-            self._start(self._run, self._renewal, stale)
+            self._start(self._run, self._renewal, stale, is_refused)
         renewal = self._renewal
         await renewal.done.wait()
         return renewal.outcome()
 
-    async def _run(self, renewal: "_Renewal", stale: Login | None) -> None:
+    async def _run(self, renewal: "_Renewal", stale: Login | None, is_refused: bool) -> None:
         try:
             async with anyio.create_task_group() as tasks:
                 # A server that has given a new refresh token may have forgotten the old one: even when the portal stops
@@ -99,7 +107,7 @@ class OAuthTokens:
                 with anyio.CancelScope(shield=True) as scope:
                     tasks.start_soon(_hurry, scope)
                     try:
-                        renewal.login = self._login = await self._renew(stale)
+                        renewal.login = self._login = await self._renew(stale, is_refused)
                         self._sent.append(self._login.access_token)
                     except UpstreamError as error:
                         renewal.error = error
@@ -114,13 +122,13 @@ class OAuthTokens:
             self._renewal = None
             renewal.done.set()
 
-    async def _renew(self, stale: Login | None) -> Login:
+    async def _renew(self, stale: Login | None, is_refused: bool) -> Login:
         try:
             with anyio.fail_after(RENEWAL_SECONDS):
                 if self._settings.grant == "client_credentials":
-                    login = await self._signed_in()
+                    login = await self._signed_in(is_refused)
                 else:
-                    login = await self._kept_or_refreshed(stale)
+                    login = await self._kept_or_refreshed(stale, is_refused)
         except TimeoutError:
             raise UpstreamUnavailableError(f"got no token within {RENEWAL_SECONDS:g} s") from None
         except OAuthUnreachableError as error:
@@ -134,17 +142,24 @@ class OAuthTokens:
         self._scrub.hide_for_now(login.secrets)
         return login
 
-    async def _kept_or_refreshed(self, stale: Login | None) -> Login:
+    async def _kept_or_refreshed(self, stale: Login | None, is_refused: bool) -> Login:
         async with self._store.locked():
-            kept = await self._store.load()
+            found = await self._store.load()
+            kept = found and found.as_configured(self._settings)
+            if kept is None and found is not None:
+                raise self._needs_login(
+                    "the login is of another authorization server than the manifest names"
+                )
             if kept is None:
                 raise self._needs_login("nobody is signed in" if stale is None else "somebody logged out")
             self._scrub.hide_for_now(kept.secrets)
             is_new = stale is None or kept.access_token != stale.access_token
             if is_new and not kept.wants_renewal():  # another portal renewed it, or somebody signed in
                 return kept
-            if kept.access_token == self._unproven:
+            if is_refused and kept.access_token == self._unproven:
                 raise self._needs_login("even a token that is new is refused")
+            if is_refused:
+                self._count_refusal()
             login = await self._refreshed(kept)
             await self._store.save(login)
             return login
@@ -163,15 +178,18 @@ class OAuthTokens:
             try:
                 token = await request_token(http, login.token_endpoint, login.client, form)
             except OAuthRefusedError as error:
-                self._spent = login.refresh_token
+                if error.code in _SPENT:
+                    self._spent = login.refresh_token
                 raise self._needs_login(f"its tokens cannot be renewed: {error}") from None
         self._unproven = token.access_token
         return login.with_tokens(token)
 
-    async def _signed_in(self) -> Login:
+    async def _signed_in(self, is_refused: bool) -> Login:
         """By the client's own credentials; kept nowhere, because they can be used again."""
-        if self._login is not None and self._login.access_token == self._unproven:
+        if is_refused and self._login is not None and self._login.access_token == self._unproven:
             raise UpstreamDownError("refuses even a token that is new; check `oauth` in the manifest")
+        if is_refused:
+            self._count_refusal()
         async with open_guarded_http(self._spec.url) as http:
             found = self._found = self._found or await discover(
                 self._spec.url, self._spec.headers, self._settings, http
@@ -182,6 +200,14 @@ class OAuthTokens:
         login = new_login(self._spec.url, found, client, token)
         self._unproven = token.access_token
         return login
+
+    def _count_refusal(self) -> None:
+        now, earlier = anyio.current_time(), self._refused_at
+        if len(earlier) == MOST_REFUSED and now - earlier[0] < REFUSED_SECONDS:
+            raise UpstreamDownError(
+                f"refused {MOST_REFUSED} tokens within {REFUSED_SECONDS:g} s, and takes each only once it is renewed"
+            )
+        earlier.append(now)
 
     def _needs_login(self, reason: str) -> UpstreamNeedsLoginError:
         return UpstreamNeedsLoginError(f"{reason}; run: mcp-code-portal login {shlex.quote(self._name)}")

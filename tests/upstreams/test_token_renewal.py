@@ -1,0 +1,214 @@
+"""When tokens of OAuth are renewed, when somebody has to sign in again, and when it is only a matter of waiting."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+
+from manifests.json_value import Json
+from manifests.upstream_sections import HttpUpstream
+from tests.portal.peers import Peer, tool
+from tests.upstreams.oauth_peer import Handler, ProtectedServer, protected, signed_in
+from tests.upstreams.peers import DEADLINE_SECONDS, WatchedFleet, closed_port, fleet_of
+from upstreams.errors import UpstreamDownError, UpstreamError, UpstreamNeedsLoginError
+from upstreams.fleet import login_store
+from upstreams.oauth import tokens
+from upstreams.oauth.login import Login
+from upstreams.oauth.tokens import OAuthTokens
+from upstreams.scrubber import Scrubber
+
+pytestmark = pytest.mark.anyio
+
+NAME = "tickets"
+
+
+@pytest.fixture(autouse=True)
+def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ProtectedServer]:
+    async with protected(Peer(tool("echo"))) as server:
+        yield server
+
+
+async def logged_in(spec: HttpUpstream) -> Login:
+    login = await signed_in(spec)
+    await login_store(NAME, spec).save(login)
+    return login
+
+
+async def echo(fleet: WatchedFleet, **arguments: int) -> object:
+    return (await fleet[NAME].call("echo", arguments, seconds=DEADLINE_SECONDS)).structured
+
+
+@asynccontextmanager
+async def tokens_of(spec: HttpUpstream) -> AsyncIterator[OAuthTokens]:
+    async with anyio.create_task_group() as tasks:
+        yield OAuthTokens(NAME, spec, login_store(NAME, spec), Scrubber(()), tasks.start_soon)
+        tasks.cancel_scope.cancel()
+
+
+def saying(body: Json, status: int = 200) -> Handler:
+    async def answer(request: Request) -> Response:
+        return JSONResponse(body, status_code=status)
+
+    return answer
+
+
+async def nothing_here(request: Request) -> Response:
+    return PlainTextResponse("no such page", status_code=404)
+
+
+async def test_token_that_expired_before_anybody_took_it_is_renewed_again(server: ProtectedServer) -> None:
+    """The upstream was away for longer than the token lived."""
+    server.authorization.expires_in = 0
+    spec = server.spec()
+    await logged_in(spec)
+    async with tokens_of(spec) as kept:
+        seen = [await kept.headers() for _ in range(3)]
+    assert len({each["authorization"] for each in seen}) == 3
+    assert server.authorization.grants == ["authorization_code", *["refresh_token"] * 3]
+
+
+async def test_client_whose_token_expired_before_anybody_took_it_signs_in_again(
+    server: ProtectedServer,
+) -> None:
+    server.authorization.expires_in = 0
+    server.authorization.add_client("portal", "its-secret")
+    issuer = server.authorization.issuer
+    spec = server.spec(
+        grant="client_credentials", client_id="portal", client_secret="its-secret", issuer=issuer
+    )
+    async with tokens_of(spec) as kept:
+        assert await kept.headers() != await kept.headers()
+
+
+async def test_new_token_that_was_refused_is_not_renewed(server: ProtectedServer) -> None:
+    spec = server.spec()
+    await logged_in(spec)
+    async with tokens_of(spec) as kept:
+        await kept.renewed(await kept.headers())
+        with pytest.raises(UpstreamNeedsLoginError):
+            await kept.renewed(await kept.headers())
+    assert server.authorization.grants == ["authorization_code", "refresh_token"]
+
+
+async def test_upstream_that_refuses_every_token_at_first_has_few_of_them_renewed(
+    server: ProtectedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = server.spec()
+    await logged_in(spec)
+    async with tokens_of(spec) as kept:
+        for _ in range(tokens.MOST_REFUSED):
+            await kept.renewed(await kept.headers())
+            kept.accepted(await kept.headers())
+        for _ in range(20):
+            with pytest.raises(UpstreamDownError) as caught:
+                await kept.renewed(await kept.headers())
+            assert not isinstance(caught.value, UpstreamNeedsLoginError)
+        assert server.authorization.grants.count("refresh_token") == tokens.MOST_REFUSED
+        monkeypatch.setattr(tokens, "REFUSED_SECONDS", 0.0)
+        assert await kept.renewed(await kept.headers())
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({"error": "bad_refresh_token", "error_description": "expired"}, 200),  # as of GitHub
+        ({"ok": False, "error": "invalid_refresh_token"}, 200),  # as of Slack
+        ({"error": "invalid_grant"}, 400),
+    ],
+)
+async def test_refused_refresh_token_needs_a_login_and_is_not_tried_again(
+    server: ProtectedServer, body: Json, status: int
+) -> None:
+    asked = 0
+
+    async def refuse(request: Request) -> Response:
+        nonlocal asked
+        asked += 1
+        return JSONResponse(body, status_code=status)
+
+    spec = server.spec()
+    await logged_in(spec)
+    server.authorization.answers["/token"] = refuse
+    async with tokens_of(spec) as kept:
+        for _ in range(3):
+            with pytest.raises(UpstreamNeedsLoginError):
+                await kept.renewed(await kept.headers())
+    assert asked == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "status"), [({"error": "temporarily_unavailable"}, 200), ({"error": "server_error"}, 400)]
+)
+async def test_authorization_server_that_is_out_of_order_is_waited_for(
+    server: ProtectedServer, body: Json, status: int
+) -> None:
+    spec = server.spec()
+    await logged_in(spec)
+    async with tokens_of(spec) as kept:
+        server.authorization.answers["/token"] = saying(body, status)
+        with pytest.raises(UpstreamError) as caught:
+            await kept.renewed(await kept.headers())
+        assert not isinstance(caught.value, UpstreamNeedsLoginError)
+        del server.authorization.answers["/token"]
+        assert await kept.renewed(await kept.headers())
+
+
+async def test_token_endpoint_that_is_not_there_for_a_moment_ends_no_login(server: ProtectedServer) -> None:
+    spec = server.spec()
+    await logged_in(spec)
+    async with fleet_of(**{NAME: spec}) as fleet:
+        await echo(fleet)
+        server.authorization.expire()
+        server.authorization.answers["/token"] = nothing_here
+        with pytest.raises(UpstreamError) as caught:
+            await echo(fleet)
+        assert not isinstance(caught.value, UpstreamNeedsLoginError)
+        del server.authorization.answers["/token"]
+        await fleet.until(lambda: fleet[NAME].state.status == "ready")
+        assert await echo(fleet, a=1) == {"a": 1}
+
+
+async def test_refusal_that_is_not_of_the_refresh_token_is_asked_about_again(server: ProtectedServer) -> None:
+    spec = server.spec()
+    await logged_in(spec)
+    async with tokens_of(spec) as kept:
+        server.authorization.answers["/token"] = saying({"error": "invalid_client"}, 401)
+        with pytest.raises(UpstreamNeedsLoginError):
+            await kept.renewed(await kept.headers())
+        del server.authorization.answers["/token"]
+        assert await kept.renewed(await kept.headers())
+
+
+async def test_client_secret_that_was_changed_in_the_manifest_renews_older_logins(
+    server: ProtectedServer,
+) -> None:
+    port = closed_port()
+    uri = f"http://127.0.0.1:{port}/callback"
+    settings = {"client_id": "mine", "issuer": server.authorization.issuer, "redirect_port": port}
+    server.authorization.add_client("mine", "old-secret", redirect_uris=[uri])
+    await logged_in(server.spec(client_secret="old-secret", **settings))
+    server.authorization.add_client("mine", "new-secret", redirect_uris=[uri])
+    spec = server.spec(client_secret="new-secret", **settings)
+    async with tokens_of(spec) as kept:
+        assert await kept.renewed(await kept.headers())
+    renewed = await login_store(NAME, spec).load()
+    assert renewed is not None and renewed.client.client_secret == "new-secret"
+
+
+async def test_login_at_another_server_than_the_manifest_names_is_none(server: ProtectedServer) -> None:
+    await logged_in(server.spec())
+    async with tokens_of(server.spec(issuer="https://other.example")) as kept:
+        with pytest.raises(UpstreamNeedsLoginError):
+            await kept.headers()
+    async with tokens_of(server.spec(issuer=server.authorization.issuer)) as kept:
+        assert await kept.headers()
+    assert server.authorization.grants == ["authorization_code"]
