@@ -1,21 +1,25 @@
 """When tokens of OAuth are renewed, when somebody has to sign in again, and when it is only a matter of waiting."""
 
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
+import keyring
 import pytest
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from manifests.json_value import Json
 from manifests.upstream_sections import HttpUpstream
+from tests.own_keyring import OwnKeyring
 from tests.portal.peers import Peer, tool
 from tests.upstreams.oauth_peer import Handler, ProtectedServer, protected, signed_in
 from tests.upstreams.peers import DEADLINE_SECONDS, WatchedFleet, closed_port, fleet_of
 from upstreams.errors import UpstreamDownError, UpstreamError, UpstreamNeedsLoginError
-from upstreams.fleet import login_store
+from upstreams.fleet import login_store, open_fleet
 from upstreams.oauth import tokens
 from upstreams.oauth.login import Login
 from upstreams.oauth.tokens import OAuthTokens
@@ -212,3 +216,48 @@ async def test_login_at_another_server_than_the_manifest_names_is_none(server: P
     async with tokens_of(server.spec(issuer=server.authorization.issuer)) as kept:
         assert await kept.headers()
     assert server.authorization.grants == ["authorization_code"]
+
+
+class LockedKeyring(OwnKeyring):
+    """Waits for its owner, as one does that is locked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_asked = threading.Event()
+        self.is_unlocked = threading.Event()
+        self.is_waiting = False
+
+    def get_password(self, service: str, username: str) -> str | None:
+        self.is_waiting = True
+        self.is_asked.set()
+        self.is_unlocked.wait(DEADLINE_SECONDS)
+        self.is_waiting = False
+        return super().get_password(service, username)
+
+
+@pytest.fixture
+def locked_keyring() -> Iterator[LockedKeyring]:
+    before, own = keyring.get_keyring(), LockedKeyring()
+    keyring.set_keyring(own)
+    yield own
+    own.is_unlocked.set()
+    keyring.set_keyring(before)
+
+
+async def test_keyring_that_is_locked_does_not_keep_a_portal_from_stopping(
+    server: ProtectedServer, locked_keyring: LockedKeyring
+) -> None:
+    spec = server.spec(keep_in="keyring")
+    async with open_fleet({NAME: spec}, Path(), lambda upstream: None):
+        await anyio.to_thread.run_sync(locked_keyring.is_asked.wait, DEADLINE_SECONDS)
+    assert locked_keyring.is_waiting, "and the portal did not wait for it"
+
+
+async def test_keyring_that_is_unlocked_lets_a_portal_go_on(
+    server: ProtectedServer, locked_keyring: LockedKeyring
+) -> None:
+    spec = server.spec(keep_in="keyring")
+    await logged_in(spec)
+    locked_keyring.is_unlocked.set()
+    async with fleet_of(**{NAME: spec}) as fleet:
+        assert await echo(fleet, a=1) == {"a": 1}

@@ -44,7 +44,8 @@ class LoginStore:
         Raises:
             OAuthError: There may be one that others can read, or that cannot be got at.
         """
-        return await anyio.to_thread.run_sync(self._load)
+        # A keyring that is locked waits for its owner: nobody else has to.
+        return await anyio.to_thread.run_sync(self._load, abandon_on_cancel=True)
 
     async def save(self, login: Login) -> None:
         """Keep it in place of the one before: whole, or not at all.
@@ -60,7 +61,7 @@ class LoginStore:
         Raises:
             OAuthError: It is still there.
         """
-        await anyio.to_thread.run_sync(self._delete)
+        await anyio.to_thread.run_sync(self._delete, abandon_on_cancel=True)
 
     @asynccontextmanager
     async def locked(self) -> AsyncIterator[None]:
