@@ -8,10 +8,12 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Final
 from urllib.parse import unquote
 
-from portal.client_files.variables import Reference, Secret, Template, variable_name
+from portal.client_files.mixed_text import PLACE, Pieces, hidden
+from portal.client_files.variables import Secret, Template, variable_name
 
 
 def _words(text: str) -> frozenset[str]:
@@ -60,12 +62,12 @@ _LEAST_BITS: Final = 3.0
 """Shannon's entropy of one character: English words have less, random ones more."""
 
 _FILLED_IN: Final = re.compile(r"\$(?:\w+|\{\w+\})|%\w+%")
-_WORD: Final = re.compile(r"[^\s\"'<>{}\[\](),;]+")
+_WORD: Final = re.compile(r"[^\s\"'<>{}\[\](),;\0]+")
 _SPOKEN: Final = re.compile(r"(?i)\b(bearer|basic)\s+[^\s\"']{6,}|-----BEGIN ")
 _SAYS: Final = re.compile(r"[:=]")
 _SAID_NAME: Final = re.compile(r"\s{0,9}[\"']?([A-Za-z_-]{1,60})")
 """A name as it stands before a colon, read backwards: a search forwards would try every letter."""
-_SAID_VALUE: Final = re.compile(r"\s{0,9}[\"']?([^\s\"',;&]{1,60})")
+_SAID_VALUE: Final = re.compile(r"\s{0,9}[\"']?(?:(?:[Bb]earer|[Bb]asic)\s{1,9})?([^\s\"',;&]{1,60})")
 _MOST_PARTS: Final = 200
 """Nobody looks through a URL of more."""
 
@@ -73,7 +75,7 @@ _SCHEME: Final = re.compile(
     r"(?i)(?P<scheme>(?:bearer|basic|token|apikey|api-key|key)\s+)(?P<rest>\S.*)", re.DOTALL
 )
 _URL: Final = re.compile(
-    r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*://)(?:(?P<user>[^/?#]*)@)?(?P<host>[^/?#]*)(?P<path>[^?#]*)"
+    r"(?P<scheme>(?:[A-Za-z][A-Za-z0-9+.-]*|\0)://|\0(?=[/?#:]))(?:(?P<user>[^/?#]*)@)?(?P<host>[^/?#]*)(?P<path>[^?#]*)"
     r"(?P<query>\?[^#]*)?(?P<fragment>#.*)?",
     re.DOTALL,
 )
@@ -89,6 +91,10 @@ def is_secret_name(name: str) -> bool:
 
 def looks_secret(word: str) -> bool:
     """Whether a word without blanks looks like a token, a key or a password that a machine made."""
+    return any(map(_looks_secret, word.split(PLACE)))
+
+
+def _looks_secret(word: str) -> bool:
     if _KNOWN.match(word) or _UUID.fullmatch(word) or _HEX.fullmatch(word):
         return True
     if _PATH.match(word):
@@ -117,51 +123,54 @@ def _said(text: str) -> Iterator[tuple[str, str]]:
 
 def hidden_variable(name: str, value: Template) -> Template:
     """An environment variable of a server, with what is secret in it as `Secret`."""
-    text = _literal(value)
-    if text is None:
-        return value
-    if is_secret_name(name) and _is_worth(text):
-        return (Secret(text, variable_name(name), is_own=variable_name(name) == name),)
-    if _URL.fullmatch(text):
-        return hidden_url(value, name)
-    if holds_secret(text):
-        return (Secret(text, variable_name(name), is_own=variable_name(name) == name),)
-    return value
+    return hidden(value, lambda text: _variable(name, text))
 
 
 def hidden_header(name: str, value: Template) -> Template:
     """A header, with what is secret in it as `Secret`; the scheme, as in `Bearer …`, stays."""
-    text = _literal(value)
-    if text is None or not _is_worth(text) or not (is_secret_name(name) or holds_secret(text)):
-        return value
-    hint = "TOKEN" if name.lower() == "authorization" else name
-    if scheme := _SCHEME.fullmatch(text):
-        is_worth = _is_worth(scheme["rest"])
-        return (scheme["scheme"], Secret(scheme["rest"], variable_name(hint))) if is_worth else value
-    return (Secret(text, variable_name(hint)),)
+    return hidden(value, lambda text: _header(name, text))
 
 
-def hidden_url(value: Template, name: str = "URL") -> Template:
+def hidden_url(value: Template) -> Template:
     """A URL, with passwords, tokens in its path, and secret parameters as `Secret`."""
-    text = _literal(value)
-    parts = _URL.fullmatch(text) if text else None
-    if text and parts and text.count("/") + text.count("&") > _MOST_PARTS:
-        return (Secret(text, variable_name(name)),)
-    return tuple(_hidden_parts(parts, name)) if parts else value
+    return hidden(value, lambda text: _url(text, "URL"))
 
 
 def hidden_arguments(arguments: Sequence[Template]) -> tuple[Template, ...]:
     """The arguments of a command: what follows `--api-key` or `--header`, stands behind `TOKEN=`, or looks secret."""
-    hidden: list[Template] = []
-    before = ""
-    for argument in arguments:
-        text = _literal(argument)
-        hidden.append(argument if text is None else tuple(_hidden_argument(before, text)))
-        before = text or ""
-    return tuple(hidden)
+    before = ["", *map(_literal, arguments)]
+    return tuple(
+        hidden(argument, partial(_argument, flag)) for flag, argument in zip(before, arguments, strict=False)
+    )
 
 
-def _hidden_argument(before: str, text: str) -> Iterator[str | Secret | Reference]:
+def _variable(name: str, text: str) -> Pieces:
+    whole = (Secret(text, variable_name(name), is_own=variable_name(name) == name),)
+    if is_secret_name(name) and _is_worth(text):
+        return whole
+    if _URL.fullmatch(text):
+        return _url(text, name)
+    return whole if holds_secret(text) else (text,)
+
+
+def _header(name: str, text: str) -> Pieces:
+    if not _is_worth(text) or not (is_secret_name(name) or holds_secret(text)):
+        return (text,)
+    hint = variable_name("TOKEN" if name.lower() == "authorization" else name)
+    if scheme := _SCHEME.fullmatch(text):
+        is_worth = _is_worth(scheme["rest"])
+        return (scheme["scheme"], Secret(scheme["rest"], hint)) if is_worth else (text,)
+    return (Secret(text, hint),)
+
+
+def _url(text: str, name: str) -> Pieces:
+    parts = _URL.fullmatch(text)
+    if parts and text.count("/") + text.count("&") > _MOST_PARTS:
+        return (Secret(text, variable_name(name)),)
+    return _hidden_parts(parts, name) if parts else (text,)
+
+
+def _argument(before: str, text: str) -> Iterator[str | Secret]:
     if _is_flag(before) and "=" not in before and not _is_flag(text):
         flag = before.lstrip("-")
         if is_secret_name(flag) and _is_worth(text) and "://" not in text:
@@ -170,13 +179,11 @@ def _hidden_argument(before: str, text: str) -> Iterator[str | Secret | Referenc
     flag, equals, rest = text.partition("=")
     if equals and re.fullmatch(r"-{0,2}[A-Za-z_][A-Za-z0-9_.-]*", flag):
         yield flag + equals
-        yield from (
-            hidden_variable(flag.lstrip("-"), (rest,)) if not _HEADER.fullmatch(rest) else _hidden_line(rest)
-        )
+        yield from _line(rest) if _HEADER.fullmatch(rest) else _variable(flag.lstrip("-"), rest)
     elif _HEADER.fullmatch(text):
-        yield from _hidden_line(text)
+        yield from _line(text)
     elif _URL.fullmatch(text):
-        yield from hidden_url((text,))
+        yield from _url(text, "URL")
     elif holds_secret(text):
         yield Secret(text, "ARGUMENT")
     else:
@@ -186,11 +193,11 @@ def _hidden_argument(before: str, text: str) -> Iterator[str | Secret | Referenc
 _HEADER: Final = re.compile(r"(?P<name>[A-Za-z][A-Za-z0-9-]*)(?P<colon>:\s*)(?!//)(?P<value>\S.*)", re.DOTALL)
 
 
-def _hidden_line(text: str) -> Template:
+def _line(text: str) -> Pieces:
     """A header as one argument, `Authorization: Bearer x`."""
     line = _HEADER.fullmatch(text)
     assert line is not None
-    return (line["name"] + line["colon"], *hidden_header(line["name"], (line["value"],)))
+    return (line["name"] + line["colon"], *_header(line["name"], line["value"]))
 
 
 def _hidden_parts(parts: re.Match[str], name: str) -> Iterator[str | Secret]:
@@ -220,10 +227,10 @@ def _hidden_query(text: str) -> Iterator[str | Secret]:
         yield Secret(value, variable_name(unquote(key))) if is_secret else value
 
 
-def _literal(value: Template) -> str | None:
-    """The text, if nothing in it is filled in later."""
+def _literal(value: Template) -> str:
+    """The text; "" if anything in it is filled in later."""
     texts = [piece for piece in value if isinstance(piece, str)]
-    return "".join(texts) if len(texts) == len(value) else None
+    return "".join(texts) if len(texts) == len(value) else ""
 
 
 def _is_flag(text: str) -> bool:
@@ -232,6 +239,7 @@ def _is_flag(text: str) -> bool:
 
 def _is_worth(value: str) -> bool:
     """Whether a value under a secret's name can be one; `${NAME}`, which the server fills in itself, is none."""
+    value = value.replace(PLACE, "")
     return value.strip().lower() not in _TRIVIAL and not _FILLED_IN.fullmatch(value)
 
 

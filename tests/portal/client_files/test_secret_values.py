@@ -1,6 +1,8 @@
 """What is taken for a secret, and what is not."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from portal.client_files.secret_values import (
     hidden_arguments,
@@ -202,3 +204,101 @@ def test_what_a_variable_fills_in_is_left_to_it() -> None:
     template: Template = ("Bearer ", Reference("TOKEN"))
     assert hidden_header("Authorization", template) == template
     assert hidden_arguments([("--token",), (Reference("TOKEN"),)]) == (("--token",), (Reference("TOKEN"),))
+
+
+OTHER = Reference("OTHER")
+
+
+def mixed(text: str) -> Template:
+    """The text with a reference where it says §."""
+    first, *rest = text.split("§")
+    return (first, *(piece for each in rest for piece in (OTHER, each)))
+
+
+def unmixed(template: Template) -> str:
+    return "".join(
+        "§" if isinstance(p, Reference) else p.value if isinstance(p, Secret) else p for p in template
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "hidden"),
+    [
+        ("DATABASE_URL", "postgres://app:Hunter2Secret@§/x", ["Hunter2Secret"]),
+        ("DATABASE_URL", "postgres://app:§@§/x", []),
+        ("DATABASE_URL", "§://app:Hunter2Secret@§/x", ["Hunter2Secret"]),
+        ("API_KEY", "sk-live-abcdefghij0123456789§", ["sk-live-abcdefghij0123456789"]),
+        ("ANYTHING", f"§{RANDOM}§", [RANDOM]),
+        ("ANYTHING", "§ghp_abcdefghijklmnop1234", ["ghp_abcdefghijklmnop1234"]),
+        ("PASSWORD", "ab§cd", ["ab", "cd"]),
+        ("AUTH", "§:§", []),
+        ("AUTHORIZATION", "Bearer §", []),
+        ("HEADERS", '{"Authorization": "Bearer §"}', []),
+        ("ENDPOINT", "https://§.example/§/mcp", []),
+        ("ENDPOINT", f"§/{RANDOM}/mcp", [RANDOM]),
+    ],
+)
+def test_a_variable_with_a_reference_in_it(name: str, value: str, hidden: list[str]) -> None:
+    template = hidden_variable(name, mixed(value))
+    assert secrets(template) == hidden and unmixed(template) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "hidden"),
+    [
+        ("Cookie", "session=Hunter2Secret; u=§", ["session=Hunter2Secret; u="]),
+        ("Authorization", "Bearer §.Hunter2Secret", [".Hunter2Secret"]),
+        ("Authorization", "Bearer §", []),
+        ("Authorization", "§ §", []),
+        ("X-Region", "eu-§", []),
+    ],
+)
+def test_a_header_with_a_reference_in_it(name: str, value: str, hidden: list[str]) -> None:
+    template = hidden_header(name, mixed(value))
+    assert secrets(template) == hidden and unmixed(template) == value
+
+
+@pytest.mark.parametrize(
+    ("url", "hidden"),
+    [
+        ("https://api.example/mcp?apiKey=9f8a7b6c5d4e3f2a1b0c&user=§", ["9f8a7b6c5d4e3f2a1b0c"]),
+        ("§/mcp?apiKey=abc", ["abc"]),
+        ("§?apiKey=abc", ["abc"]),
+        ("https://api.example/mcp?apiKey=§&user=me", []),
+        ("§/mcp?page=2", []),
+        (f"https://§.example/{RANDOM}/sse", [RANDOM]),
+    ],
+)
+def test_a_url_with_a_reference_in_it(url: str, hidden: list[str]) -> None:
+    template = hidden_url(mixed(url))
+    assert secrets(template) == hidden and unmixed(template) == url
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hidden"),
+    [
+        (["postgres://app:Hunter2Secret@§/x"], ["Hunter2Secret"]),
+        (["--api-key", "abc§"], ["abc"]),
+        (["--token", "§"], []),
+        (["-e", "GITHUB_TOKEN=abc§"], ["abc"]),
+        (["--header", "Authorization: Bearer abc§"], ["abc"]),
+        (["--root=§/data", "§/server.js"], []),
+    ],
+)
+def test_arguments_with_references_in_them(arguments: list[str], hidden: list[str]) -> None:
+    found = hidden_arguments([mixed(each) for each in arguments])
+    assert [value for template in found for value in secrets(template)] == hidden
+    assert [unmixed(template) for template in found] == arguments
+
+
+PARTS = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=8) | st.sampled_from(
+    ["§", "https://", "me:pw@", "?token=", "&", "/", RANDOM, "Bearer ", "TOKEN=", "--api-key", "%00", "§§"]
+)
+
+
+@given(st.lists(PARTS, max_size=8).map("".join))
+def test_whatever_is_hidden_the_text_stays_what_it_was(text: str) -> None:
+    template = mixed(text)
+    for name in ("TOKEN", "X-Other", "Authorization"):
+        found = (hidden_variable(name, template), hidden_header(name, template), hidden_url(template))
+        assert {unmixed(each) for each in (*found, *hidden_arguments([("--token",), template])[1:])} == {text}
