@@ -1,7 +1,7 @@
 """The portal.yaml that is there already: what it names, and adding to it without touching what it says."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -57,14 +57,20 @@ class Existing:
         found = [match for text in _texts(self.source.data) for match in _REFERENCE.finditer(text)]
         return frozenset(each["name"] for each in found if each["name"] and each["default"] is None)
 
-    def find(self, server: Server, environ: Mapping[str, str]) -> tuple[str, Mapping[str, str]] | None:
+    def find(
+        self, server: Server, environ: Mapping[str, str], others: Collection[str]
+    ) -> tuple[str, Mapping[str, str]] | None:
         """What it calls the server, if it has it, and the server's secrets by the variables that it has for them.
 
-        A variable that is not set may stand for any value.
+        A variable that is not set may stand for any value. `others` are upstreams that other servers are.
         """
         filled = server.filled(environ)
         secrets = {p.value for template in server.templates() for p in template if isinstance(p, Secret)}
-        for name, spec in self.upstreams.items():
+        own = (f"{server.origin.name}-{server.origin.place.name}", server.origin.name)
+        # With variables unset several may fit, as for two accounts: first those that an import would have called so.
+        named = [name for name in own if name in self.upstreams]
+        for name in [name for name in (*named, *self.upstreams) if name not in others]:
+            spec = self.upstreams[name]
             comparison = _Comparison(environ)
             if isinstance(spec, dict) and comparison.is_same(spec, filled):
                 return name, {n: value for n, value in comparison.found.items() if value in secrets}

@@ -93,7 +93,10 @@ class _Merging:
         if reason := self._fault(server):
             self.left_out.append(LeftOut(server.origin, reason))
             return
-        there = self._existing.find(server, self._environ)
+        # A variable has one value: what it was found to stand for counts for all servers that follow.
+        found = {each.name: each.value for each in self.found if each.value is not None}
+        others = [name for name, _, _, is_new in self.rows if not is_new]
+        there = self._existing.find(server, {**found, **self._environ}, others)
         name = there[0] if there is not None else self._free_name(server.origin)
         row = (name, server, [server.origin], there is None)
         self.found += [

@@ -65,6 +65,15 @@ def test_secrets_can_be_saved_afterwards(person: Person) -> None:
     assert person("--save-secrets").returncode == 0 and person.env.read_bytes() == kept
 
 
+def test_secrets_of_two_accounts_saved_afterwards_are_not_mixed_up(person: Person) -> None:
+    person.home.servers("cursor", hub={"command": "hub", "env": {"HUB_TOKEN": "hunter1"}})
+    person.home.servers("gemini", hub={"command": "hub", "env": {"HUB_TOKEN": "hunter2"}})
+    person()
+    assert person("--save-secrets").returncode == 0
+    upstreams = load_manifest(person.manifest, {}).portal.upstreams
+    assert [each.model_dump()["env"]["HUB_TOKEN"] for each in upstreams.values()] == ["hunter1", "hunter2"]
+
+
 def test_dry_run_writes_nothing(person: Person) -> None:
     person.home.servers("cursor", github=GITHUB)
     done = person("--dry-run", "--save-secrets")

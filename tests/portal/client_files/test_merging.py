@@ -113,3 +113,36 @@ def test_new_names_stay_clear_of_those_in_the_manifest(home: Home) -> None:
     home.servers("cursor", time=TIME)
     (taken,) = home.merged("upstreams: {time: {command: other}}").taken
     assert (taken.name, taken.is_new) == ("time-cursor", True)
+
+
+def test_two_accounts_of_the_manifest_keep_their_own_secrets(home: Home) -> None:
+    home.servers("cursor", hub=hub("one"))
+    home.servers("gemini", hub=hub("two"))
+    existing = """
+upstreams:
+  hub: {command: hub, env: {HUB_TOKEN: "${HUB_TOKEN}"}}
+  hub-gemini: {command: hub, env: {HUB_TOKEN: "${HUB_GEMINI_HUB_TOKEN}"}}
+"""
+    both = {"HUB_TOKEN": "one", "HUB_GEMINI_HUB_TOKEN": "two"}
+    merged = home.merged(existing)
+    assert [(each.name, each.is_new) for each in merged.taken] == [("hub", False), ("hub-gemini", False)]
+    assert {each.name: each.value for each in merged.variables} == both
+    assert [each.name for each in home.merged(existing, kept=both).taken] == ["hub", "hub-gemini"]
+    home.path("cursor").unlink()
+    merged = home.merged(existing)
+    assert {each.name: each.value for each in merged.variables} == {"HUB_GEMINI_HUB_TOKEN": "two"}
+
+
+def test_what_a_variable_was_found_to_be_counts_for_the_next_server(home: Home) -> None:
+    home.servers("cursor", hub=hub("one"), other={"command": "other", "env": {"HUB_TOKEN": "two"}})
+    existing = """
+upstreams:
+  hub: {command: hub, env: {HUB_TOKEN: "${HUB_TOKEN}"}}
+  other: {command: other, env: {HUB_TOKEN: "${HUB_TOKEN}"}}
+"""
+    merged = home.merged(existing)
+    assert [(each.name, each.is_new) for each in merged.taken] == [("hub", False), ("other-cursor", True)]
+    assert {each.name: each.value for each in merged.variables} == {
+        "HUB_TOKEN": "one",
+        "OTHER_CURSOR_HUB_TOKEN": "two",
+    }
