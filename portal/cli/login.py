@@ -7,6 +7,7 @@ from argparse import Namespace
 from difflib import get_close_matches
 
 from manifests.manifest import Manifest
+from manifests.oauth import OAuthSettings
 from manifests.upstream_sections import HttpUpstream
 from portal.cli.terminal import Terminal
 from upstreams.fleet import login_store
@@ -51,8 +52,9 @@ def _spec(manifest: Manifest, name: str, terminal: Terminal) -> HttpUpstream | N
 async def _in(name: str, spec: HttpUpstream, options: Namespace, terminal: Terminal) -> int:
     store = login_store(name, spec)
 
-    def show(url: str) -> None:
-        terminal.note(f"To sign in to {name!r}, open this in a browser on this machine:")
+    def show(issuer: str, url: str) -> None:
+        # Before anybody types a password: an upstream may name whatever authorization server it likes.
+        terminal.note(f"To sign in to {name!r} at {issuer}, open this in a browser on this machine:")
         terminal.result(url)
         if options.browser and _has_browser():
             webbrowser.open(url)
@@ -61,14 +63,17 @@ async def _in(name: str, spec: HttpUpstream, options: Namespace, terminal: Termi
     async with store.locked():
         await store.save(login)
     scope = f", for {login.scope}" if login.scope else ""
-    terminal.note(f"signed in to {name!r} at {login.issuer}{scope}; portals use it from their next call on")
+    terminal.note(f"signed in to {name!r} at {login.issuer}{scope}")
+    terminal.note(
+        "portals that run take it up when they next need a token: until then they use the one they have"
+    )
     if login.refresh_token is None:
         terminal.note("there is no refresh token: when the token expires, you will have to sign in again")
     return 0
 
 
 async def _out(name: str, spec: HttpUpstream, terminal: Terminal) -> int:
-    store = login_store(name, spec)
+    store, settings = login_store(name, spec), spec.oauth or OAuthSettings()
     async with store.locked():
         try:
             login = await store.load()
@@ -81,7 +86,8 @@ async def _out(name: str, spec: HttpUpstream, terminal: Terminal) -> int:
         return 0
     try:
         async with open_guarded_http(spec.url) as http:
-            is_revoked = await revoke(http, login)
+            # What is of another server than the manifest names by now is revoked there, with what was kept.
+            is_revoked = await revoke(http, login.as_configured(settings) or login)
     except OAuthError as error:
         terminal.error(f"the tokens are deleted here, but were not revoked: {error}")
         return 1

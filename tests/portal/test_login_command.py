@@ -18,6 +18,7 @@ from manifests.json_value import Json
 from tests.portal.commands import COMMAND_SECONDS, Done, finished, started
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened
 from tests.upstreams.oauth_peer import ProtectedServer, browse, protected
+from tests.upstreams.peers import closed_port
 
 pytestmark = pytest.mark.anyio
 
@@ -84,6 +85,36 @@ async def test_login_keeps_tokens_for_their_owner_alone_and_logout_revokes_them(
     assert (done.returncode, kept(folder)) == (0, []), done.stderr
     assert server.authorization.grants.count("revoked") == 2
     assert not any(token in done.stdout + done.stderr for token in server.authorization.tokens)
+
+
+async def test_login_says_where_before_anybody_types_a_password(
+    folder: Path, server: ProtectedServer
+) -> None:
+    process = started("login", "tickets", "--no-browser", cwd=folder)
+    assert process.stdout is not None
+    await anyio.to_thread.run_sync(process.stdout.readline)
+    process.kill()
+    done = await anyio.to_thread.run_sync(_ended, process)
+    assert f"at {server.authorization.issuer}" in done.stderr
+
+
+async def test_logout_revokes_with_the_client_secret_of_today(folder: Path, server: ProtectedServer) -> None:
+    port = closed_port()
+
+    def write(secret: str) -> None:
+        uri = f"http://127.0.0.1:{port}/callback"
+        server.authorization.add_client("mine", secret, redirect_uris=[uri])
+        settings = {"client_id": "mine", "client_secret": secret, "redirect_port": port}
+        oauth = {**settings, "issuer": server.authorization.issuer}
+        upstreams = {"tickets": {"url": server.url, "oauth": oauth}}
+        (folder / "portal.yaml").write_text(yaml.safe_dump({"upstreams": upstreams}))
+
+    write("old-secret")
+    assert (await login(folder)).returncode == 0
+    write("new-secret")
+    done = await command("logout", "tickets", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert server.authorization.grants.count("revoked") == 2
 
 
 async def test_signing_out_twice_is_no_error(folder: Path) -> None:

@@ -94,7 +94,7 @@ async def log_in_with_browser(spec: HttpUpstream) -> AsyncIterator[Login]:
     login: Login | None = None
     async with anyio.create_task_group() as tasks:
         try:
-            login = await log_in(spec, lambda url: tasks.start_soon(browse, url))
+            login = await log_in(spec, lambda issuer, url: tasks.start_soon(browse, url))
         except OAuthError as error:
             failure = error
         tasks.cancel_scope.cancel()

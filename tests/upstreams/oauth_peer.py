@@ -274,7 +274,7 @@ async def browse(url: str) -> httpx2.Response:
 async def signed_in(spec: HttpUpstream, browser: Callable[[str], Awaitable[object]] = browse) -> Login:
     with anyio.fail_after(DEADLINE_SECONDS):
         async with anyio.create_task_group() as tasks:
-            login = await log_in(spec, lambda url: tasks.start_soon(browser, url))
+            login = await log_in(spec, lambda issuer, url: tasks.start_soon(browser, url))
             tasks.cancel_scope.cancel()
     return login
 

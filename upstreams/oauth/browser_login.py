@@ -4,7 +4,7 @@ Source: RFC 6749, RFC 7636 (PKCE), RFC 7591 (registration), RFC 9207 (issuer); M
 """
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeAlias
 from urllib.parse import urlencode
 
 import anyio
@@ -31,8 +31,12 @@ LOGIN_SECONDS: Final = 600.0
 """How long a person may take."""
 
 
-async def log_in(spec: HttpUpstream, show: Callable[[str], None]) -> Login:
-    """Sign in; `show` gets the URL that a person has to open in a browser on this machine.
+Show: TypeAlias = Callable[[str, str], None]
+"""Gets the name of the authorization server, and the URL that a person has to open in a browser on this machine."""
+
+
+async def log_in(spec: HttpUpstream, show: Show) -> Login:
+    """Sign in. Whom `show` names is only what the upstream says, unless the manifest names an issuer.
 
     Raises:
         OAuthError: It did not come to that.
@@ -110,7 +114,7 @@ async def _code(
     proof: PKCEParameters,
     redirection: Redirection,
     http: GuardedHttp,
-    show: Callable[[str], None],
+    show: Show,
 ) -> str:
     endpoint = str(found.server.authorization_endpoint)
     http.checked(endpoint)
@@ -127,7 +131,7 @@ async def _code(
         asked["scope"] = found.scope
         if "offline_access" in found.scope.split():
             asked["prompt"] = "consent"  # OpenID Connect Core, 11
-    show(f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(asked)}")
+    show(str(found.server.issuer), f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(asked)}")
     try:
         with anyio.fail_after(LOGIN_SECONDS):
             result = await redirection.result()

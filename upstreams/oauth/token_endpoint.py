@@ -61,8 +61,9 @@ async def revoke(http: GuardedHttp, login: Login) -> bool:
 async def _revoke(http: GuardedHttp, endpoint: str, client: Client, token: str, kind: str) -> None:
     form = {"token": token, "token_type_hint": kind}
     answer = await http.ask(_request(endpoint, client, form))
-    if not answer.is_success and client.client_secret is None and _error_code(answer.content) == _MALFORMED:
-        # Servers on the Python SDK (2.3) want the field of clients, too, that have no secret.
+    is_malformed = not answer.is_success and _error_code(answer.content) == _MALFORMED
+    if is_malformed and client.auth_method != "client_secret_post":
+        # Servers on the Python SDK (2.3) want the field of clients, too, that have no secret or send it elsewhere.
         answer = await http.ask(_request(endpoint, client, {**form, "client_secret": ""}))
     if not answer.is_success:
         raise refusal(answer)
