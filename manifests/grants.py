@@ -1,12 +1,15 @@
 """What scripts may reach besides tools: nothing, unless capabilities say so here."""
 
-from typing import Annotated, Literal, Self, TypeAlias
+from typing import Annotated, Final, Literal, Self, TypeAlias
 
 from pydantic import Field, Strict, model_validator
 from pydantic_core import PydanticCustomError
 
 from manifests.constraints import UNUSABLE, HostPath, ReachableHost
 from manifests.section import Section
+
+NO_TENANT: Final = "_nobody"
+"""The folder of runs that are no tenant's, where `share` is tenant. No tenant is called so."""
 
 
 class FileGrant(Section):

@@ -1,6 +1,6 @@
 """From portal.yaml to a Manifest, or to every problem it has at once."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,12 +9,14 @@ from pydantic import ValidationError
 from manifests.complaint import Complaint
 from manifests.env_file import env_path, read_env
 from manifests.errors import ManifestError, Problem
+from manifests.exposure import exposures
 from manifests.interpolation import Interpolation
 from manifests.json_value import Json
 from manifests.lock import lock_path, read_lock
 from manifests.manifest import Manifest
 from manifests.names import namespace_of
 from manifests.narrowing import slips
+from manifests.own_folders import cache_folder, state_folder
 from manifests.portal_manifest import PortalManifest
 from manifests.secret_references import FetchSecrets, fetch_nothing
 from manifests.yaml_source import KeyPath, Place, read_yaml
@@ -49,13 +51,16 @@ def load_manifest(
         return Manifest(PortalManifest(), folder=Path.cwd())
     kept = read_env(env_path(path)) if path.name else {}  # a folder is told as such below
     try:
-        manifest = _load(path, {**kept, **environ}, fetch_secrets)
+        own_folders = [state_folder(environ), cache_folder(environ)]
+        manifest = _load(path, {**kept, **environ}, fetch_secrets, own_folders)
     except ManifestError as error:
         raise ManifestError(error.problems, path.name) from None
     return replace(manifest, lock=read_lock(lock_path(path)))
 
 
-def _load(path: Path, environ: Mapping[str, str], fetch_secrets: FetchSecrets) -> Manifest:
+def _load(
+    path: Path, environ: Mapping[str, str], fetch_secrets: FetchSecrets, own_folders: Sequence[Path]
+) -> Manifest:
     source = read_yaml(_text(path))
     folder = path.absolute().parent
     interpolation = Interpolation(environ, source.places, fetch_secrets, folder)
@@ -64,6 +69,7 @@ def _load(path: Path, environ: Mapping[str, str], fetch_secrets: FetchSecrets) -
     try:
         portal = PortalManifest.model_validate(data)
         problems += slips(portal, source.places)
+        problems += exposures(portal, path, own_folders, source.places)
     except ValidationError as error:
         complaint = Complaint(source.places, interpolation.filled)
         errors = error.errors(include_url=False)

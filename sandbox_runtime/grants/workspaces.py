@@ -10,16 +10,13 @@ from typing import Protocol
 import anyio
 import anyio.to_thread
 
-from manifests.grants import FileGrant
+from manifests.grants import NO_TENANT, FileGrant
 from sandbox_runtime.errors import WorkspaceError
 from sandbox_runtime.grants.file_service import OPERATION_SECONDS, FileService
 from sandbox_runtime.grants.place import Place, private_folder
 from sandbox_runtime.grants.threads import Threads
 
 _THREADS = 8
-
-NO_TENANT = "_nobody"
-"""The folder of runs that are no tenant's. No tenant is called so."""
 
 
 class Owner(Protocol):

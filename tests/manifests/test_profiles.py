@@ -138,7 +138,7 @@ def test_profile_that_widens_or_names_what_is_not_there_is_told_at_its_place(
 
 
 TENANTS = """
-capabilities: {files: {workspace: ., mode: write, share: tenant}}
+capabilities: {files: {workspace: data, mode: write, share: tenant}}
 profiles:
   none: {files: none}
   read: {files: read}

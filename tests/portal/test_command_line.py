@@ -248,7 +248,8 @@ def test_check_tells_everything_that_is_wrong_and_no_secret(portal: PortalComman
 
 
 def test_check_tells_what_is_granted_and_no_value_of_it(portal: PortalCommand, tmp_path: Path) -> None:
-    grants = {"environment": {"API_KEY": "${TOKEN}"}, "files": {"workspace": "."}}
+    grants = {"environment": {"API_KEY": "${TOKEN}"}, "files": {"workspace": "data"}}
+    (tmp_path / "data").mkdir()
     write_manifest(tmp_path, {}, capabilities=grants)
     for arguments in (["check"], ["check", "--json"]):
         done = portal(*arguments, cwd=tmp_path, env={"TOKEN": SECRET})

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from manifests.grants import FileGrant
+from manifests.grants import NO_TENANT, FileGrant
 from manifests.json_value import Json
 from sandbox_runtime.grants.run_grants import RunGrants
-from sandbox_runtime.grants.workspaces import NO_TENANT, Workspaces, open_workspaces
+from sandbox_runtime.grants.workspaces import Workspaces, open_workspaces
 from tests.sandbox_runtime.running import Runner, where
 from tests.security.hostile import RAW_HOST
 

@@ -1,0 +1,106 @@
+"""A workspace in which scripts would have what is the portal's own is refused when the manifest is loaded."""
+
+from pathlib import Path
+
+import pytest
+
+from manifests.errors import ManifestError, Problem
+from manifests.loader import load_manifest
+
+FILES = "capabilities: {{files: {{workspace: {}, mode: {}}}}}\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Of a manifest, with a folder for scripts in it."""
+    folder = tmp_path / "portal"
+    (folder / "data" / "sub").mkdir(parents=True)
+    return folder
+
+
+def problems(folder: Path, text: str, name: str = "portal.yaml", **environ: str) -> list[Problem]:
+    (folder / name).write_text(text)
+    try:
+        load_manifest(folder / name, {"HOME": str(folder.parent / "home"), **environ})
+    except ManifestError as error:
+        return list(error.problems)
+    return []
+
+
+@pytest.mark.parametrize("mode", ["read", "write"])
+@pytest.mark.parametrize("workspace", [".", "..", "data/..", "/", "link"])
+def test_workspace_with_the_manifest_in_it_is_refused_at_its_line(
+    folder: Path, mode: str, workspace: str
+) -> None:
+    (folder / "link").symlink_to(folder)
+    [problem] = problems(folder, FILES.format(workspace, mode))
+    assert (problem.key, problem.line) == ("capabilities.files.workspace", 1)
+    for name in ("portal.yaml", "portal.env", "portal.lock"):
+        assert name in problem.message
+    assert str(folder) not in str(problem)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "audit: {to: data/a.jsonl}",
+        "audit: {to: data/sub/a.jsonl}",
+        "audit: {to: inside/a.jsonl}",
+        "server: {observed_folder: data/sub}",
+        "server: {component: data/x.wasm}",
+    ],
+)
+def test_workspace_with_something_else_of_the_portal_in_it_is_refused(folder: Path, more: str) -> None:
+    (folder / "inside").symlink_to(folder / "data" / "sub")
+    [problem] = problems(folder, FILES.format("data", "write") + more)
+    assert problem.key == "capabilities.files.workspace"
+
+
+@pytest.mark.parametrize("variable", ["XDG_STATE_HOME", "XDG_CACHE_HOME", "HOME"])
+@pytest.mark.parametrize("own", ["data", "data/sub"])
+def test_workspace_with_logins_or_compiled_code_in_it_is_refused(
+    folder: Path, variable: str, own: str
+) -> None:
+    assert problems(folder, FILES.format("data", "read"), **{variable: str(folder / own)})
+
+
+def test_workspace_within_what_the_portal_keeps_is_refused(folder: Path) -> None:
+    workspace = folder / "data" / "mcp-code-portal" / "listings"
+    assert problems(folder, FILES.format(workspace, "write"), XDG_STATE_HOME=str(folder / "data"))
+
+
+def test_manifest_behind_a_link_in_the_workspace_is_refused(folder: Path) -> None:
+    """Who may write there puts something else in the place of the link."""
+    (folder / "data" / "settings").symlink_to(folder / "elsewhere")
+    (folder / "elsewhere").mkdir()
+    found = problems(
+        folder, FILES.format("..", "write").replace("..", str(folder / "data")), "data/settings/p.yaml"
+    )
+    assert [problem.key for problem in found] == ["capabilities.files.workspace"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        FILES.format("data", "write"),
+        FILES.format("data", "write") + "audit: {to: audit.jsonl}",
+        FILES.format("data", "write") + "audit: {to: data/../audit.jsonl}",
+        FILES.format("data", "write") + "audit: {to: data-audit/a.jsonl}",
+        FILES.format("data", "write") + "audit: {to: stderr}",
+        FILES.format("missing", "write"),
+        FILES.format(".", "write, share: session"),
+        FILES.format(".", "write, share: run"),
+        FILES.format(".", "write, share: tenant"),
+        FILES.format(".", "write, share: tenant")
+        + "server: {tokens: [{token: a, tenant: anna}]}\naudit: {to: a}",
+    ],
+)
+def test_workspace_beside_them_is_loaded(folder: Path, text: str) -> None:
+    assert problems(folder, text) == []
+
+
+def test_audit_log_in_the_folder_of_a_tenant_is_refused(folder: Path) -> None:
+    text = FILES.format(".", "write, share: tenant") + "server: {tokens: [{token: a, tenant: anna}]}\n"
+    assert problems(folder, f"{text}audit: {{to: anna/a.jsonl}}")
+    assert problems(folder, f"{text}audit: {{to: _nobody/a.jsonl}}")
+    assert problems(folder, f"{text}audit: {{to: bert/a.jsonl}}") == []
