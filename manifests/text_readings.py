@@ -16,6 +16,9 @@ MAX_CHARACTERS: Final = 4_096
 MAX_DECODINGS: Final = 5
 """A text that still changes when it is percent-decoded once more is read in no way at all."""
 
+MAX_READINGS: Final = 16
+"""A text that may be read in more ways is not read, either."""
+
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _SEPARATORS: Final = str.maketrans(
     dict.fromkeys("\\\u2044\u2215\u2216\u29f5\u29f8\u29f9\ufe68\uff0f\uff3c", "/")
@@ -30,22 +33,29 @@ _CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def readings(text: str) -> Iterator[str]:
-    """The text, and what it becomes by percent-decoding and by compatibility normalisation, each once."""
+    """The text, and what it becomes by percent-decoding and by compatibility normalisation, in any order."""
     if text.isascii() and "%" not in text:
         yield text
         return
-    seen = set()
+    seen: set[str] = set()
+    waiting = [text]
     for _ in range(MAX_DECODINGS + 1):
-        for reading in (text, unicodedata.normalize("NFKC", text)):
-            if reading not in seen:
-                seen.add(reading)
-                yield reading
-        decoded = unquote(text)
-        if decoded == text:
-            return
-        if decoded.count("\ufffd") > text.count("\ufffd"):
+        new: dict[str, None] = {}
+        for each in waiting:
+            for reading in (each, unicodedata.normalize("NFKC", each)):
+                if reading not in seen:
+                    seen.add(reading)
+                    new[reading] = None
+                    yield reading
+        if len(seen) > MAX_READINGS:
+            break
+        # What is normalised may have become decodable, as a fullwidth percent sign does, and the other way around.
+        decoded = {each: unquote(each) for each in new}
+        if any(after.count("\ufffd") > each.count("\ufffd") for each, after in decoded.items()):
             break  # no UTF-8: some systems read overlong dots and slashes in there
-        text = decoded
+        waiting = [after for after in decoded.values() if after not in seen]
+        if not waiting:
+            return
     yield _UNREADABLE  # nobody knows what is in there
 
 

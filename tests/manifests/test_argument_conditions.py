@@ -45,6 +45,8 @@ def meets(load: Load, where: str, value: Json) -> bool:
         "reports/100%use",
         "reports/" + "a" * 4_000,
         "reports/%",
+        "reports/100\uff05",
+        "reports/\uff052541",
     ],
 )
 def test_value_below_the_prefix_is_granted(load: Load, path: str) -> None:
@@ -99,6 +101,11 @@ def test_value_below_the_prefix_is_granted(load: Load, path: str) -> None:
         "reports/..\uff1fx",
         "reports/%u002e%u002e/x",
         "reports/%25u002e%25U002E/x",
+        "reports/\uff052e\uff052e/etc/passwd",
+        "reports/%\uff12e%\uff12e/x",
+        "reports/%EF%BC%852e%EF%BC%852e/x",
+        "reports/\uff05\uff12\uff152e\uff05252e/x",
+        "reports/\uff052e\uff052e\uff052fx",
         "reports/%c0%ae%c0%ae/x",
         "reports/%25c0%25ae/x",
         "reports/" + "a" * 5_000,
