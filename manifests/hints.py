@@ -29,7 +29,8 @@ class Hints:
     @classmethod
     def of(cls, annotations: Mapping[str, Json]) -> Self:
         """Read a tool's annotations; anything but true is no declaration that it is harmless or reaches others."""
-        destructive = annotations.get("destructiveHint") not in (None, False)
+        declared = annotations.get("destructiveHint")
+        destructive = declared is not None and declared is not False  # not `in`: 0 equals False
         return cls(
             readonly=annotations.get("readOnlyHint") is True and not destructive,
             destructive=destructive,

@@ -111,7 +111,7 @@ class Listing:
             description=self._text(name, raw, "description") or "",
             input_schema=self._input_schema(name, raw),
             output_schema=self._object(name, raw, "outputSchema"),
-            annotations=self._object(name, raw, "annotations") or {},
+            annotations=self._annotations(name, raw),
             title=self._text(name, raw, "title"),
             examples=_examples(raw),
         )
@@ -126,6 +126,16 @@ class Listing:
         if schema.get("type") != "object":
             self._diagnostics.note(f"tool {name!r}: inputSchema does not say type: object")
         return schema
+
+    def _annotations(self, name: str, raw: dict[str, Json]) -> dict[str, Json]:
+        """One that says something which nobody can read may have said that it destroys."""
+        value = raw.get("annotations")
+        if not value or isinstance(
+            value, dict
+        ):  # an empty list is what some languages make of an empty object
+            return self._object(name, raw, "annotations") or {}
+        self._diagnostics.note(f"tool {name!r}: annotations is {_kind(value)}; it is taken for destructive")
+        return {"destructiveHint": value}
 
     def _text(self, name: str, raw: dict[str, Json], key: str) -> str | None:
         return value if isinstance(value := self._ignored_unless(name, raw, key, str), str) else None

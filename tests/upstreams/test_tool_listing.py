@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from manifests.hints import NO_HINTS, Hints
 from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, raw_server, text_of
 from upstreams.diagnostics import Diagnostics
 from upstreams.recorded_tool import RecordedTool
@@ -80,10 +81,23 @@ async def test_tool_without_a_usable_name_is_left_out_alone(broken: Any) -> None
 
 
 async def test_odd_members_are_ignored_and_noted() -> None:
-    odd = {**GOOD, "description": 5, "title": [], "outputSchema": "yes", "annotations": [1]}
+    odd = {**GOOD, "description": 5, "title": [], "outputSchema": "yes", "annotations": []}
     tools, diagnostics = await listed(odd)
     assert tools["good"] == RecordedTool("good", "", {"type": "object"}, None, {}, None)
     assert len(diagnostics) == 4
+
+
+@pytest.mark.parametrize("annotations", [[{"destructiveHint": True}], "destructive", 1, [0]])
+async def test_tool_whose_annotations_nobody_can_read_is_taken_for_destructive(annotations: Any) -> None:
+    tools, diagnostics = await listed({**GOOD, "annotations": annotations})
+    assert Hints.of(tools["good"].annotations).destructive
+    assert len(diagnostics) == 1
+
+
+@pytest.mark.parametrize("annotations", [None, {}, [], ""])
+async def test_tool_whose_annotations_say_nothing_is_silent(annotations: Any) -> None:
+    tools, _ = await listed({**GOOD, "annotations": annotations})
+    assert Hints.of(tools["good"].annotations) == NO_HINTS
 
 
 async def test_output_schema_of_type_array_is_no_problem() -> None:
