@@ -80,7 +80,8 @@ async def open_fleet(
 
     Beyond `STARTED_AT_ONCE` they take turns at starting. `listings` is where lazy ones keep what they offer; None is
     nowhere, so that each is started once to be listed. `secrets` are hidden in whatever any of them sends to be read by
-    people, beside what the specs themselves hold. `renewals` get the headers of upstreams anew that do not take them.
+    people, beside what the specs themselves hold, and in results of an upstream that is sent them in headers.
+    `renewals` get the headers of upstreams anew that do not take them.
     `on_change` is called, in the event loop, whenever the state or the tools of an upstream changed; it must
     not raise. On leaving, all are closed at once, within 3 s, and no process of theirs is left.
     """
@@ -91,7 +92,7 @@ async def open_fleet(
             name: Upstream(
                 name,
                 spec,
-                _wire_opener(name, spec, folder, scrubbers[name], (renewals or {}).get(name), tasks),
+                _wire_opener(name, spec, folder, secrets, scrubbers[name], (renewals or {}).get(name), tasks),
                 scrubbers[name],
                 starts,
                 on_change,
@@ -119,6 +120,7 @@ def _wire_opener(
     name: str,
     spec: StdioUpstream | HttpUpstream,
     folder: Path,
+    secrets: Collection[str],
     scrub: Scrubber,
     renew: HeaderRenewal | None,
     tasks: TaskGroup,
@@ -130,7 +132,7 @@ def _wire_opener(
             return open_stdio_wire(StdioChild.of(spec, folder, os.environ), scrub, diagnostics)
 
         return start
-    credentials = _credentials(name, spec, scrub, renew, tasks)
+    credentials = _credentials(name, spec, secrets, scrub, renew, tasks)
 
     def connect(diagnostics: Diagnostics) -> AbstractAsyncContextManager[Wire]:
         if spec.transport == "sse":
@@ -141,11 +143,16 @@ def _wire_opener(
 
 
 def _credentials(
-    name: str, spec: HttpUpstream, scrub: Scrubber, renew: HeaderRenewal | None, tasks: TaskGroup
+    name: str,
+    spec: HttpUpstream,
+    secrets: Collection[str],
+    scrub: Scrubber,
+    renew: HeaderRenewal | None,
+    tasks: TaskGroup,
 ) -> HttpCredentials:
     if spec.oauth is None:
-        return ConfiguredHeaders(spec.headers, scrub, renew)
+        return ConfiguredHeaders(spec.headers, secrets, scrub, renew)
     # Here, because no other upstream has need of what it imports.
     from upstreams.oauth.tokens import OAuthTokens
 
-    return OAuthTokens(name, spec, login_store(name, spec), scrub, tasks.start_soon)
+    return OAuthTokens(name, spec, secrets, login_store(name, spec), scrub, tasks.start_soon)

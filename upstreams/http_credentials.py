@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -58,12 +59,22 @@ class HttpCredentials(Protocol):
 
 
 class ConfiguredHeaders:
-    """The manifest's `headers`. Those that hold a secret of a command or the keyring can be had anew."""
+    """The manifest's `headers`. Those that hold a secret of a command or the keyring can be had anew.
+
+    `filled` is what references in the manifest were filled with, here or elsewhere.
+    """
 
     def __init__(
-        self, headers: Mapping[str, str], scrub: Scrubber, renew: HeaderRenewal | None = None
+        self,
+        headers: Mapping[str, str],
+        filled: Collection[str],
+        scrub: Scrubber,
+        renew: HeaderRenewal | None = None,
     ) -> None:
         self._headers = dict(headers)
+        self._filled = filled
+        self._sent = deque([secrets_in(headers, filled)], maxlen=2)
+        """Those of now and the ones before, which a slow answer may still repeat."""
         self._scrub = scrub
         self._renew = renew
         self._renewed_at = -RENEWAL_PAUSE_SECONDS
@@ -86,15 +97,20 @@ class ConfiguredHeaders:
                 return False
             self._scrub.hide_for_now(renewed.secrets)
             self._headers = {**self._headers, **renewed.headers}
+            self._sent.append(secrets_in(self._headers, {*self._filled, *renewed.secrets}))
             return True
 
     def accepted(self, sent: Mapping[str, str]) -> None:
         """Nothing depends on it."""
 
     def tokens(self) -> Iterable[str]:
-        for name, value in self._headers.items():
-            if name.lower() == "authorization":
-                yield from value.split()
+        return frozenset().union(*self._sent)
+
+
+def secrets_in(headers: Mapping[str, str], filled: Collection[str]) -> frozenset[str]:
+    """What must not come back to a script: an `Authorization`, and of `filled` what stands in any header."""
+    words = (word for name in headers if name.lower() == "authorization" for word in headers[name].split())
+    return frozenset(words) | {each for each in filled if any(each in value for value in headers.values())}
 
 
 _LEAST_MASKED: Final = 16

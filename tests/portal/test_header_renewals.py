@@ -1,5 +1,6 @@
 """Headers whose secrets come from a command are asked for anew when the upstream does not take them any more."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -110,3 +111,17 @@ async def test_what_was_got_anew_is_hidden_like_the_first(tmp_path: Path, secret
         answer = await portal.run("await gate.echo()")
         assert "hidden" in answer["error"]["message"]
         assert "canary" not in str(answer) + portal.portal.fleet["gate"].state.detail
+
+
+async def test_what_was_sent_before_is_shown_to_no_script_either(tmp_path: Path, secrets: Secrets) -> None:
+    """An answer that was slow may still repeat it."""
+    server = RawHttpServer()
+    tokens = ["canary-of-tokens-1", "canary-of-tokens-2"]
+    server.result_text = json.dumps({"content": [], "structuredContent": {"seen": tokens}})
+    secrets.become(tokens[0])
+    server.authorization = f"Bearer {tokens[0]}"
+    async with http_peer(server.app) as peer, opened(tmp_path, {"gate": entry(peer.port, secrets)}) as portal:
+        assert await portal.result_of("await gate.echo()") == {"seen": ["[hidden]", tokens[1]]}
+        secrets.become(tokens[1])
+        server.authorization = f"Bearer {tokens[1]}"
+        assert await portal.result_of("await gate.echo()") == {"seen": ["[hidden]", "[hidden]"]}

@@ -209,6 +209,46 @@ async def test_upstream_that_shows_its_requests_shows_scripts_and_stubs_no_token
             assert "you sent Bearer [hidden]" in await portal.search_text("gate.echo")
 
 
+@pytest.mark.parametrize(
+    ("written", "seen"),
+    [
+        ("${CANARY_KEY}", "[hidden]"),
+        ("key=${CANARY_KEY}; of=us", "key=[hidden]; of=us"),
+        ("${command:echo canary-of-0123456789}", "[hidden]"),
+        ("canary-of-0123456789", "canary-of-0123456789"),  # no reference says that it is a secret
+    ],
+)
+async def test_key_in_any_header_that_a_reference_filled_is_shown_to_no_script(
+    tmp_path: Path, written: str, seen: str
+) -> None:
+    peer = Peer(tool("show"))
+    async with recorded(peer.server.streamable_http_app()) as (port, requests):
+        peer.acts["show"] = lambda arguments: _key_of(requests)
+        entry: dict[str, Json] = {"url": f"http://127.0.0.1:{port}/mcp", "headers": {"X-Api-Key": written}}
+        environ = {"CANARY_KEY": "canary-of-0123456789"}
+        async with opened(tmp_path, {"tickets": entry}, environ=environ) as portal:
+            assert await portal.result_of("await tickets.show()") == f"you sent {seen}"
+
+
+async def test_key_beside_a_token_of_oauth_is_shown_to_no_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    peer = Peer(tool("show"))
+    async with protected(peer) as server:
+        peer.acts["show"] = lambda arguments: _key_of(server.requests)
+        spec = server.spec()
+        await login_store("tickets", spec).save(await signed_in(spec))
+        entry: dict[str, Json] = {"url": server.url, "oauth": {}, "headers": {"X-Api-Key": "${CANARY_KEY}"}}
+        environ = {"CANARY_KEY": "canary-of-0123456789"}
+        async with opened(tmp_path, {"tickets": entry}, environ=environ) as portal:
+            assert await portal.result_of("await tickets.show()") == "you sent [hidden]"
+
+
+async def _key_of(requests: list[dict[str, str]]) -> CallToolResult:
+    return text(f"you sent {requests[-1]['x-api-key']}")
+
+
 @pytest.mark.parametrize("token", ["short-token", "1234567890123456789"])
 async def test_what_may_stand_there_by_chance_stays(tmp_path: Path, token: str) -> None:
     server = RawHttpServer()

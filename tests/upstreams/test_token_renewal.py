@@ -54,7 +54,7 @@ async def echo(fleet: WatchedFleet, **arguments: int) -> object:
 @asynccontextmanager
 async def tokens_of(spec: HttpUpstream) -> AsyncIterator[OAuthTokens]:
     async with anyio.create_task_group() as tasks:
-        yield OAuthTokens(NAME, spec, login_store(NAME, spec), Scrubber(()), tasks.start_soon)
+        yield OAuthTokens(NAME, spec, (), login_store(NAME, spec), Scrubber(()), tasks.start_soon)
         tasks.cancel_scope.cancel()
 
 

@@ -2,7 +2,7 @@
 
 import shlex
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, TypeAlias
 
 import anyio
@@ -16,6 +16,7 @@ from upstreams.errors import (
     UpstreamNeedsLoginError,
     UpstreamUnavailableError,
 )
+from upstreams.http_credentials import secrets_in
 from upstreams.oauth.browser_login import configured_client
 from upstreams.oauth.discovery import Discovered, discover
 from upstreams.oauth.errors import OAuthError, OAuthRefusedError, OAuthUnreachableError
@@ -48,12 +49,19 @@ class OAuthTokens:
     """The bearer tokens of one upstream. What they are is told to its scrubber before anything is sent."""
 
     def __init__(
-        self, name: str, spec: HttpUpstream, store: LoginStore, scrub: Scrubber, start: StartTask
+        self,
+        name: str,
+        spec: HttpUpstream,
+        filled: Collection[str],
+        store: LoginStore,
+        scrub: Scrubber,
+        start: StartTask,
     ) -> None:
         self._name = name
         self._start = start
         self._spec = spec
         self._settings = spec.oauth or OAuthSettings()
+        self._beside = secrets_in(spec.headers, filled)
         self._store = store
         self._scrub = scrub
         self._login: Login | None = None
@@ -85,7 +93,7 @@ class OAuthTokens:
             self._unproven = ""
 
     def tokens(self) -> Iterable[str]:
-        return self._sent
+        return (*self._sent, *self._beside)
 
     async def _fresh(self, stale: Login | None, *, is_refused: bool) -> Login:
         """One that is not `stale`. Of many that ask at once the first one gets it, and the others what it got."""
