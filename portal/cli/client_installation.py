@@ -14,7 +14,6 @@ from portal.client_files.merging import Merged, Variable
 from portal.client_files.places import Place
 from portal.client_files.portal_entry import portal_entry, supplied
 from portal.client_files.target import Target
-from portal.client_files.variables import variable_name
 
 FAILED = 1
 
@@ -94,13 +93,12 @@ def _needed(
 ) -> list[Variable]:
     """What the manifest refers to and portal.env does not have."""
     known = {each.name: each for each in merging.variables}
-    inputs = {variable_name(each): each for each in contents.inputs}
+    place = contents.place.name
     found = []
     for name in sorted(target.existing.needed - target.kept.keys()):
-        if name in inputs:
-            found.append(Variable(name, (), None, inputs[name], contents.place.name))
-        else:
-            found.append(Variable(name, ()) if name in environ else known.get(name, Variable(name, ())))
+        variable = known.get(name, Variable(name, ()))
+        is_of_environment = name in environ and place not in variable.input_places
+        found.append(Variable(name, ()) if is_of_environment else variable)
     return found
 
 

@@ -41,7 +41,7 @@ def _server(each: Taken) -> Json:
 
 
 def _variable(each: Variable, known: Collection[str]) -> Json:
-    kind = "input" if each.input_id else "environment" if each.value is None else "secret"
+    kind = "input" if each.input_id is not None else "environment" if each.value is None else "secret"
     return {"name": each.name, "used_by": list(each.used_by), "kind": kind, "is_set": each.name in known}
 
 

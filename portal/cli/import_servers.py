@@ -183,7 +183,7 @@ class _Import:
             return ", a secret of that file"
         if variable.name in os.environ or variable.name in self._target.kept:
             return ""
-        return ", which VS Code asks for" if variable.input_id else ", not set here"
+        return ", which VS Code asks for" if variable.input_id is not None else ", not set here"
 
     def _facts(self) -> Json:
         manifest = self._target.manifest.path

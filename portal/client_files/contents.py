@@ -1,7 +1,7 @@
 """What the files of clients name as servers."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -30,8 +30,6 @@ class Contents:
     left_out: Sequence[LeftOut] = ()
     problem: ClientFileError | None = None
     file: RawFile | None = None
-    inputs: Mapping[str, str] = field(default_factory=dict)
-    """VS Code's `inputs`: the description of each by its id."""
 
 
 def read_contents(place: Place, home: Path, here: Path, environ: Mapping[str, str]) -> Contents:
@@ -55,7 +53,6 @@ def read_contents(place: Place, home: Path, here: Path, environ: Mapping[str, st
         servers=[each for each in read if isinstance(each, Server)],
         left_out=[each for each in read if isinstance(each, LeftOut)],
         file=file,
-        inputs=reading.inputs(),
     )
 
 
@@ -82,15 +79,6 @@ class _JsonReading:
                 yield from self._servers(
                     ("projects", member.key), folder if folder.is_absolute() else None, off
                 )
-
-    def inputs(self) -> Mapping[str, str]:
-        nodes = self._at(self._root, "inputs") if self._place.client.key == "servers" else None
-        try:
-            items = plain(nodes) if nodes is not None else []
-        except ValueError:
-            return {}
-        objects = [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
-        return {str(item.get("id")): str(item.get("description", "")) for item in objects[:MAX_SERVERS]}
 
     def _servers(
         self, path: tuple[str, ...], folder: Path | None, off: Collection[str]
@@ -150,9 +138,6 @@ class _TomlReading:
         for name, data in servers.items():
             origin = Origin(self._place, name, self._lines.get((key, name)), (key,))
             yield Entry(origin, data, self._place.project)
-
-    def inputs(self) -> Mapping[str, str]:
-        return {}
 
 
 def plain_key(key: str) -> str:

@@ -16,7 +16,16 @@ _REFERENCE: Final = re.compile(
 )
 
 
+_ASKED: Final = re.compile("\0[^\0]*\0(?P<id>[^\0]*)\0", re.DOTALL)
+"""Stands for what VS Code asks for: the file, and the input's id in it. No text of a file holds its NUL."""
+
 _COMPARED: Final = ("command", "args", "env", "cwd", "url", "headers")
+
+
+def asked_for(text: str) -> str | None:
+    """The id of the input that a variable was found to stand for; None if that is a text."""
+    found = _ASKED.fullmatch(text)
+    return found["id"] if found else None
 
 
 class CannotAddError(ValueError):
@@ -58,22 +67,26 @@ class Existing:
         return frozenset(each["name"] for each in found if each["name"] and each["default"] is None)
 
     def find(
-        self, server: Server, environ: Mapping[str, str], others: Collection[str]
+        self, server: Server, environ: Mapping[str, str], found: Mapping[str, str], others: Collection[str]
     ) -> tuple[str, Mapping[str, str]] | None:
         """What it calls the server, if it has it, and the server's secrets by the variables that it has for them.
 
-        A variable that is not set may stand for any value. `others` are upstreams that other servers are.
+        A variable that is not set may stand for any value, and each for an input (`asked_for`). `found` is what they
+        were found to stand for so far, `others` are upstreams that other servers are.
         """
-        filled = server.filled(environ)
-        secrets = {p.value for template in server.templates() for p in template if isinstance(p, Secret)}
+        inputs = {each: f"\0{server.origin.place.name}\0{each.id}\0" for each in server.inputs()}
+        filled = server.filled(environ, inputs)
+        hidden = {p.value for template in server.templates() for p in template if isinstance(p, Secret)}
+        hidden.update(inputs.values())
         own = (f"{server.origin.name}-{server.origin.place.name}", server.origin.name)
         # With variables unset several may fit, as for two accounts: first those that an import would have called so.
         named = [name for name in own if name in self.upstreams]
         for name in [name for name in (*named, *self.upstreams) if name not in others]:
             spec = self.upstreams[name]
-            comparison = _Comparison(environ)
+            comparison = _Comparison(environ, found, has_inputs=bool(inputs))
             if isinstance(spec, dict) and comparison.is_same(spec, filled):
-                return name, {n: value for n, value in comparison.found.items() if value in secrets}
+                new = comparison.found.items() - found.items()
+                return name, {variable: value for variable, value in sorted(new) if value in hidden}
         return None
 
     def with_upstreams(self, lines: Sequence[str], upstreams: Mapping[str, Json]) -> str:
@@ -132,11 +145,12 @@ def _texts(data: Json) -> Iterator[str]:
 
 
 class _Comparison:
-    """Of an upstream as it is written with a server as it is; `found` is what unset variables must stand for."""
+    """Of an upstream as it is written with a server as it is; `found` is what its variables must stand for."""
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
+    def __init__(self, environ: Mapping[str, str], found: Mapping[str, str], *, has_inputs: bool) -> None:
         self._environ = environ
-        self.found: dict[str, str] = {}
+        self._has_inputs = has_inputs
+        self.found = dict(found)
 
     def is_same(self, spec: Mapping[str, Json], filled: Mapping[str, Json]) -> bool:
         return all(self._matches(spec.get(key) or None, filled.get(key) or None) for key in _COMPARED)
@@ -155,19 +169,34 @@ class _Comparison:
 
     def _matches_text(self, written: str, value: str) -> bool:
         pattern, end = "", 0
+        known: dict[str, str] = {}
         for reference in _REFERENCE.finditer(written):
-            pattern += re.escape(written[end : reference.start()]) + self._pattern(reference)
+            pattern += re.escape(written[end : reference.start()]) + self._pattern(reference, known)
             end = reference.end()
         found = re.fullmatch(_once(pattern + re.escape(written[end:])), value, re.DOTALL)
-        self.found |= found.groupdict() if found else {}
-        return found is not None
+        if found is None:
+            return False
+        for name, text in found.groupdict().items():
+            if name not in known or asked_for(text) is not None:
+                self.found[name] = text
+            elif text != known[name]:
+                return False
+        return True
 
-    def _pattern(self, reference: re.Match[str]) -> str:
+    def _pattern(self, reference: re.Match[str], known: dict[str, str]) -> str:
         name = reference["name"]
         if name is None:
             return ".*" if reference["source"] else r"\$\{"
-        known = self._environ.get(name) or self.found.get(name) or reference["default"]
-        return f"(?P<{name}>.*)" if known is None else re.escape(known)
+        if name in self.found:
+            return re.escape(self.found[name])
+        value = self._environ.get(name) or reference["default"]
+        if value is None:
+            return f"(?P<{name}>.*)"
+        if not self._has_inputs:
+            return re.escape(value)
+        # It may as well stand for an input, whatever it is here: both are looked at when it is known which.
+        known[name] = value
+        return f"(?P<{name}>.*)"
 
 
 def _once(pattern: str) -> str:

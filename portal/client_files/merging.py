@@ -1,7 +1,7 @@
 """What is taken over from all files together: which servers, under which names, and with which variables."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -10,9 +10,10 @@ from pydantic import TypeAdapter, ValidationError
 from manifests.names import namespace_of
 from manifests.upstream_sections import HttpUpstream, StdioUpstream, Upstream
 from portal.client_files.contents import Contents
-from portal.client_files.existing import Existing
+from portal.client_files.existing import Existing, asked_for
+from portal.client_files.secret_values import is_secret_name
 from portal.client_files.servers import LeftOut, Origin, Server
-from portal.client_files.variables import Reference, Secret, variable_name
+from portal.client_files.variables import Input, Reference, Secret, variable_name
 
 MAX_NAME: Final = 80
 
@@ -21,13 +22,16 @@ _UPSTREAM: Final[TypeAdapter[StdioUpstream | HttpUpstream]] = TypeAdapter(Upstre
 
 @dataclass(frozen=True)
 class Variable:
-    """One that the manifest refers to. `value` is known of what stood in a file; a secret's is nobody's to see."""
+    """One that the manifest refers to. `value` is known of what stood in a file; a secret's is nobody's to see.
+
+    `input_places` are the files for which VS Code asks for it, as what `input_id` calls there.
+    """
 
     name: str
     used_by: tuple[str, ...]
     value: str | None = field(repr=False, default=None)
     input_id: str | None = None
-    input_place: str = ""
+    input_places: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,7 @@ def merged(
             merging.add(server)
     left_out = [out for each in contents for out in each.left_out] + merging.left_out
     servers = [_noted(*row) for row in merging.rows]
-    names = _Naming(existing, environ, kept, merging.references())
+    names = _Naming(existing, environ, kept, merging.references(), merging.inputs())
     taken = tuple(
         Taken(
             name,
@@ -69,21 +73,23 @@ def merged(
         )
         for name, server, origins, is_new, notes in servers
     )
-    variables = (*merging.found, *_variables(taken, names.values))
+    variables = (*merging.found(), *_variables(taken, names))
     return Merged(taken, tuple(left_out), tuple({each.name: each for each in variables}.values()))
 
 
 _Row = tuple[str, Server, list[Origin], bool]
+_Asked = tuple[str, str]
+"""The name of a file's place, and the id of an input in it."""
 
 
 class _Merging:
     def __init__(self, existing: Existing, environ: Mapping[str, str]) -> None:
         self.rows: list[_Row] = []
         self.left_out: list[LeftOut] = []
-        self.found: list[Variable] = []
         self._existing = existing
         self._environ = environ
         self._by_identity: dict[object, _Row] = {}
+        self._found: dict[str, tuple[str, _Row]] = {}
         self._namespaces = {namespace_of(name) for name in existing.upstreams}
 
     def add(self, server: Server) -> None:
@@ -94,17 +100,33 @@ class _Merging:
             self.left_out.append(LeftOut(server.origin, reason))
             return
         # A variable has one value: what it was found to stand for counts for all servers that follow.
-        found = {each.name: each.value for each in self.found if each.value is not None}
+        found = {variable: text for variable, (text, _) in self._found.items()}
         others = [name for name, _, _, is_new in self.rows if not is_new]
-        there = self._existing.find(server, {**found, **self._environ}, others)
+        there = self._existing.find(server, self._environ, found, others)
         name = there[0] if there is not None else self._free_name(server.origin)
         row = (name, server, [server.origin], there is None)
-        self.found += [
-            Variable(variable, (name,), value) for variable, value in (there[1] if there else {}).items()
-        ]
+        self._found |= {variable: (text, row) for variable, text in (there[1] if there else {}).items()}
         self._namespaces.add(namespace_of(name))
         self._by_identity[server.identity] = row
         self.rows.append(row)
+
+    def found(self) -> Iterator[Variable]:
+        """What variables of the manifest stand for."""
+        for variable, (text, (name, _, origins, _)) in self._found.items():
+            if (input_id := asked_for(text)) is None:
+                yield Variable(variable, (name,), text)
+            else:
+                places = tuple(origin.place.name for origin in origins)
+                yield Variable(variable, (name,), None, input_id, places)
+
+    def inputs(self) -> "dict[_Asked, str]":
+        """The variables that the manifest has for inputs."""
+        found = [(variable, asked_for(text), row) for variable, (text, row) in self._found.items()]
+        return {
+            (row[1].origin.place.name, input_id): variable
+            for variable, input_id, row in found
+            if input_id is not None
+        }
 
     def references(self) -> dict[str, Reference]:
         pieces = [p for _, server, *_ in self.rows for t in server.templates() for p in t]
@@ -139,15 +161,18 @@ class _Merging:
         return candidate
 
 
-class _AnyName(dict[Secret, str]):
+class _AnyName(dict[Secret | Input, str]):
     """For a server whose text nobody writes down."""
 
-    def __missing__(self, secret: Secret) -> str:
-        return secret.name
+    def __missing__(self, piece: Secret | Input) -> str:
+        return "NAME"
 
 
 class _Naming:
-    """Gives each secret a variable of its own; equal values under one name share it."""
+    """Gives each secret and each file's input a variable of its own; equal values under one name share it.
+
+    An input gets none that is set already or used elsewhere: another's value would go to its server.
+    """
 
     def __init__(
         self,
@@ -155,27 +180,39 @@ class _Naming:
         environ: Mapping[str, str],
         kept: Mapping[str, str],
         references: Mapping[str, Reference],
+        inputs: Mapping[_Asked, str],
     ) -> None:
         self.values: dict[str, str] = {}
+        self.inputs = dict(inputs)
         self._kept = kept
         self._environ = environ
-        self._used = existing.variables | references.keys()
+        self._used = {*existing.variables, *references}
 
-    def of(self, server_name: str, server: Server) -> dict[Secret, str]:
-        secrets = [p for t in server.templates() for p in t if isinstance(p, Secret)]
-        names: dict[Secret, str] = {}
-        for secret in secrets:
-            if secret not in names:
-                names[secret] = self._name(variable_name(server_name), secret)
-                self.values[names[secret]] = secret.value
+    def of(self, server_name: str, server: Server) -> dict[Secret | Input, str]:
+        prefix = variable_name(server_name)
+        names: dict[Secret | Input, str] = {}
+        for piece in (p for t in server.templates() for p in t):
+            if isinstance(piece, Secret) and piece not in names:
+                names[piece] = self._name(prefix, piece.name, piece.value, is_own=piece.is_own)
+                self.values[names[piece]] = piece.value
+            elif isinstance(piece, Input) and piece not in names:
+                names[piece] = self._input(prefix, (server.origin.place.name, piece.id))
         return names
 
-    def _name(self, prefix: str, secret: Secret) -> str:
-        candidates = [secret.name] if secret.is_own else []
-        full = secret.name if secret.name.startswith(f"{prefix}_") else f"{prefix}_{secret.name}"
+    def _input(self, prefix: str, asked: _Asked) -> str:
+        if asked not in self.inputs:
+            # `${input:path}` is no path for programs, and what is no secret's name may be one that they look at.
+            is_own = is_secret_name(asked[1])
+            self.inputs[asked] = self._name(prefix, variable_name(asked[1]), None, is_own=is_own)
+            self._used.add(self.inputs[asked])
+        return self.inputs[asked]
+
+    def _name(self, prefix: str, name: str, value: str | None, *, is_own: bool) -> str:
+        candidates = [name] if is_own else []
+        full = name if name.startswith(f"{prefix}_") else f"{prefix}_{name}"
         candidates.append(full)
         number = 1
-        while not self._is_free(candidates[0], secret.value):
+        while not self._is_free(candidates[0], value):
             if len(candidates) > 1:
                 candidates.pop(0)
             else:
@@ -183,7 +220,7 @@ class _Naming:
                 candidates[0] = f"{full}_{number}"
         return candidates[0]
 
-    def _is_free(self, name: str, value: str) -> bool:
+    def _is_free(self, name: str, value: str | None) -> bool:
         """Whether the variable will have this value and no other, wherever it is set already."""
         known = [each[name] for each in (self.values, self._kept, self._environ) if name in each]
         return all(other == value for other in known) and (bool(known) or name not in self._used)
@@ -204,16 +241,20 @@ def _usable(name: str) -> str:
     return name if re.search(r"[A-Za-z0-9]", name) else "server"
 
 
-def _variables(taken: Sequence[Taken], values: Mapping[str, str]) -> Iterable[Variable]:
-    users: dict[str, list[str]] = {}
-    references: dict[str, tuple[Reference, str]] = {}
-    for each in taken:
+def _variables(taken: Sequence[Taken], names: _Naming) -> Iterable[Variable]:
+    users: dict[str, list[Taken]] = {}
+    references: dict[str, Reference] = {}
+    for each in (each for each in taken if each.is_new):
         for piece in (p for t in each.server.templates() for p in t):
-            if isinstance(piece, Reference) and each.is_new:
-                users.setdefault(piece.name, []).append(each.name)
+            if isinstance(piece, Reference):
+                users.setdefault(piece.name, []).append(each)
                 if piece.name not in references or piece.default is None:
-                    references[piece.name] = (piece, each.origins[0].place.name)
-    for name, (piece, place) in references.items():
-        if piece.default is None:
-            used_by = tuple(dict.fromkeys(users[name]))
-            yield Variable(name, used_by, values.get(name), piece.input_id, place if piece.input_id else "")
+                    references[piece.name] = piece
+    ids = {name: input_id for (_, input_id), name in names.inputs.items()}
+    for name in (name for name, piece in references.items() if piece.default is None):
+        used_by = tuple(dict.fromkeys(each.name for each in users[name]))
+        places = dict.fromkeys(origin.place.name for each in users[name] for origin in each.origins)
+        is_asked = name in ids
+        yield Variable(
+            name, used_by, names.values.get(name), ids.get(name), tuple(places) if is_asked else ()
+        )

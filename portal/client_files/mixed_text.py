@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from portal.client_files.variables import Reference, Secret, Template
+from portal.client_files.variables import Input, Reference, Secret, Template
 
 PLACE: Final = "\0"
 """Stands for each reference; no text of a client's file holds it."""
@@ -26,8 +26,8 @@ def hidden(template: Template, hide: Callable[[str], Pieces]) -> Template:
 
 
 def _put_back(
-    piece: str | Secret, references: Iterator[Reference | Secret]
-) -> Iterator[str | Reference | Secret]:
+    piece: str | Secret, references: Iterator[Reference | Secret | Input]
+) -> Iterator[str | Reference | Secret | Input]:
     if isinstance(piece, Secret) and PLACE not in piece.value:
         yield piece
         return

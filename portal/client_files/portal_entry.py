@@ -43,7 +43,7 @@ def supplied(place: Place, needed: Sequence[Variable]) -> tuple[list[Variable], 
 
 def _is_by_file(place: Place, variable: Variable) -> bool:
     if variable.input_id is not None:
-        return variable.input_place == place.name
+        return place.name in variable.input_places
     return variable.value is None and (place.client.is_toml or place.client.style in _FORMS)
 
 

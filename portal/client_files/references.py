@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from portal.client_files.places import Style
-from portal.client_files.variables import NAME, Reference, Template, variable_name
+from portal.client_files.variables import NAME, Input, Reference, Template
 
 MAX_VARIABLES: Final = 100
 
@@ -49,7 +49,9 @@ class Surroundings:
             raise UntranslatableError("the default of a variable holds another, which a manifest cannot say")
         return pieces
 
-    def _pieces(self, text: str, pattern: re.Pattern[str], own: Collection[str]) -> Iterator[str | Reference]:
+    def _pieces(
+        self, text: str, pattern: re.Pattern[str], own: Collection[str]
+    ) -> Iterator[str | Reference | Input]:
         end = 0
         for count, found in enumerate(pattern.finditer(text)):
             if count == MAX_VARIABLES:
@@ -76,7 +78,7 @@ class Surroundings:
             )
         return Reference(inside["name"], inside["default"])
 
-    def _named(self, found: re.Match[str]) -> str | Reference:
+    def _named(self, found: re.Match[str]) -> str | Reference | Input:
         inside = found["inside"]
         if (known := self._known().get(inside)) is not None:
             return known
@@ -86,7 +88,7 @@ class Surroundings:
         if prefix["prefix"] == "env" and NAME.fullmatch(prefix["rest"]):
             return Reference(prefix["rest"])
         if prefix["prefix"] == "input":
-            return Reference(variable_name(prefix["rest"]), input_id=prefix["rest"])
+            return Input(prefix["rest"])
         raise UntranslatableError(f"only the client can tell what {found[0][:60]!a} stands for")
 
     def _known(self) -> Mapping[str, str]:

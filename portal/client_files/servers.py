@@ -7,7 +7,7 @@ from typing import Final
 
 from manifests.json_value import Json
 from portal.client_files.places import Place
-from portal.client_files.variables import Reference, Secret, Template, shown, written
+from portal.client_files.variables import Input, Reference, Secret, Template, shown, written
 
 _TELLING: Final = 8
 """A shorter secret may well stand elsewhere by chance."""
@@ -58,9 +58,14 @@ class Server:
         first = (self.command or (), *self.args, *self.env.values(), self.url or (), *self.headers.values())
         return tuple(template for template in first if template)
 
-    def named(self, names: Mapping[Secret, str]) -> "Server":
-        """The same with a variable in the place of each secret."""
-        return self._mapped(lambda t: tuple(Reference(names[p]) if isinstance(p, Secret) else p for p in t))
+    def named(self, names: "Mapping[Secret | Input, str]") -> "Server":
+        """The same with a variable in the place of each secret and each input."""
+        return self._mapped(
+            lambda t: tuple(Reference(names[p]) if isinstance(p, Secret | Input) else p for p in t)
+        )
+
+    def inputs(self) -> frozenset[Input]:
+        return frozenset(p for template in self.templates() for p in template if isinstance(p, Input))
 
     def with_secrets_everywhere(self) -> "Server":
         """The same with what is a secret at one place taken for one wherever it stands."""
@@ -120,11 +125,13 @@ class Server:
         said = {key: value for key, value in spec.items() if value}
         return said if self.oauth is None else {**said, "oauth": dict(self.oauth)}
 
-    def filled(self, environ: Mapping[str, str]) -> dict[str, Json]:
-        """The same as `spec` of the whole, with values in the place of secrets and references."""
+    def filled(
+        self, environ: Mapping[str, str], answers: Mapping[Input, str] | None = None
+    ) -> dict[str, Json]:
+        """The same as `spec` of the whole, with values in the place of secrets, references and inputs."""
 
         def text(template: Template) -> str:
-            return "".join(_value(piece, environ) for piece in template)
+            return "".join(_value(piece, environ, answers or {}) for piece in template)
 
         if self.url is not None:
             # Of a URL that is not known here, only its form is asked for.
@@ -149,7 +156,11 @@ class LeftOut:
     reason: str
 
 
-def _value(piece: str | Reference | Secret, environ: Mapping[str, str]) -> str:
+def _value(
+    piece: str | Reference | Secret | Input, environ: Mapping[str, str], answers: Mapping[Input, str]
+) -> str:
+    if isinstance(piece, Input):
+        return answers.get(piece, "unknown")
     if isinstance(piece, Reference):
         return environ.get(piece.name) or (piece.default if piece.default is not None else "unknown")
     return piece.value if isinstance(piece, Secret) else piece

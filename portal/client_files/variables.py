@@ -10,11 +10,17 @@ NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 @dataclass(frozen=True)
 class Reference:
-    """A variable of the environment, or of VS Code's `inputs` if it has an `input_id`."""
+    """A variable of the environment."""
 
     name: str
     default: str | None = None
-    input_id: str | None = None
+
+
+@dataclass(frozen=True)
+class Input:
+    """What VS Code asks somebody for; `id` is what the file's `inputs` call it, and no other file's."""
+
+    id: str
 
 
 @dataclass(frozen=True)
@@ -30,7 +36,7 @@ class Secret:
     is_own: bool = field(compare=False, default=False)
 
 
-Template: TypeAlias = tuple[str | Reference | Secret, ...]
+Template: TypeAlias = tuple[str | Reference | Secret | Input, ...]
 """The text that its pieces make one after the other; a `str` stands for itself, whatever it holds."""
 
 
@@ -63,7 +69,7 @@ def _escaped(text: str) -> str:
     return text.replace("${", "$${")
 
 
-def _written(piece: str | Reference | Secret) -> str:
+def _written(piece: str | Reference | Secret | Input) -> str:
     assert isinstance(piece, Reference), "a secret would be written down"
     return f"${{{piece.name}}}" if piece.default is None else f"${{{piece.name}:-{piece.default}}}"
 
@@ -73,5 +79,7 @@ def shown(template: Template) -> str:
     return "".join(piece if isinstance(piece, str) else _shown(piece) for piece in template)
 
 
-def _shown(piece: Reference | Secret) -> str:
+def _shown(piece: Reference | Secret | Input) -> str:
+    if isinstance(piece, Input):
+        return f"${{input:{piece.id}}}"
     return "***" if isinstance(piece, Secret) else f"${{{piece.name}}}"

@@ -300,6 +300,31 @@ def test_variables_of_the_client_are_handed_on(
     assert load_manifest(person.manifest, {"A_TOKEN": "x"}).portal.upstreams
 
 
+def test_an_input_reaches_the_server_that_asks_for_it_and_nothing_of_the_portal(person: Person) -> None:
+    entry: Json = {"command": "npx", "args": ["server-fs", "${input:path}"]}
+    found = {"inputs": [{"id": "path"}], "servers": {"fs": entry}}
+    path = person.home.write("vscode", json.dumps(found))
+    done = person("--install", "vscode")
+    assert done.returncode == 0, done.stderr
+    assert servers(path)["portal"]["env"] == {"FS_PATH": "${input:path}"}
+    assert "which VS Code asks for" in done.stdout
+
+
+def test_an_input_of_one_file_is_not_handed_on_from_another(person: Person) -> None:
+    for client, name in (("vscode", "mine"), ("vscode-project", "theirs")):
+        entry: Json = {"command": name, "env": {"KEY": "${input:api-key}"}}
+        found = {"inputs": [{"id": "api-key"}], "servers": {name: entry}}
+        person.home.write(client, json.dumps(found))
+    done = person("--install", "vscode")
+    assert done.returncode == 1 and "THEIRS_API_KEY" in done.stderr
+    done = person("--install", "vscode", THEIRS_API_KEY="x")
+    assert done.returncode == 0, done.stderr
+    assert servers(person.home.path("vscode"))["portal"]["env"] == {
+        "API_KEY": "${input:api-key}",
+        "THEIRS_API_KEY": "${env:THEIRS_API_KEY}",
+    }
+
+
 def test_claude_desktop_can_hand_on_nothing(person: Person) -> None:
     person.home.servers("cursor", hub={"command": "hub", "env": {"T": "${env:A_TOKEN}"}})
     desktop = person.home.servers("claude-desktop", time=TIME)

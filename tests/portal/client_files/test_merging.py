@@ -1,6 +1,11 @@
 """Servers of several clients become one list, always the same one."""
 
+import json
+
+import pytest
+
 from manifests.json_value import Json
+from portal.client_files.merging import Merged
 from tests.portal.client_files.homes import Home
 
 TIME: Json = {"command": "uvx", "args": ["mcp-server-time"]}
@@ -146,3 +151,82 @@ upstreams:
         "HUB_TOKEN": "one",
         "OTHER_CURSOR_HUB_TOKEN": "two",
     }
+
+
+def asking(home: Home, client: str, **servers: Json) -> None:
+    ids = ["api-key", "path", "home", "apiKey"]
+    home.write(client, json.dumps({"inputs": [{"id": each} for each in ids], "servers": servers}))
+
+
+def at(host: str, input_id: str = "api-key") -> Json:
+    return {"url": f"https://{host}.example/mcp", "headers": {"X-Key": f"${{input:{input_id}}}"}}
+
+
+def keys(merged: Merged) -> dict[str, str]:
+    return {each.name: each.server.spec()["headers"]["X-Key"] for each in merged.taken if each.is_new}
+
+
+def test_an_input_never_is_a_variable_that_is_there_for_something_else(home: Home) -> None:
+    entry: Json = {"command": "npx", "args": ["server-fs", "${input:path}", "${input:home}"]}
+    asking(home, "vscode", fs=entry)
+    home = Home(home.folder, {"PATH": "/bin", "HOME": "/root"})
+    merged = home.merged()
+    assert merged.taken[0].server.spec()["args"] == ["server-fs", "${FS_PATH}", "${FS_HOME}"]
+    found = [(each.name, each.input_id, each.input_places) for each in merged.variables]
+    assert found == [("FS_PATH", "path", ("vscode",)), ("FS_HOME", "home", ("vscode",))]
+    assert home.merged(kept={"FS_PATH": "x"}).variables[0].name == "FS_PATH_2"
+
+
+def test_inputs_of_one_id_in_two_files_are_two(home: Home) -> None:
+    asking(home, "vscode", mine=at("mine"), mine2=at("mine2"), mine3=at("mine3", "apiKey"))
+    asking(home, "vscode-project", theirs=at("theirs"))
+    merged = home.merged()
+    assert keys(merged) == {
+        "mine": "${API_KEY}",
+        "mine2": "${API_KEY}",
+        "mine3": "${MINE3_API_KEY}",
+        "theirs": "${THEIRS_API_KEY}",
+    }
+    assert [(each.name, each.input_id, each.input_places) for each in merged.variables] == [
+        ("API_KEY", "api-key", ("vscode",)),
+        ("MINE3_API_KEY", "apiKey", ("vscode",)),
+        ("THEIRS_API_KEY", "api-key", ("vscode-project",)),
+    ]
+
+
+@pytest.mark.parametrize(
+    "other", [{"command": "hub", "env": {"API_KEY": "hunter2"}}, {"command": "${env:API_KEY}"}]
+)
+def test_an_input_shares_no_variable_with_a_secret_or_a_reference(home: Home, other: Json) -> None:
+    home.servers("cursor", other=other)
+    asking(home, "vscode", mine=at("mine"))
+    assert home.merged().taken[1].server.spec()["headers"] == {"X-Key": "${MINE_API_KEY}"}
+
+
+def test_an_input_shares_no_variable_with_what_the_manifest_has(home: Home) -> None:
+    asking(home, "vscode", demo=at("demo"))
+    assert keys(home.merged("upstreams: {a: {command: '${API_KEY}'}}")) == {"demo": "${DEMO_API_KEY}"}
+
+
+def test_the_same_server_with_an_input_in_two_files_is_one(home: Home) -> None:
+    asking(home, "vscode", mine=at("mine"))
+    asking(home, "vscode-insiders", mine=at("mine"))
+    merged = home.merged()
+    assert keys(merged) == {"mine": "${API_KEY}"}
+    assert [each.input_places for each in merged.variables] == [("vscode", "vscode-insiders")]
+
+
+def test_a_server_with_an_input_is_found_in_the_manifest_whatever_is_set_by_now(home: Home) -> None:
+    asking(home, "vscode", mine=at("mine"), fresh=at("fresh"))
+    asking(home, "vscode-project", theirs=at("theirs"))
+    existing = """
+upstreams:
+  mine: {url: "https://mine.example/mcp", headers: {X-Key: "${MY_KEY}"}}
+  theirs: {url: "https://theirs.example/mcp", headers: {X-Key: "${MY_KEY}"}}
+"""
+    for environ in ({}, {"MY_KEY": "x"}):
+        merged = Home(home.folder, environ).merged(existing)
+        # What somebody is asked for in one file is no answer to what another asks for.
+        assert keys(merged) == {"fresh": "${MY_KEY}", "theirs-vscode-project": "${API_KEY}"}
+    other = existing.replace("${MY_KEY}", "plain")
+    assert set(keys(home.merged(other))) == {"mine-vscode", "fresh", "theirs-vscode-project"}
