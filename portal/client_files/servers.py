@@ -49,7 +49,9 @@ class Server:
     @property
     def identity(self) -> object:
         """Equal for the same server, whatever it is called and whichever file it is from."""
-        env, headers = sorted(self.env.items()), sorted((k.lower(), v) for k, v in self.headers.items())
+        env = sorted(self.env.items())
+        # By their names alone: those that differ in case only are in order already, and templates have none.
+        headers = sorted(((k.lower(), v) for k, v in self.headers.items()), key=lambda header: header[0])
         ways = (self.command, self.args, tuple(env), self.cwd, self.url, tuple(headers), self.transport)
         return (*ways, None if self.oauth is None else tuple(self.oauth.items()), self.allow, self.deny)
 

@@ -230,3 +230,9 @@ upstreams:
         assert keys(merged) == {"fresh": "${MY_KEY}", "theirs-vscode-project": "${API_KEY}"}
     other = existing.replace("${MY_KEY}", "plain")
     assert set(keys(home.merged(other))) == {"mine-vscode", "fresh", "theirs-vscode-project"}
+
+
+def test_headers_that_differ_in_case_alone_are_no_defect_of_ours(home: Home) -> None:
+    headers = {"X-A": "${env:A}", "x-a": "${env:B}"}
+    home.servers("cursor", it={"url": "https://x.example/mcp", "headers": headers})
+    assert len(home.merged().taken) + len(home.merged().left_out) == 1
