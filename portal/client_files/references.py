@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from portal.client_files.places import Style
-from portal.client_files.variables import NAME, Input, Reference, Template
+from portal.client_files.secret_values import is_secret
+from portal.client_files.variables import NAME, Input, Reference, Secret, Template
 
 MAX_VARIABLES: Final = 100
 
@@ -51,7 +52,7 @@ class Surroundings:
 
     def _pieces(
         self, text: str, pattern: re.Pattern[str], own: Collection[str]
-    ) -> Iterator[str | Reference | Input]:
+    ) -> Iterator[str | Reference | Secret | Input]:
         end = 0
         for count, found in enumerate(pattern.finditer(text)):
             if count == MAX_VARIABLES:
@@ -64,7 +65,7 @@ class Surroundings:
             end = found.end()
         yield text[end:]
 
-    def _variable(self, found: re.Match[str], text: str, own: Collection[str]) -> str | Reference:
+    def _variable(self, found: re.Match[str], text: str, own: Collection[str]) -> str | Reference | Secret:
         bare = found.groupdict().get("bare")
         inside = _WITH_DEFAULT.fullmatch(bare or found["inside"] or "")
         # mcp-remote and others fill in their own environment, which clients leave alone if theirs has no such variable.
@@ -76,7 +77,13 @@ class Surroundings:
             raise UntranslatableError(
                 f"the default of ${{{inside['name']}}} holds a $, which a manifest cannot say"
             )
+        if inside["default"] and is_secret(inside["name"], inside["default"]):
+            return self._without_default(inside["name"], inside["default"])
         return Reference(inside["name"], inside["default"])
+
+    def _without_default(self, name: str, default: str) -> Reference | Secret:
+        """Beside portal.yaml the default stands in portal.env, which the environment goes before just as well."""
+        return Reference(name) if self.environ.get(name) else Secret(default, name, is_own=True)
 
     def _named(self, found: re.Match[str]) -> str | Reference | Input:
         inside = found["inside"]

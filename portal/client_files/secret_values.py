@@ -121,6 +121,11 @@ def _said(text: str) -> Iterator[tuple[str, str]]:
             yield name[1][::-1], value[1]
 
 
+def is_secret(name: str, value: str) -> bool:
+    """Whether what goes under the name is one: by the name, or by what it looks like."""
+    return any(isinstance(piece, Secret) for piece in _variable(name, value))
+
+
 def hidden_variable(name: str, value: Template) -> Template:
     """An environment variable of a server, with what is secret in it as `Secret`."""
     return hidden(value, lambda text: _variable(name, text))

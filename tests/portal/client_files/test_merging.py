@@ -92,6 +92,28 @@ def test_a_reference_of_a_client_keeps_its_variable(home: Home) -> None:
     assert taken["hub-cursor"].server.spec()["env"] == {"HUB_TOKEN": "${HUB_TOKEN}"}
 
 
+@pytest.mark.parametrize(
+    ("name", "default"),
+    [
+        ("HUB_TOKEN", "hunter2"),
+        ("REGION", "ghp_abcdefghijklmnop1234"),
+        ("DATABASE_URL", "postgres://me:hunter2@db.example/x"),
+    ],
+)
+def test_a_secret_that_is_the_default_of_a_variable_is_one(home: Home, name: str, default: str) -> None:
+    home.servers("claude-code", hub={"command": "hub", "args": [f"${{{name}:-{default}}}"]})
+    merged = home.merged()
+    assert merged.taken[0].server.spec()["args"] == [f"${{{name}}}"]
+    assert [(each.name, each.value) for each in merged.variables] == [(name, default)]
+    (taken,) = Home(home.folder, {name: "else"}).merged().taken
+    assert taken.server.spec()["args"] == [f"${{{name}}}"]
+
+
+def test_a_default_that_is_no_secret_stays(home: Home) -> None:
+    home.servers("claude-code", hub={"command": "hub", "args": ["${REGION:-eu}", "${HUB_TOKEN:-}"]})
+    assert home.merged().taken[0].server.spec()["args"] == ["${REGION:-eu}", "${HUB_TOKEN:-}"]
+
+
 def test_what_the_manifest_has_is_not_new(home: Home) -> None:
     home.servers("cursor", time=TIME, hub=hub("one"), fresh={"command": "fresh"})
     existing = """
