@@ -38,7 +38,7 @@ from portal.ledger import Ledger
 from portal.passthrough.asking import Ask, Asking
 from portal.passthrough.audience import Audience, audience_of
 from portal.passthrough.changing_server import ChangingServer
-from portal.passthrough.live_questions import is_asked_in_rounds, live_questions
+from portal.passthrough.live_questions import comes_in_rounds, live_questions
 from portal.presence import while_present
 from portal.requests import RequestError, docs_search_request, execute_code_request
 from sandbox_runtime.result import RunError
@@ -159,7 +159,7 @@ async def _heard(
         keep_alive_seconds=portal.manifest.portal.server.progress_seconds,
         asking=asking(live_questions(context)),
     ) as audience:
-        if params.name == EXECUTE_CODE and is_asked_in_rounds(context):
+        if params.name == EXECUTE_CODE and comes_in_rounds(context, params):
             return await portal.parking.round(caller, params, work, ledger, audience, asking)
         return await work(audience)
 

@@ -5,18 +5,23 @@ from typing import Any
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import NoBackChannelError
 from mcp.shared.message import ServerMessageMetadata
-from mcp_types import CreateMessageResult, ElicitRequest, ElicitResult
+from mcp_types import CallToolRequestParams, CreateMessageResult, ElicitRequest, ElicitResult
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from manifests.json_value import Json
 from portal.passthrough.asking import Ask, Question
 
 
-def is_asked_in_rounds(context: ServerRequestContext[Any, Any]) -> bool:
-    """Whether its client can be asked, and only with an answer: since 2026-07-28 servers send no requests."""
+def comes_in_rounds(context: ServerRequestContext[Any, Any], params: CallToolRequestParams) -> bool:
+    """Whether its client can be asked, and only with an answer: since 2026-07-28 servers send no requests.
+
+    One that goes on with another does, whatever it declares: taken for a new one it would do everything twice.
+    """
+    if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+        return False
     can = context.session.client_capabilities
-    is_modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
-    return is_modern and can is not None and (can.elicitation is not None or can.sampling is not None)
+    can_be_asked = can is not None and (can.elicitation is not None or can.sampling is not None)
+    return can_be_asked or params.request_state is not None
 
 
 def live_questions(context: ServerRequestContext[Any, Any]) -> Ask:

@@ -265,6 +265,26 @@ async def test_a_state_is_good_for_one_answer_of_one_request(rounds: tuple[Round
     assert up.acted == 1
 
 
+async def test_a_later_round_that_declares_nothing_goes_on_and_starts_nothing(
+    rounds: tuple[Rounds, Chatty],
+) -> None:
+    client, up = rounds
+    url = client.client.server
+    assert isinstance(url, str)
+    first = await client.call("await up.ask()")
+    async with Client(url, mode="auto") as silent:
+        answer = {"input_responses": ACCEPT, "request_state": first.request_state}
+        last = await Rounds(silent).call("await up.ask()", **answer)
+        assert last.structured_content["result"] == "accept {'who': 'Ada'}"
+        assert up.acted == 1
+        with pytest.raises(MCPError):
+            await Rounds(silent).call("await up.ask()", **answer)
+        # Without a state it is a new one, which nobody can be asked about.
+        new = await Rounds(silent).call("await up.ask()")
+        assert new.structured_content["error"]["code"] == "elicitation_unsupported"
+    assert up.acted == 1
+
+
 async def test_answers_to_other_questions_are_nothing(rounds: tuple[Rounds, Chatty]) -> None:
     client, up = rounds
     first = await client.call("await up.ask()")
