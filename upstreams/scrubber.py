@@ -27,14 +27,17 @@ class Scrubber:
     """Replaces secrets wherever they occur: of an upstream's `env` and `headers`, in its URLs, and all others it is
     told of, as they are, line by line, and as they stand in JSON, in Python and in URLs."""
 
-    def __init__(self, secrets: Iterable[str]) -> None:
+    def __init__(self, secrets: Iterable[str], settings: Iterable[str] = ()) -> None:
+        """`settings` may be secrets, and may be words like `production`: see `content`."""
         self._secrets: set[str] = set()
+        self._settings = _worth_hiding(settings)
         self._passing: dict[str, None] = {}
         self.hide(secrets)
 
     @classmethod
     def for_upstream(cls, spec: StdioUpstream | HttpUpstream, more_secrets: Iterable[str] = ()) -> "Scrubber":
-        return cls([*_configured(spec), *more_secrets])
+        settings = spec.env.values() if isinstance(spec, StdioUpstream) else ()
+        return cls([*_configured(spec), *more_secrets], settings)
 
     def hide(self, secrets: Iterable[str]) -> None:
         """Hide these, too, from now on."""
@@ -51,14 +54,17 @@ class Scrubber:
         self._compile()
 
     def _compile(self) -> None:
-        # The longest first: one secret may contain another.
-        longest_first = sorted({*self._secrets, *self._passing}, key=len, reverse=True)
-        self._longest = len(longest_first[0]) if longest_first else 0
-        # Without any the pattern that never matches.
-        self._pattern = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
+        certain = {*self._secrets, *self._passing}
+        self._content = _pattern(certain)
+        self._pattern = _pattern(certain | self._settings)
+        self._longest = max(map(len, certain | self._settings), default=0)
 
     def __call__(self, text: str) -> str:
         return self._pattern.sub(_MASK, text)
+
+    def content(self, text: str) -> str:
+        """The same for text that is worked with: what an `env` says as it stands in the manifest is not hidden."""
+        return self._content.sub(_MASK, text)
 
     def start(self, text: str, limit: int = LONGEST_TOLD) -> str:
         """What is told of a text that may be long: no more than its first `limit` characters."""
@@ -77,9 +83,15 @@ class Scrubber:
         return one_line(self.start(head.decode("utf-8", "replace").strip(), limit))
 
 
+def _pattern(secrets: Iterable[str]) -> re.Pattern[str]:
+    # The longest first: one secret may contain another. Without any it is the pattern that never matches.
+    longest_first = sorted(secrets, key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
+
+
 def _configured(spec: StdioUpstream | HttpUpstream) -> list[str]:
     if isinstance(spec, StdioUpstream):
-        return [*spec.env.values(), *(part for arg in spec.args for part in _secrets_of_url(arg))]
+        return [part for arg in spec.args for part in _secrets_of_url(arg)]
     # "Bearer abc": an upstream may echo the token without its scheme.
     words = [word for value in spec.headers.values() for word in value.split()]
     return [

@@ -4,12 +4,13 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
 from mcp.shared.exceptions import MCPError
-from mcp_types import ClientCapabilities, CreateMessageRequest, ElicitRequest
+from mcp_types import ClientCapabilities, CreateMessageRequest, ElicitRequest, ElicitRequestFormParams
 from pydantic import ValidationError
 
 from manifests.json_value import Json
 from manifests.upstream_sections import UpstreamSection
 from portal.passthrough.elicitation import elicitation
+from portal.passthrough.form_answer import as_meant, is_ambiguous
 from portal.passthrough.sampling import Depths, TokenAllowance, sample
 from upstreams.questions import SAMPLE, QuestionError
 from upstreams.upstream import Upstream
@@ -45,7 +46,13 @@ class Asking:
         return AskedByUpstream(self, upstream, spec)
 
     async def elicit(self, upstream: Upstream, params: dict[str, Json]) -> dict[str, Json]:
-        return await self._put(elicitation(upstream.name, params, upstream.scrubbed, self.capabilities))
+        question = elicitation(upstream.name, params, upstream.scrubbed, self.capabilities)
+        if not isinstance(question.params, ElicitRequestFormParams):
+            return await self._put(question)
+        asked, shown = params.get("requestedSchema"), question.params.requested_schema
+        if is_ambiguous(asked, shown):
+            raise QuestionError("elicitation_refused", "it asks with a form that cannot be shown as it is")
+        return as_meant(await self._put(question), asked, shown)
 
     async def sample(
         self, upstream: Upstream, spec: UpstreamSection, params: dict[str, Json]

@@ -123,6 +123,12 @@ class OwnOffer:
         for key in ("uri", "uriTemplate"):
             if key in shown:
                 shown[key] = f"{PREFIX}{namespace}/{row[key]}"
+        if (
+            "arguments" in row
+        ):  # a prompt, which is asked for by its name, as its arguments are filled in by theirs
+            shown["name"] = row["name"]
+            for argument, own in zip(shown["arguments"], row["arguments"], strict=True):
+                argument["name"] = own["name"]
         return {**shown, "name": f"{namespace}.{shown['name']}"}
 
     def _rows(self, kind: type[Row], rows: list[dict[str, Json]]) -> list[Row]:
@@ -166,7 +172,8 @@ class OwnOffer:
         try:
             text = compact(raw)
             if len(text) <= most and len(text.encode("utf-8", "replace")) <= most:
-                return kind.model_validate(clean_json(raw, self._fleet[key].scrubbed, most), by_name=False)
+                clean = clean_json(raw, self._fleet[key].scrubbed_content, most)
+                return kind.model_validate(clean, by_name=False)
         except (ValidationError, ValueError, RecursionError) as error:
             raise MCPError(INTERNAL_ERROR, f"upstream {key!r} answered what MCP does not know") from error
         raise MCPError(INTERNAL_ERROR, f"upstream {key!r} answered more than limits.outcome_bytes = {most:,}")

@@ -165,8 +165,11 @@ class Chatty:
         assert params.request_state == STATE, "the state of the upstream comes back as it was"
         return params.input_responses["it"]
 
-    async def _ask(self, context: Any, words: str = "Whom to greet?", field: str = "who") -> str:
-        schema = {"type": "object", "properties": {field: {"type": "string"}}}
+    async def _ask(
+        self, context: Any, words: str = "Whom to greet?", field: str = "who", choices: Any = None
+    ) -> str:
+        own = {"type": "string", "enum": choices} if choices else {"type": "string"}
+        schema = {"type": "object", "properties": {field: own}}
         asked = ElicitRequestFormParams(message=words, requested_schema=schema)
         answer = await self._put(context, ElicitRequest(params=asked), ElicitResult)
         self.acted += 1

@@ -24,6 +24,8 @@ from portal.caller import LOCAL
 from portal.ledger import Ledger
 from portal.passthrough.asking import Ask, Asking
 from portal.passthrough.audience import NOBODY, Audience
+from portal.passthrough.clean_json import clean_json, one_line
+from portal.passthrough.form_answer import as_meant, is_ambiguous
 from portal.passthrough.parking import MAX_PARKED, Parking
 from portal.passthrough.sampling import Depths
 from tests.portal.passthrough.chatty_server import SECRET, STATE, Chatty
@@ -46,7 +48,8 @@ class Person:
     async def __call__(self, context: Any, params: Any) -> ElicitResult:
         self.asked.append(params)
         is_form = params.mode == "form" and self.action == "accept"
-        content = dict.fromkeys(params.requested_schema["properties"], "Ada") if is_form else None
+        form = params.requested_schema["properties"] if is_form else {}
+        content = {name: field.get("enum", ["Ada"])[-1] for name, field in form.items()} if is_form else None
         return ElicitResult(action=self.action, content=content)
 
 
@@ -164,6 +167,48 @@ async def test_no_other_page_is_opened(ear: Ear, person: Person, url: str) -> No
 async def test_secrets_of_the_portal_stay_behind(ear: Ear, person: Person) -> None:
     await ear.run(f"await stdio_modern.ask(words='Is it {SECRET}? \\ud800')")
     assert SECRET not in person.asked[0].message
+
+
+@pytest.mark.parametrize("upstream", UPSTREAMS)
+async def test_the_upstream_hears_the_names_and_choices_that_it_asked_with(
+    ear: Ear, person: Person, upstream: str
+) -> None:
+    # The result of an upstream by URL would not show its token.
+    own = SECRET if "stdio" in upstream else "it"
+    answer = await ear.run(f"await {upstream}.ask(field='who\\n{own}', choices=['no', 'in\\n{own}'])")
+    told = "it" if own == "it" else "[hidden]"
+    (form,) = [each.requested_schema["properties"] for each in person.asked]
+    assert form == {f"who {told}": {"type": "string", "enum": ["no", f"in {told}"]}}
+    assert answer["result"] == "accept " + repr({f"who\n{own}": f"in\n{own}"})
+
+
+async def test_choices_that_would_look_the_same_are_not_offered(ear: Ear, person: Person) -> None:
+    answer = await ear.run(f"await stdio_modern.ask(choices=['{SECRET}', '[hidden]'])")
+    assert answer["error"]["code"] == "elicitation_refused"
+    assert person.asked == []
+
+
+@pytest.mark.parametrize(
+    ("field", "content", "meant"),
+    [
+        ({"oneOf": [{"const": "a\nb", "title": "x"}, {"const": "c", "title": "y"}]}, "a b", "a\nb"),
+        ({"type": "array", "items": {"enum": ["a\nb", "c"]}}, ["c", "a b"], ["c", "a\nb"]),
+        ({"type": "array", "items": {"anyOf": [{"const": "a\nb"}, {"const": 1}]}}, ["a b"], ["a\nb"]),
+        ({"type": "string", "default": "a\nb"}, "a b", "a\nb"),
+        ({"type": "array", "default": ["a\nb"]}, ["a b"], ["a\nb"]),
+        ({"type": "boolean", "default": True}, False, False),
+        ({"type": "string"}, "a b", "a b"),
+        ("no schema", "x", "x"),
+        ({"enum": "a", "oneOf": [1], "items": None}, "x", "x"),
+    ],
+)
+def test_an_answer_means_what_was_shown(field: Json, content: Json, meant: Json) -> None:
+    asked: Json = {"properties": {"f": field}}
+    shown = clean_json(asked, one_line(lambda text, limit: text), 100)
+    assert not is_ambiguous(asked, shown)
+    answer = {"action": "accept", "content": {"f": content, "other": 1}}
+    assert as_meant(answer, asked, shown)["content"] == {"f": meant, "other": 1}
+    assert as_meant({"action": "decline"}, asked, shown) == {"action": "decline"}
 
 
 @pytest.mark.parametrize(("transport", "mode"), CLIENTS)

@@ -107,6 +107,29 @@ async def test_what_cannot_be_read_is_an_error_and_tells_no_secret(client: Clien
             await client.get_prompt(prompt, {"who": "x"})
 
 
+async def test_settings_of_an_upstream_falsify_neither_names_nor_contents(tmp_path: Path) -> None:
+    kept = tmp_path / "portal.env"
+    kept.write_text("KEPT='of note://a'\n")
+    kept.chmod(0o600)
+    async with chatty_upstreams() as entries:
+        up = entries["stdio_modern"]
+        for env, shown in (
+            ({"A": "greet", "B": "Greet", "C": "text"}, "text of note://a"),
+            ({"A": "greet", "KEY": "${KEPT}"}, "text [hidden]"),
+        ):
+            upstreams: dict[str, dict[str, Json]] = {"up": {**up, "env": env}}
+            async with client_of(tmp_path, upstreams, "http", "auto", server=OFFERS) as ear:
+                await ready(ear.client)
+                (prompt,) = (await ear.client.list_prompts()).prompts
+                assert prompt.name == "up.greet"
+                filled = await ear.client.get_prompt(prompt.name, {"who": "Ada"})
+                assert isinstance(filled.messages[0].content, TextContent)
+                assert filled.messages[0].content.text == "Greet Ada!"
+                contents = (await ear.client.read_resource("portal://up/note://a")).contents
+                assert isinstance(contents[0], TextResourceContents)
+                assert contents[0].text == shown
+
+
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_without_the_manifests_word_nothing_is_offered(tmp_path: Path, mode: str) -> None:
     async with chatty_upstreams() as upstreams, client_of(tmp_path, upstreams, "http", mode) as ear:
