@@ -10,6 +10,7 @@ from typing import Final, Protocol
 from upstreams.errors import (
     UpstreamAnswerError,
     UpstreamCircuitOpenError,
+    UpstreamHalfwayError,
     UpstreamLostError,
     UpstreamRefusedError,
     UpstreamTimeoutError,
@@ -68,7 +69,7 @@ class Circuit:
             if is_probe or not (isinstance(error, UpstreamLostError) and self._is_counted(connection)):
                 self._failed(str(error), is_probe)
             raise
-        except UpstreamRefusedError:
+        except (UpstreamRefusedError, UpstreamHalfwayError):  # a question is an answer, too
             self._close()
             raise
         else:

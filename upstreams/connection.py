@@ -20,6 +20,7 @@ from upstreams.errors import (
     UpstreamAnswerError,
     UpstreamArgumentError,
     UpstreamError,
+    UpstreamHalfwayError,
     UpstreamLostError,
     UpstreamRefusedError,
     UpstreamTimeoutError,
@@ -140,9 +141,16 @@ class Connection:
         meta |= self._envelope.declared(self._questions.capabilities(questioned))
         options = self._envelope.call_options(tool, arguments, progress)
 
+        is_begun = False
+
         async def send(answers: dict[str, Json]) -> dict[str, Json]:
             params = self._envelope.params({"name": tool, "arguments": arguments, **answers}, meta)
             return await self._wire.send_raw_request("tools/call", params, options)
+
+        async def send_again(answers: dict[str, Json]) -> dict[str, Json]:
+            nonlocal is_begun
+            is_begun = True
+            return await send(answers)
 
         try:
             with (
@@ -151,11 +159,13 @@ class Connection:
                 self._changes.log_hearers.hearing(log_hearer),
                 self._questions.serving(questioned),
             ):
-                raw = await self._questions.rounds(await send({}), send, questioned)
+                raw = await self._questions.rounds(await send({}), send_again, questioned)
         except TimeoutError:
             raise UpstreamTimeoutError(f"no answer within {round(seconds, 2):g} s (call_seconds)") from None
         except MCPError as error:
-            raise await self._failure(error) from error
+            failure = await self._failure(error)
+            # That a later round was refused or not taken says nothing of what the first one did.
+            raise (UpstreamHalfwayError(str(failure)) if is_begun else failure) from error
         return self._result(raw)
 
     async def ask(self, method: str, params: dict[str, Json], *, seconds: float) -> dict[str, Json]:

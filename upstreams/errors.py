@@ -11,6 +11,7 @@
     ├── UpstreamLostError               sent, then the connection ended: it may have acted
     ├── UpstreamAnswerError             answered with something unreadable: it may have acted
     │   └── UpstreamFaultError          answered with HTTP 5xx: it may have acted
+    ├── UpstreamHalfwayError            asked for more input, and did not come to an end then: it may have acted
     └── UpstreamRefusedError            answered with an error of its own
         ├── UpstreamBusyError           with HTTP 429: not now
         └── UpstreamUnauthorizedError   with HTTP 401: not with these credentials
@@ -119,6 +120,16 @@ class UpstreamFaultError(UpstreamAnswerError):
     def __init__(self, message: str, *, after_seconds: float | None = None) -> None:
         super().__init__(message)
         self.after_seconds = after_seconds
+
+
+class UpstreamHalfwayError(UpstreamError):
+    """The upstream asked for more input, so it had begun; whatever went wrong after that, it may have acted.
+
+    The call is not sent again: from its beginning it would be another one, perhaps with other answers.
+    """
+
+    code = "upstream_halfway"
+    hint = "Check the effect before retrying: the call was begun and may have happened in part."
 
 
 class UpstreamRefusedError(UpstreamError):

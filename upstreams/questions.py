@@ -25,7 +25,7 @@ from pydantic import BaseModel, ValidationError
 
 from manifests.json_value import Json
 from manifests.upstream_sections import UpstreamSection
-from upstreams.errors import UpstreamAnswerError, UpstreamRefusedError
+from upstreams.errors import UpstreamHalfwayError
 
 ELICIT: Final = "elicitation/create"
 SAMPLE: Final = "sampling/createMessage"
@@ -120,7 +120,7 @@ class QuestionDesk:
         """The result that is no question any more; `again` makes the call again, with answers.
 
         Raises:
-            UpstreamRefusedError: It asks what it may not, what nobody answers, or without end.
+            UpstreamHalfwayError: It asks what it may not, what nobody answers, or without end.
         """
         for number in range(MAX_ROUNDS + 1):
             if raw.get("resultType") != "input_required":
@@ -133,17 +133,17 @@ class QuestionDesk:
             answers = {key: await self._of_round(each, questioned) for key, each in requests.items()}
             more = {"inputResponses": answers} if answers else {}
             raw = await again(more if state is None else {**more, "requestState": state})
-        raise UpstreamRefusedError("it asks for more input again and again, or for too much")
+        raise UpstreamHalfwayError("it asks for more input again and again, or for too much")
 
     async def _of_round(self, request: Json, questioned: Questioned | None) -> dict[str, Json]:
         method = request.get("method") if isinstance(request, dict) else None
         params = (request.get("params") or {}) if isinstance(request, dict) else None
         if not isinstance(method, str) or not isinstance(params, dict):
-            raise UpstreamAnswerError("asks for more input in a way that cannot be read")
+            raise UpstreamHalfwayError("asks for more input in a way that cannot be read")
         try:
             return await self._answer(method, params, questioned)
         except QuestionError as error:
-            raise UpstreamRefusedError(str(error)) from error
+            raise UpstreamHalfwayError(str(error)) from error
 
     async def _answer(
         self, method: str, params: dict[str, Json], questioned: Questioned | None

@@ -32,7 +32,7 @@ from tests.portal.passthrough.chatty_server import SECRET, STATE, Chatty
 from tests.portal.passthrough.peers import CLIENTS, UPSTREAMS, Ear, chatty_upstreams, client_of, ear_of
 from tests.portal.peers import DEADLINE_SECONDS, states
 from tests.upstreams.peers import http_peer
-from upstreams.errors import UpstreamError
+from upstreams.errors import UpstreamHalfwayError
 from upstreams.questions import QuestionDesk
 
 pytestmark = pytest.mark.anyio
@@ -126,7 +126,9 @@ async def test_nobody_is_asked_for_what_looks_like_a_secret(
     answer = await ear.run(f"await {upstream}.ask({asked})")
     assert answer["error"]["code"] == "elicitation_refused"
     assert person.asked == []
-    assert states(answer) == [(f"{upstream}.ask", "failed")]
+    # An older upstream hears of it and says how the call ended; a newer one is left in the middle of the call.
+    state = "failed" if upstream.endswith("legacy") else "unknown"
+    assert states(answer) == [(f"{upstream}.ask", state)]
 
 
 async def test_words_that_only_contain_such_a_word_are_asked(ear: Ear, person: Person) -> None:
@@ -401,7 +403,7 @@ async def test_what_asks_in_no_sensible_way_ends_its_call(requests: Json) -> Non
         return raw
 
     raw: dict[str, Json] = {"resultType": "input_required", "inputRequests": requests, "requestState": "s"}
-    with anyio.fail_after(DEADLINE_SECONDS), pytest.raises(UpstreamError):
+    with anyio.fail_after(DEADLINE_SECONDS), pytest.raises(UpstreamHalfwayError):
         await desk.rounds(raw, again, None)
     done: dict[str, Json] = {"content": []}
     assert await desk.rounds(done, again, None) == done

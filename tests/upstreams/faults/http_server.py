@@ -185,6 +185,28 @@ class FaultyHttpServer:
             await exchange.succeed()
 
 
+def asking(fault: Fault) -> Fault:
+    """Acts, asks for more input, and has the fault when the call goes on."""
+
+    async def strike(exchange: Exchange) -> None:
+        if "requestState" in exchange.message["params"]:
+            await fault(exchange)
+        else:
+            exchange.act()
+            await ask(exchange)
+
+    return strike
+
+
+async def ask(exchange: Exchange) -> None:
+    result = {"resultType": "input_required", "requestState": "begun"}
+    await exchange.send("200 OK", exchange.body(result=result))
+
+
+async def go_on(exchange: Exchange) -> None:
+    await exchange.send("200 OK", exchange.body())
+
+
 def status(line: str, **headers: str) -> Fault:
     """Refuses with this status, without having acted."""
 

@@ -14,6 +14,7 @@ import pytest
 from tests.upstreams.faults import http_server as faulty
 from tests.upstreams.faults.bench import Bench, Seen, bench
 from tests.upstreams.faults.http_server import FaultyHttpServer, acted, page, rpc_error, status, words
+from upstreams.questions import MAX_ROUNDS
 
 pytestmark = pytest.mark.anyio
 
@@ -23,6 +24,7 @@ LATE = Seen("upstream_timeout", "unknown")
 UNREADABLE = Seen("upstream_answer", "unknown")
 REFUSED = Seen("upstream_refused", "failed")
 BUSY = Seen("upstream_busy", "failed")
+HALFWAY = Seen("upstream_halfway", "unknown")
 UNAUTHORIZED = Seen("upstream_unauthorized", "failed")
 
 
@@ -66,6 +68,20 @@ def final(name: str, fault: faulty.Fault) -> Fault:
 def forgotten(name: str, fault: faulty.Fault) -> Fault:
     """The server's word that it does not know the session any more: it did nothing."""
     return Fault(name, fault, OK, OK, sessions=2, **TWICE)
+
+
+def halfway(name: str, fault: faulty.Fault, arrivals: int = 2, sessions: int = 1) -> Fault:
+    """A call that was begun, and then went wrong: no part of it is done twice."""
+    return Fault(
+        f"asks, then {name}",
+        faulty.asking(fault),
+        HALFWAY,
+        HALFWAY,
+        act_arrivals=arrivals,
+        look_arrivals=arrivals,
+        sessions=sessions,
+        always=True,
+    )
 
 
 BAD = "400 Bad Request"
@@ -138,6 +154,14 @@ FAULTS = [
     Fault("trickled body", acted(faulty.trickled_body), OK, OK),
     Fault("noise in the event stream", faulty.event_stream_with_noise, OK, OK),
     Fault("many headers", faulty.many_headers, OK, OK),
+    Fault("asks and goes on", faulty.asking(faulty.go_on), OK, OK, always=True, **TWICE),
+    halfway("401", status("401 Unauthorized"), sessions=2),
+    halfway("429", status("429 Too Many Requests", **NOW)),
+    halfway("400", rpc_error(BAD, -32602, "no such account", with_id=True)),
+    halfway("500", status("500 Internal Server Error")),
+    halfway("a forgotten session", faulty.forget_session, sessions=2),
+    halfway("reset", faulty.reset),
+    halfway("again", faulty.ask, arrivals=MAX_ROUNDS + 2),
 ]
 
 CALL_SECONDS = 1.0
