@@ -276,10 +276,16 @@ def _has_lost_session(response: httpx2.Response, error: JSONRPCError | None, bod
     """
     if _SESSION_HEADER not in response.request.headers:
         return False
-    if response.status_code != HTTPStatus.BAD_REQUEST:
-        return response.status_code == HTTPStatus.NOT_FOUND
-    if error is not None and error.id is not None and error.id == asked_id(response.request.content):
+    is_missing = response.status_code == HTTPStatus.NOT_FOUND
+    if not is_missing and response.status_code != HTTPStatus.BAD_REQUEST:
         return False
-    if error is not None and error.id is None and error.error.code in _TRANSPORT_CODES:
-        return "session" in error.error.message.lower()
+    is_of_transport = error is not None and error.error.code in _TRANSPORT_CODES
+    says_session = error is not None and "session" in error.error.message.lower()
+    if error is not None and error.id is not None and error.id == asked_id(response.request.content):
+        # Whoever knows the request's id has read it. Some transports do before they look for the session.
+        return is_missing and is_of_transport and says_session
+    if is_missing:
+        return True
+    if is_of_transport and error is not None and error.id is None:
+        return says_session
     return _NO_SESSION.search(body[:2000].lower()) is not None

@@ -85,6 +85,7 @@ def halfway(name: str, fault: faulty.Fault, arrivals: int = 2, sessions: int = 1
 
 
 BAD = "400 Bad Request"
+GONE = "404 Not Found"
 NO_TIME = {"Retry_After": f"Mon, 01 Jan 2026 00:00:00 +{'9' * 20}"}
 NOW = {"Retry_After": "0"}
 TWICE = {"act_arrivals": 2, "look_arrivals": 2}
@@ -101,6 +102,11 @@ FAULTS = [
     forgotten("400 and a header", words(BAD, "Mcp-Session-Id header is required")),
     final("400 with its id", rpc_error(BAD, -32602, "the booking session is closed", with_id=True)),
     final("400 with its id and -32000", rpc_error(BAD, -32000, "no valid session ID", with_id=True)),
+    final("404 with its id", rpc_error(GONE, -32602, "account 7 not found, after the debit", with_id=True)),
+    final("404 with its id and -32000", rpc_error(GONE, -32000, "account 7 not found", with_id=True)),
+    final("404 with its id about a session", rpc_error(GONE, -32602, "the session is closed", with_id=True)),
+    forgotten("404 without id", rpc_error(GONE, -32000, "Not found")),
+    forgotten("404 with its id and -32001", rpc_error(GONE, -32001, "Session not found", with_id=True)),
     final("400 without id about something else", rpc_error(BAD, -32602, "the booking session is closed")),
     final("400 in other words", words(BAD, "the checkout session expired after payment")),
     Fault("401 as JSON-RPC", rpc_error("401 No", -32001, "expired"), OK, OK, sessions=2, **TWICE),
