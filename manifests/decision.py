@@ -22,7 +22,8 @@ Verdict: TypeAlias = Literal["allow", "deny"]
 class Decision:
     """What a manifest says of a tool, or of one call of it.
 
-    `rule` says which rule decided and `where` it stands (`portal.yaml:14:5`); `grant` says what to write for another
+    `rule` says which rule decided and `where` it stands (`portal.yaml:14:5`), in the manifest's words alone; `fault` is
+    what is wrong with the arguments of a call, and may have them in it; `grant` says what to write for another
     answer, "" if there is nothing to write. Of a tool that only its own declaration keeps from scripts, `is_shown` is
     true: it stays in stubs and search results, marked.
 
@@ -37,12 +38,18 @@ class Decision:
     grant: str = ""
     is_shown: bool = True
     code: str = "not_granted"
+    fault: str = ""
     conditions: tuple[Sequence[Rule], ...] = ()
     budgets: tuple[Budget, ...] = ()
 
     @property
     def granted(self) -> bool:
         return self.verdict == "allow"
+
+    @property
+    def reason(self) -> str:
+        """The rule, and how the call's arguments do not meet it: for whoever made the call."""
+        return f"{self.rule}: {self.fault}" if self.fault else self.rule
 
 
 def decide(manifest: Manifest, *, upstream: str, tool: str, function: str, hints: Hints) -> Decision:
@@ -81,14 +88,14 @@ def decide_arguments(manifest: Manifest, tool: Decision, arguments: Mapping[str,
     for rules in tool.conditions:
         faults = [rule.condition.fault(arguments) for rule in rules if rule.condition is not None]
         if all(faults):
-            told = f"{_dotted(rules[0].keys[:-1])}: {rules[0]}: {faults[0]}"
+            told = f"{_dotted(rules[0].keys[:-1])}: {rules[0]}"
             others = (
                 f" Or one of {len(rules) - 1} more conditions of {_dotted(rules[0].keys[:-1])}."
                 if rules[1:]
                 else ""
             )
             grant = f"Call it with arguments that meet the condition, or change the condition.{others}"
-            return Decision("deny", told, _place(manifest, rules[0]), grant)
+            return Decision("deny", told, _place(manifest, rules[0]), grant, fault=faults[0])
     return replace(tool, conditions=())
 
 

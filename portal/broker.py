@@ -92,7 +92,7 @@ class Broker:
         """A limit kept the call from the upstream, or its answer from the script."""
         entry = self.ledger[seq]
         if entry.state != "done":
-            self._audit.refused(seq, entry.function, error)
+            self._audit.refused(seq, self._known(entry.function), error)
         entry.withhold(error)
 
     async def __call__(self, call: ToolCall) -> Outcome:
@@ -152,8 +152,13 @@ class Broker:
                 self._audit.outcome(entry)
 
     def _refused(self, call: ToolCall, entry: Entry, error: CallError) -> Outcome:
-        self._audit.refused(call.seq, call.function, error)
+        self._audit.refused(call.seq, self._known(call.function), error)
         return _ended(entry, "refused", error)
+
+    def _known(self, function: str) -> str | None:
+        """A name that a script wrote, if it is that of a function that there is."""
+        known = READINGS, {FETCH}, self._snapshot.library.functions, self._snapshot.denied
+        return function if any(function in each for each in known) else None
 
     def _bound(self, function: Function, arguments: dict[str, Json], mended: list[Repair]) -> dict[str, Json]:
         """The arguments as they are sent. What was repaired of them is put into `mended`."""

@@ -93,7 +93,7 @@ def explain(manifest: Manifest, meant: Meant, arguments: dict[str, Json] | None 
         tool=f"{meant.upstream}.{meant.tool}",
         function=f"{manifest.namespaces[meant.upstream]}.{meant.function}",
         verdict=decision.verdict,
-        rule=decision.rule,
+        rule=decision.reason,
         where=decision.where,
         grant=decision.grant,
         is_granted=tool.granted,

@@ -2,7 +2,8 @@
 
 Rule 1: a call is written down before it can be sent. If that fails, a tool that does not declare that it only reads
 is not called.
-Rule 2: no argument, no result, no text of a script, and no secret is in any event.
+Rule 2: no argument, no result, no text of a script, and no secret is in any event. Messages of errors have such in
+them: of a refusal only its code, and the rule in the manifest's own words, are written.
 """
 
 import hashlib
@@ -21,6 +22,7 @@ from portal.audit.sinks import FileSink, Sink, StderrSink
 from portal.caller import LOCAL, Caller
 from portal.errors import AuditError
 from portal.ledger import Entry, Ledger
+from portal.refusal import RuleError
 from sandbox_runtime.calls import CallError
 
 log = structlog.get_logger()
@@ -129,13 +131,14 @@ class RunAudit:
             "Nothing was sent. Only tools that declare that they only read are called until the log can be written.",
         )
 
-    def refused(self, seq: int, function: str, error: CallError) -> None:
-        """A call is not sent."""
+    def refused(self, seq: int, function: str | None, error: CallError) -> None:
+        """A call is not sent. `function` is None where there is no such: its name is what the script wrote."""
         self._refused += 1
         if self._audit.is_kept and self._refused <= MAX_REFUSALS:
-            self._call(
-                "call_refused", seq, function, decision="deny", code=error.code, rule=_cut(error.message)
-            )
+            rule: dict[str, Json] = {}
+            if isinstance(error, RuleError):
+                rule = {"rule": _cut(error.rule), "where": _cut(error.where)}
+            self._call("call_refused", seq, function, decision="deny", code=error.code, **rule)
 
     def outcome(self, entry: Entry) -> None:
         """What became of a call that was allowed; `unknown` if its run ended before its answer came."""
@@ -145,8 +148,9 @@ class RunAudit:
         code = entry.error.code if entry.error else None
         self._call("call_ended", entry.seq, entry.function, state=entry.state, code=code, ms=ms)
 
-    def _call(self, event: str, seq: int, function: str, **fields: Json) -> bool:
-        return self._audit.note(event, run=self._run_id, call=seq, function=_cut(function), **fields)
+    def _call(self, event: str, seq: int, function: str | None, **fields: Json) -> bool:
+        named = None if function is None else _cut(function)
+        return self._audit.note(event, run=self._run_id, call=seq, function=named, **fields)
 
     def _digest(self, arguments: Mapping[str, Json]) -> str:
         """With the run in it, so that equal arguments of two runs, or of a list of guesses made before, are not."""

@@ -186,7 +186,7 @@ def test_comparison(load: Load, where: str, right: Json, wrong: Json) -> None:
 def test_argument_that_is_missing_is_refused_whatever_the_tool_would_take(load: Load) -> None:
     decision = ask(manifest_of(load, "{tool: write, where: {path: {prefix: reports/}}}"), {})
     assert (decision.verdict, decision.where) == ("deny", "portal.yaml:2:32")
-    assert "path is not given" in decision.rule
+    assert "path is not given" in decision.reason
 
 
 def test_rule_without_a_condition_does_not_lift_one(load: Load) -> None:

@@ -13,14 +13,16 @@ from manifests.json_value import Json
 from portal.audit.audit import Audit
 from portal.audit.sinks import FileSink
 from portal.audit.verification import verify
+from portal.authority import Authorization
 from portal.broker import Broker
-from portal.caller import Caller
+from portal.caller import LOCAL, Caller
 from portal.errors import AuditError
 from portal.execution import ExecuteCode, Execution
+from portal.ledger import Ledger
 from portal.observed.observations import Observations
 from portal.sessions import Sessions
 from portal.snapshot import Snapshot
-from sandbox_runtime.calls import Outcome, ToolCall
+from sandbox_runtime.calls import CallError, Outcome, ToolCall
 from sandbox_runtime.grants.open_grants import open_grants
 from tests.portal.commands import PortalCommand, finished, portal_command
 from tests.portal.peers import Opened, Peer, never, opened, raw, raw_tools, states, text, tool, write_manifest
@@ -95,6 +97,55 @@ except Exception:
     assert "capabilities.tools.deny" in refused[0]["rule"]
     assert not events(tmp_path, "call_decided")
     assert verify([tmp_path / "audit.jsonl"]).problems == []
+
+
+async def test_refused_calls_leave_nothing_of_what_the_script_wrote(tmp_path: Path) -> None:
+    typed: Json = {"n": {"type": "integer"}, "source": {"type": "string"}}
+    up = Peer(tool("pay", {"properties": typed, "type": "object"}))
+    code = f"""\
+for value in ({{"source": "{SECRET}"}}, {{"n": "{SECRET}"}}, {{"{SECRET}": 1}}):
+    try:
+        await up.pay(**value)
+    except Exception:
+        pass
+import portal
+try:
+    await portal.read_resource("{SECRET}", "{SECRET}")
+except ToolError:
+    pass
+"""
+    allowed: Json = {"tools": {"allow": [{"tool": "up.pay", "where": {"source": {"prefix": "ACC-"}}}]}}
+    async with opened(
+        tmp_path, {"up": up}, audit=AUDIT, capabilities=allowed, server={"check": "off"}
+    ) as portal:
+        await portal.run(code)
+    refused = events(tmp_path, "call_refused")
+    assert [(each["function"], each["code"]) for each in refused] == [
+        ("up.pay", "not_granted"),
+        ("up.pay", "invalid_arguments"),
+        ("up.pay", "invalid_arguments"),
+        ("portal.read_resource", "invalid_arguments"),
+    ]
+    assert refused[0]["rule"] == "capabilities.tools.allow: up.pay"
+    assert refused[0]["where"].startswith("portal.yaml:")
+    assert SECRET not in (tmp_path / "audit.jsonl").read_text()
+
+
+async def test_name_that_no_function_has_is_not_written(tmp_path: Path) -> None:
+    async with opened(tmp_path, {"up": peer()}) as portal:
+        parts = portal.portal
+        await parts.fleet["up"].started()
+        audit = Audit(FileSink(tmp_path / "audit.jsonl", is_durable=False)).run("run_x", LOCAL, None)
+        ledger, authorization = Ledger(), Authorization(parts.authority, set(), audit)
+        rest = parts.catalog.snapshot, parts.fleet, ledger, Observations(None), "run_x"
+        broker = Broker(parts.manifest, authorization, *rest, audit=audit)
+        for seq, name in enumerate((SECRET, f"up.{SECRET}"), 1):
+            broker.open(seq, name)
+            await broker(ToolCall(seq, name, {}))
+            broker.withhold(seq, CallError("tool_calls_limit", SECRET))
+    refused = events(tmp_path, "call_refused")
+    assert len(refused) == 4 and {each["function"] for each in refused} == {None}
+    assert SECRET not in (tmp_path / "audit.jsonl").read_text()
 
 
 async def test_flood_of_refused_calls_is_cut_and_counted(tmp_path: Path) -> None:
