@@ -35,7 +35,8 @@ def verify(
 ) -> Report:
     """Look at every line of a log, whose files are given in their order.
 
-    The first line must come after `after`, by default be the first of all; `known` must be among the lines. With
+    The first line must come after `after`, by default be the first of all; `known` must be among the lines. There must
+    be a line, unless `known` says that none is to be expected. With
     `is_mixed` lines that are none of an audit log are passed over, as those of a captured stderr.
 
     Raises:
@@ -59,6 +60,9 @@ def verify(
                 report.lines += 1
                 report.head = line.head
                 is_known_there = is_known_there or line.head == known
+    if not (report.lines or report.problems) and (known is None or known not in (START, after)):
+        # A log that was emptied, or text that was captured in some other form, is not one that nobody touched.
+        report.tell(f"{files[-1].name}: there is no audit line in it")
     if not is_known_there:
         report.tell(
             f"{files[-1].name}: line {known} is not in it: the log was cut before it, or written anew"

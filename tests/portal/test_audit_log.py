@@ -208,6 +208,26 @@ def test_other_lines_of_a_captured_stderr_are_passed_over_only_if_asked(tmp_path
     assert problems(path, is_mixed=True)
 
 
+@pytest.mark.parametrize("is_mixed", [False, True])
+def test_log_without_a_line_is_not_whole(tmp_path: Path, is_mixed: bool) -> None:
+    empty, path = tmp_path / "empty.jsonl", written(tmp_path)
+    empty.write_bytes(b"")
+    assert problems(empty, is_mixed=is_mixed)
+    assert problems(empty, path, is_mixed=is_mixed) == problems(path, empty, is_mixed=is_mixed) == []
+    assert problems(empty, known=START) == []
+
+
+def test_captured_stderr_with_something_before_each_line_is_not_whole(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    captured = tmp_path / "captured"
+    captured.write_bytes(
+        b"".join(b"portal-1  | " + line for line in path.read_bytes().splitlines(keepends=True))
+    )
+    assert problems(captured, is_mixed=True)
+    captured.write_bytes(path.read_bytes())
+    assert problems(captured, is_mixed=True) == []
+
+
 def test_problems_beyond_a_hundred_are_counted(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"no\n" * 150)
     report = verify([tmp_path / "x"])
