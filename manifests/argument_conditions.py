@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from manifests.argument_schema import fits
 from manifests.comparisons import holds
 from manifests.json_value import Json
-from manifests.text_readings import detour
+from manifests.text_readings import detour, several_lines
 from manifests.tool_rules import AllowRule, Comparison
 
 _SHOWN = 60
@@ -64,7 +64,9 @@ def _demand(comparison: Comparison) -> str:
 
 
 def _why(name: str, value: Json) -> str:
-    found = detour(value) if name in ("prefix", "suffix") and isinstance(value, str) else ""
+    if name not in ("prefix", "suffix") or not isinstance(value, str):
+        return ""
+    found = detour(value) or (several_lines(value) if name == "suffix" else "")
     return f" with {found} in it" if found else ""
 
 

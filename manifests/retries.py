@@ -1,7 +1,7 @@
 """Which calls of an upstream the portal may send again by itself; and the pure decision about one of them."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fnmatch import translate
 from functools import lru_cache
 from typing import Annotated
@@ -18,7 +18,7 @@ class RetryRules(Section):
     """Which calls are sent again after a failure that may pass.
 
     A tool that declares `readOnlyHint` or `idempotentHint` may be repeated; another one only if `allow` has it.
-    Patterns are compared with the tool's own name; deny wins.
+    A pattern is compared with the tool's name, the function's name, upstream.tool and namespace.function; deny wins.
     """
 
     attempts: Annotated[int, Field(ge=1, le=10)] = Field(
@@ -40,21 +40,28 @@ class RetryRules(Section):
     )
 
 
-def may_repeat(rules: RetryRules, tool: str, annotations: Mapping[str, Json]) -> bool:
+def may_repeat(rules: RetryRules, names: Sequence[str], annotations: Mapping[str, Json]) -> bool:
     """Whether a second call of the tool does no more than the first, as far as it and the operator say.
+
+    `names` are all that a pattern may call the tool.
 
     One that declares that it destroys does not only read, whatever else it declares.
 
     Source: MCP 2025-11-25, schema#toolannotations: `idempotentHint` means something for tools that are not read-only.
     """
-    if rules.attempts == 1 or _matches(rules.deny, tool):
+    if rules.attempts == 1 or _matches(rules.deny, names):
         return False
     declares = Hints.of(annotations).readonly or annotations.get("idempotentHint") is True
-    return declares or _matches(rules.allow, tool)
+    return declares or _matches(rules.allow, names)
 
 
-def _matches(patterns: tuple[str, ...], tool: str) -> bool:
-    return any(_compiled(pattern).match(tool) for pattern in patterns)
+def _matches(patterns: tuple[str, ...], names: Sequence[str]) -> bool:
+    return any(means(pattern, names) for pattern in patterns)
+
+
+def means(pattern: str, names: Sequence[str]) -> bool:
+    """Whether a pattern means the tool that may be called so."""
+    return any(map(_compiled(pattern).match, names))
 
 
 @lru_cache(maxsize=4096)

@@ -1,13 +1,17 @@
 """Rules that say nothing of the tools that are there: often a slip, as in `file.write_*` for `files.write_*`."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from manifests.errors import Problem
 from manifests.hints import Hints
 from manifests.manifest import Manifest
+from manifests.retries import means
 from manifests.rules import Budget, Rule, ToolSection
+from manifests.yaml_source import KeyPath
 
+_OPEN_END = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]+")
 _HINT = (
     "A pattern is compared with the tool's name, the function's name, upstream.tool and namespace.function."
 )
@@ -28,7 +32,34 @@ def unmatched_rules(manifest: Manifest, tools: Mapping[str, Sequence[ListedTool]
 
     `tools` has those of each upstream that has listed its tools. A rule for an upstream that has not is left alone.
     """
-    return [_problem(manifest, *slip) for slip in _Slips(manifest, tools)]
+    return [
+        *(_problem(manifest, *slip) for slip in _Slips(manifest, tools)),
+        *_retry_slips(manifest, tools),
+        *_open_ends(manifest),
+    ]
+
+
+def _retry_slips(manifest: Manifest, tools: Mapping[str, Sequence[ListedTool]]) -> Iterator[Problem]:
+    for upstream, listed in tools.items():
+        retries = manifest.portal.upstreams[upstream].retries
+        named = [manifest.rules.names(upstream, each.tool, each.function) for each in listed]
+        for side, patterns in (("allow", retries.allow), ("deny", retries.deny)):
+            for index, pattern in enumerate(patterns):
+                if pattern != "*" and not any(means(pattern, names) for names in named):
+                    keys = ("upstreams", upstream, "retries", side, index)
+                    yield _told(manifest, keys, f"{pattern!r} matches no tool", _HINT)
+
+
+def _open_ends(manifest: Manifest) -> Iterator[Problem]:
+    """Prefixes that end within the host of a URL: https://a.example lets https://a.example.evil through, too."""
+    for section in manifest.rules:
+        for rule in section.allow.rules:
+            for name, comparison in ({} if rule.condition is None else rule.condition.where).items():
+                if comparison.prefix is not None and _OPEN_END.fullmatch(comparison.prefix):
+                    told = (
+                        f"the prefix of {name!r} ends within the host, so that other hosts begin with it, too"
+                    )
+                    yield _told(manifest, rule.keys, told, "End it with /.")
 
 
 class _Slips:
@@ -81,6 +112,10 @@ class _Slips:
 
 
 def _problem(manifest: Manifest, rule: Rule | Budget, message: str) -> Problem:
-    place = manifest.places.get(rule.keys)
+    return _told(manifest, rule.keys, message, _HINT)
+
+
+def _told(manifest: Manifest, keys: KeyPath, message: str, hint: str) -> Problem:
+    place = manifest.places.get(keys)
     line, column = (place.line, place.column) if place else (None, None)
-    return Problem(message, line, column, _HINT, ".".join(map(str, rule.keys[:-1])))
+    return Problem(message, line, column, hint, ".".join(map(str, keys[:-1])))

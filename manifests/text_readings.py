@@ -29,6 +29,7 @@ _ENDS: Final = re.compile(r"[;?#]")
 _UNKNOWN: Final = re.compile(r"%[uU][0-9A-Fa-f]{4}")
 """What only some systems decode."""
 _UNREADABLE: Final = "/../"
+_BREAKS: Final = re.compile(r"[\t\n\u2028\u2029]")
 _CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -57,6 +58,11 @@ def readings(text: str) -> Iterator[str]:
         if not waiting:
             return
     yield _UNREADABLE  # nobody knows what is in there
+
+
+def several_lines(text: str) -> str:
+    """What parts a text, so that somebody may take its end for a text of its own; "" if nothing does."""
+    return "a line break or a tab" if any(map(_BREAKS.search, readings(text))) else ""
 
 
 def detour(text: str) -> str:

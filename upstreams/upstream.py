@@ -8,6 +8,7 @@ import anyio
 from mcp.shared.dispatcher import ProgressFnT
 
 from manifests.json_value import Json
+from manifests.names import function_names, identifier, namespace_of
 from manifests.retries import may_repeat
 from manifests.upstream_sections import UpstreamSection
 from upstreams.circuit import Circuit
@@ -203,4 +204,6 @@ class Upstream:
     def _is_safe(self, tool: str) -> bool:
         """Whether a second call of the tool does no more than the first, as it says now."""
         annotations = next((known.annotations for known in self.tools if known.name == tool), {})
-        return may_repeat(self._rules, tool, annotations)
+        function = function_names([known.name for known in self.tools]).get(tool, identifier(tool))
+        names = tool, function, f"{self.name}.{tool}", f"{namespace_of(self.name)}.{function}"
+        return may_repeat(self._rules, names, annotations)

@@ -162,6 +162,40 @@ def test_patterns_for_an_upstream_that_is_down_are_not_reported(load: Load) -> N
     assert unmatched_rules(manifest, {"files": listed("write_x", "drop-x")}) == []
 
 
+def test_retries_that_match_nothing_are_reported(load: Load) -> None:
+    manifest = load(
+        "upstreams:\n"
+        "  my-bank:\n"
+        "    command: x\n"
+        "    retries:\n"
+        "      allow: [get-it, get_it, my-bank.get-it, my_bank.get_it, '*', get_its]\n"
+        "      deny: [other.get_it]\n"
+    )
+    found = unmatched_rules(manifest, {"my-bank": listed("get-it")})
+    assert [(p.line, p.column, p.key) for p in found] == [
+        (5, 68, "upstreams.my-bank.retries.allow"),
+        (6, 14, "upstreams.my-bank.retries.deny"),
+    ]
+    assert unmatched_rules(manifest, {}) == []
+
+
+@pytest.mark.parametrize(
+    ("prefix", "is_open"),
+    [
+        ("https://api.example.com", True),
+        ("https://api.example.com:8443", True),
+        ("https://api.example.com/", False),
+        ("https://api.example.com/v1", False),
+        ("https://", False),
+        ("reports", False),
+    ],
+)
+def test_prefix_that_ends_within_a_host_is_reported(load: Load, prefix: str, is_open: bool) -> None:
+    rule = f"{{tool: get, where: {{url: {{prefix: '{prefix}'}}}}}}"
+    manifest = load(f"upstreams: {{a: {{command: x}}}}\ncapabilities: {{tools: {{allow: [{rule}]}}}}\n")
+    assert [p.line for p in unmatched_rules(manifest, {"a": listed("get")})] == ([2] if is_open else [])
+
+
 def test_defaults_are_never_reported(load: Load) -> None:
     assert unmatched_rules(load("upstreams: {a: {command: x}}"), {"a": []}) == []
 

@@ -128,6 +128,9 @@ def test_budget_comes_back_with_time_and_with_calls() -> None:
     assert [budget.take() for _ in range(5)] == [True, True, True, True, False]
 
 
+NAMES = ("get-it", "get_it", "my-bank.get-it", "my_bank.get_it")
+
+
 @pytest.mark.parametrize(
     ("rules", "annotations", "allowed"),
     [
@@ -143,11 +146,14 @@ def test_budget_comes_back_with_time_and_with_calls() -> None:
         ({"allow": ("get_*",)}, {"readOnlyHint": True, "destructiveHint": True}, True),
         ({"allow": ("set_*",)}, {}, False),
         ({"deny": ("*",)}, {"readOnlyHint": True}, False),
-        ({"allow": ("*",), "deny": ("get_it",)}, {}, False),
+        ({"allow": ("*",), "deny": ("get_i?",)}, {}, False),
         ({"attempts": 1}, {"readOnlyHint": True}, False),
+        *(({"deny": (name,)}, {"readOnlyHint": True}, False) for name in NAMES),
+        *(({"allow": (name,)}, {}, True) for name in NAMES),
+        ({"allow": ("bank.get_it", "my_bank.get-it")}, {}, False),
     ],
 )
 def test_annotations_and_the_manifest_decide(
     rules: dict[str, Json], annotations: dict[str, Json], allowed: bool
 ) -> None:
-    assert may_repeat(RetryRules.model_validate(rules), "get_it", annotations) is allowed
+    assert may_repeat(RetryRules.model_validate(rules), NAMES, annotations) is allowed
