@@ -12,13 +12,38 @@ from upstreams.wire_text import MAX_MESSAGE_BYTES, mended
 Mask: TypeAlias = Callable[[bytes], bytes]
 
 _DATA: Final = b"data:"
+_ENCODING: Final = "content-encoding"
 
 
 def with_mended_events(response: httpx2.Response, masked: Mask) -> httpx2.Response:
-    """The same response, its events made fit for the SDK's parser."""
-    if "content-encoding" not in response.headers and isinstance(response.stream, httpx2.AsyncByteStream):
+    """The same response, its events made fit for the SDK's parser; those of a compressed one are unpacked before."""
+    if not isinstance(response.stream, httpx2.AsyncByteStream):
+        return response
+    if _ENCODING not in response.headers:
         response.stream = MendedLines(response.stream, masked)
-    return response
+        return response
+    if not response.is_success:
+        return response  # nobody reads it
+    return httpx2.Response(
+        response.status_code,
+        headers=[(name, value) for name, value in response.headers.multi_items() if name != _ENCODING],
+        stream=MendedLines(_Unpacked(response), masked),
+        request=response.request,
+        extensions=response.extensions,
+    )
+
+
+class _Unpacked(httpx2.AsyncByteStream):
+    """What a compressed response says."""
+
+    def __init__(self, response: httpx2.Response) -> None:
+        self._response = response
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._response.aiter_bytes()
+
+    async def aclose(self) -> None:
+        await self._response.aclose()
 
 
 def _readable_line(line: bytes) -> bytes:

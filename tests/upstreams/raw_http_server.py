@@ -1,5 +1,6 @@
 """A Streamable HTTP server of the handshake era, so that it can misbehave."""
 
+import gzip
 import json
 from typing import Any
 
@@ -28,6 +29,8 @@ class RawHttpServer:
         self.may_go_on = anyio.Event()
         """Set, what hangs is answered after all."""
         self.as_events = False
+        self.packs_events = False
+        """Whether its events are compressed."""
         self.result_text = '{"content":[]}'
         self.tools_text = json.dumps(TOOLS)
         self._sessions: set[str] = set()
@@ -50,7 +53,7 @@ class RawHttpServer:
         if "id" not in message:
             return Response(status_code=202)
         if message["method"] == "tools/list":
-            return (_events if self.as_events else _json)(message, f'{{"tools":{self.tools_text}}}')
+            return self._answer(message, f'{{"tools":{self.tools_text}}}')
         return await self._call(message)
 
     def _initialize(self, message: dict[str, Any]) -> Response:
@@ -73,7 +76,12 @@ class RawHttpServer:
             await self.may_go_on.wait()
         if self.call_answer is not None:
             return self.call_answer
-        return _events(message, self.result_text) if self.as_events else _json(message, self.result_text)
+        return self._answer(message, self.result_text)
+
+    def _answer(self, message: dict[str, Any], result: str) -> Response:
+        if self.as_events:
+            return _events(message, result, is_packed=self.packs_events)
+        return _json(message, result)
 
 
 def _body(message: dict[str, Any], result: str) -> str:
@@ -84,5 +92,10 @@ def _json(message: dict[str, Any], result: str) -> Response:
     return Response(_body(message, result), media_type="application/json")
 
 
-def _events(message: dict[str, Any], result: str) -> Response:
-    return Response(f"event: message\ndata: {_body(message, result)}\n\n", media_type="text/event-stream")
+def _events(message: dict[str, Any], result: str, *, is_packed: bool) -> Response:
+    events = f"event: message\ndata: {_body(message, result)}\n\n".encode()
+    if not is_packed:
+        return Response(events, media_type="text/event-stream")
+    return Response(
+        gzip.compress(events), headers={"content-encoding": "gzip"}, media_type="text/event-stream"
+    )

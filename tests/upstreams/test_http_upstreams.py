@@ -263,10 +263,10 @@ async def test_hanging_calls_do_not_hold_up_others() -> None:
         await fleet["raw"].call("echo", {}, seconds=DEADLINE_SECONDS)
 
 
-@pytest.mark.parametrize("as_events", [False, True])
-async def test_half_surrogates_and_large_integers_survive(as_events: bool) -> None:
+@pytest.mark.parametrize(("as_events", "packs_events"), [(False, False), (True, False), (True, True)])
+async def test_half_surrogates_and_large_integers_survive(as_events: bool, packs_events: bool) -> None:
     server = RawHttpServer()
-    server.as_events = as_events
+    server.as_events, server.packs_events = as_events, packs_events
     server.result_text = (
         '{"content":[{"type":"x","text":"cut \\ud83d"}],'
         f'"structuredContent":{{"n":9223372036854775807,"digits":{"9" * 5_000}}}}}'

@@ -38,12 +38,14 @@ def depth_of(value: Json) -> int:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("as_events", [False, True])
+@pytest.mark.parametrize(("as_events", "packs_events"), [(False, False), (True, False), (True, True)])
 @pytest.mark.parametrize("levels", [60, 200, 5_000])
-async def test_deep_tool_leaves_its_neighbours_alone_over_http(levels: int, as_events: bool) -> None:
+async def test_deep_tool_leaves_its_neighbours_alone_over_http(
+    levels: int, as_events: bool, packs_events: bool
+) -> None:
     server = RawHttpServer()
     server.tools_text = f"[{deep_tool(levels)},{ECHO}]"
-    server.as_events = as_events
+    server.as_events, server.packs_events = as_events, packs_events
     async with (
         http_peer(server.app) as peer,
         fleet_of(deep=HttpUpstream(url=f"http://127.0.0.1:{peer.port}/mcp")) as fleet,
