@@ -7,7 +7,7 @@ from mcp_types import METHOD_NOT_FOUND
 from pydantic_core import to_json
 
 from manifests.json_value import Json
-from upstreams.errors import UpstreamAnswerError, UpstreamRefusedError
+from upstreams.errors import UpstreamAnswerError, UpstreamRefusedError, UpstreamTimeoutError
 
 Listed: TypeAlias = Literal["resources", "resourceTemplates", "prompts"]
 
@@ -69,7 +69,7 @@ async def read_offered(listed: Listed, read_page: PageReader) -> list[dict[str, 
             if cursor is None and error.rpc_code != METHOD_NOT_FOUND:
                 raise
             break
-        except UpstreamAnswerError:
+        except (UpstreamAnswerError, UpstreamTimeoutError):
             if cursor is None:
                 raise
             break

@@ -13,7 +13,7 @@ from manifests.retries import may_repeat
 from manifests.upstream_sections import UpstreamSection
 from upstreams.circuit import Circuit
 from upstreams.connection import Connection
-from upstreams.errors import UpstreamError
+from upstreams.errors import UpstreamError, UpstreamTimeoutError
 from upstreams.listing_store import ListingStore
 from upstreams.log_messages import LogHearer
 from upstreams.offerings import LISTING_METHODS, Listed, OfferingChanges, read_offered
@@ -137,15 +137,19 @@ class Upstream:
     async def offered(
         self, listed: Listed, *, seconds: float, on_sent: Callable[[bool], None]
     ) -> list[dict[str, Json]]:
-        """What it lists besides tools, `seconds` for each page; see `upstreams/offerings.py`.
+        """What it lists besides tools within `seconds`, as far as that goes; see `upstreams/offerings.py`.
 
         Raises:
             UpstreamError: As `call` does.
         """
+        deadline = anyio.current_time() + seconds
 
         async def page(cursor: str | None) -> dict[str, Json]:
             params = {} if cursor is None else {"cursor": cursor}
-            return await self.ask(LISTING_METHODS[listed], params, seconds=seconds, on_sent=on_sent)
+            left_seconds = deadline - anyio.current_time()
+            if cursor is not None and left_seconds <= 0:
+                raise UpstreamTimeoutError(f"lists without end, longer than {seconds:g} s")
+            return await self.ask(LISTING_METHODS[listed], params, seconds=left_seconds, on_sent=on_sent)
 
         return await read_offered(listed, page)
 

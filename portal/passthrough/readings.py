@@ -30,7 +30,7 @@ AT_ONCE: Final = 8
 
 
 LIST_SECONDS: Final = 10.0
-"""One upstream that hangs keeps a list of all no longer than that; for each page."""
+"""One upstream that hangs, or lists without end, keeps a list of all no longer than that; one of resources, twice."""
 
 
 class ReadingError(Exception):
