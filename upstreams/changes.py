@@ -18,6 +18,7 @@ from mcp_types import (
 from manifests.json_value import Json
 from upstreams.diagnostics import Diagnostics
 from upstreams.errors import UpstreamUnavailableError
+from upstreams.given_up import GivenUp
 from upstreams.log_messages import LogHearers, read_log_message
 from upstreams.wire import Wire
 
@@ -31,8 +32,8 @@ _LONGEST_RELISTEN_SECONDS: Final = 60.0
 class Changes:
     """What the upstream says without being asked; the SDK session's message handler."""
 
-    def __init__(self, diagnostics: Diagnostics) -> None:
-        self.log_hearers = LogHearers()
+    def __init__(self, diagnostics: Diagnostics, given_up: GivenUp) -> None:
+        self.log_hearers = LogHearers(given_up)
         self._diagnostics = diagnostics
         self._changed = anyio.Event()
         self._offerings_changed = anyio.Event()

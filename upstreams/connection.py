@@ -6,7 +6,7 @@ from typing import Final
 
 import anyio
 from mcp.client import ClientSession
-from mcp.shared.dispatcher import ProgressFnT
+from mcp.shared.dispatcher import CallOptions, ProgressFnT
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import find_invalid_x_mcp_header
 from mcp_types import LOG_LEVEL_META_KEY, METHOD_NOT_FOUND, PARSE_ERROR
@@ -140,12 +140,13 @@ class Connection:
             meta[LOG_LEVEL_META_KEY] = log_hearer.level
         meta |= self._envelope.declared(self._questions.capabilities(questioned))
         options = self._envelope.call_options(tool, arguments, progress)
+        owner = next((each.owner for each in (questioned, log_hearer) if each is not None), None)
 
         is_begun = False
 
         async def send(answers: dict[str, Json]) -> dict[str, Json]:
             params = self._envelope.params({"name": tool, "arguments": arguments, **answers}, meta)
-            return await self._wire.send_raw_request("tools/call", params, options)
+            return await self._send("tools/call", params, options, owner)
 
         async def send_again(answers: dict[str, Json]) -> dict[str, Json]:
             nonlocal is_begun
@@ -179,14 +180,29 @@ class Connection:
         _require_sendable(params)
         options = self._envelope.options(method, params)
         try:
-            with anyio.fail_after(seconds), self._under_way():
-                raw = await self._wire.send_raw_request(method, self._envelope.params(params), options)
+            with (
+                anyio.fail_after(seconds),
+                self._under_way(),
+                # What it says meanwhile may be about this, and this is nobody's who could be told or asked.
+                self._changes.log_hearers.hearing(None),
+                self._questions.serving(None),
+            ):
+                raw = await self._send(method, self._envelope.params(params), options, None)
         except TimeoutError:
             raise UpstreamTimeoutError(f"no answer within {round(seconds, 2):g} s (call_seconds)") from None
         except MCPError as error:
             raise await self._failure(error) from error
         _require_complete(raw)
         return raw
+
+    async def _send(
+        self, method: str, params: dict[str, Json], options: CallOptions, owner: str | None
+    ) -> dict[str, Json]:
+        """One request, which the upstream may go on with although its caller is gone."""
+        if self.is_modern and self._wire.closes_requests:
+            return await self._wire.send_raw_request(method, params, options)
+        with self._questions.given_up.sending(owner) as request_id:
+            return await self._wire.send_raw_request(method, params, {**options, "request_id": request_id})
 
     @contextmanager
     def _under_way(self) -> Iterator[None]:

@@ -48,7 +48,7 @@ async def open_http_wire(
             write_stream,
         ),
     ):
-        yield Wire(read_stream, write_stream, failures=failures)
+        yield Wire(read_stream, write_stream, failures=failures, closes_requests=True)
 
 
 @asynccontextmanager

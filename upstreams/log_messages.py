@@ -12,6 +12,7 @@ import anyio
 from mcp_types import LoggingLevel
 
 from manifests.json_value import Json
+from upstreams.given_up import GivenUp
 
 LEVELS: Final[tuple[LoggingLevel, ...]] = get_args(LoggingLevel)
 """From the least severe to the most."""
@@ -48,11 +49,12 @@ class LogHearer:
 class LogHearers:
     """Who has calls under way on one connection.
 
-    A message does not say which call it is about. So it is told if all calls under way are of one owner; if they are
-    of several, or of somebody who hears nothing, nobody is told.
+    A message does not say which call it is about. So it is told if all calls under way, and those that were given up,
+    are of one owner; if they are of several, or of somebody who hears nothing, nobody is told.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, given_up: GivenUp) -> None:
+        self._given_up = given_up
         self._calls: dict[object, LogHearer | None] = {}
         self._wanted = len(LEVELS)
         self._asked = len(LEVELS)
@@ -73,7 +75,8 @@ class LogHearers:
 
     def tell(self, message: LogMessage | None) -> None:
         hearers = [*dict.fromkeys(self._calls.values())]
-        if len({hearer and hearer.owner for hearer in hearers}) != 1:
+        owners = {None if hearer is None else hearer.owner for hearer in hearers}
+        if len(owners | self._given_up.owners()) != 1:
             return
         for hearer in hearers:
             if hearer is not None and (message is None or _reaches(message.level, hearer.level)):

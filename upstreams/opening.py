@@ -18,6 +18,7 @@ from upstreams.errors import (
     UpstreamTimeoutError,
     UpstreamUnavailableError,
 )
+from upstreams.given_up import GivenUp
 from upstreams.negotiation import is_closed, negotiate
 from upstreams.questions import QuestionDesk
 from upstreams.wire import Wire, with_last_words
@@ -40,10 +41,10 @@ async def open_connection(
     Raises:
         UpstreamError: It cannot be reached, or does not speak MCP; the message says which.
     """
-    changes = Changes(diagnostics)
+    changes = Changes(diagnostics, questions.given_up)
     info = client_info()
     async with (
-        _heard_by(changes, open_wire(diagnostics)) as wire,
+        _heard_by(changes, questions.given_up, open_wire(diagnostics)) as wire,
         ClientSession(
             dispatcher=wire,
             read_timeout_seconds=seconds + 1,
@@ -70,9 +71,12 @@ async def open_connection(
 
 
 @asynccontextmanager
-async def _heard_by(changes: Changes, opening: AbstractAsyncContextManager[Wire]) -> AsyncIterator[Wire]:
+async def _heard_by(
+    changes: Changes, given_up: GivenUp, opening: AbstractAsyncContextManager[Wire]
+) -> AsyncIterator[Wire]:
     async with opening as wire:
         wire.on_excess, wire.on_notification = changes.note_excess, changes.heed
+        wire.on_answer = given_up.answered
         yield wire
 
 

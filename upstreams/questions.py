@@ -26,6 +26,7 @@ from pydantic import BaseModel, ValidationError
 from manifests.json_value import Json
 from manifests.upstream_sections import UpstreamSection
 from upstreams.errors import UpstreamHalfwayError
+from upstreams.given_up import GivenUp
 
 ELICIT: Final = "elicitation/create"
 SAMPLE: Final = "sampling/createMessage"
@@ -82,6 +83,8 @@ class QuestionDesk:
             if is_allowed
         }
         self._calls: dict[_Call, None] = {}
+        self.given_up = GivenUp()
+        """Calls of which it may still ask something that nobody answers."""
 
     def callbacks(self) -> dict[str, Any]:
         """What the SDK's session is given, which declares just that to an older upstream."""
@@ -160,7 +163,8 @@ class QuestionDesk:
         """Answer a request that does not say which call it belongs to: the latest one, if all are of one owner."""
         calls = [*self._calls]
         try:
-            if method != LIST_ROOTS and len({each.owner for each in calls}) != 1:
+            owners = {each.owner for each in calls} | self.given_up.owners()
+            if method != LIST_ROOTS and len(owners) != 1:
                 raise QuestionError("question_refused", "nothing says which of the callers is to be asked")
             call = calls[-1] if calls else _Call(None)
             sent = {} if params is None else params.model_dump(by_alias=True, mode="json", exclude_none=True)

@@ -5,7 +5,7 @@ from typing import Any, Final, Self
 
 import anyio
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCResponse
+from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCResponse, RequestId
 
 MESSAGES_A_SECOND: Final = 100.0
 MESSAGES_AT_ONCE: Final = 20.0
@@ -18,14 +18,20 @@ class UnaskedStream:
 
     Each of them costs the portal up to a millisecond, in which nobody else is served. Twenty may come at once. A
     request beyond that waits, and with it what the upstream says after it; a notification is dropped, and `on_excess`
-    hears its method.
+    hears its method. `on_answer` hears the id of each answer.
 
     Source: the SDK's stream protocol, which has no public name.
     """
 
-    def __init__(self, stream: Any, on_excess: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        stream: Any,
+        on_excess: Callable[[str], None],
+        on_answer: Callable[[RequestId | None], None] = lambda request_id: None,
+    ) -> None:
         self._stream = stream
         self._on_excess = on_excess
+        self._on_answer = on_answer
         self._left = MESSAGES_AT_ONCE
         self._dropped = 0
         self._as_of = anyio.current_time()
@@ -39,6 +45,7 @@ class UnaskedStream:
             item = await self._stream.__anext__()
             message = item.message if isinstance(item, SessionMessage) else None
             if isinstance(message, JSONRPCResponse | JSONRPCError):
+                self._on_answer(message.id)
                 return item
             wait_seconds = self._wait_seconds()
             if wait_seconds <= 0:

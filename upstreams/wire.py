@@ -8,12 +8,11 @@ import anyio
 from mcp.shared.dispatcher import OnNotify, OnNotifyIntercept, OnRequest
 from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
-from mcp_types import INTERNAL_ERROR, ErrorData
+from mcp_types import INTERNAL_ERROR, ErrorData, RequestId
 
 from manifests.json_value import Json
 from upstreams.errors import UpstreamError
 from upstreams.unasked import UnaskedStream
-
 
 class Wire(JSONRPCDispatcher):
     """The SDK's own boundary between JSON-RPC and typed MCP, and therefore where the portal takes hold.
@@ -32,12 +31,17 @@ class Wire(JSONRPCDispatcher):
         failures: "Failures | None" = None,
         last_words: Callable[[], str] = lambda: "",
         exit_status: Callable[[], Awaitable[str]] | None = None,
+        closes_requests: bool = False,
     ) -> None:
-        super().__init__(UnaskedStream(read_stream, self._note_excess), write_stream)
+        super().__init__(UnaskedStream(read_stream, self._note_excess, self._note_answer), write_stream)
+        self.closes_requests = closes_requests
+        """Whether since 2026-07-28 a request that is given up is closed, and with it all that is said about it."""
         self.on_excess: Callable[[str], None] = lambda method: None
         """Hears the method of each notification that was one too many."""
         self.on_notification: Callable[[str, Mapping[str, Json]], bool] = lambda method, params: False
         """Hears of each other notification before anything that comes after it; whether nobody else needs to."""
+        self.on_answer: Callable[[RequestId | None], None] = lambda request_id: None
+        """Hears the id of each request that is answered, also too late."""
         self.failures = failures or Failures()
         self.last_words = last_words
         self._exit_status = exit_status
@@ -46,6 +50,9 @@ class Wire(JSONRPCDispatcher):
 
     def _note_excess(self, method: str) -> None:
         self.on_excess(method)
+
+    def _note_answer(self, request_id: RequestId | None) -> None:
+        self.on_answer(request_id)
 
     def give_up(self, reason: str) -> None:
         """Nothing sent from now on would arrive; whoever holds the connection should open a new one."""

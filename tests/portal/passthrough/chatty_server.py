@@ -5,6 +5,7 @@ python chatty_server.py modern|legacy       serves over stdio
 
 import sys
 import warnings
+from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any
 
@@ -58,6 +59,8 @@ TOOLS = (
     "hang",
     "hangs",
     "cancelled",
+    "deaf",
+    "go_on",
     "level",
     "ask",
     "open_page",
@@ -82,6 +85,9 @@ class Chatty:
         self.level = "none"
         self.cancelled = anyio.Event()
         self.hanging = anyio.Event()
+        self.goes_on = anyio.Event()
+        self.said: list[str] = []
+        self.has_said = anyio.Event()
         self.reads: list[str] = []
         self.acted = 0
         self.more: list[Resource] = []
@@ -123,6 +129,10 @@ class Chatty:
         self.reads.append(f"resources/read {params.uri}")
         if params.uri == "note://missing":
             raise MCPError(INVALID_PARAMS, f"no such note; the token is {SECRET}")
+        if params.uri == "note://asking":
+            await self._log(context, "about the reading", "error")
+            with suppress(MCPError):
+                await self._ask(context, "Unlock the note?")
         if params.uri == "note://big":
             return ReadResourceResult(contents=[TextResourceContents(uri=params.uri, text="x" * 20_000_000)])
         blob = BlobResourceContents(uri=params.uri, blob="AAEC", mime_type="image/png")
@@ -215,6 +225,30 @@ class Chatty:
             self.cancelled.set()
             raise
         return "never"
+
+    async def _deaf(self, context: Any) -> str:
+        """Work on although it was cancelled, and say so and ask."""
+        self.hanging.set()
+        try:
+            await anyio.sleep_forever()
+        except anyio.get_cancelled_exc_class():
+            self.cancelled.set()
+            with anyio.CancelScope(shield=True):
+                await self.goes_on.wait()
+                await self._log(context, "about the first call", "error")
+                try:
+                    self.said.append(await self._ask(context, "Go on with the first call?"))
+                except MCPError as error:
+                    self.said.append(f"no answer: {error}")
+                self.has_said.set()
+            raise
+        return "never"
+
+    async def _go_on(self, context: Any) -> str:
+        """Let those go on, and say what they heard."""
+        self.goes_on.set()
+        await self.has_said.wait()
+        return str(self.said)
 
     async def _cancelled(self, context: Any) -> str:
         await self.cancelled.wait()

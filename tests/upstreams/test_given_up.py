@@ -1,0 +1,46 @@
+"""Requests that were given up are somebody's until they are answered."""
+
+import anyio
+import pytest
+
+from upstreams.given_up import GivenUp
+
+pytestmark = pytest.mark.anyio
+
+
+async def give_up(requests: GivenUp, owner: str | None) -> int:
+    with anyio.CancelScope() as scope, requests.sending(owner) as request_id:
+        scope.cancel()
+        await anyio.lowlevel.checkpoint()
+    return request_id
+
+
+async def test_one_that_was_given_up_is_its_owners_until_it_is_answered() -> None:
+    requests = GivenUp()
+    first, second = [await give_up(requests, "a") for _ in range(2)]
+    third = await give_up(requests, None)
+    assert requests.owners() == {"a", None}
+    requests.answered(first)
+    requests.answered(str(third))
+    assert requests.owners() == {"a"}
+    requests.answered(second)
+    requests.answered(second)
+    assert requests.owners() == set()
+
+
+async def test_one_that_ended_or_was_answered_before_is_nobodys() -> None:
+    requests = GivenUp()
+    with requests.sending("a"):
+        pass
+    with pytest.raises(KeyError), requests.sending("a"):
+        raise KeyError
+    with anyio.CancelScope() as scope, requests.sending("a") as request_id:
+        requests.answered(request_id)
+        scope.cancel()
+        await anyio.lowlevel.checkpoint()
+    assert requests.owners() == set()
+
+
+async def test_ids_are_never_used_again() -> None:
+    requests = GivenUp()
+    assert len({await give_up(requests, "a") for _ in range(3)}) == 3
