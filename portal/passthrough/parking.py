@@ -9,6 +9,7 @@ Source: MCP 2026-07-28, basic/patterns/mrtr.
 import hashlib
 import json
 import secrets
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
@@ -31,7 +32,8 @@ from portal.passthrough.asking import Ask, Asking, Question
 from portal.passthrough.audience import NOBODY, Audience, Relay
 
 MAX_PARKED: Final = 100
-"""Requests that wait for their clients; one more ends the one that has waited longest."""
+"""Requests that wait for their clients. One more takes the place of one of the caller who has most of them: of one
+that has ended, or else of the one that has waited longest."""
 
 PARKED_SECONDS: Final = 600.0
 """How long one waits; its limits of time go on meanwhile, and most end earlier."""
@@ -42,14 +44,15 @@ Work: TypeAlias = Callable[[Audience], Awaitable[CallToolResult]]
 class Parked:
     """One request, worked on in a task of its own, so that it outlives the request that it came with."""
 
-    def __init__(self, binding: str, ledger: Ledger, asking: Callable[[Ask], Asking]) -> None:
+    def __init__(self, share: str, binding: str, ledger: Ledger, asking: Callable[[Ask], Asking]) -> None:
+        self.share = share
         self.binding = binding
         self.ledger = ledger
         self.audience = Relay(asking(self.ask))
         self.parked_at = 0.0
         self._scope = anyio.CancelScope()
         self._result: CallToolResult | None = None
-        self._has_ended = False
+        self.has_ended = False
         self._questions: dict[str, _Open] = {}
         self._asked = 0
         self._changed = anyio.Event()
@@ -59,7 +62,7 @@ class Parked:
             with self._scope:
                 self._result = await work(self.audience)
         finally:
-            self._has_ended = True
+            self.has_ended = True
             self._tell()
 
     async def ask(self, question: Question) -> dict[str, Json]:
@@ -80,7 +83,7 @@ class Parked:
         Raises:
             MCPError: There will be neither.
         """
-        while not self._has_ended:
+        while not self.has_ended:
             if self._questions:
                 return {key: each.question for key, each in self._questions.items()}
             await self._changed.wait()
@@ -117,8 +120,10 @@ class _Open:
 class Parking:
     """The requests whose clients have been asked something. They are worked on in `tasks`."""
 
-    def __init__(self, tasks: TaskGroup) -> None:
+    def __init__(self, tasks: TaskGroup, seconds: float = PARKED_SECONDS) -> None:
         self._tasks = tasks
+        self._seconds = seconds
+        self._is_timing = False
         self._parked: dict[str, Parked] = {}
 
     async def round(
@@ -139,7 +144,7 @@ class Parking:
         """
         binding = _binding(caller, params)
         if params.request_state is None:
-            parked = Parked(binding, ledger, asking)
+            parked = Parked(caller.share, binding, ledger, asking)
             parked.audience.current = audience
             self._tasks.start_soon(parked.run, work)
         else:
@@ -168,15 +173,32 @@ class Parking:
         return parked
 
     def _park(self, parked: Parked) -> str:
-        now = anyio.current_time()
-        for state, other in [*self._parked.items()]:
-            if len(self._parked) >= MAX_PARKED or now - other.parked_at > PARKED_SECONDS:
-                del self._parked[state]
-                other.end()
+        if len(self._parked) >= MAX_PARKED:
+            self._drop(self._least_missed(parked.share))
         state = secrets.token_urlsafe(32)
-        parked.parked_at = now
+        parked.parked_at = anyio.current_time()
         self._parked[state] = parked
+        if not self._is_timing:
+            self._is_timing = True
+            self._tasks.start_soon(self._drop_late)
         return state
+
+    def _least_missed(self, share: str) -> str:
+        """What makes room for one more of `share`: nobody loses a request to a caller who has more of them."""
+        most = Counter([*(parked.share for parked in self._parked.values()), share]).most_common(1)[0][0]
+        theirs = [state for state, parked in self._parked.items() if parked.share == most]
+        return next((state for state in theirs if self._parked[state].has_ended), theirs[0])
+
+    async def _drop_late(self) -> None:
+        while self._parked:
+            await anyio.sleep_until(next(iter(self._parked.values())).parked_at + self._seconds)
+            latest = anyio.current_time() - self._seconds
+            for state in [state for state, parked in self._parked.items() if parked.parked_at <= latest]:
+                self._drop(state)
+        self._is_timing = False
+
+    def _drop(self, state: str) -> None:
+        self._parked.pop(state).end()
 
 
 def _binding(caller: Caller, params: CallToolRequestParams) -> str:
