@@ -2,17 +2,22 @@
 
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import anyio
-from mcp.shared.dispatcher import OnNotify, OnNotifyIntercept, OnRequest
+from mcp.shared.dispatcher import DispatchContext, OnNotify, OnNotifyIntercept, OnRequest
 from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
-from mcp_types import INTERNAL_ERROR, ErrorData, RequestId
+from mcp_types import INTERNAL_ERROR, INVALID_REQUEST, ErrorData, RequestId
 
 from manifests.json_value import Json
 from upstreams.errors import UpstreamError
+from upstreams.json_size import is_larger
 from upstreams.unasked import UnaskedStream
+
+MAX_REQUEST_CHARACTERS: Final = 500_000
+"""Of one request of the upstream, text and values: the SDK looks at each of them, and nobody is served meanwhile."""
+
 
 class Wire(JSONRPCDispatcher):
     """The SDK's own boundary between JSON-RPC and typed MCP, and therefore where the portal takes hold.
@@ -78,8 +83,15 @@ class Wire(JSONRPCDispatcher):
                 return True
             return on_notify_intercept is not None and on_notify_intercept(method, params)
 
+        async def bounded(
+            context: DispatchContext[Any], method: str, params: Mapping[str, Any] | None
+        ) -> dict[str, Any]:
+            if is_larger(params, MAX_REQUEST_CHARACTERS):
+                raise MCPError(INVALID_REQUEST, f"more than {MAX_REQUEST_CHARACTERS} characters are not read")
+            return await on_request(context, method, params)
+
         try:
-            await super().run(on_request, on_notify, intercept, **options)
+            await super().run(bounded, on_notify, intercept, **options)
         finally:
             self.ended.set()
 

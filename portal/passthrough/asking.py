@@ -46,6 +46,7 @@ class Asking:
         return AskedByUpstream(self, upstream, spec)
 
     async def elicit(self, upstream: Upstream, params: dict[str, Json]) -> dict[str, Json]:
+        self._count()
         question = elicitation(upstream.name, params, upstream.scrubbed, self.capabilities)
         if not isinstance(question.params, ElicitRequestFormParams):
             return await self._put(question)
@@ -59,17 +60,20 @@ class Asking:
     ) -> dict[str, Json]:
         if spec.sampling is None:
             raise QuestionError("sampling_refused", "the manifest does not let it sample")
+        self._count()
         allowance = self._allowances.setdefault(upstream.name, TokenAllowance(spec.sampling))
-        with self._depths.deeper(self._share, upstream.name, spec.sampling.depth):
+        with self._depths.deeper(self._share, upstream.name, self, spec.sampling.depth):
             question = sample(upstream.name, params, upstream.scrubbed, self.capabilities, allowance)
             return await self._put(question)
 
-    async def _put(self, question: Question) -> dict[str, Json]:
+    def _count(self) -> None:
         if self._asked >= MAX_QUESTIONS:
             raise QuestionError(
                 "question_refused", f"upstreams have asked {MAX_QUESTIONS} times for one script"
             )
         self._asked += 1
+
+    async def _put(self, question: Question) -> dict[str, Json]:
         try:
             return await self._ask(question)
         except (MCPError, ValidationError) as error:

@@ -17,18 +17,16 @@ from pydantic import ValidationError
 from manifests.json_value import Json
 from portal.compact_json import compact
 from portal.passthrough.clean_json import Scrub, clean_json, clean_text, one_line
+from portal.passthrough.secret_words import asks_for_secret
+from upstreams.json_size import is_larger
 from upstreams.questions import QuestionError
 
 MAX_MESSAGE_CHARACTERS: Final = 2_000
 MAX_SCHEMA_CHARACTERS: Final = 16_000
 MAX_URL_CHARACTERS: Final = 2_000
 
-_SECRET: Final = re.compile(
-    r"pass[\W_]?(?:word|wd|phrase|code)|\bpwd\b|secret(?!ar)|(?:api|access|private|secret|ssh)[\W_]?key|credential"
-    r"|token(?!s|iz)|(?:access|api|auth|bearer|refresh)[\W_]?tokens|\bpin\b|\bcvv\b|\bcvc\b|\bssn\b|card[\W_]?number"
-    r"|\botp\b|one[\W_]?time[\W_]?(?:code|pass)",
-    re.IGNORECASE,
-)
+# Browsers read more than this as a host, and not all of it as `urlsplit` does.
+_PLAIN_HOST: Final = re.compile(r"(?:[a-z0-9.-]+|\[[0-9a-f:.]+\])(?::\d{1,5})?", re.IGNORECASE)
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 
@@ -44,7 +42,8 @@ def elicitation(
     if can is None:
         raise QuestionError("elicitation_unsupported", "the client cannot ask the person at it anything")
     scrub, message = one_line(scrub), params.get("message")
-    told = clean_text(message if isinstance(message, str) else "", scrub, MAX_MESSAGE_CHARACTERS)
+    message = message if isinstance(message, str) else ""
+    told = clean_text(message, scrub, MAX_MESSAGE_CHARACTERS)
     if params.get("mode") == "url":
         if can.url is None:
             raise QuestionError(
@@ -60,10 +59,14 @@ def elicitation(
         raise QuestionError(
             "elicitation_unsupported", "the client cannot show a form for what an upstream asks"
         )
-    form = _form(params.get("requestedSchema"), scrub)
-    if _SECRET.search(f"{told} {compact(form)}"):
-        told = "it asks for what looks like a secret, which MCP forbids in a form"
-        raise QuestionError("elicitation_refused", told)
+    schema = params.get("requestedSchema")
+    form = _form(schema, scrub)
+    # What is not shown may have been there to part a word.
+    words = f"{told} {compact(form)} {message[:MAX_MESSAGE_CHARACTERS]} {compact(schema)}"
+    if _takes_text(schema) and asks_for_secret(words):
+        raise QuestionError(
+            "elicitation_refused", "it asks for what looks like a secret, which MCP forbids in a form"
+        )
     return _request({"mode": "form", "message": f"{upstream} asks: {told}", "requestedSchema": form})
 
 
@@ -71,7 +74,11 @@ def _page(url: Json) -> tuple[str, str]:
     try:
         parts = urlsplit(url if isinstance(url, str) else "")
         host = parts.hostname or ""
-        is_plain = parts.username is None and (parts.scheme == "https" or host in _LOOPBACK)
+        is_plain = (
+            _PLAIN_HOST.fullmatch(parts.netloc) is not None
+            and parts.port != 0  # which raises a ValueError where there is no such port
+            and (parts.scheme == "https" or host in _LOOPBACK)
+        )
     except ValueError:
         host, is_plain = "", False
     if (
@@ -79,6 +86,8 @@ def _page(url: Json) -> tuple[str, str]:
         or len(url) > MAX_URL_CHARACTERS
         or not url.isascii()
         or not url.isprintable()
+        or " " in url
+        or "\\" in url
     ):
         host = ""
     if not host or not is_plain or parts.scheme not in ("http", "https"):
@@ -89,10 +98,34 @@ def _page(url: Json) -> tuple[str, str]:
 def _form(schema: Json, scrub: Scrub) -> Json:
     if not isinstance(schema, dict) or not isinstance(schema.get("properties"), dict):
         raise QuestionError("elicitation_refused", "it asks with a form that cannot be read")
+    if is_larger(schema, MAX_SCHEMA_CHARACTERS):
+        raise QuestionError("elicitation_refused", "it asks with a form that is too large")
     form = clean_json(schema, scrub, MAX_MESSAGE_CHARACTERS)
     if len(compact(form)) > MAX_SCHEMA_CHARACTERS:
         raise QuestionError("elicitation_refused", "it asks with a form that is too large")
     return form
+
+
+def _takes_text(schema: Json) -> bool:
+    """Whether anything can be typed into the form, and not only chosen."""
+    return not all(_is_chosen(each) for each in schema["properties"].values())
+
+
+def _is_chosen(field: Json) -> bool:
+    if not isinstance(field, dict):
+        return False
+    if field.get("type") == "array":
+        return _has_choices(field.get("items"))
+    return field.get("type") == "boolean" or (field.get("type") == "string" and _has_choices(field))
+
+
+def _has_choices(field: Json) -> bool:
+    if not isinstance(field, dict):
+        return False
+    among = field.get("oneOf") or field.get("anyOf")
+    if isinstance(among, list):
+        return all(isinstance(each, dict) and "const" in each for each in among)
+    return isinstance(field.get("enum"), list) and bool(field["enum"])
 
 
 def _request(params: dict[str, Json]) -> ElicitRequest:

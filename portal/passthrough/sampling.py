@@ -1,6 +1,6 @@
 """What an upstream wants of the client's model: off unless the manifest says otherwise, and then bounded."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -12,6 +12,7 @@ from manifests.json_value import Json
 from manifests.upstream_sections import SamplingRules
 from portal.compact_json import compact
 from portal.passthrough.clean_json import Scrub, clean_json
+from upstreams.json_size import is_larger
 from upstreams.questions import QuestionError
 
 MAX_CHARACTERS: Final = 200_000
@@ -24,25 +25,28 @@ class Depths:
     """Requests for samples that are under way, by who is asked and which upstream asks."""
 
     def __init__(self) -> None:
-        self._under_way: Counter[tuple[str, str]] = Counter()
+        self._under_way: defaultdict[tuple[str, str], Counter[object]] = defaultdict(Counter)
 
     @contextmanager
-    def deeper(self, asked: str, upstream: str, most: int) -> Iterator[None]:
-        """Around one request.
+    def deeper(self, asked: str, upstream: str, script: object, most: int) -> Iterator[None]:
+        """Around one sample that is asked for while `script` runs; those of one script are beside one another.
 
         Raises:
-            QuestionError: It would be one within `most` others.
+            QuestionError: It would be within those of `most` other scripts.
         """
-        if self._under_way[asked, upstream] >= most:
+        scripts = self._under_way[asked, upstream]
+        if script not in scripts and len(scripts) >= most:
             raise QuestionError(
                 "sampling_refused", f"it samples within {most} other requests (sampling.depth)"
             )
-        self._under_way[asked, upstream] += 1
+        scripts[script] += 1
         try:
             yield
         finally:
-            self._under_way[asked, upstream] -= 1
-            if not self._under_way[asked, upstream]:
+            scripts[script] -= 1
+            if not scripts[script]:
+                del scripts[script]
+            if not scripts:
                 del self._under_way[asked, upstream]
 
 
@@ -84,11 +88,10 @@ def sample(
         raise QuestionError("sampling_unsupported", "the client lets nobody use its model")
     if params.get("tools") or params.get("toolChoice"):
         raise QuestionError("sampling_refused", "it wants to give the model tools")
-    shown = {
-        key: clean_json(params[key], scrub, MAX_CHARACTERS)
-        for key in _PASSED_ON
-        if params.get(key) is not None
-    }
+    passed_on = {key: params[key] for key in _PASSED_ON if params.get(key) is not None}
+    if is_larger(passed_on, MAX_CHARACTERS):
+        raise QuestionError("sampling_refused", "it asks for a sample of too long a text")
+    shown = {key: clean_json(value, scrub, MAX_CHARACTERS) for key, value in passed_on.items()}
     prompt = shown.get("systemPrompt")
     shown["systemPrompt"] = f"(Asked for by the MCP server {upstream}.)" + (f" {prompt}" if prompt else "")
     if len(compact(shown)) > MAX_CHARACTERS:

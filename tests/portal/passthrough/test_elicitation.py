@@ -12,6 +12,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import (
     CallToolRequestParams,
     CallToolResult,
+    ClientCapabilities,
     ElicitRequest,
     ElicitRequestFormParams,
     ElicitResult,
@@ -20,11 +21,12 @@ from mcp_types import (
 
 from manifests.json_value import Json
 from manifests.upstream_sections import HttpUpstream
-from portal.caller import LOCAL
+from portal.caller import LOCAL, Caller
 from portal.ledger import Ledger
 from portal.passthrough.asking import Ask, Asking
 from portal.passthrough.audience import NOBODY, Audience
-from portal.passthrough.clean_json import clean_json, one_line
+from portal.passthrough.clean_json import Scrub, clean_json, one_line
+from portal.passthrough.elicitation import MAX_SCHEMA_CHARACTERS, elicitation
 from portal.passthrough.form_answer import as_meant, is_ambiguous
 from portal.passthrough.parking import MAX_PARKED, Parking
 from portal.passthrough.sampling import Depths
@@ -33,7 +35,7 @@ from tests.portal.passthrough.peers import CLIENTS, UPSTREAMS, Ear, chatty_upstr
 from tests.portal.peers import DEADLINE_SECONDS, states
 from tests.upstreams.peers import http_peer
 from upstreams.errors import UpstreamHalfwayError
-from upstreams.questions import QuestionDesk
+from upstreams.questions import QuestionDesk, QuestionError
 
 pytestmark = pytest.mark.anyio
 
@@ -118,6 +120,11 @@ async def test_one_script_may_be_asked_again_and_again(ear: Ear, person: Person,
         "words='The PIN, please'",
         "field='accessToken'",
         "words='Give me your pass\\u200bword'",
+        "words='Give me your p\\xadassword'",
+        "field='p\\u034fassword'",
+        "words='\\uff50\\uff41\\uff53\\uff53\\uff57\\uff4f\\uff52\\uff44'",
+        "words='Your \\u0440\\u0430ssword'",
+        "words='Your p.a.s.s.w.o.r.d'",
     ],
 )
 async def test_nobody_is_asked_for_what_looks_like_a_secret(
@@ -129,6 +136,83 @@ async def test_nobody_is_asked_for_what_looks_like_a_secret(
     # An older upstream hears of it and says how the call ended; a newer one is left in the middle of the call.
     state = "failed" if upstream.endswith("legacy") else "unknown"
     assert states(answer) == [(f"{upstream}.ask", state)]
+
+
+async def test_questions_that_are_refused_are_counted(ear: Ear, person: Person) -> None:
+    code = """
+for _ in range(20):
+    try:
+        await http_modern.ask(words='Your password?')
+    except ToolError:
+        pass
+await http_modern.ask()
+"""
+    assert (await ear.run(code))["error"]["code"] == "question_refused"
+    assert person.asked == []
+
+
+async def test_a_huge_question_ends_only_its_call(ear: Ear, person: Person) -> None:
+    answer = await ear.run("await stdio_legacy.ask(words='x' * 600_000)")
+    assert (answer["status"], person.asked) == ("error", [])
+    assert (await ear.run("await stdio_legacy.ask(words='x' * 100_000)"))["status"] == "ok"
+    assert len(person.asked[0].message) < 2_100
+
+
+def test_a_form_that_is_too_large_is_not_looked_at() -> None:
+    seen: list[str] = []
+
+    def scrub(text: str, limit: int) -> str:
+        seen.append(text)
+        return text[:limit]
+
+    large: dict[str, Json] = {"a": {"type": "string", "enum": ["a"] * MAX_SCHEMA_CHARACTERS}}
+    with pytest.raises(QuestionError):
+        put("Which?", large, scrub)
+    assert seen == ["Which?"]
+    put("Which?", {"a": {"type": "string", "enum": ["a", "b"]}}, scrub)
+
+
+def put(
+    message: str, properties: dict[str, Json], scrub: Scrub = lambda text, limit: text[:limit]
+) -> ElicitRequest:
+    form = {"type": "object", "properties": properties}
+    client = ClientCapabilities.model_validate({"elicitation": {"form": {}}})
+    return elicitation("up", {"message": message, "requestedSchema": form}, scrub, client)
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {},
+        {"ok": {"type": "boolean"}},
+        {"which": {"type": "string", "enum": ["a", "b"]}},
+        {"which": {"type": "string", "oneOf": [{"const": "a", "title": "A"}]}},
+        {"which": {"type": "array", "items": {"type": "string", "enum": ["a", "b"]}}},
+        {"which": {"type": "array", "items": {"anyOf": [{"const": "a", "title": "A"}]}}},
+    ],
+)
+def test_where_nothing_can_be_typed_a_secret_may_be_talked_of(properties: dict[str, Json]) -> None:
+    asked = put("Really delete the password of ci-deploy?", properties)
+    assert asked.params.message == "up asks: Really delete the password of ci-deploy?"
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"type": "string"},
+        {"type": "number"},
+        {"type": "integer"},
+        {"type": "string", "enum": []},
+        {"type": "string", "oneOf": [{"const": "a", "title": "A"}, {"title": "B"}]},
+        {"type": "array", "items": {"type": "string"}},
+        {"type": ["boolean", "string"]},
+        {},
+        None,
+    ],
+)
+def test_where_anything_can_it_may_not(field: Json) -> None:
+    with pytest.raises(QuestionError):
+        put("The password of ci-deploy?", {"ok": {"type": "boolean"}, "more": field})
 
 
 async def test_words_that_only_contain_such_a_word_are_asked(ear: Ear, person: Person) -> None:
@@ -158,12 +242,38 @@ async def test_a_page_is_opened_by_its_address_and_its_host_is_told(
         "https://",
         "https://x.example/\u202e",
         "https://x.example/" + "x" * 2_000,
+        "https://evil.example\\.github.com/login",
+        "https://evil.example\\@github.com/",
+        "https://login.example%2eevil.example/",
+        "https://evil.example;github.com/",
+        "https://github.com:443 .evil.example/",
+        "https://github.com:x/",
+        "https://github.com:99999/",
+        "https://ex ample.com/",
+        "https://a<b>.example/",
+        "https://x.example/a\\b",
     ],
 )
 async def test_no_other_page_is_opened(ear: Ear, person: Person, url: str) -> None:
     answer = await ear.run(f"await http_modern.open_page(url={url!r})")
     assert answer["error"]["code"] == "elicitation_refused"
     assert person.asked == []
+
+
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        ("https://Login.Example:8443/x?a=%20#b", "login.example"),
+        ("http://127.0.0.1:8000/", "127.0.0.1"),
+        ("http://[::1]:8000/", "::1"),
+        ("https://xn--gthub-n4a.example/", "xn--gthub-n4a.example"),
+    ],
+)
+async def test_the_host_that_is_told_is_the_one_that_is_opened(
+    ear: Ear, person: Person, url: str, host: str
+) -> None:
+    assert (await ear.run(f"await http_modern.open_page(url={url!r})"))["result"] == "accept"
+    assert f" page of {host}: " in person.asked[0].message
 
 
 async def test_secrets_of_the_portal_stay_behind(ear: Ear, person: Person) -> None:
@@ -383,6 +493,71 @@ async def test_a_question_of_an_older_upstream_is_refused_while_it_may_be_about_
         assert (await one.run("await http_legacy.ask()"))["status"] == "ok"
 
 
+@pytest.mark.parametrize("upstream", ["http_legacy", "stdio_legacy"])
+async def test_what_belongs_to_a_call_that_was_given_up_reaches_nobody_else(
+    tmp_path: Path, upstream: str
+) -> None:
+    person = Person()
+    options = {"elicitation_callback": person}
+    async with (
+        chatty_upstreams() as upstreams,
+        client_of(tmp_path, upstreams, "http", "legacy", options) as one,
+    ):
+        url = one.client.server
+        assert isinstance(url, str)
+        async with ear_of(url, "legacy", options) as other, anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: other.run(f"await {upstream}.deaf()"))
+            await one.run(f"while not await {upstream}.hangs():\n    await asyncio.sleep(0.01)")
+            tasks.cancel_scope.cancel()
+        answer = await one.run(f"await {upstream}.cancelled()\nawait {upstream}.go_on()")
+        assert "no answer" in answer["result"]
+        assert (person.asked, one.logs) == ([], [])
+
+
+@pytest.mark.parametrize("upstream", ["http_legacy", "stdio_legacy"])
+async def test_what_belongs_to_a_reading_reaches_nobody_whose_call_is_under_way(
+    tmp_path: Path, upstream: str
+) -> None:
+    person = Person()
+    options = {"elicitation_callback": person}
+    async with (
+        chatty_upstreams() as upstreams,
+        client_of(tmp_path, upstreams, "http", "legacy", options) as one,
+    ):
+        url = one.client.server
+        assert isinstance(url, str)
+        async with ear_of(url, "legacy", options) as other, anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: one.run(f"await {upstream}.hang()"))
+            code = f"""
+while not await {upstream}.hangs():
+    await asyncio.sleep(0.01)
+import portal
+len(await portal.read_resource("note://asking", "{upstream}"))
+"""
+            assert (await other.run(code))["result"] == 2
+            assert (person.asked, one.logs) == ([], [])
+            tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("upstream", ["http_legacy", "stdio_legacy"])
+async def test_and_its_own_caller_is_still_asked_for_the_next_call(tmp_path: Path, upstream: str) -> None:
+    person = Person()
+    options = {"elicitation_callback": person}
+    async with (
+        chatty_upstreams() as upstreams,
+        client_of(tmp_path, upstreams, "http", "legacy", options) as one,
+    ):
+        code = f"""
+call = asyncio.ensure_future({upstream}.hang())
+while not await {upstream}.hangs():
+    await asyncio.sleep(0.01)
+call.cancel()
+await {upstream}.cancelled()
+await {upstream}.ask()
+"""
+        assert (await one.run(code))["result"] == "accept {'who': 'Ada'}"
+
+
 @pytest.mark.parametrize(
     "requests",
     [
@@ -409,21 +584,26 @@ async def test_what_asks_in_no_sensible_way_ends_its_call(requests: Json) -> Non
     assert await desk.rounds(done, again, None) == done
 
 
+def asking(ask: Ask) -> Asking:
+    return Asking(ask, None, "", "", Depths())
+
+
+async def ask_something(audience: Audience) -> CallToolResult:
+    asked = ElicitRequestFormParams(message="?", requested_schema={"type": "object", "properties": {}})
+    assert audience._asking is not None
+    await audience._asking._ask(ElicitRequest(params=asked))
+    return CallToolResult(content=[])
+
+
 async def test_the_portal_keeps_no_more_than_a_hundred_waiting() -> None:
     ended: list[str] = []
 
     async def work(audience: Audience) -> CallToolResult:
-        asked = ElicitRequestFormParams(message="?", requested_schema={"type": "object", "properties": {}})
-        assert audience._asking is not None
         try:
-            await audience._asking._ask(ElicitRequest(params=asked))
+            return await ask_something(audience)
         except anyio.get_cancelled_exc_class():
             ended.append("ended")
             raise
-        return CallToolResult(content=[])
-
-    def asking(ask: Ask) -> Asking:
-        return Asking(ask, None, "", "", Depths())
 
     async with anyio.create_task_group() as tasks:
         parking, params = Parking(tasks), CallToolRequestParams(name="execute_code", arguments={})
@@ -443,3 +623,35 @@ async def test_the_portal_keeps_no_more_than_a_hundred_waiting() -> None:
                     await parking.round(LOCAL, answered, work, Ledger(), NOBODY, asking)
         assert ended == ["ended"]
         tasks.cancel_scope.cancel()
+
+
+async def test_no_caller_ends_the_waiting_request_of_another_who_has_fewer() -> None:
+    async with anyio.create_task_group() as tasks:
+        parking, params = Parking(tasks), CallToolRequestParams(name="execute_code", arguments={})
+        few, many = Caller("few", "few"), Caller("many", "many")
+        first = await parking.round(few, params, ask_something, Ledger(), NOBODY, asking)
+        assert isinstance(first, InputRequiredResult)
+        for _ in range(MAX_PARKED + 4):
+            await parking.round(many, params, ask_something, Ledger(), NOBODY, asking)
+        answered = params.model_copy(update={"request_state": first.request_state, "input_responses": ACCEPT})
+        done = await parking.round(few, answered, ask_something, Ledger(), NOBODY, asking)
+        assert isinstance(done, CallToolResult)
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_request_whose_client_never_answers_is_ended() -> None:
+    ended = anyio.Event()
+
+    async def work(audience: Audience) -> CallToolResult:
+        try:
+            return await ask_something(audience)
+        finally:
+            ended.set()
+
+    async with anyio.create_task_group() as tasks:
+        parking = Parking(tasks, seconds=0.01)
+        params = CallToolRequestParams(name="execute_code", arguments={})
+        await parking.round(LOCAL, params, work, Ledger(), NOBODY, asking)
+        with anyio.fail_after(DEADLINE_SECONDS):
+            await ended.wait()
+    assert parking._parked == {}

@@ -1,0 +1,41 @@
+"""Whether a text asks for what nobody should type into a form of a stranger, however the text is dressed up."""
+
+import re
+import unicodedata
+from typing import Final
+
+_GAP: Final = r"[\W_]{0,3}"
+
+_SECRET: Final = re.compile(
+    rf"p{_GAP}a{_GAP}s{_GAP}s{_GAP}(?:w{_GAP}[o0]{_GAP}r{_GAP}d|wd|phrase|code)|\bpwd\b|secret(?!ar)"
+    rf"|(?:api|access|private|secret|ssh){_GAP}key|credential"
+    rf"|token(?!s|iz)|(?:access|api|auth|bearer|refresh){_GAP}tokens|\bpin\b|\bcvv\b|\bcvc\b|\bssn\b"
+    rf"|card{_GAP}number|(?:credit|debit){_GAP}card"
+    rf"|\botp\b|\btotp\b|\b2fa\b|\bmfa\b|two{_GAP}factor|one{_GAP}time{_GAP}(?:code|pass)"
+    rf"|(?:seed|recovery|backup){_GAP}(?:phrase|words|key|codes?\b)|\bmnemonic"
+    rf"|(?:verification|security|log{_GAP}in|sign{_GAP}in|sms|authenticat(?:ion|or)|digit){_GAP}code",
+)
+
+# What looks like a Latin letter, and is of another script.
+_LOOKALIKES: Final = str.maketrans(
+    "асеорѕіјхукнтмвԁԛԝһӏɡıαερνικτυοχωη",
+    "aceopsijxykhtmbdqwhlgiaepviktuoxwn",
+)
+
+_UNSEEN: Final = ("Cf", "Mn", "Me")
+
+# They show as nothing, and are no marks.
+_FILLERS: Final = frozenset("\u115f\u1160\u2800")
+
+
+def asks_for_secret(text: str) -> bool:
+    return _SECRET.search(_plain(text)) is not None
+
+
+def _plain(text: str) -> str:
+    """The text as it reads: without marks and invisible characters, in Latin letters where it looks like them."""
+    if text.isascii():
+        return text.lower()
+    apart = unicodedata.normalize("NFKD", text.casefold())
+    seen = (each for each in apart if unicodedata.category(each) not in _UNSEEN and each not in _FILLERS)
+    return "".join(seen).translate(_LOOKALIKES)

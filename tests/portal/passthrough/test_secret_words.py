@@ -1,0 +1,58 @@
+"""What looks like a secret is known however it is dressed up; what only sounds like one is not."""
+
+import pytest
+
+from portal.passthrough.secret_words import asks_for_secret
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Your p\u034fassword?",
+        "p\xadassword",
+        "p\u00e1ssword",
+        "\uff50\uff41\uff53\uff53\uff57\uff4f\uff52\uff44",
+        "\u0440\u0430ssw\u043erd",
+        "\u0420\u0410SSWORD",
+        "passw0rd",
+        "p.a.s.s.w.o.r.d",
+        "pass  word",
+        "Pass-\nword",
+        "Enter your seed phrase",
+        "Enter your recovery phrase",
+        "recovery_codes",
+        "6-digit verification code from your authenticator app",
+        "the 6-digit code",
+        "Enter the 2FA code",
+        "SMS code please",
+        "credit card",
+        "Security code on the back of your card",
+        "login code",
+        "log-in code",
+        "apiKey",
+        "The PIN, please",
+        "one-time code",
+        "two-factor code",
+    ],
+)
+def test_what_asks_for_a_secret_is_known(words: str) -> None:
+    assert asks_for_secret(words)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Spinning wheel or secretary? How many tokens?",
+        "Which tokenizer?",
+        "Your zip code, and the country code",
+        "Which passage? Whom does it pass?",
+        "the compass of a passenger",
+        "Seed of the random numbers; what to recover first",
+        "\u041a\u0430\u043a \u0432\u0430\u0441 \u0437\u043e\u0432\u0443\u0442?",
+        "Wie hei\u00dft du? \u00dcber welchen Stra\u00dfenpass?",
+        "\u4f60\u53eb\u4ec0\u4e48\u540d\u5b57",
+        "Print the card on which side?",
+    ],
+)
+def test_what_does_not_is_not(words: str) -> None:
+    assert not asks_for_secret(words)
