@@ -24,7 +24,7 @@ ENCODED_BYTES = 3 << 18
 _UNPACKED_BYTES = 1 << 16
 _PACKED_BYTES = 1 << 14
 _TURN_BYTES = 1 << 20
-_TURN = 500
+_TURN = 50
 
 
 class BodyReader:

@@ -11,6 +11,7 @@ from manifests.grants import NetworkGrant
 from manifests.json_value import Json
 from sandbox_runtime.grants.destination import Destination, Destinations
 from sandbox_runtime.grants.fetch_body import BodyReader, in_base64
+from sandbox_runtime.grants.fetch_connection import FetchTransport
 from sandbox_runtime.grants.fetch_error import FetchError, FetchState
 from sandbox_runtime.grants.fetch_request import FetchRequest
 from sandbox_runtime.grants.lookups import Lookups, Resolver, SystemResolver
@@ -45,13 +46,12 @@ class Network:
     def name(self, limit: str) -> str:
         return f"the limit {limit} of {getattr(self.grant, limit):,} ({self._where(limit)})"
 
-    async def transport(self, scheme: str) -> httpx2.AsyncHTTPTransport:
-        """One that knows no proxy, no credentials and nothing else of the portal's environment."""
+    async def transport(self, scheme: str) -> FetchTransport:
+        """What one request is sent with."""
         if scheme == "https" and self._trusted is None:
             # In a thread: there are hundreds of authorities to read.
             self._trusted = await anyio.to_thread.run_sync(httpx2.create_ssl_context)
-        context = self._trusted or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        return httpx2.AsyncHTTPTransport(verify=context, trust_env=False, http2=False)
+        return FetchTransport(self._trusted or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
 
 
 class Fetcher:
@@ -125,7 +125,7 @@ class _Hops:
                 try:
                     location = response.headers.get("location")
                     if location is None or not request.may_follow(response.status_code):
-                        return await self._told(request, response)
+                        return await self._told(request, response, transport)
                 finally:
                     await response.aclose()
             request = request.redirected(response.status_code, location)
@@ -134,7 +134,7 @@ class _Hops:
         raise FetchError("too_many_redirects", message, f"The last was to {str(request.url)[:200]}", "done")
 
     async def _send(
-        self, transport: httpx2.AsyncHTTPTransport, request: FetchRequest, destination: Destination
+        self, transport: FetchTransport, request: FetchRequest, destination: Destination
     ) -> httpx2.Response:
         """Send it to one of the addresses that were checked, and to no other."""
         addresses = destination.addresses[:_TRIED_ADDRESSES]
@@ -147,11 +147,12 @@ class _Hops:
                     raise
         raise AssertionError("a destination has an address")
 
-    async def _told(self, request: FetchRequest, response: httpx2.Response) -> bytes:
+    async def _told(
+        self, request: FetchRequest, response: httpx2.Response, transport: FetchTransport
+    ) -> bytes:
         coding = response.headers.get("content-encoding", "")
         reader = BodyReader(coding, self._network.grant.response_bytes, self._network.name("response_bytes"))
-        assert isinstance(response.stream, httpx2.AsyncByteStream)
-        body = await reader.read(response.stream)
+        body = await reader.read(transport.body(response))
         headers = [[name.decode("latin-1"), value.decode("latin-1")] for name, value in response.headers.raw]
         told = encode({"status": response.status_code, "url": str(request.url), "headers": headers})
         return b'%b,"body":"%b"}' % (told[:-1], await in_base64(body))

@@ -7,6 +7,7 @@ import pytest
 
 from manifests.limits import Limits
 from sandbox_runtime.grants.addresses import Address
+from sandbox_runtime.grants.fetch_body import BodyReader
 from tests.sandbox_runtime.fetching import (
     FetchRunner,
     Names,
@@ -134,6 +135,66 @@ async def test_heads_of_every_kind_are_read_or_refused_in_no_time(
     assert result.value[0] in (200, "fetch_failed")
     assert result.value[1] == 200
     assert delay.seconds < MOST_SECONDS
+
+
+def chunked(trailers: bytes) -> bytes:
+    return b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n" + trailers + b"\r\n"
+
+
+INTERIM = b"HTTP/1.1 103 Early Hints\r\nLink: </style.css>\r\n\r\n"
+LONG = {
+    "header lines": (b"HTTP/1.1 200 OK\r\n" + b"a:b\r\n" * 15_000 + b"\r\n", "fetch_failed"),
+    "header lines in reason": (
+        b"HTTP/1.1 200 OK\r\n" + b"a:b\r\n" * 400 + b"Content-Length: 600\r\n\r\n" + b"\n" * 600,
+        200,
+    ),
+    "interim answers": (INTERIM * 2000 + response(b"ok"), "fetch_failed"),
+    "interim answers in reason": (INTERIM * 20 + response(b"ok"), 200),
+    "trailers": (chunked(b"a:b\r\n" * 15_000), "fetch_failed"),
+    "trailers in reason": (chunked(b"a:b\r\n" * 50), 200),
+    "chunks": (chunked(b"").replace(b"2\r\nok\r\n", b"1\r\nx\r\n" * 40_000), 200),
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+async def test_parts_of_an_answer_that_are_no_body_have_few_lines(
+    run: Runner, server: Server, name: str
+) -> None:
+    fetch = granting(run, f"127.0.0.1:{server.port}")
+    server.answers["/"], expected = LONG[name]
+    script = f'{COUNT}[await code("{server.base}/"), await code("{server.base}/twin")]'
+    assert await fetch.value(script) == [expected, 200]
+
+
+async def test_interim_answers_without_end_end_the_fetch(run: Runner, server: Server) -> None:
+    async def never_done(request: Request, writer: asyncio.StreamWriter) -> None:
+        while not writer.is_closing():
+            writer.write(INTERIM * 100)
+            await writer.drain()
+
+    fetch = granting(run, f"127.0.0.1:{server.port}")
+    server.answers["/"] = never_done
+    assert await fetch.code(f'await portal.fetch("{server.base}/")') == "fetch_failed"
+    assert fetch.states == ["unknown"]
+
+
+async def test_pieces_that_are_there_already_leave_others_their_turns() -> None:
+    pieces, turns = 40_000, 0
+
+    async def body() -> AsyncIterator[bytes]:
+        for _ in range(pieces):
+            yield b"x"
+
+    async def take_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    other = asyncio.create_task(take_turns())
+    await BodyReader("", pieces, "").read(body())
+    other.cancel()
+    assert turns >= pieces // 100
 
 
 async def test_secrets_of_one_request_are_not_in_another(run: Runner, server: Server) -> None:
