@@ -25,6 +25,7 @@ def install(workspace: Workspace, open_files: OpenFiles) -> None:
         stored = type(factory.__name__, (Stored, factory), {})
         connection = stored(":memory:", *arguments, **named)
         connection.load(workspace, path, place, mode)
+        workspace.files.add_database(connection)
         open_files.add(connection)
         return connection
 
@@ -56,7 +57,7 @@ class Stored(sqlite3.Connection):
             sqlite3.OperationalError: It cannot be read, or is amid a write of another program.
         """
         self.name = shown
-        self._place = place
+        self.place = place
         self._version = ""
         self._image = b""
         with _as_database_error(f"unable to open database file {str(shown)!r}"):
@@ -82,7 +83,7 @@ class Stored(sqlite3.Connection):
 
     def commit(self) -> None:
         super().commit()
-        self.flush()
+        self._write_committed()
 
     def flush(self) -> None:
         """Write the database to its file, unless it is the same, or amid a transaction.
@@ -90,29 +91,41 @@ class Stored(sqlite3.Connection):
         Raises:
             sqlite3.OperationalError: The host does not take it.
         """
-        workspace = self._workspace
-        if workspace is None or not workspace.is_writable or self.in_transaction:
-            return
-        image = self.serialize()
-        if image == self._image:
-            return
-        text = base64.b64encode(image).decode()
-        with _as_database_error(f"the database {str(self.name)!r} was not saved"):
-            facts = workspace.ask("write", self.name, self._place, base64=text, expected=self._version)
-        self._image, self._version = image, facts[3]
+        if self._workspace is not None and not self.in_transaction:
+            self._write(self._workspace)
 
     def close(self) -> None:
         if self._workspace is not None:
             with contextlib.suppress(sqlite3.ProgrammingError):
-                super().rollback()
+                if self.in_transaction:
+                    # No method: with `autocommit` one does nothing, or begins anew.
+                    sqlite3.Connection.execute(self, "ROLLBACK")
                 self.flush()
             self._workspace = None
         super().close()
 
     def __exit__(self, *error: Any) -> Any:
         result = super().__exit__(*error)
-        self.flush()
+        self._write_committed()
         return result
+
+    def _write_committed(self) -> None:
+        """Write what was committed, or was left by a rollback, just now."""
+        if self._workspace is not None and getattr(self, "autocommit", None) is False:
+            self._write(self._workspace)  # the next transaction is open, and holds nothing yet
+        else:
+            self.flush()
+
+    def _write(self, workspace: Workspace) -> None:
+        if not workspace.is_writable:
+            return
+        image = self.serialize()
+        if image == self._image:
+            return
+        text = base64.b64encode(image).decode()
+        with _as_database_error(f"the database {str(self.name)!r} was not saved"):
+            facts = workspace.ask("write", self.name, self.place, base64=text, expected=self._version)
+        self._image, self._version = image, facts[3]
 
     def __del__(self) -> None:
         self.close()

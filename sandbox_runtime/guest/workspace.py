@@ -1,9 +1,11 @@
 """The folder that a manifest grants: which names lie in it, and what the host says of them."""
 
+import contextlib
 import errno
 import json
 import os
 import posixpath
+import sqlite3
 import stat
 import weakref
 import zlib
@@ -21,6 +23,8 @@ Facts: TypeAlias = tuple[bool, int, int, str]
 _FOLDER_MODE = stat.S_IFDIR | 0o755
 _FILE_MODE = stat.S_IFREG | 0o644
 _DEVICE = 1
+_LOOKS = frozenset({"stat", "read", "list", "create"})
+"""Operations that tell what a file or folder holds."""
 
 
 class WorkspaceFiles:
@@ -29,12 +33,29 @@ class WorkspaceFiles:
     def __init__(self) -> None:
         self._files: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self._held: dict[int, Any] = {}
+        self._databases: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self._last = 1000
 
     def add(self, file: Any) -> int:
         self._last += 1
         self._files[self._last] = file
         return self._last
+
+    def add_database(self, database: Any) -> None:
+        """An open one is kept here like a file, and has no number that a script could use."""
+        self._last += 1
+        self._databases[self._last] = database
+
+    def save(self, place: str, *, is_folder: bool) -> None:
+        """Give the host what was written to this file, or to those in this folder, before somebody looks at it.
+
+        What it does not take now is not the looker's error: whoever wrote it is told when it is flushed or closed.
+        """
+        for file in [*self._files.values(), *self._databases.values()]:
+            if file.place is None or place != (posixpath.dirname(file.place) if is_folder else file.place):
+                continue
+            with contextlib.suppress(OSError, ToolError, sqlite3.Error):
+                file.flush()
 
     def hold(self, descriptor: int) -> int:
         """Keep a file open of which the script has nothing but the number."""
@@ -81,6 +102,8 @@ class Workspace:
         if isinstance(path, int) or path is None:
             return None
         name = os.fspath(path)
+        if not name:
+            return None  # Python's own function says that there is none
         if ("\0" if isinstance(name, str) else b"\0") in name:
             raise ValueError("embedded null byte")
         whole = "/" + posixpath.normpath(posixpath.join(self.folder, os.fsdecode(name))).lstrip("/")
@@ -97,6 +120,8 @@ class Workspace:
         Raises:
             OSError: It was not done.
         """
+        if operation in _LOOKS:
+            self.files.save(place, is_folder=operation == "list")
         try:
             return self._calls.ask(f"portal.files.{operation}", json.dumps({"path": place, **more}))
         except ToolError as error:

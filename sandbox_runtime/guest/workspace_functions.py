@@ -71,7 +71,8 @@ class WorkspaceFunctions:
     def rename(self, path: Any, place: str, dst: Any) -> None:
         there = self._workspace.locate(dst)
         if there is None:
-            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), path, None, dst)
+            number = errno.EXDEV if os.fspath(dst) else errno.ENOENT
+            raise OSError(number, os.strerror(number), path, None, dst)
         self._workspace.ask("rename", path, place, target=there)
         if place != there:
             self._workspace.files.move(there, None)

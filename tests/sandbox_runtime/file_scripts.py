@@ -348,6 +348,60 @@ f = sqlite3.connect("f.db")
 f.execute("delete from t")
 f.close()
 result.append(sqlite3.connect("f.db").execute("select count(*) from t").fetchall())
+### sqlite3 and what it commits by itself
+import sqlite3, os
+def init():
+    c = sqlite3.connect("app.db")
+    c.execute("create table if not exists t(x)")
+kept = sqlite3.connect("kept.db", isolation_level=None)
+kept.execute("create table t(x)")
+kept.executescript("insert into t values (1); insert into t values (2);")
+init()
+with sqlite3.connect("app.db") as c: c.execute("insert into t values(1)")
+result = [sqlite3.connect(n).execute("select sum(x) from t").fetchall() for n in ("app.db", "kept.db")]
+kept.execute("begin")
+kept.execute("insert into t values (4)")
+result.append(sqlite3.connect("kept.db").execute("select sum(x) from t").fetchall())
+kept.execute("commit")
+result.append([sqlite3.connect("kept.db").execute("select sum(x) from t").fetchall(), os.path.getsize("kept.db")])
+### the empty path
+import os, pathlib, shutil
+open("f", "w").write("x")
+result = [os.path.exists(""), os.path.isdir(""), os.path.isfile(""), os.access("", os.R_OK), os.path.lexists("")]
+for call in (
+    lambda: open(""), lambda: open("", "w"), lambda: open(b""), lambda: os.open("", os.O_RDONLY), lambda: os.stat(""),
+    lambda: os.listdir(""), lambda: os.scandir(""), lambda: os.chdir(""), lambda: os.path.getsize(""),
+    lambda: os.makedirs("", exist_ok=True), lambda: os.mkdir(""), lambda: os.remove(""), lambda: os.rmdir(""),
+    lambda: os.rename("", "g"), lambda: os.rename("f", ""), lambda: os.replace("f", ""), lambda: os.truncate("", 0),
+    lambda: shutil.copy("f", ""), lambda: os.listdir(b""), lambda: os.utime(""),
+):
+    try: result.append(str(call()))
+    except OSError as e: result.append(type(e).__name__)
+result += [os.listdir(), os.listdir(pathlib.Path(""))]
+### written without a buffer
+import os, tempfile
+fd, p = tempfile.mkstemp(dir=".")
+os.write(fd, b"x")
+result = [open(p).read(), os.path.getsize(p)]
+os.write(fd, b"yz")
+result += [os.stat(p).st_size, [e.stat().st_size for e in os.scandir()]]
+log = open("log", "ab", buffering=0)
+log.write(b"one")
+again = open("log", "ab", buffering=0)
+result += [again.tell(), open("log").read()]
+again.write(b"two")
+result += [open("log").read(), os.path.getsize("log")]
+buffered = open("log", "a")
+buffered.write("three")
+result.append(open("log").read())
+buffered.flush()
+result.append(open("log").read())
+random = open("log", "r+b", buffering=0)
+random.write(b"O")
+result.append(open("log").read())
+random.truncate(2)
+os.rename("log", "moved")
+result.append(open("moved").read())
 ### odd names
 import os
 for n in ("ä ö.txt", "日本.txt", "with space", "emoji 🎉", "semi;colon", "-dash", "a" * 200):

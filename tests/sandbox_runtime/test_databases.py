@@ -1,0 +1,76 @@
+"""Databases of a workspace in modes that only newer versions of Python have; `test_files.py` compares the others."""
+
+import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.sandbox_runtime.granted_files import FileRunner, granted
+from tests.sandbox_runtime.running import Runner
+
+pytestmark = pytest.mark.anyio
+
+OPEN = """
+import sqlite3
+def rows():
+    with sqlite3.connect("f.db") as d: return [x for x, in d.execute("select x from t order by x")]
+c = sqlite3.connect("f.db", autocommit=%s)
+c.execute("create table t(x)")
+c.commit()
+c.execute("insert into t values (1)")
+"""
+
+
+@pytest.fixture
+async def files(run: Runner, tmp_path: Path) -> AsyncIterator[FileRunner]:
+    async with granted(run, tmp_path) as files:
+        yield files
+
+
+def stored(files: FileRunner) -> list[int]:
+    database = sqlite3.connect(files.folder / "f.db")
+    try:
+        return [x for (x,) in database.execute("select x from t order by x")]
+    finally:
+        database.close()
+
+
+@pytest.mark.parametrize(
+    "end, expected",
+    [
+        ("c.commit()", [1]),
+        ("c.commit()\nc.close()", [1]),
+        ("c.commit()\nc.execute('insert into t values (2)')\nc.close()", [1]),
+        ("c.commit()\nc.execute('insert into t values (2)')\nc.rollback()", [1]),
+        ("c.commit()\nc.execute('insert into t values (2)')\nc.execute('commit')", [1, 2]),
+        ("c.commit()\nc.execute('insert into t values (2)')\nc.autocommit = True", [1, 2]),
+        ("c.commit()\nwith c: c.execute('insert into t values (2)')", [1, 2]),
+        ("try:\n    with c: c.execute('not sql')\nexcept sqlite3.Error: pass", []),
+        ("c.rollback()", []),
+        ("", []),
+        ("c.close()", []),
+    ],
+)
+async def test_what_was_committed_is_kept_where_a_transaction_is_always_open(
+    files: FileRunner, end: str, expected: list[int]
+) -> None:
+    assert await files.value(f"{OPEN % False}{end}\nrows()") == expected
+    assert stored(files) == expected
+
+
+@pytest.mark.parametrize(
+    "end, expected",
+    [
+        ("", [1]),
+        ("c.close()", [1]),
+        ("c.execute('begin')\nc.execute('insert into t values (2)')\nc.close()", [1]),
+        ("c.execute('begin')\nc.execute('insert into t values (2)')\nc.commit()\nc.close()", [1]),
+        ("c.execute('begin')\nc.execute('insert into t values (2)')\nc.execute('commit')", [1, 2]),
+    ],
+)
+async def test_what_was_committed_is_kept_where_each_statement_is(
+    files: FileRunner, end: str, expected: list[int]
+) -> None:
+    assert await files.value(f"{OPEN % True}{end}\nrows()") == expected
+    assert stored(files) == expected
