@@ -120,7 +120,7 @@ HOSTILE: dict[str, tuple[bytes | Answer, str]] = {
     "endless header": (dripping(HEAD + b"X: ", forever=b"x" * 1000), "fetch_failed"),
     "endless headers": (dripping(HEAD, forever=b"X: x\r\n" * 100), "fetch_failed"),
     "endless status line": (dripping(b"HTTP/1.1 200 ", forever=b"x" * 1000), "fetch_failed"),
-    "endless hints": (dripping(forever=b"HTTP/1.1 103 Early Hints\r\n\r\n"), "fetch_timeout"),
+    "endless hints": (dripping(forever=b"HTTP/1.1 103 Early Hints\r\n\r\n"), "fetch_failed"),
     "nothing": (b"", "fetch_failed"),
     "nothing, slowly": (dripping(), "fetch_timeout"),
     "half a head, slowly": (dripping(HEAD), "fetch_timeout"),
