@@ -16,7 +16,7 @@ from portal.ledger import Entry, Ledger
 from portal.passthrough.asking import AskedByUpstream, Asking
 from portal.passthrough.log_relay import LogRelay
 from portal.passthrough.progress import Progress
-from upstreams.log_messages import LogHearer
+from upstreams.log_messages import LEVELS, LogHearer, LogMessage
 from upstreams.upstream import Upstream
 
 FLUSH_SECONDS: Final = 1.0
@@ -67,6 +67,7 @@ class Relay(Audience):
     def __init__(self, asking: Asking) -> None:
         super().__init__(None, None, asking)
         self.current = NOBODY
+        self._hearers: dict[str, LogHearer] = {}
 
     def waits_for(self, stage: str) -> None:
         self.current.waits_for(stage)
@@ -79,7 +80,20 @@ class Relay(Audience):
         return None if self.current.progress_of(entry, upstream) is None else heard
 
     def log_hearer(self, upstream: Upstream) -> LogHearer | None:
-        return self.current.log_hearer(upstream)
+        """The same for all calls, so that they hear a message once."""
+        now = self.current.log_hearer(upstream)
+        if upstream.name in self._hearers or now is None:
+            return self._hearers.get(upstream.name)
+
+        def heard(message: LogMessage | None) -> None:
+            hearer = self.current.log_hearer(upstream)
+            if hearer is None:
+                return
+            if message is None or LEVELS.index(message.level) >= LEVELS.index(hearer.level):
+                hearer.hear(message)
+
+        self._hearers[upstream.name] = LogHearer(now.owner, now.level, heard)
+        return self._hearers[upstream.name]
 
 
 @asynccontextmanager

@@ -8,15 +8,16 @@ from mcp_types import LoggingLevel
 
 from manifests.json_value import Json
 from portal.compact_json import compact
-from portal.passthrough.clean_json import Scrub, clean_json, clean_text, printable
+from portal.passthrough.clean_json import Scrub, clean_json, clean_text, one_line, printable
 from portal.passthrough.outbox import Outbox
 from upstreams.log_messages import LogHearer, LogMessage
 
 MAX_CHARACTERS: Final = 4_000
 """Of one message, as JSON; of a longer one only the beginning of its JSON is told, as text."""
 
-MAX_READ_CHARACTERS: Final = 1_000_000
-"""One that is longer than this is not looked at."""
+MAX_READ_CHARACTERS: Final = 50_000
+MAX_READ_VALUES: Final = 5_000
+"""One with more characters than this, or with more keys and values, is not looked at: that takes time from others."""
 
 MAX_MESSAGES: Final = 1_000
 """Of one request; more are counted."""
@@ -55,24 +56,42 @@ class LogRelay:
         self.outbox.close(partial(self._log, "warning", OWN_LOGGER, told) if missing else None)
 
     def _hear(self, upstream: str, scrub: Scrub, message: LogMessage | None) -> None:
-        data = None if message is None or self._told >= MAX_MESSAGES else _shown(message.data, scrub)
+        # Whether there is room is asked first: what is dropped should cost next to nothing.
+        is_heard = message is not None and self._told < MAX_MESSAGES and not self.outbox.is_full
+        data = _shown(message.data, scrub) if is_heard and message is not None else None
         if message is None or data is None:
             self._left_out += 1
             return
         self._told += 1
-        logger = clean_text(message.logger, scrub, MAX_LOGGER_CHARACTERS)
+        logger = clean_text(message.logger, one_line(scrub), MAX_LOGGER_CHARACTERS)
         named = f"{upstream}/{logger}" if logger else upstream
         self.outbox.put(partial(self._log, message.level, named, data))
 
 
 def _shown(data: Json, scrub: Scrub) -> Json:
     """The data without secrets, or as much of its text as is told; None if it is too much to look at."""
+    if not _is_small(data):
+        return None
     try:
-        text = compact(data)
-        if len(text) > MAX_READ_CHARACTERS:
-            return None
         clean = clean_json(data, scrub, MAX_CHARACTERS)
         text = clean if isinstance(clean, str) else compact(clean)
     except (ValueError, RecursionError):
         return None
     return clean if len(text) <= MAX_CHARACTERS else text[: MAX_CHARACTERS - 1] + "…"
+
+
+def _is_small(data: Json) -> bool:
+    values, characters = 0, 0
+    todo: list[Json] = [data]
+    while todo:
+        value = todo.pop()
+        values += 1
+        if isinstance(value, str):
+            characters += len(value)
+        elif isinstance(value, (list, dict)):
+            if values + len(todo) + len(value) > MAX_READ_VALUES:
+                return False
+            todo += value if isinstance(value, list) else [*value, *value.values()]
+        if values > MAX_READ_VALUES or characters > MAX_READ_CHARACTERS:
+            return False
+    return True

@@ -31,8 +31,13 @@ class Outbox:
     def open(self, tasks: TaskGroup) -> None:
         self._tasks = tasks
 
+    @property
+    def is_full(self) -> bool:
+        """Whether one more would be dropped."""
+        return self.closed.is_set() or len(self._waiting) >= self._at_once
+
     def put(self, notice: Notice) -> None:
-        if self.closed.is_set() or len(self._waiting) >= self._at_once:
+        if self.is_full:
             self.dropped += 1
             return
         self._add(notice)

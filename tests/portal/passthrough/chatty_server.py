@@ -127,6 +127,8 @@ class Chatty:
 
     async def _read_resource(self, context: Any, params: Any) -> ReadResourceResult:
         self.reads.append(f"resources/read {params.uri}")
+        if params.uri == "note://hang":
+            await self._hang(context)
         if params.uri == "note://missing":
             raise MCPError(INVALID_PARAMS, f"no such note; the token is {SECRET}")
         if params.uri == "note://asking":
@@ -176,13 +178,20 @@ class Chatty:
         return params.input_responses["it"]
 
     async def _ask(
-        self, context: Any, words: str = "Whom to greet?", field: str = "who", choices: Any = None
+        self,
+        context: Any,
+        words: str = "Whom to greet?",
+        field: str = "who",
+        choices: Any = None,
+        logs: tuple[str, ...] = (),
     ) -> str:
         own = {"type": "string", "enum": choices} if choices else {"type": "string"}
         schema = {"type": "object", "properties": {field: own}}
         asked = ElicitRequestFormParams(message=words, requested_schema=schema)
         answer = await self._put(context, ElicitRequest(params=asked), ElicitResult)
         self.acted += 1
+        for level in logs:
+            await self._log(context, "after the answer", level)
         return f"{answer.action} {answer.content}"
 
     async def _open_page(self, context: Any, url: str) -> str:

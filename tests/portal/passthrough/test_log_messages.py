@@ -6,7 +6,10 @@ from pathlib import Path
 
 import anyio
 import pytest
+from mcp_types import LoggingLevel
 
+from manifests.json_value import Json
+from portal.passthrough.log_relay import LogRelay
 from tests.portal.passthrough.chatty_server import SECRET
 from tests.portal.passthrough.peers import CLIENTS, UPSTREAMS, Ear, chatty_upstreams, client_of, ear_of
 from tests.portal.peers import DEADLINE_SECONDS
@@ -74,6 +77,39 @@ async def test_secrets_stay_behind_wherever_they_stand(ear: Ear) -> None:
     ]
 
 
+async def test_the_name_of_a_logger_is_one_line(ear: Ear) -> None:
+    await ear.run("await stdio_modern.log(level='error', logger='x\\n[mail]\\x1b y')")
+    await ear.until(lambda: len(ear.logs) == 1)
+    assert ear.logs[0].logger == "stdio_modern/x [mail] y"
+
+
+async def test_one_that_takes_long_to_read_is_only_counted() -> None:
+    told: list[Json] = []
+
+    async def log(level: LoggingLevel, logger: str, data: Json) -> None:
+        told.append(data)
+
+    scrubbed: list[str] = []
+
+    def scrub(text: str, limit: int) -> str:
+        scrubbed.append(text)
+        return text
+
+    async with anyio.create_task_group() as tasks:
+        relay = LogRelay(log, "owner", "info")
+        relay.outbox.open(tasks)
+        hear = relay.hearer("up", scrub).hear
+        for data in ([""] * 330_000, "x" * 60_000, {str(n): n for n in range(3_000)}):
+            hear(LogMessage("error", "", data))
+        assert scrubbed == []
+        for _ in range(200):
+            hear(LogMessage("error", "", ["fine"]))
+        assert len(scrubbed) < 200, "what finds no room is not read"
+        relay.close()
+    assert told[:2] == [["fine"], ["fine"]]
+    assert told[-1] == "153 log messages of upstreams were left out"
+
+
 async def test_half_a_surrogate_ends_nothing(ear: Ear) -> None:
     await ear.run("await stdio_modern.log(data='\\\\ud800 ok', level='error')")
     assert (await ear.run("await stdio_modern.log(data='fine', level='error')"))["status"] == "ok"
@@ -81,7 +117,7 @@ async def test_half_a_surrogate_ends_nothing(ear: Ear) -> None:
 
 
 async def test_a_long_one_is_cut_and_a_deep_one_too(ear: Ear) -> None:
-    await ear.run("await stdio_modern.log(data={'rows': ['x' * 100] * 1000}, level='error')")
+    await ear.run("await stdio_modern.log(data={'rows': ['x' * 100] * 400}, level='error')")
     await ear.until(lambda: len(ear.logs) == 1)
     assert isinstance(ear.logs[0].data, str) and len(ear.logs[0].data) <= 4000
     code = "value = 1\nfor _ in range(60):\n    value = [value]\nawait stdio_modern.log(data=value, level='error')"
