@@ -109,29 +109,43 @@ def _offered(portal: Portal) -> dict[str, Any]:
     offers, own = portal.manifest.portal.server.offers, portal.own_offer
     handlers: dict[str, Any] = {}
     if "resources" in offers:
-        handlers["on_list_resources"] = _contained(own.list_resources)
-        handlers["on_list_resource_templates"] = _contained(own.list_templates)
-        handlers["on_read_resource"] = _contained(own.read_resource)
+        handlers["on_list_resources"] = _contained(portal, own.list_resources)
+        handlers["on_list_resource_templates"] = _contained(portal, own.list_templates)
+        handlers["on_read_resource"] = _contained(portal, own.read_resource)
     if "prompts" in offers:
-        handlers["on_list_prompts"] = _contained(own.list_prompts)
-        handlers["on_get_prompt"] = _contained(own.get_prompt)
+        handlers["on_list_prompts"] = _contained(portal, own.list_prompts)
+        handlers["on_get_prompt"] = _contained(portal, own.get_prompt)
     if offers:
         handlers["on_subscriptions_listen"] = ListenHandler(portal.offer_changes.bus)
     return handlers
 
 
-def _contained(handler: Callable[[Context, Any], Awaitable[Any]]) -> Callable[[Context, Any], Awaitable[Any]]:
-    """The same; what it did not foresee is an error with a number to look up."""
+def _contained(
+    portal: Portal, handler: Callable[[Context, Any], Awaitable[Any]]
+) -> Callable[[Context, Any], Awaitable[Any]]:
+    """The same, for a client that is there and hears of it; what it did not foresee is an error with a number."""
+    seconds = portal.manifest.portal.server.progress_seconds
 
-    async def contained(context: Context, params: Any) -> Any:
+    async def answered(context: Context, params: Any) -> Any:
         try:
             return await handler(context, params)
-        except MCPError:
-            raise
+        except MCPError as error:
+            return error
         except Exception as error:
             number = secrets.token_hex(4)
             log.exception("request_failed", number=number, error=type(error).__name__)
-            raise MCPError(INTERNAL_ERROR, _INSIDE.format(number)) from error
+            return MCPError(INTERNAL_ERROR, _INSIDE.format(number))
+
+    async def contained(context: Context, params: Any) -> Any:
+        async with audience_of(
+            context, Ledger(), owner="", log_level=None, keep_alive_seconds=seconds
+        ) as heard:
+            heard.waits_for("waiting for upstreams")
+            work = partial(answered, context, params)
+            answer = await while_present(context, work, partial(MCPError, INTERNAL_ERROR, _ABSENT[1]))
+        if isinstance(answer, MCPError):
+            raise answer
+        return answer
 
     return contained
 
@@ -160,8 +174,13 @@ async def _heard(
         asking=asking(live_questions(context)),
     ) as audience:
         if params.name == EXECUTE_CODE and comes_in_rounds(context, params):
-            return await portal.parking.round(caller, params, work, ledger, audience, asking)
-        return await work(audience)
+            try:
+                return await portal.parking.round(caller, params, work, ledger, audience, asking)
+            except MCPError as error:  # past the task group of the audience, which would wrap it
+                refused = error
+        else:
+            return await work(audience)
+    raise refused
 
 
 async def _guarded(tool: str, portal: Portal, asked: Asked) -> CallToolResult:

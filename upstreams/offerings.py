@@ -25,6 +25,12 @@ MAX_BYTES: Final = 16 * 1024 * 1024
 MAX_IDENTIFIER_CHARACTERS: Final = 8_192
 """Of a URI or a name; what has a longer one is left out."""
 
+MAX_TEXT_CHARACTERS: Final = 16_384
+"""Of another text; of a longer one that much is kept."""
+
+MAX_ARGUMENTS: Final = 100
+"""Of one prompt; a prompt that has more is left out, for nobody could fill it in."""
+
 PageReader: TypeAlias = Callable[[str | None], Awaitable[dict[str, Json]]]
 """Asks for the page at a cursor; None is the first. Answers the raw result."""
 
@@ -75,7 +81,7 @@ async def read_offered(listed: Listed, read_page: PageReader) -> list[dict[str, 
             break
         bytes_read += len(to_json(page, inf_nan_mode="constants"))
         found = page.get(listed)
-        for raw in found if isinstance(found, list) else []:
+        for raw in found[:MAX_ROWS] if isinstance(found, list) else []:
             identifier, row = _row(listed, raw)
             if identifier and len(rows) < MAX_ROWS:
                 rows.setdefault(identifier, row)
@@ -91,11 +97,16 @@ def _row(listed: Listed, raw: Json) -> tuple[str, dict[str, Json]]:
     """Its identifier, "" if it cannot be used, and what is kept of it."""
     if not isinstance(raw, dict):
         return "", {}
-    row: dict[str, Json] = {key: raw[key] for key in _TEXTS if isinstance(raw.get(key), str)}
+    row: dict[str, Json] = {
+        key: raw[key][:MAX_TEXT_CHARACTERS] for key in _TEXTS if isinstance(raw.get(key), str)
+    }
     if isinstance(size := raw.get("size"), int) and not isinstance(size, bool):
         row["size"] = size
     if listed == "prompts":
-        row["arguments"] = _arguments(raw.get("arguments"))
+        given = raw.get("arguments")
+        if isinstance(given, list) and len(given) > MAX_ARGUMENTS:
+            return "", {}
+        row["arguments"] = _arguments(given)
     identifier = row.get(_IDENTIFIERS[listed], "")
     if not isinstance(identifier, str) or len(identifier) > MAX_IDENTIFIER_CHARACTERS:
         return "", {}
@@ -107,9 +118,10 @@ def _arguments(raw: Json) -> list[dict[str, Json]]:
     """Those of a prompt: `{name, description?, required}`."""
     found = []
     for each in raw if isinstance(raw, list) else []:
-        if isinstance(each, dict) and isinstance(each.get("name"), str):
-            row: dict[str, Json] = {"name": each["name"], "required": each.get("required") is True}
+        name = each.get("name") if isinstance(each, dict) else None
+        if isinstance(name, str) and len(name) <= MAX_IDENTIFIER_CHARACTERS:
+            row: dict[str, Json] = {"name": name, "required": each.get("required") is True}
             if isinstance(each.get("description"), str):
-                row["description"] = each["description"]
+                row["description"] = each["description"][:MAX_TEXT_CHARACTERS]
             found.append(row)
     return found

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
 
+import anyio.to_thread
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
@@ -37,7 +38,7 @@ from portal.authority import Authorization
 from portal.caller import caller_of
 from portal.compact_json import compact
 from portal.ledger import Entry
-from portal.passthrough.clean_json import clean_json
+from portal.passthrough.clean_json import clean_json, clean_text, one_line, printable
 from portal.passthrough.offer_changes import OfferChanges
 from portal.passthrough.readings import ReadingError, Readings
 from portal.view import View
@@ -45,8 +46,17 @@ from upstreams.fleet import Fleet
 
 PREFIX: Final = "portal://"
 PAGE_ROWS: Final = 500
+PAGE_CHARACTERS: Final = 500_000
+"""Of a page, as JSON: clients over the older HTTP take a message of 1 MiB. One row is always told."""
+
+MAX_KEPT_LISTS: Final = 20
+KEPT_SECONDS: Final = 10.0
+"""How long a list goes on where its first page was taken from, for clients that walk through its pages."""
+
 MAX_TEXT_CHARACTERS: Final = 8_200
 """Of one text in a list: a URI may be that long."""
+
+MAX_TITLE_CHARACTERS: Final = 200
 
 Context = ServerRequestContext[Any, Any]
 Row = TypeVar("Row", bound=BaseModel)
@@ -63,26 +73,25 @@ class OwnOffer:
         self._fleet = fleet
         self._audit = audit
         self._changes = changes
+        self._kept: dict[tuple[str | None, str], tuple[float, list[dict[str, Json]]]] = {}
 
     async def list_resources(
         self, context: Context, params: PaginatedRequestParams | None
     ) -> ListResourcesResult:
-        rows, cursor = await self._page(context, params, "resources", "resources")
-        return ListResourcesResult(resources=self._rows(Resource, rows), next_cursor=cursor)
+        rows, cursor = await self._page(context, params, "resources", "resources", Resource)
+        return ListResourcesResult(resources=rows, next_cursor=cursor)
 
     async def list_templates(
         self, context: Context, params: PaginatedRequestParams | None
     ) -> ListResourceTemplatesResult:
-        rows, cursor = await self._page(context, params, "resources", "templates")
-        return ListResourceTemplatesResult(
-            resource_templates=self._rows(ResourceTemplate, rows), next_cursor=cursor
-        )
+        rows, cursor = await self._page(context, params, "resources", "templates", ResourceTemplate)
+        return ListResourceTemplatesResult(resource_templates=rows, next_cursor=cursor)
 
     async def list_prompts(
         self, context: Context, params: PaginatedRequestParams | None
     ) -> ListPromptsResult:
-        rows, cursor = await self._page(context, params, "prompts", "prompts")
-        return ListPromptsResult(prompts=self._rows(Prompt, rows), next_cursor=cursor)
+        rows, cursor = await self._page(context, params, "prompts", "prompts", Prompt)
+        return ListPromptsResult(prompts=rows, next_cursor=cursor)
 
     async def read_resource(self, context: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
         namespace, _, uri = params.uri.removeprefix(PREFIX).partition("/")
@@ -103,23 +112,70 @@ class OwnOffer:
         return self._bounded(context, key, GetPromptResult, filled)
 
     async def _page(
-        self, context: Context, params: PaginatedRequestParams | None, listed: str, kind: str
-    ) -> tuple[list[dict[str, Json]], str | None]:
+        self,
+        context: Context,
+        params: PaginatedRequestParams | None,
+        listed: str,
+        kind: str,
+        model: type[Row],
+    ) -> tuple[list[Row], str | None]:
         """Its rows, and the cursor of the next one: the number of rows before it."""
         self._changes.attend(context)
         cursor = (params.cursor if params else None) or "0"
         if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 10):
             raise MCPError(INVALID_PARAMS, "there is no such cursor")
-        async with self._readings(context, f"{listed}/list") as (readings, entry):
-            list_all = readings.resources if listed == "resources" else readings.prompts
-            rows = (await list_all(None, entry))[kind]
-        first, namespaces = int(cursor), self._views[caller_of(context).profile].manifest.namespaces
-        shown = [self._named(row, namespaces[row["upstream"]]) for row in rows[first : first + PAGE_ROWS]]
-        return shown, str(first + PAGE_ROWS) if len(rows) > first + PAGE_ROWS else None
+        first, profile = int(cursor), caller_of(context).profile
+        rows = self._kept_rows(profile, kind) if first else None
+        if rows is None:
+            async with self._readings(context, f"{listed}/list") as (readings, entry):
+                list_all = readings.resources if listed == "resources" else readings.prompts
+                rows = (await list_all(None, entry))[kind]
+        # In a thread: hostile rows take time, and other clients wait for nobody.
+        shown, end = await anyio.to_thread.run_sync(self._shown, profile, rows, first, model)
+        if end == len(rows):
+            return shown, None
+        self._keep(profile, kind, rows)
+        return shown, str(end)
+
+    def _kept_rows(self, profile: str | None, kind: str) -> list[dict[str, Json]] | None:
+        until, rows = self._kept.get((profile, kind), (0.0, []))
+        return rows if anyio.current_time() < until else None
+
+    def _keep(self, profile: str | None, kind: str, rows: list[dict[str, Json]]) -> None:
+        """For the pages after this one, which ask nobody again."""
+        now = anyio.current_time()
+        self._kept = {key: kept for key, kept in self._kept.items() if now < kept[0]}
+        self._kept.pop((profile, kind), None)
+        if len(self._kept) < MAX_KEPT_LISTS:
+            self._kept[profile, kind] = now + KEPT_SECONDS, rows
+
+    def _shown(
+        self, profile: str | None, rows: list[dict[str, Json]], first: int, model: type[Row]
+    ) -> tuple[list[Row], int]:
+        """The rows of one page that the SDK can send, and how many are before the next page.
+
+        What one upstream lists must not cost the others theirs.
+        """
+        namespaces = self._views[profile].manifest.namespaces
+        shown: list[Row] = []
+        room = PAGE_CHARACTERS
+        for number, row in enumerate(rows[first : first + PAGE_ROWS], first):
+            try:
+                told = model.model_validate(self._named(row, namespaces[row["upstream"]]), by_name=False)
+                room -= len(told.model_dump_json(by_alias=True, exclude_none=True))
+            except (ValidationError, ValueError):
+                continue
+            if room < 0 and number > first:
+                return shown, number
+            shown.append(told)
+        return shown, min(first + PAGE_ROWS, len(rows))
 
     def _named(self, row: dict[str, Json], namespace: str) -> dict[str, Json]:
-        shown = clean_json(row, self._fleet[row["upstream"]].scrubbed, MAX_TEXT_CHARACTERS)
+        scrub = self._fleet[row["upstream"]].scrubbed
+        shown = clean_json(row, printable(scrub), MAX_TEXT_CHARACTERS)
         del shown["upstream"]
+        if "title" in row:  # clients show it instead of the name, so it says as well whose it is
+            shown["title"] = f"{namespace}: {clean_text(row['title'], one_line(scrub), MAX_TITLE_CHARACTERS)}"
         for key in ("uri", "uriTemplate"):
             if key in shown:
                 shown[key] = f"{PREFIX}{namespace}/{row[key]}"
@@ -130,16 +186,6 @@ class OwnOffer:
             for argument, own in zip(shown["arguments"], row["arguments"], strict=True):
                 argument["name"] = own["name"]
         return {**shown, "name": f"{namespace}.{shown['name']}"}
-
-    def _rows(self, kind: type[Row], rows: list[dict[str, Json]]) -> list[Row]:
-        """Those that the SDK can send: what one upstream lists must not cost the others theirs."""
-        sendable = []
-        for row in rows:
-            try:
-                sendable.append(kind.model_validate(row, by_name=False))
-            except ValidationError:
-                continue
-        return sendable
 
     def _key(self, context: Context, namespace: str, kind: str) -> str:
         for key, known in self._views[caller_of(context).profile].manifest.namespaces.items():

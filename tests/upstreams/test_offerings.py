@@ -58,6 +58,13 @@ def rows(count: int) -> list[Json]:
         ("resources", None, []),
         ("resourceTemplates", [{"uriTemplate": "a:{b}"}], [{"uriTemplate": "a:{b}", "name": "a:{b}"}]),
         ("prompts", [{"name": "p"}], [{"name": "p", "arguments": []}]),
+        ("prompts", [{"name": "p", "arguments": [{"name": "a"}] * 101}], []),
+        ("prompts", [{"name": "p", "arguments": [{"name": "x" * 9_000}]}], [{"name": "p", "arguments": []}]),
+        (
+            "resources",
+            [{"uri": "a:b", "description": "x" * 20_000}],
+            [{"uri": "a:b", "name": "a:b", "description": "x" * 16_384}],
+        ),
         (
             "prompts",
             [{"name": "p", "arguments": [None, {"name": 7}, {"name": "a", "required": "yes"}]}],

@@ -10,6 +10,7 @@ import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
+    INVALID_PARAMS,
     CallToolRequestParams,
     CallToolResult,
     ClientCapabilities,
@@ -420,6 +421,35 @@ async def test_a_state_is_good_for_one_answer_of_one_request(rounds: tuple[Round
     with pytest.raises(MCPError):
         await client.call(code, input_responses=ACCEPT, request_state=state)
     assert up.acted == 1
+
+
+async def test_what_a_call_logs_after_its_question_is_heard(rounds: tuple[Rounds, Chatty]) -> None:
+    heard: list[Any] = []
+
+    async def note(params: Any) -> None:
+        heard.append((params.level, params.data))
+
+    url, code = rounds[0].client.server, "await up.ask(logs=['debug', 'error'])\nawait up.log(data='later')"
+    assert isinstance(url, str)
+    options: dict[str, Any] = {
+        "elicitation_callback": Person(),
+        "logging_callback": note,
+        "log_level": "info",
+    }
+    async with Client(url, mode="auto", **options) as client:
+        first = await Rounds(client).call(code)
+        last = await Rounds(client).call(code, input_responses=ACCEPT, request_state=first.request_state)
+    assert last.structured_content["status"] == "ok"
+    assert heard == [("error", "after the answer"), ("info", "later")]
+
+
+async def test_a_state_that_is_not_there_is_the_clients_mistake(rounds: tuple[Rounds, Chatty]) -> None:
+    async def hear(progress: float, total: float | None, message: str | None) -> None: ...
+
+    for more in ({}, {"progress_callback": hear}):
+        with pytest.raises(MCPError) as caught:
+            await rounds[0].call("1", request_state="x", **more)
+        assert caught.value.code == INVALID_PARAMS
 
 
 async def test_a_later_round_that_declares_nothing_goes_on_and_starts_nothing(

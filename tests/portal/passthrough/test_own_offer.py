@@ -5,10 +5,19 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import httpx2
 import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
-from mcp_types import ResourceListChangedNotification, TextContent, TextResourceContents
+from mcp_types import (
+    ReadResourceRequest,
+    ReadResourceRequestParams,
+    ReadResourceResult,
+    Resource,
+    ResourceListChangedNotification,
+    TextContent,
+    TextResourceContents,
+)
 
 from manifests.json_value import Json
 from tests.portal.passthrough.chatty_server import SECRET, Chatty
@@ -170,6 +179,94 @@ async def test_reads_stand_in_the_audit_log(tmp_path: Path) -> None:
     decided = [line for line in lines if '"call_decided"' in line]
     assert len(decided) == 1 and "http_modern.resources/read" in decided[0] and "note://a" not in decided[0]
     assert any('"call_ended"' in line and '"done"' in line for line in lines)
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_a_slow_read_is_told_of_and_ends_when_its_client_hangs_up(tmp_path: Path, mode: str) -> None:
+    up = Chatty("modern")
+    async with http_peer(up.server.streamable_http_app()) as peer:
+        upstreams: dict[str, dict[str, Json]] = {"up": {"url": f"http://127.0.0.1:{peer.port}/mcp"}}
+        settings: Json = {"offers": ["resources"], "progress_seconds": 0.1}
+        async with client_of(tmp_path, upstreams, "http", mode, server=settings) as ear:
+            await ready(ear.client)
+            asked = ReadResourceRequest(params=ReadResourceRequestParams(uri="portal://up/note://hang"))
+
+            async def read() -> None:
+                session = ear.client.session
+                await session.send_request(asked, ReadResourceResult, progress_callback=ear.note_progress)
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(read)
+                await ear.until(lambda: len(ear.progress) > 1)
+                tasks.cancel_scope.cancel()
+            assert {message for _, _, message in ear.progress} == {"waiting for upstreams"}
+            with anyio.fail_after(DEADLINE_SECONDS):
+                await up.cancelled.wait()
+
+
+async def test_a_read_of_the_older_http_ends_with_its_connection(tmp_path: Path) -> None:
+    up = Chatty("modern")
+    async with http_peer(up.server.streamable_http_app()) as peer:
+        upstreams: dict[str, dict[str, Json]] = {"up": {"url": f"http://127.0.0.1:{peer.port}/mcp"}}
+        async with client_of(tmp_path, upstreams, "http", "auto", server=OFFERS) as ear:
+            await ready(ear.client)
+            url = ear.client.server
+            assert isinstance(url, str)
+            headers = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-06-18"}
+            opening = {
+                "protocolVersion": "2025-06-18",
+                "capabilities": {},
+                "clientInfo": {"name": "x", "version": "1"},
+            }
+            async with httpx2.AsyncClient(headers=headers) as http, anyio.create_task_group() as tasks:
+
+                async def send(method: str, params: Json, **more: Json) -> Any:
+                    body = {"jsonrpc": "2.0", "method": method, "params": params, **more}
+                    return await http.post(url, json=body, timeout=DEADLINE_SECONDS)
+
+                opened = await send("initialize", opening, id=1)
+                http.headers["Mcp-Session-Id"] = opened.headers["mcp-session-id"]
+                await send("notifications/initialized", {})
+                tasks.start_soon(lambda: send("resources/read", {"uri": "portal://up/note://hang"}, id=2))
+                with anyio.fail_after(DEADLINE_SECONDS):
+                    await up.hanging.wait()
+                    tasks.cancel_scope.cancel()
+            with anyio.fail_after(DEADLINE_SECONDS):
+                await up.cancelled.wait()
+
+
+async def test_a_long_list_comes_in_pages_that_clients_can_read(tmp_path: Path) -> None:
+    up = Chatty("modern")
+    words = "x" * 8_000
+    up.more = [Resource(uri=f"note://{n}", name=f"n{n}", description=words) for n in range(150)]
+    async with http_peer(up.server.streamable_http_app()) as peer:
+        upstreams: dict[str, dict[str, Json]] = {"up": {"url": f"http://127.0.0.1:{peer.port}/mcp"}}
+        options = {"cache": None}
+        async with client_of(tmp_path, upstreams, "http", "legacy", options, server=OFFERS) as ear:
+            await ready(ear.client)
+            sizes, found, cursor = [], [], None
+            up.reads.clear()
+            while True:
+                page = await ear.client.list_resources(cursor=cursor)
+                sizes.append(len(page.model_dump_json()))
+                found += [each.uri for each in page.resources]
+                cursor = page.next_cursor
+                if cursor is None:
+                    break
+            assert max(sizes) < 600_000
+            assert len(found) == len(set(found)) == 152
+            assert up.reads.count("resources/list") == 2, "later pages are of the same list"
+
+
+async def test_titles_say_whose_they_are_in_one_line(tmp_path: Path) -> None:
+    up = Chatty("modern")
+    up.more = [Resource(uri="note://t", name="n\x1b[2J", title="github:\nofficial\x1b[31m")]
+    async with http_peer(up.server.streamable_http_app()) as peer:
+        upstreams: dict[str, dict[str, Json]] = {"up": {"url": f"http://127.0.0.1:{peer.port}/mcp"}}
+        async with client_of(tmp_path, upstreams, "http", "auto", server=OFFERS) as ear:
+            await ready(ear.client)
+            shown = (await ear.client.list_resources()).resources[-1]
+            assert (shown.name, shown.title) == ("up.n [2J", "up: github: official [31m")
 
 
 @pytest.mark.parametrize(("transport", "mode"), CLIENTS)
