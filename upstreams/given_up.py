@@ -17,8 +17,8 @@ from mcp_types import RequestId
 GIVEN_UP_SECONDS: Final = 300.0
 """How long one counts as under way after it was given up, unless it is answered: one that was heeded never is."""
 
-# Far from those that the SDK's dispatcher counts out itself, and exact as a number of JavaScript.
-_FIRST_ID: Final = 1 << 40
+# Far from those that the SDK's dispatcher counts out itself, and still a number of 32 bits for servers that want one.
+_FIRST_ID: Final = 1 << 30
 
 
 class GivenUp:
