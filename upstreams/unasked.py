@@ -50,6 +50,8 @@ class UnaskedStream:
             wait_seconds = self._wait_seconds()
             if wait_seconds <= 0:
                 self._left -= 1
+                if not _has_readable_numbers(message):
+                    continue
                 return item
             if isinstance(message, JSONRPCNotification):
                 self._on_excess(message.method)
@@ -88,3 +90,17 @@ class UnaskedStream:
     async def __aexit__(self, *error: Any) -> bool | None:
         result: bool | None = await self._stream.__aexit__(*error)
         return result
+
+
+def _has_readable_numbers(message: object) -> bool:
+    """The SDK makes floats of what a notice of progress says; one that is too large would end the connection."""
+    if not isinstance(message, JSONRPCNotification) or message.method != "notifications/progress":
+        return True
+    params = message.params or {}
+    for number in (params.get("progress"), params.get("total")):
+        if isinstance(number, int):
+            try:
+                float(number)
+            except OverflowError:
+                return False
+    return True

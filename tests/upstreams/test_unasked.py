@@ -58,3 +58,16 @@ async def test_answer_behind_a_flood_of_notifications_passes() -> None:
     answer = JSONRPCResponse(jsonrpc="2.0", id=1, result={})
     passed, _, _ = await received([*[notification("notifications/progress")] * 500, answer])
     assert passed[-1] == answer
+
+
+@pytest.mark.parametrize("key", ["progress", "total"])
+async def test_progress_that_is_no_float_is_dropped_and_nothing_else(key: str) -> None:
+    def progress(number: float) -> JSONRPCNotification:
+        params = {"progressToken": 1, "progress": 1, "total": None, key: number}
+        return JSONRPCNotification(jsonrpc="2.0", method="notifications/progress", params=params)
+
+    sound = [progress(number) for number in (3, 0.5, 10**300, float("inf"))]
+    other = JSONRPCNotification(jsonrpc="2.0", method="x/y", params={key: 10**400})
+    answer = JSONRPCResponse(jsonrpc="2.0", id=1, result={key: 10**400})
+    passed, _, _ = await received([progress(10**400), *sound, progress(-(10**4000)), other, answer])
+    assert passed == [*sound, other, answer]
