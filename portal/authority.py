@@ -188,6 +188,10 @@ class Authorization:
             self._count(request.tool)
         return None
 
+    def note_refusal(self, request: CallRequest, error: CallError) -> None:
+        """Write down a refusal that whoever asked goes on without."""
+        self._audit.refused(request.seq, request.function, error)
+
     def _within_budgets(self, tool: Decision) -> tuple[Decision, str]:
         for budget in tool.budgets:
             if budget.calls is not None and self._made[budget.keys] >= budget.calls:

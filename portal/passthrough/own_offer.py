@@ -45,6 +45,9 @@ from portal.view import View
 from upstreams.fleet import Fleet
 
 PREFIX: Final = "portal://"
+NOTICES: Final = "dev.mcp-code-portal/notices"
+"""The member of a list's `_meta` that says which upstreams it lacks, and why."""
+
 PAGE_ROWS: Final = 500
 PAGE_CHARACTERS: Final = 500_000
 """Of a page, as JSON: clients over the older HTTP take a message of 1 MiB. One row is always told."""
@@ -78,20 +81,20 @@ class OwnOffer:
     async def list_resources(
         self, context: Context, params: PaginatedRequestParams | None
     ) -> ListResourcesResult:
-        rows, cursor = await self._page(context, params, "resources", "resources", Resource)
-        return ListResourcesResult(resources=rows, next_cursor=cursor)
+        rows, cursor, meta = await self._page(context, params, "resources", "resources", Resource)
+        return ListResourcesResult(resources=rows, next_cursor=cursor, _meta=meta)
 
     async def list_templates(
         self, context: Context, params: PaginatedRequestParams | None
     ) -> ListResourceTemplatesResult:
-        rows, cursor = await self._page(context, params, "resources", "templates", ResourceTemplate)
-        return ListResourceTemplatesResult(resource_templates=rows, next_cursor=cursor)
+        rows, cursor, meta = await self._page(context, params, "resources", "templates", ResourceTemplate)
+        return ListResourceTemplatesResult(resource_templates=rows, next_cursor=cursor, _meta=meta)
 
     async def list_prompts(
         self, context: Context, params: PaginatedRequestParams | None
     ) -> ListPromptsResult:
-        rows, cursor = await self._page(context, params, "prompts", "prompts", Prompt)
-        return ListPromptsResult(prompts=rows, next_cursor=cursor)
+        rows, cursor, meta = await self._page(context, params, "prompts", "prompts", Prompt)
+        return ListPromptsResult(prompts=rows, next_cursor=cursor, _meta=meta)
 
     async def read_resource(self, context: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
         namespace, _, uri = params.uri.removeprefix(PREFIX).partition("/")
@@ -118,24 +121,26 @@ class OwnOffer:
         listed: str,
         kind: str,
         model: type[Row],
-    ) -> tuple[list[Row], str | None]:
-        """Its rows, and the cursor of the next one: the number of rows before it."""
+    ) -> tuple[list[Row], str | None, dict[str, Json] | None]:
+        """Its rows; the cursor of the next one, which is the number of rows before it; and what the list lacks."""
         self._changes.attend(context)
         cursor = (params.cursor if params else None) or "0"
         if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 10):
             raise MCPError(INVALID_PARAMS, "there is no such cursor")
         first, profile = int(cursor), caller_of(context).profile
-        rows = self._kept_rows(profile, kind) if first else None
+        rows, meta = self._kept_rows(profile, kind) if first else None, None
         if rows is None:
             async with self._readings(context, f"{listed}/list") as (readings, entry):
                 list_all = readings.resources if listed == "resources" else readings.prompts
-                rows = (await list_all(None, entry))[kind]
+                found = await list_all(None, entry)
+            rows = found[kind]
+            meta = {NOTICES: found["notices"]} if found["notices"] else None
         # In a thread: hostile rows take time, and other clients wait for nobody.
         shown, end = await anyio.to_thread.run_sync(self._shown, profile, rows, first, model)
         if end == len(rows):
-            return shown, None
+            return shown, None, meta
         self._keep(profile, kind, rows)
-        return shown, str(end)
+        return shown, str(end), meta
 
     def _kept_rows(self, profile: str | None, kind: str) -> list[dict[str, Json]] | None:
         until, rows = self._kept.get((profile, kind), (0.0, []))

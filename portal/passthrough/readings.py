@@ -111,8 +111,10 @@ class Readings:
                 except ReadingError as error:
                     if upstream is not None:
                         refused.append(error)
-                    elif error.state != "refused":  # what is refused is hidden, as it is from a search
-                        answer["notices"].append(error.told.message)
+                        return
+                    answer["notices"].append(error.told.message)
+                    if error.state == "refused":
+                        self._authorization.note_refusal(self._request(key, method, {}, entry), error.told)
 
         refused: list[ReadingError] = []
         parts: list[dict[str, list[Json]]] = [{} for _ in asked]
@@ -129,7 +131,8 @@ class Readings:
     async def _askable(self, method: Method, upstream: str | None) -> tuple[list[Upstream], list[Json]]:
         """The one, or all that are there to be asked; and what to know of those that are not.
 
-        To list them all is no reason to start a server, or to wait for one that is down.
+        To list them all is no reason to start a server, or to wait for one that is down. Of those that the rules hide
+        nothing is said; of one that may be asked, but not now, there is a notice.
         """
         if upstream is not None:
             return [self._fleet[upstream]], []
@@ -165,11 +168,14 @@ class Readings:
             raise _failure(error) from error
 
     def _permit(self, key: str, method: Method, arguments: dict[str, Json], entry: Entry) -> "_Sent":
-        request = self._authorization.of_reading(key, method, lambda: arguments, entry.seq)
+        request = self._request(key, method, arguments, entry)
         permit = self._authorization.authorize(request)
         if isinstance(permit, CallError):
             raise ReadingError(permit)
         return _Sent(self._authorization, request, permit, entry)
+
+    def _request(self, key: str, method: Method, arguments: dict[str, Json], entry: Entry) -> CallRequest:
+        return self._authorization.of_reading(key, method, lambda: arguments, entry.seq)
 
     def _upstream(self, arguments: Mapping[str, Json]) -> str:
         named, namespaces = arguments.get("upstream"), self._manifest.namespaces

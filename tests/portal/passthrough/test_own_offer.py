@@ -20,6 +20,7 @@ from mcp_types import (
 )
 
 from manifests.json_value import Json
+from portal.passthrough.own_offer import NOTICES
 from tests.portal.passthrough.chatty_server import SECRET, Chatty
 from tests.portal.passthrough.peers import CLIENTS, UPSTREAMS, chatty_upstreams, client_of
 from tests.portal.peers import DEADLINE_SECONDS
@@ -146,6 +147,20 @@ async def test_without_the_manifests_word_nothing_is_offered(tmp_path: Path, mod
         assert (capabilities.resources, capabilities.prompts) == (None, None)
         with pytest.raises(MCPError):
             await ear.client.list_resources()
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_list_says_what_it_lacks_for_now(tmp_path: Path, mode: str) -> None:
+    up = Chatty("modern")
+    async with http_peer(up.server.streamable_http_app()) as peer:
+        upstreams: dict[str, dict[str, Json]] = {"up": {"url": f"http://127.0.0.1:{peer.port}/mcp"}}
+        budgets: Json = {"tools": {"budgets": [{"tool": "resources/list", "per_minute": 1}]}}
+        sections = {"server": OFFERS, "capabilities": budgets}
+        async with client_of(tmp_path, upstreams, "http", mode, {"cache": None}, **sections) as ear:
+            await ready(ear.client)
+            first, second = await ear.client.list_resources(), await ear.client.list_resources()
+            assert len(first.resources) == 2 and NOTICES not in (first.meta or {})
+            assert second.resources == [] and "budgets" in (second.meta or {})[NOTICES][0]
 
 
 @pytest.mark.parametrize(

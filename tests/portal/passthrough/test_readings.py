@@ -1,5 +1,6 @@
 """Scripts read the resources and prompts of upstreams, as far as the manifest's rules let them."""
 
+import json
 from argparse import Namespace
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -179,6 +180,24 @@ async def test_a_list_of_all_leaves_out_in_silence_what_is_refused(tmp_path: Pat
             "notices": [],
         }
         assert up.reads == []
+
+
+async def test_a_list_of_all_tells_which_upstream_it_lacks_for_now(tmp_path: Path) -> None:
+    budget: Json = {"tools": {"budgets": [{"tool": "up.resources/list", "calls": 1}]}}
+    async with one_upstream(tmp_path, capabilities=budget, audit={"to": "audit.jsonl"}) as (portal, _):
+        first, second = await portal.result_of("[await portal.resources(), await portal.resources()]")
+    assert len(first["resources"]) == 2 and first["notices"] == []
+    assert second["resources"] == [] and "budgets" in second["notices"][0]
+    lines = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
+    [refused] = [line for line in lines if line["event"] == "call_refused"]
+    assert (refused["function"], refused["code"]) == ("up.resources/list", "tool_budget")
+
+
+async def test_a_list_of_all_tells_what_flows_keep_from_it(tmp_path: Path) -> None:
+    flows: Json = {"flows": [{"from": ["up"], "not_to": ["up"]}]}
+    async with one_upstream(tmp_path, capabilities=flows) as (portal, _):
+        found = await portal.result_of("await portal.prompts('up')\nawait portal.resources()")
+    assert found["resources"] == [] and "flows" in found["notices"][0]
 
 
 async def test_explain_and_check_know_the_rules(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
