@@ -200,9 +200,9 @@ async def test_forged_write_beyond_every_bound_ends_the_run_and_nothing_else(fil
 
 
 async def test_writes_that_nobody_waits_for_are_not_kept_by_the_hundred(files: FileRunner) -> None:
-    """The portal would hold them all until their turn comes."""
+    """The portal would hold them all until their turn comes. These take longer to read than to write."""
     forged = (
-        "print('reached')\nline = 'portal.files.write {\"path\": \"f\", \"base64\": \"' + 'A' * 1_000_000 + '\"}'\n"
+        "print('reached')\nline = 'portal.files.write {\"path\": \"' + '\\\\ud800' * 160_000 + '\"}'\n"
         "for i in range(1, 999): host.exchange(f'{i} {line}', 0)"
     )
     result = await files(RAW_HOST + forged)
