@@ -8,6 +8,8 @@ from contextlib import suppress
 import structlog
 from structlog.typing import Processor
 
+from portal.pipe_room import has_room
+
 
 def configure_logs(level: str) -> None:
     """Set the level ("debug", "info", "warning", "error") for our own events and for the libraries'.
@@ -33,14 +35,24 @@ def configure_logs(level: str) -> None:
 
 
 class _Stderr:
-    """Writes lines to stderr. A reader that went away must not end the portal, so that fails silently."""
+    """Writes lines to stderr. A reader that went away must not end the portal, and one that reads nothing must not hold
+    it up: so that fails silently."""
 
     def msg(self, line: str) -> None:
+        if not _is_read():
+            return
         with suppress(OSError, ValueError):
             sys.stderr.write(line + "\n")
             sys.stderr.flush()
 
     debug = info = warning = error = critical = exception = msg
+
+
+def _is_read() -> bool:
+    try:
+        return has_room(sys.stderr.fileno())
+    except (OSError, ValueError):
+        return True  # it is no file
 
 
 def _processors() -> Iterable[Processor]:

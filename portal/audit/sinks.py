@@ -18,6 +18,7 @@ from typing import Final, Protocol
 from manifests.json_value import Json
 from portal.audit.chain import MAX_LINE_BYTES, START, linked, read_line
 from portal.errors import AuditError
+from portal.pipe_room import PIECE_BYTES, has_room
 
 _LOCK_TRIES: Final = 40
 _LOCK_PAUSE_SECONDS: Final = 0.000_5
@@ -46,7 +47,9 @@ class StderrSink:
         line, head = linked(self._head, event)
         text = b"\n" + line if self._is_torn else line
         # Not through Python's own buffer, which would write later what it could not write now.
-        written = os.write(sys.stderr.fileno(), text)
+        written = _write_in_pieces(sys.stderr.fileno(), text)
+        if not written:
+            raise OSError("stderr takes nothing")
         self._is_torn = written < len(text)
         if written < len(text) - 1:  # without its line feed it is a line all the same
             raise OSError("stderr takes no more")
@@ -54,6 +57,23 @@ class StderrSink:
 
     def close(self) -> None:
         pass
+
+
+def _write_in_pieces(file: int, text: bytes) -> int:
+    """How many bytes of it could be written without waiting for a reader."""
+    written = 0
+    while written < len(text) and has_room(file):
+        piece = text[written : written + PIECE_BYTES]
+        try:
+            taken = os.write(file, piece)
+        except OSError:
+            if written:
+                break
+            raise
+        written += taken
+        if taken < len(piece):
+            break
+    return written
 
 
 class FileSink:

@@ -20,7 +20,7 @@ from manifests.json_value import Json
 from portal.audit.chain import linked
 from portal.audit.sinks import StderrSink
 from portal.audit.verification import verify
-from tests.portal.commands import COMMAND_SECONDS, PortalCommand, portal_command, started
+from tests.portal.commands import COMMAND, COMMAND_SECONDS, PortalCommand, portal_command, started
 from tests.portal.peers import Peer, raw, raw_tools, structured, tool, write_manifest
 from tests.portal.test_endings import wait_for_writer
 from tests.upstreams.peers import http_peer
@@ -196,3 +196,28 @@ def test_line_that_stderr_took_half_of_does_not_spoil_the_next(
     report = verify([path], is_mixed=True)
     assert (report.head.seq, report.problems) == (2, [])
     assert [each["event"] for each in map(json.loads, path.read_text().splitlines()[:1])] == ["e"]
+
+
+def test_stderr_that_nobody_reads_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    sink, (reading, writing) = StderrSink(), os.pipe()
+    with os.fdopen(reading, "rb") as reader, os.fdopen(writing, "w") as writer:
+        monkeypatch.setattr(sys, "stderr", writer)
+        with pytest.raises(OSError):
+            for _ in range(1_000):
+                sink.append({"event": "x" * 5_000})
+        os.set_blocking(reading, False)
+        assert len(reader.read()) > 5_000
+        sink.append({"event": "read again"})
+        assert b"read again" in reader.read()
+        monkeypatch.undo()
+
+
+@pytest.mark.parametrize(("audit", "ends_well"), [({"to": "audit.jsonl"}, True), ({"to": "stderr"}, False)])
+def test_portal_whose_stderr_is_closed_works_unless_its_log_goes_there(
+    tmp_path: Path, audit: dict[str, Json], ends_well: bool
+) -> None:
+    write_manifest(tmp_path, {"up": raw(tools=raw_tools("echo"))}, audit=audit)
+    (tmp_path / "script.py").write_text("await up.echo()")
+    closed = ["sh", "-c", 'exec "$@" 2>&-', "sh", *COMMAND, "run", "script.py"]
+    status = subprocess.run(closed, cwd=tmp_path, capture_output=True, timeout=COMMAND_SECONDS).returncode
+    assert (status == 0) == ends_well
