@@ -17,12 +17,23 @@ Pieces = Iterable[str | Secret]
 def hidden(template: Template, hide: Callable[[str], Pieces]) -> Template:
     """The template with what `hide` finds in its text, which has PLACE for each reference, as secrets.
 
-    A secret around a reference becomes the secrets before and behind it. The same template, if there are none.
+    A secret around a reference becomes the secrets before and behind it. The same text, if there are none.
     """
     references = iter([piece for piece in template if not isinstance(piece, str)])
     text = "".join(piece if isinstance(piece, str) else PLACE for piece in template)
     found = tuple(each for piece in hide(text) for each in _put_back(piece, references))
-    return found if any(isinstance(piece, Secret) for piece in found) else template
+    return found if any(isinstance(piece, Secret) for piece in found) else _joined(template)
+
+
+def _joined(template: Template) -> Template:
+    """The same text in as few pieces as there can be, so that what says the same is equal."""
+    joined: list[str | Reference | Secret | Input] = []
+    for piece in template:
+        if isinstance(piece, str) and joined and isinstance(before := joined[-1], str):
+            joined[-1] = before + piece
+        else:
+            joined.append(piece)
+    return tuple(joined)
 
 
 def _put_back(
