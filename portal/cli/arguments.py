@@ -1,0 +1,226 @@
+"""What the command line takes: a function for each command."""
+
+import argparse
+from importlib.metadata import version
+from pathlib import Path
+from typing import TypeAlias
+
+from portal.address import parse_address
+from portal.audit.chain import Head
+
+_Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+
+def argument_parser() -> argparse.ArgumentParser:
+    """A parser whose options name the `command`, a module of `portal.cli`, beside what that takes."""
+    parser = argparse.ArgumentParser(
+        prog="mcp-code-portal",
+        description="Two MCP tools in front of any number of MCP servers: docs_search and execute_code.",
+        epilog="Every command takes --config FILE; without it $MCP_CODE_PORTAL_CONFIG, then ./portal.yaml.",
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {version('mcp-code-portal')}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    for add in (
+        _serve,
+        _run,
+        _search,
+        _stubs,
+        _check,
+        _explain,
+        _login,
+        _logout,
+        _lock,
+        _audit,
+        _bake,
+        _import,
+        _schema,
+    ):
+        add(commands)
+    return parser
+
+
+def _serve(commands: _Commands) -> None:
+    command = _command(commands, "serve", "serve MCP over stdio, or over HTTP with --http", log_level="info")
+    command.add_argument(
+        "--http", metavar="HOST:PORT", type=_address, help="listen here, at /mcp, instead of using stdio"
+    )
+    _profile_option(command)
+
+
+def _run(commands: _Commands) -> None:
+    command = _command(commands, "run", "run a script file as execute_code would")
+    command.add_argument("script", help="the Python file, or - for standard input")
+    command.add_argument("--timeout", type=_seconds, metavar="SECONDS", help="lower than limits.wall_seconds")
+    _json_option(command, "print the whole answer as JSON")
+    _profile_option(command)
+
+
+def _search(commands: _Commands) -> None:
+    command = _command(commands, "search", "find functions as docs_search would")
+    command.add_argument("query", nargs="?", default="", help="a few words; none lists the namespaces")
+    command.add_argument("--full", action="store_true", help="show types and documentation too")
+    command.add_argument("--upstream", metavar="NAME", help="only this upstream")
+    command.add_argument("--limit", type=int, default=5, metavar="N", help="1 to 50, default 5")
+    _json_option(command, "print the structured answer as JSON")
+    _profile_option(command)
+
+
+def _stubs(commands: _Commands) -> None:
+    command = _command(commands, "stubs", "print or write the typed stubs of all functions")
+    command.add_argument("namespace", nargs="?", help="print only this namespace")
+    command.add_argument("--out", type=Path, metavar="DIR", help="write all as an importable package here")
+    _profile_option(command)
+
+
+def _check(commands: _Commands) -> None:
+    command = _command(commands, "check", "check the manifest, the upstreams and the sandbox")
+    command.add_argument("--strict", action="store_true", help="exit with 3 if there are warnings")
+    _json_option(command, "print the findings as JSON")
+    _profile_option(command)
+
+
+def _explain(commands: _Commands) -> None:
+    command = _command(commands, "explain", "say whether a tool may be called, and by which rule")
+    command.add_argument("name", help="a tool or function, alone or as upstream.tool or namespace.function")
+    command.add_argument(
+        "--arguments", metavar="JSON", help="of one call, to try the conditions on arguments"
+    )
+    command.add_argument("--offline", action="store_true", help="ask no upstream; say what is not known")
+    _json_option(command, "print the explanation as JSON")
+    _profile_option(command)
+
+
+def _login(commands: _Commands) -> None:
+    command = _command(commands, "login", "sign in to an upstream that wants OAuth")
+    command.add_argument("upstream", metavar="NAME", help="its key in the manifest")
+    command.add_argument(
+        "--no-browser", dest="browser", action="store_false", help="only print the URL to open"
+    )
+    command.set_defaults(is_out=False)
+
+
+def _logout(commands: _Commands) -> None:
+    command = _command(commands, "logout", "sign out of an upstream: revoke its tokens and delete them")
+    command.add_argument("upstream", metavar="NAME", help="its key in the manifest")
+    command.set_defaults(is_out=True, command="login")
+
+
+def _lock(commands: _Commands) -> None:
+    command = _command(commands, "lock", "accept the definitions of tools as they are now, in portal.lock")
+    command.add_argument(
+        "--diff", action="store_true", help="only show what differs; exit with 1 if anything does"
+    )
+    command.add_argument(
+        "--accept",
+        action="append",
+        metavar="PATTERN",
+        help="accept only these: files.read_file, files.*, or files for its instructions; may be repeated",
+    )
+
+
+def _audit(commands: _Commands) -> None:
+    command = _command(commands, "audit", "look whether an audit log is whole, or print its last line's hash")
+    command.add_argument("action", choices=["verify", "head"])
+    command.add_argument("file", type=Path, nargs="+", help="the log's files, the oldest first")
+    command.add_argument(
+        "--head", type=_head, metavar="N:HASH", help="a line that must be there, from `audit head`"
+    )
+    command.add_argument("--after", type=_head, metavar="N:HASH", help="the line before the first one here")
+    command.add_argument(
+        "--mixed", action="store_true", help="pass over other lines, as in a captured stderr"
+    )
+    command.set_defaults(needs_manifest=False)
+
+
+def _bake(commands: _Commands) -> None:
+    command = _command(commands, "bake", "make a sandbox with more Python packages inside")
+    command.add_argument("package", nargs="+", help="a name, perhaps with versions, or the path of a wheel")
+    command.add_argument(
+        "--out", type=Path, default=Path("sandbox.wasm"), metavar="FILE", help="default: sandbox.wasm"
+    )
+    command.set_defaults(needs_manifest=False)
+
+
+def _import(commands: _Commands) -> None:
+    command = _command(commands, "import", "take over the servers that other clients are configured with")
+    command.add_argument(
+        "client",
+        nargs="*",
+        help="only these: claude-desktop, claude-code, cursor, vscode, windsurf, gemini, codex",
+    )
+    command.add_argument("--project", type=Path, metavar="DIR", help="whose own files to read; default: here")
+    command.add_argument("--add", action="store_true", help="add to a portal.yaml that is there already")
+    command.add_argument("--dry-run", action="store_true", help="only show what was found; write nothing")
+    command.add_argument(
+        "--save-secrets",
+        action="store_true",
+        help="write the values of secrets to portal.env, beside portal.yaml",
+    )
+    command.add_argument(
+        "--install",
+        action="append",
+        metavar="CLIENT",
+        help="put the portal into this file in place of its servers; may be repeated",
+    )
+    command.add_argument(
+        "--undo", action="append", metavar="CLIENT", help="take the portal out again; may be repeated"
+    )
+    _json_option(command, "print what was found as JSON, without secrets")
+    command.set_defaults(needs_manifest=False, command="import_servers")
+
+
+def _schema(commands: _Commands) -> None:
+    command = _command(commands, "schema", "print the JSON Schema of portal.yaml, for editors")
+    command.set_defaults(needs_manifest=False)
+
+
+def _command(
+    commands: _Commands,
+    name: str,
+    text: str,
+    *,
+    log_level: str = "error",
+) -> argparse.ArgumentParser:
+    """A command whose module in `portal.cli` has its name."""
+    parser = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="the manifest, portal.yaml")
+    parser.add_argument(
+        "--log-level",
+        choices=["debug", "info", "warning", "error"],
+        default=log_level,
+        help=f"how much to log on stderr (default: {log_level})",
+    )
+    parser.set_defaults(command=name, needs_manifest=True, profile=None)
+    return parser
+
+
+def _profile_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--profile", metavar="NAME", help="with what this profile of the manifest leaves")
+
+
+def _json_option(parser: argparse.ArgumentParser, text: str) -> None:
+    parser.add_argument("--json", action="store_true", help=text)
+
+
+def _address(text: str) -> tuple[str, int]:
+    try:
+        return parse_address(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _head(text: str) -> Head:
+    try:
+        return Head.of(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
+    return seconds
