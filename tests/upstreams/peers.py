@@ -100,6 +100,13 @@ class HttpPeer(uvicorn.Server):
         await super().startup(sockets)
         self.is_up.set()
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        # What uvicorn leaves pending when it is told to hurry would run on as garbage, in the midst of a later test.
+        for task in self.server_state.tasks:
+            task.cancel()
+        await self.lifespan.shutdown()
+
     async def run_to_end(self) -> None:
         await self._serve([self._socket])
         self._socket.close()
