@@ -23,7 +23,7 @@ class Place:
     def __init__(
         self, folder: Path, grant: FileGrant, where: Callable[[str], str], *, is_made: bool = False
     ) -> None:
-        """With `is_made` the folder is made before it is opened, unless it is there."""
+        """With `is_made` the folder need not be there: who may write has it made, and who only reads finds it empty."""
 
         def name(limit: str) -> str:
             return f"the limit {limit} of {getattr(grant, limit):,} ({where(limit)})"
@@ -57,9 +57,10 @@ class Place:
         with self._making:
             if self._is_removed:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-            if self._is_made:
+            if self._is_made and quota is not None:
                 self._folder.mkdir(mode=0o700, exist_ok=True)
-            return Workspace(self._folder, quota, self._file_bytes)
+            is_absent = self._is_made and not self._folder.exists()
+            return Workspace(None if is_absent else self._folder, quota, self._file_bytes)
 
 
 @contextmanager

@@ -124,6 +124,22 @@ async def test_what_the_operator_puts_there_is_read_by_its_tenant(tmp_path: Path
         assert await told(url, "bert", WRITE.format("x")) == "OSError"
 
 
+EMPTY = "import os\n[os.listdir(), os.path.isdir('.'), os.path.exists('f'), os.stat('.').st_size]"
+
+
+@pytest.mark.parametrize("mode", ["read", "write"])
+async def test_tenant_that_only_reads_and_has_no_folder_sees_an_empty_one_and_none_is_made(
+    tmp_path: Path, mode: str
+) -> None:
+    async with portal_of(tmp_path, mode=mode) as url:
+        assert await told(url, "annas-reader", EMPTY) == [[], True, False, 0]
+        assert await told(url, "annas-reader", "import os\nos.mkdir('d')") == "OSError"
+        assert list((tmp_path / "data").iterdir()) == []
+        (tmp_path / "data" / "anna").mkdir()
+        (tmp_path / "data" / "anna" / "f").write_text("hers")
+        assert await told(url, "annas-reader", READ) == "hers"
+
+
 async def test_without_http_there_is_one_who_is_nobodys_tenant(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     files: Json = {"workspace": "data", "mode": "write", "share": "tenant"}
