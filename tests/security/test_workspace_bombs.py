@@ -6,18 +6,24 @@ Each bomb has a harmless twin that stays below the limit.
 import json
 import os
 import sys
+import threading
 import time
 import tracemalloc
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
+from manifests.grants import FileGrant
 from manifests.json_value import Json
 from sandbox_runtime.grants.file_path import MAX_DEPTH, OURS
-from sandbox_runtime.grants.workspace import MAX_LISTED
+from sandbox_runtime.grants.file_service import FileService
+from sandbox_runtime.grants.run_grants import RunGrants
+from sandbox_runtime.grants.threads import Threads
+from sandbox_runtime.grants.workspace import MAX_LISTED, Workspace
 from tests.sandbox_runtime.granted_files import FileRunner, granted
-from tests.sandbox_runtime.running import Runner
+from tests.sandbox_runtime.running import Runner, where
 from tests.security.hostile import MOST_SECONDS, RAW_HOST, watched
 
 pytestmark = pytest.mark.anyio
@@ -199,13 +205,30 @@ async def test_forged_write_beyond_every_bound_ends_the_run_and_nothing_else(fil
     assert await files.value('open("f", "w").write("x")') == 1
 
 
+@asynccontextmanager
+async def on_a_disk_that_hangs(files: FileRunner) -> AsyncIterator[RunGrants]:
+    """No operation of a run with these ends before this does."""
+    answering = threading.Event()
+
+    def open_late() -> Workspace:
+        answering.wait()
+        return Workspace(files.folder, None, FILE_BYTES)
+
+    grant = FileGrant(workspace=str(files.folder), mode="write")
+    try:
+        yield RunGrants(files=FileService(grant, open_late, where, Threads(1)))
+    finally:
+        answering.set()
+
+
 async def test_writes_that_nobody_waits_for_are_not_kept_by_the_hundred(files: FileRunner) -> None:
-    """The portal would hold them all until their turn comes. These take longer to read than to write."""
+    """The portal would hold them all until their turn comes, and the first one's disk does not answer."""
     forged = (
-        "print('reached')\nline = 'portal.files.write {\"path\": \"' + '\\\\ud800' * 160_000 + '\"}'\n"
+        "print('reached')\nline = 'portal.files.write {\"path\": \"' + 'x' * 960_000 + '\"}'\n"
         "for i in range(1, 999): host.exchange(f'{i} {line}', 0)"
     )
-    result = await files(RAW_HOST + forged)
+    async with on_a_disk_that_hangs(files) as grants:
+        result = await files.run(RAW_HOST + forged, grants=grants)
     assert result.error is not None
     assert (result.error.code, result.stdout) == ("worker_lost", "reached\n")
     assert await files.value('open("f", "w").write("x")') == 1
