@@ -7,6 +7,7 @@ from typing import Final
 from manifests.json_value import Json
 from portal.library.arguments import ArgumentError, BoundArguments, bind, path_text, wire_arguments
 from portal.library.function import Function, Parameter
+from portal.library.schema.declared_names import declared_names
 from portal.library.schema.json_kinds import kind_of
 from portal.library.schema.kinds import kinds
 from portal.library.schema.mending import Mend, container_in, mended
@@ -93,7 +94,8 @@ def homes(function: Function, keywords: Collection[str]) -> list[Parameter]:
     return [
         parameter
         for parameter in function.parameters
-        if keywords and set(keywords) <= _names_within(function.arguments, schema_of(function, parameter))
+        if keywords
+        and set(keywords) <= declared_names(function.arguments.definitions, schema_of(function, parameter))
     ]
 
 
@@ -132,11 +134,15 @@ def _unwrapped(function: Function, kwargs: dict[str, Json]) -> Iterator[dict[str
 
 
 def _wrapped(function: Function, kwargs: dict[str, Json]) -> Iterator[dict[str, Json]]:
-    """The arguments put into the one parameter that they lie beside and should lie in."""
+    """The arguments put into the one parameter that they lie beside and should lie in.
+
+    It is one that the call needs, or the only one left: else another may be meant, whatever it is called.
+    """
     loose = {key: value for key, value in kwargs.items() if key not in function.by_keyword}
     given = {function.by_keyword[key].name for key in kwargs if key in function.by_keyword}
     free = [parameter for parameter in homes(function, loose) if parameter.name not in given]
-    if len(free) == 1:
+    left = [parameter for parameter in function.parameters if parameter.name not in given]
+    if len(free) == 1 and (free[0].required or left == free):
         yield {free[0].name: loose, **{key: value for key, value in kwargs.items() if key not in loose}}
 
 
@@ -158,17 +164,6 @@ def _said_of(schema: SoundSchema, node: SoundNode, name: str, depth: int = 0) ->
         yield node["properties"][name]
     for part in (*node.get("allOf", ()), *([schema.definitions[node["$ref"]]] if "$ref" in node else [])):
         yield from _said_of(schema, part, name, depth + 1)
-
-
-def _names_within(schema: SoundSchema, node: SoundNode, depth: int = 0) -> set[str]:
-    """The properties that an object is declared to have; of several kinds of objects, none."""
-    if not isinstance(node, dict) or depth > _MAX_DEPTH:
-        return set()
-    parts = [*node.get("allOf", ()), *([schema.definitions[node["$ref"]]] if "$ref" in node else [])]
-    kinds_of_objects = [_names_within(schema, member, depth + 1) for member in node.get("anyOf", ())]
-    only = [names for names in kinds_of_objects if names]
-    named = [_names_within(schema, part, depth + 1) for part in parts]
-    return set(node.get("properties", ())).union(*named, *(only if len(only) == 1 else ()))
 
 
 def _moved(function: Function, kwargs: dict[str, Json], arrangement: dict[str, Json]) -> Repair:

@@ -6,18 +6,19 @@ Only what does not fit is touched, only where exactly one remedy fits, and never
 - a number or a boolean in a text, where it is wanted and a text is not: `"3"`, `"true"`
 - an integer, where a text is wanted, unless the schema says what the text must look like: `3` for `"3"`
 - a single item, where a list of such is wanted: `"bug"` for `["bug"]`; but no text that may be a list in itself, like
-  `"bug, ui"` or `"none"`, no object of objects, and no items of a list that may be one item as a whole:
-  `["Ann", "30"]` for `[["Ann", "30"]]`
+  `"bug, ui"`, `"npm install"` or `"none"`, no object with a key that items do not declare, and no items of a list that
+  may be one item as a whole: `["Ann", "30"]` for `[["Ann", "30"]]`
 """
 
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 from manifests.json_value import Json
+from portal.library.schema.declared_names import declared_names
 from portal.library.schema.inspection import MAX_STEPS, Inspection, Path
 from portal.library.schema.json_kinds import is_kind, json_key, kind_of
 from portal.library.schema.rules import RULES
@@ -126,7 +127,7 @@ class _Mending:
         """What the value may become; whether that fits the subschema as a whole is for others to see."""
         allowed = node.get("type") or {kind_of(member) for member in node.get("enum", ())}
         if allowed and not is_kind(value, allowed):
-            for converted in _conversions(value, frozenset(allowed), node):
+            for converted in _conversions(value, frozenset(allowed), node, self._definitions):
                 inner = self.mended(node, converted, path, depth)
                 if inner is not None:
                     yield Mended(inner.value, (Mend(path, value, inner.value),))
@@ -187,14 +188,18 @@ def _item(node: dict[str, Any], index: int) -> SoundNode:
     return found
 
 
-def _conversions(value: Json, allowed: frozenset[str], node: dict[str, Any]) -> Iterator[Json]:
+def _conversions(
+    value: Json, allowed: frozenset[str], node: dict[str, Any], definitions: Mapping[str, SoundNode]
+) -> Iterator[Json]:
     """What a value that is of no allowed type may stand for."""
     if isinstance(value, str):
         yield from _of_text(value, allowed)
     elif "string" in allowed and _is_plain_integer(value) and not _LOOKS.intersection(node):
         yield str(value)
-    if "array" in allowed and is_single(value, node.get("items")):
-        yield [value]
+    if "array" in allowed:
+        items = _item(node, 0)
+        if is_single(value, items, declared_names(definitions, items)):
+            yield [value]
 
 
 def _is_plain_integer(value: Json) -> bool:

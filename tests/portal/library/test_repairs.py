@@ -26,6 +26,8 @@ LIST = function(
 )
 CREATE = function(arguments(("issue",), issue=ISSUE, dry={"type": "boolean"}))
 NULLABLE = function(arguments((), issue={"anyOf": [ISSUE, {"type": "null"}]}))
+COMMENT: Json = {"type": "object", "properties": {"body": TEXT}}
+SEND = function(arguments(("to",), to=TEXT, text=TEXT, comment=COMMENT))
 TWO_HOMES = function(arguments((), issue=ISSUE, draft=ISSUE))
 OPEN = function({"type": "object", "properties": {"repo": TEXT}, "required": ["repo"]})
 
@@ -55,6 +57,7 @@ REPAIRED = [
     (CREATE, {"title": "a", "dry": True}, {"issue": {"title": "a"}, "dry": True}),
     (CREATE, {"title": 5}, {"issue": {"title": "5"}}),
     (NULLABLE, {"title": "a"}, {"issue": {"title": "a"}}),
+    (SEND, {"to": "a", "text": "b", "body": "c"}, {"to": "a", "text": "b", "comment": {"body": "c"}}),
 ]  # fmt: skip
 
 
@@ -83,6 +86,8 @@ REFUSED = [
     (CREATE, {"title": "a", "colour": "red"}),
     (CREATE, {"issue": {"title": "a"}, "body": "b"}),
     (TWO_HOMES, {"title": "a"}),
+    (SEND, {"to": "a", "body": "c"}),
+    (LIST, {"repo": "a", "labels": "needs review"}),
 ]  # fmt: skip
 
 
