@@ -17,7 +17,7 @@ from manifests.json_value import Json
 from manifests.manifest import Manifest
 from manifests.rules import Budget
 from manifests.yaml_source import KeyPath
-from portal.audit.audit import UNHEARD, RunAudit
+from portal.audit.audit import UNHEARD, RunAudit, unrecorded
 from portal.call_rates import CallRates
 from portal.library.function import Function
 from portal.passthrough.methods import HINTS, Method
@@ -93,12 +93,20 @@ class CallRequest:
 class Permit:
     """That one call may be made, with these arguments and no others."""
 
-    __slots__ = ("_authorization", "arguments", "destination")
+    __slots__ = ("_authorization", "arguments", "destination", "is_recorded")
 
-    def __init__(self, authorization: "Authorization", destination: str, arguments: dict[str, Json]) -> None:
+    def __init__(
+        self,
+        authorization: "Authorization",
+        destination: str,
+        arguments: dict[str, Json],
+        *,
+        is_recorded: bool,
+    ) -> None:
         self._authorization = authorization
         self.destination = destination
         self.arguments = arguments
+        self.is_recorded = is_recorded
 
     def sent(self) -> None:
         """The upstream may see the call from now on, so that something of it may come back."""
@@ -162,28 +170,32 @@ class Authorization:
             decision, code = self._within_budgets(request.tool)
         match decision.verdict:
             case "allow":
-                unheard = self._audit.allowed(
-                    request.seq, request.function, decision, arguments, is_readonly=request.is_readonly
-                )
-                if unheard is not None:
-                    return unheard
+                is_recorded = self._audit.allowed(request.seq, request.function, decision, arguments)
+                if not is_recorded and not request.is_readonly:
+                    return unrecorded(request.function)
                 self._count(request.tool)
-                return Permit(self, request.destination, arguments)
+                return Permit(self, request.destination, arguments, is_recorded=is_recorded)
             case "deny":
                 return refused(request.function, decision, code)
             case _:
                 assert_never(decision.verdict)
 
-    def confirm(self, request: CallRequest, *, is_repeat: bool) -> CallError | None:
+    def confirm(self, request: CallRequest, permit: Permit, *, is_repeat: bool) -> CallError | None:
         """Look once more at a call that was permitted, now that it is sent: why it must not be.
 
-        Its tool may have changed; and one that the upstream may have seen before counts once more towards its budgets.
+        Its tool may have changed, so all that depends on what the tool declares is decided anew: whether it is granted,
+        with which arguments, and whether it may be called unrecorded. One that the upstream may have seen before counts
+        once more towards its budgets.
         """
         decision, code = request.tool, request.tool.code
+        if decision.granted:
+            decision = decide_arguments(self._manifest, request.tool, permit.arguments)
         if decision.granted and is_repeat:
             decision, code = self._within_budgets(request.tool)
         if not decision.granted:
             return refused(request.function, decision, code)
+        if not permit.is_recorded and not request.is_readonly:
+            return unrecorded(request.function)
         if is_repeat:
             self._count(request.tool)
         return None

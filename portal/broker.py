@@ -217,7 +217,7 @@ class Broker:
         """
         listed = self._fleet[function.upstream].tools
         request = self._authorization.of_function(function, listed, lambda: permit.arguments)
-        refusal = self._authorization.confirm(request, is_repeat=was_seen)
+        refusal = self._authorization.confirm(request, permit, is_repeat=was_seen)
         if refusal is not None:
             raise _WithheldError(refusal)
         _sent(entry, permit)

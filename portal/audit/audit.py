@@ -115,38 +115,40 @@ class RunAudit:
         more = {"more_refused": self._refused - MAX_REFUSALS} if self._refused > MAX_REFUSALS else {}
         self._audit.note("run_ended", run=self._run_id, status=status, code=code, calls=ledger.calls, **more)
 
-    def allowed(
-        self, seq: int, function: str, decision: Decision, arguments: Mapping[str, Json], *, is_readonly: bool
-    ) -> CallError | None:
-        """A call will be sent, unless what is returned says why it must not be."""
+    def allowed(self, seq: int, function: str, decision: Decision, arguments: Mapping[str, Json]) -> bool:
+        """A call is to be sent; whether that is written, or need not be."""
         if not self._audit.is_kept:
-            return None
+            return True
         digest = self._digest(arguments)
         rule = {"decision": "allow", "rule": _cut(decision.rule), "where": _cut(decision.where)}
-        if self._call("call_decided", seq, function, arguments=digest, **rule) or is_readonly:
-            return None
-        return CallError(
-            "audit_failed",
-            f"{function[:MAX_CHARACTERS]} was not called: the call cannot be written to the audit log",
-            "Nothing was sent. Only tools that declare that they only read are called until the log can be written.",
-        )
+        return self._call("call_decided", seq, function, arguments=digest, **rule)
 
     def refused(self, seq: int, function: str | None, error: CallError) -> None:
         """A call is not sent. `function` is None where there is no such: its name is what the script wrote."""
         self._refused += 1
         if self._audit.is_kept and self._refused <= MAX_REFUSALS:
-            rule: dict[str, Json] = {}
-            if isinstance(error, RuleError):
-                rule = {"rule": _cut(error.rule), "where": _cut(error.where)}
-            self._call("call_refused", seq, function, decision="deny", code=error.code, **rule)
+            self._refusal(seq, function, error)
 
     def outcome(self, entry: Entry) -> None:
-        """What became of a call that was allowed; `unknown` if its run ended before its answer came."""
+        """What became of a call that was allowed; `unknown` if its run ended before its answer came.
+
+        One that was refused after all has the line of a refused call, whatever number of those there is already:
+        without it, it would look like one that may have happened.
+        """
         if not self._audit.is_kept:
+            return
+        if entry.state == "refused" and entry.error is not None:
+            self._refusal(entry.seq, entry.function, entry.error)
             return
         ms = None if entry.ended is None else round((entry.ended - entry.began) * 1000, 1)
         code = entry.error.code if entry.error else None
         self._call("call_ended", entry.seq, entry.function, state=entry.state, code=code, ms=ms)
+
+    def _refusal(self, seq: int, function: str | None, error: CallError) -> None:
+        rule: dict[str, Json] = {}
+        if isinstance(error, RuleError):
+            rule = {"rule": _cut(error.rule), "where": _cut(error.where)}
+        self._call("call_refused", seq, function, decision="deny", code=error.code, **rule)
 
     def _call(self, event: str, seq: int, function: str | None, **fields: Json) -> bool:
         named = None if function is None else _cut(function)
@@ -161,6 +163,15 @@ class RunAudit:
 NO_AUDIT: Final = Audit(None)
 UNHEARD: Final = NO_AUDIT.run("", LOCAL, None)
 """What writes nothing."""
+
+
+def unrecorded(function: str) -> CallError:
+    """Why a call that is not written down is not made, unless its tool declares that it only reads."""
+    return CallError(
+        "audit_failed",
+        f"{function[:MAX_CHARACTERS]} was not called: the call cannot be written to the audit log",
+        "Nothing was sent. Only tools that declare that they only read are called until the log can be written.",
+    )
 
 
 def _stamped(event: str, **fields: Json) -> dict[str, Json]:

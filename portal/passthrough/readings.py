@@ -216,7 +216,7 @@ class _Sent:
         self._entry = entry
 
     def __call__(self, was_seen: bool) -> None:
-        refusal = self._authorization.confirm(self._request, is_repeat=was_seen)
+        refusal = self._authorization.confirm(self._request, self.permit, is_repeat=was_seen)
         if refusal is not None:
             raise UpstreamWithheldError(refusal.message)
         self._entry.sent()

@@ -129,6 +129,12 @@ def raw_tools(*names: str) -> list[Json]:
     return [{"name": name, "inputSchema": ANYTHING} for name in names]
 
 
+def sleeper(behaviour: Path) -> dict[str, Json]:
+    """A lazy upstream that lists what the file says when it is started."""
+    code = f"import runpy, sys; sys.argv[1:] = [open({str(behaviour)!r}).read()]; runpy.run_path({str(RAW_SERVER)!r})"
+    return {"command": sys.executable, "args": ["-c", code], "start": "lazy"}
+
+
 @dataclass(frozen=True)
 class Opened:
     """A portal and a client of it."""

@@ -1,7 +1,6 @@
 """With a lockfile, what an upstream changed or added is hidden from scripts and refused, until it is accepted."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,9 +9,8 @@ from structlog.testing import capture_logs
 from manifests.json_value import Json
 from manifests.lock import write_lock
 from portal.pinning.pins import pins_of
-from tests.portal.peers import Opened, Peer, opened, raw, raw_tools, schema, states, tool
+from tests.portal.peers import Opened, Peer, opened, raw, raw_tools, schema, sleeper, states, tool
 from tests.portal.pinning import accept, accepted
-from tests.upstreams.peers import RAW_SERVER
 
 pytestmark = pytest.mark.anyio
 
@@ -142,12 +140,6 @@ async def test_without_a_lock_a_tool_may_change(tmp_path: Path) -> None:
     upstreams: dict[str, Peer | dict[str, Json]] = {"raw": raw(tools=raw_tools("change", "echo"))}
     async with opened(tmp_path, upstreams) as portal:
         assert await portal.result_of(CHANGE_WHILE_RUNNING) is None
-
-
-def sleeper(behaviour: Path) -> dict[str, Json]:
-    """A lazy upstream that lists what the file says when it is started."""
-    code = f"import runpy, sys; sys.argv[1:] = [open({str(behaviour)!r}).read()]; runpy.run_path({str(RAW_SERVER)!r})"
-    return {"command": sys.executable, "args": ["-c", code], "start": "lazy"}
 
 
 async def test_tool_that_changed_behind_a_connection_not_yet_there_is_not_called(
