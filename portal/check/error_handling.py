@@ -70,10 +70,9 @@ class ErrorHandling:
         function = call.func
         if not (isinstance(function, ast.Attribute) and function.attr == "create_task"):
             return False
-        name = function.value
-        scope = self._script.names.get(name) if isinstance(name, ast.Name) else None
-        owner = None if scope is None or not isinstance(name, ast.Name) else scope.owner(name.id)
-        bindings = [] if owner is None or not isinstance(name, ast.Name) else owner.bindings[name.id]
+        if not isinstance(function.value, ast.Name):
+            return False
+        bindings = self._script.bindings_of(function.value)
         return len(bindings) == 1 and bindings[0].node in self._groups and not self._cancels
 
     def _catches(self, node: Guard, errors: Set[str]) -> bool:

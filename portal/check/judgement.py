@@ -30,7 +30,7 @@ class Judgement:
 
     @cached_property
     def _functions(self) -> OwnFunctions:
-        return OwnFunctions(self._script, self._values, self._history.names)
+        return OwnFunctions(self._script, self._values)
 
     @cached_property
     def _may_tamper(self) -> bool:

@@ -13,6 +13,7 @@ from manifests.json_value import Json
 from portal.check.readings import Readings
 from portal.check.script_tree import ScriptTree
 from portal.check.tampering import may_tamper
+from sandbox_runtime.guest.scopes import Binding
 
 
 class Unknown(Enum):
@@ -168,15 +169,17 @@ class KnownValues:
 
     def bound_once(self, node: ast.Name) -> ast.expr | None:
         """What a name was bound to before this place, and to nothing else ever."""
-        scope = self._script.names.get(node)
-        owner = None if scope is None else scope.owner(node.id)
-        bindings = [] if owner is None else owner.bindings.get(node.id, [])
-        if owner is None or len(bindings) != 1 or bindings[0].scope is not owner or self._may_tamper:
-            return None
-        if owner.kind == "module" and node.id in self._earlier:
-            return None
-        assigned = self._targets.get(bindings[0].node)
+        binding = None if self._may_tamper else self.binding(node)
+        assigned = None if binding is None else self._targets.get(binding.node)
         return assigned.value if assigned is not None and assigned.lineno < node.lineno else None
+
+    def binding(self, name: ast.Name) -> Binding | None:
+        """Where a name gets its only value, unless a `global` or `nonlocal` binds it from another scope."""
+        bindings = self._script.bindings_of(name)
+        if len(bindings) != 1 or name.id in bindings[0].scope.elsewhere:
+            return None
+        is_earlier = bindings[0].scope.kind == "module" and name.id in self._earlier
+        return None if is_earlier else bindings[0]
 
     def _is_as_bound(self, name: ast.Name, container: ast.expr) -> bool:
         """Whether the container that a name holds is what it was bound to, and small enough to look at each time."""

@@ -1,14 +1,14 @@
 """Which of a script's own functions a call runs, where that is plain to see."""
 
 import ast
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Final
 
 from manifests.reserved import STANDARD_LIBRARY
 from portal.check.known_values import KnownValues
 from portal.check.script_tree import ScriptTree
-from sandbox_runtime.guest.scopes import FUNCTIONS, Binding, Function
+from sandbox_runtime.guest.scopes import FUNCTIONS, Function
 
 # Decorators behind which a function, or a class, does what it says.
 _PLAIN_DECORATORS: Final = frozenset(
@@ -31,10 +31,9 @@ class OwnFunctions:
     attribute of that name, and what it is called of is plainly an instance of its class, or the class.
     """
 
-    def __init__(self, script: ScriptTree, values: KnownValues, earlier: Collection[str]) -> None:
+    def __init__(self, script: ScriptTree, values: KnownValues) -> None:
         self._script = script
         self._values = values
-        self._earlier = earlier
 
     def of(self, called: ast.expr) -> Function | None:
         """The function whose body runs when that is called; of a class, its `__init__`."""
@@ -42,7 +41,7 @@ class OwnFunctions:
             return called
         found: ast.AST | None = None
         if isinstance(called, ast.Name):
-            binding = self._binding(called)
+            binding = self._values.binding(called)
             found = None if binding is None else binding.value or binding.node
             if isinstance(found, ast.ClassDef):
                 found = None if found.bases else self._method(self._class(called), "__init__")
@@ -51,22 +50,13 @@ class OwnFunctions:
             found = None if owner is None else self._method(owner, called.attr)
         return found if isinstance(found, FUNCTIONS) and self._is_plain(found) else None
 
-    def _binding(self, name: ast.Name) -> Binding | None:
-        """Where a name gets its only value."""
-        scope = self._script.names.get(name)
-        owner = None if scope is None else scope.owner(name.id)
-        bindings = [] if owner is None else owner.bindings.get(name.id, [])
-        if owner is None or len(bindings) != 1 or bindings[0].scope is not owner:
-            return None
-        return None if owner.kind == "module" and name.id in self._earlier else bindings[0]
-
     def _class_of(self, node: ast.expr) -> ast.ClassDef | None:
         """The class that a value is an instance of, or is itself."""
         if isinstance(node, ast.Call):
             return self._class(node.func)
         if not isinstance(node, ast.Name):
             return None
-        binding = self._binding(node)
+        binding = self._values.binding(node)
         if binding is not None and isinstance(binding.node, ast.arg):
             return self._first_arguments.get(binding.node)
         bound = self._values.bound_once(node)
@@ -74,7 +64,7 @@ class OwnFunctions:
 
     def _class(self, node: ast.expr, depth: int = 0) -> ast.ClassDef | None:
         """The class that a name means, if its instances are what it says, and what its bases say."""
-        binding = self._binding(node) if isinstance(node, ast.Name) else None
+        binding = self._values.binding(node) if isinstance(node, ast.Name) else None
         found = None if binding is None else binding.node
         if not isinstance(found, ast.ClassDef) or not self._is_plain(found) or depth > _MAX_BASES:
             return None

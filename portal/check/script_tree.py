@@ -15,7 +15,7 @@ from typing import Any, Final, Self, TypeVar, overload
 from portal.check.f_strings import without_f_strings
 from portal.check.newer_syntax import with_older_syntax
 from sandbox_runtime.guest.library_names import LibraryNames, Path
-from sandbox_runtime.guest.scopes import FUNCTIONS, Function, Scope, Scopes
+from sandbox_runtime.guest.scopes import FUNCTIONS, Binding, Function, Scope, Scopes
 
 MAX_SOURCE_CHARACTERS: Final = 100_000
 """Longer scripts are not read: it takes as long as they are, and everybody waits for it."""
@@ -104,6 +104,12 @@ class ScriptTree:
     @property
     def all_scopes(self) -> Sequence[Scope]:
         return (self.scopes.module, *self.scopes.of.values())
+
+    def bindings_of(self, name: ast.Name) -> Sequence[Binding]:
+        """Every place that gives a value to the variable that a name means where it is read."""
+        scope = self.names.get(name)
+        owner = None if scope is None else scope.owner(name.id)
+        return () if owner is None else owner.bindings.get(name.id, ())
 
     def is_free(self, name: ast.Name) -> bool:
         """Whether nothing in the script binds the name where it is read."""
