@@ -37,7 +37,7 @@ _CONSUMING: Final[dict[tuple[str, ...], Fate]] = {
 
 
 class Certainty:
-    """The certain nodes of one script, for errors of one kind."""
+    """The certain nodes of one script that hides no ends, for errors of one kind."""
 
     def __init__(
         self, script: ScriptTree, values: KnownValues, handling: ErrorHandling, functions: OwnFunctions
@@ -91,8 +91,6 @@ class Certainty:
         return node in self._certain
 
     def _follow_all(self) -> None:
-        if self._endings.are_hidden:
-            return
         self._block(self._script.module.body)
         while self._todo:
             self._body(*self._todo.pop())

@@ -24,34 +24,6 @@ class Endings:
         self._without_return: dict[str, bool] = {}
         self._known: dict[ast.stmt, bool] = {}
 
-    @property
-    def are_hidden(self) -> bool:
-        """Whether others may end the script than whom it calls by name, so that anything may be its end.
-
-        It hands on what ends it, `partial(sys.exit, 1)`, or a function that does, or such a one is called by Python
-        itself, as `__add__` and properties are, or by the class that its own class is made of.
-        """
-        script = self._script
-        plain = {call.func for call in script.scopes.calls}
-        for bindings in (found for scope in script.all_scopes for found in scope.bindings.values()):
-            # `stop = sys.exit` is followed.
-            plain.update(each.value for each in bindings if each.value is not None)
-        if any(path in _EXITS and node not in plain for node, path in script.paths.items()):
-            return True
-        functions = [*filter(self._may_exit, script.all_of(ast.FunctionDef, ast.AsyncFunctionDef))]
-        ending = {node.name for node in functions}
-        if any(node.decorator_list or node.name.startswith("__") for node in functions):
-            return True
-        read = (mention.node for mention in script.scopes.mentions if mention.node not in plain)
-        inherited = (part for node in script.scopes.classes if node.bases for part in node.body)
-        named = {getattr(node, "id", getattr(node, "attr", "")) for node in read}
-        methods = {getattr(part, "name", "") for part in inherited}
-        return not ending.isdisjoint(named | methods)
-
-    def _may_exit(self, function: Function) -> bool:
-        paths = (self._script.paths.get(node) for node in ast.walk(function) if isinstance(node, ast.expr))
-        return any(path in _EXITS or path == _EXIT_ERROR for path in paths)
-
     def is_end(self, statement: ast.stmt) -> bool:
         """Whether what stands behind it in its block does not run, errors that are caught aside."""
         if statement not in self._known:
@@ -141,6 +113,35 @@ class Endings:
 def mentions_end(script: ScriptTree) -> bool:
     """Whether a script has the means to end itself, or the one that calls a function of it."""
     return any(path in _EXITS or path == _EXIT_ERROR for path in script.paths.values())
+
+
+def hides_ends(script: ScriptTree) -> bool:
+    """Whether others may end a script than whom it calls by name, so that anything may be its end.
+
+    It hands on what ends it, `partial(sys.exit, 1)`, or a function that does, or such a one is called by Python
+    itself, as `__add__` and properties are, or by the class that its own class is made of.
+    """
+    plain = {call.func for call in script.scopes.calls}
+    for bindings in (found for scope in script.all_scopes for found in scope.bindings.values()):
+        # `stop = sys.exit` is followed.
+        plain.update(each.value for each in bindings if each.value is not None)
+    if any(path in _EXITS and node not in plain for node, path in script.paths.items()):
+        return True
+    definitions = script.all_of(ast.FunctionDef, ast.AsyncFunctionDef)
+    functions = [node for node in definitions if _may_exit(script, node)]
+    ending = {node.name for node in functions}
+    if any(node.decorator_list or node.name.startswith("__") for node in functions):
+        return True
+    read = (mention.node for mention in script.scopes.mentions if mention.node not in plain)
+    inherited = (part for node in script.scopes.classes if node.bases for part in node.body)
+    named = {getattr(node, "id", getattr(node, "attr", "")) for node in read}
+    methods = {getattr(part, "name", "") for part in inherited}
+    return not ending.isdisjoint(named | methods)
+
+
+def _may_exit(script: ScriptTree, function: Function) -> bool:
+    paths = (script.paths.get(node) for node in ast.walk(function) if isinstance(node, ast.expr))
+    return any(path in _EXITS or path == _EXIT_ERROR for path in paths)
 
 
 def yields(statement: ast.stmt) -> bool:

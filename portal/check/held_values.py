@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from portal.check.known_values import KnownValues
-from portal.check.readings import Readings
 from portal.check.script_tree import ScriptTree
 
 
@@ -15,7 +14,6 @@ class HeldValues:
     def __init__(self, script: ScriptTree, values: KnownValues) -> None:
         self._script = script
         self._values = values
-        self._readings = Readings(script)
 
     def made(self, name: ast.Name) -> tuple[ast.expr | None, Sequence[ast.Call]]:
         """What makes the value that a name is read for: what it is bound to, and what is appended to that before.
@@ -23,7 +21,7 @@ class HeldValues:
         Nothing, if the name is read elsewhere as well: a task may be cancelled there, a list be emptied.
         """
         scope = self._script.names.get(name)
-        others = [mention for mention in self._readings.of(name) if mention.node is not name]
+        others = [mention for mention in self._values.readings.of(name) if mention.node is not name]
         appends = [self._appends[mention.node] for mention in others if mention.node in self._appends]
         if len(appends) < len(others) or any(mention.scope is not scope for mention in others):
             return None, ()

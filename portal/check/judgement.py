@@ -4,12 +4,12 @@ from functools import cached_property
 
 from portal.check.certainty import Certainty
 from portal.check.diagnostic import Diagnostic, Suspicion
+from portal.check.endings import hides_ends
 from portal.check.error_handling import ErrorHandling
 from portal.check.known_values import KnownValues
 from portal.check.own_functions import OwnFunctions
 from portal.check.script_tree import ScriptTree
 from portal.check.session_history import SessionHistory
-from portal.check.tampering import may_tamper
 
 
 class Judgement:
@@ -25,7 +25,7 @@ class Judgement:
         self._certain: dict[str, Certainty] = {}
 
     def diagnostic(self, found: Suspicion) -> Diagnostic:
-        refuses = found.is_sure and not self._may_tamper and found.node in self._certainty(found.code)
+        refuses = found.is_sure and not self._is_unclear and found.node in self._certainty(found.code)
         return Diagnostic(found.line, found.message, found.hint, refuses, found.code)
 
     @cached_property
@@ -33,8 +33,10 @@ class Judgement:
         return OwnFunctions(self._script, self._values)
 
     @cached_property
-    def _may_tamper(self) -> bool:
-        return self._history.may_change(self._script) or may_tamper(self._script)
+    def _is_unclear(self) -> bool:
+        """Whether nothing that is found can refuse, because names or ends may be others than they look."""
+        script = self._script
+        return self._history.may_change(script) or self._values.may_tamper or hides_ends(script)
 
     def _certainty(self, code: str) -> Certainty:
         if code not in self._certain:

@@ -76,10 +76,15 @@ class KnownValues:
         self._script = script
         self._earlier = earlier
         self._targets: dict[ast.AST, ast.Assign] = {}
-        self._readings = Readings(script)
+        self.readings = Readings(script)
         functions = script.all_of(ast.FunctionDef, ast.AsyncFunctionDef)
         for body in (script.module.body, *(function.body for function in functions)):
             self._targets.update(_assigned(body))
+
+    @cached_property
+    def may_tamper(self) -> bool:
+        """Whether the script may change out of sight what its names mean, so that no name's value is known."""
+        return may_tamper(self._script)
 
     def value(self, node: ast.expr, depth: int = 0) -> Json | Unknown:
         """The JSON value of an expression, if it is the same in every run."""
@@ -169,7 +174,7 @@ class KnownValues:
 
     def bound_once(self, node: ast.Name) -> ast.expr | None:
         """What a name was bound to before this place, and to nothing else ever."""
-        binding = None if self._may_tamper else self.binding(node)
+        binding = None if self.may_tamper else self.binding(node)
         assigned = None if binding is None else self._targets.get(binding.node)
         return assigned.value if assigned is not None and assigned.lineno < node.lineno else None
 
@@ -186,11 +191,7 @@ class KnownValues:
         parts = _parts(container)
         if len(parts) > _MOST_PARTS or any(isinstance(part, _CONTAINERS) for part in parts):
             return False  # what lies within may have changed
-        return self._readings.is_only_read(name)
-
-    @cached_property
-    def _may_tamper(self) -> bool:
-        return may_tamper(self._script)
+        return self.readings.is_only_read(name)
 
     def _constant(self, node: ast.expr, depth: int) -> Json | Unknown:
         path = self._script.paths.get(node)
