@@ -10,7 +10,7 @@ from sandbox_runtime.guest.scopes import FUNCTIONS, Function
 
 _ENDS: Final = (ast.Return, ast.Raise, ast.Break, ast.Continue)
 _EXITS: Final = frozenset({("builtins", "exit"), ("builtins", "quit"), ("sys", "exit"), ("os", "_exit")})
-_EXIT_ERROR: Final = ("builtins", "SystemExit")
+_MEANS: Final = _EXITS | {("builtins", "SystemExit")}
 _LOOPS: Final = (ast.While, ast.For, ast.AsyncFor)
 _BLOCK_PARTS: Final = (ast.stmt, ast.excepthandler, ast.match_case)
 
@@ -112,7 +112,7 @@ class Endings:
 
 def mentions_end(script: ScriptTree) -> bool:
     """Whether a script has the means to end itself, or the one that calls a function of it."""
-    return any(path in _EXITS or path == _EXIT_ERROR for path in script.paths.values())
+    return any(path in _MEANS for path in script.paths.values())
 
 
 def hides_ends(script: ScriptTree) -> bool:
@@ -141,7 +141,7 @@ def hides_ends(script: ScriptTree) -> bool:
 
 def _may_exit(script: ScriptTree, function: Function) -> bool:
     paths = (script.paths.get(node) for node in ast.walk(function) if isinstance(node, ast.expr))
-    return any(path in _EXITS or path == _EXIT_ERROR for path in paths)
+    return any(path in _MEANS for path in paths)
 
 
 def yields(statement: ast.stmt) -> bool:

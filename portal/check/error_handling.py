@@ -8,6 +8,7 @@ from typing import Final
 from manifests.reserved import STANDARD_LIBRARY
 from portal.check.known_values import KnownValues
 from portal.check.script_tree import ScriptTree
+from portal.check.tampering import FIND_MODULES
 
 Guard = ast.Try | ast.TryStar | ast.With | ast.AsyncWith
 
@@ -33,8 +34,6 @@ _MAKE_CONTEXTS: Final = _STACKS | {
     ("contextlib", "asynccontextmanager"),
     ("contextlib", "contextmanager"),
 }
-_OF_PYTHON: Final = STANDARD_LIBRARY | {"builtins"}
-_FIND_MODULES: Final = frozenset({"importlib", "pkgutil"})
 _EXITS: Final = frozenset({"__exit__", "__aexit__"})
 _GATHER_TASKS: Final = ("asyncio", "TaskGroup")
 
@@ -103,7 +102,7 @@ class ErrorHandling:
         path = self._script.paths.get(context.func) if isinstance(context, ast.Call) else None
         if path == _SUPPRESS and isinstance(context, ast.Call):
             return errors is None or self._is_caught(context.args, errors)
-        if path is not None and path[0] in _OF_PYTHON and path not in _STACKS:
+        if path is not None and path[0] in STANDARD_LIBRARY and path not in _STACKS:
             return False
         return self._has_contexts_of_its_own
 
@@ -114,7 +113,7 @@ class ErrorHandling:
         own = script.functions.keys() & _EXITS or script.scopes.attributes & _EXITS or texts & _EXITS
         paths = script.paths.values()
         return bool(own or self._earlier) or any(
-            path in _MAKE_CONTEXTS or path[0] in _FIND_MODULES for path in paths
+            path in _MAKE_CONTEXTS or path[0] in FIND_MODULES for path in paths
         )
 
     @cached_property

@@ -20,7 +20,6 @@ _PLAIN_DECORATORS: Final = frozenset(
 )
 # Methods with which a class says itself what its instances are, and what they have.
 _TELL_OTHERWISE: Final = frozenset({"__new__", "__getattribute__", "__init_subclass__", "__set_name__"})
-_OF_PYTHON: Final = STANDARD_LIBRARY | {"builtins"}
 _MAX_BASES: Final = 10
 
 
@@ -75,7 +74,7 @@ class OwnFunctions:
 
     def _is_of_python(self, base: ast.expr) -> bool:
         path = self._script.paths.get(base)
-        return path is not None and path[0] in _OF_PYTHON
+        return path is not None and path[0] in STANDARD_LIBRARY
 
     def _method(self, owner: ast.ClassDef | None, name: str) -> Function | None:
         if {name, "__class__"} & self._script.scopes.attributes:

@@ -11,6 +11,9 @@ from typing import Final
 from portal.check.script_tree import ScriptTree
 from sandbox_runtime.guest.library_names import LIBRARY, Path
 
+FIND_MODULES: Final = frozenset({"importlib", "pkgutil"})
+"""Modules whose functions give any other module, by its name."""
+
 _BUILTINS: Final = frozenset(
     {"__import__", "delattr", "eval", "exec", "globals", "locals", "setattr", "vars"}
 )
@@ -48,7 +51,6 @@ _TELL_ONLY: Final = frozenset(
         *("__qualname__", "__suppress_context__", "__traceback__", "__wrapped__"),
     }
 )
-_FIND_MODULES: Final = frozenset({"importlib", "pkgutil"})
 _ATTRIBUTES: Final = frozenset(
     {
         *("__builtins__", "__closure__", "__code__", "__delattr__", "__dict__", "__getattribute__"),
@@ -134,6 +136,6 @@ def _holds_modules(script: ScriptTree) -> bool:
         if len(bindings) == 1  # `gh = github`, which is followed
     }
     return any(
-        path[0] in _FIND_MODULES or (path[0] == LIBRARY and len(path) <= 2 and node not in aliased)
+        path[0] in FIND_MODULES or (path[0] == LIBRARY and len(path) <= 2 and node not in aliased)
         for node, path in script.paths.items()
     )
