@@ -59,8 +59,8 @@ class Certainty:
             ast.ClassDef: self._class,
             ast.Return: self._return,
             ast.Assert: self._assert,
-            ast.If: self._if,
-            ast.While: self._while,
+            ast.If: self._branches,
+            ast.While: self._branches,
             ast.For: self._for,
             ast.AsyncFor: self._for,
             ast.With: self._with,
@@ -110,7 +110,10 @@ class Certainty:
 
     def _definition(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         self._expressions(node.decorator_list)
-        self._expressions([*node.args.defaults, *(default for default in node.args.kw_defaults if default)])
+        self._defaults(node.args)
+
+    def _defaults(self, arguments: ast.arguments) -> None:
+        self._expressions([*arguments.defaults, *(default for default in arguments.kw_defaults if default)])
 
     def _class(self, node: ast.ClassDef) -> None:
         self._expressions([*node.decorator_list, *node.bases, *(keyword.value for keyword in node.keywords)])
@@ -123,15 +126,7 @@ class Certainty:
     def _assert(self, node: ast.Assert) -> None:
         self._expression(node.test)  # and not the message, which a right script never comes to
 
-    def _if(self, node: ast.If) -> None:
-        self._expression(node.test)
-        truth = self._values.truth(node.test)
-        if truth is not False:
-            self._block(node.body)
-        if truth is not True:
-            self._block(node.orelse)
-
-    def _while(self, node: ast.While) -> None:
+    def _branches(self, node: ast.If | ast.While) -> None:
         self._expression(node.test)
         truth = self._values.truth(node.test)
         if truth is not False:
@@ -220,7 +215,7 @@ class Certainty:
         self._expression(node.value, "awaited")
 
     def _lambda(self, node: ast.Lambda, fate: Fate) -> None:
-        self._expressions([*node.args.defaults, *(default for default in node.args.kw_defaults if default)])
+        self._defaults(node.args)
 
     def _container(self, node: ast.List | ast.Tuple | ast.Set, fate: Fate) -> None:
         for part in node.elts:
