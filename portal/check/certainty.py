@@ -9,12 +9,12 @@ import ast
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Literal, TypeAlias
 
-from portal.check.endings import Endings, yields
+from portal.check.endings import Endings
 from portal.check.error_handling import ErrorHandling, gives_errors
 from portal.check.held_values import HeldValues
 from portal.check.known_values import KnownValues
 from portal.check.own_functions import OwnFunctions
-from portal.check.script_tree import ScriptTree, is_generator
+from portal.check.script_tree import ScriptTree, has_yield, is_generator
 from sandbox_runtime.guest.scopes import COMPREHENSIONS, Comprehension, Function
 
 Fate: TypeAlias = Literal["kept", "started", "iterated", "awaited"]
@@ -105,7 +105,7 @@ class Certainty:
                 read(statement)
             else:
                 self._expressions(ast.iter_child_nodes(statement))
-            if self._endings.is_end(statement) or (self._ends_at_yield and yields(statement)):
+            if self._endings.is_end(statement) or (self._ends_at_yield and has_yield([statement])):
                 return
 
     def _definition(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:

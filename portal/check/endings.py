@@ -144,11 +144,6 @@ def _may_exit(script: ScriptTree, function: Function) -> bool:
     return any(path in _MEANS for path in paths)
 
 
-def yields(statement: ast.stmt) -> bool:
-    """Whether a generator may wait there until somebody wants more of it."""
-    return any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in _of_function([statement]))
-
-
 def _breaks(body: Iterable[ast.stmt]) -> bool:
     """Whether a `break` of the loop itself stands in it."""
     return any(isinstance(node, ast.Break) for node in _parts(body, _LOOPS))

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Final
 
-from portal.check.script_tree import ScriptTree
+from portal.check.script_tree import ScriptTree, root_of
 from sandbox_runtime.guest.library_names import is_library_function
 from sandbox_runtime.guest.scopes import Mention, Scope
 
@@ -49,11 +49,8 @@ class Readings:
     def _by_owner(self) -> Mapping[tuple[Scope | None, str], Sequence[Mention]]:
         found: dict[tuple[Scope | None, str], list[Mention]] = {}
         for mention in self._script.scopes.mentions:
-            root: ast.expr = mention.node
-            while isinstance(root, ast.Attribute):
-                root = root.value
-            if isinstance(root, ast.Name):
-                found.setdefault((mention.scope.owner(root.id), root.id), []).append(mention)
+            name = root_of(mention.node).id
+            found.setdefault((mention.scope.owner(name), name), []).append(mention)
         return found
 
     @cached_property

@@ -6,7 +6,7 @@ awaits: what the guest says of a script would do, but not which of two names on 
 
 import ast
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -81,12 +81,12 @@ class ScriptTree:
     @cached_property
     def names(self) -> Mapping[ast.Name, Scope]:
         """The names that the script reads, also as the beginning of a dotted name, and the scopes it reads them in."""
-        return {_root(mention.node): mention.scope for mention in self.scopes.mentions}
+        return {root_of(mention.node): mention.scope for mention in self.scopes.mentions}
 
     @cached_property
     def known_names(self) -> Set[ast.Name]:
         """Those of them that begin a dotted name with a path: in `weather = await weather.forecast()` the second."""
-        return {_root(mention.node) for mention in self.scopes.mentions if mention.node in self.paths}
+        return {root_of(mention.node) for mention in self.scopes.mentions if mention.node in self.paths}
 
     @cached_property
     def functions(self) -> Mapping[str, Sequence[Function]]:
@@ -119,12 +119,13 @@ class ScriptTree:
 def _imported_for_it(scopes: Scopes) -> Iterator[tuple[ast.expr, Path]]:
     """What means a module that is there in the sandbox without import."""
     for mention in scopes.mentions:
-        root = _root(mention.node)
+        root = root_of(mention.node)
         if root.id in _THERE and mention.scope.owner(root.id) is None:
             yield mention.node, tuple(ast.unparse(mention.node).split("."))
 
 
-def _root(node: ast.expr) -> ast.Name:
+def root_of(node: ast.expr) -> ast.Name:
+    """The name that a dotted name begins with."""
     while isinstance(node, ast.Attribute):
         node = node.value
     assert isinstance(node, ast.Name)  # as of every dotted name that is mentioned
@@ -133,7 +134,12 @@ def _root(node: ast.expr) -> ast.Name:
 
 def is_generator(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     """Whether calling it runs nothing of it yet, because it yields."""
-    todo: list[ast.AST] = [*function.body]
+    return has_yield(function.body)
+
+
+def has_yield(nodes: Iterable[ast.AST]) -> bool:
+    """Whether a generator may wait in one of these of its own statements until somebody wants more of it."""
+    todo = [*nodes]
     while todo:
         node = todo.pop()
         if isinstance(node, (ast.Yield, ast.YieldFrom)):
