@@ -66,7 +66,8 @@ class Turns:
             BusyError: The queue is full.
         """
         places = max(min(-(-script_bytes // PLACE_BYTES), self._limits.most), 1)
-        self._make_room(caller, places)
+        if self._places + places > self._limits.most:
+            self._make_room(caller, places)
         turn: Turn = asyncio.get_running_loop().create_future()
         self._lines.setdefault(caller, OrderedDict())[turn] = places
         self._places += places
