@@ -59,7 +59,7 @@ def compiled_function(
         type_names=type_names,
         spelling=spelling,
         function=_function(place, settled, types),
-        text=_definition(settled, spelling, none_omits=True),
+        text=_definition(settled, spelling),
         observed_types=tuple(each.name for each in seen),
     )
 
@@ -114,7 +114,7 @@ def _shown_definition(draft: FunctionDraft) -> str:
     )
 
 
-def _definition(draft: FunctionDraft, spelling: Spelling, *, none_omits: bool) -> str:
+def _definition(draft: FunctionDraft, spelling: Spelling) -> str:
     return definition(
         draft.name,
         draft.parameters,
@@ -122,7 +122,6 @@ def _definition(draft: FunctionDraft, spelling: Spelling, *, none_omits: bool) -
         draft.returns,
         documentation(_told(draft), draft.parameters, draft.example),
         spelling,
-        none_omits=none_omits,
         remark=_remark(draft),
     )
 

@@ -67,17 +67,16 @@ def definition(
     others: Type | None,
     returns: Type,
     body: str,
-    spelling: Spelling = PLAIN,
+    spelling: Spelling,
     *,
-    none_omits: bool = False,
-    remark: str = "",
+    remark: str,
 ) -> str:
     """A function's definition with its docstring (or `...`), on one line or one line per parameter.
 
-    `none_omits` says in the types that None stands for an optional argument that is not sent. Calls take it
-    in any case; a checker must know, but a model reads one word less. `remark` stands behind the return type.
+    `remark` stands behind the return type. The types say that None stands for an optional argument that is not
+    sent: calls take it in any case, and a checker must know, but a model reads one word less elsewhere.
     """
-    shown = [parameter_text(parameter, spelling, none_omits=none_omits) for parameter in parameters]
+    shown = [parameter_text(parameter, spelling, none_omits=True) for parameter in parameters]
     shown += others_text(parameters, others, spelling)
     arguments = _keyword_only(shown, bool(parameters))
     head = f"async def {name}({arguments}) -> {render(returns, spelling)}:"
@@ -85,8 +84,7 @@ def definition(
         lines = ["*", *shown] if parameters else shown
         inner = "".join(f"    {line},\n" for line in lines)
         head = f"async def {name}(\n{inner}) -> {render(returns, spelling)}:"
-    behind = comment(remark)
-    return f"{head}{behind}\n{body}" if body else f"{head} ...{behind}"
+    return _with_body(head, body, remark)
 
 
 def shown_definition(
@@ -96,7 +94,7 @@ def shown_definition(
     returns: Type,
     body: str,
     *,
-    remark: str = "",
+    remark: str,
 ) -> str:
     """A definition as models read it: in fewer tokens, with what is known of each parameter behind it.
 
@@ -112,6 +110,10 @@ def shown_definition(
     else:
         arguments = _keyword_only([*shown, *more], bool(parameters))
     head = f"async def {name}({arguments}) -> {render(returns)}:"
+    return _with_body(head, body, remark)
+
+
+def _with_body(head: str, body: str, remark: str) -> str:
     behind = comment(remark)
     return f"{head}{behind}\n{body}" if body else f"{head} ...{behind}"
 
