@@ -42,6 +42,7 @@ from portal.passthrough.live_questions import comes_in_rounds, live_questions
 from portal.presence import while_present
 from portal.requests import RequestError, docs_search_request, execute_code_request
 from sandbox_runtime.result import RunError
+from upstreams.json_size import is_larger
 
 log = structlog.get_logger()
 
@@ -206,25 +207,10 @@ async def _execute_code(portal: Portal, asked: Asked) -> CallToolResult:
     execution = portal.views[asked.caller.profile].execution
     answer = await execution.run(request, asked.caller, asked.ledger, asked.audience)
     output_tokens = portal.manifest.portal.server.output_tokens
-    if not _is_small(answer):
+    if is_larger([answer.stdout, answer.result, *answer.emitted], _SMALL_CHARACTERS):
         # In a thread: ten megabytes take a tenth of a second to cut, and other clients wait for nobody.
         return await anyio.to_thread.run_sync(tool_result, answer, output_tokens)
     return tool_result(answer, output_tokens)
-
-
-def _is_small(answer: Answer) -> bool:
-    """Whether looking at all of it takes no time that anybody would notice."""
-    room = _SMALL_CHARACTERS - len(answer.stdout)
-    todo: list[Json] = [answer.result, *answer.emitted]
-    while todo and room > 0:
-        value = todo.pop()
-        if isinstance(value, str):
-            room -= len(value)
-        elif isinstance(value, (list, dict)):
-            room -= len(value)
-            if room > 0:
-                todo += value if isinstance(value, list) else [*value, *value.values()]
-    return room > 0
 
 
 def tool_result(answer: Answer, output_tokens: int) -> CallToolResult:
