@@ -38,6 +38,7 @@ from portal.ledger import Ledger
 from portal.passthrough.asking import Ask, Asking
 from portal.passthrough.audience import Audience, audience_of
 from portal.passthrough.changing_server import ChangingServer
+from portal.passthrough.clean_json import sendable
 from portal.passthrough.live_questions import comes_in_rounds, live_questions
 from portal.presence import while_present
 from portal.requests import RequestError, docs_search_request, execute_code_request
@@ -238,22 +239,18 @@ def _failure(tool: str, code: str, message: str) -> CallToolResult:
 
 
 def _text(text: str) -> TextContent:
-    return TextContent(type="text", text=_encodable(text))
+    return TextContent(type="text", text=sendable(text))
 
 
 def _clean(value: Json) -> Json:
-    """The value with lone surrogates replaced: one of them would end the SDK's whole stdio server."""
+    """The same with all its texts sendable."""
     if isinstance(value, str):
-        return _encodable(value)
+        return sendable(value)
     if isinstance(value, list):
         return [_clean(item) for item in value]
     if isinstance(value, dict):
-        return {_encodable(key): _clean(item) for key, item in value.items()}
+        return {sendable(key): _clean(item) for key, item in value.items()}
     return value
-
-
-def _encodable(text: str) -> str:
-    return text.encode("utf-8", "replace").decode() if not text.isascii() else text
 
 
 _TOOLS: dict[str, ToolHandler] = {DOCS_SEARCH: _docs_search, EXECUTE_CODE: _execute_code}

@@ -45,6 +45,9 @@ def clean_json(value: Json, scrub: Scrub, longest: int, depth: int = MAX_DEPTH) 
 
 
 def clean_text(text: str, scrub: Scrub, longest: int) -> str:
-    # A lone surrogate would end the SDK's whole stdio server.
-    shown = scrub(text, longest)
-    return shown if shown.isascii() else shown.encode("utf-8", "replace").decode()
+    return sendable(scrub(text, longest))
+
+
+def sendable(text: str) -> str:
+    """The same with lone surrogates replaced: one of them would end the SDK's whole stdio server."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
