@@ -190,11 +190,10 @@ class Broker:
             return _ended(
                 entry, error.outcome, CallError(error.code, str(error)[:MAX_ERROR_CHARACTERS], hint)
             )
-        if result.is_error and asked is not None and asked.refusal is not None:
-            text = upstream.scrubbed(_error_text(result), MAX_ERROR_CHARACTERS)
-            return _ended(entry, "failed", _unasked(asked.refusal, text))
         if result.is_error:
             text = upstream.scrubbed(_error_text(result), MAX_ERROR_CHARACTERS)[:MAX_ERROR_CHARACTERS]
+            if asked is not None and asked.refusal is not None:
+                return _ended(entry, "failed", _unasked(asked.refusal, text))
             hint = _signature_hint(function, permit.arguments, text, is_rejected=is_rejection(text))
             return _ended(entry, "failed", CallError("tool_error", text, hint))
         entry.end("done")

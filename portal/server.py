@@ -186,7 +186,7 @@ async def _heard(
 
 
 async def _guarded(tool: str, portal: Portal, asked: Asked) -> CallToolResult:
-    """The one place that may catch everything: the client gets a code and a number to look up, never internals."""
+    """The answer of a tool; where nobody foresaw an error, a code and a number to look up, never internals."""
     try:
         return await _TOOLS[tool](portal, asked)
     except RequestError as error:
