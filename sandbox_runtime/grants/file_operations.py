@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from manifests.json_value import Json
-from sandbox_runtime.grants.fetch_body import ENCODED_BYTES
+from sandbox_runtime.grants.fetch_body import base64_pieces
 from sandbox_runtime.grants.file_error import FileError, from_os
 from sandbox_runtime.grants.file_path import FilePath, parse_path
 from sandbox_runtime.grants.workspace import Entry, Workspace
@@ -58,7 +58,7 @@ def _list(workspace: Workspace, given: dict[str, Json]) -> bytes:
 
 def _read(workspace: Workspace, given: dict[str, Json]) -> bytes:
     content, entry = workspace.read(_path(given))
-    return b'["%b",%b]' % (_in_base64(content), _told(entry))
+    return b'["%b",%b]' % (b"".join(base64_pieces(content)), _told(entry))
 
 
 def _create(workspace: Workspace, given: dict[str, Json]) -> bytes:
@@ -158,14 +158,6 @@ def _decoded(text: memoryview) -> bytes:
         )
     except binascii.Error:
         raise _no_content() from None
-
-
-def _in_base64(content: bytes) -> bytes:
-    pieces = range(0, len(content), ENCODED_BYTES)
-    with memoryview(content) as whole:
-        return b"".join(
-            binascii.b2a_base64(whole[start : start + ENCODED_BYTES], newline=False) for start in pieces
-        )
 
 
 def _no_content() -> FileError:
