@@ -38,7 +38,7 @@ def operate(workspace: Workspace, operation: str, arguments: bytes) -> bytes:
         given = parse(others)
     except GuestJsonError as error:
         raise FileError("EINVAL", str(error)) from None
-    if operation not in _OPERATIONS.keys() | _GIVING.keys() or not isinstance(given, dict):
+    if not (operation in _OPERATIONS or operation in _GIVING) or not isinstance(given, dict):
         raise FileError("EINVAL", "there is no such operation")
     try:
         if giving := _GIVING.get(operation):
