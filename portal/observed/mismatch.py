@@ -8,6 +8,7 @@ from portal.library.function import Function
 from portal.library.plain_text import one_line
 from portal.library.schema.inspection import Path, Violation
 from portal.library.schema.json_kinds import kind_of, kind_words
+from portal.library.schema.references import in_place
 from portal.library.schema.rules import LACKS
 from portal.library.schema.sound_schema import SoundNode, SoundSchema
 from portal.library.schema.violations import violations
@@ -62,16 +63,9 @@ def _together(schema: SoundSchema, nodes: Iterable[SoundNode]) -> list[dict[str,
     references: set[str] = set()
     waiting = list(nodes)
     while waiting:
-        node = waiting.pop()
-        if not isinstance(node, dict):
-            continue
-        found.append(node)
-        waiting += [
-            *node.get("allOf", ()),
-            *node.get("anyOf", ()),
-            *node.get("dependentSchemas", {}).values(),
-        ]
-        if "$ref" in node and node["$ref"] not in references:
-            references.add(node["$ref"])
-            waiting.append(schema.definitions[node["$ref"]])
+        for node in in_place(waiting.pop()):
+            found.append(node)
+            if "$ref" in node and node["$ref"] not in references:
+                references.add(node["$ref"])
+                waiting.append(schema.definitions[node["$ref"]])
     return found

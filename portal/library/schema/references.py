@@ -157,7 +157,7 @@ class _InPlaceWalk:
         if reference in self._done:
             return
         chain = (*chain, reference)
-        for node in _in_place(self._definitions[reference]):
+        for node in in_place(self._definitions[reference]):
             target = node.get("$ref")
             if target is None:
                 continue
@@ -169,13 +169,13 @@ class _InPlaceWalk:
         self._done.add(reference)
 
 
-def _in_place(node: Json) -> Iterator[dict[str, Any]]:
+def in_place(node: Json) -> Iterator[dict[str, Any]]:
     """The node and the subschemas that look at the very same value."""
     if not isinstance(node, dict):
         return
     yield node
     for word in _IN_PLACE_LISTS:
         for member in node.get(word, ()):
-            yield from _in_place(member)
+            yield from in_place(member)
     for member in node.get("dependentSchemas", {}).values():
-        yield from _in_place(member)
+        yield from in_place(member)
