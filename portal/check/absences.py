@@ -20,7 +20,9 @@ MAX_NEAREST: Final = 8
 """Absent functions of one script for which the nearest are looked for."""
 
 _KNOWN: Final = BUILTINS | STANDARD_LIBRARY | {LIBRARY, "ToolError", "portal"}
-_CONDITIONS: Final = re.compile(r"\b(?:and|for|if|lambda|or)\b")
+_CONDITIONS: Final = re.compile(
+    r"\b(?:and|assert|case|class|def|elif|else|except|finally|for|if|lambda|or|try|while|with)\b"
+)
 _UNCERTAIN: Final = re.compile(
     r"\b(?:builtins|eval|exec|exit|globals|locals|mock|modules|quit|raise|return|setattr|vars|__\w+__)\b"
 )

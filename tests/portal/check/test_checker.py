@@ -59,6 +59,10 @@ async def test_what_only_the_sandbox_can_read_is_searched_for_absent_functions(c
 UNREAD = [
     ("type X[T: = int\nif 1:\n    await echo.whisper()", 3),
     ("type X[T: = int\nx = 5 or await echo.whisper()", 2),
+    ("type X[T: = int\ndef f(): return echo.whisper()", 2),
+    ("type X[T: = int\nwhile False: echo.whisper()", 2),
+    ("type X[T: = int\nwith suppress(AttributeError): echo.whisper()", 2),
+    ("type X[T: = int\nassert True, echo.whisper()", 2),
     ("type X[T: = int\nif x:\n    return 5\nawait echo.whisper()", 4),
     ("type X[T: = int\nsetattr(echo, 'whisper', print)\necho.whisper()", 3),
 ]
