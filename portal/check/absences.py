@@ -16,6 +16,11 @@ from sandbox_runtime.calls import CallError
 from sandbox_runtime.guest.library_names import LIBRARY, Path
 from sandbox_runtime.prepared import Prepared
 
+_ASK: Final = frozenset(
+    {(LIBRARY,), *(("builtins", name) for name in ("dir", "globals", "hasattr", "locals", "vars"))}
+)
+_ASK_FOR_MODULES: Final = frozenset({"importlib", "pkgutil", "portal"})
+
 MAX_NEAREST: Final = 8
 """Absent functions of one script for which the nearest are looked for."""
 
@@ -101,24 +106,47 @@ class _Absences:
 
 
 def _mentioned(script: ScriptTree, snapshot: Snapshot) -> Iterator[_Mention]:
-    """The functions that a script reads or imports without asking whether they are there.
-
-    One that has the name as a text somewhere may ask, as in `"search" in dir(github)`.
-    """
-    texts = {node.value for node in script.all_of(ast.Constant)}
+    """The functions that a script reads or imports without asking whether they are there."""
+    questions = _Questions(script, snapshot.namespaces)
     for mention in script.scopes.mentions:
         node, path = mention.node, script.paths.get(mention.node)
         is_read = isinstance(node.ctx, ast.Load) and not mention.is_guarded
         if path is not None and is_read and _is_function(path, snapshot.namespaces):
             name = path[2] if len(path) > 2 else ""
-            if name not in texts:
+            if not questions.may_be_about(path[1], name):
                 yield _Mention(node, node.lineno, path[1], name)
     statements: dict[int, ast.stmt] = {node.lineno: node for node in script.all_of(ast.Import)}
     statements.update((node.lineno, node) for node in script.all_of(ast.ImportFrom))
     for found in script.scopes.imports:
         path = (LIBRARY, *found.path) if found.path[0] in snapshot.namespaces else found.path
         if not found.is_guarded and _is_function(path, snapshot.namespaces):
-            yield _Mention(statements[found.line], found.line, path[1], path[2] if len(path) > 2 else "")
+            name = path[2] if len(path) > 2 else ""
+            if not questions.may_be_about(path[1], name):
+                yield _Mention(statements[found.line], found.line, path[1], name)
+
+
+class _Questions:
+    """What a script may ask before it uses it.
+
+    One that has the name of a function as a text somewhere may, as in `"search" in dir(github)`; one that has that of
+    a namespace only where it also looks at what there is: `"jira" in dir(tools)`, `find_spec("tools.jira")`.
+    """
+
+    def __init__(self, script: ScriptTree, namespaces: Collection[str]) -> None:
+        self._namespaces = namespaces
+        self._texts = {node.value for node in script.all_of(ast.Constant) if isinstance(node.value, str)}
+        self._words: set[str] = set()
+        if any(_asks(path) for path in script.paths.values()):
+            self._words.update(word for text in self._texts for word in text.split("."))
+
+    def may_be_about(self, namespace: str, function: str) -> bool:
+        is_absent = namespace not in self._namespaces
+        return (is_absent and namespace in self._words) or (function != "" and function in self._texts)
+
+
+def _asks(path: Path) -> bool:
+    is_special = path[0] == LIBRARY and len(path) > 1 and path[1].startswith("__")
+    return path in _ASK or path[0] in _ASK_FOR_MODULES or is_special
 
 
 def _is_function(path: Path, namespaces: Collection[str]) -> bool:
@@ -139,10 +167,15 @@ def _unbound_calls(script: ScriptTree, snapshot: Snapshot, history: SessionHisto
         and mention.node in called
         and not mention.is_guarded
         and mention.node.value.id not in _KNOWN
+        and not mention.node.value.id.startswith("__")  # `__doc__`, `__class__`, which Python binds itself
     ]
-    bound = {name for scope in script.all_scopes for name in scope.bindings} if unbound else set()
+    if not unbound:
+        return
+    bound = {name for scope in script.all_scopes for name in scope.bindings}
     known = (snapshot.namespaces, history.names, bound)
+    questions = _Questions(script, snapshot.namespaces)
     for mention, name in unbound:
         node = mention.node
-        if isinstance(node, ast.Attribute) and not any(name in each for each in known):
+        is_known = any(name in each for each in known) or questions.may_be_about(name, "")
+        if isinstance(node, ast.Attribute) and not is_known:
             yield _Mention(node, node.lineno, name, node.attr)

@@ -36,6 +36,8 @@ UNKNOWN_NAMESPACES = _wrong(
     ("await tools.wether.forecast(city='x')", 1, "wether weather.forecast"),
     ("f = lambda c: wether.forecast(city=c)\nawait f('x')", 1, "wether weather.forecast"),
     ("rows = [1]\nnp.array(rows).mean()", 2, "np docs_search"),
+    ("print('slack')\nawait slack.post_message(channel='slack')", 2, "slack docs_search"),
+    ("print(dir(tools), '')\nfrom tools import wether", 2, "wether weather"),
 )  # fmt: skip
 
 UNKNOWN_FUNCTIONS = _wrong(
