@@ -1,6 +1,7 @@
 """The calls of one run: counted, limited, started, answered, and ended with the run."""
 
 import asyncio
+import contextvars
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine
@@ -53,6 +54,8 @@ class CallsInFlight:
         files: FileService | None = None,
         recording: Recording | None = None,
     ) -> None:
+        # Calls come in with the worker's frames, and the worker may have been started for somebody else.
+        self._context = contextvars.copy_context()
         self._worker = worker
         self._port = port
         self._observer = observer
@@ -230,7 +233,7 @@ class CallsInFlight:
         self._start_waiting()
 
     def _start(self, identity: int, call: ToolCall, size: int) -> None:
-        task = _eager_task(self._run(identity, call))
+        task = _eager_task(self._run(identity, call), self._context.copy())
         if task.done():
             self._ended(identity, task, size)
         else:
@@ -317,9 +320,9 @@ def _identity(text: bytes) -> int:
     return int(text)
 
 
-def _eager_task(work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+def _eager_task(work: Coroutine[Any, Any, None], context: contextvars.Context) -> "asyncio.Task[None]":
     """A task that has already run to its first wait, where Python can do that (3.12)."""
     loop = asyncio.get_running_loop()
     if sys.version_info >= (3, 12):
-        return asyncio.Task(work, loop=loop, eager_start=True)
-    return loop.create_task(work)
+        return asyncio.Task(work, loop=loop, eager_start=True, context=context)
+    return loop.create_task(work, context=context)

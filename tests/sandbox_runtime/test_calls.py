@@ -1,6 +1,7 @@
 """Calls: how scripts write them, that they run in parallel, and what becomes of them when the script goes on."""
 
 import asyncio
+from contextvars import ContextVar
 
 import anyio
 import pytest
@@ -308,3 +309,18 @@ async def test_no_name_of_ours_hides_a_function(sandbox: Sandbox, name: str) -> 
         await run.prepare(f"await git.{name}(a=1)", ("git",))
         result = await run.execute({"git": {name: f"async def {name}(*, a: int) -> dict"}}, EchoPort())
     assert (result.value, result.error) == ({"a": 1}, None)
+
+
+async def test_calls_are_made_in_the_context_of_their_own_run(run: Runner) -> None:
+    """Workers outlive the requests that they were started for, and what came with those."""
+    caller: ContextVar[str] = ContextVar("caller", default="nobody")
+    heard: list[str] = []
+
+    async def hear(call: ToolCall) -> Outcome:
+        heard.append(caller.get())
+        return Outcome(call.seq)
+
+    for name in ("a", "b"):
+        caller.set(name)
+        await run.value("await git.git_log(count=1)\nawait git.git_log(count=2)", port=hear)
+    assert heard == ["a", "a", "b", "b"]
