@@ -58,7 +58,7 @@ class Connection:
         self._changes = changes
         self._questions = questions
         self._calls = 0
-        self._last_call_ended = anyio.Event()
+        self._last_call_ended: anyio.Event | None = None
         self.is_retired = False
         """Whether it is too old for another call, while those that are under way may still be answered."""
         self.tools: tuple[RecordedTool, ...] = ()
@@ -94,6 +94,7 @@ class Connection:
     async def last_call(self) -> None:
         """Return when no call is under way; each has its deadline."""
         while self._calls:
+            self._last_call_ended = self._last_call_ended or anyio.Event()
             await self._last_call_ended.wait()
 
     async def is_alive(self, seconds: float) -> bool:
@@ -211,9 +212,9 @@ class Connection:
             yield
         finally:
             self._calls -= 1
-            if not self._calls:
+            if not self._calls and self._last_call_ended is not None:
                 self._last_call_ended.set()
-                self._last_call_ended = anyio.Event()
+                self._last_call_ended = None
 
     def _result(self, raw: dict[str, Json]) -> ToolResult:
         _require_complete(raw)

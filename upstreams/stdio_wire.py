@@ -64,9 +64,11 @@ async def open_stdio_wire(
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(stderr.follow, process.stderr)
         try:
+            stdin = ChildInput(process.stdin)
             yield Wire(
                 output,
-                ChildInput(process.stdin),
+                stdin,
+                send_line=stdin.send_line,
                 failures=failures,
                 last_words=stderr.last_words,
                 exit_status=exit_status,
@@ -205,27 +207,26 @@ class ChildInput(AsyncResource):
         self._unread_bytes = 0
 
     async def send(self, item: SessionMessage) -> None:
-        """Queue one line, then wait until the child reads; a notification only waits a moment.
+        """As `send_line`; a notification only waits a moment."""
+        line = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+        # The courtesy notice that a call was cancelled must not hold its caller beyond the deadline.
+        with anyio.move_on_after(0.05 if isinstance(item.message, JSONRPCNotification) else None):
+            await self.send_line(line)
+
+    async def send_line(self, line: bytes) -> None:
+        """Queue one line, then wait until the child reads.
 
         A cancelled wait leaves the line whole in the queue. When 64 MiB lie there unread, the child counts
         as gone.
         """
-        line = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
         if self._unread_bytes + len(line) > _MAX_UNREAD_BYTES:
             raise anyio.BrokenResourceError
         self._unread_bytes += len(line)
-        # The courtesy notice that a call was cancelled must not hold its caller beyond the deadline.
-        moment = 0.05 if isinstance(item.message, JSONRPCNotification) else None
-        with anyio.move_on_after(moment) as waited:
-            await self._write(line)
-        if not waited.cancelled_caught:
-            self._unread_bytes = 0
-
-    async def _write(self, line: bytes) -> None:
         try:
             await self._stdin.send(line)
         except OSError as error:
             raise anyio.BrokenResourceError from error
+        self._unread_bytes = 0
 
     async def aclose(self) -> None:
         """The process owns the pipe."""

@@ -5,7 +5,7 @@ from typing import Any, Final, Self
 
 import anyio
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCResponse, RequestId
+from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCResponse
 
 MESSAGES_A_SECOND: Final = 100.0
 MESSAGES_AT_ONCE: Final = 20.0
@@ -18,7 +18,7 @@ class UnaskedStream:
 
     Each of them costs the portal up to a millisecond, in which nobody else is served. Twenty may come at once. A
     request beyond that waits, and with it what the upstream says after it; a notification is dropped, and `on_excess`
-    hears its method. `on_answer` hears the id of each answer.
+    hears its method. Each answer goes to `take_answer`, and no further if that takes it.
 
     Source: the SDK's stream protocol, which has no public name.
     """
@@ -27,11 +27,11 @@ class UnaskedStream:
         self,
         stream: Any,
         on_excess: Callable[[str], None],
-        on_answer: Callable[[RequestId | None], None] = lambda request_id: None,
+        take_answer: Callable[[JSONRPCResponse | JSONRPCError], bool] = lambda answer: False,
     ) -> None:
         self._stream = stream
         self._on_excess = on_excess
-        self._on_answer = on_answer
+        self._take_answer = take_answer
         self._left = MESSAGES_AT_ONCE
         self._dropped = 0
         self._as_of = anyio.current_time()
@@ -45,7 +45,8 @@ class UnaskedStream:
             item = await self._stream.__anext__()
             message = item.message if isinstance(item, SessionMessage) else None
             if isinstance(message, JSONRPCResponse | JSONRPCError):
-                self._on_answer(message.id)
+                if self._take_answer(message):
+                    continue
                 return item
             wait_seconds = self._wait_seconds()
             if wait_seconds <= 0:

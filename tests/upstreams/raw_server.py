@@ -119,6 +119,16 @@ def raw(request, arguments):
     write(f'{{"jsonrpc":"2.0","id":{json.dumps(request["id"])},"result":{arguments["result"]}}}')
 
 
+def raw_again(request, arguments):
+    """Answers with its id as text, and once more."""
+    for text in ("first", "second"):
+        answer_text({"id": str(request["id"])}, text)
+
+
+def meta(request, arguments):
+    answer_text(request, request["params"].get("_meta"))
+
+
 def raw_bytes(request, arguments):
     """The same with bytes, given as hexadecimal."""
     head = b'{"jsonrpc":"2.0","id":%d,"result":' % request["id"]
@@ -193,6 +203,8 @@ ACTIONS = {
     for action in (
         echo,
         raw,
+        raw_again,
+        meta,
         raw_bytes,
         error,
         hang,

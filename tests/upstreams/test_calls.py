@@ -4,6 +4,8 @@ from pathlib import Path
 
 import anyio
 import pytest
+from mcp.shared.dispatcher import ProgressFnT
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, use_span
 
 from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, raw_server, text_of
 from upstreams.errors import (
@@ -16,6 +18,13 @@ from upstreams.errors import (
 from upstreams.tool_result import MISSING
 
 pytestmark = pytest.mark.anyio
+
+
+async def unheard(progress: float, total: float | None, message: str | None) -> None:
+    """Somebody who hears of progress: such a call takes another way through the SDK."""
+
+
+BOTH_WAYS = pytest.mark.parametrize("progress", [None, unheard], ids=["straight", "by the SDK"])
 
 
 async def test_ready_upstream_answers() -> None:
@@ -94,12 +103,16 @@ async def test_answer_over_the_cap_is_refused_and_the_connection_goes_on() -> No
         assert [status for _, status in fleet.history] == ["ready"]
 
 
-async def test_error_of_the_upstream_is_told_with_its_code() -> None:
+@BOTH_WAYS
+async def test_error_of_the_upstream_is_told_with_its_code(progress: ProgressFnT | None) -> None:
     async with fleet_of(server=raw_server()) as fleet:
         with pytest.raises(UpstreamRefusedError) as caught:
             # -32000 is also what the SDK says when a connection ends; this one has not.
             await fleet["server"].call(
-                "error", {"code": -32000, "message": "no such issue"}, seconds=DEADLINE_SECONDS
+                "error",
+                {"code": -32000, "message": "no such issue"},
+                seconds=DEADLINE_SECONDS,
+                progress=progress,
             )
         assert (caught.value.rpc_code, caught.value.outcome) == (-32000, "failed")
         assert "no such issue" in str(caught.value)
@@ -113,30 +126,39 @@ async def test_unsendable_arguments_are_refused_before_sending() -> None:
         await fleet["server"].call("echo", {"text": "\u0000"}, seconds=DEADLINE_SECONDS)
 
 
-async def test_silent_upstream_meets_the_deadline_and_is_told() -> None:
+@BOTH_WAYS
+async def test_silent_upstream_meets_the_deadline_and_is_told(progress: ProgressFnT | None) -> None:
     async with fleet_of(server=raw_server()) as fleet:
         with pytest.raises(UpstreamTimeoutError) as caught:
-            await fleet["server"].call("hang", {}, seconds=0.05)
+            await fleet["server"].call("hang", {}, seconds=0.05, progress=progress)
         assert caught.value.outcome == "unknown"
         assert len(text_of(await fleet["server"].call("cancelled", {}, seconds=DEADLINE_SECONDS))) == 1
 
 
-async def test_cancelled_caller_leaves_nothing_and_the_upstream_is_told() -> None:
+@BOTH_WAYS
+async def test_cancelled_caller_leaves_nothing_and_the_upstream_is_told(
+    progress: ProgressFnT | None,
+) -> None:
     async with fleet_of(server=raw_server()) as fleet:
         upstream = fleet["server"]
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(lambda: upstream.call("hang", {}, seconds=DEADLINE_SECONDS))
+            tasks.start_soon(lambda: upstream.call("hang", {}, seconds=DEADLINE_SECONDS, progress=progress))
             # In order behind the hanging call on one pipe: once it is answered, that one has arrived.
             await upstream.call("echo", {}, seconds=DEADLINE_SECONDS)
             tasks.cancel_scope.cancel()
         assert len(text_of(await upstream.call("cancelled", {}, seconds=DEADLINE_SECONDS))) == 1
 
 
-async def test_crash_during_a_call_is_unknown_and_the_next_call_works(tmp_path: Path) -> None:
+@BOTH_WAYS
+async def test_crash_during_a_call_is_unknown_and_the_next_call_works(
+    tmp_path: Path, progress: ProgressFnT | None
+) -> None:
     effect = tmp_path / "effect"
     async with fleet_of(server=raw_server()) as fleet:
         with pytest.raises(UpstreamLostError) as caught:
-            await fleet["server"].call("crash", {"acts_on": str(effect)}, seconds=DEADLINE_SECONDS)
+            await fleet["server"].call(
+                "crash", {"acts_on": str(effect)}, seconds=DEADLINE_SECONDS, progress=progress
+            )
         assert caught.value.outcome == "unknown"
         assert "status 7" in str(caught.value)
         assert "about to crash" in str(caught.value)
@@ -167,3 +189,19 @@ async def test_progress_reaches_the_caller() -> None:
     async with fleet_of(server=raw_server()) as fleet:
         await fleet["server"].call("progress", {}, seconds=DEADLINE_SECONDS, progress=note)
     assert seen == [(1.0, 2.0, None)]
+
+
+async def test_an_id_that_comes_back_as_text_is_known_and_the_second_answer_harms_nobody() -> None:
+    async with fleet_of(server=raw_server()) as fleet:
+        for _ in range(2):
+            assert text_of(await fleet["server"].call("raw_again", {}, seconds=DEADLINE_SECONDS)) == "first"
+        assert text_of(await fleet["server"].call("echo", {"n": 1}, seconds=DEADLINE_SECONDS)) == {"n": 1}
+
+
+async def test_a_trace_goes_on_to_the_upstream() -> None:
+    span = SpanContext(0xA1, 0xB2, is_remote=True, trace_flags=TraceFlags(TraceFlags.SAMPLED))
+    async with fleet_of(server=raw_server()) as fleet:
+        with use_span(NonRecordingSpan(span)):
+            told = text_of(await fleet["server"].call("meta", {}, seconds=DEADLINE_SECONDS))
+        assert told["traceparent"] == f"00-{0xA1:032x}-{0xB2:016x}-01"
+        assert text_of(await fleet["server"].call("meta", {}, seconds=DEADLINE_SECONDS)) is None
