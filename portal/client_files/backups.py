@@ -1,9 +1,14 @@
 """What clients' files were before the portal was put into them, kept until it is taken out again."""
 
+import fcntl
 import hashlib
 import json
-from collections.abc import Mapping
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +20,11 @@ from portal.client_files.places import Place
 from portal.client_files.raw_file import RawFile, read_raw
 
 _FORMAT: Final = 1
+
+LOCK_SECONDS: Final = 5.0
+"""So long somebody who changes a client's file waits for somebody else who does: that takes milliseconds."""
+
+_PAUSE_SECONDS: Final = 0.02
 
 
 @dataclass(frozen=True)
@@ -43,6 +53,22 @@ class Backups:
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._folder = state_folder(environ) / "clients"
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """While nobody else puts a portal into a client's file, or takes it out again.
+
+        Raises:
+            ClientFileError: Somebody else does, and does not end; or there can be no folder for backups.
+        """
+        with self._explained():
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            self._lock(folder)
+            yield
+        finally:
+            os.close(folder)
 
     def copy_path(self, place: Place) -> Path:
         return self._path(place).with_suffix(".backup")
@@ -81,25 +107,60 @@ class Backups:
             ClientFileError: They cannot be written.
         """
         data = {"format": _FORMAT, **asdict(record)}
-        try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with self._explained():
             if file.content is not None:
                 write_whole(self.copy_path(place), file.content)
             write_whole(
                 self._path(place), json.dumps(data, ensure_ascii=False).encode("utf-8", "surrogatepass")
             )
-        except OSError as error:
-            told = f"a backup cannot be written: {error.strerror or 'unknown reason'}"
-            raise ClientFileError(self._folder, told) from None
 
-    def forget(self, place: Place, *, with_copy: bool) -> None:
-        self._path(place).unlink(missing_ok=True)
-        if with_copy:
+    def forget(self, place: Place) -> None:
+        """
+        Raises:
+            ClientFileError: They cannot be removed.
+        """
+        with self._explained():
+            self._path(place).unlink(missing_ok=True)
             self.copy_path(place).unlink(missing_ok=True)
+
+    def set_aside(self, place: Place) -> Path | None:
+        """Forget the record, and keep the copy, if there is one, where no later one comes; that is returned.
+
+        Raises:
+            ClientFileError: They cannot be renamed or removed.
+        """
+        copy = self.copy_path(place)
+        kept = copy.with_suffix(f".{datetime.now(UTC):%Y%m%dT%H%M%S%f}.backup")
+        with self._explained():
+            is_there = copy.exists()
+            if is_there:
+                copy.replace(kept)
+            self._path(place).unlink(missing_ok=True)
+        return kept if is_there else None
 
     def _path(self, place: Place) -> Path:
         fingerprint = hashlib.sha256(str(place.path).encode("utf-8", "surrogateescape")).hexdigest()[:12]
         return self._folder / f"{place.name}-{fingerprint}.json"
+
+    def _lock(self, folder: int) -> None:
+        deadline = time.monotonic() + LOCK_SECONDS
+        while True:
+            try:
+                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    told = "somebody else is putting a portal in or taking one out, and does not end"
+                    raise ClientFileError(self._folder, told) from None
+                time.sleep(_PAUSE_SECONDS)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            told = f"a backup cannot be kept or removed: {error.strerror or 'unknown reason'}"
+            raise ClientFileError(self._folder, told) from None
 
 
 def digest(content: bytes) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from manifests.json_value import Json
 from portal.client_files.backups import Backups, Record, TakenOut, digest
@@ -44,12 +45,15 @@ class Installation:
         """
         file, is_there = self.file, self.file.content is not None
         record = Record(str(file.path), is_there, file.mode, digest(self.content), self.name, self.taken_out)
-        backups.keep(self.place, file, record)
-        try:
-            file.replace(self.content)
-        except ClientFileError:
-            backups.forget(self.place, with_copy=True)
-            raise
+        with backups.alone():
+            # Before anything is kept: it would replace what somebody else who was quicker has kept of the file.
+            file.require_unchanged()
+            backups.keep(self.place, file, record)
+            try:
+                file.replace(self.content)
+            except ClientFileError:
+                backups.forget(self.place)
+                raise
 
 
 def planned(contents: Contents, origins: Iterable[Origin], entry: Mapping[str, Json]) -> Installation:
@@ -88,20 +92,32 @@ def undo(place: Place, backups: Backups) -> str:
     Raises:
         ClientFileError: There is nothing to undo, or it cannot be done; the message names the backup.
     """
+    _recorded(place, backups)
+    with backups.alone():
+        return _undone(place, backups, _recorded(place, backups))
+
+
+def _recorded(place: Place, backups: Backups) -> Record:
     record = backups.record(place)
     if record is None:
         raise ClientFileError(place.path, "the portal was not put in here, or was taken out already")
+    return record
+
+
+def _undone(place: Place, backups: Backups, record: Record) -> str:
     file, before = read_raw(place.path), backups.before(place) if record.was_there else None
-    if file.content is not None and digest(file.content) == record.after:
+    # Without the copy of a file that was there nobody knows its bytes, but the record has its servers.
+    is_known = before is not None or not record.was_there
+    if is_known and file.content is not None and digest(file.content) == record.after:
         RawFile(file.path, file.content, record.mode).replace(before)
-        backups.forget(place, with_copy=True)
+        backups.forget(place)
         return "is as it was before"
-    if file.content == before:
-        backups.forget(place, with_copy=True)
+    if is_known and file.content == before:
+        backups.forget(place)
         return "was as it was before already"
-    kept = backups.copy_path(place)
+    told_before = _told_before(record, before, backups.copy_path(place))
     if file.content is None:
-        raise ClientFileError(place.path, f"is gone; what it was before is in {kept}")
+        raise ClientFileError(place.path, f"is gone; {told_before}")
     try:
         edit = _Editing(place, file.text())
         container = (place.client.key,)
@@ -111,14 +127,20 @@ def undo(place: Place, backups: Backups) -> str:
         for path in dict.fromkeys(each.container for each in record.taken_out):
             edit.put_back(path, {each.name: each.text for each in record.taken_out if each.container == path})
     except (CannotEditError, JsonTextError, TomlTextError) as error:
-        told = f"was left as it is, because {error}; what it was before is in {kept}"
-        raise ClientFileError(place.path, told) from None
+        raise ClientFileError(place.path, f"was left as it is, because {error}; {told_before}") from None
     file.replace(edit.text.encode())
-    backups.forget(place, with_copy=False)
+    kept = backups.set_aside(place)
     stays = "".join(f"; {name!r} is no portal any more and stays" for name in strangers)
-    return (
-        f"has its servers back{stays}; what else changed meanwhile stays, and what it was before is in {kept}"
-    )
+    changed = "what else changed meanwhile stays"
+    return f"has its servers back{stays}; {changed}, and {_told_before(record, before, kept)}"
+
+
+def _told_before(record: Record, before: bytes | None, copy: Path | None) -> str:
+    if not record.was_there:
+        return "there was no such file before"
+    if before is None:
+        return "what it was before is not known any more: its backup is gone"
+    return f"what it was before is in {copy}"
 
 
 class _Editing:

@@ -32,6 +32,14 @@ class RawFile:
         except UnicodeDecodeError as error:
             raise ClientFileError(self.path, "not UTF-8", content.count(b"\n", 0, error.start) + 1) from None
 
+    def require_unchanged(self) -> None:
+        """
+        Raises:
+            ChangedFileError: It is not as it was when it was read.
+        """
+        if read_raw(self.path).content != self.content:
+            raise ChangedFileError(self.path, "somebody else has just written it; it was left as it is")
+
     def replace(self, content: bytes | None) -> None:
         """Write the file anew, or remove it for None. Its mode stays, for root its owner, and a link stays one.
 
@@ -39,8 +47,7 @@ class RawFile:
             ChangedFileError: It is not as it was when it was read.
             ClientFileError: It cannot be written; it is as it was.
         """
-        if read_raw(self.path).content != self.content:
-            raise ChangedFileError(self.path, "somebody else has just written it; it was left as it is")
+        self.require_unchanged()
         target = Path(os.path.realpath(self.path))
         try:
             if content is None:

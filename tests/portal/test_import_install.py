@@ -10,8 +10,13 @@ import pytest
 
 from manifests.json_value import Json
 from manifests.loader import load_manifest
-from portal.client_files.errors import ChangedFileError
+from portal.client_files.backups import Backups
+from portal.client_files.contents import read_contents
+from portal.client_files.errors import ChangedFileError, ClientFileError
+from portal.client_files.installation import Installation, planned, undo
 from portal.client_files.json_text import plain, read_json
+from portal.client_files.places import places
+from portal.client_files.portal_entry import portal_entry
 from portal.client_files.raw_file import read_raw
 from tests.portal.client_files.homes import FILES, Home
 from tests.portal.client_files.person import Person
@@ -227,6 +232,75 @@ def test_a_file_that_somebody_else_writes_meanwhile_is_left_alone(tmp_path: Path
     with pytest.raises(ChangedFileError):
         absent.replace(b"ours")
     assert read_raw(path).replace(b"{}") is None and path.read_text() == "{}"
+
+
+CLIENTS = ".local/state/mcp-code-portal/clients"
+
+
+def test_undo_without_the_backup_puts_the_servers_back_and_says_so(person: Person) -> None:
+    path = person.home.servers("gemini", time=TIME, hub=HUB)
+    path.write_text(json.dumps({**data(path), "theme": "dark"}))
+    install(person, "gemini")
+    (backup,) = (person.home.folder / CLIENTS).glob("*.backup")
+    backup.unlink()
+    done = person("--undo", "gemini")
+    assert done.returncode == 0 and "as it was before" not in done.stderr and "backup is gone" in done.stderr
+    assert servers(path) == {"time": TIME, "hub": HUB} and data(path)["theme"] == "dark"
+
+
+def test_undo_without_the_backup_of_a_file_that_is_gone_makes_none(person: Person) -> None:
+    path = person.home.servers("gemini", time=TIME)
+    install(person, "gemini")
+    (backup,) = (person.home.folder / CLIENTS).glob("*.backup")
+    backup.unlink()
+    path.unlink()
+    assert person("--undo", "gemini").returncode == 1 and not path.exists()
+
+
+def test_copy_that_an_undo_told_of_outlasts_later_installations(person: Person) -> None:
+    path = person.home.servers("cursor", time=TIME, hub=HUB)
+    first = path.read_bytes()
+    install(person, "cursor")
+    path.write_text(json.dumps({**data(path), "theme": "dark"}))
+    told = person("--undo", "cursor").stderr
+    (kept,) = (person.home.folder / CLIENTS).iterdir()
+    assert str(kept) in told
+    install(person, "cursor", "--add")
+    assert person("--undo", "cursor").returncode == 0
+    assert [*(person.home.folder / CLIENTS).iterdir()] == [kept] and kept.read_bytes() == first
+
+
+def planned_for_cursor(home: Home, manifest: Path) -> Installation:
+    (place,) = (each for each in places("linux", {}, home.folder, home.project) if each.name == "cursor")
+    contents = read_contents(place, home.folder, home.project, {})
+    origins = [server.origin for server in contents.servers]
+    return planned(contents, origins, portal_entry(place, manifest, {}))
+
+
+def test_of_two_that_install_at_once_the_slower_takes_nothing_from_the_other(tmp_path: Path) -> None:
+    home, backups = Home(tmp_path), Backups({"XDG_STATE_HOME": str(tmp_path / "state")})
+    path = home.servers("cursor", time=TIME)
+    before = path.read_bytes()
+    first, second = (planned_for_cursor(home, tmp_path / "portal.yaml") for _ in range(2))
+    first.carry_out(backups)
+    with pytest.raises(ChangedFileError):
+        second.carry_out(backups)
+    assert backups.before(first.place) == before
+    assert undo(first.place, backups) == "is as it was before" and path.read_bytes() == before
+
+
+def test_only_one_changes_a_file_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("portal.client_files.backups.LOCK_SECONDS", 0.0)
+    home, backups = Home(tmp_path), Backups({"XDG_STATE_HOME": str(tmp_path / "state")})
+    path = home.servers("cursor", time=TIME)
+    plan = planned_for_cursor(home, tmp_path / "portal.yaml")
+    with backups.alone(), pytest.raises(ClientFileError):
+        plan.carry_out(backups)
+    assert list(servers(path)) == ["time"]
+    plan.carry_out(backups)
+    with backups.alone(), pytest.raises(ClientFileError):
+        undo(plan.place, backups)
+    assert list(servers(path)) == ["portal"]
 
 
 def test_backups_are_their_owners_alone(person: Person) -> None:
