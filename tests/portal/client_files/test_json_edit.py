@@ -89,7 +89,7 @@ def test_sparse_texts(text: str, expected: str | None) -> None:
     added = with_members(text, PATH, NEW)
     assert expected is None or added == expected
     assert data(added)["mcpServers"]["portal"] == json.loads(NEW["portal"])
-    assert ("\r\n" in text) == ("\n" in added.replace("\n", "", 0) and "\r\n" in added)
+    assert ("\r\n" in text) == ("\r\n" in added)
     assert "\n" not in added.replace("\r\n", "") or "\r\n" not in text
 
 
