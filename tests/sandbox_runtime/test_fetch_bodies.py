@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable
 from typing import TypeVar
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox_runtime.grants.fetch_body import ENCODED_BYTES, MAX_MEMBERS, BodyReader, in_base64
@@ -166,14 +166,12 @@ bodies = st.one_of(
 )
 
 
-@settings(deadline=None)
 @given(st.lists(bodies, min_size=1, max_size=4), st.sampled_from([1 << 20, 1 << 16, 1000]), st.integers(0, 9))
 async def test_members_of_any_size_are_one_body(members: list[bytes], size: int, level: int) -> None:
     packed = b"".join(gzip.compress(member, level) for member in members)
     assert await BodyReader("gzip", MOST, "").read(pieces(packed, size)) == b"".join(members)
 
 
-@settings(deadline=None)
 @given(bodies, st.sampled_from(["gzip", "deflate"]), st.binary(min_size=1, max_size=2000), st.data())
 async def test_bytes_of_any_kind_are_read_or_refused(
     body: bytes, coding: str, noise: bytes, data: st.DataObject

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox_runtime.grants.file_error import FileError
@@ -45,7 +45,6 @@ def there(folder: Path) -> tuple[int, int]:
     return sum(path.stat().st_size for path in found if path.is_file()), len(found)
 
 
-@settings(deadline=None)
 @given(st.lists(steps, min_size=10, max_size=60))
 def test_there_is_never_more_than_there_may_be_and_always_room_for_the_rest(done: list[Step]) -> None:
     with tempfile.TemporaryDirectory() as name:

@@ -67,10 +67,11 @@ class AuthorizationServer:
         self._codes: dict[str, AuthorizationCode] = {}
         self._access: dict[str, AccessToken] = {}
         self._refresh: dict[str, RefreshToken] = {}
-        self._spent: dict[str, str] = {}
+        self._spent: set[str] = set()
 
     @property
     def app(self) -> ASGIApp:
+        # There is more than a login may ask for.
         options = ClientRegistrationOptions(
             enabled=True, valid_scopes=[SCOPE, "more"], default_scopes=[SCOPE]
         )
@@ -204,7 +205,7 @@ class AuthorizationServer:
     ) -> OAuthToken:
         if self._refresh.pop(refresh_token.token, None) is None:
             raise TokenError("invalid_grant")
-        self._spent[refresh_token.token] = client.client_id
+        self._spent.add(refresh_token.token)
         return self._given(client.client_id, scopes, refresh_token.resource, with_refresh=True)
 
     async def load_access_token(self, token: str) -> AccessToken | None:
@@ -216,8 +217,7 @@ class AuthorizationServer:
         self._refresh.pop(token.token, None)
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        found = self._access.get(token)
-        return None if found is None or found.expires_at == 1 else found
+        return self._access.get(token)  # whose end the SDK's server sees to
 
 
 class ProtectedServer:

@@ -37,14 +37,14 @@ class Ear:
     logs: list[LoggingMessageNotificationParams] = field(default_factory=list)
     told: anyio.Event = field(default_factory=anyio.Event)
 
-    async def run(self, code: str, *, hears_progress: bool = True, **arguments: Json) -> dict[str, Json]:
+    async def run(self, code: str, *, hears_progress: bool = True) -> dict[str, Json]:
         """What execute_code answers; what was told before is forgotten."""
         self.progress.clear()
         self.logs.clear()
         callback = self.note_progress if hears_progress else None
         with anyio.fail_after(DEADLINE_SECONDS):
             result: CallToolResult = await self.client.call_tool(
-                "execute_code", {"code": code, **arguments}, progress_callback=callback
+                "execute_code", {"code": code}, progress_callback=callback
             )
         assert isinstance(result.structured_content, dict)
         return result.structured_content

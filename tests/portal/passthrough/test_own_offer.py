@@ -31,22 +31,6 @@ pytestmark = pytest.mark.anyio
 OFFERS: Json = {"offers": ["resources", "prompts"]}
 
 
-class Notes:
-    """Counts what the client is told of without having asked."""
-
-    def __init__(self) -> None:
-        self.changes = 0
-        self.told = anyio.Event()
-
-    async def __call__(self, message: Any) -> None:
-        if isinstance(message, ResourceListChangedNotification):
-            self.note()
-
-    def note(self) -> None:
-        self.changes += 1
-        self.told.set()
-
-
 async def ready(client: Client) -> None:
     """Return when all upstreams are there: a search waits for them."""
     await client.call_tool("docs_search", {"query": ""})
@@ -289,10 +273,15 @@ async def test_titles_say_whose_they_are_in_one_line(tmp_path: Path) -> None:
 async def test_a_change_at_an_upstream_is_told_to_clients(
     tmp_path: Path, transport: str, mode: str, upstream: str
 ) -> None:
-    notes = Notes()
+    told = anyio.Event()
+
+    async def hear(message: Any) -> None:
+        if isinstance(message, ResourceListChangedNotification):
+            told.set()
+
     async with chatty_upstreams() as entries:
         upstreams = {upstream: entries[upstream]}
-        options = {"message_handler": notes, "cache": None}
+        options = {"message_handler": hear, "cache": None}
         async with (
             client_of(tmp_path, upstreams, transport, mode, options, server=OFFERS) as ear,
             anyio.create_task_group() as tasks,
@@ -309,12 +298,12 @@ async def test_a_change_at_an_upstream_is_told_to_clients(
                     async with client.listen(resources_list_changed=True) as subscription:
                         task_status.started()
                         async for _ in subscription:
-                            notes.note()
+                            told.set()
 
                 await tasks.start(listen)
             assert (await ear.run(f"await {upstream}.grow()"))["status"] == "ok"
             with anyio.fail_after(DEADLINE_SECONDS):
                 while not any("grown" in each.uri for each in (await client.list_resources()).resources):
                     await anyio.lowlevel.checkpoint()
-                await notes.told.wait()
+                await told.wait()
             tasks.cancel_scope.cancel()
