@@ -6,6 +6,7 @@ and gives each run an instance of its own, so one serves all tests of a process 
 
 import os
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -28,6 +29,12 @@ def anyio_backend() -> str:
 def state_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
     """What portals learn in tests they neither know the next time nor leave behind."""
     os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+
+
+@pytest.fixture
+def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a portal learns in this test no other test knows."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
 @pytest.fixture(scope="session")

@@ -30,8 +30,7 @@ async def server() -> AsyncIterator[ProtectedServer]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, server: ProtectedServer, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+def folder(tmp_path: Path, server: ProtectedServer, own_state: None) -> Path:
     upstreams: dict[str, Json] = {
         "tickets": {"url": server.url, "oauth": {}},
         "plain": {"url": f"{server.origin}/plain"},

@@ -142,11 +142,9 @@ async def test_without_a_lock_a_tool_may_change(tmp_path: Path) -> None:
         assert await portal.result_of(CHANGE_WHILE_RUNNING) is None
 
 
-async def test_tool_that_changed_behind_a_connection_not_yet_there_is_not_called(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("own_state")
+async def test_tool_that_changed_behind_a_connection_not_yet_there_is_not_called(tmp_path: Path) -> None:
     """The script is checked against what was listed last time; its first call starts the upstream."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     behaviour, effect = tmp_path / "behaviour.json", tmp_path / "effect"
     upstreams: dict[str, Peer | dict[str, Json]] = {"raw": sleeper(behaviour)}
     code = f"await raw.crash(acts_on={str(effect)!r})"
@@ -169,10 +167,8 @@ def with_example(words: str) -> list[Json]:
 
 
 @pytest.mark.parametrize("start", ["lazy", "eager"])
-async def test_examples_of_a_tool_are_accepted_with_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: str
-) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+@pytest.mark.usefixtures("own_state")
+async def test_examples_of_a_tool_are_accepted_with_it(tmp_path: Path, start: str) -> None:
     behaviour, effect = tmp_path / "behaviour.json", tmp_path / "effect"
     upstreams: dict[str, Peer | dict[str, Json]] = {"raw": {**sleeper(behaviour), "start": start}}
     behaviour.write_text(json.dumps({"tools": with_example("report.txt")}))

@@ -127,11 +127,11 @@ async def test_no_answer_over_http_tells_it_and_the_upstream_gets_it(tmp_path: P
                 assert "canary" not in json.dumps(answer)
 
 
+@pytest.mark.usefixtures("own_state")
 async def test_token_of_a_client_reaches_no_upstream_and_tokens_of_upstreams_reach_no_client(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Over HTTP, with an upstream that wants OAuth and one with headers; each repeats what it was sent as an error."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     inbound = "canary-of-the-client"
     raw_server = RawHttpServer()
     async with protected(Peer()) as server, recorded(raw_server.app) as (plain_port, plain):
@@ -230,10 +230,8 @@ async def test_key_in_any_header_that_a_reference_filled_is_shown_to_no_script(
             assert await portal.result_of("await tickets.show()") == f"you sent {seen}"
 
 
-async def test_key_beside_a_token_of_oauth_is_shown_to_no_script(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+@pytest.mark.usefixtures("own_state")
+async def test_key_beside_a_token_of_oauth_is_shown_to_no_script(tmp_path: Path) -> None:
     peer = Peer(tool("show"))
     async with protected(peer) as server:
         peer.acts["show"] = lambda arguments: _key_of(server.requests)
@@ -262,10 +260,8 @@ async def test_what_may_stand_there_by_chance_stays(tmp_path: Path, token: str) 
             assert await portal.result_of("await gate.echo()") == {"seen": json.loads(value)}
 
 
-async def test_token_that_was_renewed_is_shown_to_no_script(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+@pytest.mark.usefixtures("own_state")
+async def test_token_that_was_renewed_is_shown_to_no_script(tmp_path: Path) -> None:
     peer = Peer(tool("show"))
     async with protected(peer) as server:
 

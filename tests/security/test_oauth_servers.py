@@ -3,7 +3,6 @@
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import TypeAlias
 from urllib.parse import parse_qs, urlsplit
 
@@ -27,17 +26,12 @@ from upstreams.oauth.browser_login import log_in
 from upstreams.oauth.errors import OAuthError, OAuthRefusedError, OAuthUnreachableError
 from upstreams.oauth.login import Login
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("own_state")]
 
 PRM = "/.well-known/oauth-protected-resource/mcp"
 ASM = "/.well-known/oauth-authorization-server"
 
 Lie: TypeAlias = Callable[[dict[str, Json]], None]
-
-
-@pytest.fixture(autouse=True)
-def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
 @pytest.fixture

@@ -18,15 +18,10 @@ from upstreams.fleet import login_store
 from upstreams.oauth.guarded_http import REQUEST_SECONDS
 from upstreams.oauth.login import Login
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("own_state")]
 
 NAME = "tickets"
 CALLS = 20
-
-
-@pytest.fixture(autouse=True)
-def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
 @pytest.fixture

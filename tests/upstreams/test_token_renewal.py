@@ -25,14 +25,9 @@ from upstreams.oauth.login import Login
 from upstreams.oauth.tokens import OAuthTokens
 from upstreams.scrubber import Scrubber
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("own_state")]
 
 NAME = "tickets"
-
-
-@pytest.fixture(autouse=True)
-def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
 @pytest.fixture
