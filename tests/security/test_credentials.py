@@ -32,10 +32,9 @@ from tests.portal.peers import (
     tool,
     write_manifest,
 )
-from tests.upstreams.oauth_peer import protected, signed_in
+from tests.upstreams.oauth_peer import logged_in, protected
 from tests.upstreams.peers import http_peer
 from tests.upstreams.raw_http_server import RawHttpServer
-from upstreams.fleet import login_store
 
 pytestmark = pytest.mark.anyio
 
@@ -135,8 +134,7 @@ async def test_token_of_a_client_reaches_no_upstream_and_tokens_of_upstreams_rea
     inbound = "canary-of-the-client"
     raw_server = RawHttpServer()
     async with protected(Peer()) as server, recorded(raw_server.app) as (plain_port, plain):
-        spec = server.spec()
-        await login_store("tickets", spec).save(await signed_in(spec))
+        await logged_in(server.spec())
         upstreams: dict[str, Json] = {
             "tickets": {"url": server.url, "oauth": {}},
             "plain": {"url": f"http://127.0.0.1:{plain_port}/mcp", "headers": {"X-Key": "canary-of-plain"}},
@@ -235,8 +233,7 @@ async def test_key_beside_a_token_of_oauth_is_shown_to_no_script(tmp_path: Path)
     peer = Peer(tool("show"))
     async with protected(peer) as server:
         peer.acts["show"] = lambda arguments: _key_of(server.requests)
-        spec = server.spec()
-        await login_store("tickets", spec).save(await signed_in(spec))
+        await logged_in(server.spec())
         entry: dict[str, Json] = {"url": server.url, "oauth": {}, "headers": {"X-Api-Key": "${CANARY_KEY}"}}
         environ = {"CANARY_KEY": "canary-of-0123456789"}
         async with opened(tmp_path, {"tickets": entry}, environ=environ) as portal:
@@ -269,8 +266,7 @@ async def test_token_that_was_renewed_is_shown_to_no_script(tmp_path: Path) -> N
             return text(f"you sent {server.requests[-1]['authorization']}")
 
         peer.acts["show"] = lambda arguments: shown()
-        spec = server.spec()
-        await login_store("tickets", spec).save(await signed_in(spec))
+        await logged_in(server.spec())
         async with opened(tmp_path, {"tickets": {"url": server.url, "oauth": {}}}) as portal:
             for _ in range(2):
                 assert await portal.result_of("await tickets.show()") == "you sent Bearer [hidden]"

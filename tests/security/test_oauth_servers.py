@@ -1,8 +1,6 @@
 """Upstreams and authorization servers that lie: what a login and the requests of a portal make of it."""
 
-import json
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from typing import TypeAlias
 from urllib.parse import parse_qs, urlsplit
 
@@ -11,20 +9,27 @@ import httpx2
 import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from manifests.json_value import Json
 from manifests.upstream_sections import HttpUpstream
 from tests.portal.peers import Peer
-from tests.upstreams.oauth_peer import Handler, ProtectedServer, browse, protected, signed_in
+from tests.upstreams.oauth_peer import (
+    Handler,
+    ProtectedServer,
+    browse,
+    echo,
+    logged_in,
+    protected,
+    saying,
+    signed_in,
+)
 from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, http_peer
 from upstreams.errors import UpstreamError
-from upstreams.fleet import login_store
 from upstreams.oauth import guarded_http
 from upstreams.oauth.browser_login import log_in
 from upstreams.oauth.errors import OAuthError, OAuthRefusedError, OAuthUnreachableError
-from upstreams.oauth.login import Login
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("own_state")]
 
@@ -60,13 +65,6 @@ async def metadata(url: str) -> dict[str, Json]:
     return found
 
 
-def saying(value: Json, status: int = 200) -> Handler:
-    async def answer(request: Request) -> Response:
-        return JSONResponse(value, status_code=status)
-
-    return answer
-
-
 def redirecting(url: str) -> Handler:
     async def answer(request: Request) -> Response:
         return RedirectResponse(url, status_code=307)
@@ -76,26 +74,12 @@ def redirecting(url: str) -> Handler:
 
 async def refused(spec: HttpUpstream) -> OAuthError:
     """The error of a login that does not get as far as a browser, or not further."""
-    with anyio.fail_after(DEADLINE_SECONDS), pytest.raises(OAuthError) as caught:
-        async with log_in_with_browser(spec):
-            pytest.fail("it was a login")
+    with anyio.fail_after(DEADLINE_SECONDS):
+        async with anyio.create_task_group() as tasks:
+            with pytest.raises(OAuthError) as caught:
+                await log_in(spec, lambda issuer, url: tasks.start_soon(browse, url))
+            tasks.cancel_scope.cancel()
     return caught.value
-
-
-@asynccontextmanager
-async def log_in_with_browser(spec: HttpUpstream) -> AsyncIterator[Login]:
-    failure: OAuthError | None = None
-    login: Login | None = None
-    async with anyio.create_task_group() as tasks:
-        try:
-            login = await log_in(spec, lambda issuer, url: tasks.start_soon(browse, url))
-        except OAuthError as error:
-            failure = error
-        tasks.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
-    assert login is not None
-    yield login
 
 
 def naming(key: str, value: Json) -> Lie:
@@ -320,7 +304,7 @@ async def test_authorization_server_that_hangs_is_given_up(
     server: ProtectedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(guarded_http, "REQUEST_SECONDS", 0.2)
-    server.authorization.may_answer = anyio.Event()
+    server.authorization.hold()
     assert isinstance(await refused(server.spec()), OAuthUnreachableError)
 
 
@@ -331,28 +315,27 @@ async def test_redirect_carries_no_credentials_to_another_origin(
 ) -> None:
     recorder = Recorder()
     spec = server.spec()
-    login = await signed_in(spec)
-    await login_store("tickets", spec).save(login)
+    login = await logged_in(spec)
     if not has_oauth:
         headers = {"Authorization": f"Bearer {login.access_token}", "X-Api-Key": "canary-key"}
         spec = HttpUpstream(url=server.url, headers=headers)
     async with http_peer(recorder.app) as other, fleet_of(tickets=spec) as fleet:
-        await fleet["tickets"].call("echo", {}, seconds=DEADLINE_SECONDS)
+        await echo(fleet)
 
         async def away(request: Request) -> Response:
             return RedirectResponse(f"http://127.0.0.1:{other.port}/mcp", status_code=status)
 
         server.answers["/mcp"] = away
         with pytest.raises(UpstreamError):
-            await fleet["tickets"].call("echo", {}, seconds=DEADLINE_SECONDS)
+            await echo(fleet)
     assert recorder.requests == []
 
 
 async def test_redirect_within_the_origin_keeps_them(server: ProtectedServer) -> None:
     spec = server.spec()
-    await login_store("tickets", spec).save(await signed_in(spec))
+    await logged_in(spec)
     async with fleet_of(tickets=spec) as fleet:
-        await fleet["tickets"].call("echo", {}, seconds=DEADLINE_SECONDS)
+        await echo(fleet)
         inner = server.answers
 
         async def once(request: Request) -> Response:
@@ -360,13 +343,12 @@ async def test_redirect_within_the_origin_keeps_them(server: ProtectedServer) ->
             return RedirectResponse(server.url, status_code=307)
 
         inner["/mcp"] = once
-        await fleet["tickets"].call("echo", {"a": 1}, seconds=DEADLINE_SECONDS)
+        await echo(fleet, a=1)
     assert server.peer.calls[-1] == ("echo", {"a": 1})
 
 
 async def test_tokens_of_one_upstream_are_not_for_the_same_name_elsewhere(server: ProtectedServer) -> None:
-    spec = server.spec()
-    await login_store("tickets", spec).save(await signed_in(spec))
+    await logged_in(server.spec())
     recorder = Recorder()
     async with http_peer(recorder.app) as other:
         elsewhere = HttpUpstream.model_validate({"url": f"http://127.0.0.1:{other.port}/mcp", "oauth": {}})
@@ -378,16 +360,12 @@ async def test_tokens_of_one_upstream_are_not_for_the_same_name_elsewhere(server
 async def test_upstream_cannot_have_a_renewal_for_every_call(server: ProtectedServer) -> None:
     """It answers 401 to each call, and takes everything else."""
     spec = server.spec()
-    await login_store("tickets", spec).save(await signed_in(spec))
-
-    async def never(request: Request) -> Response:
-        return PlainTextResponse(json.dumps({}), status_code=401)
-
+    await logged_in(spec)
     async with fleet_of(tickets=spec) as fleet:
-        server.answers["/mcp"] = never
+        server.answers["/mcp"] = saying({}, 401)
         for _ in range(20):
             with pytest.raises(UpstreamError):
-                await fleet["tickets"].call("echo", {}, seconds=DEADLINE_SECONDS)
+                await echo(fleet)
     assert server.authorization.grants == ["authorization_code", "refresh_token"]
 
 
@@ -403,8 +381,7 @@ async def test_senseless_url_is_the_end_of_nothing_but_its_login(server: Protect
 
     server.answers["/mcp"] = challenge
     await refused(server.spec())
-    settings = {"client_id": "portal", "client_secret": "its-secret", "issuer": server.authorization.issuer}
-    spec = server.spec(grant="client_credentials", **settings)
+    spec = server.client_spec("its-secret")
     async with http_peer(Peer().server.streamable_http_app()) as plain:
         other = HttpUpstream(url=f"http://127.0.0.1:{plain.port}/mcp")
         async with fleet_of(tickets=spec, other=other) as fleet:

@@ -34,10 +34,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from manifests.json_value import Json
 from manifests.upstream_sections import HttpUpstream
-from tests.upstreams.peers import DEADLINE_SECONDS, closed_port, http_peer
+from tests.upstreams.peers import DEADLINE_SECONDS, WatchedFleet, closed_port, http_peer
+from upstreams.fleet import login_store
 from upstreams.oauth.browser_login import log_in
 from upstreams.oauth.login import Login
 
+NAME = "tickets"
 SCOPE = "tools"
 
 Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
@@ -62,7 +64,7 @@ class AuthorizationServer:
         self.told_issuer: str | None = None
         """What it says in the redirect (RFC 9207)."""
         self.may_answer: anyio.Event | None = None
-        """While it is there and not set, no token is given."""
+        """`hold` sets it."""
         self.is_asked = anyio.Event()
         self._codes: dict[str, AuthorizationCode] = {}
         self._access: dict[str, AccessToken] = {}
@@ -86,6 +88,12 @@ class AuthorizationServer:
     def tokens(self) -> list[str]:
         """Every token that it ever gave."""
         return [*self._access, *self._refresh, *self._spent]
+
+    def hold(self) -> anyio.Event:
+        """From now on no token is given until the event is set."""
+        self.is_asked = anyio.Event()
+        self.may_answer = anyio.Event()
+        return self.may_answer
 
     def expire(self) -> None:
         """No access token is good any more; refresh tokens are."""
@@ -255,6 +263,15 @@ class ProtectedServer:
     def spec(self, *, retries: Json = None, **oauth: Json) -> HttpUpstream:
         return HttpUpstream.model_validate({"url": self.url, "oauth": oauth, "retries": retries})
 
+    def client_spec(self, secret: str) -> HttpUpstream:
+        """The client `portal` signs in by itself."""
+        return self.spec(
+            grant="client_credentials",
+            client_id="portal",
+            client_secret=secret,
+            issuer=self.authorization.issuer,
+        )
+
 
 @asynccontextmanager
 async def protected(peer: Any) -> AsyncIterator[ProtectedServer]:
@@ -277,6 +294,24 @@ async def signed_in(spec: HttpUpstream, browser: Callable[[str], Awaitable[objec
             login = await log_in(spec, lambda issuer, url: tasks.start_soon(browser, url))
             tasks.cancel_scope.cancel()
     return login
+
+
+async def logged_in(spec: HttpUpstream) -> Login:
+    """Signed in, and the login kept for the upstream `NAME`."""
+    login = await signed_in(spec)
+    await login_store(NAME, spec).save(login)
+    return login
+
+
+async def echo(fleet: WatchedFleet, **arguments: int) -> object:
+    return (await fleet[NAME].call("echo", arguments, seconds=DEADLINE_SECONDS)).structured
+
+
+def saying(value: Json, status: int = 200) -> Handler:
+    async def answer(request: Request) -> Response:
+        return JSONResponse(value, status_code=status)
+
+    return answer
 
 
 class _Asgi:

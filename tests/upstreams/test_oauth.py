@@ -1,26 +1,31 @@
 """Upstreams that want OAuth, against the SDK's authorization server and its MCP server that takes only its tokens."""
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import anyio
 import pytest
 from mcp.server.mcpserver import MCPServer
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response
 
 from manifests.upstream_sections import HttpUpstream
 from tests.portal.peers import Barrier, Peer, never, tool
-from tests.upstreams.oauth_peer import SCOPE, AuthorizationServer, ProtectedServer, protected, signed_in
+from tests.upstreams.oauth_peer import (
+    NAME,
+    SCOPE,
+    AuthorizationServer,
+    ProtectedServer,
+    echo,
+    logged_in,
+    protected,
+    saying,
+)
 from tests.upstreams.peers import DEADLINE_SECONDS, WatchedFleet, closed_port, fleet_of, http_peer
 from upstreams.errors import UpstreamError, UpstreamNeedsLoginError
-from upstreams.fleet import login_store
 from upstreams.oauth.guarded_http import REQUEST_SECONDS
-from upstreams.oauth.login import Login
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("own_state")]
 
-NAME = "tickets"
 CALLS = 20
 
 
@@ -29,16 +34,6 @@ async def server() -> AsyncIterator[ProtectedServer]:
     peer = Peer(tool("echo"), tool("meet"), tool("hang"), meet=Barrier(CALLS), hang=never)
     async with protected(peer) as server:
         yield server
-
-
-async def logged_in(spec: HttpUpstream) -> Login:
-    login = await signed_in(spec)
-    await login_store(NAME, spec).save(login)
-    return login
-
-
-async def echo(fleet: WatchedFleet, **arguments: int) -> object:
-    return (await fleet[NAME].call("echo", arguments, seconds=DEADLINE_SECONDS)).structured
 
 
 async def test_login_finds_the_authorization_server_and_the_call_goes_through(
@@ -124,10 +119,7 @@ async def _meet(fleet: WatchedFleet, number: int) -> None:
 
 async def test_many_calls_at_once_share_one_sign_in_of_the_client(server: ProtectedServer) -> None:
     server.authorization.add_client("portal", "its-secret")
-    issuer = server.authorization.issuer
-    spec = server.spec(
-        grant="client_credentials", client_id="portal", client_secret="its-secret", issuer=issuer
-    )
+    spec = server.client_spec("its-secret")
     async with fleet_of(**{NAME: spec}) as fleet:
         await echo(fleet)
         server.authorization.expire()
@@ -158,13 +150,12 @@ async def test_renewal_outlives_the_caller_that_began_it(server: ProtectedServer
     async with fleet_of(**{NAME: spec}) as fleet:
         await echo(fleet)
         server.authorization.expire()
-        server.authorization.may_answer = anyio.Event()
-        server.authorization.is_asked = anyio.Event()
+        may_answer = server.authorization.hold()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(echo, fleet)
             await server.authorization.is_asked.wait()
             tasks.cancel_scope.cancel()
-            server.authorization.may_answer.set()
+            may_answer.set()
         assert await echo(fleet, a=1) == {"a": 1}
     assert server.authorization.grants == ["authorization_code", "refresh_token"]
 
@@ -176,8 +167,7 @@ async def test_renewal_that_hangs_does_not_keep_a_portal_from_stopping(server: P
         async with fleet_of(**{NAME: spec}) as fleet:
             await echo(fleet)
             server.authorization.expire()
-            server.authorization.may_answer = anyio.Event()
-            server.authorization.is_asked = anyio.Event()
+            server.authorization.hold()
             async with anyio.create_task_group() as calls:
                 calls.start_soon(echo, fleet)
                 await server.authorization.is_asked.wait()
@@ -252,12 +242,12 @@ async def test_authorization_server_that_is_away_costs_no_login(server: Protecte
 
 
 async def test_authorization_server_that_is_away_is_asked_once_for_all_calls(server: ProtectedServer) -> None:
-    asked = 0
+    asked, may_answer = 0, anyio.Event()
 
     async def away(request: Request) -> Response:
         nonlocal asked
         asked += 1
-        await server.authorization.may_answer.wait()  # type: ignore[union-attr]  # set below
+        await may_answer.wait()
         return PlainTextResponse("later", status_code=503)
 
     codes: list[str] = []
@@ -274,7 +264,6 @@ async def test_authorization_server_that_is_away_is_asked_once_for_all_calls(ser
     async with fleet_of(**{NAME: spec}) as fleet:
         await echo(fleet)
         server.authorization.expire()
-        server.authorization.may_answer = anyio.Event()
         server.authorization.answers["/token"] = away
         sent = len(server.requests)
         async with anyio.create_task_group() as tasks:
@@ -283,12 +272,12 @@ async def test_authorization_server_that_is_away_is_asked_once_for_all_calls(ser
             with anyio.fail_after(DEADLINE_SECONDS):
                 while len(server.requests) < sent + CALLS:
                     await anyio.lowlevel.checkpoint()
-            server.authorization.may_answer.set()
+            may_answer.set()
     assert codes == ["not_started"] * CALLS
     assert asked <= 3, "for the calls, and for the connections that were tried after them"
 
 
-async def test_login_serves_an_upstream_over_sse(tmp_path: Path) -> None:
+async def test_login_serves_an_upstream_over_sse() -> None:
     peer = Peer()
     authorization = AuthorizationServer(closed_port())
     server = ProtectedServer(peer, authorization, closed_port())
@@ -339,25 +328,8 @@ async def test_client_credentials_need_nobody_and_are_renewed_like_others(
     secret = "s3cret:with/odd +characters"
     server.authorization.add_client("portal", secret, method)
     if method == "client_secret_post":
-        server.authorization.answers["/.well-known/oauth-authorization-server"] = _only_post(server)
-    spec = server.spec(
-        grant="client_credentials",
-        client_id="portal",
-        client_secret=secret,
-        issuer=server.authorization.issuer,
-    )
-    async with fleet_of(**{NAME: spec}) as fleet:
-        assert await echo(fleet, a=1) == {"a": 1}
-        server.authorization.expire()
-        assert await echo(fleet, a=2) == {"a": 2}
-    assert server.authorization.grants == ["client_credentials"] * 2
-    assert {(form["scope"], form["resource"]) for form in server.authorization.forms} == {(SCOPE, server.url)}
-
-
-def _only_post(server: ProtectedServer):  # type: ignore[no-untyped-def]  # a handler
-    async def answer(request: Request) -> Response:
         issuer = server.authorization.issuer
-        return JSONResponse(
+        server.authorization.answers["/.well-known/oauth-authorization-server"] = saying(
             {
                 "issuer": issuer,
                 "authorization_endpoint": f"{issuer}/authorize",
@@ -366,19 +338,18 @@ def _only_post(server: ProtectedServer):  # type: ignore[no-untyped-def]  # a ha
                 "token_endpoint_auth_methods_supported": ["client_secret_post"],
             }
         )
-
-    return answer
+    spec = server.client_spec(secret)
+    async with fleet_of(**{NAME: spec}) as fleet:
+        assert await echo(fleet, a=1) == {"a": 1}
+        server.authorization.expire()
+        assert await echo(fleet, a=2) == {"a": 2}
+    assert server.authorization.grants == ["client_credentials"] * 2
+    assert {(form["scope"], form["resource"]) for form in server.authorization.forms} == {(SCOPE, server.url)}
 
 
 async def test_wrong_client_secret_is_told_without_showing_it(server: ProtectedServer) -> None:
     server.authorization.add_client("portal", "right-secret")
-    spec = server.spec(
-        grant="client_credentials",
-        client_id="portal",
-        client_secret="wrong-secret",
-        issuer=server.authorization.issuer,
-    )
-    async with fleet_of(**{NAME: spec}) as fleet:
+    async with fleet_of(**{NAME: server.client_spec("wrong-secret")}) as fleet:
         state = fleet[NAME].state
         assert (state.status, "invalid_client" in state.detail) == ("down", True)
         assert "wrong-secret" not in state.detail

@@ -16,18 +16,15 @@ from manifests.json_value import Json
 from manifests.upstream_sections import HttpUpstream
 from tests.own_keyring import OwnKeyring
 from tests.portal.peers import Peer, tool
-from tests.upstreams.oauth_peer import Handler, ProtectedServer, protected, signed_in
-from tests.upstreams.peers import DEADLINE_SECONDS, WatchedFleet, closed_port, fleet_of
+from tests.upstreams.oauth_peer import NAME, ProtectedServer, echo, logged_in, protected, saying
+from tests.upstreams.peers import DEADLINE_SECONDS, closed_port, fleet_of
 from upstreams.errors import UpstreamDownError, UpstreamError, UpstreamNeedsLoginError
 from upstreams.fleet import login_store, open_fleet
 from upstreams.oauth import tokens
-from upstreams.oauth.login import Login
 from upstreams.oauth.tokens import OAuthTokens
 from upstreams.scrubber import Scrubber
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("own_state")]
-
-NAME = "tickets"
 
 
 @pytest.fixture
@@ -36,28 +33,11 @@ async def server() -> AsyncIterator[ProtectedServer]:
         yield server
 
 
-async def logged_in(spec: HttpUpstream) -> Login:
-    login = await signed_in(spec)
-    await login_store(NAME, spec).save(login)
-    return login
-
-
-async def echo(fleet: WatchedFleet, **arguments: int) -> object:
-    return (await fleet[NAME].call("echo", arguments, seconds=DEADLINE_SECONDS)).structured
-
-
 @asynccontextmanager
 async def tokens_of(spec: HttpUpstream) -> AsyncIterator[OAuthTokens]:
     async with anyio.create_task_group() as tasks:
         yield OAuthTokens(NAME, spec, (), login_store(NAME, spec), Scrubber(()), tasks.start_soon)
         tasks.cancel_scope.cancel()
-
-
-def saying(body: Json, status: int = 200) -> Handler:
-    async def answer(request: Request) -> Response:
-        return JSONResponse(body, status_code=status)
-
-    return answer
 
 
 async def nothing_here(request: Request) -> Response:
@@ -80,11 +60,7 @@ async def test_client_whose_token_expired_before_anybody_took_it_signs_in_again(
 ) -> None:
     server.authorization.expires_in = 0
     server.authorization.add_client("portal", "its-secret")
-    issuer = server.authorization.issuer
-    spec = server.spec(
-        grant="client_credentials", client_id="portal", client_secret="its-secret", issuer=issuer
-    )
-    async with tokens_of(spec) as kept:
+    async with tokens_of(server.client_spec("its-secret")) as kept:
         assert await kept.headers() != await kept.headers()
 
 
