@@ -1,6 +1,5 @@
 """What the manifest grants besides tools is told to whoever asks what there is; values are told to scripts alone."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,7 +9,7 @@ import pytest
 from manifests.json_value import Json
 from sandbox_runtime.errors import WorkspaceError
 from tests.portal.peers import Opened, opened, states
-from tests.sandbox_runtime.fetching import Request, Server, response, served
+from tests.sandbox_runtime.fetching import Server, hanging, response, served
 
 pytestmark = pytest.mark.anyio
 
@@ -143,10 +142,7 @@ async def test_script_fetches_and_the_ledger_tells_it(server: Server, tmp_path: 
 
 
 async def test_fetch_that_was_under_way_when_its_run_ended_is_unknown(server: Server, tmp_path: Path) -> None:
-    async def hang(request: Request, writer: asyncio.StreamWriter) -> None:
-        await request.reader.read()
-
-    server.answers["/hang"] = hang
+    server.answers["/hang"] = hanging
     grants: Json = {"network": {"private": [f"127.0.0.1:{server.port}"]}}
     async with opened(tmp_path, capabilities=grants) as portal:
         answer = await portal.run(f'await portal.fetch("{server.base}/hang")', timeout_seconds=1)

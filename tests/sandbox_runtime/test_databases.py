@@ -1,13 +1,10 @@
 """Databases of a workspace in modes that only newer versions of Python have; `test_files.py` compares the others."""
 
 import sqlite3
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
-from tests.sandbox_runtime.granted_files import FileRunner, granted
-from tests.sandbox_runtime.running import Runner
+from tests.sandbox_runtime.granted_files import FileRunner
 
 pytestmark = pytest.mark.anyio
 
@@ -20,12 +17,6 @@ c.execute("create table t(x)")
 c.commit()
 c.execute("insert into t values (1)")
 """
-
-
-@pytest.fixture
-async def files(run: Runner, tmp_path: Path) -> AsyncIterator[FileRunner]:
-    async with granted(run, tmp_path) as files:
-        yield files
 
 
 def stored(files: FileRunner) -> list[int]:

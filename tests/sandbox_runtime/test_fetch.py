@@ -7,7 +7,6 @@ import json
 import os
 import socket
 import ssl
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +21,7 @@ from tests.sandbox_runtime.fetching import (
     Request,
     Server,
     granting,
+    hanging,
     redirect,
     response,
     served,
@@ -29,17 +29,6 @@ from tests.sandbox_runtime.fetching import (
 from tests.sandbox_runtime.running import Runner
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[Server]:
-    async with served() as server:
-        yield server
-
-
-@pytest.fixture
-def fetch(run: Runner, server: Server) -> FetchRunner:
-    return granting(run, f"127.0.0.1:{server.port}")
 
 
 async def test_answer_is_there_as_text_json_and_bytes(fetch: FetchRunner, server: Server) -> None:
@@ -169,12 +158,9 @@ async def test_host_that_did_not_answer_is_named_and_not_who_redirected_there(
     base = f"127.0.0.1:{server.port}"
     fetch = granting(run, base, "other.example:1", f"slow.example:{server.port}", names=names)
 
-    async def hang(request: Request, writer: asyncio.StreamWriter) -> None:
-        await asyncio.Event().wait()
-
     server.answers["/away"] = redirect("http://other.example:1/")
     server.answers["/slow"] = redirect(f"http://slow.example:{server.port}/hang")
-    server.answers["/hang"] = hang
+    server.answers["/hang"] = hanging
     for path, host, state in (("/away", "other.example", "done"), ("/slow", "slow.example", "unknown")):
         result = await fetch(f'await portal.fetch("{server.base}{path}", timeout=2)')
         assert result.error is not None
@@ -237,10 +223,7 @@ async def test_answer_over_the_limit_is_refused_and_one_of_it_is_not(run: Runner
 
 
 async def test_time_is_limited_by_the_script_too(fetch: FetchRunner, server: Server) -> None:
-    async def hang(request: Request, writer: asyncio.StreamWriter) -> None:
-        await asyncio.Event().wait()
-
-    server.answers["/"] = hang
+    server.answers["/"] = hanging
     assert await fetch.code(f'await portal.fetch("{server.base}/", timeout=0.2)') == "fetch_timeout"
     assert fetch.states == ["unknown"]
 
@@ -266,10 +249,7 @@ async def test_run_that_is_cancelled_hangs_up_at_once(fetch: FetchRunner, server
 
 
 async def test_limit_of_time_is_named_where_it_ended_the_fetch(run: Runner, server: Server) -> None:
-    async def hang(request: Request, writer: asyncio.StreamWriter) -> None:
-        await asyncio.Event().wait()
-
-    server.answers["/"] = hang
+    server.answers["/"] = hanging
     fetch = granting(run, f"127.0.0.1:{server.port}", seconds=0.3)
     for asked, is_named in (("", True), (", timeout=60", True), (", timeout=0.1", False)):
         result = await fetch(f'await portal.fetch("{server.base}/"{asked})')

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from sandbox_runtime.grants.fetch_body import ENCODED_BYTES, MAX_MEMBERS, BodyReader, in_base64
 from sandbox_runtime.grants.fetch_error import FetchError
-from tests.sandbox_runtime.fetching import FetchRunner, Server, granting, response, served
-from tests.sandbox_runtime.running import Runner
+from tests.sandbox_runtime.fetching import FetchRunner, Server, bare_deflate, response
 
 pytestmark = pytest.mark.anyio
 
@@ -22,23 +21,6 @@ TEXT = b"text " * 50_000
 MOST = 8 << 20
 
 _Done = TypeVar("_Done")
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[Server]:
-    async with served() as server:
-        yield server
-
-
-@pytest.fixture
-def fetch(run: Runner, server: Server) -> FetchRunner:
-    return granting(run, f"127.0.0.1:{server.port}")
-
-
-def bare(body: bytes) -> bytes:
-    """Deflate without the header and the checksum of zlib, as some hosts send it."""
-    packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
-    return packer.compress(body) + packer.flush()
 
 
 def in_members(body: bytes) -> bytes:
@@ -52,7 +34,7 @@ PACKED = {
     "gzip of many members": ("gzip", in_members(TEXT)),
     "gzip with an empty member": ("gzip", gzip.compress(TEXT) + gzip.compress(b"")),
     "deflate": ("deflate", zlib.compress(TEXT)),
-    "deflate without a header": ("deflate", bare(TEXT)),
+    "deflate without a header": ("deflate", bare_deflate(TEXT)),
     "deflate that is not packed": ("deflate", zlib.compress(TEXT, 0)),
 }
 
@@ -99,7 +81,7 @@ async def test_body_is_the_same_in_whatever_pieces_it_comes(name: str, size: int
 
 @pytest.mark.parametrize("size", [65_535, 65_536, 65_537, 131_072, 0])
 @pytest.mark.parametrize(
-    ("coding", "pack"), [("gzip", gzip.compress), ("deflate", zlib.compress), ("deflate", bare)]
+    ("coding", "pack"), [("gzip", gzip.compress), ("deflate", zlib.compress), ("deflate", bare_deflate)]
 )
 async def test_body_as_long_as_what_is_unpacked_at_once_is_whole(
     coding: str, pack: object, size: int
@@ -115,9 +97,9 @@ async def test_body_as_long_as_what_is_unpacked_at_once_is_whole(
         ("gzip", gzip.compress(TEXT) + gzip.compress(TEXT)[:-1]),
         ("gzip", gzip.compress(TEXT) + b"more"),
         ("gzip", gzip.compress(b"") * (MAX_MEMBERS + 1)),
-        ("deflate", bare(TEXT)[:-1]),
-        ("deflate", bare(TEXT) + b"more"),
-        ("deflate", zlib.compress(TEXT) + bare(TEXT)),
+        ("deflate", bare_deflate(TEXT)[:-1]),
+        ("deflate", bare_deflate(TEXT) + b"more"),
+        ("deflate", zlib.compress(TEXT) + bare_deflate(TEXT)),
     ],
 )
 @pytest.mark.parametrize("size", [1, 20, 1 << 16])
@@ -151,6 +133,12 @@ async def test_others_have_turns_while_a_big_answer_is_unpacked_and_written() ->
     assert (read == body, turns >= (MOST >> 20) - 1) == (True, True)
     written, turns = await turns_during(in_base64(read))
     assert (written == base64.b64encode(body), turns >= MOST // ENCODED_BYTES) == (True, True)
+
+
+async def test_pieces_that_are_there_already_leave_others_their_turns() -> None:
+    count = 40_000
+    _, turns = await turns_during(BodyReader("", count, "").read(pieces(bytes(count), 1)))
+    assert turns >= count // 100
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3, ENCODED_BYTES - 1, ENCODED_BYTES, ENCODED_BYTES + 1])

@@ -3,15 +3,12 @@
 import json
 import subprocess
 import sys
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
 from manifests.json_value import Json
 from tests.sandbox_runtime.file_scripts import scripts
-from tests.sandbox_runtime.granted_files import FileRunner, granted
-from tests.sandbox_runtime.running import Runner
+from tests.sandbox_runtime.granted_files import FileRunner
 
 pytestmark = pytest.mark.anyio
 
@@ -44,12 +41,6 @@ def outside() -> dict[str, Json]:
     )
     results: dict[str, Json] = json.loads(done.stdout)
     return results
-
-
-@pytest.fixture
-async def files(run: Runner, tmp_path: Path) -> AsyncIterator[FileRunner]:
-    async with granted(run, tmp_path) as files:
-        yield files
 
 
 @pytest.mark.parametrize("name", SCRIPTS)

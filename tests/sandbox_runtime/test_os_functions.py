@@ -3,23 +3,14 @@
 import json
 import subprocess
 import sys
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
 from manifests.json_value import Json
-from tests.sandbox_runtime.granted_files import FileRunner, granted
+from tests.sandbox_runtime.granted_files import FileRunner
 from tests.sandbox_runtime.os_calls import CALLS
-from tests.sandbox_runtime.running import Runner
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def files(run: Runner, tmp_path: Path) -> AsyncIterator[FileRunner]:
-    async with granted(run, tmp_path) as files:
-        yield files
 
 
 @pytest.fixture

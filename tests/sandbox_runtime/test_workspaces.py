@@ -4,7 +4,6 @@ import asyncio
 import hashlib
 import os
 import sqlite3
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -26,12 +25,6 @@ WRITE = 'open("f", "w").write("{}")\n'
 MESSAGE = (
     "try:\n    {}\nexcept OSError as error:\n    told = [error.errno, error.strerror, error.filename]\ntold"
 )
-
-
-@pytest.fixture
-async def files(run: Runner, tmp_path: Path) -> AsyncIterator[FileRunner]:
-    async with granted(run, tmp_path) as files:
-        yield files
 
 
 async def test_what_others_put_into_a_workspace_runs_only_when_a_script_puts_it_on_its_path(

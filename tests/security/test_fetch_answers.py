@@ -6,7 +6,6 @@ Each hostile answer has a harmless twin that is read in the same run.
 import asyncio
 import gzip
 import zlib
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -15,9 +14,9 @@ from tests.sandbox_runtime.fetching import (
     FetchRunner,
     Request,
     Server,
+    bare_deflate,
     granting,
     response,
-    served,
 )
 from tests.sandbox_runtime.running import Runner
 from tests.security.hostile import MOST_SECONDS, watched
@@ -26,12 +25,6 @@ pytestmark = pytest.mark.anyio
 
 RESPONSE_BYTES = 100_000
 HEAD = b"HTTP/1.1 200 OK\r\n"
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[Server]:
-    async with served() as server:
-        yield server
 
 
 @pytest.fixture
@@ -58,11 +51,6 @@ def dripping(*parts: bytes, forever: bytes = b"") -> Answer:
 def packed_endlessly(level: int) -> bytes:
     packer = zlib.compressobj(level, wbits=zlib.MAX_WBITS | 16)
     return b"".join([packer.compress(bytes(1 << 20)) for _ in range(50)]) + packer.flush()
-
-
-def bare_deflate(body: bytes) -> bytes:
-    packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
-    return packer.compress(body) + packer.flush()
 
 
 BARE_DEFLATE = bare_deflate(bytes(RESPONSE_BYTES))

@@ -42,12 +42,6 @@ async def trying(url, **more):
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[Server]:
-    async with served() as server:
-        yield server
-
-
-@pytest.fixture
 async def victim() -> AsyncIterator[Server]:
     async with served() as victim:
         yield victim

@@ -1,22 +1,21 @@
 """However many fetches a script makes, and however it makes them: the limits hold, and nobody else is held up."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 
 from manifests.limits import Limits
 from sandbox_runtime.grants.addresses import Address
-from sandbox_runtime.grants.fetch_body import BodyReader
 from tests.sandbox_runtime.fetching import (
     FetchRunner,
     Names,
     Request,
     Server,
     granting,
+    hanging,
     redirect,
     response,
-    served,
 )
 from tests.sandbox_runtime.running import Runner
 from tests.security.hostile import MOST_SECONDS, RAW_HOST, watched
@@ -50,15 +49,9 @@ FLOODS = {
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[Server]:
-    async with served() as server:
-
-        async def hang(request: Request, writer: asyncio.StreamWriter) -> None:
-            await request.reader.read()
-
-        server.answers["/hangs"] = hang
-        server.answers["/round"] = redirect("/round")
-        yield server
+def server(server: Server) -> Server:
+    server.answers |= {"/hangs": hanging, "/round": redirect("/round")}
+    return server
 
 
 @pytest.mark.parametrize("name", FLOODS)
@@ -176,25 +169,6 @@ async def test_interim_answers_without_end_end_the_fetch(run: Runner, server: Se
     server.answers["/"] = never_done
     assert await fetch.code(f'await portal.fetch("{server.base}/")') == "fetch_failed"
     assert fetch.states == ["unknown"]
-
-
-async def test_pieces_that_are_there_already_leave_others_their_turns() -> None:
-    pieces, turns = 40_000, 0
-
-    async def body() -> AsyncIterator[bytes]:
-        for _ in range(pieces):
-            yield b"x"
-
-    async def take_turns() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    other = asyncio.create_task(take_turns())
-    await BodyReader("", pieces, "").read(body())
-    other.cancel()
-    assert turns >= pieces // 100
 
 
 async def test_secrets_of_one_request_are_not_in_another(run: Runner, server: Server) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sandbox_runtime.session import Session
-from tests.sandbox_runtime.fetching import Server, granting, served
+from tests.sandbox_runtime.fetching import Server, granting
 from tests.sandbox_runtime.granted_files import granted
 from tests.sandbox_runtime.running import EchoPort, Runner
 from tests.security.hostile import RAW_HOST
@@ -102,12 +102,6 @@ FETCHES = {
     "by its name": 'await portal.fetch(BASE + "/pwned")',
     "a raw call": RAW_HOST + "host.exchange('9999 portal.fetch {\"url\": \"' + BASE + '/pwned\"}', 5000)",
 }
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[Server]:
-    async with served() as server:
-        yield server
 
 
 @pytest.mark.parametrize("name", FETCHES)
