@@ -5,13 +5,15 @@ and gives each run an instance of its own, so one serves all tests of a process 
 """
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import keyring
 import pytest
 from hypothesis import settings
 
 from sandbox_runtime.sandbox import Sandbox, open_sandbox
+from tests.own_keyring import OwnKeyring
 from tests.sandbox_runtime.running import Runner
 
 # `scripts/check` chooses the quick one. A deadline would make a slow machine a failure.
@@ -35,6 +37,15 @@ def state_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
 def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a portal learns in this test no other test knows."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+@pytest.fixture
+def own_keyring() -> Iterator[OwnKeyring]:
+    """The system's keyring, for this test."""
+    before, own = keyring.get_keyring(), OwnKeyring()
+    keyring.set_keyring(own)
+    yield own
+    keyring.set_keyring(before)
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@
 import os
 import shlex
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import keyring
@@ -47,14 +46,6 @@ def problem(folder: Path, value: str, **environ: str) -> Problem:
     (found,) = caught.value.problems
     assert (found.key, found.line is not None) == ("upstreams.a.env.KEY", True)
     return found
-
-
-@pytest.fixture
-def own_keyring() -> Iterator[OwnKeyring]:
-    before, own = keyring.get_keyring(), OwnKeyring()
-    keyring.set_keyring(own)
-    yield own
-    keyring.set_keyring(before)
 
 
 def test_command_gives_what_it_prints_without_white_space_around_it(tmp_path: Path) -> None:

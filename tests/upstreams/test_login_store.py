@@ -3,7 +3,6 @@
 import json
 import os
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
@@ -30,14 +29,6 @@ LOGIN = Login(
     refresh_token="canary-refresh",
     obtained_at=1.0,
 )
-
-
-@pytest.fixture
-def own_keyring() -> Iterator[OwnKeyring]:
-    before, own = keyring.get_keyring(), OwnKeyring()
-    keyring.set_keyring(own)
-    yield own
-    keyring.set_keyring(before)
 
 
 def files(folder: Path) -> list[Path]:

@@ -207,12 +207,11 @@ class LockedKeyring(OwnKeyring):
 
 
 @pytest.fixture
-def locked_keyring() -> Iterator[LockedKeyring]:
-    before, own = keyring.get_keyring(), LockedKeyring()
-    keyring.set_keyring(own)
-    yield own
-    own.is_unlocked.set()
-    keyring.set_keyring(before)
+def locked_keyring(own_keyring: OwnKeyring) -> Iterator[LockedKeyring]:
+    locked = LockedKeyring()
+    keyring.set_keyring(locked)
+    yield locked
+    locked.is_unlocked.set()
 
 
 async def test_keyring_that_is_locked_does_not_keep_a_portal_from_stopping(
