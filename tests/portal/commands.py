@@ -85,6 +85,9 @@ def started(
 
 def finished(*arguments: str, cwd: Path, stdin: str = "", env: dict[str, str] | None = None) -> Done:
     """A process of its own, from start to end."""
-    process = started(*arguments, cwd=cwd, env=env)
+    return ended(started(*arguments, cwd=cwd, env=env), stdin)
+
+
+def ended(process: subprocess.Popen[str], stdin: str = "") -> Done:
     stdout, stderr = process.communicate(stdin, COMMAND_SECONDS)
     return Done(process.returncode, stdout, stderr)

@@ -3,7 +3,6 @@
 import json
 import os
 import stat
-import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from manifests.json_value import Json
-from tests.portal.commands import COMMAND_SECONDS, Done, finished, started
+from tests.portal.commands import Done, ended, finished, started
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened
 from tests.upstreams.oauth_peer import ProtectedServer, browse, protected
 from tests.upstreams.peers import closed_port
@@ -59,12 +58,7 @@ async def login(folder: Path) -> Done:
     url = await anyio.to_thread.run_sync(process.stdout.readline)
     page = await browse(url.strip())
     assert page.is_success and "code-" not in page.text.replace("mcp-code-portal", "")
-    return await anyio.to_thread.run_sync(_ended, process)
-
-
-def _ended(process: "subprocess.Popen[str]") -> Done:
-    stdout, stderr = process.communicate(timeout=COMMAND_SECONDS)
-    return Done(process.returncode, stdout, stderr)
+    return await anyio.to_thread.run_sync(ended, process)
 
 
 def kept(folder: Path) -> list[Path]:
@@ -93,7 +87,7 @@ async def test_login_says_where_before_anybody_types_a_password(
     assert process.stdout is not None
     await anyio.to_thread.run_sync(process.stdout.readline)
     process.kill()
-    done = await anyio.to_thread.run_sync(_ended, process)
+    done = await anyio.to_thread.run_sync(ended, process)
     assert f"at {server.authorization.issuer}" in done.stderr
 
 
