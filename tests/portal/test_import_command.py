@@ -12,9 +12,7 @@ from manifests.loader import load_manifest
 from portal.client_files.errors import ClientFileError
 from portal.client_files.places import CLIENTS
 from portal.client_files.target import Target
-from tests.portal.client_files.homes import Home
 from tests.portal.client_files.person import Person
-from tests.portal.commands import portal_command
 
 GITHUB: dict[str, Json] = {
     "command": "npx",
@@ -23,11 +21,6 @@ GITHUB: dict[str, Json] = {
     "timeout": 5,
 }
 SECRETS = ("hunter2", "ghp_abcdefghij0123456789")
-
-
-@pytest.fixture
-def person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Person:
-    return Person(Home(tmp_path), portal_command(monkeypatch, capsys))
 
 
 def test_what_was_found_is_shown_and_written_without_secrets(person: Person) -> None:

@@ -18,9 +18,8 @@ from portal.client_files.json_text import plain, read_json
 from portal.client_files.places import places
 from portal.client_files.portal_entry import portal_entry
 from portal.client_files.raw_file import read_raw
-from tests.portal.client_files.homes import FILES, Home
+from tests.portal.client_files.homes import FILES
 from tests.portal.client_files.person import Person
-from tests.portal.commands import portal_command
 
 TIME: Json = {"command": "uvx", "args": ["mcp-server-time"]}
 HUB: Json = {"command": "hub", "args": [], "env": {"HUB_TOKEN": "hunter2"}}
@@ -41,11 +40,6 @@ env_vars = ["HUB_TOKEN"]
 [tui]
 theme = "dark"
 """
-
-
-@pytest.fixture
-def person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Person:
-    return Person(Home(tmp_path), portal_command(monkeypatch, capsys))
 
 
 def data(path: Path) -> dict[str, Json]:
