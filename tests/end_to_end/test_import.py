@@ -13,16 +13,12 @@ from tests.end_to_end import real_servers
 from tests.end_to_end.model import Model
 from tests.end_to_end.portal_process import COMMAND
 from tests.end_to_end.scratch import make_database
+from tests.portal.client_files.homes import FILES
 
 pytestmark = pytest.mark.anyio
 
 COMMAND_SECONDS = 120
-FILES = {
-    "claude-desktop": ".config/Claude/claude_desktop_config.json",
-    "cursor": ".cursor/mcp.json",
-    "vscode-project": "work/.vscode/mcp.json",
-    "codex": ".codex/config.toml",
-}
+CLIENTS = ("claude-desktop", "cursor", "vscode-project", "codex")
 SECRET = "ghp_abcdefghij0123456789"
 
 
@@ -72,13 +68,13 @@ def portal(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def contents(home: Path) -> dict[str, bytes]:
-    return {client: (home / path).read_bytes() for client, path in FILES.items()}
+    return {client: (home / FILES[client]).read_bytes() for client in CLIENTS}
 
 
 async def test_import_check_serve_and_back(home: Path) -> None:
     before = contents(home)
     done = portal(
-        home, "import", "--save-secrets", *(word for client in FILES for word in ("--install", client))
+        home, "import", "--save-secrets", *(word for client in CLIENTS for word in ("--install", client))
     )
     assert done.returncode == 0, done.stderr
     assert SECRET not in done.stdout + done.stderr + (home / "work/portal.yaml").read_text()
@@ -102,6 +98,6 @@ async def test_import_check_serve_and_back(home: Path) -> None:
         )
     assert value == ["UTC", True]
 
-    done = portal(home, "import", *(word for client in FILES for word in ("--undo", client)))
+    done = portal(home, "import", *(word for client in CLIENTS for word in ("--undo", client)))
     assert done.returncode == 0, done.stderr
     assert contents(home) == before
