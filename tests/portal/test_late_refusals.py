@@ -38,8 +38,7 @@ class LateTool:
 
 
 @pytest.fixture
-def late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LateTool:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+def late(tmp_path: Path, own_state: None) -> LateTool:
     return LateTool(tmp_path)
 
 
