@@ -26,7 +26,7 @@ from manifests.profiles import Profile, ProfileTools
 from manifests.retries import RetryRules
 from manifests.section import Section
 from manifests.tool_rules import RULE_KINDS, AllowRule, CallBudget, Comparison, DenyRule, ToolRules
-from manifests.upstream_sections import UPSTREAM_KIND, HttpUpstream, StdioUpstream
+from manifests.upstream_sections import UPSTREAM_KIND, HttpUpstream, SamplingRules, StdioUpstream
 from manifests.yaml_source import KeyPath, Place
 
 _PRIVATE = frozenset({"env", "environment", "headers", "args", "url", "token", "client_secret"})
@@ -179,6 +179,8 @@ def _upstream_section_at(rest: Sequence[str | int], kind: str) -> type[Section] 
             return OAuthSettings
         case ["retries"]:
             return RetryRules
+        case ["sampling"]:
+            return SamplingRules
         case ["tools", *deeper]:
             return _tool_section_at(deeper, ToolRules)
     return None

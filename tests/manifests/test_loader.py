@@ -116,6 +116,7 @@ def test_where_names_the_key_in_the_file_or_says_default(load: Load) -> None:
         (UPSTREAM + "    call_seconds: .nan\n", "upstreams.a.call_seconds", 4, 19, ["nan", "above 0"]),
         (UPSTREAM + "    tools: [x]\n", "upstreams.a.tools", 4, 12, ["mapping"]),
         (UPSTREAM + "    retries: {alow: []}\n", "upstreams.a.retries.alow", 4, 15, ["Did you mean allow?"]),
+        (UPSTREAM + "    sampling: {dept: 2}\n", "upstreams.a.sampling.dept", 4, 16, ["Did you mean depth?"]),
         (UPSTREAM + "    tools: {alow: []}\n", "upstreams.a.tools.alow", 4, 13, ["Did you mean allow?"]),
         ("upstreams: {a: {command: ''}}\n", "upstreams.a.command", 1, 26, ["at least one character"]),
         ("upstreams: {a: {url: 'ftp://x'}}\n", "upstreams.a.url", 1, 22, ["http://"]),
