@@ -51,14 +51,14 @@ class LogRelay:
 
     def close(self) -> None:
         """Have what is still there sent, and how much is missing."""
-        missing = self._left_out + self.outbox.dropped
+        missing = self._left_out
         told = f"{missing} log messages of upstreams were left out"
         self.outbox.close(partial(self._log, "warning", OWN_LOGGER, told) if missing else None)
 
     def _hear(self, upstream: str, scrub: Scrub, message: LogMessage | None) -> None:
         # Whether there is room is asked first: what is dropped should cost next to nothing.
-        is_heard = message is not None and self._told < MAX_MESSAGES and not self.outbox.is_full
-        data = _shown(message.data, scrub) if is_heard and message is not None else None
+        has_room = self._told < MAX_MESSAGES and not self.outbox.is_full
+        data = _shown(message.data, scrub) if has_room and message is not None else None
         if message is None or data is None:
             self._left_out += 1
             return

@@ -14,14 +14,13 @@ Notice: TypeAlias = Callable[[], Awaitable[None]]
 class Outbox:
     """Sends notices in their order: `at_once` without a pause, and after those `a_second`.
 
-    At most `at_once` wait; those that find no room are dropped and counted. They are sent in a task of their own, which
+    At most `at_once` wait; those that find no room are dropped. They are sent in a task of their own, which
     starts in the group that `open` was given with the first of them: most requests have none.
     """
 
     def __init__(self, *, at_once: int, a_second: float) -> None:
         self._tasks: TaskGroup | None = None
         self._is_delivering = False
-        self.dropped = 0
         self.closed = anyio.Event()
         self._at_once = at_once
         self._a_second = a_second
@@ -37,10 +36,8 @@ class Outbox:
         return self.closed.is_set() or len(self._waiting) >= self._at_once
 
     def put(self, notice: Notice) -> None:
-        if self.is_full:
-            self.dropped += 1
-            return
-        self._add(notice)
+        if not self.is_full:
+            self._add(notice)
 
     def close(self, last: Notice | None = None) -> None:
         """Take no more but `last`; what is there is sent without a pause, and then nothing runs any more."""
