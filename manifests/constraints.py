@@ -19,7 +19,8 @@ UNUSABLE = "unusable"
 """The type of all errors raised here. The message reads on after the key's name; the context has a `hint`."""
 
 
-def _refusal(message: str, hint: str) -> PydanticCustomError:
+def refusal(message: str, hint: str) -> PydanticCustomError:
+    """What a validator raises. Neither text may hold the value; in the message {} would be filled in."""
     return PydanticCustomError(UNUSABLE, message, {"hint": hint})
 
 
@@ -28,7 +29,7 @@ def _matching(pattern: str, message: str, hint: str = "") -> AfterValidator:
 
     def check(text: str) -> str:
         if not expression.fullmatch(text):
-            raise _refusal(message, hint)
+            raise refusal(message, hint)
         return text
 
     return AfterValidator(check)
@@ -37,14 +38,14 @@ def _matching(pattern: str, message: str, hint: str = "") -> AfterValidator:
 def _check_url(text: str) -> str:
     hint = "Write it like https://tickets.example/mcp."
     if re.search(r"[\x00-\x20\x7f]", text):
-        raise _refusal("contains a space or a control character", hint)
+        raise refusal("contains a space or a control character", hint)
     try:
         parts = urlsplit(text)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         usable = False
     if not usable:
-        raise _refusal("must be http:// or https://, a host, and perhaps a port and a path", hint)
+        raise refusal("must be http:// or https://, a host, and perhaps a port and a path", hint)
     return text
 
 
@@ -134,7 +135,7 @@ Header: TypeAlias = Annotated[
 def _check_token(token: SecretStr) -> SecretStr:
     if not re.fullmatch(r"[\x21-\x7e]+", token.get_secret_value()):
         hint = "Make one with: python -c 'import secrets; print(secrets.token_urlsafe(32))'"
-        raise _refusal("must be at least one character, all printable ASCII without spaces", hint)
+        raise refusal("must be at least one character, all printable ASCII without spaces", hint)
     return token
 
 
@@ -153,7 +154,7 @@ def _check_reachable(text: str) -> str:
     try:
         HostPattern.parse(text)
     except ValueError:
-        raise _refusal(
+        raise refusal(
             "must name a host, and perhaps a port",
             "Write it like api.example.com, *.example.com, 10.0.0.7:8080 or [fd00::7]; names in ASCII (xn--...).",
         ) from None

@@ -3,9 +3,8 @@
 from typing import Annotated, Final, Literal, Self, TypeAlias
 
 from pydantic import Field, Strict, model_validator
-from pydantic_core import PydanticCustomError
 
-from manifests.constraints import UNUSABLE, HostPath, ReachableHost
+from manifests.constraints import HostPath, ReachableHost, refusal
 from manifests.section import Section
 
 NO_TENANT: Final = "_nobody"
@@ -62,10 +61,9 @@ class FileGrant(Section):
     @model_validator(mode="after")
     def _has_something_to_read(self) -> Self:
         if self.mode == "read" and self.share in ("session", "run"):
-            raise PydanticCustomError(
-                UNUSABLE,
+            raise refusal(
                 "is read only and shared by nobody: there would be nothing to read",
-                {"hint": "Use mode: write, or share: all."},
+                "Use mode: write, or share: all.",
             )
         return self
 
@@ -116,11 +114,7 @@ class NetworkGrant(Section):
     @model_validator(mode="after")
     def _has_somewhere_to_go(self) -> Self:
         if not (self.allow or self.private):
-            raise PydanticCustomError(UNUSABLE, "names no host", {"hint": "List hosts under allow."})
+            raise refusal("names no host", "List hosts under allow.")
         if any(host.startswith("*") and not host.startswith("*.") for host in self.private):
-            raise PydanticCustomError(
-                UNUSABLE,
-                "lets scripts reach every private address",
-                {"hint": "Under private, name the hosts."},
-            )
+            raise refusal("lets scripts reach every private address", "Under private, name the hosts.")
         return self

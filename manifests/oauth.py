@@ -3,9 +3,8 @@
 from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import Field, model_validator
-from pydantic_core import PydanticCustomError
 
-from manifests.constraints import UNUSABLE, Argument, Url
+from manifests.constraints import Argument, Url, refusal
 from manifests.section import Section
 
 ClientText: TypeAlias = Annotated[Argument, Field(min_length=1, max_length=4096)]
@@ -61,20 +60,16 @@ class OAuthSettings(Section):
     @model_validator(mode="after")
     def _is_whole(self) -> Self:
         if self.grant == "client_credentials" and not (self.client_id and self.client_secret):
-            raise _refusal("lacks client_id or client_secret, which client_credentials needs", "Give both.")
+            raise refusal("lacks client_id or client_secret, which client_credentials needs", "Give both.")
         if self.client_secret and not (self.client_id and self.issuer):
-            raise _refusal(
+            raise refusal(
                 "has a client_secret, but no issuer or client_id to go with it",
                 "Name the authorization server as issuer: the secret is sent nowhere else.",
             )
         if self.client_metadata_url and (
             self.client_id or not self.client_metadata_url.startswith("https://")
         ):
-            raise _refusal(
+            raise refusal(
                 "has a client_metadata_url that is not https:// or stands beside a client_id", "Keep one."
             )
         return self
-
-
-def _refusal(message: str, hint: str) -> PydanticCustomError:
-    return PydanticCustomError(UNUSABLE, message, {"hint": hint})

@@ -3,10 +3,8 @@
 from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import Discriminator, Field, Strict, Tag, model_validator
-from pydantic_core import PydanticCustomError
 
 from manifests.constraints import (
-    UNUSABLE,
     Argument,
     Header,
     HeaderName,
@@ -16,6 +14,7 @@ from manifests.constraints import (
     Url,
     Variable,
     is_safe_for_tokens,
+    refusal,
 )
 from manifests.json_value import Json
 from manifests.oauth import OAuthSettings
@@ -144,10 +143,10 @@ class HttpUpstream(UpstreamSection):
             return self
         if any(name.lower() == "authorization" for name in self.headers):
             hint = "Keep one of them: OAuth writes that header itself."
-            raise PydanticCustomError(UNUSABLE, "has oauth and a header Authorization", {"hint": hint})
+            raise refusal("has oauth and a header Authorization", hint)
         if not is_safe_for_tokens(self.url):
             hint = "Use https://; http:// only on this machine, like http://127.0.0.1:8080/mcp."
-            raise PydanticCustomError(UNUSABLE, "has oauth, but a url that is not https://", {"hint": hint})
+            raise refusal("has oauth, but a url that is not https://", hint)
         return self
 
 
