@@ -56,9 +56,11 @@ def read_env(path: Path) -> dict[str, str]:
     return _parsed(content, path.name)
 
 
-def env_text(values: Mapping[str, str]) -> str:
-    """The file that says these."""
-    return "".join(f"{line}\n" for line in (_HEADING, *(f"{n}={_quoted(v)}" for n, v in values.items())))
+def env_text(values: Mapping[str, str], before: str = "") -> str:
+    """The file that says these, behind what it says `before`; a new one begins with a heading."""
+    start = before or _HEADING
+    gap = "" if start.endswith("\n") else "\n"
+    return f"{start}{gap}" + "".join(f"{name}={_quoted(value)}\n" for name, value in values.items())
 
 
 def _parsed(content: bytes, file: str) -> dict[str, str]:

@@ -98,12 +98,7 @@ class Target:
             if each.value is not None and each.name not in self.kept
         }
         if new:
-            before = self.env.text()
-            lines = env_text(new)
-            if before:
-                lines = lines.split("\n", 1)[1]  # its heading is there
-            gap = "" if not before or before.endswith("\n") else "\n"
-            self.env.replace(f"{before}{gap}{lines}".encode())
+            self.env.replace(env_text(new, self.env.text()).encode())
         return list(new)
 
 
