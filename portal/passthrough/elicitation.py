@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from mcp_types import ClientCapabilities, ElicitRequest
 from pydantic import ValidationError
 
+from manifests.constraints import is_safe_for_tokens
 from manifests.json_value import Json
 from portal.compact_json import compact
 from portal.passthrough.clean_json import Scrub, clean_json, clean_text, one_line
@@ -27,7 +28,6 @@ MAX_URL_CHARACTERS: Final = 2_000
 
 # Browsers read more than this as a host, and not all of it as `urlsplit` does.
 _PLAIN_HOST: Final = re.compile(r"(?:[a-z0-9.-]+|\[[0-9a-f:.]+\])(?::\d{1,5})?", re.IGNORECASE)
-_LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 
 def elicitation(
@@ -71,28 +71,21 @@ def elicitation(
 
 
 def _page(url: Json) -> tuple[str, str]:
+    text = url if isinstance(url, str) else ""
     try:
-        parts = urlsplit(url if isinstance(url, str) else "")
+        parts = urlsplit(text)
         host = parts.hostname or ""
         is_plain = (
             _PLAIN_HOST.fullmatch(parts.netloc) is not None
             and parts.port != 0  # which raises a ValueError where there is no such port
-            and (parts.scheme == "https" or host in _LOOPBACK)
+            and is_safe_for_tokens(text)
         )
     except ValueError:
         host, is_plain = "", False
-    if (
-        not isinstance(url, str)
-        or len(url) > MAX_URL_CHARACTERS
-        or not url.isascii()
-        or not url.isprintable()
-        or " " in url
-        or "\\" in url
-    ):
-        host = ""
-    if not host or not is_plain or parts.scheme not in ("http", "https"):
+    is_shown_as_it_is = text.isascii() and text.isprintable() and " " not in text and "\\" not in text
+    if not (host and is_plain and is_shown_as_it_is) or len(text) > MAX_URL_CHARACTERS:
         raise QuestionError("elicitation_refused", "it asks to open what is no plain https address")
-    return host, str(url)
+    return host, text
 
 
 def _form(schema: Json, scrub: Scrub) -> Json:
