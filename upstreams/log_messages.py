@@ -79,7 +79,7 @@ class LogHearers:
         if len(owners | self._given_up.owners()) != 1:
             return
         for hearer in hearers:
-            if hearer is not None and (message is None or _reaches(message.level, hearer.level)):
+            if hearer is not None and (message is None or reaches(message.level, hearer.level)):
                 hearer.hear(message)
 
     async def more_wanted(self) -> LoggingLevel:
@@ -91,5 +91,6 @@ class LogHearers:
         return LEVELS[self._asked]
 
 
-def _reaches(level: LoggingLevel, least: LoggingLevel) -> bool:
+def reaches(level: LoggingLevel, least: LoggingLevel) -> bool:
+    """Whether a message is as severe as that, or more."""
     return LEVELS.index(level) >= LEVELS.index(least)

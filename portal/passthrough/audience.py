@@ -16,7 +16,7 @@ from portal.ledger import Entry, Ledger
 from portal.passthrough.asking import AskedByUpstream, Asking
 from portal.passthrough.log_relay import LogRelay
 from portal.passthrough.progress import Progress
-from upstreams.log_messages import LEVELS, LogHearer, LogMessage
+from upstreams.log_messages import LogHearer, LogMessage, reaches
 from upstreams.upstream import Upstream
 
 FLUSH_SECONDS: Final = 1.0
@@ -89,7 +89,7 @@ class Relay(Audience):
             hearer = self.current.log_hearer(upstream)
             if hearer is None:
                 return
-            if message is None or LEVELS.index(message.level) >= LEVELS.index(hearer.level):
+            if message is None or reaches(message.level, hearer.level):
                 hearer.hear(message)
 
         self._hearers[upstream.name] = LogHearer(now.owner, now.level, heard)
