@@ -169,14 +169,17 @@ def _require_use(entry: Entry, fields: Fields) -> None:
         raise UnfitError(entry.off)
     if fields.data.get("disabled") is True or fields.data.get("enabled") is False:
         raise UnfitError("it is turned off in the client")
-    kind = (fields.text("type") or fields.text("transport") or "").lower()
+    kind = _kind(fields)
     if kind not in _TRANSPORTS:
         raise UnfitError(f"its type {kind[:40]!a} is none that the portal speaks")
 
 
+def _kind(fields: Fields) -> str:
+    return (fields.text("type") or fields.text("transport") or "").lower()
+
+
 def _transport(entry: Entry, fields: Fields, key: str, url: str) -> str | None:
-    kind = (fields.text("type") or fields.text("transport") or "").lower()
-    if kind:
+    if kind := _kind(fields):
         return _TRANSPORTS[kind]
     if entry.origin.place.client == GEMINI and key == "url":
         return "sse"

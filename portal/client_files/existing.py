@@ -76,7 +76,7 @@ class Existing:
         """
         inputs = {each: f"\0{server.origin.place.name}\0{each.id}\0" for each in server.inputs()}
         filled = server.filled(environ, inputs)
-        hidden = {p.value for template in server.templates() for p in template if isinstance(p, Secret)}
+        hidden = {piece.value for piece in server.pieces() if isinstance(piece, Secret)}
         hidden.update(inputs.values())
         own = (f"{server.origin.name}-{server.origin.place.name}", server.origin.name)
         # With variables unset several may fit, as for two accounts: first those that an import would have called so.

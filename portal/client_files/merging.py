@@ -61,7 +61,6 @@ def merged(
         for server in each.servers:
             merging.add(server)
     left_out = [out for each in contents for out in each.left_out] + merging.left_out
-    servers = [_noted(*row) for row in merging.rows]
     names = _Naming(existing, environ, kept, merging.references(), merging.inputs())
     taken = tuple(
         Taken(
@@ -69,9 +68,9 @@ def merged(
             server.named(names.of(name, server)) if is_new else server,
             tuple(origins),
             is_new,
-            notes,
+            _notes(name, server, is_new),
         )
-        for name, server, origins, is_new, notes in servers
+        for name, server, origins, is_new in merging.rows
     )
     variables = (*merging.found(), *_variables(taken, names))
     return Merged(taken, tuple(left_out), tuple({each.name: each for each in variables}.values()))
@@ -129,7 +128,7 @@ class _Merging:
         }
 
     def references(self) -> dict[str, Reference]:
-        pieces = [p for _, server, *_ in self.rows for t in server.templates() for p in t]
+        pieces = [piece for _, server, *_ in self.rows for piece in server.pieces()]
         return {piece.name: piece for piece in pieces if isinstance(piece, Reference)}
 
     def _fault(self, server: Server) -> str:
@@ -191,7 +190,7 @@ class _Naming:
     def of(self, server_name: str, server: Server) -> dict[Secret | Input, str]:
         prefix = variable_name(server_name)
         names: dict[Secret | Input, str] = {}
-        for piece in (p for t in server.templates() for p in t):
+        for piece in server.pieces():
             if isinstance(piece, Secret) and piece not in names:
                 names[piece] = self._name(prefix, piece.name, piece.value, is_own=piece.is_own)
                 self.values[names[piece]] = piece.value
@@ -226,13 +225,10 @@ class _Naming:
         return all(other == value for other in known) and (bool(known) or name not in self._used)
 
 
-def _noted(
-    name: str, server: Server, origins: list[Origin], is_new: bool
-) -> tuple[str, Server, list[Origin], bool, tuple[str, ...]]:
-    notes = list(server.notes)
-    if is_new and name != server.origin.name:
-        notes.insert(0, f"called {server.origin.name[:60]!a} there")
-    return name, server, origins, is_new, tuple(notes)
+def _notes(name: str, server: Server, is_new: bool) -> tuple[str, ...]:
+    if not is_new or name == server.origin.name:
+        return server.notes
+    return (f"called {server.origin.name[:60]!a} there", *server.notes)
 
 
 def _usable(name: str) -> str:
@@ -245,7 +241,7 @@ def _variables(taken: Sequence[Taken], names: _Naming) -> Iterable[Variable]:
     users: dict[str, list[Taken]] = {}
     references: dict[str, Reference] = {}
     for each in (each for each in taken if each.is_new):
-        for piece in (p for t in each.server.templates() for p in t):
+        for piece in each.server.pieces():
             if isinstance(piece, Reference):
                 users.setdefault(piece.name, []).append(each)
                 if piece.name not in references or piece.default is None:

@@ -3,11 +3,12 @@
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Final
 
 from manifests.json_value import Json
 from portal.client_files.places import Place
-from portal.client_files.variables import Input, Reference, Secret, Template, shown, written
+from portal.client_files.variables import Input, Piece, Reference, Secret, Template, shown, written
 
 _TELLING: Final = 8
 """A shorter secret may well stand elsewhere by chance."""
@@ -55,10 +56,10 @@ class Server:
         ways = (self.command, self.args, tuple(env), self.cwd, self.url, tuple(headers), self.transport)
         return (*ways, None if self.oauth is None else tuple(self.oauth.items()), self.allow, self.deny)
 
-    def templates(self) -> "tuple[Template, ...]":
-        """Every text in which something may be filled in, in the order of the manifest."""
-        first = (self.command or (), *self.args, *self.env.values(), self.url or (), *self.headers.values())
-        return tuple(template for template in first if template)
+    def pieces(self) -> Iterator[Piece]:
+        """Those of every text in which something may be filled in, in the order of the manifest."""
+        texts = (self.command or (), *self.args, *self.env.values(), self.url or (), *self.headers.values())
+        return chain.from_iterable(texts)
 
     def named(self, names: "Mapping[Secret | Input, str]") -> "Server":
         """The same with a variable in the place of each secret and each input."""
@@ -67,11 +68,11 @@ class Server:
         )
 
     def inputs(self) -> frozenset[Input]:
-        return frozenset(p for template in self.templates() for p in template if isinstance(p, Input))
+        return frozenset(piece for piece in self.pieces() if isinstance(piece, Input))
 
     def with_secrets_everywhere(self) -> "Server":
         """The same with what is a secret at one place taken for one wherever it stands."""
-        pieces = [piece for template in self.templates() for piece in template]
+        pieces = [*self.pieces()]
         rest = "\0".join(piece for piece in pieces if isinstance(piece, str))
         secrets = {
             p.value: p
@@ -158,9 +159,7 @@ class LeftOut:
     reason: str
 
 
-def _value(
-    piece: str | Reference | Secret | Input, environ: Mapping[str, str], answers: Mapping[Input, str]
-) -> str:
+def _value(piece: Piece, environ: Mapping[str, str], answers: Mapping[Input, str]) -> str:
     if isinstance(piece, Input):
         return answers.get(piece, "unknown")
     if isinstance(piece, Reference):

@@ -36,7 +36,9 @@ class Secret:
     is_own: bool = field(compare=False, default=False)
 
 
-Template: TypeAlias = tuple[str | Reference | Secret | Input, ...]
+Piece: TypeAlias = str | Reference | Secret | Input
+
+Template: TypeAlias = tuple[Piece, ...]
 """The text that its pieces make one after the other; a `str` stands for itself, whatever it holds."""
 
 
