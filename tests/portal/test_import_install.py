@@ -18,7 +18,7 @@ from portal.client_files.json_text import plain, read_json
 from portal.client_files.places import places
 from portal.client_files.portal_entry import portal_entry
 from portal.client_files.raw_file import read_raw
-from tests.portal.client_files.homes import FILES
+from tests.portal.client_files.homes import FILES, Home
 from tests.portal.client_files.person import Person
 
 TIME: Json = {"command": "uvx", "args": ["mcp-server-time"]}
