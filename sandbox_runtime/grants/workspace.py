@@ -95,10 +95,11 @@ class Workspace:
     def create(self, path: FilePath, *, must_be_new: bool) -> tuple[bool, Entry]:
         """Make sure that there is a file which may be written; True if it is new."""
         with self._changing(path) as (folder, name, quota):
-            status = _existing_file(folder, name)
+            status = _existing(folder, name)
             if status is not None:
                 if must_be_new:
                     raise FileError("EEXIST")
+                _check_writable(status)
                 return False, Entry.of(status)
             quota.check(0, 1)
             file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=folder)

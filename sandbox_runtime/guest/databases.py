@@ -65,6 +65,8 @@ class Stored(sqlite3.Connection):
             with contextlib.suppress(FileNotFoundError):
                 text, facts = workspace.ask("read", shown, place)
                 self._image, self._version = base64.b64decode(text), facts[3]
+            if not self._version:
+                workspace.check("create", shown)
         is_writable = workspace.is_writable and mode != "ro"
         if not self._version and not (is_writable and mode == "rwc"):
             raise sqlite3.OperationalError(f"unable to open database file {str(shown)!r}")
@@ -124,7 +126,7 @@ class Stored(sqlite3.Connection):
             return
         text = base64.b64encode(image).decode()
         with _as_database_error(f"the database {str(self.name)!r} was not saved"):
-            facts = workspace.ask("write", self.name, self.place, base64=text, expected=self._version)
+            facts = workspace.give("write", self.name, self.place, base64=text, expected=self._version)
         self._image, self._version = image, facts[3]
 
     def __del__(self) -> None:

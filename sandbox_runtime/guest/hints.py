@@ -4,13 +4,14 @@ import difflib
 import errno
 import importlib.metadata
 import os
+import posix
 import re
 import sys
 import types
 from collections.abc import Collection
 
 from sandbox_runtime.guest.tool_error import ToolError
-from sandbox_runtime.guest.workspace import MOUNT
+from sandbox_runtime.guest.workspace_path import MOUNT
 
 _NO_FILES = (
     "Scripts have no files, processes or network of their own: call upstream functions instead. "
@@ -42,7 +43,8 @@ def hint(error: BaseException, namespaces: Collection[str], line: str) -> str:
         case RuntimeError() if str(error) == "can't start new thread":
             return _NO_THREADS
         case OSError() if error.errno in _FILE_NUMBERS:
-            return _FILES if os.getcwd().startswith(MOUNT) else _NO_FILES
+            # A workspace that is mounted puts another function there.
+            return _NO_FILES if os.getcwd is posix.getcwd else _FILES
     return ""
 
 

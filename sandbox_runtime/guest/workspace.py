@@ -13,9 +13,7 @@ from typing import Any, TypeAlias
 
 from sandbox_runtime.guest.calls import Calls
 from sandbox_runtime.guest.tool_error import ToolError
-
-MOUNT = "/workspace"
-"""Where scripts see the folder. It is also their working directory."""
+from sandbox_runtime.guest.workspace_path import MOUNT, ROOT, Way, fault, way_of
 
 Facts: TypeAlias = tuple[bool, int, int, str]
 """Of a file or folder: is it a folder, its bytes, its time of change in nanoseconds, its version."""
@@ -94,7 +92,7 @@ class Workspace:
         self._calls = calls
 
     def locate(self, path: Any) -> str | None:
-        """The path within the workspace, "" for the workspace itself; None for anything elsewhere.
+        """The path within the workspace, "" for the workspace itself, ROOT for that; None for anything elsewhere.
 
         Raises:
             TypeError, ValueError: No path is like this; as Python's own functions say it.
@@ -106,22 +104,56 @@ class Workspace:
             return None  # Python's own function says that there is none
         if ("\0" if isinstance(name, str) else b"\0") in name:
             raise ValueError("embedded null byte")
-        whole = "/" + posixpath.normpath(posixpath.join(self.folder, os.fsdecode(name))).lstrip("/")
-        if whole == MOUNT:
-            return ""
-        if not whole.startswith(MOUNT + "/"):
-            return None
-        whole.encode()  # bytes that are no UTF-8 name nothing, here as in the host
-        return whole[len(MOUNT) + 1 :]
+        place = self._way(name).place
+        if place is not None:
+            place.encode()  # bytes that are no UTF-8 name nothing, here as in the host
+        return place
+
+    def enter(self, place: str) -> None:
+        """Make a folder the working directory."""
+        self.folder = place if place == ROOT else posixpath.join(MOUNT, place).rstrip("/")
 
     def ask(self, operation: str, shown: Any, place: str, **more: Any) -> Any:
-        """Have the host do something; `shown` is the path as the script wrote it.
+        """Have the host do something; `shown` is the path as the script writes it.
 
         Raises:
             OSError: It was not done.
         """
+        self.check("new" if more.get("must_be_new") else operation, shown)
+        if place == ROOT:
+            return _of_root(operation, self._send("stat", shown, ""))
         if operation in _LOOKS:
             self.files.save(place, is_folder=operation == "list")
+        return self._send(operation, shown, place, **more)
+
+    def give(self, operation: str, shown: Any, place: str, **more: Any) -> Any:
+        """Have the host keep something of an open file, whatever its path leads to by now.
+
+        Raises:
+            OSError: It was not done.
+        """
+        return self._send(operation, shown, place, **more)
+
+    def check(self, operation: str, shown: Any) -> None:
+        """Raises OSError where the way to a name lets no system do this, see `workspace_path.fault`."""
+
+        def is_folder(place: str) -> bool:
+            return place in ("", ROOT) or self._send("stat", shown, place)[0] is True
+
+        if number := fault(operation, self._way(os.fspath(shown)), is_folder):
+            raise OSError(number, os.strerror(number), shown)
+
+    def check_target(self, shown: Any, target: Any) -> None:
+        """Raises OSError where the ways from one name to another let no system rename."""
+        self.check("rename", shown)
+        self.check("target", target)
+        if os.fsdecode(target).endswith("/"):
+            self.check("rename", posixpath.join(os.fsdecode(shown), ""))
+
+    def _way(self, name: Any) -> Way:
+        return way_of(self.folder, os.fsdecode(name))
+
+    def _send(self, operation: str, shown: Any, place: str, **more: Any) -> Any:
         try:
             return self._calls.ask(f"portal.files.{operation}", json.dumps({"path": place, **more}))
         except ToolError as error:
@@ -138,10 +170,15 @@ class Workspace:
         """What `os.stat` says; nothing here has an owner, or other times than that of its last change."""
         is_folder, size, changed_ns, _ = facts
         mode = _FOLDER_MODE if is_folder else _FILE_MODE
-        if not self.is_writable:
+        if not self.is_writable or place == ROOT:
             mode &= ~0o222
         number = zlib.crc32(place.encode()) | 1 << 32
         seconds = changed_ns // 10**9
         fields = {f"st_{letter}time": changed_ns / 10**9 for letter in "amc"}
         fields |= {f"st_{letter}time_ns": changed_ns for letter in "amc"}
         return os.stat_result((mode, number, _DEVICE, 1, 0, 0, size, seconds, seconds, seconds), fields)
+
+
+def _of_root(operation: str, mounted: Any) -> Any:
+    """What is told of the folder that holds the workspace alone; nothing else can be done there."""
+    return [[MOUNT[1:], mounted]] if operation == "list" else mounted

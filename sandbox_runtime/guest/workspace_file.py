@@ -173,12 +173,14 @@ class WorkspaceFile(io.RawIOBase):
             text, facts = workspace.ask("read", name, place)
             self._content[:] = base64.b64decode(text)
             self._saved = len(self._content)
+        if facts[0]:
+            raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), name)
         self.changed_ns = facts[2]
 
     def _give(self, operation: str, content: bytearray, **more: int) -> None:
         if self.place is not None:
             text = base64.b64encode(content).decode()
-            facts = self._workspace.ask(operation, self.name, self.place, base64=text, **more)
+            facts = self._workspace.give(operation, self.name, self.place, base64=text, **more)
             self.changed_ns = facts[2]
 
     def _change(self, start: int, size: int) -> None:

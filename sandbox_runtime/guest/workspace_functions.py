@@ -7,9 +7,10 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from sandbox_runtime.guest.workspace import MOUNT, Workspace
+from sandbox_runtime.guest.workspace import Workspace
 from sandbox_runtime.guest.workspace_entry import WorkspaceEntry
 from sandbox_runtime.guest.workspace_file import WorkspaceFile
+from sandbox_runtime.guest.workspace_path import ROOT
 
 
 class WorkspaceFunctions:
@@ -40,7 +41,8 @@ class WorkspaceFunctions:
             facts = self._workspace.facts(path, place)
         except OSError:
             return False
-        is_refused = (mode & os.W_OK and not self._workspace.is_writable) or (mode & os.X_OK and not facts[0])
+        is_writable = self._workspace.is_writable and place != ROOT
+        is_refused = (mode & os.W_OK and not is_writable) or (mode & os.X_OK and not facts[0])
         return not is_refused
 
     def listdir(self, path: Any, place: str) -> list[Any]:
@@ -52,7 +54,9 @@ class WorkspaceFunctions:
         folder = os.fspath(path)
         shown = os.fsencode if isinstance(folder, bytes) else os.fsdecode
         return Scan(
-            WorkspaceEntry(self._workspace, folder, inside + name, shown(name), facts)
+            WorkspaceEntry(
+                self._workspace, folder, "" if place == ROOT else inside + name, shown(name), facts
+            )
             for name, facts in self._workspace.ask("list", path, place)
         )
 
@@ -73,6 +77,7 @@ class WorkspaceFunctions:
         if there is None:
             number = errno.EXDEV if os.fspath(dst) else errno.ENOENT
             raise OSError(number, os.strerror(number), path, None, dst)
+        self._workspace.check_target(path, dst)
         self._workspace.ask("rename", path, place, target=there)
         if place != there:
             self._workspace.files.move(there, None)
@@ -107,7 +112,7 @@ class WorkspaceFunctions:
     def chdir(self, path: Any, place: str) -> None:
         if not self._workspace.facts(path, place)[0]:
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
-        self._workspace.folder = f"{MOUNT}/{place}" if place else MOUNT
+        self._workspace.enter(place)
 
     def open(self, path: Any, place: str, flags: int, mode: int = 0o777) -> int:
         file = WorkspaceFile(self._workspace, path, place, flags)

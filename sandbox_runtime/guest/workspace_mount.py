@@ -11,10 +11,11 @@ from typing import Any
 from sandbox_runtime.guest import databases, workspace_imports
 from sandbox_runtime.guest.calls import Calls
 from sandbox_runtime.guest.tool_error import ToolError
-from sandbox_runtime.guest.workspace import MOUNT, Workspace
+from sandbox_runtime.guest.workspace import Workspace
 from sandbox_runtime.guest.workspace_file import WorkspaceFile
 from sandbox_runtime.guest.workspace_functions import WorkspaceFunctions
 from sandbox_runtime.guest.workspace_open import OpenFiles, flags_of, wrapped
+from sandbox_runtime.guest.workspace_path import MOUNT
 
 _NAMES_OF_OPEN = (
     ("builtins", "open"),

@@ -3,35 +3,102 @@
 import json
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from manifests.json_value import Json
-from tests.sandbox_runtime.granted_files import FileRunner
+from tests.sandbox_runtime.granted_files import FileRunner, granted
 from tests.sandbox_runtime.os_calls import CALLS
+from tests.sandbox_runtime.os_paths import PATHS
+from tests.sandbox_runtime.running import Runner
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def outside(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Json]:
-    """What the calls give where there are real files."""
-    script = f"import json\n{CALLS}\nprint(json.dumps(result))"
-    folder = tmp_path_factory.mktemp("outside")
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=folder, capture_output=True, text=True, check=True, timeout=60
-    )
-    results: dict[str, Json] = json.loads(done.stdout)
-    return results
+def outside(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, Json]]:
+    """What a script's calls give where there are real files."""
+
+    def results_of(script: str) -> dict[str, Json]:
+        done = subprocess.run(
+            [sys.executable, "-c", f"{script}\nimport json\nprint(json.dumps(result))"],
+            cwd=tmp_path_factory.mktemp("outside"),
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        )
+        results: dict[str, Json] = json.loads(done.stdout)
+        return results
+
+    return results_of
 
 
 async def test_every_form_of_a_call_gives_what_it_gives_outside(
-    files: FileRunner, outside: dict[str, Json]
+    files: FileRunner, outside: Callable[[str], dict[str, Json]]
 ) -> None:
     found = await files.value(f"{CALLS}\nresult")
     assert isinstance(found, dict)
     assert len(found) > 200
-    assert {call: found.get(call) for call in outside} == outside
+    expected = outside(CALLS)
+    assert {call: found.get(call) for call in expected} == expected
+
+
+@pytest.mark.parametrize("kind", ["looks", "writes", "names"])
+async def test_every_way_of_writing_a_path_leads_where_it_leads_outside(
+    run: Runner, tmp_path: Path, outside: Callable[[str], dict[str, Json]], kind: str
+) -> None:
+    script = f"chosen = [{kind!r}]\n{PATHS}"
+    async with granted(run, tmp_path, operations=1_000_000) as files:
+        found = await files.value(f"{script}\nresult")
+    assert isinstance(found, dict)
+    assert len(found) > 300
+    expected = outside(script)
+    assert {call: (found.get(call), told) for call, told in expected.items() if found.get(call) != told} == {}
+
+
+ROOT = """
+import errno, os, sqlite3
+open("f", "w").close()
+told = [os.path.isdir("/"), os.listdir("/"), os.access("/", os.R_OK), os.access("/", os.W_OK), os.path.isdir("/no")]
+told.append([(e.path, e.is_dir(), e.inode() == os.stat("/workspace").st_ino) for e in os.scandir("/")])
+told.append([folder for folder, _, _ in os.walk("/")])
+for do in (open, os.remove, os.rmdir, os.mkdir, lambda path: os.rename("f", path), lambda path: os.rename(path, "g")):
+    for path in ("/", "/workspace"):
+        try:
+            told.append(do(path))
+        except OSError as error:
+            told.append(errno.errorcode[error.errno])
+os.chdir("/")
+[*told, os.getcwd(), os.listdir(), os.listdir("workspace"), os.path.exists("f"), os.path.realpath("workspace/../..")]
+"""
+
+
+async def test_root_is_a_folder_that_holds_the_workspace_and_nothing_else(files: FileRunner) -> None:
+    looks = [True, ["workspace"], True, False, False, [["/workspace", True, True]], ["/", "/workspace"]]
+    refusals = ["EISDIR", "EISDIR", "EISDIR", "EISDIR", "EBUSY", "EBUSY", "EEXIST", "EEXIST", *["EBUSY"] * 4]
+    assert await files.value(ROOT) == [*looks, *refusals, "/", ["workspace"], ["f"], False, "/"]
+    assert files.names() == ["f"]
+
+
+async def test_file_goes_on_whatever_its_path_leads_to_by_now(files: FileRunner) -> None:
+    script = (
+        'import os\nos.mkdir("d")\nos.mkdir("e")\nf = open("e/../f", "w")\nf.write("a")\nf.flush()\n'
+        'os.rmdir("e")\nos.chdir("d")\nf.write("b")\nf.close()\n[open("../f").read(), os.listdir()]'
+    )
+    assert await files.value(script) == ["ab", []]
+
+
+async def test_database_is_no_folder(files: FileRunner) -> None:
+    script = (
+        "import os, sqlite3\ndef connects(path):\n    try: sqlite3.connect(path).execute('create table t(x)')\n"
+        "    except sqlite3.OperationalError: return False\n    return True\n"
+        "[connects(path) for path in ('a/', '.', '/', 'a/.', 'a/../b', 'a')]"
+    )
+    assert await files.value(script) == [False, False, False, False, False, True]
+    assert files.names() == ["a"]
 
 
 async def test_what_none_stands_for_is_the_working_directory(files: FileRunner) -> None:
