@@ -1,4 +1,4 @@
-"""Writes README's table of numbers from benchmarks/results/*.json, between the two markers.
+"""Writes README's table of numbers from benchmarks/results/*.json, and that of goals in benchmarks/README.md.
 
 python -m benchmarks.table
 """
@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from benchmarks.goals import goal_rows
 from benchmarks.measuring import RESULTS
 from benchmarks.sandbox import workload
 
-README = Path(__file__).resolve().parent.parent / "README.md"
-BEGIN, END = "<!-- numbers:begin -->", "<!-- numbers:end -->"
+_HERE = Path(__file__).resolve().parent
+README, GOALS = _HERE.parent / "README.md", _HERE / "README.md"
 
 
 _SANDBOX_ROWS = (
@@ -246,10 +247,15 @@ def _text(rows: Callable[[], Iterator[str]]) -> str:
         return ""
 
 
+def _put(document: Path, name: str, text: str) -> None:
+    """Write a text between the two markers of a document that have this name."""
+    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+    before, _, rest = document.read_text("utf-8").partition(begin)
+    _, _, after = rest.partition(end)
+    document.write_text(f"{before}{begin}\n{text}\n{end}{after}", "utf-8")
+
+
 def main() -> None:
-    text = README.read_text("utf-8")
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
     kinds = (
         portal_rows,
         peer_rows,
@@ -261,8 +267,8 @@ def main() -> None:
         search_rows,
         token_rows,
     )
-    parts = [text for rows in kinds if (text := _text(rows))]
-    README.write_text(f"{before}{BEGIN}\n" + "\n\n".join(parts) + f"\n{END}{after}", "utf-8")
+    _put(README, "numbers", "\n\n".join(text for rows in kinds if (text := _text(rows))))
+    _put(GOALS, "goals", _text(lambda: goal_rows(read("sandbox"))))
 
 
 if __name__ == "__main__":
