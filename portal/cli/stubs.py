@@ -2,6 +2,7 @@
 
 import difflib
 from argparse import Namespace
+from collections.abc import Set
 
 from manifests.manifest import Manifest
 from portal.cli.terminal import Terminal
@@ -30,7 +31,7 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
             terminal.error(f"no tool of the namespace {options.namespace!r} is there for scripts")
         return 1
     try:
-        _put(library, options, terminal)
+        _put(library, options, {manifest.namespaces[u.name] for u in missing}, terminal)
     except ForeignFileError as error:
         terminal.error(f"{options.out}: {error}")
         return 1
@@ -44,13 +45,13 @@ def _upstreams(manifest: Manifest, options: Namespace) -> set[str]:
     return {name for name, namespace in manifest.namespaces.items() if namespace == options.namespace}
 
 
-def _put(library: Library, options: Namespace, terminal: Terminal) -> None:
+def _put(library: Library, options: Namespace, absent: Set[str], terminal: Terminal) -> None:
     if options.out is None:
         chosen = [options.namespace] if options.namespace else sorted(library.namespaces)
         for namespace in chosen:
             terminal.result(library.module(namespace))
         return
-    write_stubs(library, options.out)
+    write_stubs(library, options.out, absent=absent)
     terminal.note(
         f"{len(library.functions)} functions of {len(library.namespaces)} namespaces are in {options.out}"
     )

@@ -1,6 +1,6 @@
 """The library as a typed package on disk, for type checkers and editors."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 from typing import Final
 
@@ -17,22 +17,26 @@ class ForeignFileError(Exception):
     """A file that is not ours stands where a stub belongs; nothing was written."""
 
 
-def write_stubs(library: Library, folder: Path, written: Library | None = None) -> frozenset[Path]:
+def write_stubs(
+    library: Library, folder: Path, written: Library | None = None, absent: Set[str] = frozenset()
+) -> frozenset[Path]:
     """Make `folder` hold the stubs of this library and of no other; says which files changed or went.
 
-    Namespaces that `written` has too, the very same ones, are taken to be there already.
+    Namespaces that `written` has too, the very same ones, are taken to be there already. What is there of `absent` ones
+    stays: theirs could not be had this time.
 
     With the folder as root, `from tools import github`, `from tools.github import create_issue` and
     `import github` resolve. Files are replaced one by one, each at once, and only if they differ. Stubs of a
-    former library are removed; files that do not begin as ours do are never touched.
+    former library are removed; files that do not begin as ours do are never touched, unless they are empty and in the way.
 
     Raises:
         ForeignFileError: A file that is not ours is in the way.
         OSError: The folder cannot be written.
     """
     known = written.namespaces if written is not None else {}
-    files = {folder / path: text for path, text in _package(library, known)}
-    foreign = [path.name for path in files if path.exists() and not _is_ours(path)]
+    kept = {name for name in absent if _is_ours(folder / PACKAGE / f"{name}.pyi")} - library.namespaces.keys()
+    files = {folder / path: text for path, text in _package(library, known, kept)}
+    foreign = [path.name for path in files if path.exists() and not _is_ours(path) and path.stat().st_size]
     if foreign:
         raise ForeignFileError(
             f"not written by mcp-code-portal, and in the way: {', '.join(sorted(foreign))}"
@@ -40,13 +44,14 @@ def write_stubs(library: Library, folder: Path, written: Library | None = None) 
     (folder / PACKAGE).mkdir(parents=True, exist_ok=True)
     changed = {path for path, text in files.items() if _write(path, text)}
     if written is None or library.namespaces.keys() != known.keys():
-        changed.update(_remove_stale(folder, library))
+        changed.update(_remove_stale(folder, library.namespaces.keys() | kept))
     return frozenset(changed)
 
 
-def _package(library: Library, known: Mapping[str, Namespace]) -> Iterator[tuple[str, str]]:
-    """Paths within the folder, and texts; without those of known namespaces."""
-    imports = "".join(f"from . import {name} as {name}\n" for name in sorted(library.namespaces))
+def _package(library: Library, known: Mapping[str, Namespace], kept: Set[str]) -> Iterator[tuple[str, str]]:
+    """Paths within the folder, and texts; without those of known and kept namespaces."""
+    names = sorted(library.namespaces.keys() | kept)
+    imports = "".join(f"from . import {name} as {name}\n" for name in names)
     yield f"{PACKAGE}/__init__.pyi", f"{GENERATED}.\n{imports}"
     yield f"{PACKAGE}/py.typed", ""
     yield _PORTAL, PORTAL_STUB
@@ -72,18 +77,20 @@ def _write(path: Path, text: str) -> bool:
     return True
 
 
-def _remove_stale(folder: Path, library: Library) -> Iterator[Path]:
+def _remove_stale(folder: Path, namespaces: Set[str]) -> Iterator[Path]:
     package = folder / PACKAGE
     ours = {folder / _PORTAL, package / "__init__.pyi"}
     for path in (*folder.glob("*.pyi"), *package.glob("*.pyi")):
-        is_current = path.stem in library.namespaces or path in ours
+        is_current = path.stem in namespaces or path in ours
         if not is_current and _is_ours(path):
             path.unlink()
             yield path
 
 
 def _is_ours(path: Path) -> bool:
-    """An empty file is nobody's: `py.typed` is, and so is a stub whose first write was cut off."""
-    with path.open("rb") as file:
-        start = file.read(len(GENERATED))
-    return start in (GENERATED.encode(), b"")
+    """Whether it begins as our files do."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(GENERATED)) == GENERATED.encode()
+    except FileNotFoundError:
+        return False

@@ -129,9 +129,32 @@ def test_stubs_of_a_former_library_are_removed(tmp_path: Path) -> None:
 def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
     own = tmp_path / "own.pyi"
     own.write_text("x: int\n")
+    empty = [tmp_path / "__init__.pyi", tmp_path / "mine.pyi", tmp_path / "tools" / "mine.pyi"]
+    for path in empty:
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
     write_stubs(library(tool("f")), tmp_path)
     write_stubs(Library.compile([]), tmp_path)
     assert own.read_text() == "x: int\n"
+    assert all(path.exists() for path in empty)
+
+
+def test_an_empty_file_in_the_way_is_taken_over(tmp_path: Path) -> None:
+    own = tmp_path / "tickets.pyi"
+    own.touch()
+    write_stubs(library(tool("f")), tmp_path)
+    assert own.stat().st_size
+
+
+def test_stubs_that_could_not_be_had_this_time_stay(tmp_path: Path) -> None:
+    both = Library.compile([source(tool("f"), namespace="down"), source(tool("f"))])
+    write_stubs(both, tmp_path)
+    former = {path: path.read_bytes() for path in tmp_path.rglob("*.pyi")}
+    only = Library.compile([source(tool("f"))])
+    assert not write_stubs(only, tmp_path, absent={"down", "never_seen"})
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*.pyi")} == former
+    write_stubs(only, tmp_path)
+    assert not (tmp_path / "down.pyi").exists()
 
 
 def test_file_of_others_in_the_way_is_not_overwritten(tmp_path: Path) -> None:
