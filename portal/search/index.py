@@ -36,7 +36,7 @@ _NOBODY = -1
 class SearchHits(Generic[S]):
     """The best functions, best first.
 
-    `total` is how many fit at all; the first `exact` of them have the very name that was asked for.
+    `total` is how many fit at all; `exact` of them, the first, have the very name that was asked for.
     """
 
     functions: tuple[S, ...]
@@ -124,7 +124,7 @@ class SearchIndex(Generic[S]):
         if read.steps and not len(named):
             best = self._with_each_step(best, read, scores, found)
         functions = tuple(self._shelf[slot] for slot in best)
-        return SearchHits(functions, len(named) + len(others), min(len(named), limit))
+        return SearchHits(functions, len(named) + len(others), len(named))
 
     def _with_each_step(self, best: list[int], query: Query, scores: Floats, found: Ints) -> list[int]:
         """The best of the whole task, with each step's own best among the first, in equal shares."""

@@ -256,6 +256,13 @@ async def test_an_upstream_without_tools_or_with_none_granted_is_told(tmp_path: 
             assert (answer["status"], answer["error"]["code"]) == ("refused", code)
 
 
+async def test_of_more_functions_of_one_name_than_are_shown_the_number_is_told(tmp_path: Path) -> None:
+    async with opened(tmp_path, {f"s{n}": Peer(tool("read_file")) for n in range(4)}) as portal:
+        answer = await portal.search("read_file", limit=2)
+        assert (len(answer["functions"]), answer["total"]) == (2, 4)
+        assert "2 of 4" in await portal.search_text("read_file", limit=2)
+
+
 async def test_the_name_that_is_found_is_the_name_to_call(tmp_path: Path) -> None:
     async with opened(tmp_path, {"time": Peer(tool("utc-clock"))}) as portal:
         (row,) = (await portal.search("utc"))["functions"]

@@ -77,6 +77,7 @@ def test_all_functions_of_one_name_come_first() -> None:
     hits = INDEX.search("search", 5)
     assert set(hits.functions[:2]) == {SEARCH_FILES, SEARCH_MAIL}
     assert hits.exact == 2
+    assert INDEX.search("search", 1).exact == 2
 
 
 def test_exact_name_made_of_stopwords_is_found() -> None:
