@@ -8,6 +8,8 @@ import hmac
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -87,7 +89,9 @@ class HttpGate:
         if scope["type"] == "websocket":
             return
         if scope["type"] == "http" and (bearer := self._rules.bearer(Headers(scope=scope))):
-            scope = {**scope, BEARER: bearer}
+            # By "user" the SDK knows whose MCP session of an older client is; it need not know the token itself.
+            user = AuthenticatedUser(AccessToken(token="", client_id=bearer.name, scopes=[]))
+            scope = {**scope, BEARER: bearer, "user": user}
         await self._app(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> Response | None:

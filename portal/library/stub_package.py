@@ -27,7 +27,7 @@ def write_stubs(
 
     With the folder as root, `from tools import github`, `from tools.github import create_issue` and
     `import github` resolve. Files are replaced one by one, each at once, and only if they differ. Stubs of a
-    former library are removed; files that do not begin as ours do are never touched, unless they are empty and in the way.
+    former library are removed; files that do not begin as ours do are left alone, unless empty and in the way.
 
     Raises:
         ForeignFileError: A file that is not ours is in the way.

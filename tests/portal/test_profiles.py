@@ -114,23 +114,43 @@ async def test_session_of_one_token_is_no_session_of_another(tmp_path: Path, mod
         assert (await whole.error_of("y", own))[0] == "unknown_session"
 
 
-async def test_mcp_session_that_one_token_began_gives_another_no_more_than_its_own(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("owner", "other"), [("whole", "reader"), ("plain", "whole"), ("plain", "reader"), ("plain", "nobody")]
+)
+async def test_mcp_session_that_one_token_began_is_none_to_another(
+    tmp_path: Path, owner: str, other: str
+) -> None:
     """CVE-2026-52869: a session served to another principal."""
     up = store()
-    async with portal_of(tmp_path, up) as (_, url), visitor(url, "legacy", bearing("whole-token")) as whole:
-        assert (await whole.run("await up.write()"))["status"] == "ok"
-        call = {"name": "execute_code", "arguments": {"code": "await up.write()"}}
-        message = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": call}
+    write = {"name": "execute_code", "arguments": {"code": "await up.write()"}}
+    async with (
+        portal_of(tmp_path, up) as (_, url),
+        visitor(url, "legacy", bearing(f"{owner}-token")) as one,
+        httpx2.AsyncClient(timeout=30) as http,
+    ):
+        assert (await one.run("await up.write()"))["status"] == "ok"
         headers = {
-            **bearing("reader-token"),
-            "Mcp-Session-Id": whole.mcp_session,
+            **bearing(f"{other}-token"),
+            "Mcp-Session-Id": one.mcp_session,
             "Accept": "application/json, text/event-stream",
             "MCP-Protocol-Version": "2025-11-25",
         }
-        async with httpx2.AsyncClient(timeout=30) as http:
-            answer = await http.post(url, json=message, headers=headers)
-    assert "not_granted" in answer.text
-    assert [name for name, _ in up.calls] == ["write"]
+        messages: list[dict[str, Json]] = [
+            {"id": 7, "method": "tools/call", "params": write},
+            {"id": 8, "method": "tools/list"},
+            {"method": "notifications/cancelled", "params": {"requestId": 2}},
+            {"id": 3, "result": {"action": "accept"}},
+        ]
+        codes = [
+            (await http.post(url, json={"jsonrpc": "2.0", **message}, headers=headers)).status_code
+            for message in messages
+        ]
+        codes += [
+            (await http.request(method, url, headers=headers)).status_code for method in ("GET", "DELETE")
+        ]
+        assert codes == [404] * 6
+        assert (await one.run("await up.write()"))["status"] == "ok"
+    assert [name for name, _ in up.calls] == ["write", "write"]
 
 
 async def test_files_and_environment_are_narrowed(tmp_path: Path) -> None:
