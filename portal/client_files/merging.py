@@ -56,22 +56,13 @@ def merged(
     contents: Iterable[Contents], existing: Existing, environ: Mapping[str, str], kept: Mapping[str, str]
 ) -> Merged:
     """`kept` is what portal.env holds. Everything depends only on the files and on what is there already."""
-    merging = _Merging(existing, {**kept, **environ})
+    merging = _Merging(existing, environ, kept)
     for each in contents:
         for server in each.servers:
             merging.add(server)
     left_out = [out for each in contents for out in each.left_out] + merging.left_out
     names = _Naming(existing, environ, kept, merging.references(), merging.inputs())
-    taken = tuple(
-        Taken(
-            name,
-            server.named(names.of(name, server)) if is_new else server,
-            tuple(origins),
-            is_new,
-            _notes(name, server, is_new),
-        )
-        for name, server, origins, is_new in merging.rows
-    )
+    taken = tuple(_taken(row, names) for row in merging.rows)
     variables = (*merging.found(), *_variables(taken, names))
     return Merged(taken, tuple(left_out), tuple({each.name: each for each in variables}.values()))
 
@@ -82,11 +73,12 @@ _Asked = tuple[str, str]
 
 
 class _Merging:
-    def __init__(self, existing: Existing, environ: Mapping[str, str]) -> None:
+    def __init__(self, existing: Existing, environ: Mapping[str, str], kept: Mapping[str, str]) -> None:
         self.rows: list[_Row] = []
         self.left_out: list[LeftOut] = []
         self._existing = existing
-        self._environ = environ
+        self._environ = {**kept, **environ}
+        self._clients_environ = environ
         self._by_identity: dict[object, _Row] = {}
         self._found: dict[str, tuple[str, _Row]] = {}
         self._namespaces = {namespace_of(name) for name in existing.upstreams}
@@ -101,13 +93,24 @@ class _Merging:
         # A variable has one value: what it was found to stand for counts for all servers that follow.
         found = {variable: text for variable, (text, _) in self._found.items()}
         others = [name for name, _, _, is_new in self.rows if not is_new]
-        there = self._existing.find(server, self._environ, found, others)
+        there = self._find(server, found, others)
         name = there[0] if there is not None else self._free_name(server.origin)
         row = (name, server, [server.origin], there is None)
         self._found |= {variable: (text, row) for variable, text in (there[1] if there else {}).items()}
         self._namespaces.add(namespace_of(name))
         self._by_identity[server.identity] = row
         self.rows.append(row)
+
+    def _find(
+        self, server: Server, found: Mapping[str, str], others: Sequence[str]
+    ) -> tuple[str, Mapping[str, str]] | None:
+        there = self._existing.find(server, self._environ, found, others)
+        names = {piece.name for piece in server.references()} - self._clients_environ.keys()
+        if there is not None or server.origin.place.project is None or not names:
+            return there
+        # An earlier import may have given these names of their own, whatever is set under either by now.
+        rest = {name: value for name, value in self._environ.items() if not names & _ends_of(name)}
+        return self._existing.find(server, rest, found, others)
 
     def found(self) -> Iterator[Variable]:
         """What variables of the manifest stand for."""
@@ -128,8 +131,7 @@ class _Merging:
         }
 
     def references(self) -> dict[str, Reference]:
-        pieces = [piece for _, server, *_ in self.rows for piece in server.pieces()]
-        return {piece.name: piece for piece in pieces if isinstance(piece, Reference)}
+        return {piece.name: piece for _, server, *_ in self.rows for piece in server.references()}
 
     def _fault(self, server: Server) -> str:
         """Why a manifest cannot have the server; "" if it can."""
@@ -160,7 +162,14 @@ class _Merging:
         return candidate
 
 
-class _AnyName(dict[Secret | Input, str]):
+def _ends_of(name: str) -> frozenset[str]:
+    """What it may have been given as a name of its own for: `EVIL_API_TOKEN_2` for `API_TOKEN`, and others."""
+    whole = {name, re.sub(r"_\d+$", "", name)}
+    behind = {each[found.end() :] for each in whole for found in re.finditer("_", each)}
+    return frozenset(whole | behind)
+
+
+class _AnyName(dict[Secret | Input | Reference, str]):
     """For a server whose text nobody writes down."""
 
     def __missing__(self, piece: Secret | Input) -> str:
@@ -170,7 +179,8 @@ class _AnyName(dict[Secret | Input, str]):
 class _Naming:
     """Gives each secret and each file's input a variable of its own; equal values under one name share it.
 
-    An input gets none that is set already or used elsewhere: another's value would go to its server.
+    An input gets none that is set already or used elsewhere: another's value would go to its server. So would it with a
+    reference of a project's file, whoever wrote that, to what only the portal knows: the client has no such variable.
     """
 
     def __init__(
@@ -186,16 +196,25 @@ class _Naming:
         self._kept = kept
         self._environ = environ
         self._used = {*existing.variables, *references}
+        self._others = (existing.variables | kept.keys()) - environ.keys()
 
-    def of(self, server_name: str, server: Server) -> dict[Secret | Input, str]:
+    def of(
+        self, server_name: str, server: Server, *, is_strangers: bool
+    ) -> dict[Secret | Input | Reference, str]:
         prefix = variable_name(server_name)
-        names: dict[Secret | Input, str] = {}
+        names: dict[Secret | Input | Reference, str] = {}
+        own: dict[str, str] = {}
         for piece in server.pieces():
             if isinstance(piece, Secret) and piece not in names:
                 names[piece] = self._name(prefix, piece.name, piece.value, is_own=piece.is_own)
                 self.values[names[piece]] = piece.value
             elif isinstance(piece, Input) and piece not in names:
                 names[piece] = self._input(prefix, (server.origin.place.name, piece.id))
+            elif isinstance(piece, Reference) and is_strangers and piece.name in self._others:
+                if piece.name not in own:
+                    own[piece.name] = self._name(prefix, piece.name, None, is_own=False)
+                    self._used.add(own[piece.name])
+                names[piece] = own[piece.name]
         return names
 
     def _input(self, prefix: str, asked: _Asked) -> str:
@@ -225,10 +244,19 @@ class _Naming:
         return all(other == value for other in known) and (bool(known) or name not in self._used)
 
 
-def _notes(name: str, server: Server, is_new: bool) -> tuple[str, ...]:
-    if not is_new or name == server.origin.name:
-        return server.notes
-    return (f"called {server.origin.name[:60]!a} there", *server.notes)
+def _taken(row: _Row, names: _Naming) -> Taken:
+    name, server, origins, is_new = row
+    if not is_new:
+        return Taken(name, server, tuple(origins), is_new, server.notes)
+    is_strangers = all(origin.place.project for origin in origins)
+    found = names.of(name, server, is_strangers=is_strangers)
+    notes = [f"called {server.origin.name[:60]!a} there"] if name != server.origin.name else []
+    renamed = {piece.name: own for piece, own in found.items() if isinstance(piece, Reference)}
+    notes += [
+        f"{theirs} is {own} for it: {theirs} is another's, and it comes from a file of the project"
+        for theirs, own in renamed.items()
+    ]
+    return Taken(name, server.named(found), tuple(origins), is_new, (*notes, *server.notes))
 
 
 def _usable(name: str) -> str:

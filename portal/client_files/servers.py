@@ -61,11 +61,20 @@ class Server:
         texts = (self.command or (), *self.args, *self.env.values(), self.url or (), *self.headers.values())
         return chain.from_iterable(texts)
 
-    def named(self, names: "Mapping[Secret | Input, str]") -> "Server":
-        """The same with a variable in the place of each secret and each input."""
-        return self._mapped(
-            lambda t: tuple(Reference(names[p]) if isinstance(p, Secret | Input) else p for p in t)
-        )
+    def named(self, names: "Mapping[Secret | Input | Reference, str]") -> "Server":
+        """The same with a variable in the place of each secret and each input, and other names for some references."""
+
+        def piece(old: Piece) -> str | Reference:
+            if isinstance(old, Secret | Input):
+                return Reference(names[old])
+            if isinstance(old, Reference) and old in names:
+                return Reference(names[old], old.default)
+            return old
+
+        return self._mapped(lambda template: tuple(map(piece, template)))
+
+    def references(self) -> tuple[Reference, ...]:
+        return tuple(piece for piece in self.pieces() if isinstance(piece, Reference))
 
     def inputs(self) -> frozenset[Input]:
         return frozenset(piece for piece in self.pieces() if isinstance(piece, Input))

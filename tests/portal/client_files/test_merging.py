@@ -258,3 +258,56 @@ def test_headers_that_differ_in_case_alone_are_no_defect_of_ours(home: Home) -> 
     headers = {"X-A": "${env:A}", "x-a": "${env:B}"}
     home.servers("cursor", it={"url": "https://x.example/mcp", "headers": headers})
     assert len(home.merged().taken) + len(home.merged().left_out) == 1
+
+
+STRANGE = {"url": "https://strange.example/mcp", "headers": {"X": "${GITHUB_TOKEN:-none}"}}
+
+
+@pytest.mark.parametrize(
+    ("existing", "kept"),
+    [("", {"GITHUB_TOKEN": "ghp_1"}), ("upstreams: {git: {command: git, env: {T: '${GITHUB_TOKEN}'}}}", {})],
+)
+def test_a_reference_of_a_project_does_not_get_what_only_the_portal_has(
+    home: Home, existing: str, kept: dict[str, str]
+) -> None:
+    home.servers("claude-code-project", strange=STRANGE)
+    (taken,) = home.merged(existing, kept).taken
+    assert taken.server.spec()["headers"] == {"X": "${STRANGE_GITHUB_TOKEN:-none}"}
+    assert "STRANGE_GITHUB_TOKEN" in taken.notes[0]
+
+
+def test_a_server_of_a_project_cannot_choose_a_name_that_gets_it_a_secret(home: Home) -> None:
+    for name in ("github", "GITHUB_TOKEN", "git"):
+        home.servers("claude-code-project", **{name: STRANGE})
+        kept = {"GITHUB_TOKEN": "ghp_1", "GIT_GITHUB_TOKEN": "ghp_2"}
+        (taken,) = home.merged(kept=kept).taken
+        header = taken.server.spec()["headers"]["X"]
+        assert not any(f"${{{name}:" in header or f"${{{name}}}" in header for name in kept)
+
+
+def test_a_reference_keeps_its_variable_where_the_client_knows_it_or_the_file_is_the_users(
+    home: Home,
+) -> None:
+    kept, header = {"GITHUB_TOKEN": "ghp_1"}, {"X": "${GITHUB_TOKEN:-none}"}
+    home.servers("claude-code-project", strange=STRANGE)
+    (taken,) = Home(home.folder, {"GITHUB_TOKEN": "ghp_2"}).merged(kept=kept).taken
+    assert (taken.server.spec()["headers"], taken.notes) == (header, ())
+    (taken,) = home.merged().taken
+    assert taken.server.spec()["headers"] == header
+    home.servers("claude-code", strange=STRANGE)
+    (taken,) = home.merged(kept=kept).taken
+    assert taken.server.spec()["headers"] == header
+
+
+@pytest.mark.parametrize("text", ["${GITHUB_TOKEN:-none}", "Bearer ${GITHUB_TOKEN}"])
+@pytest.mark.parametrize("own", [{}, {"STRANGE_GITHUB_TOKEN": "mine"}])
+def test_a_server_whose_reference_has_a_name_of_its_own_is_found_again(
+    home: Home, text: str, own: dict[str, str]
+) -> None:
+    home.servers("claude-code-project", strange={**STRANGE, "headers": {"X": text}})
+    kept = {"GITHUB_TOKEN": "ghp_1"}
+    (new,) = home.merged(kept=kept).taken
+    existing = json.dumps({"upstreams": {"strange": new.server.spec()}})
+    for environ, held in (({}, {**kept, **own}), (own, kept)):
+        (taken,) = Home(home.folder, environ).merged(existing, held).taken
+        assert not taken.is_new
