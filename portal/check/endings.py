@@ -100,14 +100,20 @@ class Endings:
     def _never_fits(self, subject: ast.expr, pattern: ast.pattern) -> bool:
         return self._is_same(subject, pattern) is False
 
-    def _is_same(self, subject: ast.expr, pattern: ast.pattern) -> bool | None:
-        """Whether a known subject is the value of a pattern; None if one of them is not known."""
-        if not isinstance(pattern, ast.MatchValue):
-            return None
-        one, other = self._values.value(subject), self._values.value(pattern.value)
-        if any(value is UNKNOWN or isinstance(value, list | dict) for value in (one, other)):
-            return None
-        return one == other
+    def _is_same(self, subject: ast.expr, pattern: ast.pattern | None) -> bool | None:
+        """Whether a known subject fits a pattern of known values; None if one of them is not known."""
+        match pattern:
+            case ast.MatchOr():
+                fits = [self._is_same(subject, each) for each in pattern.patterns]
+                return True if True in fits else None if None in fits else False
+            case ast.MatchAs():
+                return self._is_same(subject, pattern.pattern)
+            case ast.MatchValue():
+                one, other = self._values.value(subject), self._values.value(pattern.value)
+                if any(value is UNKNOWN or isinstance(value, list | dict) for value in (one, other)):
+                    return None
+                return one == other
+        return None
 
 
 def mentions_end(script: ScriptTree) -> bool:

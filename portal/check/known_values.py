@@ -2,14 +2,16 @@
 
 import ast
 import math
-import operator
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from enum import Enum
 from functools import cached_property
 from typing import Any, Final
 
 from manifests.json_value import Json
+from portal.check.assignments import assigned
+from portal.check.only_calls import OnlyCalls
+from portal.check.plain_operations import answered, combined, compared
 from portal.check.readings import Readings
 from portal.check.script_tree import ScriptTree
 from portal.check.tampering import may_tamper
@@ -43,19 +45,9 @@ _DISPLAYS: Final[dict[type[ast.expr], str]] = {
 }
 _CONTAINERS: Final = (ast.List, ast.Tuple, ast.Dict)
 _CONSTANTS: Final = {("typing", "TYPE_CHECKING"): False, ("builtins", "__debug__"): True}
-_COMPARISONS: Final[dict[type[ast.cmpop], Callable[[Any, Any], bool]]] = {
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Is: operator.eq,
-    ast.IsNot: operator.ne,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-    ast.In: lambda one, other: one in other,
-    ast.NotIn: lambda one, other: one not in other,
-}
 _RANGE: Final = ("builtins", "range")
+_BOOL: Final = ("builtins", "bool")
+_EMPTY: Final = frozenset(("builtins", name) for name in ("dict", "frozenset", "list", "set", "tuple"))
 _LEN: Final = ("builtins", "len")
 _VIEWS: Final = frozenset({"items", "keys", "values"})
 _DICT: Final = ("builtins", "dict")
@@ -75,11 +67,13 @@ class KnownValues:
     def __init__(self, script: ScriptTree, earlier: Collection[str] = ()) -> None:
         self._script = script
         self._earlier = earlier
-        self._targets: dict[ast.AST, ast.Assign] = {}
+        self._only_calls = OnlyCalls(script)
+        self._targets: dict[ast.AST, ast.expr] = {}
+        self._bound: dict[ast.expr, Json | Unknown] = {}
         self.readings = Readings(script)
         functions = script.all_of(ast.FunctionDef, ast.AsyncFunctionDef)
         for body in (script.module.body, *(function.body for function in functions)):
-            self._targets.update(_assigned(body))
+            self._targets.update(assigned(body))
 
     @cached_property
     def may_tamper(self) -> bool:
@@ -96,17 +90,16 @@ class KnownValues:
             number = self.value(node.operand, depth + 1)
             return -number if isinstance(number, int | float) else UNKNOWN
         if isinstance(node, ast.Name):
-            bound = self.bound_once(node)
-            is_changed = isinstance(bound, _CONTAINERS) and not self._is_as_bound(node, bound)
-            return UNKNOWN if bound is None or is_changed else self.value(bound, depth + 1)
+            return self._held(node, depth + 1)
         if isinstance(node, (ast.List, ast.Tuple)):
             items = [self.value(item, depth + 1) for item in node.elts]
             return UNKNOWN if UNKNOWN in items else items
         if isinstance(node, ast.Dict):
             return self._dict(node, depth + 1)
-        if isinstance(node, ast.Call) and self._script.paths.get(node.func) == _LEN and len(node.args) == 1:
-            length = self.length(node.args[0], depth + 1)
-            return UNKNOWN if length is None else length
+        if isinstance(node, ast.Call):
+            return UNKNOWN if node.keywords else self._returned(node, depth + 1)
+        if isinstance(node, ast.BinOp):
+            return self._combined(node, depth + 1)
         if isinstance(node, ast.Subscript):
             return _item(self.value(node.value, depth + 1), self.value(node.slice, depth + 1))
         return UNKNOWN
@@ -175,8 +168,10 @@ class KnownValues:
     def bound_once(self, node: ast.Name) -> ast.expr | None:
         """What a name was bound to before this place, and to nothing else ever."""
         binding = None if self.may_tamper else self.binding(node)
-        assigned = None if binding is None else self._targets.get(binding.node)
-        return assigned.value if assigned is not None and assigned.lineno < node.lineno else None
+        if binding is not None and isinstance(binding.node, ast.arg):
+            return self._only_calls.argument(binding.node)
+        value = None if binding is None else self._targets.get(binding.node)
+        return value if value is not None and value.lineno < node.lineno else None
 
     def binding(self, name: ast.Name) -> Binding | None:
         """Where a name gets its only value, unless a `global` or `nonlocal` binds it from another scope."""
@@ -185,6 +180,39 @@ class KnownValues:
             return None
         is_earlier = bindings[0].scope.kind == "module" and name.id in self._earlier
         return None if is_earlier else bindings[0]
+
+    def _held(self, name: ast.Name, depth: int) -> Json | Unknown:
+        bound = self.bound_once(name)
+        if bound is None:
+            return UNKNOWN
+        if bound not in self._bound:
+            self._bound[bound] = UNKNOWN  # should a function call itself with what it was given
+            self._bound[bound] = self.value(bound, depth)
+        value = self._bound[bound]
+        is_changed = isinstance(value, list | dict) and not self._is_as_bound(name, bound)
+        return UNKNOWN if is_changed else value
+
+    def _returned(self, call: ast.Call, depth: int) -> Json | Unknown:
+        """What a call without keywords returns: of a builtin, or of a text's method."""
+        path = self._script.paths.get(call.func, ())
+        if path == _LEN and len(call.args) == 1:
+            length = self.length(call.args[0], depth)
+            return UNKNOWN if length is None else length
+        if path == _BOOL and len(call.args) == 1:
+            truth = self.truth(call.args[0], depth)
+            return UNKNOWN if truth is None else truth
+        if path in _EMPTY and not call.args and path[1] not in self._earlier:
+            return {} if path == _DICT else []
+        if not isinstance(call.func, ast.Attribute):
+            return UNKNOWN
+        given = [self.value(part, depth) for part in (call.func.value, *call.args)]
+        answer = None if UNKNOWN in given else answered(given[0], call.func.attr, given[1:])
+        return UNKNOWN if answer is None else answer
+
+    def _combined(self, node: ast.BinOp, depth: int) -> Json | Unknown:
+        one, other = self.value(node.left, depth), self.value(node.right, depth)
+        both = None if UNKNOWN in (one, other) else combined(node.op, one, other)
+        return both if both is not None and _is_json(both) else UNKNOWN
 
     def _is_as_bound(self, name: ast.Name, container: ast.expr) -> bool:
         """Whether the container that a name holds is what it was bound to, and small enough to look at each time."""
@@ -208,24 +236,12 @@ class KnownValues:
         """Of `1 < x < 5` the first part that does not hold, if all before it are known."""
         left = node.left
         for how, right in zip(node.ops, node.comparators, strict=True):
-            holds = self._holds(how, self._constant(left, depth), self._constant(right, depth))
+            one, other = self._constant(left, depth), self._constant(right, depth)
+            holds = None if UNKNOWN in (one, other) else compared(how, one, other)
             if not holds:
                 return holds
             left = right
         return True
-
-    def _holds(self, how: ast.cmpop, one: Json | Unknown, other: Json | Unknown) -> bool | None:
-        is_membership = isinstance(how, (ast.In, ast.NotIn))
-        if UNKNOWN in (one, other) or isinstance(one, list | dict):
-            return None
-        if isinstance(other, list | dict) and not is_membership:
-            return None
-        if isinstance(how, (ast.Is, ast.IsNot)) and not (_is_singleton(one) and _is_singleton(other)):
-            return None
-        try:
-            return _COMPARISONS[type(how)](one, other)
-        except TypeError:  # which the script will see
-            return None
 
     def _dict(self, node: ast.Dict, depth: int) -> Json | Unknown:
         whole: dict[str, Json] = {}
@@ -266,20 +282,7 @@ def _item(container: Json, key: Json) -> Json | Unknown:
         return UNKNOWN
 
 
-def _is_singleton(value: object) -> bool:
-    return value is None or isinstance(value, bool)
-
-
 def _is_json(value: object) -> bool:
     if isinstance(value, float):
         return math.isfinite(value)
     return value is None or isinstance(value, str | int)
-
-
-def _assigned(body: list[ast.stmt]) -> Iterator[tuple[ast.AST, ast.Assign]]:
-    """The targets of plain assignments that run whenever what follows them does."""
-    for statement in body:
-        if isinstance(statement, ast.Assign):
-            for target in statement.targets:
-                if isinstance(target, ast.Name):
-                    yield target, statement

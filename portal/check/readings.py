@@ -57,7 +57,8 @@ class Readings:
     def _looks(self) -> set[ast.AST]:
         script = self._script
         looks: set[ast.AST] = {loop.iter for loop in script.all_of(ast.For, ast.AsyncFor, ast.comprehension)}
-        looks.update(condition.test for condition in script.all_of(ast.If, ast.While, ast.IfExp))
+        for condition in script.all_of(ast.If, ast.While, ast.IfExp):
+            looks.update(_operands(condition.test))
         looks.update(negation.operand for negation in script.all_of(ast.UnaryOp))
         for comparison in script.all_of(ast.Compare):
             looks.update((comparison.left, *comparison.comparators))
@@ -74,3 +75,13 @@ class Readings:
             yield from (keyword.value for keyword in call.keywords)
         elif isinstance(call.func, ast.Attribute) and call.func.attr in _LOOKING_METHODS:
             yield call.func
+
+
+def _operands(condition: ast.expr) -> Iterator[ast.expr]:
+    """What a condition looks at, which hands nothing on: of `rows or names` both."""
+    todo = [condition]
+    while todo:
+        part = todo.pop()
+        yield part
+        if isinstance(part, ast.BoolOp):
+            todo += part.values

@@ -208,6 +208,7 @@ NOT_FUNCTIONS = _wrong(
     ("import asyncio\nawait asyncio.gather(weather(city='x'))", 2, "weather namespace"),
 )  # fmt: skip
 
+DRY = "async def clean(dry=True):\n    if dry:\n        return 5\n    await echo.say(txt=1)\n"
 # What comes after something that looks like the end of a block and is none.
 REACHED = _wrong(
     "invalid_arguments",
@@ -217,6 +218,16 @@ REACHED = _wrong(
     ("match 1:\n    case 1:\n        await echo.say(txt=1)", 3, "txt text"),
     ("match 1:\n    case 2:\n        return 5\nawait echo.say(txt=1)", 4, "txt text"),
     ("if len('a') > 5:\n    return 5\nawait echo.say(txt=1)", 3, "txt text"),
+    ("DRY: bool = False\nif not DRY:\n    await echo.say(txt=1)", 3, "txt text"),
+    ("mode, n = 'read', 3\nif mode == 'read' and n + 1 == 4:\n    await echo.say(txt=1)", 3, "txt text"),
+    ("rows: list = []\nrows.append(1)\nfor row in rows:\n    await echo.say(txt=1)", 4, "txt text"),
+    ("match 'a':\n    case 'a' | 'b':\n        await echo.say(txt=1)", 3, "txt text"),
+    ("async def f(dry=True):\n    if dry:\n        return 5\n    await echo.say(txt=1)\nawait f(False)", 4, "txt"),
+    (f"{DRY}run = clean\nawait clean()\nawait run(False)", 4, "txt text"),
+    (f"{DRY}await clean(**{{'dry': False}})", 4, "txt text"),
+    (f"class A:\n    async def clean(self): pass\n{DRY}await clean(not 1)", 6, "txt text"),
+    ("def f(text):\n    return echo.say(text=text)\nawait f(None)", 2, "text None"),
+    ("def f(dry):\n    if dry:\n        echo.nope()\nf(0)\nawait echo.say(txt=1)", 5, "txt text"),
     ("def check(x):\n    if not x:\n        raise KeyError\ncheck(1)\nawait echo.say(txt=1)", 5, "txt text"),
     ("try:\n    x = int('5')\nexcept ValueError:\n    return 5\nawait echo.say(txt=x)", 5, "txt text"),
     ("from contextlib import nullcontext\nwith nullcontext():\n    x = 5\nawait echo.say(txt=x)", 4, "txt text"),
