@@ -74,11 +74,16 @@ _MOST_PARTS: Final = 200
 _SCHEME: Final = re.compile(
     r"(?i)(?P<scheme>(?:bearer|basic|token|apikey|api-key|key)\s+)(?P<rest>\S.*)", re.DOTALL
 )
+_REST_OF_URL: Final = r"(?P<host>[^/?#]*)(?P<path>[^?#]*)(?P<query>\?[^#]*)?(?P<fragment>#.*)?"
 _URL: Final = re.compile(
-    r"(?P<scheme>(?:[A-Za-z][A-Za-z0-9+.-]*|\0)://|\0(?=[/?#:]))(?:(?P<user>[^/?#]*)@)?(?P<host>[^/?#]*)(?P<path>[^?#]*)"
-    r"(?P<query>\?[^#]*)?(?P<fragment>#.*)?",
+    rf"(?P<scheme>(?:[A-Za-z][A-Za-z0-9+.-]*|\0)://|\0(?=[/?#:]))(?:(?P<user>[^/?#]*)@)?{_REST_OF_URL}",
     re.DOTALL,
 )
+_URL_WITH_PASSWORD: Final = re.compile(
+    rf"(?P<scheme>(?:[A-Za-z][A-Za-z0-9+.-]*|\0)://)(?P<user>[^/?#:]*:.*)@{_REST_OF_URL}", re.DOTALL
+)
+"""Drivers of databases take passwords as they are, with any of `/?#@` in them."""
+_WEB: Final = re.compile(r"(?i)(?:[a-z][a-z0-9+.-]*\+)?(?:https?|wss?|ssh)://")
 
 
 def is_secret_name(name: str) -> bool:
@@ -153,7 +158,7 @@ def _variable(name: str, text: str) -> Pieces:
     whole = (Secret(text, variable_name(name), is_own=variable_name(name) == name),)
     if is_secret_name(name) and _is_worth(text):
         return whole
-    if _URL.fullmatch(text):
+    if _url_parts(text):
         return _url(text, name)
     return whole if holds_secret(text) else (text,)
 
@@ -169,10 +174,14 @@ def _header(name: str, text: str) -> Pieces:
 
 
 def _url(text: str, name: str) -> Pieces:
-    parts = _URL.fullmatch(text)
+    parts = _url_parts(text)
     if parts and text.count("/") + text.count("&") > _MOST_PARTS:
         return (Secret(text, variable_name(name)),)
     return _hidden_parts(parts, name) if parts else (text,)
+
+
+def _url_parts(text: str) -> re.Match[str] | None:
+    return (None if _WEB.match(text) else _URL_WITH_PASSWORD.fullmatch(text)) or _URL.fullmatch(text)
 
 
 def _argument(before: str, text: str) -> Iterator[str | Secret]:
@@ -187,7 +196,7 @@ def _argument(before: str, text: str) -> Iterator[str | Secret]:
         yield from _line(rest) if _HEADER.fullmatch(rest) else _variable(flag.lstrip("-"), rest)
     elif _HEADER.fullmatch(text):
         yield from _line(text)
-    elif _URL.fullmatch(text):
+    elif _url_parts(text):
         yield from _url(text, "URL")
     elif holds_secret(text):
         yield Secret(text, "ARGUMENT")

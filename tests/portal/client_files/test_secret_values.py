@@ -174,6 +174,28 @@ def test_urls(url: str, hidden: list[str]) -> None:
     assert secrets(template) == hidden and unmixed(template) == url
 
 
+@pytest.mark.parametrize("password", ["hunt#er2", "hu/nt", "hu?nt", "h@n#t", "a:b/c", "#", "%23"])
+@pytest.mark.parametrize("user", ["app", "", "app@corp"])
+def test_passwords_of_databases_with_what_ends_a_name_elsewhere(user: str, password: str) -> None:
+    url = f"postgresql://{user}:{password}@db.example/shop?sslmode=require"
+    for template in (hidden_variable("DATABASE_URI", (url,)), *hidden_arguments([(url,)])):
+        assert secrets(template) == [password] and unmixed(template) == url
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://example.com:8080/@scope/pkg@1",
+        "git+https://example.com:8443/x@v1",
+        "git+ssh://git@example.com:22/x@v1",
+        "redis://cache.example:6379/0",
+        "postgresql://app@db.example:5432/shop",
+    ],
+)
+def test_ports_that_are_no_passwords(url: str) -> None:
+    assert secrets(hidden_variable("DATABASE_URI", (url,))) == []
+
+
 @pytest.mark.parametrize(
     ("arguments", "hidden"),
     [
