@@ -9,7 +9,7 @@ from typing import Any
 
 import anyio
 from mcp import Client, StdioServerParameters
-from mcp_types import CallToolResult, LoggingMessageNotificationParams
+from mcp_types import CallToolResult, ElicitResult, LoggingMessageNotificationParams
 
 from manifests.json_value import Json
 from manifests.loader import load_manifest
@@ -67,6 +67,21 @@ class Ear:
         self.told = anyio.Event()
 
 
+class Person:
+    """Answers what is asked, and remembers it."""
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+        self.action = "accept"
+
+    async def __call__(self, context: Any, params: Any) -> ElicitResult:
+        self.asked.append(params)
+        is_form = params.mode == "form" and self.action == "accept"
+        form = params.requested_schema["properties"] if is_form else {}
+        content = {name: field.get("enum", ["Ada"])[-1] for name, field in form.items()} if is_form else None
+        return ElicitResult(action=self.action, content=content)
+
+
 @asynccontextmanager
 async def chatty_upstreams() -> AsyncIterator[dict[str, dict[str, Json]]]:
     """A manifest's entries for all of them; their environment holds a secret."""
@@ -83,6 +98,14 @@ async def chatty_upstreams() -> AsyncIterator[dict[str, dict[str, Json]]]:
                 headers = {"Authorization": f"Bearer {SECRET}"}
                 entries[name] = {"url": f"http://127.0.0.1:{peer.port}/mcp", "headers": headers}
         yield entries
+
+
+@asynccontextmanager
+async def one_chatty() -> AsyncIterator[tuple[Chatty, dict[str, dict[str, Json]]]]:
+    """One of them over HTTP, and a manifest's entry for it under the name `up`."""
+    up = Chatty("modern")
+    async with http_peer(up.server.streamable_http_app()) as peer:
+        yield up, {"up": {"url": f"http://127.0.0.1:{peer.port}/mcp"}}
 
 
 @asynccontextmanager
@@ -110,6 +133,12 @@ async def client_of(
             peer = await stack.enter_async_context(http_peer(app))
             server = f"http://127.0.0.1:{peer.port}/mcp"
         yield await stack.enter_async_context(ear_of(server, mode, options))
+
+
+def url_of(client: Client) -> str:
+    """Where a client over HTTP has its portal."""
+    assert isinstance(client.server, str)
+    return client.server
 
 
 @asynccontextmanager

@@ -11,7 +11,15 @@ from mcp_types import LoggingLevel
 from manifests.json_value import Json
 from portal.passthrough.log_relay import LogRelay
 from tests.portal.passthrough.chatty_server import SECRET
-from tests.portal.passthrough.peers import CLIENTS, UPSTREAMS, Ear, chatty_upstreams, client_of, ear_of
+from tests.portal.passthrough.peers import (
+    CLIENTS,
+    UPSTREAMS,
+    Ear,
+    chatty_upstreams,
+    client_of,
+    ear_of,
+    url_of,
+)
 from tests.portal.peers import DEADLINE_SECONDS
 from upstreams.given_up import GivenUp
 from upstreams.log_messages import LogHearer, LogHearers, LogMessage
@@ -154,9 +162,7 @@ async def test_one_of_the_older_revisions_that_said_nothing_hears_from_info_on(t
 async def test_nobody_hears_what_may_be_about_the_call_of_another(tmp_path: Path) -> None:
     """On one connection to an upstream nothing says which call a message is about."""
     async with chatty_upstreams() as upstreams, client_of(tmp_path, upstreams, "http", "legacy") as one:
-        url = one.client.server
-        assert isinstance(url, str)
-        async with ear_of(url, "legacy") as other, anyio.create_task_group() as tasks:
+        async with ear_of(url_of(one.client), "legacy") as other, anyio.create_task_group() as tasks:
             tasks.start_soon(lambda: other.run("await http_modern.hang()"))
             with anyio.fail_after(DEADLINE_SECONDS):
                 await one.run("while not await http_modern.hangs():\n    await asyncio.sleep(0.01)")

@@ -21,10 +21,9 @@ from mcp_types import (
 
 from manifests.json_value import Json
 from portal.passthrough.own_offer import NOTICES
-from tests.portal.passthrough.chatty_server import SECRET, Chatty
-from tests.portal.passthrough.peers import CLIENTS, UPSTREAMS, chatty_upstreams, client_of
+from tests.portal.passthrough.chatty_server import SECRET
+from tests.portal.passthrough.peers import CLIENTS, UPSTREAMS, chatty_upstreams, client_of, one_chatty, url_of
 from tests.portal.peers import DEADLINE_SECONDS
-from tests.upstreams.peers import http_peer
 
 pytestmark = pytest.mark.anyio
 
@@ -135,9 +134,7 @@ async def test_without_the_manifests_word_nothing_is_offered(tmp_path: Path, mod
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_list_says_what_it_lacks_for_now(tmp_path: Path, mode: str) -> None:
-    up = Chatty("modern")
-    async with http_peer(up.server.streamable_http_app()) as peer:
-        upstreams: dict[str, dict[str, Json]] = {"up": {"url": f"http://127.0.0.1:{peer.port}/mcp"}}
+    async with one_chatty() as (_, upstreams):
         budgets: Json = {"tools": {"budgets": [{"tool": "resources/list", "per_minute": 1}]}}
         sections = {"server": OFFERS, "capabilities": budgets}
         async with client_of(tmp_path, upstreams, "http", mode, {"cache": None}, **sections) as ear:
@@ -151,9 +148,7 @@ async def test_list_says_what_it_lacks_for_now(tmp_path: Path, mode: str) -> Non
     "rules", [{"deny": ["up.*"]}, {"deny": ["resources/*", "prompts/*"]}, {"allow": ["up.count"]}]
 )
 async def test_rules_for_scripts_hold_for_clients(tmp_path: Path, rules: Json) -> None:
-    up = Chatty("modern")
-    async with http_peer(up.server.streamable_http_app()) as peer:
-        upstreams: dict[str, dict[str, Json]] = {"up": {"url": f"http://127.0.0.1:{peer.port}/mcp"}}
+    async with one_chatty() as (up, upstreams):
         sections = {"server": OFFERS, "capabilities": {"tools": rules}}
         async with client_of(tmp_path, upstreams, "http", "auto", **sections) as ear:
             await ready(ear.client)
@@ -182,9 +177,7 @@ async def test_reads_stand_in_the_audit_log(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_a_slow_read_is_told_of_and_ends_when_its_client_hangs_up(tmp_path: Path, mode: str) -> None:
-    up = Chatty("modern")
-    async with http_peer(up.server.streamable_http_app()) as peer:
-        upstreams: dict[str, dict[str, Json]] = {"up": {"url": f"http://127.0.0.1:{peer.port}/mcp"}}
+    async with one_chatty() as (up, upstreams):
         settings: Json = {"offers": ["resources"], "progress_seconds": 0.1}
         async with client_of(tmp_path, upstreams, "http", mode, server=settings) as ear:
             await ready(ear.client)
@@ -204,43 +197,38 @@ async def test_a_slow_read_is_told_of_and_ends_when_its_client_hangs_up(tmp_path
 
 
 async def test_a_read_of_the_older_http_ends_with_its_connection(tmp_path: Path) -> None:
-    up = Chatty("modern")
-    async with http_peer(up.server.streamable_http_app()) as peer:
-        upstreams: dict[str, dict[str, Json]] = {"up": {"url": f"http://127.0.0.1:{peer.port}/mcp"}}
-        async with client_of(tmp_path, upstreams, "http", "auto", server=OFFERS) as ear:
-            await ready(ear.client)
-            url = ear.client.server
-            assert isinstance(url, str)
-            headers = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-06-18"}
-            opening = {
-                "protocolVersion": "2025-06-18",
-                "capabilities": {},
-                "clientInfo": {"name": "x", "version": "1"},
-            }
-            async with httpx2.AsyncClient(headers=headers) as http, anyio.create_task_group() as tasks:
+    async with (
+        one_chatty() as (up, upstreams),
+        client_of(tmp_path, upstreams, "http", "auto", server=OFFERS) as ear,
+    ):
+        await ready(ear.client)
+        headers = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-06-18"}
+        opening = {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {},
+            "clientInfo": {"name": "x", "version": "1"},
+        }
+        async with httpx2.AsyncClient(headers=headers) as http, anyio.create_task_group() as tasks:
 
-                async def send(method: str, params: Json, **more: Json) -> Any:
-                    body = {"jsonrpc": "2.0", "method": method, "params": params, **more}
-                    return await http.post(url, json=body, timeout=DEADLINE_SECONDS)
+            async def send(method: str, params: Json, **more: Json) -> Any:
+                body = {"jsonrpc": "2.0", "method": method, "params": params, **more}
+                return await http.post(url_of(ear.client), json=body, timeout=DEADLINE_SECONDS)
 
-                opened = await send("initialize", opening, id=1)
-                http.headers["Mcp-Session-Id"] = opened.headers["mcp-session-id"]
-                await send("notifications/initialized", {})
-                tasks.start_soon(lambda: send("resources/read", {"uri": "portal://up/note://hang"}, id=2))
-                with anyio.fail_after(DEADLINE_SECONDS):
-                    await up.hanging.wait()
-                    tasks.cancel_scope.cancel()
+            opened = await send("initialize", opening, id=1)
+            http.headers["Mcp-Session-Id"] = opened.headers["mcp-session-id"]
+            await send("notifications/initialized", {})
+            tasks.start_soon(lambda: send("resources/read", {"uri": "portal://up/note://hang"}, id=2))
             with anyio.fail_after(DEADLINE_SECONDS):
-                await up.cancelled.wait()
+                await up.hanging.wait()
+                tasks.cancel_scope.cancel()
+        with anyio.fail_after(DEADLINE_SECONDS):
+            await up.cancelled.wait()
 
 
 async def test_a_long_list_comes_in_pages_that_clients_can_read(tmp_path: Path) -> None:
-    up = Chatty("modern")
-    words = "x" * 8_000
-    up.more = [Resource(uri=f"note://{n}", name=f"n{n}", description=words) for n in range(150)]
-    async with http_peer(up.server.streamable_http_app()) as peer:
-        upstreams: dict[str, dict[str, Json]] = {"up": {"url": f"http://127.0.0.1:{peer.port}/mcp"}}
-        options = {"cache": None}
+    words, options = "x" * 8_000, {"cache": None}
+    async with one_chatty() as (up, upstreams):
+        up.more = [Resource(uri=f"note://{n}", name=f"n{n}", description=words) for n in range(150)]
         async with client_of(tmp_path, upstreams, "http", "legacy", options, server=OFFERS) as ear:
             await ready(ear.client)
             sizes, found, cursor = [], [], None
@@ -258,10 +246,8 @@ async def test_a_long_list_comes_in_pages_that_clients_can_read(tmp_path: Path) 
 
 
 async def test_titles_say_whose_they_are_in_one_line(tmp_path: Path) -> None:
-    up = Chatty("modern")
-    up.more = [Resource(uri="note://t", name="n\x1b[2J", title="github:\nofficial\x1b[31m")]
-    async with http_peer(up.server.streamable_http_app()) as peer:
-        upstreams: dict[str, dict[str, Json]] = {"up": {"url": f"http://127.0.0.1:{peer.port}/mcp"}}
+    async with one_chatty() as (up, upstreams):
+        up.more = [Resource(uri="note://t", name="n\x1b[2J", title="github:\nofficial\x1b[31m")]
         async with client_of(tmp_path, upstreams, "http", "auto", server=OFFERS) as ear:
             await ready(ear.client)
             shown = (await ear.client.list_resources()).resources[-1]

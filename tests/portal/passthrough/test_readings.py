@@ -15,9 +15,8 @@ from manifests.loader import load_manifest
 from portal.cli import check, explain
 from portal.cli.terminal import Terminal
 from tests.portal.passthrough.chatty_server import SECRET, Chatty
-from tests.portal.passthrough.peers import UPSTREAMS, chatty_upstreams
+from tests.portal.passthrough.peers import UPSTREAMS, chatty_upstreams, one_chatty
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, raw, states
-from tests.upstreams.peers import http_peer
 
 pytestmark = pytest.mark.anyio
 
@@ -116,9 +115,8 @@ async def test_readings_are_forwarded_calls_like_others(portal: Opened) -> None:
 
 @asynccontextmanager
 async def one_upstream(folder: Path, **sections: Json) -> AsyncIterator[tuple[Opened, Chatty]]:
-    up = Chatty("modern")
-    async with http_peer(up.server.streamable_http_app()) as peer:
-        entry = {"url": f"http://127.0.0.1:{peer.port}/mcp", **sections.pop("own", {})}
+    async with one_chatty() as (up, upstreams):
+        entry = {**upstreams["up"], **sections.pop("own", {})}
         async with opened(folder, {"up": entry}, **sections) as portal:
             yield portal, up
 
@@ -218,10 +216,9 @@ async def test_explain_and_check_know_the_rules(tmp_path: Path, capsys: pytest.C
 
 
 async def test_a_list_of_all_starts_nothing_and_waits_for_nobody_who_is_down(tmp_path: Path) -> None:
-    up = Chatty("modern")
-    async with http_peer(up.server.streamable_http_app()) as peer:
+    async with one_chatty() as (_, chatty):
         upstreams: dict[str, Peer | dict[str, Json]] = {
-            "up": {"url": f"http://127.0.0.1:{peer.port}/mcp"},
+            **chatty,
             "gone": {"command": "/does/not/exist"},
             "resting": {**raw(), "idle_stop_seconds": 0.1},
         }
