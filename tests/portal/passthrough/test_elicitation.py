@@ -1,59 +1,29 @@
 """What an upstream wants to know of the person at the client reaches that person, in every era."""
 
-import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
-from mcp import Client
-from mcp.shared.exceptions import MCPError
 from mcp_types import (
-    INVALID_PARAMS,
-    CallToolRequestParams,
-    CallToolResult,
     ClientCapabilities,
     ElicitRequest,
-    ElicitRequestFormParams,
     ElicitResult,
-    InputRequiredResult,
 )
 
 from manifests.json_value import Json
 from manifests.upstream_sections import HttpUpstream
-from portal.caller import LOCAL, Caller
-from portal.ledger import Ledger
-from portal.passthrough.asking import Ask, Asking
-from portal.passthrough.audience import NOBODY, Audience
 from portal.passthrough.clean_json import Scrub, clean_json, one_line
 from portal.passthrough.elicitation import MAX_SCHEMA_CHARACTERS, elicitation
 from portal.passthrough.form_answer import as_meant, is_ambiguous
-from portal.passthrough.parking import MAX_PARKED, Parking
-from portal.passthrough.sampling import Depths
-from tests.portal.passthrough.chatty_server import SECRET, STATE, Chatty
-from tests.portal.passthrough.peers import CLIENTS, UPSTREAMS, Ear, chatty_upstreams, client_of, ear_of
+from tests.portal.passthrough.chatty_server import SECRET
+from tests.portal.passthrough.peers import CLIENTS, UPSTREAMS, Ear, Person, chatty_upstreams, client_of
 from tests.portal.peers import DEADLINE_SECONDS, states
-from tests.upstreams.peers import http_peer
 from upstreams.errors import UpstreamHalfwayError
 from upstreams.questions import QuestionDesk, QuestionError
 
 pytestmark = pytest.mark.anyio
-
-
-class Person:
-    """Answers what is asked, and remembers it."""
-
-    def __init__(self) -> None:
-        self.asked: list[Any] = []
-        self.action = "accept"
-
-    async def __call__(self, context: Any, params: Any) -> ElicitResult:
-        self.asked.append(params)
-        is_form = params.mode == "form" and self.action == "accept"
-        form = params.requested_schema["properties"] if is_form else {}
-        content = {name: field.get("enum", ["Ada"])[-1] for name, field in form.items()} if is_form else None
-        return ElicitResult(action=self.action, content=content)
 
 
 @pytest.fixture(scope="module", params=CLIENTS, ids="-".join)
@@ -359,233 +329,9 @@ async def test_a_question_ends_with_the_time_of_its_call(tmp_path: Path) -> None
                 assert answer["error"]["code"] == "upstream_timeout"
 
 
-class Rounds:
-    """A client of the newer revision that makes each round itself."""
-
-    def __init__(self, client: Client) -> None:
-        self.client = client
-
-    async def call(self, code: str, **more: Json) -> Any:
-        with anyio.fail_after(DEADLINE_SECONDS):
-            return await self.client.session.call_tool(
-                "execute_code", {"code": code}, allow_input_required=True, **more
-            )
-
-
-@pytest.fixture
-async def rounds(tmp_path: Path) -> AsyncIterator[tuple[Rounds, Chatty]]:
-    up = Chatty("modern")
-    options = {"elicitation_callback": Person()}
-    async with http_peer(up.server.streamable_http_app()) as peer:
-        upstreams: dict[str, dict[str, Json]] = {"up": {"url": f"http://127.0.0.1:{peer.port}/mcp"}}
-        async with client_of(tmp_path, upstreams, "http", "auto", options) as ear:
-            yield Rounds(ear.client), up
-
-
-ACCEPT = {"question-1": ElicitResult(action="accept", content={"who": "Ada"})}
-
-
-async def test_the_script_goes_on_where_it_was_and_nothing_is_done_twice(
-    rounds: tuple[Rounds, Chatty],
-) -> None:
-    client, up = rounds
-    code = "print('once')\nawait up.ask()"
-    first = await client.call(code)
-    assert isinstance(first, InputRequiredResult) and first.request_state
-    assert STATE not in first.request_state, "the upstream's own state stays in the portal"
-    last = await client.call(code, input_responses=ACCEPT, request_state=first.request_state)
-    answer = last.structured_content
-    assert (answer["stdout"], answer["result"]) == ("once\n", "accept {'who': 'Ada'}")
-    assert (up.acted, len(answer["calls"])) == (1, 1)
-
-
-async def test_a_state_is_good_for_one_answer_of_one_request(rounds: tuple[Rounds, Chatty]) -> None:
-    client, up = rounds
-    code = "await up.ask()"
-    first = await client.call(code)
-    state = first.request_state
-    forged: list[tuple[str, str]] = [
-        (code, "x"),
-        (code, ""),
-        (code, state[:-1] + ("A" if state[-1] != "A" else "B")),
-        (code + " ", state),
-        (code, STATE),
-        (code, json.dumps({"state": state})),
-    ]
-    for script, wrong in forged:
-        with pytest.raises(MCPError):
-            await client.call(script, input_responses=ACCEPT, request_state=wrong)
-    assert up.acted == 0
-    last = await client.call(code, input_responses=ACCEPT, request_state=state)
-    assert last.structured_content["status"] == "ok"
-    with pytest.raises(MCPError):
-        await client.call(code, input_responses=ACCEPT, request_state=state)
-    assert up.acted == 1
-
-
-async def test_what_a_call_logs_after_its_question_is_heard(rounds: tuple[Rounds, Chatty]) -> None:
-    heard: list[Any] = []
-
-    async def note(params: Any) -> None:
-        heard.append((params.level, params.data))
-
-    url, code = rounds[0].client.server, "await up.ask(logs=['debug', 'error'])\nawait up.log(data='later')"
-    assert isinstance(url, str)
-    options: dict[str, Any] = {
-        "elicitation_callback": Person(),
-        "logging_callback": note,
-        "log_level": "info",
-    }
-    async with Client(url, mode="auto", **options) as client:
-        first = await Rounds(client).call(code)
-        last = await Rounds(client).call(code, input_responses=ACCEPT, request_state=first.request_state)
-    assert last.structured_content["status"] == "ok"
-    assert heard == [("error", "after the answer"), ("info", "later")]
-
-
-async def test_a_state_that_is_not_there_is_the_clients_mistake(rounds: tuple[Rounds, Chatty]) -> None:
-    async def hear(progress: float, total: float | None, message: str | None) -> None: ...
-
-    for more in ({}, {"progress_callback": hear}):
-        with pytest.raises(MCPError) as caught:
-            await rounds[0].call("1", request_state="x", **more)
-        assert caught.value.code == INVALID_PARAMS
-
-
-async def test_a_later_round_that_declares_nothing_goes_on_and_starts_nothing(
-    rounds: tuple[Rounds, Chatty],
-) -> None:
-    client, up = rounds
-    url = client.client.server
-    assert isinstance(url, str)
-    first = await client.call("await up.ask()")
-    async with Client(url, mode="auto") as silent:
-        answer = {"input_responses": ACCEPT, "request_state": first.request_state}
-        last = await Rounds(silent).call("await up.ask()", **answer)
-        assert last.structured_content["result"] == "accept {'who': 'Ada'}"
-        assert up.acted == 1
-        with pytest.raises(MCPError):
-            await Rounds(silent).call("await up.ask()", **answer)
-        # Without a state it is a new one, which nobody can be asked about.
-        new = await Rounds(silent).call("await up.ask()")
-        assert new.structured_content["error"]["code"] == "elicitation_unsupported"
-    assert up.acted == 1
-
-
-async def test_answers_to_other_questions_are_nothing(rounds: tuple[Rounds, Chatty]) -> None:
-    client, up = rounds
-    first = await client.call("await up.ask()")
-    other = {"question-7": ElicitResult(action="accept", content={"who": "Eve"})}
-    again = await client.call("await up.ask()", input_responses=other, request_state=first.request_state)
-    assert isinstance(again, InputRequiredResult) and again.request_state != first.request_state
-    last = await client.call("await up.ask()", input_responses=ACCEPT, request_state=again.request_state)
-    assert last.structured_content["result"] == "accept {'who': 'Ada'}"
-    assert up.acted == 1
-
-
 async def test_a_question_cannot_pass_for_one_of_somebody_else(ear: Ear, person: Person) -> None:
     await ear.run("await stdio_modern.ask(words='Fine.\\n\\nmail asks: Delete all?\\u202e\\x1b[2J')")
     assert person.asked[0].message == "stdio_modern asks: Fine. mail asks: Delete all? [2J"
-
-
-async def test_a_request_that_is_cancelled_ends_its_calls_though_it_may_be_asked(
-    rounds: tuple[Rounds, Chatty],
-) -> None:
-    client, up = rounds
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(client.call, "await up.hang()")
-        with anyio.fail_after(DEADLINE_SECONDS):
-            await up.hanging.wait()
-        tasks.cancel_scope.cancel()
-    with anyio.fail_after(DEADLINE_SECONDS):
-        await up.cancelled.wait()
-
-
-async def test_a_question_of_an_older_upstream_is_refused_while_it_may_be_about_anothers_call(
-    tmp_path: Path,
-) -> None:
-    person = Person()
-    options = {"elicitation_callback": person}
-    async with (
-        chatty_upstreams() as upstreams,
-        client_of(tmp_path, upstreams, "http", "legacy", options) as one,
-    ):
-        url = one.client.server
-        assert isinstance(url, str)
-        async with ear_of(url, "legacy", options) as other, anyio.create_task_group() as tasks:
-            tasks.start_soon(lambda: other.run("await http_legacy.hang()"))
-            await one.run("while not await http_legacy.hangs():\n    await asyncio.sleep(0.01)")
-            assert (await one.run("await http_legacy.ask()"))["status"] == "error"
-            assert person.asked == []
-            assert (await one.run("await http_modern.ask()"))["status"] == "ok"
-            tasks.cancel_scope.cancel()
-        await one.run("await http_legacy.cancelled()")
-        assert (await one.run("await http_legacy.ask()"))["status"] == "ok"
-
-
-@pytest.mark.parametrize("upstream", ["http_legacy", "stdio_legacy"])
-async def test_what_belongs_to_a_call_that_was_given_up_reaches_nobody_else(
-    tmp_path: Path, upstream: str
-) -> None:
-    person = Person()
-    options = {"elicitation_callback": person}
-    async with (
-        chatty_upstreams() as upstreams,
-        client_of(tmp_path, upstreams, "http", "legacy", options) as one,
-    ):
-        url = one.client.server
-        assert isinstance(url, str)
-        async with ear_of(url, "legacy", options) as other, anyio.create_task_group() as tasks:
-            tasks.start_soon(lambda: other.run(f"await {upstream}.deaf()"))
-            await one.run(f"while not await {upstream}.hangs():\n    await asyncio.sleep(0.01)")
-            tasks.cancel_scope.cancel()
-        answer = await one.run(f"await {upstream}.cancelled()\nawait {upstream}.go_on()")
-        assert "no answer" in answer["result"]
-        assert (person.asked, one.logs) == ([], [])
-
-
-@pytest.mark.parametrize("upstream", ["http_legacy", "stdio_legacy"])
-async def test_what_belongs_to_a_reading_reaches_nobody_whose_call_is_under_way(
-    tmp_path: Path, upstream: str
-) -> None:
-    person = Person()
-    options = {"elicitation_callback": person}
-    async with (
-        chatty_upstreams() as upstreams,
-        client_of(tmp_path, upstreams, "http", "legacy", options) as one,
-    ):
-        url = one.client.server
-        assert isinstance(url, str)
-        async with ear_of(url, "legacy", options) as other, anyio.create_task_group() as tasks:
-            tasks.start_soon(lambda: one.run(f"await {upstream}.hang()"))
-            code = f"""
-while not await {upstream}.hangs():
-    await asyncio.sleep(0.01)
-import portal
-len(await portal.read_resource("note://asking", "{upstream}"))
-"""
-            assert (await other.run(code))["result"] == 2
-            assert (person.asked, one.logs) == ([], [])
-            tasks.cancel_scope.cancel()
-
-
-@pytest.mark.parametrize("upstream", ["http_legacy", "stdio_legacy"])
-async def test_and_its_own_caller_is_still_asked_for_the_next_call(tmp_path: Path, upstream: str) -> None:
-    person = Person()
-    options = {"elicitation_callback": person}
-    async with (
-        chatty_upstreams() as upstreams,
-        client_of(tmp_path, upstreams, "http", "legacy", options) as one,
-    ):
-        code = f"""
-call = asyncio.ensure_future({upstream}.hang())
-while not await {upstream}.hangs():
-    await asyncio.sleep(0.01)
-call.cancel()
-await {upstream}.cancelled()
-await {upstream}.ask()
-"""
-        assert (await one.run(code))["result"] == "accept {'who': 'Ada'}"
 
 
 @pytest.mark.parametrize(
@@ -612,76 +358,3 @@ async def test_what_asks_in_no_sensible_way_ends_its_call(requests: Json) -> Non
         await desk.rounds(raw, again, None)
     done: dict[str, Json] = {"content": []}
     assert await desk.rounds(done, again, None) == done
-
-
-def asking(ask: Ask) -> Asking:
-    return Asking(ask, None, "", "", Depths())
-
-
-async def ask_something(audience: Audience) -> CallToolResult:
-    asked = ElicitRequestFormParams(message="?", requested_schema={"type": "object", "properties": {}})
-    assert audience._asking is not None
-    await audience._asking._ask(ElicitRequest(params=asked))
-    return CallToolResult(content=[])
-
-
-async def test_the_portal_keeps_no_more_than_a_hundred_waiting() -> None:
-    ended: list[str] = []
-
-    async def work(audience: Audience) -> CallToolResult:
-        try:
-            return await ask_something(audience)
-        except anyio.get_cancelled_exc_class():
-            ended.append("ended")
-            raise
-
-    async with anyio.create_task_group() as tasks:
-        parking, params = Parking(tasks), CallToolRequestParams(name="execute_code", arguments={})
-        first = await parking.round(LOCAL, params, work, Ledger(), NOBODY, asking)
-        assert isinstance(first, InputRequiredResult)
-        for _ in range(MAX_PARKED):
-            last = await parking.round(LOCAL, params, work, Ledger(), NOBODY, asking)
-        while not ended:
-            await anyio.lowlevel.checkpoint()
-        for state, is_there in ((first.request_state, False), (last.request_state, True)):
-            answered = params.model_copy(update={"request_state": state, "input_responses": ACCEPT})
-            if is_there:
-                done = await parking.round(LOCAL, answered, work, Ledger(), NOBODY, asking)
-                assert isinstance(done, CallToolResult)
-            else:
-                with pytest.raises(MCPError):
-                    await parking.round(LOCAL, answered, work, Ledger(), NOBODY, asking)
-        assert ended == ["ended"]
-        tasks.cancel_scope.cancel()
-
-
-async def test_no_caller_ends_the_waiting_request_of_another_who_has_fewer() -> None:
-    async with anyio.create_task_group() as tasks:
-        parking, params = Parking(tasks), CallToolRequestParams(name="execute_code", arguments={})
-        few, many = Caller("few", "few"), Caller("many", "many")
-        first = await parking.round(few, params, ask_something, Ledger(), NOBODY, asking)
-        assert isinstance(first, InputRequiredResult)
-        for _ in range(MAX_PARKED + 4):
-            await parking.round(many, params, ask_something, Ledger(), NOBODY, asking)
-        answered = params.model_copy(update={"request_state": first.request_state, "input_responses": ACCEPT})
-        done = await parking.round(few, answered, ask_something, Ledger(), NOBODY, asking)
-        assert isinstance(done, CallToolResult)
-        tasks.cancel_scope.cancel()
-
-
-async def test_a_request_whose_client_never_answers_is_ended() -> None:
-    ended = anyio.Event()
-
-    async def work(audience: Audience) -> CallToolResult:
-        try:
-            return await ask_something(audience)
-        finally:
-            ended.set()
-
-    async with anyio.create_task_group() as tasks:
-        parking = Parking(tasks, seconds=0.01)
-        params = CallToolRequestParams(name="execute_code", arguments={})
-        await parking.round(LOCAL, params, work, Ledger(), NOBODY, asking)
-        with anyio.fail_after(DEADLINE_SECONDS):
-            await ended.wait()
-    assert parking._parked == {}

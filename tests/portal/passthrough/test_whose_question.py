@@ -1,0 +1,89 @@
+"""Nothing says which call a question of an older upstream is about: nobody is asked what may be about another's."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from tests.portal.passthrough.peers import Ear, Person, chatty_upstreams, client_of, ear_of, url_of
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def person() -> Person:
+    return Person()
+
+
+@pytest.fixture
+async def one(tmp_path: Path, person: Person) -> AsyncIterator[Ear]:
+    options = {"elicitation_callback": person}
+    async with (
+        chatty_upstreams() as upstreams,
+        client_of(tmp_path, upstreams, "http", "legacy", options) as one,
+    ):
+        yield one
+
+
+@pytest.fixture
+async def other(one: Ear, person: Person) -> AsyncIterator[Ear]:
+    async with ear_of(url_of(one.client), "legacy", {"elicitation_callback": person}) as other:
+        yield other
+
+
+async def test_a_question_of_an_older_upstream_is_refused_while_it_may_be_about_anothers_call(
+    one: Ear, other: Ear, person: Person
+) -> None:
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lambda: other.run("await http_legacy.hang()"))
+        await one.run("while not await http_legacy.hangs():\n    await asyncio.sleep(0.01)")
+        assert (await one.run("await http_legacy.ask()"))["status"] == "error"
+        assert person.asked == []
+        assert (await one.run("await http_modern.ask()"))["status"] == "ok"
+        tasks.cancel_scope.cancel()
+    await one.run("await http_legacy.cancelled()")
+    assert (await one.run("await http_legacy.ask()"))["status"] == "ok"
+
+
+@pytest.mark.parametrize("upstream", ["http_legacy", "stdio_legacy"])
+async def test_what_belongs_to_a_call_that_was_given_up_reaches_nobody_else(
+    one: Ear, other: Ear, person: Person, upstream: str
+) -> None:
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lambda: other.run(f"await {upstream}.deaf()"))
+        await one.run(f"while not await {upstream}.hangs():\n    await asyncio.sleep(0.01)")
+        tasks.cancel_scope.cancel()
+    answer = await one.run(f"await {upstream}.cancelled()\nawait {upstream}.go_on()")
+    assert "no answer" in answer["result"]
+    assert (person.asked, one.logs) == ([], [])
+
+
+@pytest.mark.parametrize("upstream", ["http_legacy", "stdio_legacy"])
+async def test_what_belongs_to_a_reading_reaches_nobody_whose_call_is_under_way(
+    one: Ear, other: Ear, person: Person, upstream: str
+) -> None:
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lambda: one.run(f"await {upstream}.hang()"))
+        code = f"""
+while not await {upstream}.hangs():
+    await asyncio.sleep(0.01)
+import portal
+len(await portal.read_resource("note://asking", "{upstream}"))
+"""
+        assert (await other.run(code))["result"] == 2
+        assert (person.asked, one.logs) == ([], [])
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("upstream", ["http_legacy", "stdio_legacy"])
+async def test_and_its_own_caller_is_still_asked_for_the_next_call(one: Ear, upstream: str) -> None:
+    code = f"""
+call = asyncio.ensure_future({upstream}.hang())
+while not await {upstream}.hangs():
+    await asyncio.sleep(0.01)
+call.cancel()
+await {upstream}.cancelled()
+await {upstream}.ask()
+"""
+    assert (await one.run(code))["result"] == "accept {'who': 'Ada'}"
