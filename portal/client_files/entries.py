@@ -70,6 +70,9 @@ _NOTES: Final = {
 _MAX_SCOPE: Final = 2000
 _PATH: Final = re.compile(r"[/~]|\.{1,2}/|[A-Za-z]:[/\\]")
 _RELATIVE: Final = re.compile(r"\.{1,2}(?:/.*)?", re.DOTALL)
+_CONTAINERS: Final = re.compile(r"(?:docker|podman|nerdctl)(?:\.exe)?")
+_IMAGE: Final = re.compile(r"[a-z0-9][a-z0-9.-]*(?::[0-9]+)?(?:/[A-Za-z0-9._-]+)*/[^/\\]+")
+_BINARY: Final = re.compile(r"[/\\](?:bin|Scripts)[/\\][^/\\]+$")
 _SELF: Final = re.compile(r"mcp-code-portal(?:\.exe)?(?:\[[^\]]*\])?(?:[@=:~<>!].*)?")
 
 
@@ -101,9 +104,20 @@ def read_entry(entry: Entry, home: Path, here: Path, environ: Mapping[str, str])
 def is_portal(command: str, arguments: Sequence[str]) -> bool:
     """Whether it starts a portal: one in front of itself would never finish starting."""
     words = [command, *arguments]
-    if any(_SELF.fullmatch(re.split(r"[/\\]", word)[-1]) for word in words):
+    is_contained = any(_CONTAINERS.fullmatch(_file(word)) for word in words)
+    if _SELF.fullmatch(_file(command)) or any(map(_SELF.fullmatch, arguments)):
         return True
-    return any(pair == ("-m", "portal") for pair in pairwise(words))
+    if is_contained and any(_IMAGE.fullmatch(word) and _SELF.fullmatch(_file(word)) for word in arguments):
+        return True
+    # A path may as well be of a folder that a server is to look at: somebody has the portal's sources.
+    programs = [
+        word for word, after in pairwise([*arguments, ""]) if after == "serve" or _BINARY.search(word)
+    ]
+    return any(_SELF.fullmatch(_file(word)) for word in programs) or ("-m", "portal") in pairwise(words)
+
+
+def _file(path: str) -> str:
+    return re.split(r"[/\\]", path)[-1]
 
 
 def _stdio(entry: Entry, fields: Fields, around: Surroundings) -> Server:

@@ -276,6 +276,9 @@ def test_what_cannot_be_taken_over_has_a_reason(home: Home, client: str, entry: 
         ["uvx", "--from", "mcp-code-portal[bake]==0.1", "mcp-code-portal"],
         ["python", "-m", "portal", "serve"],
         ["docker", "run", "-i", "ghcr.io/someone/mcp-code-portal:latest"],
+        ["sudo", "podman", "run", "-i", "someone/mcp-code-portal"],
+        ["python", "/opt/x/bin/mcp-code-portal", "--version"],
+        ["wsl", "-e", "/src/mcp-code-portal", "serve"],
     ],
 )
 def test_the_portal_itself_is_left_out(home: Home, words: list[str]) -> None:
@@ -284,7 +287,18 @@ def test_the_portal_itself_is_left_out(home: Home, words: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [["my-mcp-code-portal"], ["x", "portal"], ["python", "-m", "portals"], ["x", "-m"]]
+    "words",
+    [
+        ["npx", "-y", "@modelcontextprotocol/server-filesystem", "/home/me/src/mcp-code-portal"],
+        ["uvx", "mcp-server-git", "--repository", "C:\\src\\mcp-code-portal"],
+        ["uvx", "mcp-server-git", "--repository", "src/mcp-code-portal"],
+        ["docker", "run", "-i", "-v", "sources:/src/mcp-code-portal", "mcp/filesystem"],
+        ["docker", "run", "--mount", "type=bind,src=/src/mcp-code-portal", "mcp/filesystem"],
+        ["my-mcp-code-portal"],
+        ["x", "portal"],
+        ["python", "-m", "portals"],
+        ["x", "-m"],
+    ],
 )
 def test_others_are_not_taken_for_the_portal(words: list[str]) -> None:
     assert not is_portal(words[0], words[1:])
