@@ -15,6 +15,7 @@ from upstreams.diagnostics import Diagnostics
 from upstreams.http_credentials import ConfiguredHeaders, HeaderRenewal, HttpCredentials
 from upstreams.http_wire import open_http_wire, open_sse_wire
 from upstreams.listing_store import ListingStore
+from upstreams.masking import credentials_of_child, masked
 from upstreams.opening import WireOpener
 from upstreams.scrubber import Scrubber
 from upstreams.starts import STARTED_AT_ONCE, TURN_SECONDS, Starts
@@ -80,7 +81,7 @@ async def open_fleet(
 
     Beyond `STARTED_AT_ONCE` they take turns at starting. `listings` is where lazy ones keep what they offer; None is
     nowhere, so that each is started once to be listed. `secrets` are hidden in whatever any of them sends to be read by
-    people, beside what the specs themselves hold, and in results of an upstream that is sent them in headers.
+    people, beside what the specs themselves hold, and in results of an upstream that gets them as credentials.
     `renewals` get the headers of upstreams anew that do not take them.
     `on_change` is called, in the event loop, whenever the state or the tools of an upstream changed; it must
     not raise. On leaving, all are closed at once, within 3 s, and no process of theirs is left.
@@ -126,10 +127,12 @@ def _wire_opener(
     tasks: TaskGroup,
 ) -> WireOpener:
     if isinstance(spec, StdioUpstream):
+        own = credentials_of_child(spec, secrets)
 
         def start(diagnostics: Diagnostics) -> AbstractAsyncContextManager[Wire]:
             # Looked up at every attempt: the command may have been installed since.
-            return open_stdio_wire(StdioChild.of(spec, folder, os.environ), scrub, diagnostics)
+            child = StdioChild.of(spec, folder, os.environ)
+            return open_stdio_wire(child, scrub, diagnostics, lambda text: masked(text, own))
 
         return start
     credentials = _credentials(name, spec, secrets, scrub, renew, tasks)

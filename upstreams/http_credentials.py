@@ -1,7 +1,5 @@
 """What a request to an upstream carries so that it is let in, and what can be done when it is not."""
 
-import json
-import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -12,6 +10,7 @@ import anyio
 import httpx2
 
 from upstreams.errors import UpstreamRefusedError
+from upstreams.masking import masked
 from upstreams.scrubber import Scrubber
 
 
@@ -113,10 +112,6 @@ def secrets_in(headers: Mapping[str, str], filled: Collection[str]) -> frozenset
     return frozenset(words) | {each for each in filled if any(each in value for value in headers.values())}
 
 
-_LEAST_MASKED: Final = 16
-_LETTER: Final = re.compile("[A-DF-Za-df-z]")  # none of which is in a number
-_MASK: Final = b"[hidden]"
-
 IS_RENEWED: Final = "credentials_renewed"
 """In the extensions of a response: what was sent had been renewed for it."""
 
@@ -157,18 +152,8 @@ class Admission:
         return response
 
     def masked(self, text: bytes) -> bytes:
-        """JSON that a server sent, without the tokens that it was sent: some tools show the request that they are in.
-
-        Only tokens that can stand nowhere but in strings, and are too long to do so by chance.
-        """
-        for token in self._credentials.tokens():
-            if len(token) < _LEAST_MASKED or not _LETTER.search(token):
-                continue
-            written = json.dumps(token)[1:-1]
-            for form in {token, written, written.replace("/", "\\/")}:
-                if (sought := form.encode()) in text:
-                    text = text.replace(sought, _MASK)
-        return text
+        """JSON that a server sent, without the tokens that it was sent."""
+        return masked(text, self._credentials.tokens())
 
     async def _renewed(self, sent: Mapping[str, str], response: httpx2.Response) -> bool:
         try:

@@ -1,15 +1,14 @@
 """Event streams of upstreams, made fit to be read."""
 
-from collections.abc import AsyncIterator, Callable
-from typing import Final, TypeAlias
+from collections.abc import AsyncIterator
+from typing import Final
 
 import httpx2
 
 from upstreams.drips import Drips
+from upstreams.masking import Mask
 from upstreams.nesting import shallow
 from upstreams.wire_text import MAX_MESSAGE_BYTES, mended
-
-Mask: TypeAlias = Callable[[bytes], bytes]
 
 _DATA: Final = b"data:"
 _ENCODING: Final = "content-encoding"

@@ -18,6 +18,7 @@ from mcp_types import JSONRPCNotification
 from upstreams.diagnostics import Diagnostics
 from upstreams.errors import UpstreamUnavailableError
 from upstreams.json_rpc import MessageReader
+from upstreams.masking import Mask
 from upstreams.scrubber import Scrubber
 from upstreams.stdio_child import StdioChild
 from upstreams.wire import Failures, Wire
@@ -42,9 +43,11 @@ log = structlog.get_logger()
 
 @asynccontextmanager
 async def open_stdio_wire(
-    child: StdioChild, scrub: Scrubber, diagnostics: Diagnostics
+    child: StdioChild, scrub: Scrubber, diagnostics: Diagnostics, mask: Mask
 ) -> AsyncIterator[Wire]:
     """A running child and its wire; on leaving, the child and all its descendants are gone within 3 s.
+
+    What it sends is read without what `mask` takes out.
 
     Started from the event loop's thread: the kernel ties the supervisor's death signal to that thread.
     """
@@ -53,7 +56,7 @@ async def open_stdio_wire(
     failures = Failures()
     stderr = StderrTail(scrub)
 
-    output = ChildOutput(process.stdout, MessageReader(failures, diagnostics))
+    output = ChildOutput(process.stdout, MessageReader(failures, diagnostics, mask))
 
     async def exit_status() -> str:
         status = output.fault or await _describe_exit(process)

@@ -240,6 +240,32 @@ async def test_key_beside_a_token_of_oauth_is_shown_to_no_script(tmp_path: Path)
             assert await portal.result_of("await tickets.show()") == "you sent [hidden]"
 
 
+@pytest.mark.parametrize(
+    ("variable", "written", "is_hidden"),
+    [
+        ("STORE_KEY", "${CANARY}", True),
+        ("GITHUB_PERSONAL_ACCESS_TOKEN", "${command:echo canary-of-0123456789}", True),
+        ("DATABASE_URL", "postgresql://app:${CANARY}@db/x", True),
+        ("app_password", "${CANARY}", True),
+        ("STORE_KEY", "canary-of-0123456789", False),  # no reference says that it is a secret
+        ("BUCKET", "${CANARY}", False),  # scripts work with it
+        ("GIT_AUTHOR_NAME", "${CANARY}", False),
+        ("TOKEN_FILE", "${CANARY}", False),
+    ],
+)
+async def test_child_that_shows_its_environment_shows_scripts_and_stubs_no_credential(
+    tmp_path: Path, variable: str, written: str, is_hidden: bool
+) -> None:
+    canary = "canary-of-0123456789"
+    shown = raw(tools=[{"name": "echo", "description": f"With {canary}.", "inputSchema": {"type": "object"}}])
+    environ = {"CANARY": canary}
+    entry: dict[str, Json] = {**shown, "env": {variable: written}}
+    async with opened(tmp_path, {"store": entry}, environ=environ) as portal:
+        seen = "[hidden]" if is_hidden else canary
+        assert await portal.result_of(f"await store.echo(text='{canary}')") == {"text": seen}
+        assert f"With {seen}." in await portal.search_text("store.echo")
+
+
 async def _key_of(requests: list[dict[str, str]]) -> CallToolResult:
     return text(f"you sent {requests[-1]['x-api-key']}")
 
