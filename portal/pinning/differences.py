@@ -81,9 +81,7 @@ def _details(before: Pin | None, now: Pin | None) -> Iterator[str]:
     if now is None:
         return
     if before is None:
-        yield f'description: "{_cut(now.description, 0, len(now.description))}"'
-        annotations = now.definition.get("annotations")
-        yield f"annotations: {spelt_out(_json(annotations or {}))}"
+        yield from _of_new(now)
         return
     yield from _of_text("description", before.description, now.description)
     yield from _of_value("", dict(before.definition), dict(now.definition))
@@ -91,7 +89,20 @@ def _details(before: Pin | None, now: Pin | None) -> Iterator[str]:
         yield "its definition nests too deep to be accepted"
 
 
-def _of_text(path: str, before: str, now: str) -> Iterator[str]:
+def _of_new(now: Pin) -> Iterator[str]:
+    """Everything that a tool says of itself, each parameter on a line of its own."""
+    yield f'description: "{_cut(now.description, 0, len(now.description))}"'
+    yield f"annotations: {spelt_out(_json(now.definition.get('annotations') or {}))}"
+    for key, value in sorted(now.definition.items()):
+        if key == "inputSchema" and isinstance(value, dict) and isinstance(value.get("properties"), dict):
+            for name, parameter in value["properties"].items():
+                yield f"inputSchema.properties.{spelt_out(name)}: {_shown(parameter)}"
+            value = {name: rest for name, rest in value.items() if name != "properties"}
+        if key != "annotations":
+            yield f"{spelt_out(key)}: {_shown(value)}"
+
+
+def _of_text(path: str, before: str, now: str, quote: str = '"') -> Iterator[str]:
     if before == now:
         return
     start = next(
@@ -100,8 +111,8 @@ def _of_text(path: str, before: str, now: str) -> Iterator[str]:
     )
     room = min(len(before), len(now)) - start
     end = next((n for n in range(room) if before[-1 - n] != now[-1 - n]), room)
-    yield f'{path} was "{_cut(before, start, len(before) - end)}"'
-    yield f'{" " * len(path)} is  "{_cut(now, start, len(now) - end)}"'
+    yield f"{path} was {quote}{_cut(before, start, len(before) - end)}{quote}"
+    yield f"{' ' * len(path)} is  {quote}{_cut(now, start, len(now) - end)}{quote}"
 
 
 def _cut(text: str, start: int, end: int) -> str:
@@ -130,8 +141,8 @@ def _of_value(path: str, before: Json, now: Json) -> Iterator[str]:
     elif isinstance(before, str) and isinstance(now, str):
         yield from _of_text(path, before, now)
     elif before != now or type(before) is not type(now):
-        yield f"{path} was {_shown(before)}"
-        yield f"{' ' * len(path)} is  {_shown(now)}"
+        # As texts, of which what differs is shown: of two long lists that differ at their end, the ends.
+        yield from _of_text(path, _json(before), _json(now), quote="")
 
 
 def _shown(value: Json) -> str:
