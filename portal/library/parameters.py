@@ -1,6 +1,7 @@
 """A tool's input schema to the keywords of its function."""
 
 import json
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from portal.library.type_expressions import ANY, NONE, Type, takes_default, unio
 MAX_PARAMETERS: Final = 256
 """Keywords of one function; those beyond are taken by their wire name, untyped."""
 
+_MOST_PARTS: Final = 1_000
 _LONGEST_DEFAULT_DOC: Final = 60
 _OMITTED: Final = "..."
 
@@ -105,7 +107,7 @@ def _described(schema: SoundSchema, node: SoundNode) -> SoundNode:
 
 
 def _root_object(schema: SoundSchema) -> dict[str, Any]:
-    """The arguments' schema as one object: references followed, and with what any alternative may have."""
+    """The arguments' schema as one object: references followed, and with what any alternative, or case, may have."""
     root = schema.root
     if not isinstance(root, dict) or "object" not in root.get("type", ("object",)):
         return {}
@@ -116,17 +118,38 @@ def _root_object(schema: SoundSchema) -> dict[str, Any]:
         for member in root.get("anyOf", ())
         if member is not False
     ]
+    properties = {**_said_by(alternatives), **root.get("properties", {})}
+    if not properties:
+        return root
+    if root.get("additionalProperties") is not False:
+        said = _said_by(_cases(schema, schema.root))
+        properties |= {key: node for key, node in said.items() if node is not False and key not in properties}
+    return {**root, "properties": properties, "required": [*root.get("required", ()), *_in_all(alternatives)]}
+
+
+def _said_by(schemas: Iterable[dict[str, Any]]) -> dict[str, SoundNode]:
+    """The properties of all of these; what several have is what any of them says."""
     said: dict[str, list[SoundNode]] = {}
-    for alternative in alternatives:
-        for key, node in alternative.get("properties", {}).items():
+    for schema in schemas:
+        for key, node in schema.get("properties", {}).items():
             nodes = said.setdefault(key, [])
             if node not in nodes:
                 nodes.append(node)
-    properties = {key: nodes[0] if len(nodes) == 1 else {"anyOf": nodes} for key, nodes in said.items()}
-    properties |= root.get("properties", {})
-    if not properties:
-        return root
-    return {**root, "properties": properties, "required": [*root.get("required", ()), *_in_all(alternatives)]}
+    return {key: nodes[0] if len(nodes) == 1 else {"anyOf": nodes} for key, nodes in said.items()}
+
+
+def _cases(schema: SoundSchema, root: SoundNode) -> Iterator[dict[str, Any]]:
+    """What holds of some arguments only, wherever that is said: as `then`, as `else`, or where another one is given."""
+    todo = [(root, False)]
+    for _ in range(_MOST_PARTS):
+        node, is_case = todo.pop() if todo else (True, False)
+        if isinstance(node, dict):
+            if is_case:
+                yield node
+            references = [schema.definitions[node["$ref"]]] if "$ref" in node else []
+            parts = [*references, *node.get("allOf", ()), *node.get("anyOf", ())]
+            cases = [*node.get("cases", ()), *node.get("dependentSchemas", {}).values()]
+            todo += [*((part, is_case) for part in parts), *((case, True) for case in cases)]
 
 
 def _in_all(alternatives: list[dict[str, Any]]) -> list[str]:

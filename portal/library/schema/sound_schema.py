@@ -22,7 +22,8 @@ from portal.library.schema.words import WORDS, bounds_of_draft_4, examples_of, i
 
 SoundNode: TypeAlias = dict[str, Any] | bool
 """True, False, or a dict of sound keywords. `type` is a list; `const` is an `enum`; `$ref` is a key of
-`definitions`; there is one combiner, `anyOf`, beside `allOf`."""
+`definitions`; there is one combiner, `anyOf`, beside `allOf`. `cases` are what `then` and `else` say: it holds of some
+values, and nobody asks here of which."""
 
 MAX_SUBSCHEMAS: Final = 5_000
 """Subschemas of one schema; those beyond allow anything."""
@@ -139,6 +140,9 @@ class _Reduction:
         self._object_keywords(raw, sound, path, depth)
         self._array_keywords(raw, sound, path, depth)
         self._combiners(raw, sound, path, depth)
+        cases = [raw[word] for word in ("then", "else") if word in raw and "if" in raw]
+        if cases:
+            sound["cases"] = self._list(cases, path, depth)
         return sound
 
     def _type_and_values(self, raw: dict[str, Json], sound: dict[str, Any], path: tuple[str, ...]) -> None:

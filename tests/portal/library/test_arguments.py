@@ -151,3 +151,37 @@ def test_schema_that_fans_out_is_given_up_instead_of_followed() -> None:
         {**arguments(a={"$ref": f"#/$defs/d{levels - 2}"}), "$defs": {**fan, f"d{levels}": False}}
     )
     assert "a['a']['a'] is not allowed here" in refusal(shallow, {"a": {"a": {"a": 1}}})
+
+
+X: Json = {"properties": {"x": TEXT}, "required": ["x"]}
+KIND: Json = {"type": "object", "properties": {"kind": {"enum": ["a", "b"]}}, "required": ["kind"]}
+IS_A: Json = {"properties": {"kind": {"const": "a"}}}
+CONDITIONS: list[Json] = [
+    {"if": IS_A, "then": X},
+    {"if": IS_A, "then": {"required": ["kind"]}, "else": X},
+    {"if": IS_A, "then": X, "else": {"properties": {"x": False}}},
+    {"allOf": [{"if": IS_A, "then": X}, {"if": IS_A, "then": {"properties": {"y": TEXT}}}]},
+    {"if": IS_A, "then": {"$ref": "#/$defs/X"}, "$defs": {"X": X}},
+    {"if": IS_A, "then": {"if": True, "then": X}},
+    {"dependentSchemas": {"kind": X}},
+    {"dependencies": {"kind": X}},
+    {"$ref": "#/$defs/D", "$defs": {"D": {"dependentSchemas": {"kind": X}}}},
+]
+
+
+@pytest.mark.parametrize("condition", CONDITIONS, ids=range(len(CONDITIONS)))
+def test_what_only_some_calls_take_is_an_optional_argument(condition: Json) -> None:
+    compiled = function({**KIND, **condition})
+    assert bind(compiled, {"kind": "a", "x": "y"}).wire == {"kind": "a", "x": "y"}
+    assert "has no argument 'z'" in refusal(compiled, {"kind": "a", "z": "y"})
+    assert "x: str = ..." in compiled.signature
+
+
+def test_what_a_condition_declares_is_refused_where_the_arguments_are_closed() -> None:
+    compiled = function({**KIND, "if": IS_A, "then": X, "additionalProperties": False})
+    assert "has no argument 'x'" in refusal(compiled, {"kind": "a", "x": "y"})
+
+
+def test_condition_that_leads_back_to_itself_ends() -> None:
+    root: Json = {"if": IS_A, "then": {"$ref": "#"}, "dependentSchemas": {"kind": {"$ref": "#"}}}
+    assert bind(function({**KIND, **root}), {"kind": "a"}).wire == {"kind": "a"}
