@@ -89,6 +89,8 @@ def explain(manifest: Manifest, meant: Meant, arguments: dict[str, Json] | None 
     repairs: list[str] = []
     if arguments is not None and tool.granted:
         decision = _of_call(manifest, meant, tool, arguments, repairs)
+    if decision.granted:
+        decision = _spent(manifest, tool) or decision
     return Explanation(
         tool=f"{meant.upstream}.{meant.tool}",
         function=f"{manifest.namespaces[meant.upstream]}.{meant.function}",
@@ -158,6 +160,16 @@ def _of_call(
         repairs.extend(repair.message for repair in found.repairs)
         arguments = found.bound.wire
     return decide_arguments(manifest, tool, arguments)
+
+
+def _spent(manifest: Manifest, tool: Decision) -> Decision | None:
+    """The refusal of every call, where a budget has room for none."""
+    for budget in tool.budgets:
+        if 0 in (budget.calls, budget.per_minute):
+            told = f"{'.'.join(map(str, budget.keys[:-1]))}: there may be 0 calls of {budget.pattern}"
+            grant = "Give the budget room for calls, or remove it."
+            return Decision("deny", told, manifest.where(*budget.keys), grant)
+    return None
 
 
 def _unknown(manifest: Manifest, meant: Meant, tool: Decision) -> Iterator[str]:

@@ -75,6 +75,18 @@ def test_refusal_names_rule_line_and_what_to_write(
     assert (explanation["where"], explanation["is_shown"]) == (where, is_shown)
 
 
+@pytest.mark.parametrize(("budget", "status"), [("calls: 0", 1), ("per_minute: 0", 1), ("calls: 1", 0)])
+def test_budget_without_room_refuses(portal: PortalCommand, tmp_path: Path, budget: str, status: int) -> None:
+    upstream = json.dumps(raw(tools=TOOLS))
+    rules = f"capabilities: {{tools: {{budgets: [{{tool: 'files.*', {budget}}}]}}}}"
+    (tmp_path / "portal.yaml").write_text(f"upstreams: {{files: {upstream}}}\n{rules}\n")
+    for more in ((), ("--arguments", '{"path": "x"}')):
+        exits_with, explanation = told(portal, tmp_path, "files.write", *more)
+        assert exits_with == status
+        assert (explanation["verdict"] == "deny") is bool(status)
+        assert not status or (explanation["where"], explanation["is_granted"]) == ("portal.yaml:2:34", True)
+
+
 @pytest.mark.parametrize(
     ("arguments", "status"),
     [('{"path": "reports/x"}', 0), ('{"path": "reports/../x"}', 1), ("{}", 1), ('{"path": 5}', 1)],
