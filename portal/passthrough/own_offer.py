@@ -40,7 +40,7 @@ from portal.compact_json import compact
 from portal.ledger import Entry
 from portal.passthrough.clean_json import clean_json, clean_text, one_line, printable
 from portal.passthrough.offer_changes import OfferChanges
-from portal.passthrough.readings import ReadingError, Readings
+from portal.passthrough.readings import RESOURCE_KINDS, ReadingError, Readings
 from portal.view import View
 from upstreams.fleet import Fleet
 
@@ -131,8 +131,10 @@ class OwnOffer:
         rows, meta = self._kept_rows(profile, kind) if first else None, None
         if rows is None:
             async with self._readings(context, f"{listed}/list") as (readings, entry):
-                list_all = readings.resources if listed == "resources" else readings.prompts
-                found = await list_all(None, entry)
+                if listed == "resources":
+                    found = await readings.resources(None, entry, {kind: RESOURCE_KINDS[kind]})
+                else:
+                    found = await readings.prompts(None, entry)
             rows = found[kind]
             meta = {NOTICES: found["notices"]} if found["notices"] else None
         # In a thread: hostile rows take time, and other clients wait for nobody.

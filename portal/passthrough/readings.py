@@ -25,12 +25,14 @@ PROMPTS: Final = "portal.prompts"
 GET_PROMPT: Final = "portal.get_prompt"
 FUNCTIONS: Final = frozenset({RESOURCES, READ_RESOURCE, PROMPTS, GET_PROMPT})
 
+RESOURCE_KINDS: Final[Mapping[str, Listed]] = {"resources": "resources", "templates": "resourceTemplates"}
+"""What upstreams list under which names, by how the portal calls it."""
+
 AT_ONCE: Final = 8
 """Upstreams that are asked side by side when all are."""
 
-
 LIST_SECONDS: Final = 10.0
-"""One upstream that hangs, or lists without end, keeps a list of all no longer than that; one of resources, twice."""
+"""One upstream that hangs, or lists without end, keeps a list of all no longer than that; one of two kinds, twice."""
 
 
 class ReadingError(Exception):
@@ -66,9 +68,10 @@ class Readings:
         chosen = None if arguments.get("upstream") is None else self._upstream(arguments)
         return await (self.resources if function == RESOURCES else self.prompts)(chosen, entry)
 
-    async def resources(self, upstream: str | None, entry: Entry) -> dict[str, Json]:
-        """`{resources, templates, notices}` of one upstream, or of all that may be asked."""
-        kinds: dict[str, Listed] = {"resources": "resources", "templates": "resourceTemplates"}
+    async def resources(
+        self, upstream: str | None, entry: Entry, kinds: Mapping[str, Listed] = RESOURCE_KINDS
+    ) -> dict[str, Json]:
+        """`{resources, templates, notices}`, or what of it is in `kinds`, of one upstream or all that may be asked."""
         return await self._listed("resources/list", kinds, upstream, entry)
 
     async def prompts(self, upstream: str | None, entry: Entry) -> dict[str, Json]:

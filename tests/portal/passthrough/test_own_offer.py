@@ -10,6 +10,8 @@ import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
+    INTERNAL_ERROR,
+    PaginatedRequestParams,
     ReadResourceRequest,
     ReadResourceRequestParams,
     ReadResourceResult,
@@ -142,6 +144,20 @@ async def test_list_says_what_it_lacks_for_now(tmp_path: Path, mode: str) -> Non
             first, second = await ear.client.list_resources(), await ear.client.list_resources()
             assert len(first.resources) == 2 and NOTICES not in (first.meta or {})
             assert second.resources == [] and "budgets" in (second.meta or {})[NOTICES][0]
+
+
+async def test_a_list_says_nothing_of_another_that_an_upstream_fails_at(tmp_path: Path) -> None:
+    async def fail(context: Any, params: Any) -> Any:
+        raise MCPError(INTERNAL_ERROR, "broken")
+
+    async with one_chatty() as (up, upstreams):
+        up.server.add_request_handler("resources/templates/list", PaginatedRequestParams, fail)
+        async with client_of(tmp_path, upstreams, "http", "auto", {"cache": None}, server=OFFERS) as ear:
+            await ready(ear.client)
+            resources = await ear.client.list_resources()
+            assert len(resources.resources) == 2 and NOTICES not in (resources.meta or {})
+            templates = await ear.client.list_resource_templates()
+            assert templates.resource_templates == [] and NOTICES in (templates.meta or {})
 
 
 @pytest.mark.parametrize(
