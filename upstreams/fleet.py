@@ -17,7 +17,7 @@ from upstreams.http_wire import open_http_wire, open_sse_wire
 from upstreams.listing_store import ListingStore
 from upstreams.masking import credentials_of_child, masked
 from upstreams.opening import WireOpener
-from upstreams.scrubber import Scrubber
+from upstreams.scrubber import Scrubber, forms_of
 from upstreams.starts import STARTED_AT_ONCE, TURN_SECONDS, Starts
 from upstreams.stdio_child import StdioChild
 from upstreams.stdio_wire import open_stdio_wire
@@ -87,7 +87,8 @@ async def open_fleet(
     not raise. On leaving, all are closed at once, within 3 s, and no process of theirs is left.
     """
     starts = Starts()
-    scrubbers = {name: Scrubber.for_upstream(spec, secrets) for name, spec in specs.items()}
+    forms = forms_of(secrets)
+    scrubbers = {name: Scrubber.for_upstream(spec, forms) for name, spec in specs.items()}
     async with anyio.create_task_group() as tasks:
         upstreams = {
             name: Upstream(

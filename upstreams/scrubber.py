@@ -6,7 +6,7 @@ What is cut is scrubbed before: half a secret is one, too.
 import base64
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from typing import Final
 from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 
@@ -27,26 +27,26 @@ class Scrubber:
     """Replaces secrets wherever they occur: of an upstream's `env` and `headers`, in its URLs, and all others it is
     told of, as they are, line by line, and as they stand in JSON, in Python and in URLs."""
 
-    def __init__(self, secrets: Iterable[str], settings: Iterable[str] = ()) -> None:
+    def __init__(
+        self, secrets: Iterable[str], settings: Iterable[str] = (), more_forms: Set[str] = frozenset()
+    ) -> None:
         """`settings` may be secrets, and may be words like `production`: see `content`."""
-        self._secrets: set[str] = set()
-        self._settings = _worth_hiding(settings)
+        self._secrets = forms_of(secrets) | more_forms
+        self._settings = forms_of(settings)
         self._passing: dict[str, None] = {}
-        self.hide(secrets)
+        self._compile()
 
     @classmethod
-    def for_upstream(cls, spec: StdioUpstream | HttpUpstream, more_secrets: Iterable[str] = ()) -> "Scrubber":
+    def for_upstream(
+        cls, spec: StdioUpstream | HttpUpstream, more_forms: Set[str] = frozenset()
+    ) -> "Scrubber":
+        """`more_forms` are those of other secrets, made once for all upstreams."""
         settings = spec.env.values() if isinstance(spec, StdioUpstream) else ()
-        return cls([*_configured(spec), *more_secrets], settings)
-
-    def hide(self, secrets: Iterable[str]) -> None:
-        """Hide these, too, from now on."""
-        self._secrets.update(_worth_hiding(secrets))
-        self._compile()
+        return cls(_configured(spec), settings, more_forms)
 
     def hide_for_now(self, secrets: Iterable[str]) -> None:
         """Hide these, too, until a hundred others came after them: tokens that are renewed again and again."""
-        for form in sorted(_worth_hiding(secrets)):
+        for form in sorted(forms_of(secrets)):
             self._passing.pop(form, None)
             self._passing[form] = None
         for form in list(self._passing)[:-_MOST_PASSING]:
@@ -55,8 +55,8 @@ class Scrubber:
 
     def _compile(self) -> None:
         certain = {*self._secrets, *self._passing}
-        self._content = _pattern(certain)
         self._pattern = _pattern(certain | self._settings)
+        self._content = self._pattern if self._settings <= certain else _pattern(certain)
         self._longest = max(map(len, certain | self._settings), default=0)
 
     def __call__(self, text: str) -> str:
@@ -85,7 +85,8 @@ class Scrubber:
 
 def _pattern(secrets: Iterable[str]) -> re.Pattern[str]:
     # The longest first: one secret may contain another. Without any it is the pattern that never matches.
-    longest_first = sorted(secrets, key=len, reverse=True)
+    # Always in one order: upstreams with the same secrets then share what `re` compiled.
+    longest_first = sorted(secrets, key=lambda secret: (-len(secret), secret))
     return re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
 
 
@@ -102,7 +103,8 @@ def _configured(spec: StdioUpstream | HttpUpstream) -> list[str]:
     ]
 
 
-def _worth_hiding(secrets: Iterable[str]) -> set[str]:
+def forms_of(secrets: Iterable[str]) -> set[str]:
+    """How secrets may stand in a text, of those that are long enough to be hidden."""
     return {form for secret in secrets for form in _forms(secret) if len(form) >= _SHORTEST}
 
 
