@@ -9,7 +9,7 @@ from typing import Final
 from manifests.hints import Hints
 from manifests.json_value import Json
 from portal.library.result_wrapper import declared_result
-from portal.library.schema.sound_schema import SoundSchema, sound_schema
+from portal.library.schema.sound_schema import SoundSchema, arguments_schema
 from portal.library.type_expressions import Type, render
 from upstreams.recorded_tool import RecordedTool
 
@@ -86,7 +86,7 @@ class Function:
     @cached_property
     def arguments(self) -> SoundSchema:
         """The input schema as calls are checked against it; made when the first call is, of few of many functions."""
-        return sound_schema(self.recorded.input_schema)
+        return arguments_schema(self.recorded.input_schema)
 
     @cached_property
     def results(self) -> SoundSchema:

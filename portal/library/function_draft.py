@@ -8,7 +8,7 @@ from portal.library.function import Parameter
 from portal.library.parameters import parameters
 from portal.library.plain_text import first_sentence, readable
 from portal.library.result_wrapper import declared_result, is_wrapper
-from portal.library.schema.sound_schema import SoundSchema, sound_schema
+from portal.library.schema.sound_schema import SoundSchema, arguments_schema, sound_schema
 from portal.library.schema_types import SchemaTypes
 from portal.library.tool_types import ToolTypes
 from portal.library.type_definitions import Definition
@@ -56,7 +56,7 @@ def draft_function(
     """
     owner = type_name(name) or "Tool"
     types = ToolTypes()
-    arguments = sound_schema(tool.input_schema)
+    arguments = arguments_schema(tool.input_schema)
     argument_types = SchemaTypes(arguments, owner, types)
     keywords = parameters(arguments, argument_types)
     result = declared_result(tool.output_schema)

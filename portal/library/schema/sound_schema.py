@@ -17,6 +17,7 @@ from typing import Any, Final, TypeAlias
 
 from manifests.json_value import Json
 from portal.library.plain_text import one_line
+from portal.library.schema.json_kinds import is_kind
 from portal.library.schema.references import Place, SchemaDocument, cut_endless_references
 from portal.library.schema.words import WORDS, bounds_of_draft_4, examples_of, is_small_json, type_names
 
@@ -53,6 +54,15 @@ def sound_schema(document: Json) -> SoundSchema:
     root = reduction.node(document, (), 0)
     definitions = reduction.definitions(root)
     return SoundSchema(root, definitions, reduction.notes())
+
+
+def arguments_schema(document: Json) -> SoundSchema:
+    """The same of a tool's arguments, which are an object whatever their schema says."""
+    schema = sound_schema(document)
+    is_of_objects = isinstance(schema.root, dict) and "object" in schema.root.get("type", ("object",))
+    if is_of_objects or schema.root is True:
+        return schema
+    return SoundSchema(True, {}, (*schema.notes, "the schema: admits no object; any arguments are allowed"))
 
 
 class _Reduction:
@@ -154,6 +164,13 @@ class _Reduction:
                 self.note((*path, "type"), "is no type of JSON Schema; ignored")
         if "const" in raw and is_small_json(raw["const"]):
             sound["enum"] = [raw["const"]]
+        if (
+            "type" in sound
+            and sound.get("enum")
+            and not any(is_kind(value, sound["type"]) for value in sound["enum"])
+        ):
+            self.note((*path, "type"), "is the type of none of the values that are allowed; ignored")
+            del sound["type"]
         if raw.get("nullable") is True:
             if "type" in sound and "null" not in sound["type"]:
                 sound["type"] = [*sound["type"], "null"]
@@ -177,9 +194,20 @@ class _Reduction:
             sound["additionalProperties"] = self.node(extra, (*path, "additionalProperties"), depth + 1)
         if patterns and isinstance(patterns, dict):
             self._pattern_properties(patterns, sound, path, depth)
+        if extra is False and isinstance(properties, dict) and not patterns:
+            self._declared_only(properties, sound, path)
         if "propertyNames" in raw:
             sound["propertyNames"] = self.node(raw["propertyNames"], (*path, "propertyNames"), depth + 1)
         self._dependencies(raw, sound, path, depth)
+
+    def _declared_only(
+        self, properties: dict[str, Json], sound: dict[str, Any], path: tuple[str, ...]
+    ) -> None:
+        """Require nothing that is forbidden."""
+        required = [name for name in sound.get("required", ()) if name in properties]
+        if len(required) < len(sound.get("required", ())):
+            self.note((*path, "required"), "names properties that are forbidden; of those ignored")
+            sound["required"] = required
 
     def _pattern_properties(
         self, patterns: dict[str, Json], sound: dict[str, Any], path: tuple[str, ...], depth: int

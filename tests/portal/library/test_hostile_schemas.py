@@ -86,3 +86,37 @@ def test_references_to_elsewhere_are_looked_at_by_nobody() -> None:
     assert seen == []
     assert len(compiled.diagnostics) == 1
     assert compiled.functions["tickets.f"].signature.count(": Any = ...") == len(addresses)
+
+
+@pytest.mark.parametrize(
+    ("schema", "taken", "refused"),
+    [
+        (an_object(a={"type": "string", "enum": [1, 2]}), {"a": 1}, {"a": "1"}),
+        (an_object(a={"type": "number", "enum": ["1"]}), {"a": "1"}, {"a": 1}),
+        (an_object(a={"type": "string", "enum": [True, False]}), {"a": True}, {"a": "x"}),
+        (an_object(a={"type": "array", "const": "x"}), {"a": "x"}, {"a": ["x"]}),
+        (
+            an_object(
+                a={"type": "object", "properties": {}, "additionalProperties": False, "required": ["b"]}
+            ),
+            {"a": {}},
+            {"a": {"b": 1}},
+        ),
+        (
+            {"type": "object", "properties": {}, "additionalProperties": False, "required": ["b"]},
+            {},
+            {"b": 1},
+        ),
+        ({"type": "array", "items": {"type": "string"}}, {"anything": 1}, None),
+    ],
+)
+def test_of_a_schema_that_nothing_fits_what_contradicts_itself_is_ignored_and_noted(
+    schema: Json, taken: dict[str, Json], refused: dict[str, Json] | None
+) -> None:
+    compiled = library(tool("f", schema))
+    assert len(compiled.diagnostics) == 1
+    function = compiled.functions["tickets.f"]
+    assert bind(function, taken).wire == taken
+    if refused is not None:
+        with pytest.raises(ArgumentError):
+            bind(function, refused)

@@ -85,8 +85,10 @@ def test_garbage_compiles_to_definitions_only(input_schema: Json, output_schema:
 def test_valid_schemas_compile_without_notes(properties: dict[str, Json], output_schema: Json) -> None:
     compiled = library(tool("f", {"type": "object", "properties": properties}, output_schema))
     assert_only_definitions(compiled.module("tickets"))
-    # The roots' own definitions are out of reach of schemas nested as properties; all else must be understood.
-    assert all("leads nowhere" in note for note in compiled.diagnostics)
+    # The roots' own definitions are out of reach of schemas nested as properties, and some contradict themselves; all
+    # else must be understood.
+    known = ("leads nowhere", "is the type of none of the values", "names properties that are forbidden")
+    assert all(any(words in note for words in known) for note in compiled.diagnostics)
 
 
 @given(garbage(), st.dictionaries(WORDS, json_values(), max_size=3))
