@@ -8,6 +8,7 @@ from pathlib import Path
 from manifests.json_value import Json
 from portal.client_files.contents import Contents, read_contents
 from portal.client_files.existing import Existing
+from portal.client_files.json_text import plain, read_json
 from portal.client_files.merging import Merged, Taken, merged
 from portal.client_files.places import places
 
@@ -28,6 +29,25 @@ FILES: Mapping[str, str] = {
     "codex-project": "work/.codex/config.toml",
 }
 """Where each client's file is on Linux, seen from the home; the project is `work`."""
+
+TIME: Json = {"command": "uvx", "args": ["mcp-server-time"]}
+HUB: Json = {"command": "hub", "args": [], "env": {"HUB_TOKEN": "hunter2"}}
+
+CODEX = """\
+model = "x"  # mine
+
+# the time
+[mcp_servers.time]
+command = "uvx"
+args = ["mcp-server-time"]
+
+[mcp_servers.hub]
+command = "hub"
+env_vars = ["HUB_TOKEN"]
+
+[tui]
+theme = "dark"
+"""
 
 
 @dataclass(frozen=True)
@@ -79,3 +99,15 @@ class Home:
         self.servers(client, it=entry)
         (out,) = self.merged().left_out
         return out.reason
+
+
+def data_of(path: Path) -> dict[str, Json]:
+    """What a client's file says now."""
+    node = read_json(path.read_text())
+    assert node is not None
+    return dict(plain(node))
+
+
+def servers_of(path: Path) -> dict[str, Json]:
+    found = data_of(path)
+    return dict(found.get("mcpServers", found.get("servers")))

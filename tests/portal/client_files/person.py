@@ -20,6 +20,10 @@ class Person:
         env = {"HOME": str(self.home.folder), **moved, **env}
         return self._portal("import", *arguments, cwd=self.home.project, env=env)
 
+    def install(self, client: str, *more: str) -> None:
+        done = self("--install", client, "--save-secrets", *more)
+        assert done.returncode == 0, done.stderr
+
     def facts(self, *arguments: str) -> dict[str, Json]:
         done = self("--json", *arguments)
         return dict(json.loads(done.stdout))
@@ -31,3 +35,7 @@ class Person:
     @property
     def env(self) -> Path:
         return self.home.project / "portal.env"
+
+    @property
+    def backups(self) -> Path:
+        return self.home.folder / ".local/state/mcp-code-portal/clients"
