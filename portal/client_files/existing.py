@@ -8,6 +8,7 @@ from typing import Final
 from manifests.errors import ManifestError
 from manifests.json_value import Json
 from manifests.yaml_source import YamlSource, read_yaml
+from portal.client_files.fitting import Gap, fitted
 from portal.client_files.servers import Server
 from portal.client_files.variables import Secret
 
@@ -168,44 +169,34 @@ class _Comparison:
         return bool(written == value)
 
     def _matches_text(self, written: str, value: str) -> bool:
-        pattern, end = "", 0
         known: dict[str, str] = {}
-        for reference in _REFERENCE.finditer(written):
-            pattern += re.escape(written[end : reference.start()]) + self._pattern(reference, known)
-            end = reference.end()
-        found = re.fullmatch(_once(pattern + re.escape(written[end:])), value, re.DOTALL)
+        # A variable may as well stand for an input, whatever it is here: both are looked at when it is known which.
+        is_asked = self._has_inputs and "\0" in value
+        found = fitted(self._pieces(written, known, is_asked=is_asked), value)
         if found is None:
             return False
-        for name, text in found.groupdict().items():
+        for name, text in found.items():
             if name not in known or asked_for(text) is not None:
                 self.found[name] = text
             elif text != known[name]:
                 return False
         return True
 
-    def _pattern(self, reference: re.Match[str], known: dict[str, str]) -> str:
-        name = reference["name"]
-        if name is None:
-            return ".*" if reference["source"] else r"\$\{"
-        if name in self.found:
-            return re.escape(self.found[name])
-        value = self._environ.get(name) or reference["default"]
-        if value is None:
-            return f"(?P<{name}>.*)"
-        if not self._has_inputs:
-            return re.escape(value)
-        # It may as well stand for an input, whatever it is here: both are looked at when it is known which.
-        known[name] = value
-        return f"(?P<{name}>.*)"
-
-
-def _once(pattern: str) -> str:
-    """The pattern with a group that is there again as what it was the first time."""
-    seen: set[str] = set()
-
-    def named(found: re.Match[str]) -> str:
-        is_first = found[1] not in seen
-        seen.add(found[1])
-        return found[0] if is_first else f"(?P={found[1]})"
-
-    return re.sub(r"\(\?P<(\w+)>\.\*\)", named, pattern)
+    def _pieces(self, written: str, known: dict[str, str], *, is_asked: bool) -> Iterator[str | Gap]:
+        """The text with what its variables stand for, and gaps for those of which that is to be found."""
+        end = 0
+        for reference in _REFERENCE.finditer(written):
+            yield written[end : reference.start()]
+            end = reference.end()
+            name = reference["name"]
+            if name is None:
+                yield Gap(None) if reference["source"] else "${"
+                continue
+            value = self.found.get(name)
+            if value is None:
+                value = self._environ.get(name) or reference["default"]
+                if value is not None and is_asked:
+                    known[name] = value
+                    value = None
+            yield Gap(name) if value is None else value
+        yield written[end:]
