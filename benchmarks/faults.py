@@ -49,6 +49,7 @@ STDIO_FAULTS = (
     "never_ending_line",
     "wrong_id",
     "answer_twice",
+    "flood_answers",
     "flood_stderr",
     "flood_stdout",
     "flood_requests",

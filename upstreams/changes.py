@@ -54,8 +54,14 @@ class Changes:
         self.log_hearers.tell(read_log_message(params))
         return True
 
-    def note_excess(self, method: str) -> None:
-        """A notification came that was one too many; that tools changed is heard all the same."""
+    def note_excess(self, method: str | None) -> None:
+        """A notification came that was one too many, or None: many answers to nothing did.
+
+        That tools changed is heard all the same.
+        """
+        if method is None:
+            self._diagnostics.note("sends answers that nobody waits for")
+            return
         self._diagnostics.note("sends so many notifications that some are dropped")
         if method == _LOG_MESSAGE:
             self.log_hearers.tell(None)

@@ -1,7 +1,7 @@
 """Keeps an upstream that talks without being asked from taking the portal's time from the others."""
 
 from collections.abc import Callable
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeAlias
 
 import anyio
 from mcp.shared.message import SessionMessage
@@ -12,13 +12,16 @@ MESSAGES_AT_ONCE: Final = 20.0
 DROPPED_AT_ONCE: Final = 25
 DROPPED_PAUSE_SECONDS: Final = 0.01
 
+Answer: TypeAlias = JSONRPCResponse | JSONRPCError
+
 
 class UnaskedStream:
     """An upstream's messages, of which those that are no answers come at a hundred a second.
 
     Each of them costs the portal up to a millisecond, in which nobody else is served. Twenty may come at once. A
     request beyond that waits, and with it what the upstream says after it; a notification is dropped, and `on_excess`
-    hears its method. Each answer goes to `take_answer`, and no further if that takes it.
+    hears its method. An answer is dropped unless it `is_awaited`; where those are many, `on_excess` hears None. Each
+    other one goes to `take_answer`, and no further if that takes it.
 
     Source: the SDK's stream protocol, which has no public name.
     """
@@ -26,11 +29,13 @@ class UnaskedStream:
     def __init__(
         self,
         stream: Any,
-        on_excess: Callable[[str], None],
-        take_answer: Callable[[JSONRPCResponse | JSONRPCError], bool] = lambda answer: False,
+        on_excess: Callable[[str | None], None],
+        is_awaited: Callable[[Answer], bool],
+        take_answer: Callable[[Answer], bool] = lambda answer: False,
     ) -> None:
         self._stream = stream
         self._on_excess = on_excess
+        self._is_awaited = is_awaited
         self._take_answer = take_answer
         self._left = MESSAGES_AT_ONCE
         self._dropped = 0
@@ -45,9 +50,12 @@ class UnaskedStream:
             item = await self._stream.__anext__()
             message = item.message if isinstance(item, SessionMessage) else None
             if isinstance(message, JSONRPCResponse | JSONRPCError):
-                if self._take_answer(message):
-                    continue
-                return item
+                if not self._is_awaited(message):
+                    if await self._rest_from_dropping():
+                        self._on_excess(None)
+                elif not self._take_answer(message):
+                    return item
+                continue
             wait_seconds = self._wait_seconds()
             if wait_seconds <= 0:
                 self._left -= 1
@@ -62,11 +70,13 @@ class UnaskedStream:
             self._left -= 1
             return item
 
-    async def _rest_from_dropping(self) -> None:
-        # Reading what is dropped takes time, too.
+    async def _rest_from_dropping(self) -> bool:
+        """Whether it was time to: reading what is dropped takes time, too."""
         self._dropped += 1
-        if self._dropped % DROPPED_AT_ONCE == 0:
+        is_many = self._dropped % DROPPED_AT_ONCE == 0
+        if is_many:
             await anyio.sleep(DROPPED_PAUSE_SECONDS)
+        return is_many
 
     def _wait_seconds(self) -> float:
         """Until the next one may come."""

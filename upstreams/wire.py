@@ -2,27 +2,28 @@
 
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
+from itertools import count
 from typing import Any, Final
 
 import anyio
 import anyio.lowlevel
-from mcp.shared.dispatcher import CallOptions, DispatchContext, OnNotify, OnNotifyIntercept, OnRequest
+from mcp.shared.dispatcher import (
+    CallOptions,
+    DispatchContext,
+    OnNotify,
+    OnNotifyIntercept,
+    OnRequest,
+    coerce_request_id,
+)
 from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
-from mcp_types import (
-    INTERNAL_ERROR,
-    INVALID_REQUEST,
-    ErrorData,
-    JSONRPCError,
-    JSONRPCResponse,
-    RequestId,
-)
+from mcp_types import INTERNAL_ERROR, INVALID_REQUEST, ErrorData, RequestId
 
 from manifests.json_value import Json
 from upstreams.errors import UpstreamError
 from upstreams.json_size import is_larger
 from upstreams.straight_requests import StraightRequests
-from upstreams.unasked import UnaskedStream
+from upstreams.unasked import Answer, UnaskedStream
 
 MAX_REQUEST_CHARACTERS: Final = 500_000
 """Of one request of the upstream, text and values: the SDK looks at each of them, and nobody is served meanwhile."""
@@ -48,12 +49,15 @@ class Wire(JSONRPCDispatcher):
         closes_requests: bool = False,
         send_line: Callable[[bytes], Awaitable[None]] | None = None,
     ) -> None:
-        super().__init__(UnaskedStream(read_stream, self._note_excess, self._take_answer), write_stream)
+        stream = UnaskedStream(read_stream, self._note_excess, self._is_awaited, self._take_answer)
+        super().__init__(stream, write_stream)
+        self._ids = count(1)
+        self._awaited: set[RequestId] = set()
         self._straight = StraightRequests(send_line) if send_line else None
         self.closes_requests = closes_requests
         """Whether since 2026-07-28 a request that is given up is closed, and with it all that is said about it."""
-        self.on_excess: Callable[[str], None] = lambda method: None
-        """Hears the method of each notification that was one too many."""
+        self.on_excess: Callable[[str | None], None] = lambda method: None
+        """Hears the method of each notification that was one too many, and None when many answers were."""
         self.on_notification: Callable[[str, Mapping[str, Json]], bool] = lambda method, params: False
         """Hears of each other notification before anything that comes after it; whether nobody else needs to."""
         self.on_answer: Callable[[RequestId | None], None] = lambda request_id: None
@@ -64,23 +68,42 @@ class Wire(JSONRPCDispatcher):
         self._reason = ""
         self.ended = anyio.Event()
 
-    def _note_excess(self, method: str) -> None:
+    def _note_excess(self, method: str | None) -> None:
         self.on_excess(method)
 
-    def _take_answer(self, answer: JSONRPCResponse | JSONRPCError) -> bool:
+    def _is_awaited(self, answer: Answer) -> bool:
+        """Whether it is the first one to a request that somebody waits for."""
         self.on_answer(answer.id)
+        request_id = None if answer.id is None else coerce_request_id(answer.id)
+        if request_id not in self._awaited:
+            return False
+        self._awaited.discard(request_id)
+        return True
+
+    def _take_answer(self, answer: Answer) -> bool:
         return self._straight is not None and self._straight.answered(answer)
 
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None, **more: Any
     ) -> dict[str, Any]:
         """As the SDK's, and cheaper where the SDK has nothing to add."""
-        if more or opts is None or self._straight is None or not self._straight.takes(opts):
-            return await super().send_raw_request(method, params, opts, **more)
-        await anyio.lowlevel.checkpoint_if_cancelled()  # before it was sent there is nothing to take back
-        request_id = opts["request_id"]
+        options: CallOptions = {"request_id": next(self._ids), **(opts or {})}
+        request_id = options["request_id"]
+        awaited = coerce_request_id(request_id)
+        self._awaited.add(awaited)
         try:
-            return await self._straight.ask(request_id, method, params or {})
+            if more or opts is None or self._straight is None or not self._straight.takes(opts):
+                return await super().send_raw_request(method, params, options, **more)
+            return await self._ask_straight(self._straight, request_id, method, params)
+        finally:
+            self._awaited.discard(awaited)
+
+    async def _ask_straight(
+        self, straight: StraightRequests, request_id: RequestId, method: str, params: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
+        await anyio.lowlevel.checkpoint_if_cancelled()  # before it was sent there is nothing to take back
+        try:
+            return await straight.ask(request_id, method, params or {})
         except anyio.get_cancelled_exc_class():
             with anyio.CancelScope(shield=True):
                 await self.notify(

@@ -1,13 +1,26 @@
 """What an upstream says without being asked comes at a bounded rate; what it was asked for comes at once."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 import anyio
 import pytest
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCMessage, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
+from mcp_types import (
+    ErrorData,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+)
 
-from upstreams.unasked import MESSAGES_A_SECOND, MESSAGES_AT_ONCE, UnaskedStream
+from upstreams.unasked import (
+    DROPPED_AT_ONCE,
+    DROPPED_PAUSE_SECONDS,
+    MESSAGES_A_SECOND,
+    MESSAGES_AT_ONCE,
+    UnaskedStream,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -18,23 +31,42 @@ def notification(method: str) -> JSONRPCNotification:
     return JSONRPCNotification(jsonrpc="2.0", method=method)
 
 
-async def received(messages: Sequence[JSONRPCMessage]) -> tuple[list[JSONRPCMessage], list[str], float]:
-    """What passes, the methods of what does not, and the seconds that took."""
+async def received(
+    messages: Sequence[JSONRPCMessage], awaited: Container[object] = range(100_000)
+) -> tuple[list[JSONRPCMessage], list[str | None], float]:
+    """What passes, the methods of what does not, and the seconds that took; `awaited` are ids of requests."""
     send, receive = anyio.create_memory_object_stream[SessionMessage](len(messages))
     for message in messages:
         send.send_nowait(SessionMessage(message))
     send.close()
-    dropped: list[str] = []
+    dropped: list[str | None] = []
     began = anyio.current_time()
-    async with UnaskedStream(receive, dropped.append) as stream:
+    async with UnaskedStream(receive, dropped.append, lambda answer: answer.id in awaited) as stream:
         passed = [item.message async for item in stream]
     return passed, dropped, anyio.current_time() - began
 
 
-async def test_answers_all_pass() -> None:
-    answers = [JSONRPCResponse(jsonrpc="2.0", id=number, result={}) for number in range(2_000)]
+def answer_to(request_id: int) -> JSONRPCResponse:
+    return JSONRPCResponse(jsonrpc="2.0", id=request_id, result={})
+
+
+async def test_answers_that_are_awaited_all_pass() -> None:
+    answers = [answer_to(number) for number in range(2_000)]
     passed, dropped, _ = await received(answers)
     assert (passed, dropped) == (answers, [])
+
+
+async def test_flood_of_answers_that_nobody_awaits_is_dropped_told_and_rested_from() -> None:
+    error = JSONRPCError(jsonrpc="2.0", id=None, error=ErrorData(code=1, message="x"))
+    flood = [answer_to(7), error] * 1_000
+    passed, dropped, seconds = await received([*flood, answer_to(1)], awaited={1})
+    assert passed == [answer_to(1)]
+    assert dropped == [None] * (2_000 // DROPPED_AT_ONCE)
+    assert seconds >= 0.9 * len(dropped) * DROPPED_PAUSE_SECONDS
+
+
+async def test_few_answers_that_come_too_late_are_not_told() -> None:
+    assert (await received([answer_to(7)] * (DROPPED_AT_ONCE - 1), awaited=()))[:2] == ([], [])
 
 
 async def test_notifications_beyond_the_rate_are_dropped_and_told() -> None:

@@ -11,6 +11,7 @@ The log has a line for every start, arrival (with the idempotency key) and effec
 import json
 import os
 import sys
+import threading
 import time
 
 BEHAVIOUR = json.loads(sys.argv[1])
@@ -23,6 +24,7 @@ TOOLS = [
     {"name": "fine", "inputSchema": ANY},
 ]
 WAITING = []
+WRITING = threading.Lock()
 
 
 def note(*words):
@@ -36,8 +38,9 @@ def noted(*words):
 
 
 def raw(text):
-    sys.stdout.write(text)
-    sys.stdout.flush()
+    with WRITING:
+        sys.stdout.write(text)
+        sys.stdout.flush()
 
 
 def send(message):
@@ -172,6 +175,19 @@ def answer_twice(request):
 def answer_what_nobody_asked(request):
     effect(request)
     raw(frame(request, id=999_999) + frame(request, id=None) + frame(request))
+
+
+def flood_answers(request):
+    """Answers to nothing for as long as somebody reads; the server goes on beside them."""
+    threading.Thread(target=answer_nothing_for_ever, daemon=True).start()
+    succeed(request)
+
+
+def answer_nothing_for_ever():
+    one = '{"jsonrpc":"2.0","id":7,"result":{}}'
+    error = '{"jsonrpc":"2.0","id":null,"error":{"code":1,"message":"x"}}'
+    while True:
+        raw(f"{one}\n{error}\n" * 100 + f"[{','.join([one] * 200)}]\n")
 
 
 def banner(request):
@@ -332,6 +348,7 @@ CALLS = {
         id_as_text,
         answer_twice,
         answer_what_nobody_asked,
+        flood_answers,
         banner,
         banner_without_newline,
         flood_stderr,
