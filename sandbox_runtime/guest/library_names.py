@@ -16,18 +16,23 @@ _DYNAMIC = {("builtins", name) for name in ("__import__", "eval", "exec", "globa
 
 @dataclass(frozen=True)
 class _Meaning:
-    """What a name of one scope stands for: `path` if all its bindings agree, and from which statement on it does."""
+    """What a name of one scope stands for: `path` if all its bindings agree, and from which statement on it does.
+
+    `source` is what that statement evaluates before it binds the name, if that is not all of it.
+    """
 
     path: Path | None
     is_module: bool
     statement: int
     is_last: bool
+    source: ast.expr | None
 
-    def is_unbound_at(self, scope: Scope, statement: int | None) -> bool:
+    def is_unbound_at(self, scope: Scope, statement: int | None, node: ast.expr) -> bool:
         """True in `weather = weather.forecast()` and above it: the name still means the library's."""
         if statement is None or not scope.runs_at_once or not self.is_module:
             return False
-        return self.statement > statement or (self.statement == statement and self.is_last)
+        is_before = self.is_last or (self.source is not None and _is_within(node, self.source))
+        return self.statement > statement or (self.statement == statement and is_before)
 
 
 class LibraryNames:
@@ -104,14 +109,15 @@ class LibraryNames:
             node = node.value
         if not isinstance(node, ast.Name):
             return None
-        root = self._root(node.id, scope, statement)
+        root = self._root(node, scope, statement)
         return None if root is None else (*root, *reversed(attributes))
 
-    def _root(self, name: str, scope: Scope, statement: int | None) -> Path | None:
+    def _root(self, node: ast.Name, scope: Scope, statement: int | None) -> Path | None:
+        name = node.id
         owner = scope.owner(name)
         if owner is not None and name in owner.bindings:
             meaning = self._meaning(owner, name)
-            if meaning.path is not None or not meaning.is_unbound_at(scope, statement):
+            if meaning.path is not None or not meaning.is_unbound_at(scope, statement, node):
                 return meaning.path
         if name in self._namespaces:
             return (LIBRARY, name)
@@ -126,11 +132,13 @@ class LibraryNames:
         bindings = owner.bindings[name]
         paths = {self._bound_path(binding) for binding in bindings}
         first = min(binding.statement for binding in bindings)
+        of_first = [binding for binding in bindings if binding.statement == first]
         meaning = self._meanings[owner, name] = _Meaning(
             paths.pop() if len(paths) == 1 else None,
             all(binding.scope.kind == "module" for binding in bindings),
             first,
-            all(binding.is_last for binding in bindings if binding.statement == first),
+            all(binding.is_last for binding in of_first),
+            of_first[0].source if len(of_first) == 1 else None,
         )
         return meaning
 
@@ -150,6 +158,11 @@ class LibraryNames:
 
 def is_library_function(path: Path | None) -> bool:
     return path is not None and path[0] == LIBRARY and len(path) == 3
+
+
+def _is_within(node: ast.expr, whole: ast.expr) -> bool:
+    start, end = (whole.lineno, whole.col_offset), (whole.end_lineno or 0, whole.end_col_offset or 0)
+    return start <= (node.lineno, node.col_offset) < end
 
 
 def _words(tree: ast.Module) -> Iterator[str]:

@@ -3,7 +3,7 @@
 import ast
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
@@ -20,7 +20,8 @@ class Binding:
     """One place that gives a name a value: an import, a definition, or an assignment.
 
     `value` is what a plain `name = value` assigns, `statement` the index of the top-level statement around it;
-    `is_last` says that the statement does nothing after binding the name, and all else before it.
+    `is_last` says that the statement does nothing after binding the name, and all else before it; `source` is what it
+    evaluates before that, in a loop's head, a `with` and in `name := value`.
     """
 
     node: ast.AST
@@ -29,6 +30,7 @@ class Binding:
     value: ast.expr | None = None
     imported: tuple[str, ...] = ()
     is_last: bool = False
+    source: ast.expr | None = None
 
 
 @dataclass(eq=False)
@@ -83,6 +85,7 @@ class _Place:
     scope: Scope
     statement: int
     is_guarded: bool
+    source: ast.expr | None = None
 
     def inside(self, scope: Scope) -> "_Place":
         return _Place(scope, self.statement, self.is_guarded)
@@ -118,6 +121,9 @@ class Scopes:
             ast.Assign: self._read_assignment,
             ast.AnnAssign: self._read_annotated,
             ast.NamedExpr: self._read_walrus,
+            ast.For: self._read_loop,
+            ast.AsyncFor: self._read_loop,
+            ast.withitem: self._read_context,
             ast.Import: self._read_import,
             ast.ImportFrom: self._read_import_from,
             ast.Global: self._read_global,
@@ -166,7 +172,8 @@ class Scopes:
         self._todo.extend((node, place) for node in nodes if node is not None)
 
     def _bind(self, name: str, node: ast.AST, place: _Place, value: ast.expr | None = None) -> None:
-        self._bound.append((place.scope, name, Binding(node, place.scope, place.statement, value)))
+        binding = Binding(node, place.scope, place.statement, value, source=place.source)
+        self._bound.append((place.scope, name, binding))
 
     def _settle(self) -> None:
         """Hand out what was bound, once every `global` and `nonlocal` is known."""
@@ -216,22 +223,37 @@ class Scopes:
     def _read_assignment(self, node: ast.Assign, place: _Place) -> None:
         for target in node.targets:
             if isinstance(target, ast.Name):
-                binding = Binding(target, place.scope, place.statement, node.value, is_last=True)
-                self._bound.append((place.scope, target.id, binding))
+                self._bind_last(target, place, node.value)
+            elif isinstance(target, ast.Tuple) and all(isinstance(part, ast.Name) for part in target.elts):
+                for part in target.elts:
+                    self._bind_last(part, place, None)
             else:
                 self._later([target], place)
         self._later([node.value], place)
 
     def _read_annotated(self, node: ast.AnnAssign, place: _Place) -> None:
         if isinstance(node.target, ast.Name):
-            self._bind(node.target.id, node.target, place, node.value)
+            self._bind_last(node.target, place, node.value)
         self._later([None if isinstance(node.target, ast.Name) else node.target, node.value], place)
+
+    def _bind_last(self, target: ast.expr, place: _Place, value: ast.expr | None) -> None:
+        if isinstance(target, ast.Name):
+            binding = Binding(target, place.scope, place.statement, value, is_last=True)
+            self._bound.append((place.scope, target.id, binding))
+
+    def _read_loop(self, node: ast.For | ast.AsyncFor, place: _Place) -> None:
+        self._later([node.target], replace(place, source=node.iter))
+        self._later([node.iter, *node.body, *node.orelse], place)
+
+    def _read_context(self, node: ast.withitem, place: _Place) -> None:
+        self._later([node.optional_vars], replace(place, source=node.context_expr))
+        self._later([node.context_expr], place)
 
     def _read_walrus(self, node: ast.NamedExpr, place: _Place) -> None:
         scope = place.scope
         while scope.kind == "comprehension" and scope.parent is not None:
             scope = scope.parent
-        self._bind(node.target.id, node.target, place.inside(scope), node.value)
+        self._bind(node.target.id, node.target, replace(place.inside(scope), source=node.value), node.value)
         self._later([node.value], place)
 
     def _read_import(self, node: ast.Import, place: _Place) -> None:

@@ -288,6 +288,15 @@ PLACES = _wrong(
     ("def f(x=echo.nope):\n    return 5\nf()", 1, "nope"),
 )  # fmt: skip
 
+# A namespace whose name gets another value.
+RENAMED = _wrong(
+    "invalid_arguments",
+    ("weather: dict = await weather.forecast(town='x')", 1, "town city"),
+    ("(weather := await weather.forecast(town='x'))", 1, "town city"),
+    ("for weather in (await weather.forecast(town='x'))['days']:\n    pass", 1, "town city"),
+    ("weather, n = await weather.forecast(town='x'), 1", 1, "town city"),
+)  # fmt: skip
+
 # What only the sandbox's Python can read as it stands.
 NEWER_PYTHON = [
     *_wrong(
@@ -319,6 +328,7 @@ REFUSED = [
     *REACHED,
     *FOLLOWED,
     *PLACES,
+    *RENAMED,
 ]
 
 # What only may be wrong: results hold more than they declare, and types that are inferred may be beliefs.
