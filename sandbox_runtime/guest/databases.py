@@ -7,6 +7,7 @@ import sqlite3
 import urllib.parse
 from typing import Any
 
+from sandbox_runtime.guest.connection import Connection
 from sandbox_runtime.guest.workspace import Workspace
 from sandbox_runtime.guest.workspace_open import OpenFiles
 
@@ -17,7 +18,7 @@ def install(workspace: Workspace, open_files: OpenFiles) -> None:
     """Let `sqlite3.connect` open databases of the workspace; all others stay as they are."""
     original = sqlite3.connect
 
-    def connect(database: Any, *arguments: Any, factory: Any = sqlite3.Connection, **named: Any) -> Any:
+    def connect(database: Any, *arguments: Any, factory: Any = Connection, **named: Any) -> Any:
         path, mode = _path_and_mode(database, is_uri=bool(named.get("uri")))
         place = None if path in (":memory:", "", b"") or mode == "memory" else workspace.locate(path)
         if place is None:
@@ -41,7 +42,7 @@ def _path_and_mode(database: Any, *, is_uri: bool) -> tuple[Any, str]:
     return urllib.parse.unquote(parts.path), modes[-1]
 
 
-class Stored(sqlite3.Connection):
+class Stored(Connection):
     """A connection whose database is a file of the workspace.
 
     If the file was changed by somebody else since it was read, nothing is written and the commit fails: neither side
