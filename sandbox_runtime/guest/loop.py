@@ -8,19 +8,14 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from sandbox_runtime.guest import polling
+from sandbox_runtime.guest import locks, polling
 from sandbox_runtime.guest.calls import Calls
+from sandbox_runtime.guest.deadlock_error import DeadlockError
 
 _POLLS_PER_CROSSING = 16
 _DEADLOCK = (
     "the script waits for something that can never happen: no call, timer or other task is left to wake it"
 )
-
-
-class DeadlockError(RuntimeError):
-    """The script waits for something that can never happen."""
-
-    __module__ = "builtins"
 
 
 class HostLoop(asyncio.base_events.BaseEventLoop):
@@ -156,6 +151,7 @@ def install(calls: Calls) -> HostLoop:
     names["EventLoop"] = names["SelectorEventLoop"] = _loop_class_of(calls)
     sleep = time.sleep = _sleep_of(calls)  # type: ignore[assignment]  # whole numbers are floats enough
     polling.install(sleep)
+    locks.install(sleep)
     return policy.new_event_loop()
 
 

@@ -8,7 +8,7 @@ import pytest
 from manifests.limits import Limits
 from tests.sandbox_runtime.running import EchoPort
 from tests.security.arena import Arena
-from tests.security.attack import Attack, Fate, breaks, exceeds, raises, yields
+from tests.security.attack import Attack, Fate, breaks, exceeds, raises
 from tests.security.hostile import RAW_HOST
 from tests.security.test_import_machinery import SLEEP_ANEW
 
@@ -55,14 +55,20 @@ ATTACKS = [
         "lock_taken_twice",
         "lock.acquire()\nlock.acquire()",
         "import threading\nlock = threading.Lock()",
+        raises("DeadlockError"),
+    ),
+    bomb(
+        "engines_own_lock_taken_twice",
+        "lock.acquire()\nlock.acquire()",
+        "import _thread\nlock = _thread.allocate_lock()",
         breaks(),
     ),
-    bomb("queue_that_stays_empty", "queue.Queue().get()", "import queue", breaks()),
+    bomb("queue_that_stays_empty", "queue.Queue().get()", "import queue", raises("DeadlockError")),
+    bomb("queue_with_a_timeout", "queue.Queue().get(timeout=600)", "import queue"),
     bomb(
         "lock_with_a_timeout",
         "lock.acquire()\nlock.acquire(timeout=600)",
         "import threading\nlock = threading.Lock()",
-        yields(False),
     ),
     bomb("input", "input()", fate=raises("EOFError")),
     bomb(
