@@ -88,6 +88,10 @@ class FileService:
             self._seconds[key] = self._seconds.get(key, 0.0) + time.monotonic() - began
         return FileAnswer(b"1,%b" % value)
 
+    def limit(self, key: str) -> str:
+        """For example "the limit operations of 10,000 (portal.yaml:14:5)"."""
+        return f"the limit {key} of {getattr(self.grant, key):,} ({self._where(key)})"
+
     def tallies(self) -> list[FileTally]:
         """What happened so far."""
         return [
@@ -104,8 +108,8 @@ class FileService:
         return operate(self._workspace, operation, arguments)
 
     def _used_up(self) -> CallError:
-        limit = f"the limit operations of {self.grant.operations:,} ({self._where('operations')})"
-        return CallError("file_operations_limit", f"{limit} is used up", "Read and write whole files.")
+        told = f"{self.limit('operations')} is used up"
+        return CallError("file_operations_limit", told, "Read and write whole files.")
 
 
 def _refused(error: CallError) -> FileAnswer:

@@ -33,6 +33,7 @@ class Place:
         self._is_removed = False
         self._making = threading.Lock()
         self._file_bytes = grant.file_bytes
+        self._file_limit = name("file_bytes")
         self._quota = Quota(grant.total_bytes, grant.total_files, name) if grant.mode == "write" else None
 
     def doubt(self) -> None:
@@ -60,7 +61,8 @@ class Place:
             if self._is_made and quota is not None:
                 self._folder.mkdir(mode=0o700, exist_ok=True)
             is_absent = self._is_made and not self._folder.exists()
-            return Workspace(None if is_absent else self._folder, quota, self._file_bytes)
+            folder = None if is_absent else self._folder
+            return Workspace(folder, quota, self._file_bytes, self._file_limit)
 
 
 @contextmanager

@@ -36,7 +36,11 @@ class RunGrants:
             told["environment"] = dict(self.environment)
         if self.files is not None:
             grant = self.files.grant
-            told["files"] = {"is_writable": grant.mode == "write", "file_bytes": grant.file_bytes}
+            told["files"] = {
+                "is_writable": grant.mode == "write",
+                "file_bytes": grant.file_bytes,
+                "file_limit": self.files.limit("file_bytes"),
+            }
         return told
 
 

@@ -49,8 +49,9 @@ class Workspace:
     Operations raise FileError, or OSError from the system.
     """
 
-    def __init__(self, folder: Path | None, quota: Quota | None, file_bytes: int) -> None:
-        """Open it; without a quota it is only read, and without a folder it is empty.
+    def __init__(self, folder: Path | None, quota: Quota | None, file_bytes: int, file_limit: str) -> None:
+        """Open it; without a quota it is only read, and without a folder it is empty. `file_limit` tells of
+        `file_bytes` in words.
 
         Raises:
             OSError: It is not there, or no folder.
@@ -62,6 +63,7 @@ class Workspace:
             weakref.finalize(self, os.close, self._root)
         self._quota = quota
         self._file_bytes = file_bytes
+        self._file_limit = file_limit
 
     def look(self, path: FilePath) -> Entry:
         if not path:
@@ -208,7 +210,7 @@ class Workspace:
 
     def _check_size(self, size: int) -> None:
         if size > self._file_bytes:
-            raise FileError("EFBIG")
+            raise FileError("EFBIG", f"larger than {self._file_limit}")
 
 
 def _existing(folder: int, name: str) -> os.stat_result | None:

@@ -86,6 +86,8 @@ class Workspace:
     def __init__(self, calls: Calls) -> None:
         self.is_writable = False
         self.file_bytes = 0
+        self.file_limit = ""
+        """The same in words: its name, its value, and where it is set."""
         self.folder = MOUNT
         """The working directory."""
         self.files = WorkspaceFiles()

@@ -185,9 +185,8 @@ class WorkspaceFile(io.RawIOBase):
 
     def _change(self, start: int, size: int) -> None:
         """From `start` on the content is about to differ from the host's; `size` is what the file will have."""
-        most = self._workspace.file_bytes
-        if size > most:
-            raise OSError(errno.EFBIG, f"files have at most {most:,} bytes here", self.name)
+        if size > self._workspace.file_bytes:
+            raise OSError(errno.EFBIG, f"larger than {self._workspace.file_limit}", self.name)
         self._is_dirty = True
         if self._saved is not None and start - self._hidden < self._saved:
             self._saved = None

@@ -38,9 +38,10 @@ class WorkspaceMount:
         self._open_files = OpenFiles()
         self._unsaved: list[str] = []
 
-    def mount(self, *, is_writable: bool, file_bytes: int) -> None:
+    def mount(self, *, is_writable: bool, file_bytes: int, file_limit: str) -> None:
         self._workspace.is_writable = is_writable
         self._workspace.file_bytes = file_bytes
+        self._workspace.file_limit = file_limit
         if self.is_mounted:
             return
         self.is_mounted = True

@@ -50,7 +50,7 @@ def test_there_is_never_more_than_there_may_be_and_always_room_for_the_rest(done
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         quota = Quota(TOTAL_BYTES, TOTAL_FILES, str)
-        workspace = Workspace(folder, quota, FILE_BYTES)
+        workspace = Workspace(folder, quota, FILE_BYTES, "file_bytes")
         for step in done:
             with suppress(FileError, OSError):
                 take(workspace, step)

@@ -1,7 +1,9 @@
 """Who has which files, how much of them, and what is left when a run ends one way or another."""
 
 import asyncio
+import base64
 import hashlib
+import json
 import os
 import sqlite3
 from pathlib import Path
@@ -174,6 +176,33 @@ async def test_error_names_the_limit_and_where_it_is_set(run: Runner, tmp_path: 
     async with granted(run, tmp_path, total_bytes=10) as files:
         told = await files.error('with open("f", "w") as f: f.write("x" * 11)')
     assert "total_bytes of 10" in told and where("total_bytes") in told
+
+
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        'with open("f", "w") as f: f.write("x" * 1001)',
+        'open("big").read()',
+        'import os\nos.truncate("small", 1001)',
+        'import sqlite3\nsqlite3.connect("f.db").execute("create table t(x)").connection.commit()',
+    ],
+)
+async def test_error_of_a_large_file_names_the_limit_and_where_it_is_set(
+    run: Runner, tmp_path: Path, attempt: str
+) -> None:
+    (tmp_path / "big").write_bytes(bytes(1001))
+    (tmp_path / "small").write_bytes(bytes(1000))
+    async with granted(run, tmp_path, file_bytes=1000) as files:
+        told = await files.error(attempt)
+    assert "file_bytes of 1,000" in told and where("file_bytes") in told
+
+
+async def test_error_of_a_guest_that_checks_no_sizes_names_the_limit_too(run: Runner, tmp_path: Path) -> None:
+    async with granted(run, tmp_path, file_bytes=1000) as files, files.workspaces.files(None) as service:
+        assert service is not None
+        content = base64.b64encode(bytes(1001)).decode()
+        answer = await service("write", json.dumps({"path": "f", "base64": content}).encode())
+    assert b"EFBIG" in answer.text and where("file_bytes").encode() in answer.text
 
 
 async def test_removing_makes_room(run: Runner, tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ async def test_file_that_is_too_large_costs_no_memory_to_refuse(files: FileRunne
     with (files.folder / "sparse").open("wb") as file:
         file.truncate(10**12)
     async with watched() as delay:
-        assert "File too large" in await files.error('open("sparse").read()')
+        assert "file_bytes" in await files.error('open("sparse").read()')
     assert delay.seconds < MOST_SECONDS
     assert await files.value('import os\nos.path.getsize("sparse")') == 10**12
 
@@ -212,7 +212,7 @@ async def on_a_disk_that_hangs(files: FileRunner) -> AsyncIterator[RunGrants]:
 
     def open_late() -> Workspace:
         answering.wait()
-        return Workspace(files.folder, None, FILE_BYTES)
+        return Workspace(files.folder, None, FILE_BYTES, "file_bytes")
 
     grant = FileGrant(workspace=str(files.folder), mode="write")
     try:
