@@ -58,7 +58,8 @@ class Stored(Connection):
             sqlite3.OperationalError: It cannot be read, or is amid a write of another program.
         """
         self.name = shown
-        self.place = place
+        self.place: str | None = place
+        """None once it was removed: what is committed then is kept nowhere."""
         self._version = ""
         self._image = b""
         with _as_database_error(f"unable to open database file {str(shown)!r}"):
@@ -120,7 +121,7 @@ class Stored(Connection):
             self.flush()
 
     def _write(self, workspace: Workspace) -> None:
-        if not workspace.is_writable:
+        if not workspace.is_writable or self.place is None:
             return
         image = self.serialize()
         if image == self._image:

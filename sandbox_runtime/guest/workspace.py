@@ -21,8 +21,8 @@ Facts: TypeAlias = tuple[bool, int, int, str]
 _FOLDER_MODE = stat.S_IFDIR | 0o755
 _FILE_MODE = stat.S_IFREG | 0o644
 _DEVICE = 1
-_LOOKS = frozenset({"stat", "read", "list", "create"})
-"""Operations that tell what a file or folder holds."""
+_LOOKS = frozenset({"stat", "read", "list", "create", "rename", "remove", "rmdir"})
+"""Operations that depend on what a file or folder holds."""
 
 
 class WorkspaceFiles:
@@ -75,7 +75,7 @@ class WorkspaceFiles:
 
     def move(self, place: str, target: str | None) -> None:
         """A file or folder has another name now, or none any more; open files go along."""
-        for file in self._files.values():
+        for file in [*self._files.values(), *self._databases.values()]:
             if file.place is not None and (file.place == place or file.place.startswith(place + "/")):
                 file.place = None if target is None else target + file.place[len(place) :]
 
@@ -125,7 +125,7 @@ class Workspace:
         if place == ROOT:
             return _of_root(operation, self._send("stat", shown, ""))
         if operation in _LOOKS:
-            self.files.save(place, is_folder=operation == "list")
+            self.files.save(place, is_folder=operation in ("list", "rmdir"))
         return self._send(operation, shown, place, **more)
 
     def give(self, operation: str, shown: Any, place: str, **more: Any) -> Any:

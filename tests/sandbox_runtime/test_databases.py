@@ -1,4 +1,4 @@
-"""Databases of a workspace in modes that only newer versions of Python have; `test_files.py` compares the others."""
+"""Databases of a workspace where no comparison would do; `test_files.py` compares the others with those on a disk."""
 
 import sqlite3
 
@@ -65,3 +65,31 @@ async def test_what_was_committed_is_kept_where_each_statement_is(
 ) -> None:
     assert await files.value(f"{OPEN % True}{end}\nrows()") == expected
     assert stored(files) == expected
+
+
+@pytest.mark.parametrize(("old", "new"), [("f.db", "g.db"), ("d/f.db", "e/f.db")])
+async def test_open_database_goes_along_with_its_new_name(files: FileRunner, old: str, new: str) -> None:
+    script = f"""
+import os, sqlite3
+os.mkdir("d")
+c = sqlite3.connect({old!r})
+c.execute("create table t(x)")
+c.execute("insert into t values (1)")
+c.commit()
+os.rename({old!r}.split("/")[0], {new!r}.split("/")[0])
+c.execute("insert into t values (2)")
+c.commit()
+c.execute("insert into t values (3)")
+c.close()
+"""
+    await files.value(script)
+    database = sqlite3.connect(files.folder / new)
+    assert database.execute("select x from t").fetchall() == [(1,), (2,)]
+    database.close()
+    assert not (files.folder / old).exists()
+
+
+async def test_removed_database_is_open_still_and_not_there_again(files: FileRunner) -> None:
+    end = "os.remove('f.db')\nc.execute('insert into t values (2)')\nc.commit()\nx = c.execute('select x from t')"
+    assert await files.value(f"{OPEN % True}import os\n{end}\n[row for row, in x]") == [1, 2]
+    assert files.names() == []
