@@ -15,8 +15,8 @@ class Limits(Section):
         default=60.0,
         description=(
             "Seconds a run may take by the clock (default 60). A longer run is stopped and answers with "
-            "its ledger. Covers waiting for upstreams; does not cover waiting for a free worker or "
-            "checking the script."
+            "its ledger. Covers waiting for upstreams; does not cover waiting for a free worker, "
+            "parsing the script (at most 5 s) or checking it."
         ),
     )
     cpu_seconds: Seconds = Field(
