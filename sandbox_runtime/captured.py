@@ -5,6 +5,9 @@ from manifests.limits import Limits
 from sandbox_runtime.frames import MAX_BLOCKS, FrameError
 from sandbox_runtime.guest_json import GuestJsonError, parse, values_in
 
+_LINES_ONE_BY_ONE = 10_000
+"""After so many the guest sends what it prints in larger pieces."""
+
 
 class Captured:
     """Kept to the end, however the run ends."""
@@ -36,6 +39,14 @@ class Captured:
         if self._output_bytes > self._limits.stdout_bytes:
             raise FrameError("more output than is allowed")
         self._output.append(text)
+
+    def end_early(self) -> None:
+        """Nothing more comes, though the guest has not said that it is done."""
+        if len(self._output) >= _LINES_ONE_BY_ONE:
+            self.notices.append(
+                "what the script printed last may be missing: it ended abruptly, and after "
+                f"{_LINES_ONE_BY_ONE:,} lines only what is printed with flush=True is kept at once"
+            )
 
     def take_block(self, payload: bytes) -> None:
         """Keep what a script emitted, to be read when the run is over.

@@ -324,6 +324,8 @@ class Run:
     async def _ending(
         self, kind: int, payload: bytes, knows: Callable[[str], bool], most_values: int
     ) -> tuple[float, Ending]:
+        if kind != ToPortal.FINISHED:
+            self._captured.end_early()
         if kind == _LOST or len(payload) < END_HEADER.size:
             return 0.0, Ending(None, self._failure(kind, payload), ())
         cpu_ms, self._captured.dropped_bytes = END_HEADER.unpack_from(payload)

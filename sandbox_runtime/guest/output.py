@@ -5,7 +5,7 @@ import io
 from sandbox_runtime.guest.border import Border
 from sandbox_runtime.guest.values import clean, replacement
 
-_EAGER_LINES = 256
+_EAGER_LINES = 10_000
 _BUFFER_CHARS = 4096
 _PIECE_CHARS = 1 << 20
 
@@ -13,7 +13,7 @@ _PIECE_CHARS = 1 << 20
 class Output(io.TextIOBase):
     """A text stream that ends at the host.
 
-    The first 256 lines of a run cross one by one, so that a run that is stopped keeps what it printed;
+    The first 10,000 lines of a run cross one by one, so that a run that is stopped keeps what it printed;
     later ones in pieces of 4 KB, so that a flood costs little.
     """
 
