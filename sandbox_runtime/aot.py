@@ -5,6 +5,7 @@ images that should start at once; a baked component is named behind it.
 """
 
 import contextlib
+import errno
 import hashlib
 import importlib.metadata
 import importlib.resources
@@ -20,8 +21,9 @@ from pathlib import Path
 
 from manifests.own_folders import cache_folder
 from sandbox_runtime import child_process
+from sandbox_runtime.compiler import NOT_WRITTEN
 from sandbox_runtime.engine import CONFIGURATION
-from sandbox_runtime.errors import ComponentError
+from sandbox_runtime.errors import CacheError, ComponentError
 
 CACHE_VARIABLE = "MCP_CODE_PORTAL_CACHE"
 _COMPILE_SECONDS = 180
@@ -67,6 +69,7 @@ class AotCache:
 
         Raises:
             ComponentError: It does not compile, or the cache was closed meanwhile.
+            CacheError: There is no room for it, in a temporary folder neither.
         """
         name = f"guest-{_key(sha256 or component_sha256(component))}.cwasm"
         ready = self._folder / name
@@ -83,8 +86,11 @@ class AotCache:
         self._progress(
             f"the cache folder cannot be used; set {CACHE_VARIABLE} to a private one to start faster"
         )
-        self._temporary = self._temporary or tempfile.TemporaryDirectory(prefix="mcp-code-portal-")
-        return self._compile_once(component, Path(self._temporary.name) / name)
+        try:
+            self._temporary = self._temporary or tempfile.TemporaryDirectory(prefix="mcp-code-portal-")
+            return self._compile_once(component, Path(self._temporary.name) / name)
+        except OSError as error:
+            raise CacheError(f"there is no room for the compiled sandbox (50 MB): {error}") from error
 
     def discard(self, compiled: Path) -> None:
         """Drop a file that the engine refused."""
@@ -99,10 +105,15 @@ class AotCache:
             self._temporary.cleanup()
 
     def _compile_once(self, component: Path, target: Path) -> Path:
-        with self._lock(target.with_suffix(".lock")):
+        lock = target.with_suffix(".lock")
+        with self._lock(lock):
             if not target.is_file():
                 self._progress("preparing the sandbox for this machine, once (about 5 s)")
-                self._compile(component, target)
+                try:
+                    self._compile(component, target)
+                except OSError:
+                    lock.unlink(missing_ok=True)  # nothing comes to lie here that it could guard
+                    raise
                 _prune(target)
         return target
 
@@ -128,6 +139,8 @@ class AotCache:
         try:
             status = self._compiled_by_child(component, name)
             self._check_open()
+            if status == NOT_WRITTEN:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target.parent))
             if status != 0:
                 raise ComponentError(f"the guest component did not compile (status {status})")
             partial.replace(target)

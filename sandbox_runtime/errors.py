@@ -2,6 +2,7 @@
 
 SandboxError
   ComponentError          the guest component is missing, or does not compile: an installation's fault
+  CacheError              nowhere is room for the compiled component: the machine's fault
   BakedComponentError     the component that the manifest names cannot be used: the operator's to mend
   BakeError               packages cannot be baked into a component: the operator's to mend
     BakeToolsError        what baking needs is not installed
@@ -26,6 +27,12 @@ class ComponentError(SandboxError):
     """The guest component is missing, or does not compile."""
 
     hint = "Reinstall mcp-code-portal; in a source tree, run `python -m sandbox_runtime.build_guest`."
+
+
+class CacheError(SandboxError):
+    """Nowhere is room for the compiled component."""
+
+    hint = "Set MCP_CODE_PORTAL_CACHE to a private folder on another disk."
 
 
 class BakedComponentError(SandboxError):

@@ -2,9 +2,10 @@
 
 import fcntl
 import os
+import resource
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from sandbox_runtime.aot import (
     default_cache,
     guest_component,
 )
-from sandbox_runtime.errors import ComponentError
+from sandbox_runtime.errors import CacheError, ComponentError
 from sandbox_runtime.sandbox import open_sandbox
 from tests.sandbox_runtime.running import EchoPort, where
 
@@ -76,6 +77,45 @@ def test_folder_that_others_may_write_is_not_trusted(tmp_path: Path, component: 
     assert any(CACHE_VARIABLE in message for message in told)
     cache.close()
     assert not compiled.exists()
+
+
+@pytest.fixture
+def full_disk(component: Path) -> Iterator[Callable[[], None]]:
+    """Once the component is written no file takes a byte, until this is called."""
+    assert component.is_file()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def make_room() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        yield make_room
+    finally:
+        make_room()
+
+
+def test_full_cache_folder_gives_way_to_a_temporary_one(
+    tmp_path: Path, component: Path, full_disk: Callable[[], None]
+) -> None:
+    def progress(text: str) -> None:
+        if CACHE_VARIABLE in text:
+            full_disk()
+
+    cache = AotCache(tmp_path / "cache", progress)
+    compiled = cache.compiled(component)
+    assert compiled.stat().st_size > 0
+    assert list((tmp_path / "cache").iterdir()) == []
+    cache.close()
+    assert not compiled.exists()
+
+
+@pytest.mark.usefixtures("full_disk")
+def test_disk_that_is_full_everywhere_is_told_as_such(tmp_path: Path, component: Path) -> None:
+    cache = AotCache(tmp_path / "cache", lambda text: None)
+    with pytest.raises(CacheError):
+        cache.compiled(component)
+    cache.close()
 
 
 def test_file_that_is_no_component_is_an_error(tmp_path: Path, component: Path) -> None:
