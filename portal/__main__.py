@@ -6,13 +6,14 @@ import sys
 from contextlib import suppress
 from typing import Final
 
+_STDIN: Final = 0
+_STDOUT: Final = 1
 _STDERR: Final = 2
 
 
 def main() -> None:
     """Exit 0, or non-zero after one readable error on stderr."""
-    if sys.stderr is None:
-        _stand_in_for_stderr()
+    _stand_in_for_closed_streams()
     try:
         # Here, and not on top: Ctrl-C may come while this is imported.
         from portal.cli.command_line import run_command_line
@@ -20,21 +21,47 @@ def main() -> None:
         status = run_command_line(sys.argv[1:])
     except KeyboardInterrupt:
         status = 130
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):
-            stream.flush()
+    except SystemExit as ended:  # so argparse ends --help and wrong arguments
+        status = int(ended.code or 0)
+    status = _flushed(status)
+    with suppress(OSError, ValueError):
+        sys.stderr.flush()
     # A thread may still be reading stdin. Nothing ends it, and Python would wait for it.
     os._exit(status)
 
 
-def _stand_in_for_stderr() -> None:
-    """Have something in the place of a closed stderr: no other file may get its number, and an audit log that goes
-    there has to fail."""
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    if nothing != _STDERR:
-        os.dup2(nothing, _STDERR)
+def _flushed(status: int) -> int:
+    """The status, or 1 where a command that went well could not write what it printed."""
+    try:
+        sys.stdout.flush()
+    except (BrokenPipeError, ValueError):
+        pass  # who reads our output has seen enough of it
+    except OSError as error:
+        if status == 0:
+            print(f"error: {error}", file=sys.stderr)  # noqa: T201  # rich may not have been imported
+            return 1
+    return status
+
+
+def _stand_in_for_closed_streams() -> None:
+    """Have something in the place of each closed stream: no other file may get its number, stdin ends at once, stdout
+    forgets, and an audit log that goes to stderr has to fail."""
+    if sys.stdin is None:
+        _open_nothing(_STDIN, os.O_RDONLY)
+        sys.stdin = open(_STDIN, encoding="utf-8")  # noqa: SIM115  # to the end
+    if sys.stdout is None:
+        _open_nothing(_STDOUT, os.O_WRONLY)
+        sys.stdout = open(_STDOUT, "w", encoding="utf-8")  # noqa: SIM115  # to the end
+    if sys.stderr is None:
+        _open_nothing(_STDERR, os.O_RDONLY)
+        sys.stderr = _Closed()
+
+
+def _open_nothing(descriptor: int, flags: int) -> None:
+    nothing = os.open(os.devnull, flags)
+    if nothing != descriptor:
+        os.dup2(nothing, descriptor)
         os.close(nothing)
-    sys.stderr = _Closed()
 
 
 class _Closed(io.StringIO):
