@@ -21,7 +21,14 @@ _ASK_FOR_KIND: Final = frozenset(
     ("builtins", name) for name in ("callable", "getattr", "hasattr", "isinstance", "issubclass", "type")
 )
 _GATHER: Final = ("asyncio", "gather")
-_CHANGE: Final = frozenset({"append", "extend", "insert", "setdefault", "update"})
+_CHANGE: Final = frozenset(
+    {
+        *("append", "extend", "insert", "setdefault", "update"),
+        *("__iadd__", "__ior__", "__setitem__"),
+    }
+)
+_CHANGING_MODULES: Final = frozenset({"bisect", "heapq", "operator"})
+_ONLY_LOOK: Final = frozenset({("operator", "itemgetter"), ("heapq", "nlargest"), ("heapq", "nsmallest")})
 _CONSTRUCTORS: Final = frozenset(
     {
         *(("builtins", name) for name in ("dict", "list", "set", "sorted")),
@@ -142,6 +149,9 @@ class Results:
         """Whether the script puts something into containers that are not plainly its own."""
         if any(name.id in self._earlier for name in self._script.names):
             return True
+        paths = self._script.paths.values()
+        if any(path[0] in _CHANGING_MODULES and len(path) > 1 and path not in _ONLY_LOOK for path in paths):
+            return True
         return any(not self._is_own(changed) for node in self._script.nodes for changed in _changed(node))
 
     def _is_own(self, node: ast.expr) -> bool:
@@ -197,10 +207,11 @@ def _element(argument: ast.expr) -> ast.expr:
 
 
 def _changed(node: ast.AST) -> Iterator[ast.expr]:
-    """The containers that a node puts something into."""
-    if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
-        yield node.value
-    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGE:
-        yield node.func.value
-    elif isinstance(node, ast.AugAssign):
-        yield node.target
+    """The containers that a node puts something into, or hands on the means to: `map(rows.append, others)`."""
+    match node:
+        case ast.Subscript(value=container, ctx=ast.Store() | ast.Del()):
+            yield container
+        case ast.Attribute(value=container) if node.attr in _CHANGE:
+            yield container
+        case ast.AugAssign(target=container):
+            yield container
