@@ -31,7 +31,7 @@ class Endings:
         return self._known[statement]
 
     def _is_end(self, statement: ast.stmt) -> bool:
-        if any(self._never_returns(call.func) for call in _evaluated(statement)):
+        if any(self._never_returns(call.func) for call in self._evaluated(statement)):
             return True
         match statement:
             case ast.If():
@@ -43,7 +43,7 @@ class Endings:
             case ast.For() | ast.AsyncFor():
                 is_entered = bool(self._values.length(statement.iter))
                 return is_entered and self._ends(statement.body) and not _goes_on(statement.body)
-            case ast.With() | ast.AsyncWith():
+            case ast.With() | ast.AsyncWith() | ast.ClassDef():
                 return self._ends(statement.body)
             case ast.Try() | ast.TryStar():
                 return self._ends([*statement.body, *statement.orelse]) or self._ends(statement.finalbody)
@@ -84,9 +84,36 @@ class Endings:
 
     def _only_raises(self, function: Function) -> bool:
         if isinstance(function, ast.Lambda):
-            return any(self._never_returns(call.func) for call in _evaluated(function.body))
+            return any(self._never_returns(call.func) for call in self._evaluated(function.body))
         end = next((each for each in function.body if self.is_end(each)), None)
         return end is not None and not any(isinstance(node, ast.Return) for node in _of_function([end]))
+
+    def _evaluated(self, node: ast.AST) -> Iterator[ast.Call]:
+        """The calls that are made whenever a node is come to, those in the blocks of a statement aside."""
+        todo = [node]
+        while todo:
+            node = todo.pop()
+            if isinstance(node, ast.Call):
+                yield node
+            todo += self._evaluated_parts(node)
+
+    def _evaluated_parts(self, node: ast.AST) -> Iterable[ast.AST]:
+        match node:
+            case ast.BoolOp():
+                return node.values[:1]
+            case ast.IfExp() | ast.Assert():
+                return [node.test]
+            case ast.ListComp() | ast.SetComp() | ast.DictComp() if self._values.length(
+                node.generators[0].iter
+            ):
+                pass
+            case ast.GeneratorExp() | ast.ListComp() | ast.SetComp() | ast.DictComp():
+                return [node.generators[0].iter]
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                return [*node.decorator_list, *_defaults(node.args)]
+            case ast.Lambda():
+                return _defaults(node.args)
+        return [each for each in ast.iter_child_nodes(node) if not isinstance(each, _BLOCK_PARTS)]
 
     def _ends(self, block: Iterable[ast.stmt]) -> bool:
         return any(map(self.is_end, block))
@@ -176,21 +203,5 @@ def _parts(nodes: Iterable[ast.AST], inner: tuple[type[ast.AST], ...]) -> Iterat
             todo += ast.iter_child_nodes(node)
 
 
-def _evaluated(node: ast.AST) -> Iterator[ast.Call]:
-    """The calls that are made whenever a node is come to, those in the blocks of a statement aside."""
-    todo = [node]
-    while todo:
-        node = todo.pop()
-        if isinstance(node, ast.Call):
-            yield node
-        match node:
-            case ast.BoolOp():
-                todo.append(node.values[0])
-            case ast.IfExp() | ast.Assert():
-                todo.append(node.test)
-            case ast.GeneratorExp() | ast.ListComp() | ast.SetComp() | ast.DictComp():
-                todo.append(node.generators[0].iter)
-            case ast.Lambda() | ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-                pass
-            case _:
-                todo += (each for each in ast.iter_child_nodes(node) if not isinstance(each, _BLOCK_PARTS))
+def _defaults(arguments: ast.arguments) -> list[ast.expr]:
+    return [*arguments.defaults, *(default for default in arguments.kw_defaults if default is not None)]

@@ -167,6 +167,12 @@ RESULT_ATTRIBUTES = _wrong(
     ("async def go():\n    r = await github.get_issue(number=1)\n    return f'{r.body}'\nawait go()", 3, '["body"]'),
     ("if (r := await github.get_issue(number=1)):\n    print(r.body)", 2, '["body"]'),
     ("r = await weather.forecast(city='x')\nr.get('days')[0].date", 2, '["date"]'),
+    (
+        "import heapq, json, operator\nr = (await github.list_issues(repo='a'))['items']\nprint(json.dumps(r))\n"
+        "heapq.nlargest(1, r, key=operator.itemgetter('number'))\nrows = []\n[*map(rows.append, r)]\nr[0].number",
+        7,
+        '["number"]',
+    ),
 )  # fmt: skip
 
 MISSING_AWAITS = _wrong(
@@ -231,6 +237,9 @@ REACHED = _wrong(
     ("def check(x):\n    if not x:\n        raise KeyError\ncheck(1)\nawait echo.say(txt=1)", 5, "txt text"),
     ("try:\n    x = int('5')\nexcept ValueError:\n    return 5\nawait echo.say(txt=x)", 5, "txt text"),
     ("from contextlib import nullcontext\nwith nullcontext():\n    x = 5\nawait echo.say(txt=x)", 4, "txt text"),
+    ("import sys\n[sys.exit(0) for _ in []]\nawait echo.say(txt=1)", 3, "txt text"),
+    ("import sys\nclass A:\n    def stop(self):\n        sys.exit(0)\nawait echo.say(txt=1)", 5, "txt text"),
+    ("import sys\nf = lambda: sys.exit(0)\nawait echo.say(txt=1)", 3, "txt text"),
     ("f = open\nf.close\nawait echo.say(txt=1)", 3, "txt text"),
 )  # fmt: skip
 
