@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from manifests.argument_schema import fits
 from manifests.comparisons import holds
 from manifests.json_value import Json
-from manifests.text_readings import detour, several_lines
+from manifests.text_readings import detour, several_addresses, several_lines
 from manifests.tool_rules import AllowRule, Comparison
 
 _SHOWN = 60
@@ -44,7 +44,7 @@ def _fault(value: Json, comparison: Comparison) -> str:
         return f"is not given, and must {_demand(comparison)}"
     for name in comparison.model_fields_set:
         if not holds(name, value, getattr(comparison, name)):
-            return f"is {_cut(value)}{_why(name, value)}; it must {_demand(comparison)}"
+            return f"is {_cut(value)}{_why(name, value, getattr(comparison, name))}; it must {_demand(comparison)}"
     return ""
 
 
@@ -63,10 +63,12 @@ def _demand(comparison: Comparison) -> str:
     return " and ".join(_WORDS[name].format(_cut(getattr(comparison, name))) for name in said)
 
 
-def _why(name: str, value: Json) -> str:
+def _why(name: str, value: Json, operand: Json) -> str:
     if name not in ("prefix", "suffix") or not isinstance(value, str):
         return ""
-    found = detour(value) or (several_lines(value) if name == "suffix" else "")
+    found = detour(value)
+    if not found and name == "suffix":
+        found = several_lines(value) or several_addresses(value, operand)
     return f" with {found} in it" if found else ""
 
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from manifests.argument_schema import equal
 from manifests.json_value import Json
-from manifests.text_readings import detour, readings, several_lines
+from manifests.text_readings import detour, readings, several_addresses, several_lines
 
 _OF_TEXTS: Final = ("prefix", "suffix")
 _OF_NUMBERS: Final = ("min", "max")
@@ -27,7 +27,8 @@ def contradiction(said: Mapping[str, Json]) -> str:
         return f"{min(texts)} is of texts and {min(numbers)} of numbers"
     for name in sorted(texts):
         if not any(holds(name, each, said[name]) for each in _texts_with(name, said[name])):
-            why = detour(said[name]) or several_lines(said[name]) or "an encoding"
+            part = said[name]
+            why = detour(part) or several_lines(part) or several_addresses(part, part) or "an encoding"
             return f"the {name} has {why} in it, and a text with that meets none"
     values = [said["equals"]] if "equals" in said else said.get("one_of", ())
     if values and not any(all(holds(name, each, said[name]) for name in said) for each in values):
@@ -54,6 +55,7 @@ def _ends(value: Json, suffix: str) -> bool:
         isinstance(value, str)
         and not detour(value)
         and not several_lines(value)
+        and not several_addresses(value, suffix)
         and all(each.endswith(suffix) for each in readings(value))
     )
 

@@ -65,6 +65,13 @@ def several_lines(text: str) -> str:
     return "a line break or a tab" if any(map(_BREAKS.search, readings(text))) else ""
 
 
+def several_addresses(text: str, suffix: str) -> str:
+    """What makes of a text more than the one address that ends with `suffix`; "" if nothing does, or it ends none."""
+    most = suffix.count("@")
+    is_list = any("," in each or ";" in each or each.count("@") > most for each in readings(text))
+    return "more than one address" if most and is_list else ""
+
+
 def detour(text: str) -> str:
     """What makes a text lead elsewhere than its beginning says, if it is read as a path; "" if nothing does."""
     if len(text) > MAX_CHARACTERS:
