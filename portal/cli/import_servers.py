@@ -13,6 +13,7 @@ from portal.cli.client_installation import as_written, installed, undone
 from portal.cli.import_facts import facts_of
 from portal.cli.terminal import Terminal
 from portal.client_files.contents import Contents, read_contents
+from portal.client_files.entries import IS_PORTAL
 from portal.client_files.existing import CannotAddError
 from portal.client_files.manifest_text import origin_text, path_text, upstream_lines
 from portal.client_files.merging import Merged, Variable, merged
@@ -86,7 +87,7 @@ class _Import:
         target, path = self._target, self._target.manifest.path
         if not self._new:
             if not self._merged.taken:
-                self._terminal.error("no servers were found that could be taken over")
+                self._terminal.error(self._nothing())
                 return 0
             self._terminal.note(f"{path.name} has all of them already")
             if self._options.save_secrets and not self._options.dry_run:
@@ -111,6 +112,17 @@ class _Import:
         self._is_written = True
         self._tell_written()
         return 0
+
+    def _nothing(self) -> str:
+        """Why there is nothing to take over: after an installation the portal is all that is there."""
+        portals = [
+            each.place.name for each in self._contents if any(o.reason == IS_PORTAL for o in each.left_out)
+        ]
+        there = [name for name in self._options.install or () if name in portals]
+        if not there:
+            return "no servers were found that could be taken over"
+        undoing = " ".join(f"--undo {name}" for name in there)
+        return f"{', '.join(there)}: has the portal already; {undoing} takes it out again"
 
     def _install(self) -> int:
         """Put the portal into the files that were asked for, with the manifest as it is now, or would be."""

@@ -48,6 +48,8 @@ class RawFile:
             ClientFileError: It cannot be written; it is as it was.
         """
         self.require_unchanged()
+        if self.content is not None and not self.mode & 0o222:
+            raise ClientFileError(self.path, "is read-only: make it writable if it is to be changed")
         target = Path(os.path.realpath(self.path))
         try:
             if content is None:
