@@ -15,7 +15,7 @@ from manifests.yaml_source import KeyPath
 _PLAIN = re.compile(r"[A-Za-z0-9_.:/-]{1,100}")
 
 Verdict: TypeAlias = Literal["allow", "deny"]
-"""Whoever acts on one matches all there are, so that a third, to ask a person, is asked for at each of those places."""
+"""`authorize()` matches all there are. Everybody else asks `Decision.granted`, to which a third would be a refusal."""
 
 
 @dataclass(frozen=True)

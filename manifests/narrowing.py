@@ -47,6 +47,7 @@ def slips(portal: PortalManifest, places: Mapping[KeyPath, Place]) -> Iterator[P
         yield from _grant_slips(portal.capabilities, profile, places, name)
         yield from _flow_slips(portal, places, ("profiles", name))
     yield from _flow_slips(portal, places, ("capabilities",))
+    yield from _network_slips(portal, places)
     known = {portal.server.token.get_secret_value()} if portal.server.token else set()
     for index, token in enumerate(portal.server.tokens):
         if token.token.get_secret_value() in known:
@@ -121,6 +122,13 @@ def _flow_slips(portal: PortalManifest, places: Mapping[KeyPath, Place], keys: K
                 if name not in known:
                     path = (*keys, "flows", index, end, position)
                     yield _problem(places, f"there is no upstream {name!r}", _near(name, known), *path)
+
+
+def _network_slips(portal: PortalManifest, places: Mapping[KeyPath, Place]) -> Iterator[Problem]:
+    flows = [*portal.capabilities.flows, *(flow for each in portal.profiles.values() for flow in each.flows)]
+    if flows and NETWORK in portal.upstreams:
+        message = f"no upstream may be called {NETWORK} where there are flows: to them that is portal.fetch"
+        yield _problem(places, message, "Give it another name.", "upstreams", NETWORK)
 
 
 def _near(name: str, known: Mapping[str, object] | list[str]) -> str:

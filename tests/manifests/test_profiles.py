@@ -137,6 +137,22 @@ def test_profile_that_widens_or_names_what_is_not_there_is_told_at_its_place(
         assert word in f"{problem.message} {problem.hint}"
 
 
+@pytest.mark.parametrize(
+    ("name", "section", "is_told"),
+    [
+        ("network", "capabilities: {flows: [{from: network, not_to: '*'}]}", True),
+        ("network", "profiles: {p: {flows: [{from: mail, not_to: network}]}}", True),
+        ("network", "profiles: {p: {}}", False),
+        ("networks", "capabilities: {flows: [{from: networks, not_to: '*'}]}", False),
+    ],
+)
+def test_no_upstream_is_called_what_flows_call_the_network(
+    problems: Problems, name: str, section: str, is_told: bool
+) -> None:
+    found = problems(f"upstreams: {{mail: {{command: x}}, {name}: {{command: x}}}}\n{section}\n")
+    assert [(problem.line, "portal.fetch" in problem.message) for problem in found] == [(1, True)] * is_told
+
+
 TENANTS = """
 capabilities: {files: {workspace: data, mode: write, share: tenant}}
 profiles:

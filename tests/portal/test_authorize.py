@@ -307,11 +307,3 @@ async def test_fetching_is_going_to_the_network(tmp_path: Path) -> None:
     async with opened(tmp_path, {"mail": mail}, capabilities=capabilities) as portal:
         assert await portal.result_of(fetch) != "not_granted"
         assert await portal.result_of(f"await mail.read()\n{fetch}") == "not_granted"
-
-
-async def test_upstream_that_is_named_network_is_told_apart_by_nobody(tmp_path: Path) -> None:
-    mail, network = Peer(tool("read")), Peer(tool("post"))
-    capabilities: Json = {"flows": [{"from": "mail", "not_to": "network"}]}
-    async with opened(tmp_path, {"mail": mail, "network": network}, capabilities=capabilities) as portal:
-        await portal.run("await mail.read()\nawait network.post()")
-    assert (len(mail.calls), network.calls) == (1, [])
