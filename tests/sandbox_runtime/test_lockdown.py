@@ -5,12 +5,15 @@ import platform
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from manifests.limits import Limits
 from sandbox_runtime.lockdown import MEASURES
 from sandbox_runtime.sandbox import Sandbox
 from sandbox_runtime.workers import Workers
+from tests.sandbox_runtime.running import where
 from tests.sandbox_runtime.taken_over import PREPARED, TakenOver
 
 ATTEMPTS = {
@@ -106,6 +109,24 @@ def test_what_would_be_tried_for_ever_ends_the_process(name: str) -> None:
 
 def test_what_a_worker_needs_still_works() -> None:
     assert attempt(HARMLESS)[1] == set()
+
+
+@pytest.mark.anyio
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what a process has open")
+async def test_worker_has_nothing_open_that_leads_to_anybody_but_its_channel(sandbox: Sandbox) -> None:
+    async with sandbox.run(Limits(), where, None) as run:
+        process = Path(f"/proc/{run.worker_pid}")
+        opened = [link.readlink() for link in (process / "fd").iterdir()]
+    others = [target for target in opened if not str(target).startswith("socket:")]
+    assert len(opened) - len(others) == 1
+    own = {
+        "/dev/null",
+        f"{process}/statm",
+        f"{process}/maps",
+        "anon_inode:[eventpoll]",
+        "anon_inode:[eventfd]",
+    }
+    assert {target.suffix for target in others if str(target) not in own} <= {".cwasm"}
 
 
 @pytest.mark.anyio
