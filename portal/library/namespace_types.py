@@ -12,8 +12,10 @@ _RESERVED: Final = frozenset({*BUILTIN_WORDS, *TYPING_WORDS, "None", "True", "Fa
 
 class NamespaceTypes:
     """All definitions of a namespace's module. A type that two tools define alike is there once; of types that
-    only share a name, the one that most tools define keeps it, so that a tool that is added seldom takes it away, and
-    the others get their function's name in front.
+    only share a name, the one that most tools define keeps it, and the others get their function's name in front.
+
+    Where as many tools define another, all do: whoever imports the type is to miss it when a tool is added, and not to
+    get another in its place.
     """
 
     def __init__(self, functions: Iterable[str], wanted: Iterable[Sequence[Definition]] = ()) -> None:
@@ -59,7 +61,9 @@ class NamespaceTypes:
     def _is_taken(self, definition: Definition) -> bool:
         name = definition.name
         known = [each[name] for each in (self.definitions, self._shapes) if name in each]
-        return name in self._reserved or any(shape(each) != shape(definition) for each in known)
+        return name in self._reserved or any(
+            each is None or shape(each) != shape(definition) for each in known
+        )
 
     def _free_name(self, owner: str, name: str, taken: Iterable[str]) -> str:
         unavailable = {*taken, *self.definitions, *self._reserved}
@@ -70,14 +74,19 @@ class NamespaceTypes:
         return free
 
 
-def _commonest(wanted: Iterable[Sequence[Definition]]) -> Mapping[str, Definition]:
-    """Of each name that several tools give to types, the shape that most of them mean; of as many, the first."""
+def _commonest(wanted: Iterable[Sequence[Definition]]) -> Mapping[str, Definition | None]:
+    """Of each name that several tools give to types, the shape that most of them mean; None if as many mean another."""
     named: dict[str, list[Definition]] = {}
     for definitions in wanted:
         for definition in definitions:
             named.setdefault(definition.name, []).append(definition)
     return {
-        name: Counter(map(shape, several)).most_common(1)[0][0]
+        name: _first(Counter(map(shape, several)).most_common(2))
         for name, several in named.items()
         if len(several) > 1
     }
+
+
+def _first(counted: Sequence[tuple[Definition, int]]) -> Definition | None:
+    (definition, count), *others = counted
+    return None if others and others[0][1] == count else definition

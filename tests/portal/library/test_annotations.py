@@ -186,7 +186,7 @@ def test_different_types_of_one_name_are_kept_apart() -> None:
     other = {"type": "object", "title": "Issue", "properties": {"id": {"type": "string"}}}
     box = {"type": "object", "title": "Box", "properties": {"issue": other}}
     two = library(tool("a", output_schema=one), tool("b", output_schema=other))
-    assert [two.functions[f"tickets.{name}"].returns for name in "ab"] == ["Issue", "BIssue"]
+    assert [two.functions[f"tickets.{name}"].returns for name in "ab"] == ["AIssue", "BIssue"]
     three = library(
         tool("a", output_schema=one), tool("b", output_schema=other), tool("c", output_schema=box)
     )

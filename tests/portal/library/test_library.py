@@ -64,6 +64,19 @@ def test_type_keeps_its_name_when_a_tool_with_another_one_of_that_name_is_added(
     assert after.functions["tickets.add"].returns == "AddIssue"
 
 
+def test_type_is_not_another_one_of_its_name_when_a_tool_is_added() -> None:
+    """What is written against the stubs is to be told by its type checker."""
+    issue = {"type": "object", "title": "Issue", "properties": {"id": TEXT}}
+    other = {**issue, "properties": {"key": TEXT}}
+    assert "class Issue" in library(tool("get", None, issue)).module("tickets")
+    added = library(tool("add", None, other), tool("get", None, issue))
+    assert "class Issue" not in added.module("tickets")
+    assert (added.functions["tickets.get"].returns, added.functions["tickets.add"].returns) == (
+        "GetIssue",
+        "AddIssue",
+    )
+
+
 def test_upstream_that_is_gone_is_gone_from_the_next_library() -> None:
     first = library(tool("f"))
     assert not Library.compile([], first).functions

@@ -4,7 +4,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 
 from manifests.json_value import Json
 from portal.library.schema.sound_schema import sound_schema
@@ -12,14 +12,22 @@ from portal.library.schema.violations import violations
 from tests.depth import depth
 from tests.portal.library.schema.random_schemas import json_values, schemas
 
+CONTRADICTIONS = ("is the type of none of the values", "names properties that are forbidden")
+
 
 def is_refused(schema: Json, value: Json) -> bool:
     return bool(violations(sound_schema(schema), value))
 
 
+def contradicts_itself(schema: Json) -> bool:
+    """Whether nothing would fit some part of it, so that the part was ignored."""
+    return any(words in note for note in sound_schema(schema).notes for words in CONTRADICTIONS)
+
+
 @given(schemas(), json_values())
 @depth(4)
 def test_what_is_refused_breaks_the_schema_and_what_breaks_it_is_refused(schema: Json, value: Json) -> None:
+    assume(not contradicts_itself(schema))
     expected = not jsonschema.Draft202012Validator(schema).is_valid(value)
     assert is_refused(schema, value) == expected
 
