@@ -6,6 +6,7 @@ from datetime import date
 from importlib.metadata import version
 from itertools import chain
 
+import anyio
 from rich.table import Table
 from rich.text import Text
 
@@ -15,6 +16,7 @@ from manifests.manifest import Manifest
 from manifests.narrowing import narrowed
 from manifests.rule_slips import unmatched_rules
 from portal.cli.terminal import Terminal, visible
+from portal.cli.upstream_wait import tried
 from portal.composition import Portal, open_portal
 from portal.execution import ExecuteCode
 from portal.granted import granted
@@ -69,25 +71,34 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
     """Start everything, look at it, and report; the manifest itself was read before this is called."""
     findings = Findings(manifest=manifest.path.name if manifest.path else "none (all defaults)")
     async with open_portal(manifest, terminal.note, profile=options.profile) as portal:
-        with terminal.waiting("starting the sandbox and the upstreams"):
+        portal.fleet.want_all()
+        with terminal.waiting("starting the sandbox"):
             await _look_at_sandbox(portal, findings)
             _look_at_engine(findings)
-            portal.fleet.want_all()
-            await portal.fleet.tried()
-            snapshot = await portal.catalog.fresh()
-        findings.granted = granted(portal.manifest)
-        for upstream in portal.fleet:
-            _look_at_upstream(upstream, portal, findings)
+        try:
+            with terminal.waiting("starting the upstreams"):
+                await tried(portal.fleet, terminal)
+                snapshot = await portal.catalog.fresh()
+        except anyio.get_cancelled_exc_class():
+            _look_at_upstreams(portal, findings)
+            findings.errors.append("the check was interrupted: what is missing here was not looked at")
+            _tell(findings, options, terminal)
+            raise
+        _look_at_upstreams(portal, findings)
         findings.warnings.extend(snapshot.library.diagnostics)
         _look_at_rules(manifest, portal, findings)
         _look_at_definitions(portal, findings)
+    _tell(findings, options, terminal)
+    if findings.errors:
+        return 1
+    return WARNED if findings.warnings and options.strict else 0
+
+
+def _tell(findings: Findings, options: Namespace, terminal: Terminal) -> None:
     if options.json:
         terminal.json(asdict(findings))
     else:
         _show(findings, terminal)
-    if findings.errors:
-        return 1
-    return WARNED if findings.warnings and options.strict else 0
 
 
 async def _look_at_sandbox(portal: Portal, findings: Findings) -> None:
@@ -117,6 +128,12 @@ def _look_at_engine(findings: Findings) -> None:
     findings.errors.extend(engine.errors)
     findings.warnings.extend(engine.warnings)
     findings.notes.extend(engine.notes)
+
+
+def _look_at_upstreams(portal: Portal, findings: Findings) -> None:
+    findings.granted = granted(portal.manifest)
+    for upstream in portal.fleet:
+        _look_at_upstream(upstream, portal, findings)
 
 
 def _look_at_upstream(upstream: Upstream, portal: Portal, findings: Findings) -> None:

@@ -10,6 +10,7 @@ from manifests.manifest import Manifest
 from manifests.narrowing import narrowed
 from manifests.own_folders import state_folder
 from portal.cli.terminal import Terminal
+from portal.cli.upstream_wait import tried
 from portal.explanation import Explanation, explain, meant_by
 from upstreams.fleet import open_fleet
 from upstreams.recorded_tool import RecordedTool
@@ -68,7 +69,7 @@ async def _listed(
     async with open_fleet(specs, manifest.folder, lambda upstream: None, listings, manifest.hidden) as fleet:
         fleet.want_all()
         with terminal.waiting("asking the upstreams for their tools"):
-            await fleet.tried()
+            await tried(fleet, terminal)
         for upstream in fleet:
             if upstream.state.status != "ready":
                 terminal.note(

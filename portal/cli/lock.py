@@ -7,6 +7,7 @@ from manifests.lock import Lock, lock_path, write_lock
 from manifests.manifest import Manifest
 from manifests.pin import Pin
 from portal.cli.terminal import Terminal
+from portal.cli.upstream_wait import tried
 from portal.composition import Portal, open_portal
 from portal.pinning.differences import Difference, differences, spelt_out
 from portal.pinning.pins import pins_of
@@ -24,7 +25,7 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
     path = lock_path(manifest.path)
     async with open_portal(manifest, terminal.note, runs_scripts=False) as portal:
         with terminal.waiting("starting the upstreams"):
-            silent = await _listed(portal)
+            silent = await _listed(portal, terminal)
         now = [pin for upstream in portal.fleet if upstream.name not in silent for pin in pins_of(upstream)]
     for name, why in silent.items():
         terminal.error(f"upstream {name!r} cannot be asked, what was accepted of it stays: {why}")
@@ -45,10 +46,10 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
     return 1 if silent else 0
 
 
-async def _listed(portal: Portal) -> dict[str, str]:
+async def _listed(portal: Portal, terminal: Terminal) -> dict[str, str]:
     """Wait for all upstreams; those that do not say what they offer, and why."""
     portal.fleet.want_all()
-    await portal.fleet.tried()
+    await tried(portal.fleet, terminal)
     return {
         upstream.name: f"it is {upstream.state.status}. {upstream.state.detail}".strip()
         for upstream in portal.fleet

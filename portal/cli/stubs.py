@@ -6,6 +6,7 @@ from collections.abc import Set
 
 from manifests.manifest import Manifest
 from portal.cli.terminal import Terminal
+from portal.cli.upstream_wait import tried
 from portal.composition import open_portal
 from portal.library.library import Library
 from portal.library.stub_package import ForeignFileError, write_stubs
@@ -16,7 +17,7 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
     names = _upstreams(manifest, options)
     async with open_portal(manifest, terminal.note, runs_scripts=False, profile=options.profile) as portal:
         with terminal.waiting("starting the upstreams"):
-            await portal.fleet.tried(names)
+            await tried(portal.fleet, terminal, names)
             library = (await portal.catalog.fresh()).library
         missing = [u for u in portal.fleet if u.name in names and u.state.status != "ready"]
         for upstream in missing:

@@ -191,3 +191,27 @@ def test_a_command_that_waits_for_an_upstream(tmp_path: Path) -> None:
     with running("search", "x", cwd=tmp_path) as process:
         wait_for_writer(pids)
         assert ended_by(process, signal.SIGINT) == STATUSES[signal.SIGINT]
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_check_that_waits_for_an_upstream_tells_what_it_found(tmp_path: Path, as_json: bool) -> None:
+    os.mkfifo(never := tmp_path / "never")
+    write_manifest(tmp_path, {"quick": raw(tools=raw_tools("echo")), "slow": raw(waits_for=str(never))})
+    with running("check", *(["--json"] if as_json else []), cwd=tmp_path) as process:
+        wait_for_line(process.stderr, "waiting for slow")
+        assert ended_by(process, signal.SIGTERM) == STATUSES[signal.SIGTERM]
+        out, _ = process.communicate()
+    if as_json:
+        states = {row["name"]: row["status"] for row in json.loads(out)["upstreams"]}
+    else:
+        states = {row[0]: row[2] for line in out.splitlines() if len(row := line.split()) > 3}
+    assert (states["quick"], states["slow"]) == ("ready", "starting")
+
+
+@pytest.mark.parametrize("arguments", [["stubs"], ["lock"], ["explain", "slow.echo"]])
+def test_a_command_tells_which_upstream_it_waits_for(tmp_path: Path, arguments: list[str]) -> None:
+    os.mkfifo(never := tmp_path / "never")
+    write_manifest(tmp_path, {"slow": raw(waits_for=str(never))})
+    with running(*arguments, cwd=tmp_path) as process:
+        wait_for_line(process.stderr, "waiting for slow")
+        assert ended_by(process, signal.SIGINT) == STATUSES[signal.SIGINT]
