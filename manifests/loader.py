@@ -19,6 +19,7 @@ from manifests.narrowing import slips
 from manifests.own_folders import cache_folder, state_folder
 from manifests.portal_manifest import PortalManifest
 from manifests.secret_references import FetchSecrets, fetch_nothing
+from manifests.undecided_upstream import all_errors
 from manifests.yaml_source import KeyPath, Place, read_yaml
 
 CONFIG_VARIABLE = "MCP_CODE_PORTAL_CONFIG"
@@ -72,7 +73,7 @@ def _load(
         problems += exposures(portal, path, own_folders, source.places)
     except ValidationError as error:
         complaint = Complaint(source.places, interpolation.filled)
-        errors = error.errors(include_url=False)
+        errors = list(all_errors(error.errors(include_url=False)))
         problems += _slips_of_the_rest(data, [each["loc"] for each in errors], source.places)
         found = map(complaint.problem, errors[:MAX_COMPLAINTS])
         # What is wrong with a reference was said; that the hole it leaves is no good value is no news.
