@@ -111,6 +111,10 @@ class ArgumentCheck:
 
     def _wrong(self, function: Function, parameter: Parameter, node: ast.expr) -> Iterator[str]:
         """Why the value of an argument cannot fit."""
+        no_json = self.values.not_json(node)
+        if no_json is not None:
+            yield f"{parameter.name} is {no_json[0]}, which is not JSON: {no_json[1]}"
+            return
         value = self.values.value(node)
         if value is UNKNOWN:
             kind = self.values.kind(node)

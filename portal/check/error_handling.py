@@ -24,6 +24,7 @@ _CAUGHT_AS: Final = {
     "unknown_field": frozenset({"AttributeError"}),
     "not_awaited": frozenset({"TypeError"}),
     "not_a_function": frozenset({"TypeError"}),
+    "not_called": frozenset({"TypeError"}),
 }
 _UNBOUND: Final = frozenset({"NameError", "UnboundLocalError"})
 _SUPPRESS: Final = ("contextlib", "suppress")

@@ -3,13 +3,14 @@
 import ast
 import math
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Set
 from enum import Enum
 from functools import cached_property
 from typing import Any, Final
 
 from manifests.json_value import Json
 from portal.check.assignments import assigned
+from portal.check.not_json import made_by, written
 from portal.check.only_calls import OnlyCalls
 from portal.check.plain_operations import answered, combined, compared
 from portal.check.readings import Readings
@@ -64,7 +65,7 @@ class KnownValues:
     not hold a script to them.
     """
 
-    def __init__(self, script: ScriptTree, earlier: Collection[str] = ()) -> None:
+    def __init__(self, script: ScriptTree, earlier: Set[str] = frozenset()) -> None:
         self._script = script
         self._earlier = earlier
         self._only_calls = OnlyCalls(script)
@@ -144,6 +145,16 @@ class KnownValues:
             is_builtin = len(path) == 2 and path[0] == "builtins" and path[1] not in self._earlier
             return _RETURNS.get(path[1]) if is_builtin else None
         return _DISPLAYS.get(type(node))
+
+    def not_json(self, node: ast.expr, depth: int = 0) -> tuple[str, str] | None:
+        """What an expression is that is no JSON, and what to write instead, where that is plain to see."""
+        if isinstance(node, ast.Name):
+            bound = self.bound_once(node)
+            return None if bound is None or depth > _MAX_DEPTH else self.not_json(bound, depth + 1)
+        if isinstance(node, ast.Call):
+            path = self._script.paths.get(node.func, ())
+            return made_by(path) if self._earlier.isdisjoint(path) else None
+        return written(node)
 
     def truth(self, node: ast.expr, depth: int = 0) -> bool | None:
         """How a condition turns out in every run; None if that is not known."""

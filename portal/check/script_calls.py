@@ -25,9 +25,13 @@ def script_calls(script: ScriptTree, functions: Mapping[str, Function]) -> Mappi
     """By the expression of the call; `functions` are by their qualified names."""
     calls: dict[ast.expr, ScriptCall] = {}
     for node in script.scopes.calls:
-        path = script.paths.get(node.func)
-        if path is not None and is_library_function(path):
-            function = functions.get(f"{path[1]}.{path[2]}")
-            if function is not None:
-                calls[node] = ScriptCall(node, function)
+        function = meant_function(script, node.func, functions)
+        if function is not None:
+            calls[node] = ScriptCall(node, function)
     return calls
+
+
+def meant_function(script: ScriptTree, node: ast.expr, functions: Mapping[str, Function]) -> Function | None:
+    """The library function that an expression means."""
+    path = script.paths.get(node)
+    return functions.get(".".join(path[1:])) if path is not None and is_library_function(path) else None

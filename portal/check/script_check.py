@@ -11,7 +11,7 @@ from portal.check.findings import FindingReader
 from portal.check.judgement import Judgement
 from portal.check.known_values import KnownValues
 from portal.check.results import Results
-from portal.check.script_calls import script_calls
+from portal.check.script_calls import meant_function, script_calls
 from portal.check.script_tree import ScriptTree
 from portal.check.session_history import SessionHistory
 from portal.check.ty_server import Finding
@@ -67,6 +67,11 @@ class ScriptCheck:
                 message = f"{path[1]} is a namespace, not a function"
                 hint = "Call one of its functions."
                 yield Suspicion(node.func, node.lineno, message, hint, "not_a_function")
+        for awaited in script.all_of(ast.Await):
+            function = meant_function(script, awaited.value, self._snapshot.library.functions)
+            if function is not None:
+                message = f"{function.qualified} is awaited, but not called"
+                yield Suspicion(awaited, awaited.lineno, message, function.signature, "not_called")
 
     def typed(self, findings: Iterable[Finding]) -> list[Diagnostic]:
         """What a type checker's findings add to that."""

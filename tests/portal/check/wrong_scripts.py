@@ -187,6 +187,24 @@ MISSING_AWAITS = _wrong(
     ("any(github.get_issue(number=n)['title'] for n in range(3))", 1, "github.get_issue"),
 )  # fmt: skip
 
+NOT_JSON = _wrong(
+    "invalid_arguments",
+    ("import datetime\nawait echo.say(text=datetime.date.today())", 2, "text date isoformat"),
+    ("from datetime import datetime\nnow = datetime.now()\nawait echo.say(text=now)", 3, "text datetime isoformat"),
+    ("await github.list_issues(repo='a', labels={'a', 'b'})", 1, "labels set list(value)"),
+    ("await github.list_issues(repo='a', labels={n for n in 'ab'})", 1, "labels set list(value)"),
+    ("await github.list_issues(repo='a', labels=map(str, [1]))", 1, "labels map list(value)"),
+    ("seen = set()\nseen.add('a')\nawait github.list_issues(repo='a', labels=seen)", 3, "labels set list(value)"),
+    ("await github.list_issues(repo=b'a')", 1, "repo bytes decode"),
+    ("x: list = {'a'}\nawait echo.say(text=x)", 2, "text set"),
+)  # fmt: skip
+
+NOT_CALLED = _wrong(
+    "not_called",
+    ("await github.get_issue", 1, "github.get_issue number:"),
+    ("get = github.get_issue\nawait get", 2, "github.get_issue number:"),
+)  # fmt: skip
+
 FORBIDDEN_CALLS = _wrong(
     "not_granted",
     ("await github.delete_repo(repo='a')", 1, "github.delete_* portal.yaml"),
@@ -331,6 +349,8 @@ REFUSED = [
     *POSITIONAL_ARGUMENTS,
     *RESULT_ATTRIBUTES,
     *MISSING_AWAITS,
+    *NOT_JSON,
+    *NOT_CALLED,
     *FORBIDDEN_CALLS,
     *UNAVAILABLE,
     *NOT_FUNCTIONS,
