@@ -19,6 +19,8 @@ from sandbox_runtime.worker_process import WorkerProcess
 
 _ANSWER_FRAME_BYTES = 1 << 20
 _MAX_FUNCTION_BYTES = 512
+_HEAD_BYTES = _MAX_FUNCTION_BYTES + 32
+"""Of a line: its number and its function, with room to spare."""
 _MAX_WAITING = 10_000
 _MOST_HELD = 32
 """Calls of the longest arguments whose arguments the portal holds at once for one run."""
@@ -91,11 +93,13 @@ class CallsInFlight:
         if len(batch) > MAX_LINES_BYTES and b"\n" in batch:
             raise FrameError("too many calls in one frame")
         self._is_flushing = True  # whatever is answered at once goes out in one frame, below
-        for line in batch.split(b"\n"):
-            parts = line.split(b" ", 2)
+        for line in [batch] if len(batch) > MAX_LINES_BYTES else batch.split(b"\n"):
+            # Of a long line nothing is copied here.
+            parts = line[:_HEAD_BYTES].split(b" ", 2)
             identity = _identity(parts[0])
             if len(parts) == 3:
-                self._accept(identity, parts[1], parts[2])
+                start = len(parts[0]) + len(parts[1]) + 2
+                self._accept(identity, parts[1], memoryview(line)[start:])
             elif len(parts) == 1:
                 self._cancel(identity)
             else:
@@ -127,7 +131,7 @@ class CallsInFlight:
             await asyncio.wait(self._running.values())
         await self._files.ended()
 
-    def _accept(self, identity: int, function: bytes, arguments: bytes) -> None:
+    def _accept(self, identity: int, function: bytes, arguments: memoryview) -> None:
         if identity <= self._latest or len(function) > _MAX_FUNCTION_BYTES:
             raise FrameError("a call that no guest of ours would make")
         self._latest = identity
@@ -141,9 +145,9 @@ class CallsInFlight:
         self._seq += 1
         name = function.decode("utf-8", "replace")
         self._observer.open(self._seq, name)
-        self._admit(identity, name, arguments)
+        self._admit(identity, name, bytes(arguments))
 
-    def _admit_file(self, identity: int, function: bytes, arguments: bytes) -> None:
+    def _admit_file(self, identity: int, function: bytes, arguments: memoryview) -> None:
         self._files.accept(identity, function, arguments)
 
     def _is_stuck(self) -> bool:
@@ -273,26 +277,29 @@ class CallsInFlight:
                 error = self._too_long(len(value))
                 self._observer.withhold(seq, error)
             else:
-                self._post(b"[%d,1,%b]" % (identity, value))
+                self._post([b"[%d,1,%b]" % (identity, value)])
         if error is not None:
             self._error_codes.add(error.code)
             told = encode([error.code, error.message, error.hint])
-            self._post(b"[%d,0,%b]" % (identity, told[1:-1]))
+            self._post([b"[%d,0,%b]" % (identity, told[1:-1])])
 
     def _answer_file(self, identity: int, answer: FileAnswer) -> None:
         if self._is_over:
             return
         if answer.code:
             self._error_codes.add(answer.code)
-        self._post(b"[%d,%b]" % (identity, answer.text))
+        self._post([b"[%d," % identity, *answer.text, b"]"])
 
     def _too_long(self, size: int) -> CallError:
         message = f"the call was made and answered {size:,} bytes: {self._bounds.name('outcome_bytes')}"
         return CallError("outcome_limit", message, "Ask for less: filter, limit, or page.")
 
-    def _post(self, answer: bytes) -> None:
-        self._answers.append(answer)
-        self._answers_bytes += len(answer)
+    def _post(self, answer: list[bytes]) -> None:
+        """Have an answer sent, which comes in pieces."""
+        if self._answers:
+            self._answers.append(b",")
+        self._answers += answer
+        self._answers_bytes += sum(map(len, answer))
         if self._answers_bytes > _ANSWER_FRAME_BYTES:
             self._send_answers()
         elif not self._is_flushing:
@@ -306,10 +313,9 @@ class CallsInFlight:
 
     def _send_answers(self) -> None:
         if self._answers:
-            answers = b",".join(self._answers)
-            self._worker.send(ToWorker.ANSWERS, answers)
+            self._worker.send(ToWorker.ANSWERS, *self._answers)
             if self._recording is not None:
-                self._recording.answer(answers)
+                self._recording.answer(b"".join(self._answers))
             self._answers.clear()
             self._answers_bytes = 0
 

@@ -29,13 +29,13 @@ class FileCalls:
         self._answer = answer
         self._is_congested = is_congested
         self._fail = fail
-        self._waiting: deque[tuple[int, str, bytes]] = deque()
+        self._waiting: deque[tuple[int, str, memoryview]] = deque()
         self._waiting_bytes = 0
         self._running: asyncio.Task[None] | None = None
         self.refused = 0
         """Operations that were not even tried."""
 
-    def accept(self, identity: int, function: bytes, arguments: bytes) -> None:
+    def accept(self, identity: int, function: bytes, arguments: memoryview) -> None:
         """Take a call.
 
         Raises:
@@ -67,7 +67,7 @@ class FileCalls:
         if self._running is not None:
             await asyncio.wait([self._running])
 
-    async def _perform(self, identity: int, operation: str, arguments: bytes) -> None:
+    async def _perform(self, identity: int, operation: str, arguments: memoryview) -> None:
         answer = NOT_GRANTED if self._service is None else await self._service(operation, arguments)
         self.refused += bool(answer.code)
         self._answer(identity, answer)

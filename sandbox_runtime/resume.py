@@ -101,7 +101,7 @@ class ResumedCalls(CallsInFlight):
                 return
         super()._admit(identity, name, arguments)
 
-    def _admit_file(self, identity: int, function: bytes, arguments: bytes) -> None:
+    def _admit_file(self, identity: int, function: bytes, arguments: memoryview) -> None:
         if self._is_held and identity in self._answered:
             return
         is_change = changes(function[len(PREFIX) :].decode("ascii", "replace"))

@@ -7,8 +7,9 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from sandbox_runtime.errors import WorkerStartError
-from sandbox_runtime.frames import COUNT, FrameError, FrameReader, ToPortal, ToWorker, frame
+from sandbox_runtime.frames import COUNT, FrameError, FrameReader, ToPortal, ToWorker
 from sandbox_runtime.launchers import Launcher
+from sandbox_runtime.outgoing import Outgoing
 from sandbox_runtime.watchdog import Watchdog
 
 _START_SECONDS = 10.0
@@ -38,12 +39,13 @@ class WorkerProcess(asyncio.Protocol):
         self.pid = 0
         self.protections: tuple[str, ...] = ()
         self.is_alive = True
-        self.is_congested = False
         self._on_death = on_death
         self._reader = FrameReader(_IDLE_FRAME_BYTES)
         self._listener: FrameListener | None = None
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._transport: asyncio.Transport | None = None
+        self._outgoing: Outgoing | None = None
+        self._was_congested = False
         self._kill: Callable[[], None] | None = None
         self._watchdog = Watchdog(self.kill)
 
@@ -84,8 +86,15 @@ class WorkerProcess(asyncio.Protocol):
         return self._watchdog.on_duty()
 
     def send(self, kind: ToWorker, *parts: bytes) -> None:
-        if self._transport is not None and self.is_alive:
-            self._transport.write(frame(kind, *parts))
+        if self._outgoing is not None and self.is_alive:
+            self._outgoing.put(kind, parts)
+            self._was_congested |= self.is_congested
+
+    @property
+    def is_congested(self) -> bool:
+        """Whether it does not read, and so nothing is to be begun of which it would be told."""
+        outgoing = self._outgoing
+        return outgoing is not None and (outgoing.is_held or outgoing.waiting_bytes > _CONGESTION_BYTES)
 
     def kill(self, reason: str) -> None:
         """End the process now, whatever it does. Harmless when it is dead."""
@@ -96,6 +105,8 @@ class WorkerProcess(asyncio.Protocol):
             self._kill()
         if self._transport is not None:
             self._transport.abort()
+        if self._outgoing is not None:
+            self._outgoing.clear()
         if not self._ready.done():
             self._ready.set_exception(WorkerStartError(f"a worker did not start: {reason}"))
             self._ready.exception()  # nobody may be waiting for it any more
@@ -108,16 +119,25 @@ class WorkerProcess(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         transport.set_write_buffer_limits(high=_CONGESTION_BYTES)
         self._transport = transport
+        self._outgoing = Outgoing(transport, self._tell_of_room)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.kill("its process ended")
 
     def pause_writing(self) -> None:
-        self.is_congested = True
+        if self._outgoing is not None:
+            self._outgoing.is_held = self._was_congested = True
 
     def resume_writing(self) -> None:
-        self.is_congested = False
-        if self._listener is not None:
+        if self._outgoing is not None:
+            self._outgoing.is_held = False
+            self._outgoing.go_on()
+            self._tell_of_room()
+
+    def _tell_of_room(self) -> None:
+        """Calls that were held back begin."""
+        was_congested, self._was_congested = self._was_congested, self.is_congested
+        if was_congested and not self._was_congested and self._listener is not None:
             self._listener.resume()
 
     def data_received(self, data: bytes) -> None:

@@ -1,31 +1,34 @@
 """What a guest may ask about files: the words of the exchange, as operations on a workspace."""
 
 import binascii
-from collections.abc import Callable
-from typing import TypeAlias
+import time
+from collections.abc import Callable, Iterable
+from typing import TypeAlias, TypeVar
 
 from manifests.json_value import Json
-from sandbox_runtime.grants.fetch_body import base64_pieces
 from sandbox_runtime.grants.file_error import FileError, from_os
 from sandbox_runtime.grants.file_path import FilePath, parse_path
-from sandbox_runtime.grants.workspace import Entry, Workspace
+from sandbox_runtime.grants.workspace import Content, Entry, Workspace
 from sandbox_runtime.guest_json import GuestJsonError, encode, parse, values_in
 
 _MAX_VALUES = 20
-_NOTHING = b"null"
+_NOTHING = [b"null"]
 
 _BIG_BYTES = 1 << 16
-_DECODED_CHARS = 1 << 20
+_PIECE_CHARS = 1 << 18
 _CONTENT = b'"base64": "'
 
-Operation: TypeAlias = Callable[[Workspace, dict[str, Json]], bytes]
-"""Answers JSON."""
+Told: TypeAlias = list[bytes]
+"""JSON, in pieces that nobody has put together."""
 
-GivingOperation: TypeAlias = Callable[[Workspace, dict[str, Json], bytes], bytes]
+_Piece = TypeVar("_Piece", bytes, memoryview)
+
+Operation: TypeAlias = Callable[[Workspace, dict[str, Json]], Told]
+GivingOperation: TypeAlias = Callable[[Workspace, dict[str, Json], Content], Told]
 """One that is given content, too."""
 
 
-def operate(workspace: Workspace, operation: str, arguments: bytes) -> bytes:
+def operate(workspace: Workspace, operation: str, arguments: memoryview) -> Told:
     """Do what a guest asks for; arguments and answer are JSON, content is base64.
 
     Raises:
@@ -48,54 +51,54 @@ def operate(workspace: Workspace, operation: str, arguments: bytes) -> bytes:
         raise from_os(error) from None
 
 
-def _stat(workspace: Workspace, given: dict[str, Json]) -> bytes:
+def _stat(workspace: Workspace, given: dict[str, Json]) -> Told:
     return _told(workspace.look(_path(given)))
 
 
-def _list(workspace: Workspace, given: dict[str, Json]) -> bytes:
-    return encode([[name, entry.told()] for name, entry in workspace.listing(_path(given))])
+def _list(workspace: Workspace, given: dict[str, Json]) -> Told:
+    return [encode([[name, entry.told()] for name, entry in workspace.listing(_path(given))])]
 
 
-def _read(workspace: Workspace, given: dict[str, Json]) -> bytes:
+def _read(workspace: Workspace, given: dict[str, Json]) -> Told:
     content, entry = workspace.read(_path(given))
-    return b'["%b",%b]' % (b"".join(base64_pieces(content)), _told(entry))
+    return [b'["', *_each(_in_base64, content), b'",', *_told(entry), b"]"]
 
 
-def _create(workspace: Workspace, given: dict[str, Json]) -> bytes:
+def _create(workspace: Workspace, given: dict[str, Json]) -> Told:
     is_new, entry = workspace.create(_path(given), must_be_new=given.get("must_be_new") is True)
-    return encode([is_new, entry.told()])
+    return [encode([is_new, entry.told()])]
 
 
-def _write(workspace: Workspace, given: dict[str, Json], content: bytes) -> bytes:
+def _write(workspace: Workspace, given: dict[str, Json], content: Content) -> Told:
     expected = given.get("expected")
     if expected is not None and not isinstance(expected, str):
         raise FileError("EINVAL", "expected is a version")
     return _told(workspace.write(_path(given), content, expected))
 
 
-def _append(workspace: Workspace, given: dict[str, Json], content: bytes) -> bytes:
+def _append(workspace: Workspace, given: dict[str, Json], content: Content) -> Told:
     at = given.get("at")
     if at is not None and type(at) is not int:
         raise FileError("EINVAL", "at is a number of bytes")
     return _told(workspace.append(_path(given), content, at))
 
 
-def _mkdir(workspace: Workspace, given: dict[str, Json]) -> bytes:
+def _mkdir(workspace: Workspace, given: dict[str, Json]) -> Told:
     workspace.make_folder(_path(given))
     return _NOTHING
 
 
-def _remove(workspace: Workspace, given: dict[str, Json]) -> bytes:
+def _remove(workspace: Workspace, given: dict[str, Json]) -> Told:
     workspace.remove(_path(given))
     return _NOTHING
 
 
-def _rmdir(workspace: Workspace, given: dict[str, Json]) -> bytes:
+def _rmdir(workspace: Workspace, given: dict[str, Json]) -> Told:
     workspace.remove_folder(_path(given))
     return _NOTHING
 
 
-def _rename(workspace: Workspace, given: dict[str, Json]) -> bytes:
+def _rename(workspace: Workspace, given: dict[str, Json]) -> Told:
     workspace.rename(_path(given), _path(given, "target"))
     return _NOTHING
 
@@ -117,8 +120,8 @@ def changes(operation: str) -> bool:
     return operation in _WRITING or operation in _GIVING
 
 
-def _told(entry: Entry) -> bytes:
-    return encode(entry.told())
+def _told(entry: Entry) -> Told:
+    return [encode(entry.told())]
 
 
 def _path(given: dict[str, Json], key: str = "path") -> FilePath:
@@ -131,16 +134,24 @@ def _path(given: dict[str, Json], key: str = "path") -> FilePath:
 # Nobody else in the process has a turn during one call of C, so none is given many MiB to read, take apart or copy.
 
 
-def _apart(arguments: bytes) -> tuple[bytes, memoryview]:
+def _apart(arguments: memoryview) -> tuple[bytes, memoryview]:
     """Arguments without a big content, and that; a small one is left where it is.
 
     In a text the mark cannot be but after a backslash, and then nothing of this name is left in the arguments.
     """
-    start = arguments.find(_CONTENT) + len(_CONTENT) if len(arguments) > _BIG_BYTES else 0
-    end = arguments.find(b'"', start) if start >= len(_CONTENT) else -1
+    head = bytes(arguments[:_BIG_BYTES])
+    start = head.find(_CONTENT) + len(_CONTENT) if len(arguments) > _BIG_BYTES else 0
+    end = _quote_after(arguments, start) if start >= len(_CONTENT) else -1
     if end < 0:
-        return arguments, memoryview(b"")
-    return arguments[:start] + arguments[end:], memoryview(arguments)[start:end]
+        return bytes(arguments), memoryview(b"")
+    return head[:start] + bytes(arguments[end:]), arguments[start:end]
+
+
+def _quote_after(text: memoryview, start: int) -> int:
+    for begin in range(start, len(text), _PIECE_CHARS):
+        if (found := bytes(text[begin : begin + _PIECE_CHARS]).find(b'"')) >= 0:
+            return begin + found
+    return -1
 
 
 def _encoded(given: dict[str, Json], content: memoryview) -> memoryview:
@@ -150,14 +161,28 @@ def _encoded(given: dict[str, Json], content: memoryview) -> memoryview:
     return memoryview(text.encode()) if text else content
 
 
-def _decoded(text: memoryview) -> bytes:
-    pieces = range(0, len(text), _DECODED_CHARS)
+def _decoded(text: memoryview) -> Content:
+    starts = range(0, len(text), _PIECE_CHARS)
     try:
-        return b"".join(
-            binascii.a2b_base64(text[start : start + _DECODED_CHARS], strict_mode=True) for start in pieces
-        )
+        return _each(_from_base64, (text[start : start + _PIECE_CHARS] for start in starts))
     except binascii.Error:
         raise _no_content() from None
+
+
+def _each(work: Callable[[_Piece], bytes], pieces: Iterable[_Piece]) -> list[bytes]:
+    done = []
+    for piece in pieces:
+        done.append(work(piece))
+        time.sleep(0)  # who waits for the interpreter would get it only 5 ms later
+    return done
+
+
+def _from_base64(piece: memoryview) -> bytes:
+    return binascii.a2b_base64(piece, strict_mode=True)
+
+
+def _in_base64(piece: bytes) -> bytes:
+    return binascii.b2a_base64(piece, newline=False)
 
 
 def _no_content() -> FileError:

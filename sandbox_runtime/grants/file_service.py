@@ -12,7 +12,7 @@ import anyio
 from manifests.grants import FileGrant
 from sandbox_runtime.calls import CallError
 from sandbox_runtime.grants.file_error import FileError, from_os
-from sandbox_runtime.grants.file_operations import changes, operate
+from sandbox_runtime.grants.file_operations import Told, changes, operate
 from sandbox_runtime.grants.threads import Threads
 from sandbox_runtime.grants.workspace import Workspace
 from sandbox_runtime.guest_json import encode
@@ -35,13 +35,13 @@ class FileTally:
 
 @dataclass(frozen=True, slots=True)
 class FileAnswer:
-    """What the guest is told, JSON without its brackets: `1, value` or `0, code, message, hint`.
+    """What the guest is told, JSON without its brackets, in pieces: `1, value` or `0, code, message, hint`.
 
     The told code is errno's name, where Python is to raise an OSError. `code` is set where the operation was not even
     tried, and is a reason that may end the run.
     """
 
-    text: bytes
+    text: Told
     code: str = ""
 
 
@@ -65,7 +65,7 @@ class FileService:
         self._counts: Counter[tuple[bool, FileState]] = Counter()
         self._seconds: dict[tuple[bool, FileState], float] = {}
 
-    async def __call__(self, operation: str, arguments: bytes) -> FileAnswer:
+    async def __call__(self, operation: str, arguments: memoryview) -> FileAnswer:
         """Do one operation, if it may be done. Never raises for what the guest asked or the system said."""
         self._operations += 1
         is_writing = changes(operation)
@@ -86,7 +86,7 @@ class FileService:
         finally:
             self._counts[key] += 1
             self._seconds[key] = self._seconds.get(key, 0.0) + time.monotonic() - began
-        return FileAnswer(b"1,%b" % value)
+        return FileAnswer([b"1,", *value])
 
     def limit(self, key: str) -> str:
         """For example "the limit operations of 10,000 (portal.yaml:14:5)"."""
@@ -99,7 +99,7 @@ class FileService:
             for (is_writing, state), count in self._counts.items()
         ]
 
-    def _operate(self, operation: str, arguments: bytes) -> bytes:
+    def _operate(self, operation: str, arguments: memoryview) -> Told:
         if self._workspace is None:
             try:
                 self._workspace = self._open_workspace()
@@ -116,8 +116,8 @@ def _refused(error: CallError) -> FileAnswer:
     return FileAnswer(_told(error.code, error.message, error.hint), error.code)
 
 
-def _told(code: str, message: str, hint: str = "") -> bytes:
-    return encode([0, code, message, hint])[1:-1]
+def _told(code: str, message: str, hint: str = "") -> Told:
+    return [encode([0, code, message, hint])[1:-1]]
 
 
 NOT_GRANTED = _refused(

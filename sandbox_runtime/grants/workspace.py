@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from manifests.json_value import Json
 from sandbox_runtime.grants.file_error import FileError
@@ -16,6 +17,11 @@ from sandbox_runtime.grants.folder import check_kind, entries, look, opened_file
 from sandbox_runtime.grants.quota import Quota
 
 MAX_LISTED = 10_000
+
+Content: TypeAlias = list[bytes]
+"""Of a file: pieces of PIECE_BYTES, but for the last, which can be turned into base64 one by one."""
+
+PIECE_BYTES = 3 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +91,13 @@ class Workspace:
                 found.append((name, Entry.of(status)))
         return sorted(found, key=lambda entry: entry[0])
 
-    def read(self, path: FilePath) -> tuple[bytes, Entry]:
+    def read(self, path: FilePath) -> tuple[Content, Entry]:
         with self._parent(path) as (folder, name), opened_file(folder, name, os.O_RDONLY) as file:
             status = os.fstat(file)
             if stat.S_ISDIR(status.st_mode):
                 raise FileError("EISDIR")
             content = _read_up_to(file, self._file_bytes + 1)
-            self._check_size(len(content))
+            self._check_size(_size(content))
             return content, Entry.of(status)
 
     def create(self, path: FilePath, *, must_be_new: bool) -> tuple[bool, Entry]:
@@ -112,20 +118,21 @@ class Workspace:
             quota.note(0, 1)
             return True, Entry.of(status)
 
-    def write(self, path: FilePath, content: bytes, expected: str | None = None) -> Entry:
+    def write(self, path: FilePath, content: Content, expected: str | None = None) -> Entry:
         """Give a file new content; with `expected`, only if that is its version still ("": if there is none)."""
-        self._check_size(len(content))
+        size = _size(content)
+        self._check_size(size)
         with self._changing(path) as (folder, name, quota):
             status = _existing_file(folder, name)
             if expected is not None and expected != ("" if status is None else Entry.of(status).version):
                 raise FileError("EBUSY", "it was changed meanwhile")
-            more = len(content) - (0 if status is None else status.st_size), 0 if status else 1
+            more = size - (0 if status is None else status.st_size), 0 if status else 1
             quota.check(*more)
             written = _replace(folder, name, content, None if status is None else status.st_mode & 0o777)
             quota.note(*more)
             return Entry.of(written)
 
-    def append(self, path: FilePath, content: bytes, at: int | None = None) -> Entry:
+    def append(self, path: FilePath, content: Content, at: int | None = None) -> Entry:
         """Add to the end of a file that is there; with `at`, only if it is as long as that still."""
         with (
             self._changing(path) as (folder, name, quota),
@@ -135,10 +142,11 @@ class Workspace:
             _check_writable(status)
             if at is not None and status.st_size != at:
                 raise FileError("EBUSY", "it was changed meanwhile")
-            self._check_size(status.st_size + len(content))
-            quota.check(len(content), 0)
+            size = _size(content)
+            self._check_size(status.st_size + size)
+            quota.check(size, 0)
             _write_all(file, content)
-            quota.note(len(content), 0)
+            quota.note(size, 0)
             return Entry.of(os.fstat(file))
 
     def make_folder(self, path: FilePath) -> None:
@@ -235,7 +243,7 @@ def _check_writable(status: os.stat_result) -> None:
         raise FileError("EACCES", "a file of several names (hard links), of which some may be elsewhere")
 
 
-def _replace(folder: int, name: str, content: bytes, mode: int | None) -> os.stat_result:
+def _replace(folder: int, name: str, content: Content, mode: int | None) -> os.stat_result:
     """Write beside it, then put it in place at once. A file that is replaced keeps its permissions."""
     partial = f"{OURS}{secrets.token_hex(8)}.partial"
     file = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=folder)
@@ -254,16 +262,29 @@ def _replace(folder: int, name: str, content: bytes, mode: int | None) -> os.sta
     return status
 
 
-def _write_all(file: int, content: bytes) -> None:
-    left = memoryview(content)
-    while left:
-        left = left[os.write(file, left) :]
+def _size(content: Content) -> int:
+    return sum(map(len, content))
 
 
-def _read_up_to(file: int, most: int) -> bytes:
-    parts: list[bytes] = []
+def _write_all(file: int, content: Content) -> None:
+    for piece in content:
+        left = memoryview(piece)
+        while left:
+            left = left[os.write(file, left) :]
+
+
+def _read_up_to(file: int, most: int) -> Content:
+    pieces: Content = []
     left = most
-    while left > 0 and (part := os.read(file, min(left, 1 << 20))):
-        parts.append(part)
-        left -= len(part)
-    return b"".join(parts)
+    while left > 0 and (piece := _piece(file, min(left, PIECE_BYTES))):
+        pieces.append(piece)
+        left -= len(piece)
+    return pieces
+
+
+def _piece(file: int, size: int) -> bytes:
+    """So many bytes, or what is left of the file: a system may read fewer at a time."""
+    piece = b""
+    while len(piece) < size and (more := os.read(file, size - len(piece))):
+        piece += more
+    return piece

@@ -32,7 +32,7 @@ def take(workspace: Workspace, step: Step) -> None:
     if name == "create":
         workspace.create(path, must_be_new=False)
     elif isinstance(more, int):
-        getattr(workspace, name)(path, bytes(more))
+        getattr(workspace, name)(path, [bytes(more // 2), bytes(more - more // 2)])
     elif more is not None:
         workspace.rename(path, more)
     else:
