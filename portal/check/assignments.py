@@ -10,7 +10,9 @@ def assigned(body: list[ast.stmt]) -> Iterator[tuple[ast.AST, ast.expr]]:
         if isinstance(statement, ast.AnnAssign) and statement.value is not None:
             yield statement.target, statement.value
         elif isinstance(statement, ast.Assign):
-            for target in statement.targets:
+            # What several names share may be changed by way of any of them.
+            is_one = len(statement.targets) == 1 or isinstance(statement.value, ast.Constant)
+            for target in statement.targets if is_one else ():
                 yield from _pairs(target, statement.value)
 
 

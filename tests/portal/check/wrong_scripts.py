@@ -250,6 +250,8 @@ REACHED = _wrong(
     (f"{DRY}run = clean\nawait clean()\nawait run(False)", 4, "txt text"),
     (f"{DRY}await clean(**{{'dry': False}})", 4, "txt text"),
     (f"class A:\n    async def clean(self): pass\n{DRY}await clean(not 1)", 6, "txt text"),
+    ("x: str = 5.5\nawait echo.say(text=x)", 2, "text 5.5"),
+    ("x = y = 5.5\nawait echo.say(text=y)", 2, "text 5.5"),
     ("def f(text):\n    return echo.say(text=text)\nawait f(None)", 2, "text None"),
     ("def f(dry):\n    if dry:\n        echo.nope()\nf(0)\nawait echo.say(txt=1)", 5, "txt text"),
     ("def check(x):\n    if not x:\n        raise KeyError\ncheck(1)\nawait echo.say(txt=1)", 5, "txt text"),
