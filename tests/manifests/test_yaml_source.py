@@ -122,6 +122,22 @@ def test_what_is_yaml_but_no_manifest_is_noted_and_the_rest_is_read(
     assert source.data["last"] == 1
 
 
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("a: {command: x\n  b: [\n", "line 1"),
+        ("a:\n  - [x\nb: 1\n", "line 2"),
+        ("a: {b: c: d}\n", "Quote"),
+        ("a: b: c\n", "Quote"),
+    ],
+)
+def test_bracket_that_nobody_closed_is_what_the_hint_is_about(text: str, hint: str) -> None:
+    with pytest.raises(ManifestError) as caught:
+        read_yaml(text)
+    (problem,) = caught.value.problems
+    assert hint in problem.hint
+
+
 def test_duplicate_key_names_both_places() -> None:
     [problem] = read_yaml("a: 1\nb: 2\na: 3\n").problems
     assert "1:1" in problem.message
