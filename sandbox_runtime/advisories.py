@@ -139,8 +139,8 @@ def report(
         fix = max(advisory.fix_for(version) for advisory in harmless)
         # Short, because nothing has to be done; the facts have the reasons.
         found.notes.append(
-            f"{name}; of its known flaws {len(harmless)} reach no script here (`check --json` says why), and are mended in "
-            f"{_text(fix)}"
+            f"{name}; {len(harmless)} of its known flaws reach no script here (`check --json` says why), "
+            f"and {_text(fix)} has mended them"
         )
     age = (today - advisories.checked).days
     if age > STALE_DAYS:

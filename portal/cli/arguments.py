@@ -146,8 +146,8 @@ def _import(commands: _Commands) -> None:
     command.add_argument(
         "client",
         nargs="*",
-        help="only these: claude-desktop, claude-code, cursor, vscode, windsurf, gemini, codex; one file alone is named "
-        "as in docs/import.md, like cursor-project",
+        help="only these: claude-desktop, claude-code, cursor, vscode, windsurf, gemini, codex; "
+        "one file alone is named as in docs/import.md, like cursor-project",
     )
     command.add_argument("--project", type=Path, metavar="DIR", help="whose own files to read; default: here")
     command.add_argument("--add", action="store_true", help="add to a portal.yaml that is there already")
