@@ -64,7 +64,7 @@ class DocsSearch:
         notices = [
             *self._state_notices(query),
             *self._upstream_notices(upstream),
-            *_absence_notices(snapshot, query, functions, exact),
+            *(_absence_notices(snapshot, query, functions, exact) if len(self._fleet) else ()),
         ]
         if exact and not query.isalpha():
             # One plain word may be a function's name and still be a search: its others follow, briefly.

@@ -12,6 +12,7 @@ from manifests.own_folders import state_folder
 from portal.cli.terminal import Terminal
 from portal.cli.upstream_wait import tried
 from portal.explanation import Explanation, explain, meant_by
+from portal.first_steps import NO_UPSTREAMS
 from upstreams.fleet import open_fleet
 from upstreams.recorded_tool import RecordedTool
 
@@ -79,6 +80,8 @@ async def _listed(
 
 
 def _nothing(manifest: Manifest, name: str, tools: dict[str, tuple[RecordedTool, ...]]) -> str:
+    if not manifest.portal.upstreams:
+        return f"no tool is called {name!r}: {NO_UPSTREAMS}"
     silent = [upstream for upstream in manifest.portal.upstreams if upstream not in tools]
     hint = f" Of {', '.join(silent)} no tools are known: write it as UPSTREAM.TOOL." if silent else ""
     return f"no tool is called {name!r}.{hint}"

@@ -137,6 +137,12 @@ def test_name_of_nothing_exits_with_2(
     assert "error:" in done.stderr
 
 
+def test_name_is_explained_by_there_being_no_upstreams(portal: PortalCommand, tmp_path: Path) -> None:
+    done = portal("explain", "tickets.close", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "smallest portal.yaml" in " ".join(done.stderr.split())
+
+
 def test_check_lists_what_is_withheld_and_what_says_nothing_of_itself(
     portal: PortalCommand, tmp_path: Path
 ) -> None:

@@ -16,4 +16,4 @@ async def test_both_tools_tell_the_smallest_manifest_that_helps(tmp_path: Path) 
         found = await portal.search("anything")
     assert (ran["status"], ran["result"]) == ("ok", 2)
     assert NO_UPSTREAMS in ran["notices"]
-    assert NO_UPSTREAMS in found["notices"]
+    assert found["notices"] == [NO_UPSTREAMS]
