@@ -121,7 +121,7 @@ ATTACKS = [
         "database.execute('pragma temp_store_directory = \"/tmp\"')",
         raises("sqlite3.OperationalError"),
         "database.execute('pragma temp_store').fetchone()",
-        [0],
+        [2],
         DATABASE,
     ),
     Attack(
