@@ -9,6 +9,9 @@ _IN_MEMORY = ":memory:"
 _TEMPORARY = ("", b"")
 """Names of a database that is a temporary file."""
 
+_FACTORY = 4
+"""Which of the arguments of `connect` after the database is the class."""
+
 
 class Connection(sqlite3.Connection):
     """A connection whose sorters, indices and temporary tables count as the script's memory, however large they are."""
@@ -28,15 +31,16 @@ def install() -> None:
         vars(module).update(Connection=Connection, connect=connect)
 
 
+def given_factory(arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """The class among the arguments of `connect` after the database."""
+    return arguments[_FACTORY] if len(arguments) > _FACTORY else named.get("factory", Connection)
+
+
 def _connect_of(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def connect(database: Any, *arguments: Any, **named: Any) -> Any:
-        if len(arguments) < _BEFORE_FACTORY:
+        if len(arguments) <= _FACTORY:
             named.setdefault("factory", Connection)
         return original(database, *arguments, **named)
 
     return connect
-
-
-_BEFORE_FACTORY = 5
-"""Parameters of `connect` between the database and the class."""

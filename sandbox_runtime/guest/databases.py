@@ -7,7 +7,7 @@ import sqlite3
 import urllib.parse
 from typing import Any
 
-from sandbox_runtime.guest.connection import Connection
+from sandbox_runtime.guest.connection import Connection, given_factory
 from sandbox_runtime.guest.workspace import Workspace
 from sandbox_runtime.guest.workspace_open import OpenFiles
 
@@ -18,11 +18,12 @@ def install(workspace: Workspace, open_files: OpenFiles) -> None:
     """Let `sqlite3.connect` open databases of the workspace; all others stay as they are."""
     original = sqlite3.connect
 
-    def connect(database: Any, *arguments: Any, factory: Any = Connection, **named: Any) -> Any:
+    def connect(database: Any, *arguments: Any, **named: Any) -> Any:
         path, mode = _path_and_mode(database, is_uri=bool(named.get("uri")))
         place = None if path in (":memory:", "", b"") or mode == "memory" else workspace.locate(path)
         if place is None:
-            return original(database, *arguments, factory=factory, **named)
+            return original(database, *arguments, **named)
+        factory = given_factory(arguments, named)
         stored = type(factory.__name__, (Stored, factory), {})
         connection = stored(":memory:", *arguments, **named)
         connection.load(workspace, path, place, mode)

@@ -93,3 +93,12 @@ async def test_removed_database_is_open_still_and_not_there_again(files: FileRun
     end = "os.remove('f.db')\nc.execute('insert into t values (2)')\nc.commit()\nx = c.execute('select x from t')"
     assert await files.value(f"{OPEN % True}import os\n{end}\n[row for row, in x]") == [1, 2]
     assert files.names() == []
+
+
+@pytest.mark.parametrize("more", ["factory=Own", "5.0, 0, '', True, Own", "5.0, 0, '', True, factory=Own"])
+@pytest.mark.parametrize("path", ["f.db", ":memory:"])
+async def test_class_of_the_connection_is_named_or_in_its_place(
+    files: FileRunner, path: str, more: str
+) -> None:
+    script = f"import sqlite3\nclass Own(sqlite3.Connection): pass\nc = sqlite3.connect({path!r}, {more})\n"
+    assert await files.value(f"{script}[type(c).__name__, isinstance(c, Own)]") == ["Own", True]
