@@ -16,11 +16,15 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TypeAlias
 
 from benchmarks.measuring import RESULTS, commit, machine, percentile
+from manifests.grants import FileGrant
 from manifests.limits import Limits
 from sandbox_runtime.calls import Outcome, ToolCall
+from sandbox_runtime.grants.run_grants import NO_GRANTS, RunGrants
+from sandbox_runtime.grants.workspaces import Workspaces, open_workspaces
 from sandbox_runtime.result import RunResult
 from sandbox_runtime.sandbox import Sandbox, open_sandbox
 
@@ -73,6 +77,12 @@ MESSAGES = {
     + "host.exchange('\\n'.join(f'{i} bench.echo {{}}' for i in range(1, 20_000)), 5000)\nNone",
     "200,000 lines of one character": RAW + "for _ in range(200_000): host.print('x')",
 }
+FILE_BYTES = 10 << 20
+FILES = {
+    "four files of 10 MiB written": f'with open("WHO", "wb") as f: f.write(b"0123456789abcdef" * {FILE_BYTES // 16})',
+    "four files of 10 MiB read": 'with open("WHO", "rb") as f: f.read()\nNone',
+}
+FILE_RUNS = 4
 
 Overshoots: TypeAlias = Mapping[str, Sequence[float]]
 Measure: TypeAlias = Callable[[Sandbox, str], Awaitable[float]]
@@ -98,7 +108,7 @@ class Port:
 async def main() -> None:
     options = _options()
     each = partial(_each, rounds=options.rounds)
-    async with open_sandbox(workers=2, progress=print) as sandbox:
+    async with open_sandbox(workers=FILE_RUNS, progress=print) as sandbox:
         await beyond_wall(sandbox, WAITING["a tool"])  # the first imports what later ones find
         measures = {
             "ms beyond a limit of the wall clock": await each(sandbox, WAITING | COMPUTING, beyond_wall),
@@ -107,6 +117,7 @@ async def main() -> None:
                 sandbox, WAITING | COMPUTING, after_cancel
             ),
             "ms for which the event loop was held": await each(sandbox, MESSAGES, held),
+            "ms for which it was held by files": await each(sandbox, FILES, held_by_files),
         }
     for title, kinds in measures.items():
         print(f"\n{title}: p50, max")
@@ -163,9 +174,32 @@ async def held(sandbox: Sandbox, script: str) -> float:
     return max(delays) * 1000
 
 
-async def run(sandbox: Sandbox, script: str, limits: Limits, port: Port) -> tuple[RunResult, float]:
+async def held_by_files(sandbox: Sandbox, script: str) -> float:
+    with TemporaryDirectory() as folder:
+        for who in range(FILE_RUNS):
+            (Path(folder) / str(who)).write_bytes(bytes(FILE_BYTES))
+        grant = FileGrant(workspace=folder, mode="write")
+        async with open_workspaces(grant, Path(folder), str) as workspaces, watched() as delays:
+            await asyncio.gather(
+                *(
+                    _run_with_files(sandbox, script.replace("WHO", str(who)), workspaces)
+                    for who in range(FILE_RUNS)
+                )
+            )
+    return max(delays) * 1000
+
+
+async def _run_with_files(sandbox: Sandbox, script: str, workspaces: Workspaces) -> None:
+    async with workspaces.files(None) as files:
+        result, _ = await run(sandbox, script, ENOUGH, Port(), RunGrants(files=files))
+    assert result.error is None, result
+
+
+async def run(
+    sandbox: Sandbox, script: str, limits: Limits, port: Port, grants: RunGrants = NO_GRANTS
+) -> tuple[RunResult, float]:
     """The result, and the seconds from the moment it began to run."""
-    async with sandbox.run(limits, str) as one:
+    async with sandbox.run(limits, str, grants=grants) as one:
         await one.prepare(script, ("bench",))
         started = time.perf_counter()
         result = await one.execute({}, port)
