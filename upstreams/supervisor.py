@@ -41,7 +41,10 @@ STABLE_SECONDS: Final = 10.0
 """A connection that held this long, or answered a call, was no failure."""
 
 RELIST_PAUSE_SECONDS: Final = 1.0
-"""An upstream that keeps saying its tools changed is listed at most this often."""
+RELIST_PAUSE_TIMES: Final = 10
+LONGEST_RELIST_PAUSE_SECONDS: Final = 60.0
+"""An upstream that keeps saying its tools changed is listed again after a second, or after ten times what the last
+listing took, up to a minute: for much of that time nobody else is served."""
 
 PROBE_SECONDS: Final = 10.0
 """After a call met its deadline, an upstream that answers nothing at all for this long, or for as long as a call may
@@ -298,6 +301,7 @@ class Supervisor:
     async def _follow_changes(self, connection: Connection) -> None:
         while True:
             await connection.wait_for_change()
+            began = anyio.current_time()
             try:
                 with anyio.fail_after(self._connect_seconds):
                     await connection.list_tools()
@@ -309,7 +313,7 @@ class Supervisor:
                     log.info("upstream_tools_changed", upstream=self._name, tools=len(self.tools))
                     self._on_change()
                     await self._remember()
-            await anyio.sleep(RELIST_PAUSE_SECONDS)
+            await anyio.sleep(relist_pause(anyio.current_time() - began))
 
     async def _follow_offerings(self, connection: Connection) -> None:
         while True:
@@ -345,6 +349,11 @@ class Supervisor:
             self._changed.set()
             self._changed = anyio.Event()
             self._on_change()
+
+
+def relist_pause(seconds: float) -> float:
+    """After a listing that took so long."""
+    return min(max(RELIST_PAUSE_SECONDS, RELIST_PAUSE_TIMES * seconds), LONGEST_RELIST_PAUSE_SECONDS)
 
 
 @dataclass(frozen=True)

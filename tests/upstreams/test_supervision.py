@@ -12,6 +12,7 @@ from tests.upstreams.raw_http_server import RawHttpServer
 from upstreams.circuit import FAILURES_IN_A_ROW
 from upstreams.errors import UpstreamError, UpstreamUnavailableError
 from upstreams.starts import STARTED_AT_ONCE
+from upstreams.supervisor import relist_pause
 from upstreams.upstream import Upstream
 
 pytestmark = pytest.mark.anyio
@@ -176,3 +177,8 @@ async def test_whoever_waits_until_all_were_tried_hears_why_the_slowest_is_not_t
         await fleet.fleet.tried()
         assert fleet["hanging"].state.status == "down"
         assert "was not ready within 0.3 s" in fleet["hanging"].state.detail
+
+
+@pytest.mark.parametrize(("took", "pause"), [(0.0, 1.0), (0.05, 1.0), (1.4, 14.0), (30.0, 60.0)])
+def test_listing_that_takes_long_is_not_read_again_soon(took: float, pause: float) -> None:
+    assert relist_pause(took) == pytest.approx(pause)
