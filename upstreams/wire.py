@@ -29,6 +29,10 @@ MAX_REQUEST_CHARACTERS: Final = 500_000
 """Of one request of the upstream, text and values: the SDK looks at each of them, and nobody is served meanwhile."""
 
 
+MAX_CARRIED: Final = 1_000
+"""Errors that are on their way to the call that they are of."""
+
+
 class Wire(JSONRPCDispatcher):
     """The SDK's own boundary between JSON-RPC and typed MCP, and therefore where the portal takes hold.
 
@@ -160,6 +164,8 @@ class Failures:
         """The JSON-RPC error that stands for `error`; its token cannot be guessed by an upstream."""
         token = secrets.token_hex(16)
         self._carried[token] = error
+        if len(self._carried) > MAX_CARRIED:  # nobody claims those that answered nothing
+            del self._carried[next(iter(self._carried))]
         return ErrorData(code=INTERNAL_ERROR, message=str(error), data=token)
 
     def claim(self, error: MCPError) -> UpstreamError | None:
