@@ -45,6 +45,9 @@ STDIO_FAULTS = (
     "close_stdout",
     "garbage",
     "too_long",
+    "too_many_values",
+    "many_beginnings",
+    "batch_of_nothing",
     "no_newline",
     "never_ending_line",
     "wrong_id",
@@ -72,6 +75,8 @@ HTTP_FAULTS: dict[str, http_server.Fault] = {
     "event stream and silence": acted(http_server.event_stream_and_silence),
     "endless drops": acted(http_server.endless_drops),
     "trickled body": acted(http_server.trickled_body),
+    "too many values": acted(http_server.too_many_values),
+    "event with too many values": acted(http_server.event_with_too_many_values),
 }
 Spec: TypeAlias = StdioUpstream | HttpUpstream
 Call: TypeAlias = Callable[[], Awaitable[object]]

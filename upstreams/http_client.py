@@ -33,6 +33,7 @@ from upstreams.errors import (
 )
 from upstreams.http_credentials import IS_RENEWED, Admission
 from upstreams.http_status import described_http, status_line
+from upstreams.json_size import has_too_many_values
 from upstreams.kept_alive import KeptAliveClient
 from upstreams.mended_events import with_mended_events
 from upstreams.nesting import shallow
@@ -125,6 +126,8 @@ class UpstreamHttpClient(KeptAliveClient):
         if response.status_code == HTTPStatus.ACCEPTED:
             raise UpstreamAnswerError("took the request with HTTP 202 but sends no answer")
         body = self._admission.masked(await _read_capped(response))
+        if kind == "application/json" and has_too_many_values(body):
+            raise UpstreamAnswerError("the answer has more values than the portal reads")
         if response.is_error:
             error = _json_rpc_error(kind, body)
             if _has_lost_session(response, error, body):

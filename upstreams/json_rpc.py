@@ -21,6 +21,7 @@ from pydantic_core import from_json
 from manifests.json_value import Json
 from upstreams.diagnostics import Diagnostics
 from upstreams.errors import UpstreamAnswerError
+from upstreams.json_size import has_too_many_values
 from upstreams.masking import Mask
 from upstreams.nesting import shallow
 from upstreams.wire import Failures
@@ -29,6 +30,7 @@ from upstreams.wire_text import answered_id, mended
 _END_BYTES: Final = 4096
 
 # In a text inside a message the quotes would be escaped, so this is none that a text quotes.
+_MESSAGE_MARK: Final = b'"jsonrpc"'
 _MESSAGE_START: Final = re.compile(rb'\{\s*"jsonrpc"\s*:\s*"2\.0"')
 
 
@@ -50,19 +52,20 @@ class MessageReader:
             return
         line = self._mask(line)
         try:
-            value = _value(mended(line))
+            value = _value(line)
         except ValueError as error:
             yield from self._unreadable(line[:_END_BYTES], line[-_END_BYTES:], str(error))
             yield from self._last_message(line)
             return
+        is_noise = False
         for member in value if isinstance(value, list) else [value]:
             message = self._message(member)
             if message is None:
-                self._diagnostics.note(
-                    f"wrote to stdout what is no JSON-RPC message: {self._excerpt(line)!r}"
-                )
+                is_noise = True
             else:
                 yield SessionMessage(message)
+        if is_noise:
+            self._diagnostics.note(f"wrote to stdout what is no JSON-RPC message: {self._excerpt(line)!r}")
 
     def too_long(self, head: bytes) -> Iterator[SessionMessage]:
         """The beginning of a line over the cap, which may never end."""
@@ -76,11 +79,12 @@ class MessageReader:
 
     def _last_message(self, line: bytes) -> Iterator[SessionMessage]:
         """The message at the end of a line that began as something else: a banner, or half an answer."""
-        starts = list(_MESSAGE_START.finditer(line))
-        if not starts or starts[-1].start() == 0:
+        # Not by looking at all that might be one: a line may have millions of them.
+        start = _MESSAGE_START.match(line, line.rfind(b"{", 0, max(0, line.rfind(_MESSAGE_MARK))))
+        if start is None or start.start() == 0:
             return
         try:
-            message = self._message(from_json(mended(line[starts[-1].start() :])))
+            message = self._message(_value(line[start.start() :]))
         except ValueError:
             return
         if message is not None:
@@ -117,12 +121,15 @@ class MessageReader:
         return JSONRPCError.model_construct(jsonrpc="2.0", id=request_id, error=error)
 
 
-def _value(line: bytes) -> Json:
+def _value(text: bytes) -> Json:
+    if has_too_many_values(text):
+        raise ValueError("more values than the portal reads")
+    text = mended(text)
     try:
-        return from_json(line)
+        return from_json(text)
     except ValueError:
-        cut = shallow(line)
-        if cut is line:
+        cut = shallow(text)
+        if cut is text:
             raise
         return from_json(cut)
 

@@ -1,16 +1,21 @@
 """Event streams of upstreams, made fit to be read."""
 
+import re
 from collections.abc import AsyncIterator
 from typing import Final
 
 import httpx2
 
 from upstreams.drips import Drips
+from upstreams.json_size import MAX_VALUES, values_in
 from upstreams.masking import Mask
 from upstreams.nesting import shallow
 from upstreams.wire_text import MAX_MESSAGE_BYTES, mended
 
 _DATA: Final = b"data:"
+_NO_JSON: Final = b"data: more values than the portal reads"
+_FIRST_LINE: Final = re.compile(rb"[^\r\n]*+")
+_EVENT_ENDS: Final = (b"\n\n", b"\n\r", b"\r\r")
 _ENCODING: Final = "content-encoding"
 
 
@@ -53,12 +58,31 @@ def _readable_line(line: bytes) -> bytes:
     return _DATA + shallow(line[len(_DATA) : end]) + line[end:]
 
 
+class _EventValues:
+    """How many values the event has that is being read; its message may be in many lines."""
+
+    def __init__(self) -> None:
+        self._values = 0
+        self._last = b""
+
+    def are_too_many(self, lines: bytes) -> bool:
+        """Take in the next lines: whether there are too many, of which all but a few are in the first of these."""
+        self._values += values_in(lines)
+        is_excess = self._values > MAX_VALUES
+        joined = self._last + lines
+        if (end := max(map(joined.rfind, _EVENT_ENDS))) >= 0:
+            self._values = values_in(joined[end + 2 :])
+        self._last = joined[-1:]
+        return is_excess
+
+
 class MendedLines(httpx2.AsyncByteStream):
     """An event stream whose lines are made fit for the SDK's parser."""
 
     def __init__(self, stream: httpx2.AsyncByteStream, masked: Mask) -> None:
         self._stream = stream
         self._masked = masked
+        self._values = _EventValues()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         partial = bytearray()
@@ -67,13 +91,18 @@ class MendedLines(httpx2.AsyncByteStream):
             await drips.rest(chunk)
             end = max(chunk.rfind(b"\n"), chunk.rfind(b"\r")) + 1
             if end:
-                lines = self._masked(mended(bytes(partial) + chunk[:end]))
-                yield b"".join(map(_readable_line, lines.splitlines(keepends=True)))
+                yield self._readable(bytes(partial) + chunk[:end])
                 partial.clear()
             partial += chunk[end:]
             if len(partial) > MAX_MESSAGE_BYTES:
                 raise httpx2.ReadError(f"an event is longer than {MAX_MESSAGE_BYTES} bytes")
-        yield _readable_line(self._masked(mended(bytes(partial))))
+        yield self._readable(bytes(partial))
+
+    def _readable(self, lines: bytes) -> bytes:
+        if self._values.are_too_many(lines):
+            lines = _FIRST_LINE.sub(_NO_JSON, lines, count=1)
+        lines = self._masked(mended(lines))
+        return b"".join(map(_readable_line, lines.splitlines(keepends=True)))
 
     async def aclose(self) -> None:
         await self._stream.aclose()

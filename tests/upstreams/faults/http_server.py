@@ -354,6 +354,39 @@ async def event_stream_with_noise(exchange: Exchange) -> None:
     exchange.close()
 
 
+TOO_MANY = b"[" + b"[]," * 1_000_000 + b"1]"
+
+
+def with_too_many(exchange: Exchange) -> bytes:
+    return exchange.body(result={"structuredContent": "HERE"}).replace(b'"HERE"', TOO_MANY)
+
+
+async def too_many_values(exchange: Exchange) -> None:
+    await exchange.send("200 OK", with_too_many(exchange))
+
+
+async def event_with_too_many_values(exchange: Exchange) -> None:
+    await exchange.events(b"data: " + with_too_many(exchange) + b"\n\n")
+    exchange.close()
+
+
+async def event_with_too_many_values_in_many_lines(exchange: Exchange) -> None:
+    portion = b"[]," * 100_000
+    lines = with_too_many(exchange).replace(portion, portion + b"\ndata: ")
+    await exchange.events(b"data: " + lines + b"\n\n")
+    exchange.close()
+
+
+async def events_with_many_values_together(exchange: Exchange) -> None:
+    """None has too many."""
+    exchange.act()
+    notice = b'data: {"jsonrpc":"2.0","method":"notifications/x","params":{"a":[%b1]}}\n\n' % (
+        b"[]," * 100_000
+    )
+    await exchange.events(*[notice] * 10, b"data: " + exchange.body() + b"\n\n")
+    exchange.close()
+
+
 async def wrong_id(exchange: Exchange) -> None:
     await exchange.send("200 OK", exchange.body(id=999_999))
 

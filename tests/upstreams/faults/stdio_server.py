@@ -143,6 +143,23 @@ def too_long(request):
     raw(frame(request, result={"content": [{"type": "text", "text": "x" * (CAP_BYTES + 1)}]}))
 
 
+def too_many_values(request):
+    effect(request)
+    raw(
+        f'{{"jsonrpc":"2.0","id":{request["id"]},"result":{{"structuredContent":[{"[]," * 1_000_000}[]]}}}}\n'
+    )
+
+
+def many_beginnings(request):
+    raw('{"jsonrpc":"2.0"' * 500_000 + "\n")
+    succeed(request)
+
+
+def batch_of_nothing(request):
+    raw("[" + "1," * 1_000_000 + "1]\n")
+    succeed(request)
+
+
 def no_newline(request):
     """100 MB that never end; the server goes on behind them."""
     effect(request)
@@ -342,6 +359,9 @@ CALLS = {
         too_deep,
         not_utf8,
         too_long,
+        too_many_values,
+        many_beginnings,
+        batch_of_nothing,
         no_newline,
         never_ending_line,
         wrong_id,
