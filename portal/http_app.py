@@ -7,10 +7,11 @@ from mcp.server.transport_security import TransportSecuritySettings
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from manifests.json_value import Json
+from portal.compact_json import compact
 from portal.composition import Portal
 from portal.http_gate import GateRules, HttpGate
 
@@ -28,7 +29,8 @@ def build_http_app(portal: Portal, server: Server[Any], rules: GateRules) -> Sta
         return PlainTextResponse("ok\n")
 
     async def readyz(request: Request) -> Response:
-        return JSONResponse(_readiness(portal, rules.is_authorised(request.headers)))
+        told = compact(_readiness(portal, rules.is_authorised(request.headers)))
+        return Response(f"{told}\n", media_type="application/json")
 
     app = server.streamable_http_app(
         streamable_http_path="/mcp",

@@ -15,7 +15,7 @@ from manifests.json_value import Json
 from manifests.manifest import Manifest
 from manifests.narrowing import narrowed
 from manifests.rule_slips import unmatched_rules
-from portal.cli.terminal import Terminal, visible
+from portal.cli.terminal import Terminal, counted, visible
 from portal.cli.upstream_wait import tried
 from portal.composition import Portal, open_portal
 from portal.execution import ExecuteCode
@@ -209,7 +209,7 @@ def _show(findings: Findings, terminal: Terminal) -> None:
         terminal.line(f"warning: {text}", style="yellow")
     for text in findings.errors:
         terminal.line(f"error: {text}", style="red")
-    terminal.line(f"{len(findings.errors)} errors, {len(findings.warnings)} warnings")
+    terminal.line(f"{counted(len(findings.errors), 'error')}, {counted(len(findings.warnings), 'warning')}")
 
 
 def _show_tools(findings: Findings, terminal: Terminal) -> None:

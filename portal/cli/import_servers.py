@@ -11,7 +11,7 @@ from manifests.loader import DEFAULT_FILE, find_manifest
 from manifests.manifest import Manifest
 from portal.cli.client_installation import as_written, installed, undone
 from portal.cli.import_facts import facts_of
-from portal.cli.terminal import Terminal
+from portal.cli.terminal import Terminal, counted
 from portal.client_files.contents import Contents, read_contents
 from portal.client_files.entries import IS_PORTAL
 from portal.client_files.existing import CannotAddError
@@ -104,7 +104,9 @@ class _Import:
         target.require_loading(text, self._merged.variables, os.environ)
         self._text = text
         if self._options.dry_run:
-            self._terminal.note(f"nothing was written; {path.name} would get {len(self._new)} servers")
+            self._terminal.note(
+                f"nothing was written; {path.name} would get {counted(len(self._new), 'server')}"
+            )
             return 0
         if self._options.save_secrets:
             self._save()
@@ -147,14 +149,18 @@ class _Import:
         path = self._target.env.path
         self._kept = self._target.keep(self._merged.variables)
         if self._kept:
-            self._terminal.note(f"{path} holds {len(self._kept)} secrets more, for its owner alone")
+            self._terminal.note(
+                f"{path} holds {counted(len(self._kept), 'secret')} more, for its owner alone"
+            )
             if any((folder / ".git").exists() for folder in path.parents):
                 self._terminal.note(f"add {path.name} to .gitignore")
 
     def _tell_written(self) -> None:
         path, env, terminal = self._target.manifest.path, self._target.env.path.name, self._terminal
         terminal.note(
-            f"{path} has {len(self._new)} servers more" if self._target.is_there else f"{path} is written"
+            f"{path} has {counted(len(self._new), 'server')} more"
+            if self._target.is_there
+            else f"{path} is written"
         )
         known = {*os.environ, *self._target.kept, *self._kept}
         unset = [each for each in self._merged.variables if each.name not in known]
@@ -177,7 +183,7 @@ class _Import:
             elif each.is_there:
                 left = f", {len(each.left_out)} left out" if each.left_out else ""
                 path = path_text(each.place.path, self._home)
-                terminal.line(f"{each.place.name:22} {path}: {len(each.servers)} servers{left}")
+                terminal.line(f"{each.place.name:22} {path}: {counted(len(each.servers), 'server')}{left}")
         for taken in self._merged.taken:
             terminal.line(f"{'+' if taken.is_new else '='} {taken.name}: {taken.server.told()}")
             terminal.line(

@@ -5,7 +5,7 @@ from argparse import Namespace
 from collections.abc import Set
 
 from manifests.manifest import Manifest
-from portal.cli.terminal import Terminal
+from portal.cli.terminal import Terminal, counted
 from portal.cli.upstream_wait import tried
 from portal.composition import open_portal
 from portal.library.library import Library
@@ -54,5 +54,6 @@ def _put(library: Library, options: Namespace, absent: Set[str], terminal: Termi
         return
     write_stubs(library, options.out, absent=absent)
     terminal.note(
-        f"{len(library.functions)} functions of {len(library.namespaces)} namespaces are in {options.out}"
+        f"written to {options.out}: {counted(len(library.functions), 'function')} of "
+        f"{counted(len(library.namespaces), 'namespace')}"
     )

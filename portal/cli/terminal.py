@@ -67,6 +67,11 @@ class _Stderr(Console):
         self.quiet = True
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 error`, `2 errors`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def visible(text: str) -> str:
     """The text with what would steer a terminal spelt out."""
     return _CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", text)

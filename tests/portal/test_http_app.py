@@ -113,6 +113,7 @@ async def test_health_and_readiness_are_told_although_an_upstream_is_down(tmp_pa
     assert stranger.json() == {"ready": True, "upstreams": {"down": 1, "ready": 1}}
     assert friend.json()["not_ready"].keys() == {"dead"}
     assert "dead" not in stranger.text
+    assert friend.text.endswith("\n")
 
 
 async def test_every_route_looks_at_host_origin_and_token(tmp_path: Path) -> None:

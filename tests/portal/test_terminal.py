@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from portal.cli.terminal import counted
 from tests.portal.commands import COMMAND_SECONDS, started
 
 
@@ -46,3 +47,7 @@ def test_waiting_is_shown_on_a_terminal(tmp_path: Path) -> None:
     shown = on_terminal("run", "script.py", cwd=tmp_path, env={"TERM": "xterm-256color"})
     assert "running script.py" in shown
     assert '"done"' in shown
+
+
+def test_one_thing_is_not_several() -> None:
+    assert [counted(number, "error") for number in (0, 1, 2)] == ["0 errors", "1 error", "2 errors"]
