@@ -99,6 +99,15 @@ def decide_arguments(manifest: Manifest, tool: Decision, arguments: Mapping[str,
     return replace(tool, conditions=())
 
 
+def decide_fetch(manifest: Manifest) -> Decision:
+    """Decide about `portal.fetch` at all; which hosts it may reach is looked at where it connects."""
+    where = manifest.where("capabilities", "network")
+    if manifest.portal.capabilities.network is None:
+        grant = "To grant hosts, write capabilities.network.allow: [api.example.com]."
+        return Decision("deny", "scripts are granted no network", where, grant)
+    return Decision("allow", "capabilities.network", where)
+
+
 def decide_flow(manifest: Manifest, sources: Collection[str], destination: str) -> Decision:
     """Decide about a call to an upstream, or to NETWORK, after calls to `sources` may have answered."""
     for rule, keys in manifest.rules.flows:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
-from manifests.decision import Decision, decide, decide_arguments, decide_flow
+from manifests.decision import Decision, decide, decide_arguments, decide_fetch, decide_flow
 from manifests.flows import NETWORK
 from manifests.hints import Hints
 from manifests.json_value import Json
@@ -28,9 +28,6 @@ from upstreams.recorded_tool import RecordedTool
 
 MAX_REMEMBERED: Final = 50_000
 """Tools of which the decision is remembered."""
-
-
-_NO_NETWORK: Final = "To grant hosts, write capabilities.network.allow: [api.example.com]."
 
 
 class Authority:
@@ -145,12 +142,7 @@ class Authorization:
 
     def of_fetch(self, function: str, arguments: Callable[[], dict[str, Json]], seq: int = 0) -> CallRequest:
         """A request of `portal.fetch`; which hosts it may reach is for the fetcher to see, at every redirect."""
-        where = self._manifest.where("capabilities", "network")
-        if self._manifest.portal.capabilities.network is None:
-            tool = Decision("deny", "scripts are granted no network", where, _NO_NETWORK)
-        else:
-            tool = Decision("allow", "capabilities.network", where)
-        return CallRequest(function, NETWORK, tool, arguments, seq)
+        return CallRequest(function, NETWORK, decide_fetch(self._manifest), arguments, seq)
 
     def authorize(self, request: CallRequest) -> "Permit | CallError":
         """Decide about one call, write it down, count it, and permit it; or say why not and what to write for another

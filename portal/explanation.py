@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
-from manifests.decision import Decision, decide, decide_arguments
+from manifests.decision import Decision, decide, decide_arguments, decide_fetch
+from manifests.flows import NETWORK
 from manifests.hints import NO_HINTS, Hints
 from manifests.json_value import Json
 from manifests.manifest import Manifest
@@ -60,7 +61,7 @@ def meant_by(name: str, manifest: Manifest, tools: Mapping[str, Sequence[Recorde
     """The tools that `name` may mean: a tool's or function's own name, alone or behind its upstream or namespace.
 
     `tools` has those of each upstream that has listed its tools. Of one that has not, those of the lock count, and a
-    dotted name is taken at its word.
+    dotted name is taken at its word. The methods by which resources and prompts are read are every upstream's.
     """
     accepted = {upstream: accepted_tools(manifest.lock, upstream) for upstream in manifest.portal.upstreams}
     found = [
@@ -70,6 +71,8 @@ def meant_by(name: str, manifest: Manifest, tools: Mapping[str, Sequence[Recorde
     ]
     if found:
         return found
+    if name in METHODS:
+        return [Meant(upstream, name, name, None) for upstream in manifest.portal.upstreams]
     return [
         Meant(upstream, rest, rest if rest in METHODS else identifier(rest), None)
         for upstream in manifest.portal.upstreams
@@ -116,6 +119,23 @@ def explain(manifest: Manifest, meant: Meant, arguments: dict[str, Json] | None 
         ],
         flows=list(_flows(manifest, meant.upstream)),
         unknown=unknown,
+    )
+
+
+def explain_fetch(manifest: Manifest, function: str) -> Explanation:
+    """Explain `portal.fetch`, as scripts call it by `function`."""
+    decision = decide_fetch(manifest)
+    return Explanation(
+        tool=function,
+        function=function,
+        verdict=decision.verdict,
+        rule=decision.rule,
+        where=decision.where,
+        grant=decision.grant,
+        is_granted=decision.granted,
+        is_shown=True,
+        flows=list(_flows(manifest, NETWORK)),
+        unknown=["which hosts it may reach is looked at by each request"] if decision.granted else [],
     )
 
 
@@ -191,6 +211,6 @@ def _unknown(manifest: Manifest, meant: Meant, tool: Decision) -> Iterator[str]:
 def _flows(manifest: Manifest, upstream: str) -> Iterator[dict[str, Json]]:
     for rule, keys in manifest.rules.flows:
         named = {"from": list(rule.from_), "not_to": list(rule.not_to), "where": manifest.where(*keys)}
-        others = [*manifest.portal.upstreams, "network"]
+        others = [*manifest.portal.upstreams, NETWORK]
         if any(rule.forbids(upstream, other) or rule.forbids(other, upstream) for other in others):
             yield named

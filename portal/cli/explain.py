@@ -11,8 +11,9 @@ from manifests.narrowing import narrowed
 from manifests.own_folders import state_folder
 from portal.cli.terminal import Terminal
 from portal.cli.upstream_wait import tried
-from portal.explanation import Explanation, explain, meant_by
+from portal.explanation import Explanation, explain, explain_fetch, meant_by
 from portal.first_steps import NO_UPSTREAMS
+from sandbox_runtime.grants.fetcher import FETCH
 from upstreams.fleet import open_fleet
 from upstreams.recorded_tool import RecordedTool
 
@@ -29,18 +30,29 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
         return NOTHING_KNOWN
     if options.profile is not None:
         manifest = narrowed(manifest, options.profile)
-    tools = {} if options.offline else await _listed(manifest, _upstreams(manifest, options.name), terminal)
-    meant = meant_by(options.name, manifest, tools)
-    if not meant:
-        terminal.error(_nothing(manifest, options.name, tools))
+    if options.name == FETCH and FETCH.partition(".")[0] not in manifest.portal.upstreams:
+        explanations = [explain_fetch(manifest, FETCH)]
+    else:
+        explanations = await _explanations(manifest, options, arguments, terminal)
+    if not explanations:
         return NOTHING_KNOWN
-    explanations = [explain(manifest, each, arguments) for each in meant]
     if options.json:
         terminal.json([each.facts() for each in explanations])
     else:
         for each in explanations:
             _show(each, terminal)
     return 0 if all(each.verdict == "allow" for each in explanations) else 1
+
+
+async def _explanations(
+    manifest: Manifest, options: Namespace, arguments: dict[str, Json] | None, terminal: Terminal
+) -> list[Explanation]:
+    """Of each tool that the name may mean; none if it means nothing, which is told."""
+    tools = {} if options.offline else await _listed(manifest, _upstreams(manifest, options.name), terminal)
+    meant = meant_by(options.name, manifest, tools)
+    if not meant:
+        terminal.error(_nothing(manifest, options.name, tools))
+    return [explain(manifest, each, arguments) for each in meant]
 
 
 def _arguments(text: str | None) -> dict[str, Json] | None:
@@ -94,7 +106,7 @@ def _show(each: Explanation, terminal: Terminal) -> None:
     terminal.line(f"    at     {each.where}")
     if each.grant:
         terminal.line(f"    mend   {each.grant}")
-    if not each.is_granted:
+    if not each.is_granted and each.tool != FETCH:  # that stub is always there
         shown = "marked as not granted" if each.is_shown else "left out"
         terminal.line(f"    shown  {shown} in docs_search and stubs")
     for text in each.repairs:
