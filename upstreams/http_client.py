@@ -6,7 +6,7 @@ a request becomes a JSON-RPC error response, which the SDK hands to exactly the 
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
@@ -35,7 +35,8 @@ from upstreams.http_credentials import IS_RENEWED, Admission
 from upstreams.http_status import described_http, status_line
 from upstreams.json_size import has_too_many_values
 from upstreams.kept_alive import KeptAliveClient
-from upstreams.mended_events import with_mended_events
+from upstreams.large_events import SmallEvents
+from upstreams.mended_events import MendedLines, with_mended_events
 from upstreams.nesting import shallow
 from upstreams.wire import Failures
 from upstreams.wire_text import MAX_MESSAGE_BYTES, answered_id, mended
@@ -176,15 +177,25 @@ class UpstreamHttpClient(KeptAliveClient):
 
 class SseHttpClient(UpstreamHttpClient):
     """What the SDK's older HTTP+SSE transport sends with. Answers arrive on the stream of events; `deliver` is handed
-    those that stand for requests that were not taken."""
+    those that stand for requests that were not taken, and `take_large` texts that are too large for the SDK."""
 
-    def __init__(self, *parts: Any, deliver: Callable[[JSONRPCError], None], **options: Any) -> None:
+    def __init__(
+        self,
+        *parts: Any,
+        deliver: Callable[[JSONRPCError], None],
+        take_large: Callable[[bytes], Awaitable[None]],
+        **options: Any,
+    ) -> None:
         super().__init__(*parts, **options)
         self._deliver = deliver
+        self._take_large = take_large
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         if request.method == "GET":
-            return self._with_mended_events(await self._send(request, options))
+            response = self._with_mended_events(await self._send(request, options))
+            if isinstance(response.stream, MendedLines):
+                response.stream = SmallEvents(response.stream, self._take_large)
+            return response
         response = await super().send(request, **options)
         if not response.is_error:
             return response

@@ -10,20 +10,22 @@ from anyio.abc import ObjectSendStream
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCError
+from mcp_types import JSONRPCError, JSONRPCMessage, jsonrpc_message_adapter
+from pydantic import ValidationError
 
 from manifests.upstream_sections import HttpUpstream
 from upstreams.diagnostics import Diagnostics
-from upstreams.errors import UpstreamUnavailableError
+from upstreams.errors import UpstreamAnswerError, UpstreamUnavailableError
 from upstreams.http_client import SseHttpClient, UpstreamHttpClient
 from upstreams.http_credentials import Admission, HttpCredentials
 from upstreams.trusted_authorities import trusted_authorities
 from upstreams.wire import Failures, Wire
-from upstreams.wire_text import MAX_MESSAGE_BYTES
+from upstreams.wire_text import MAX_MESSAGE_BYTES, answered_id
 
 _WRITE_SECONDS: Final = 60.0
 _LEAST_READ_SECONDS: Final = 300.0
 _DAY_SECONDS: Final = 86_400.0
+_END_BYTES: Final = 4096
 
 
 @asynccontextmanager
@@ -57,13 +59,20 @@ async def open_sse_wire(
 ) -> AsyncIterator[Wire]:
     """A wire over HTTP+SSE, connected within `connect_seconds`.
 
-    The SDK reads no event over 1 MiB here: a longer answer ends the connection, which is then opened anew.
+    An event over 64 MiB ends the connection, which is then opened anew.
     """
     failures = Failures()
     arrived, arriving = anyio.create_memory_object_stream[SessionMessage | Exception]()
 
     def deliver(answer: JSONRPCError) -> None:
-        tasks.start_soon(_hand_over, answer, arrived)
+        tasks.start_soon(hand_over, answer)
+
+    async def hand_over(message: JSONRPCMessage) -> None:
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # the connection has ended first
+            await arrived.send(SessionMessage(message))
+
+    async def take_large(text: bytes) -> None:
+        await hand_over(_message(text, failures))
 
     def new_client(
         headers: dict[str, str] | None = None,
@@ -75,6 +84,7 @@ async def open_sse_wire(
             diagnostics,
             Admission(spec.url, credentials),
             deliver=deliver,
+            take_large=take_large,
             headers=headers,
             timeout=timeout,
             auth=auth,
@@ -102,9 +112,14 @@ async def open_sse_wire(
         raise UpstreamUnavailableError(f"sent no endpoint within {spec.connect_seconds:g} s")
 
 
-async def _hand_over(answer: JSONRPCError, arrived: ObjectSendStream[SessionMessage | Exception]) -> None:
-    with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # the connection has ended first
-        await arrived.send(SessionMessage(answer))
+def _message(text: bytes, failures: Failures) -> JSONRPCMessage:
+    try:
+        message: JSONRPCMessage = jsonrpc_message_adapter.validate_json(text, by_name=False)
+    except ValidationError:
+        error = failures.carry(UpstreamAnswerError("the answer is no JSON-RPC message"))
+        answered = answered_id(text[:_END_BYTES], text[-_END_BYTES:])
+        return JSONRPCError(jsonrpc="2.0", id=answered, error=error)
+    return message
 
 
 async def _carry(source: Any, arrived: ObjectSendStream[SessionMessage | Exception]) -> None:

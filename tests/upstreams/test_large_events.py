@@ -1,0 +1,163 @@
+"""Answers over HTTP+SSE that are larger than the SDK reads there."""
+
+import json
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
+
+import anyio
+import httpx2
+import pytest
+from mcp.server.mcpserver import MCPServer
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from manifests.upstream_sections import HttpUpstream
+from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, http_peer
+from upstreams.errors import UpstreamAnswerError
+from upstreams.large_events import SMALL_EVENT_BYTES, SmallEvents
+from upstreams.tool_result import ToolResult
+from upstreams.wire_text import MAX_MESSAGE_BYTES
+
+pytestmark = pytest.mark.anyio
+
+CHARACTERS = 3_000_000
+
+
+class Rewritten:
+    """An app whose answers are rewritten where they are large, as a server that sends events otherwise."""
+
+    def __init__(self, app: ASGIApp, rewrite: Callable[[bytes], bytes]) -> None:
+        self._app = app
+        self._rewrite = rewrite
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def sent(message: Message) -> None:
+            if len(message.get("body", b"")) > CHARACTERS:
+                message = {**message, "body": self._rewrite(message["body"])}
+            await send(message)
+
+        await self._app(scope, receive, sent)
+
+
+def as_it_is(event: bytes) -> bytes:
+    return event
+
+
+def in_several_lines(event: bytes) -> bytes:
+    """The data indented, as JSON allows, and each line a field of its own."""
+    head, _, data = event.partition(b"data: ")
+    lines = json.dumps(json.loads(data), indent=1).encode().splitlines()
+    return head + b": a comment\r\n" + b"".join(b"data:%b\r\n" % line for line in lines) + b"\r\n"
+
+
+def unreadable(event: bytes) -> bytes:
+    return event.replace(b'"result":', b'"result"')
+
+
+async def large_call(
+    rewrite: Callable[[bytes], bytes],
+) -> tuple[ToolResult | None, list[ToolResult], list[str]]:
+    """The result of a large call, those of a call under way beside it, and the states of the upstream."""
+    server, began, may_end = MCPServer("large"), anyio.Event(), anyio.Event()
+
+    @server.tool()
+    async def large() -> str:
+        return "x" * CHARACTERS
+
+    @server.tool()
+    async def hold() -> str:
+        began.set()
+        await may_end.wait()
+        return "held"
+
+    held: list[ToolResult] = []
+    result = None
+    async with http_peer(Rewritten(server.sse_app(), rewrite)) as peer:
+        spec = HttpUpstream(url=f"http://127.0.0.1:{peer.port}/sse", transport="sse")
+        async with fleet_of(real=spec) as fleet, anyio.create_task_group() as tasks:
+
+            async def hold_on() -> None:
+                held.append(await fleet["real"].call("hold", {}, seconds=DEADLINE_SECONDS))
+
+            tasks.start_soon(hold_on)
+            await began.wait()
+            with suppress(UpstreamAnswerError):
+                result = await fleet["real"].call("large", {}, seconds=DEADLINE_SECONDS)
+            may_end.set()
+    return result, held, [status for _, status in fleet.history]
+
+
+@pytest.mark.parametrize("rewrite", [as_it_is, in_several_lines])
+async def test_answer_of_several_mebibytes_arrives_beside_other_calls(
+    rewrite: Callable[[bytes], bytes],
+) -> None:
+    result, held, states = await large_call(rewrite)
+    assert result is not None and result.structured == {"result": "x" * CHARACTERS}
+    assert [each.structured for each in held] == [{"result": "held"}]
+    assert states == ["ready", "stopped"]
+
+
+async def test_large_answer_that_cannot_be_read_fails_its_call_alone() -> None:
+    result, held, states = await large_call(unreadable)
+    assert result is None
+    assert [each.structured for each in held] == [{"result": "held"}]
+    assert states == ["ready", "stopped"]
+
+
+class Pieces(httpx2.AsyncByteStream):
+    def __init__(self, pieces: Sequence[bytes]) -> None:
+        self._pieces = pieces
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for piece in self._pieces:
+            yield piece
+
+
+def noted(messages: list[bytes]) -> Callable[[bytes], Awaitable[None]]:
+    async def note(message: bytes) -> None:
+        messages.append(message)
+
+    return note
+
+
+LARGE = b"x" * SMALL_EVENT_BYTES
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+async def test_large_events_are_handed_over_and_small_ones_stay_in_their_order(end: bytes) -> None:
+    lines = [
+        b"data: 1",
+        b"",
+        b"data:",
+        b": no",
+        b"data: " + LARGE,
+        b"event: message",
+        b"",
+        b"id: 2",
+        b"data: 3",
+        b"",
+    ]
+    wanted = b"data: 1" + end * 2 + LARGE + b"id: 2" + end + b"data: 3" + end * 2
+    whole = b"".join(line + end for line in lines)
+    for pieces in ([whole], whole.splitlines(keepends=True), re.findall(rb"\n?[^\r\n]*[\r\n]", whole)):
+        seen: list[bytes] = []
+        async for piece in SmallEvents(Pieces(pieces), noted(seen)):
+            seen.append(piece)  # noqa: PERF401 - in between come the large ones
+        assert b"".join(seen).splitlines() == wanted.splitlines()
+
+
+async def test_large_events_of_other_kinds_are_dropped() -> None:
+    seen: list[bytes] = []
+    pieces = [b"event: other\ndata: ", LARGE, b"\n\n", b"event:\ndata: " + LARGE + b"\n\n"]
+    async for piece in SmallEvents(Pieces([b"".join(pieces[:3]), pieces[3]]), noted(seen)):
+        assert not piece
+    assert seen == [LARGE]
+
+
+async def test_an_event_without_end_ends_the_stream() -> None:
+    seen: list[bytes] = []
+    line = b"data: " + b"x" * 1024 * 1024 + b"\n"
+    with pytest.raises(httpx2.ReadError):
+        async for _ in SmallEvents(Pieces([line] * (MAX_MESSAGE_BYTES // len(line) + 2)), noted(seen)):
+            pass
+    assert not seen
