@@ -72,6 +72,8 @@ HTTP_FAULTS: dict[str, http_server.Fault] = {
     "reset in the body": acted(http_server.reset_in_the_body),
     "endless body": acted(http_server.body_that_never_ends),
     "compressed bomb": acted(http_server.compressed_bomb),
+    "packed twice": acted(http_server.packed_twice),
+    "packed and endless": http_server.packed_and_endless,
     "event stream and silence": acted(http_server.event_stream_and_silence),
     "endless drops": acted(http_server.endless_drops),
     "trickled body": acted(http_server.trickled_body),

@@ -31,6 +31,7 @@ from upstreams.errors import (
     UpstreamUnauthorizedError,
     UpstreamUnavailableError,
 )
+from upstreams.http_body import headers_without_body, unpacked, without_body
 from upstreams.http_credentials import IS_RENEWED, Admission
 from upstreams.http_status import described_http, status_line
 from upstreams.json_size import has_too_many_values
@@ -95,7 +96,7 @@ class UpstreamHttpClient(KeptAliveClient):
         seconds = CLOSE_SECONDS if request.method == "DELETE" else NOTIFICATION_SECONDS
         with anyio.move_on_after(seconds):
             try:
-                return await self._send(request, options)
+                return await without_body(await self._send(request, options))
             except httpx2.RequestError as error:
                 self._diagnostics.note(f"a notification was not delivered: {described_http(error)}")
             except UpstreamError as error:
@@ -123,7 +124,7 @@ class UpstreamHttpClient(KeptAliveClient):
         if response.is_success and kind == "text/event-stream":
             return self._with_mended_events(response)
         if response.next_request is not None:
-            return response  # the SDK follows it or says why not
+            return await without_body(response, _MAX_UNHEEDED_BYTES)  # the SDK follows it or says why not
         if response.status_code == HTTPStatus.ACCEPTED:
             raise UpstreamAnswerError("took the request with HTTP 202 but sends no answer")
         body = self._admission.masked(await _read_capped(response))
@@ -142,9 +143,11 @@ class UpstreamHttpClient(KeptAliveClient):
         answered = answered_id(body[:_END_BYTES], body[-_END_BYTES:])
         if answered is not None and answered != asked_id(response.request.content):
             raise UpstreamAnswerError("the answer is that of another request")
-        headers = [(name, value) for name, value in response.headers.items() if name not in _BODY_HEADERS]
         return httpx2.Response(
-            response.status_code, headers=headers, content=shallow(mended(body)), request=response.request
+            response.status_code,
+            headers=headers_without_body(response),
+            content=shallow(mended(body)),
+            request=response.request,
         )
 
     def _refusal(self, response: httpx2.Response, kind: str, body: bytes) -> UpstreamError:
@@ -205,7 +208,7 @@ class SseHttpClient(UpstreamHttpClient):
 
     async def _readable(self, response: httpx2.Response) -> httpx2.Response:
         if not response.is_error:
-            return response
+            return await without_body(response, _MAX_UNHEEDED_BYTES)
         body = await _read_capped(response)
         if response.status_code == HTTPStatus.NOT_FOUND:
             raise UpstreamUnavailableError("no longer knows this session")
@@ -216,7 +219,7 @@ class SseHttpClient(UpstreamHttpClient):
         return httpx2.Response(HTTPStatus.ACCEPTED, request=request)
 
 
-_BODY_HEADERS: Final = frozenset({"content-length", "content-encoding", "transfer-encoding"})
+_MAX_UNHEEDED_BYTES: Final = 64 * 1024
 
 
 # As the SDK's models serialise: the envelope's members first, so that nothing inside `params` can pass for one.
@@ -245,7 +248,7 @@ async def _read_capped(response: httpx2.Response) -> bytes:
     body = bytearray()
     drips = Drips()
     try:
-        async for chunk in response.aiter_bytes():
+        async for chunk in unpacked(response):
             await drips.rest(chunk)
             body += chunk
             if len(body) > MAX_MESSAGE_BYTES:

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from manifests.upstream_sections import HttpUpstream
 from upstreams.diagnostics import Diagnostics
 from upstreams.errors import UpstreamAnswerError, UpstreamUnavailableError
+from upstreams.http_body import CODING
 from upstreams.http_client import SseHttpClient, UpstreamHttpClient
 from upstreams.http_credentials import Admission, HttpCredentials
 from upstreams.trusted_authorities import trusted_authorities
@@ -38,7 +39,7 @@ async def open_http_wire(
         failures,
         diagnostics,
         Admission(spec.url, credentials),
-        headers=dict(spec.headers),
+        headers={**CODING, **spec.headers},
         timeout=_timeout(spec),
         limits=_limits(),
         verify=trusted_authorities(),
@@ -94,7 +95,7 @@ async def open_sse_wire(
 
     transport = sse_client(
         str(spec.url),
-        headers=dict(spec.headers),
+        headers={**CODING, **spec.headers},
         timeout=min(spec.connect_seconds, _WRITE_SECONDS),
         sse_read_timeout=_DAY_SECONDS,
         httpx_client_factory=new_client,

@@ -7,6 +7,7 @@ from typing import Final
 import httpx2
 
 from upstreams.drips import Drips
+from upstreams.http_body import unpacked
 from upstreams.json_size import MAX_VALUES, values_in
 from upstreams.masking import Mask
 from upstreams.nesting import shallow
@@ -44,7 +45,7 @@ class _Unpacked(httpx2.AsyncByteStream):
         self._response = response
 
     def __aiter__(self) -> AsyncIterator[bytes]:
-        return self._response.aiter_bytes()
+        return unpacked(self._response)
 
     async def aclose(self) -> None:
         await self._response.aclose()

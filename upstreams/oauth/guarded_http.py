@@ -9,6 +9,7 @@ import anyio
 import httpx2
 
 from manifests.constraints import is_safe_for_tokens
+from upstreams.http_body import CODING, headers_without_body, unpacked
 from upstreams.oauth.errors import OAuthRefusedError, OAuthUnreachableError
 from upstreams.trusted_authorities import trusted_authorities
 
@@ -46,9 +47,7 @@ class GuardedHttp:
             raise OAuthUnreachableError(f"{host} gave no answer within {REQUEST_SECONDS:g} s") from None
         except httpx2.RequestError as error:
             raise OAuthUnreachableError(f"{host} cannot be reached ({type(error).__name__})") from None
-        headers = [
-            (name, value) for name, value in response.headers.multi_items() if name not in _BODY_HEADERS
-        ]
+        headers = headers_without_body(response)
         return httpx2.Response(response.status_code, headers=headers, content=body, request=request)
 
     def checked(self, url: str) -> str:
@@ -65,9 +64,6 @@ class GuardedHttp:
         return host[:100]
 
 
-_BODY_HEADERS: Final = frozenset({"content-length", "content-encoding", "transfer-encoding"})
-
-
 @asynccontextmanager
 async def open_guarded_http(upstream_url: str) -> AsyncIterator[GuardedHttp]:
     """A client of its own: no header, cookie or connection is shared with what speaks to the upstream.
@@ -75,7 +71,7 @@ async def open_guarded_http(upstream_url: str) -> AsyncIterator[GuardedHttp]:
     What is raised within because a stranger's URL makes no sense becomes an OAuthRefusedError.
     """
     async with httpx2.AsyncClient(
-        timeout=REQUEST_SECONDS, follow_redirects=False, verify=trusted_authorities()
+        headers=CODING, timeout=REQUEST_SECONDS, follow_redirects=False, verify=trusted_authorities()
     ) as client:
         try:
             yield GuardedHttp(client, upstream_url)
@@ -85,7 +81,7 @@ async def open_guarded_http(upstream_url: str) -> AsyncIterator[GuardedHttp]:
 
 async def _read_capped(response: httpx2.Response, host: str) -> bytes:
     body = bytearray()
-    async for chunk in response.aiter_bytes(65_536):
+    async for chunk in unpacked(response):
         body += chunk
         if len(body) > MAX_ANSWER_BYTES:
             raise OAuthUnreachableError(f"the answer of {host} is longer than {MAX_ANSWER_BYTES} bytes")

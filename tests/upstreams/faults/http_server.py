@@ -322,6 +322,28 @@ async def compressed_bomb(exchange: Exchange) -> None:
     await exchange.send("200 OK", gzip.compress(b" " * 70 * 1024 * 1024, 9), Content_Encoding="gzip")
 
 
+async def packed_twice(exchange: Exchange) -> None:
+    packed = gzip.compress(gzip.compress(exchange.body()) + bytes(50 * 1024 * 1024))
+    await exchange.send("200 OK", packed, Content_Encoding="gzip, gzip")
+
+
+async def packed_and_endless(exchange: Exchange) -> None:
+    """Nothing but zeros after the answer, for as long as somebody reads."""
+    exchange.act()
+    await exchange.send("200 OK", gzip.compress(exchange.body()), length=10**12, Content_Encoding="gzip")
+    await zeros(exchange)
+
+
+async def zeros(exchange: Exchange) -> None:
+    while not exchange.has_gone:
+        await exchange.raw(bytes(65_536))
+
+
+async def redirect_and_endless(exchange: Exchange) -> None:
+    await exchange.send("307 Temporary Redirect", length=10**12, Location="/mcp")
+    await zeros(exchange)
+
+
 async def wrong_compression(exchange: Exchange) -> None:
     await exchange.send("200 OK", exchange.body(), Content_Encoding="gzip")
 
