@@ -1,10 +1,12 @@
-"""Events of HTTP+SSE that are larger than the SDK reads there: one of them would end the connection."""
+"""Events of HTTP+SSE that the SDK does not read there: one that is too large for it would end the connection, and one
+that is unreadable leave its call without an answer."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
 
 import httpx2
 
+from upstreams.mended_events import UNREADABLE
 from upstreams.wire_text import MAX_MESSAGE_BYTES
 
 SMALL_EVENT_BYTES: Final = 512 * 1024
@@ -14,7 +16,7 @@ _COMMENT: Final = b":"
 
 
 class SmallEvents(httpx2.AsyncByteStream):
-    """An event stream without its large events: `take_message` is handed what those say, in between.
+    """An event stream without large and unreadable events: `take_message` is handed what those say, in between.
 
     `lines` has whole lines in each of its pieces but the last. An event over the cap ends the stream.
     """
@@ -62,7 +64,7 @@ class _Event:
     def add(self, line: bytes) -> None:
         if line.startswith(_COMMENT):
             return
-        if len(self.lines) + len(line) > SMALL_EVENT_BYTES:
+        if len(self.lines) + len(line) > SMALL_EVENT_BYTES or UNREADABLE in line:
             self.is_small = False
         if self.is_small:
             self.lines += line

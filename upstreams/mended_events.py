@@ -14,10 +14,13 @@ from upstreams.nesting import shallow
 from upstreams.wire_text import MAX_MESSAGE_BYTES, mended
 
 _DATA: Final = b"data:"
-_NO_JSON: Final = b"data: more values than the portal reads"
+_END_BYTES: Final = 4096
 _FIRST_LINE: Final = re.compile(rb"[^\r\n]*+")
 _EVENT_ENDS: Final = (b"\n\n", b"\n\r", b"\r\r")
 _ENCODING: Final = "content-encoding"
+
+UNREADABLE: Final = b"\0"
+"""Stands in what is not to be read: JSON has none of it, inside of texts neither."""
 
 
 def with_mended_events(response: httpx2.Response, masked: Mask) -> httpx2.Response:
@@ -57,6 +60,12 @@ def _readable_line(line: bytes) -> bytes:
         return line
     end = len(line.rstrip(b"\r\n"))
     return _DATA + shallow(line[len(_DATA) : end]) + line[end:]
+
+
+def _unreadable_line(line: re.Match[bytes]) -> bytes:
+    """The ends of a line, which say what it answers, as what is no JSON."""
+    data = line[0].removeprefix(_DATA)
+    return _DATA + data[:_END_BYTES] + UNREADABLE + b"more values than the portal reads" + data[-_END_BYTES:]
 
 
 class _EventValues:
@@ -101,7 +110,7 @@ class MendedLines(httpx2.AsyncByteStream):
 
     def _readable(self, lines: bytes) -> bytes:
         if self._values.are_too_many(lines):
-            lines = _FIRST_LINE.sub(_NO_JSON, lines, count=1)
+            lines = _FIRST_LINE.sub(_unreadable_line, lines, count=1)
         lines = self._masked(mended(lines))
         return b"".join(map(_readable_line, lines.splitlines(keepends=True)))
 

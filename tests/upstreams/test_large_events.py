@@ -54,6 +54,11 @@ def unreadable(event: bytes) -> bytes:
     return event.replace(b'"result":', b'"result"')
 
 
+def of_too_many_values(event: bytes) -> bytes:
+    """In a line that would be JSON without them."""
+    return event.replace(b"x" * CHARACTERS, b"x" * 10_000 + b'",' + b"[]," * 1_000_000 + b'"' + b"x" * 10_000)
+
+
 async def large_call(
     rewrite: Callable[[bytes], bytes],
 ) -> tuple[ToolResult | None, list[ToolResult], list[str]]:
@@ -97,8 +102,11 @@ async def test_answer_of_several_mebibytes_arrives_beside_other_calls(
     assert states == ["ready", "stopped"]
 
 
-async def test_large_answer_that_cannot_be_read_fails_its_call_alone() -> None:
-    result, held, states = await large_call(unreadable)
+@pytest.mark.parametrize("rewrite", [unreadable, of_too_many_values])
+async def test_large_answer_that_cannot_be_read_fails_its_call_alone(
+    rewrite: Callable[[bytes], bytes],
+) -> None:
+    result, held, states = await large_call(rewrite)
     assert result is None
     assert [each.structured for each in held] == [{"result": "held"}]
     assert states == ["ready", "stopped"]
