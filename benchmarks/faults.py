@@ -75,6 +75,7 @@ HTTP_FAULTS: dict[str, http_server.Fault] = {
     "packed twice": acted(http_server.packed_twice),
     "packed and endless": http_server.packed_and_endless,
     "event stream and silence": acted(http_server.event_stream_and_silence),
+    "event stream broken off": http_server.event_stream_broken_off,
     "endless drops": acted(http_server.endless_drops),
     "trickled body": acted(http_server.trickled_body),
     "too many values": acted(http_server.too_many_values),

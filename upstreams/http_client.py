@@ -31,6 +31,7 @@ from upstreams.errors import (
     UpstreamUnauthorizedError,
     UpstreamUnavailableError,
 )
+from upstreams.event_requests import EventRequests
 from upstreams.http_body import headers_without_body, unpacked, without_body
 from upstreams.http_credentials import IS_RENEWED, Admission
 from upstreams.http_status import described_http, status_line
@@ -75,21 +76,29 @@ class UpstreamHttpClient(KeptAliveClient):
         self._failures = failures
         self._diagnostics = diagnostics
         self._admission = admission
+        self._event_requests = EventRequests()
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         if request.method == "GET" or request.headers.get(_METHOD_HEADER) == "subscriptions/listen":
             # A stream of events may be silent for as long as it likes.
             request.extensions["timeout"] = {**request.extensions.get("timeout", {}), "read": None}
         if request.method == "GET":
-            try:
-                return self._with_mended_events(await self._send(request, options))
-            except UpstreamError as error:
-                self._diagnostics.note(f"events cannot be listened to: {error}")
-                return httpx2.Response(HTTPStatus.METHOD_NOT_ALLOWED, request=request)
+            return await self._listen(request, options)
         # The body of a request that follows a redirect is not there yet.
         if request.method == "POST" and awaits_answer(await request.aread()):
+            self._event_requests.begin_call()
             return await self._ask(request, options)
         return await self._tell(request, options)
+
+    async def _listen(self, request: httpx2.Request, options: dict[str, Any]) -> httpx2.Response:
+        """Ask for events: of what nobody asked for, or of an answer whose stream broke off."""
+        try:
+            if await self._event_requests.turn():
+                return self._with_mended_events(await self._send(request, options))
+            self._diagnostics.note("breaks off the stream that is to bring an answer again and again")
+        except UpstreamError as error:
+            self._diagnostics.note(f"events cannot be listened to: {error}")
+        return httpx2.Response(HTTPStatus.METHOD_NOT_ALLOWED, request=request)
 
     async def _tell(self, request: httpx2.Request, options: dict[str, Any]) -> httpx2.Response:
         """Send what has no answer: a notification, a reply, the end of a session."""

@@ -104,6 +104,9 @@ class FaultyHttpServer:
         self.effects: Counter[str] = Counter()
         self.keys: list[str] = []
         self.sessions: list[str] = []
+        self.events: bytes | None = None
+        """What a GET is answered with that resumes a stream; None refuses it."""
+        self.resumptions = 0
         self.known: set[str] = set()
         self.port = 0
         self._over = asyncio.Event()
@@ -146,7 +149,10 @@ class FaultyHttpServer:
         message = json.loads(body) if verb == "POST" else {}
         exchange = Exchange(self, writer, message)
         method = message.get("method")
-        if verb != "POST":
+        if verb == "GET" and self.events is not None and "last-event-id" in headers:
+            self.resumptions += 1
+            await exchange.send("200 OK", self.events, "text/event-stream")
+        elif verb != "POST":
             await exchange.send("405 Method Not Allowed")
         elif method == "server/discover":
             await exchange.send("400 Bad Request", b"unknown method", "text/plain")
@@ -365,6 +371,25 @@ async def event_stream_and_silence(exchange: Exchange) -> None:
 
 async def event_stream_of_garbage(exchange: Exchange) -> None:
     await exchange.events(b"data: {oops\n\n")
+    exchange.close()
+
+
+async def event_stream_broken_off(exchange: Exchange) -> None:
+    """And again, as often as somebody asks for the rest, at once."""
+    await break_off(exchange, BROKEN_OFF)
+
+
+async def event_stream_resumed(exchange: Exchange) -> None:
+    await break_off(exchange, b"id: 2\ndata: " + exchange.body() + b"\n\n")
+
+
+BROKEN_OFF = b"retry: 0\nid: 1\ndata:\n\n"
+
+
+async def break_off(exchange: Exchange, rest: bytes) -> None:
+    exchange.act()
+    exchange.server.events = rest
+    await exchange.events(BROKEN_OFF)
     exchange.close()
 
 

@@ -144,6 +144,8 @@ FAULTS = [
     Fault("endless drops", acted(faulty.endless_drops), LATE, LATE),
     Fault("half a body and silence", acted(faulty.half_a_body_and_silence), LATE, LATE),
     Fault("event stream and silence", acted(faulty.event_stream_and_silence), LATE, LATE),
+    Fault("event stream broken off again and again", faulty.event_stream_broken_off, LATE, LATE),
+    Fault("event stream resumed", faulty.event_stream_resumed, OK, OK),
     unreadable("endless body", acted(faulty.body_that_never_ends)),
     unreadable("compressed bomb", acted(faulty.compressed_bomb)),
     unreadable("packed twice", acted(faulty.packed_twice)),
@@ -211,3 +213,10 @@ async def test_call_that_may_be_repeated(tmp_path: Path, fault: Fault) -> None:
         await bench_.watched.until(lambda: bench_.connections == fault.sessions)
         assert await bench_.call("faulty.fine") == OK
         assert len(server.sessions) == fault.sessions
+
+
+async def test_stream_that_breaks_off_is_asked_for_again_once_a_second(tmp_path: Path) -> None:
+    fault = Fault("broken off", faulty.event_stream_broken_off, LATE, LATE)
+    async with struck(tmp_path, fault) as (server, bench_):
+        assert await bench_.call("faulty.act") == LATE
+        assert server.resumptions <= CALL_SECONDS + 1
