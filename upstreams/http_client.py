@@ -40,6 +40,8 @@ from upstreams.kept_alive import KeptAliveClient
 from upstreams.large_events import SmallEvents
 from upstreams.mended_events import MendedLines, with_mended_events
 from upstreams.nesting import shallow
+from upstreams.open_posts import OpenPost, OpenPosts, WantedEvents
+from upstreams.sent_text import asked_id, awaits_answer, given_up_id
 from upstreams.wire import Failures
 from upstreams.wire_text import MAX_MESSAGE_BYTES, answered_id, mended
 
@@ -77,6 +79,7 @@ class UpstreamHttpClient(KeptAliveClient):
         self._diagnostics = diagnostics
         self._admission = admission
         self._event_requests = EventRequests()
+        self._posts = OpenPosts()
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         if request.method == "GET" or request.headers.get(_METHOD_HEADER) == "subscriptions/listen":
@@ -85,9 +88,12 @@ class UpstreamHttpClient(KeptAliveClient):
         if request.method == "GET":
             return await self._listen(request, options)
         # The body of a request that follows a redirect is not there yet.
-        if request.method == "POST" and awaits_answer(await request.aread()):
+        content = await request.aread()
+        if request.method == "POST" and awaits_answer(content):
             self._event_requests.begin_call()
             return await self._ask(request, options)
+        if (given_up := given_up_id(content)) is not None:
+            self._posts.give_up(given_up)
         return await self._tell(request, options)
 
     async def _listen(self, request: httpx2.Request, options: dict[str, Any]) -> httpx2.Response:
@@ -113,9 +119,29 @@ class UpstreamHttpClient(KeptAliveClient):
         return httpx2.Response(HTTPStatus.ACCEPTED, request=request)
 
     async def _ask(self, request: httpx2.Request, options: dict[str, Any]) -> httpx2.Response:
+        """The answer, or that there is none; of an answer in events they are still to come."""
+        request_id = asked_id(request.content)
+        post = self._posts.opened(request_id)
+        is_open = False
         try:
-            response = await self._send(request, options)
-            return await self._readable(response)
+            response = await self._answer(request, options, post)
+            if isinstance(response.stream, MendedLines):
+                lost = partial(self._lost_event, request_id)
+                close = partial(self._posts.close, request_id)
+                response.stream = WantedEvents(response.stream, post, lost=lost, close=close)
+                is_open = True
+            return response
+        finally:
+            if not is_open:
+                self._posts.close(request_id)
+
+    async def _answer(
+        self, request: httpx2.Request, options: dict[str, Any], post: OpenPost
+    ) -> httpx2.Response:
+        try:
+            with post.waiting():
+                response = await self._send(request, options)
+                return await self._readable(response)
         except _NEVER_SENT as error:
             return self._failed(request, UpstreamUnavailableError(described_http(error)))
         except httpx2.DecodingError as error:
@@ -183,6 +209,9 @@ class UpstreamHttpClient(KeptAliveClient):
         answer = self._standing_for(error, None)
         return httpx2.Response(HTTPStatus.BAD_GATEWAY, json=answer.model_dump(mode="json"), request=request)
 
+    def _lost_event(self, request_id: int | None, error: UpstreamLostError) -> bytes:
+        return self._standing_for(error, request_id).model_dump_json().encode()
+
     def _standing_for(self, error: UpstreamError, request_id: int | None) -> JSONRPCError:
         return JSONRPCError(jsonrpc="2.0", id=request_id, error=self._failures.carry(error))
 
@@ -229,24 +258,7 @@ class SseHttpClient(UpstreamHttpClient):
 
 
 _MAX_UNHEEDED_BYTES: Final = 64 * 1024
-
-
-# As the SDK's models serialise: the envelope's members first, so that nothing inside `params` can pass for one.
-_REQUEST: Final = re.compile(
-    rb'\{\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*(?:(\d+)|"[^"]*")\s*,\s*"method"\s*:'
-)
 _END_BYTES: Final = 4096
-
-
-def awaits_answer(content: bytes) -> bool:
-    """Whether a POST's body is a JSON-RPC request rather than a notification or a reply."""
-    return _REQUEST.match(content) is not None
-
-
-def asked_id(content: bytes) -> int | None:
-    """The number of the request in a POST's body; None if its id is no number."""
-    match = _REQUEST.match(content)
-    return int(match[1]) if match and match[1] else None
 
 
 def _kind(response: httpx2.Response) -> str:

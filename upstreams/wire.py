@@ -17,10 +17,10 @@ from mcp.shared.dispatcher import (
 )
 from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
-from mcp_types import INTERNAL_ERROR, INVALID_REQUEST, ErrorData, RequestId
+from mcp_types import INTERNAL_ERROR, INVALID_REQUEST, ErrorData, JSONRPCError, RequestId
 
 from manifests.json_value import Json
-from upstreams.errors import UpstreamError
+from upstreams.errors import UpstreamError, UpstreamLostError
 from upstreams.json_size import is_larger
 from upstreams.straight_requests import StraightRequests
 from upstreams.unasked import Answer, UnaskedStream
@@ -77,7 +77,8 @@ class Wire(JSONRPCDispatcher):
 
     def _is_awaited(self, answer: Answer) -> bool:
         """Whether it is the first one to a request that somebody waits for."""
-        self.on_answer(answer.id)
+        if not (isinstance(answer, JSONRPCError) and self.failures.is_loss(answer.error)):
+            self.on_answer(answer.id)
         request_id = None if answer.id is None else coerce_request_id(answer.id)
         if request_id not in self._awaited:
             return False
@@ -167,6 +168,10 @@ class Failures:
         if len(self._carried) > MAX_CARRIED:  # nobody claims those that answered nothing
             del self._carried[next(iter(self._carried))]
         return ErrorData(code=INTERNAL_ERROR, message=str(error), data=token)
+
+    def is_loss(self, error: ErrorData) -> bool:
+        """Whether it stands for an answer that was lost, so that the upstream may still work on it."""
+        return isinstance(error.data, str) and isinstance(self._carried.get(error.data), UpstreamLostError)
 
     def claim(self, error: MCPError) -> UpstreamError | None:
         token = error.error.data

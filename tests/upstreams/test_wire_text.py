@@ -12,8 +12,8 @@ from mcp_types import JSONRPCNotification, JSONRPCRequest
 from pydantic_core import from_json
 
 from manifests.upstream_sections import HttpUpstream, StdioUpstream
-from upstreams.http_client import awaits_answer
 from upstreams.scrubber import Scrubber
+from upstreams.sent_text import awaits_answer, given_up_id
 from upstreams.wire_text import answered_id, mended
 
 JSON = st.recursive(
@@ -91,6 +91,8 @@ def test_posts_that_await_an_answer_are_told_from_those_that_do_not() -> None:
     assert awaits_answer(request.model_dump_json(exclude_unset=True).encode())
     assert not awaits_answer(notification.model_dump_json(exclude_unset=True).encode())
     assert not awaits_answer(b'{"jsonrpc":"2.0","id":1,"result":{}}')
+    assert given_up_id(request.model_dump_json(exclude_unset=True).encode()) is None
+    assert given_up_id(notification.model_dump_json(exclude_unset=True).encode()) == 1
 
 
 def test_secrets_of_every_place_are_hidden() -> None:

@@ -1,0 +1,136 @@
+"""Requests over HTTP that are given up do not take sockets for ever."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import anyio
+import pytest
+from mcp.shared.message import SessionMessage
+from mcp_types import ErrorData, JSONRPCError
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from manifests.upstream_sections import HttpUpstream
+from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, http_peer
+from tests.upstreams.raw_http_server import RawHttpServer
+from upstreams.errors import UpstreamAnswerError, UpstreamLostError, UpstreamTimeoutError
+from upstreams.open_posts import MAX_GIVEN_UP, OpenPosts
+from upstreams.wire import Failures, Wire
+
+pytestmark = pytest.mark.anyio
+
+CALLS = MAX_GIVEN_UP + 3
+
+
+class Alive(RawHttpServer):
+    """Gives signs of life beside its calls."""
+
+    async def _call(self, message: dict[str, Any]) -> Response:
+        return self._answer(message, "{}") if message["method"] == "ping" else await super()._call(message)
+
+
+class Unending(Response):
+    """Answers that never end, and how many of them are being read."""
+
+    def __init__(self, *, begins: bool) -> None:
+        super().__init__()
+        self._begins = begins
+        self.open = 0
+        self._changed = anyio.Event()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._count(1)
+        try:
+            if self._begins:
+                await StreamingResponse(_pings(), media_type="text/event-stream")(scope, receive, send)
+            else:
+                while (await receive())["type"] != "http.disconnect":
+                    pass
+        finally:
+            self._count(-1)
+
+    async def until_open(self, count: int) -> None:
+        with anyio.fail_after(DEADLINE_SECONDS):
+            while self.open != count:
+                await self._changed.wait()
+
+    def _count(self, change: int) -> None:
+        self.open += change
+        self._changed.set()
+        self._changed = anyio.Event()
+
+
+async def _pings() -> AsyncIterator[bytes]:
+    while True:
+        yield b": ping\n\n"
+        await anyio.sleep(0.1)
+
+
+@pytest.mark.parametrize("begins", [True, False])
+async def test_of_calls_that_were_given_up_only_so_many_are_read_on(begins: bool) -> None:
+    server, unending = Alive(), Unending(begins=begins)
+    async with (
+        http_peer(server.app) as peer,
+        fleet_of(raw=HttpUpstream(url=f"http://127.0.0.1:{peer.port}/mcp")) as fleet,
+    ):
+        server.call_answer = unending
+
+        async def call() -> None:
+            with pytest.raises(UpstreamTimeoutError):
+                await fleet["raw"].call("echo", {}, seconds=1)
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(CALLS):
+                tasks.start_soon(call)
+            await unending.until_open(CALLS)
+        await unending.until_open(MAX_GIVEN_UP)
+        assert "down" not in [status for _, status in fleet.history]
+
+
+async def test_the_one_that_was_given_up_first_is_closed_and_none_that_is_waited_for() -> None:
+    posts, ended = OpenPosts(), list[int]()
+
+    async def wait(request_id: int) -> None:
+        try:
+            with posts.opened(request_id).waiting():
+                await anyio.sleep_forever()
+        except UpstreamLostError:
+            ended.append(request_id)
+            posts.close(request_id)
+
+    async with anyio.create_task_group() as tasks:
+        for request_id in range(MAX_GIVEN_UP + 4):
+            tasks.start_soon(wait, request_id)
+        await anyio.wait_all_tasks_blocked()
+        for request_id in range(1, MAX_GIVEN_UP + 3):
+            posts.give_up(request_id)
+        await anyio.wait_all_tasks_blocked()
+        assert ended == [1, 2]
+        posts.close(3)
+        posts.give_up(3)
+        posts.give_up(0)
+        await anyio.wait_all_tasks_blocked()
+        assert ended == [1, 2]
+        tasks.cancel_scope.cancel()
+
+
+async def test_what_the_portal_closes_itself_is_not_answered() -> None:
+    failures, answered = Failures(), list[object]()
+    errors = [
+        failures.carry(UpstreamLostError("closed")),
+        failures.carry(UpstreamAnswerError("unreadable")),
+        ErrorData(code=1, message="no", data="x"),
+    ]
+    arriving, read = anyio.create_memory_object_stream[SessionMessage | Exception](len(errors))
+    written, _ = anyio.create_memory_object_stream[SessionMessage](1)
+    wire = Wire(read, written, failures=failures)
+    wire.on_answer = answered.append
+    for request_id, error in enumerate(errors):
+        arriving.send_nowait(SessionMessage(JSONRPCError(jsonrpc="2.0", id=request_id, error=error)))
+    arriving.close()
+
+    async def ignore(*_: object) -> Any:
+        return {}
+
+    await wire.run(ignore, ignore)
+    assert answered == [1, 2]
