@@ -6,7 +6,7 @@ the call itself with its questions, and the call is made again with the answers.
 Source: MCP 2026-07-28, basic/patterns/mrtr; 2025-11-25, client/elicitation, client/sampling and client/roots.
 """
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, Protocol, TypeVar
 
@@ -111,8 +111,8 @@ class QuestionDesk:
             yield
         finally:
             del self._calls[call]
-            for scope in call.scopes:
-                scope.cancel()
+            for question in [*call.questions]:
+                question.call_ended(call)
 
     async def rounds(
         self,
@@ -166,11 +166,11 @@ class QuestionDesk:
             owners = {each.owner for each in calls} | self.given_up.owners()
             if method != LIST_ROOTS and len(owners) != 1:
                 raise QuestionError("question_refused", "nothing says which of the callers is to be asked")
-            call = calls[-1] if calls else _Call(None)
+            questioned = calls[-1].questioned if calls else None
             sent = {} if params is None else params.model_dump(by_alias=True, mode="json", exclude_none=True)
             answer: dict[str, Json] | None = None
-            with call.scope() as scope:
-                answer = await self._answer(method, sent, call.questioned)
+            with _until_ended(calls) as scope:
+                answer = await self._answer(method, sent, questioned)
             if answer is None or scope.cancelled_caught:
                 return ErrorData(code=INVALID_REQUEST, message="the call that this belongs to is over")
             return answer
@@ -195,17 +195,37 @@ class _Call:
     """One call under way."""
 
     def __init__(self, questioned: Questioned | None) -> None:
-        self.questioned = questioned
         self.owner = None if questioned is None else questioned.owner
-        self.scopes: list[anyio.CancelScope] = []
+        self.questioned = questioned
+        self.questions: dict[_Question, None] = {}
+        """Those that may belong to it."""
 
-    @contextmanager
-    def scope(self) -> Iterator[anyio.CancelScope]:
-        """Around answering one question, which ends with the call."""
-        with anyio.CancelScope() as scope:
-            self.scopes.append(scope)
+
+class _Question:
+    """One that does not say which of some calls it belongs to."""
+
+    def __init__(self, calls: Iterable[_Call]) -> None:
+        self.scope = anyio.CancelScope()
+        self._left = set(calls)
+
+    def call_ended(self, call: _Call) -> None:
+        self._left.discard(call)
+        if not self._left:
+            self.scope.cancel()
+
+
+@contextmanager
+def _until_ended(calls: Collection[_Call]) -> Iterator[anyio.CancelScope]:
+    """Around answering one question, which ends with the last of the calls that it may belong to."""
+    question = _Question(calls)
+    for call in calls:
+        call.questions[question] = None
+    try:
+        with question.scope as scope:
             yield scope
-        self.scopes.remove(scope)
+    finally:
+        for call in calls:
+            call.questions.pop(question, None)
 
 
 def _typed(kind: type[Result], answer: dict[str, Json] | ErrorData) -> Result | ErrorData:

@@ -1,0 +1,62 @@
+"""Questions of older upstreams, which do not say which call they belong to."""
+
+from contextlib import ExitStack
+from typing import Any
+
+import anyio
+import pytest
+from mcp_types import CreateMessageRequestParams, CreateMessageResult, ErrorData, SamplingMessage, TextContent
+
+from manifests.json_value import Json
+from manifests.upstream_sections import HttpUpstream, SamplingRules
+from upstreams.questions import QuestionDesk
+
+pytestmark = pytest.mark.anyio
+
+PARAMS = CreateMessageRequestParams(
+    messages=[SamplingMessage(role="user", content=TextContent(text="Well?"))], max_tokens=10
+)
+
+
+class Person:
+    """Takes until told to answer."""
+
+    owner = "somebody"
+
+    def __init__(self) -> None:
+        self.is_asked, self.may_answer = anyio.Event(), anyio.Event()
+
+    def capabilities(self) -> dict[str, Json]:
+        return {"sampling": {}}
+
+    async def answer(self, method: str, params: dict[str, Json]) -> dict[str, Json]:
+        self.is_asked.set()
+        await self.may_answer.wait()
+        return {"role": "assistant", "model": "m", "content": {"type": "text", "text": "hello"}}
+
+
+@pytest.mark.parametrize("ended", [(0,), (1,), (0, 1)], ids=["the first", "the last", "both"])
+async def test_a_question_ends_with_the_last_of_the_calls_that_it_may_belong_to(
+    ended: tuple[int, ...],
+) -> None:
+    desk = QuestionDesk(HttpUpstream(url="http://x", sampling=SamplingRules()))
+    ask = desk.callbacks()["sampling_callback"]
+    person, answers = Person(), list[Any]()
+    calls = [ExitStack(), ExitStack()]
+    for call in calls:
+        call.enter_context(desk.serving(person))
+
+    async def question() -> None:
+        answers.append(await ask(None, PARAMS))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(question)
+        await person.is_asked.wait()
+        for index in ended:
+            calls[index].close()
+        await anyio.wait_all_tasks_blocked()
+        person.may_answer.set()
+    for call in calls:
+        call.close()
+    expected = ErrorData if len(ended) == len(calls) else CreateMessageResult
+    assert [type(answer) for answer in answers] == [expected]
