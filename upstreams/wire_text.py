@@ -1,6 +1,7 @@
 """JSON text from strangers, made fit for a strict parser; and what can be saved of text that is not."""
 
 import re
+from collections.abc import Iterator
 from typing import Final
 
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
@@ -8,16 +9,17 @@ MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
 call gets an error; the connection goes on."""
 
 # JavaScript servers that cut a text inside an emoji send half a surrogate pair; strict parsers refuse it and
-# UTF-8 cannot carry it. A doubled backslash is matched first, so that an escaped "\\ud800" stays text.
-_ESCAPES: Final = re.compile(
-    rb"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
-)
+# UTF-8 cannot carry it. Behind a doubled backslash an escaped "\\ud800" stays text.
+_HALF: Final = rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
+_PAIR: Final = rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_WHOLE: Final = rb"[^\\]++|(?!%b)\\[^\\]|\\\\|%b" % (_HALF, _PAIR)
+_WHOLE_AND_HALF: Final = re.compile(rb"((?:%b)*+)%b" % (_WHOLE, _HALF))
 
-# The SDK's parser takes integers of at most 4,300 digits, and one longer would cost the whole message. Texts are
-# matched first, so that digits in them stay as they are.
-_TEXT_OR_LONG_INTEGER: Final = re.compile(
-    rb'"[^"\\]*(?:\\.[^"\\]*)*"?|(?<![\d.eE+])(-?\d{4301,}+)(?![.eE])', re.DOTALL
-)
+MAX_HALVES: Final = 1_000_000
+"""Of the half surrogates of one message that are mended; with more it stays unreadable, for that takes time, too."""
+
+# The SDK's parser takes integers of at most 4,300 digits, and one longer would cost the whole message.
+_LONG_INTEGER: Final = re.compile(rb"[0-9](?<![0-9.eE+].)(?<![eE]-.)[0-9]{4300,}+(?![.eE])")
 
 # Every 100th byte of 4,301 digits makes 43 in a row: a look at those tells quickly whether there is such an integer.
 _STRIDE: Final = 100
@@ -35,12 +37,37 @@ def mended(text: bytes) -> bytes:
     text of its digits.
     """
     if b"\\ud" in text or b"\\uD" in text:
-        text = _ESCAPES.sub(lambda match: rb"\ufffd" if match[1] else match[0], text)
+        text = b"".join(_without_halves(text))
     if _SAMPLED_DIGITS.search(text[::_STRIDE]):
-        text = _TEXT_OR_LONG_INTEGER.sub(lambda match: b'"%b"' % match[1] if match[1] else match[0], text)
+        text = b"".join(_with_quoted_integers(text))
     if text.isascii():
         return text
     return text.decode("utf-8", "replace").encode()
+
+
+def _without_halves(text: bytes) -> Iterator[bytes]:
+    """Its pieces."""
+    kept_to, halves = 0, 0
+    while halves < MAX_HALVES and (found := _WHOLE_AND_HALF.match(text, kept_to)):
+        yield found[1]
+        yield rb"\ufffd"
+        kept_to = found.end()
+        halves += 1
+    yield text[kept_to:]
+
+
+def _with_quoted_integers(text: bytes) -> Iterator[bytes]:
+    """Its pieces; every long integer outside of strings has become one."""
+    kept_to, is_string = 0, False
+    for found in _LONG_INTEGER.finditer(text):
+        start = found.start() - (text[found.start() - 1 : found.start()] == b"-")
+        before, integer = text[kept_to:start], text[start : found.end()]
+        quotes = before.replace(b"\\\\", b"").replace(b'\\"', b"").count(b'"')
+        is_string ^= quotes % 2 == 1
+        yield before
+        yield integer if is_string else b'"%b"' % integer
+        kept_to = found.end()
+    yield text[kept_to:]
 
 
 def answered_id(head: bytes, tail: bytes) -> int | None:

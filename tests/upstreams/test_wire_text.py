@@ -14,7 +14,7 @@ from pydantic_core import from_json
 from manifests.upstream_sections import HttpUpstream, StdioUpstream
 from upstreams.scrubber import Scrubber
 from upstreams.sent_text import awaits_answer, given_up_id
-from upstreams.wire_text import answered_id, mended
+from upstreams.wire_text import MAX_HALVES, answered_id, mended
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(st.characters(codec="utf-8")),
@@ -37,6 +37,26 @@ def test_mended_json_is_always_utf8_and_keeps_its_length(value: str, nested: boo
     assert len(json.dumps(read)) == len(text)
 
 
+@pytest.mark.parametrize(
+    ("sent", "read"),
+    [
+        (r'"\ud83d\ude00"', r'"\ud83d\ude00"'),
+        (r'"\ud83d\ud83d\ude00\ude00"', r'"\ufffd\ud83d\ude00\ufffd"'),
+        (r'"\ud83dx\\ud83d\\\ud83d"', r'"\ufffdx\\ud83d\\\ufffd"'),
+        (r'"\\ud83d\ude00"', r'"\\ud83d\ufffd"'),
+        (r'"\n\ud55c\u00e9\uD83D"', r'"\n\ud55c\u00e9\ufffd"'),
+        ('no JSON: \\ud8\n"\\ud83d" \\', 'no JSON: \\ud8\n"\\ufffd" \\'),
+    ],
+)
+def test_only_half_surrogates_are_replaced(sent: str, read: str) -> None:
+    assert mended(sent.encode()).decode() == read
+
+
+def test_endless_half_surrogates_are_not_all_looked_at() -> None:
+    text = mended(rb"\ud83d" * (MAX_HALVES + 5))
+    assert (text.count(rb"\ufffd"), text.count(rb"\ud83d")) == (MAX_HALVES, 5)
+
+
 LONG = "7" * 4301
 
 
@@ -47,9 +67,9 @@ LONG = "7" * 4301
         (f'["\\"", {LONG}]', f'["\\"", "{LONG}"]'),
         (LONG, f'"{LONG}"'),
         *((same, same) for same in (LONG[1:], f"-{LONG[1:]}", f'["{LONG}"]', f'{{"{LONG}":"\\"{LONG}"}}')),
-        *((same, same) for same in (f"{LONG}.5", f"{LONG}e1", f"1.{LONG}", f"1e{LONG}")),
+        *((same, same) for same in (f"{LONG}.5", f"{LONG}e1", f"1.{LONG}", f"1e{LONG}", f"1e-{LONG}")),
     ],
-    ids=range(11),
+    ids=range(12),
 )
 def test_integers_beyond_what_the_parser_takes_become_the_text_of_their_digits(sent: str, read: str) -> None:
     assert mended(sent.encode()).decode() == read
