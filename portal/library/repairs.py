@@ -153,17 +153,22 @@ def _object(value: Json) -> dict[str, Json]:
 
 def schema_of(function: Function, parameter: Parameter) -> SoundNode:
     """What the schema says about one argument, whatever the others are."""
-    said = [*_said_of(function.arguments, function.arguments.root, parameter.wire_name)]
+    said = [*_said_of(function.arguments, function.arguments.root, parameter.wire_name, 0, set())]
     return said[0] if len(said) == 1 else {"allOf": said} if said else True
 
 
-def _said_of(schema: SoundSchema, node: SoundNode, name: str, depth: int = 0) -> Iterator[SoundNode]:
+def _said_of(
+    schema: SoundSchema, node: SoundNode, name: str, depth: int, followed: set[str]
+) -> Iterator[SoundNode]:
     if not isinstance(node, dict) or depth > _MAX_DEPTH:
         return
     if name in node.get("properties", {}):
         yield node["properties"][name]
-    for part in (*node.get("allOf", ()), *([schema.definitions[node["$ref"]]] if "$ref" in node else [])):
-        yield from _said_of(schema, part, name, depth + 1)
+    for part in node.get("allOf", ()):
+        yield from _said_of(schema, part, name, depth + 1, followed)
+    if "$ref" in node and node["$ref"] not in followed:
+        followed.add(node["$ref"])
+        yield from _said_of(schema, schema.definitions[node["$ref"]], name, depth + 1, followed)
 
 
 def _moved(function: Function, kwargs: dict[str, Json], arrangement: dict[str, Json]) -> Repair:

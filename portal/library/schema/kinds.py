@@ -11,8 +11,15 @@ _IN_TEXT: Final = _NUMBERS | {"array", "boolean", "object"}
 """What may stand in a text where it is wanted itself."""
 
 
-def kinds(schema: SoundSchema, node: SoundNode, depth: int = 0) -> set[str] | None:
+def kinds(schema: SoundSchema, node: SoundNode) -> set[str] | None:
     """The types of values that a subschema allows at most; None if it may be any."""
+    return _kinds(schema, node, 0, {})
+
+
+def _kinds(
+    schema: SoundSchema, node: SoundNode, depth: int, known: dict[str, set[str] | None]
+) -> set[str] | None:
+    """`known` are those of definitions: references to references may lead to one in countless ways."""
     if not isinstance(node, dict) or depth > _MAX_DEPTH:
         return None
     if "type" in node:
@@ -20,9 +27,13 @@ def kinds(schema: SoundSchema, node: SoundNode, depth: int = 0) -> set[str] | No
     if "enum" in node:
         return {kind_of(value) for value in node["enum"]}
     if "$ref" in node:
-        return kinds(schema, schema.definitions.get(node["$ref"], True), depth + 1)
+        place = node["$ref"]
+        if place not in known:
+            known[place] = None
+            known[place] = _kinds(schema, schema.definitions.get(place, True), depth + 1, known)
+        return known[place]
     if "anyOf" in node:
-        each = [kinds(schema, child, depth + 1) for child in node["anyOf"]]
+        each = [_kinds(schema, child, depth + 1, known) for child in node["anyOf"]]
         return None if None in each else {kind for found in each if found is not None for kind in found}
     return None
 

@@ -9,7 +9,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from manifests.json_value import Json
+from portal.library.schema.declared_names import declared_names
 from portal.library.schema.json_kinds import is_same
+from portal.library.schema.kinds import kinds
 from portal.library.schema.mending import MAX_ATTEMPTS, mended
 from portal.library.schema.sound_schema import sound_schema
 from portal.library.schema.violations import violations
@@ -202,3 +204,18 @@ def test_what_takes_too_long_is_left() -> None:
     for _ in range(levels):
         value = {"a": value}
     assert mend({"$ref": "#/$defs/d0", "$defs": {**fan, f"d{levels}": INTEGER}}, value) == "left"
+
+
+def test_references_that_fan_out_are_each_followed_once() -> None:
+    """A hundred to the fifth ways lead to the last definition."""
+    names = [f"d{level}" for level in range(6)]
+    fanned: dict[str, Json] = {
+        name: {"anyOf": [{"$ref": f"#/$defs/{names[level + 1]}", "title": str(each)} for each in range(100)]}
+        for level, name in enumerate(names[:-1])
+    }
+    fanned[names[-1]] = {"type": "object", "properties": {"login": TEXT}, "required": ["login"]}
+    schema: Json = {"type": "array", "items": {"$ref": "#/$defs/d0"}, "$defs": fanned}
+    assert mend(schema, "bug") == "left"
+    sound = sound_schema(schema)
+    assert declared_names(sound.definitions, {"$ref": "#/$defs/d5"}) == {"login"}
+    assert kinds(sound, {"$ref": "#/$defs/d0"}) == {"object"}
