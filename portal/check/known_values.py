@@ -228,9 +228,13 @@ class KnownValues:
     def _is_as_bound(self, name: ast.Name, container: ast.expr) -> bool:
         """Whether the container that a name holds is what it was bound to, and small enough to look at each time."""
         parts = _parts(container)
-        if len(parts) > _MOST_PARTS or any(isinstance(part, _CONTAINERS) for part in parts):
+        if len(parts) > _MOST_PARTS or any(map(self._is_container, parts)):
             return False  # what lies within may have changed
         return self.readings.is_only_read(name)
+
+    def _is_container(self, part: ast.expr) -> bool:
+        made = isinstance(part, (ast.Call, ast.Subscript)) and isinstance(self.value(part), list | dict)
+        return made or isinstance(part, _CONTAINERS)
 
     def _constant(self, node: ast.expr, depth: int) -> Json | Unknown:
         path = self._script.paths.get(node)
