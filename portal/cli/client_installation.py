@@ -56,8 +56,8 @@ def _installed(
     contents: Contents, merging: Merged, target: Target, terminal: Terminal, *, is_dry: bool
 ) -> Json:
     place, backups = contents.place, Backups(os.environ)
-    is_begun = contents.file is not None and contents.file.content == backups.before(place)
-    if backups.record(place) is not None and not is_begun:
+    record, content = backups.record(place), contents.file and contents.file.content
+    if record is not None and (content != backups.before(place) or record.was_there != (content is not None)):
         raise ClientFileError(
             place.path, f"has the portal already: take it out with --undo {place.name} first"
         )

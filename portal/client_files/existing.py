@@ -79,9 +79,8 @@ class Existing:
         filled = server.filled(environ, inputs)
         hidden = {piece.value for piece in server.pieces() if isinstance(piece, Secret)}
         hidden.update(inputs.values())
-        own = (f"{server.origin.name}-{server.origin.place.name}", server.origin.name)
         # With variables unset several may fit, as for two accounts: first those that an import would have called so.
-        named = [name for name in own if name in self.upstreams]
+        named = self.called_like(server)
         for name in [name for name in (*named, *self.upstreams) if name not in others]:
             spec = self.upstreams[name]
             comparison = _Comparison(environ, found, has_inputs=bool(inputs))
@@ -89,6 +88,12 @@ class Existing:
                 new = comparison.found.items() - found.items()
                 return name, {variable: value for variable, value in sorted(new) if value in hidden}
         return None
+
+    def called_like(self, server: Server) -> Sequence[str]:
+        """The upstreams that an import of the server may have made, by their names; the likeliest first."""
+        own = (f"{server.origin.name}-{server.origin.place.name}", server.origin.name)
+        numbered = [name for name in self.upstreams if name.startswith(tuple(f"{each}-" for each in own))]
+        return [*dict.fromkeys([*(name for name in own if name in self.upstreams), *numbered])]
 
     def with_upstreams(self, lines: Sequence[str], upstreams: Mapping[str, Json]) -> str:
         """The text with more upstreams, whose `lines` are indented by two, as they are by themselves in `upstreams`.

@@ -109,7 +109,7 @@ def _undone(place: Place, backups: Backups, record: Record) -> str:
     # Without the copy of a file that was there nobody knows its bytes, but the record has its servers.
     is_known = before is not None or not record.was_there
     if is_known and file.content is not None and digest(file.content) == record.after:
-        RawFile(file.path, file.content, record.mode).replace(before)
+        file.replace(before, record.mode)
         backups.forget(place)
         return "is as it was before"
     if is_known and file.content == before:

@@ -108,9 +108,12 @@ class _Merging:
         names = {piece.name for piece in server.references()} - self._clients_environ.keys()
         if there is not None or server.origin.place.project is None or not names:
             return there
-        # An earlier import may have given these names of their own, whatever is set under either by now.
+        # An earlier import may have given these names of their own, whatever is set under either by now. What may stand
+        # for anything fits another account's, too, so only what an import would have called so is looked at.
         rest = {name: value for name, value in self._environ.items() if not names & _ends_of(name)}
-        return self._existing.find(server, rest, found, others)
+        own = self._existing.called_like(server)
+        strangers = [name for name in self._existing.upstreams if name not in own]
+        return self._existing.find(server, rest, found, [*others, *strangers])
 
     def found(self) -> Iterator[Variable]:
         """What variables of the manifest stand for."""

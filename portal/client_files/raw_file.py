@@ -40,8 +40,9 @@ class RawFile:
         if read_raw(self.path).content != self.content:
             raise ChangedFileError(self.path, "somebody else has just written it; it was left as it is")
 
-    def replace(self, content: bytes | None) -> None:
-        """Write the file anew, or remove it for None. Its mode stays, for root its owner, and a link stays one.
+    def replace(self, content: bytes | None, mode: int | None = None) -> None:
+        """Write the file anew, or remove it for None. Its mode stays unless another is given, for root its owner, and a
+        link stays one.
 
         Raises:
             ChangedFileError: It is not as it was when it was read.
@@ -61,7 +62,7 @@ class RawFile:
             def prepare(new: int) -> None:
                 if owner is not None:
                     os.fchown(new, owner.st_uid, owner.st_gid)
-                os.fchmod(new, self.mode)
+                os.fchmod(new, self.mode if mode is None else mode)
 
             write_whole(target, content, prepare=prepare)
         except OSError as error:
