@@ -38,7 +38,8 @@ def _flushed(status: int) -> int:
         pass  # who reads our output has seen enough of it
     except OSError as error:
         if status == 0:
-            print(f"error: {error}", file=sys.stderr)  # noqa: T201  # rich may not have been imported
+            with suppress(OSError, ValueError):
+                print(f"error: {error}", file=sys.stderr)  # noqa: T201  # rich may not have been imported
             return 1
     return status
 
