@@ -122,11 +122,16 @@ class Stored(Connection):
             self.flush()
 
     def _write(self, workspace: Workspace) -> None:
-        if not workspace.is_writable or self.place is None:
+        if not workspace.is_writable:
             return
         image = self.serialize()
         if image == self._image:
             return
+        if self.place is None:
+            self._image = image  # said once
+            raise sqlite3.OperationalError(
+                f"attempt to write a readonly database: the file of {str(self.name)!r} was removed or replaced"
+            )
         text = base64.b64encode(image).decode()
         with _as_database_error(f"the database {str(self.name)!r} was not saved"):
             facts = workspace.give("write", self.name, self.place, base64=text, expected=self._version)

@@ -89,10 +89,25 @@ c.close()
     assert not (files.folder / old).exists()
 
 
-async def test_removed_database_is_open_still_and_not_there_again(files: FileRunner) -> None:
-    end = "os.remove('f.db')\nc.execute('insert into t values (2)')\nc.commit()\nx = c.execute('select x from t')"
-    assert await files.value(f"{OPEN % True}import os\n{end}\n[row for row, in x]") == [1, 2]
-    assert files.names() == []
+@pytest.mark.parametrize("gone", ["os.remove('f.db')", "os.replace('fresh', 'f.db')"])
+async def test_removed_or_replaced_database_is_readable_and_takes_no_commit(
+    files: FileRunner, gone: str
+) -> None:
+    """As SQLite has it: what was committed would be nowhere."""
+    script = f"""{OPEN % True}
+import os
+open('fresh', 'w').write('fresh')
+{gone}
+rows = [row for row, in c.execute('select x from t')]
+c.execute('insert into t values (2)')
+try:
+    c.commit()
+except sqlite3.OperationalError as error:
+    rows.append('readonly' in str(error))
+c.close()
+rows"""
+    assert await files.value(script) == [1, True]
+    assert files.names() == (["fresh"] if "remove" in gone else ["f.db"])
 
 
 @pytest.mark.parametrize("more", ["factory=Own", "5.0, 0, '', True, Own", "5.0, 0, '', True, factory=Own"])
