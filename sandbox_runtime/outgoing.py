@@ -50,13 +50,15 @@ class Outgoing:
         self.waiting_bytes += len(piece)
 
     def _pump(self) -> None:
-        """Give the transport a piece, or as many small ones as make one."""
+        """Give the transport a piece, or as many small ones as make one: each write may be a call of the system."""
         self._is_pumping = False
-        given = 0
-        while self._pieces and not self.is_held and given < _PIECE_BYTES:
-            piece = self._pieces.popleft()
-            given += len(piece)
-            self.waiting_bytes -= len(piece)
-            self._transport.write(piece)
+        if self._pieces and not self.is_held:
+            pieces = [self._pieces.popleft()]
+            given = len(pieces[0])
+            while self._pieces and given + len(self._pieces[0]) <= _PIECE_BYTES:
+                pieces.append(self._pieces.popleft())
+                given += len(pieces[-1])
+            self.waiting_bytes -= given
+            self._transport.write(pieces[0] if len(pieces) == 1 else b"".join(pieces))
         self._on_given()
         self.go_on()

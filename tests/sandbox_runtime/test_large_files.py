@@ -84,6 +84,18 @@ async def test_frames_arrive_whole_and_in_order_whatever_their_size() -> None:
     assert max(map(len, wire.pieces)) <= 1 << 18
 
 
+async def test_many_small_parts_are_given_together() -> None:
+    wire, given = Wire(), asyncio.Event()
+    outgoing = Outgoing(wire, given.set)
+    parts = [b"an answer", b","] * 100_000
+    outgoing.put(ToWorker.ANSWERS, parts)
+    while outgoing.waiting_bytes:
+        given.clear()
+        await given.wait()
+    assert b"".join(wire.pieces) == frame(ToWorker.ANSWERS, b"".join(parts))
+    assert len(wire.pieces) <= 1 + 1_000_000 // (1 << 18) + 1
+
+
 async def test_nothing_is_given_while_the_other_side_does_not_read() -> None:
     wire, given = Wire(), asyncio.Event()
     outgoing = Outgoing(wire, given.set)
