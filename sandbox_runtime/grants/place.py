@@ -60,7 +60,7 @@ class Place:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
             if self._is_made and quota is not None:
                 self._folder.mkdir(mode=0o700, exist_ok=True)
-            is_absent = self._is_made and not self._folder.exists()
+            is_absent = self._is_made and _is_absent(self._folder)
             folder = None if is_absent else self._folder
             return Workspace(folder, quota, self._file_bytes, self._file_limit)
 
@@ -96,3 +96,12 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def _is_absent(folder: Path) -> bool:
+    """Whether nothing is there; what cannot be looked at, or leads nowhere, is no empty folder."""
+    try:
+        folder.lstat()
+    except FileNotFoundError:
+        return True
+    return False
