@@ -17,7 +17,7 @@ MAX_BARREN_BYTES: Final = 1024 * 1024
 CODING: Final = {"accept-encoding": "gzip"}
 """The header of requests whose answers are read here."""
 
-_BODY_HEADERS: Final = frozenset({"content-length", "content-encoding", "transfer-encoding"})
+_BODY_HEADERS: Final = frozenset({b"content-length", b"content-encoding", b"transfer-encoding"})
 _PIECE_BYTES: Final = 256 * 1024
 _GZIP: Final = ("gzip", "x-gzip")
 _COMPRESSIONS: Final = (*_GZIP, "deflate", "compress", "x-compress", "br", "zstd")
@@ -89,6 +89,6 @@ async def _pass_over(response: httpx2.Response, most_bytes: int) -> None:
             return
 
 
-def headers_without_body(response: httpx2.Response) -> list[tuple[str, str]]:
-    """Those that do not speak of how the body came."""
-    return [(name, value) for name, value in response.headers.multi_items() if name not in _BODY_HEADERS]
+def headers_without_body(response: httpx2.Response) -> list[tuple[bytes, bytes]]:
+    """Those that do not speak of how the body came, as they came: a value need not be ASCII."""
+    return [(name, value) for name, value in response.headers.raw if name.lower() not in _BODY_HEADERS]

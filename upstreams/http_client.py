@@ -100,11 +100,17 @@ class UpstreamHttpClient(KeptAliveClient):
         """Ask for events: of what nobody asked for, or of an answer whose stream broke off."""
         try:
             if await self._event_requests.turn():
-                return self._with_mended_events(await self._send(request, options))
+                return await self._events(request, options)
             self._diagnostics.note("breaks off the stream that is to bring an answer again and again")
         except UpstreamError as error:
             self._diagnostics.note(f"events cannot be listened to: {error}")
         return httpx2.Response(HTTPStatus.METHOD_NOT_ALLOWED, request=request)
+
+    async def _events(self, request: httpx2.Request, options: dict[str, Any]) -> httpx2.Response:
+        response = await self._send(request, options)
+        if response.next_request is not None:
+            return await without_body(response, _MAX_UNHEEDED_BYTES)  # the SDK would read all of it
+        return self._with_mended_events(response)
 
     async def _tell(self, request: httpx2.Request, options: dict[str, Any]) -> httpx2.Response:
         """Send what has no answer: a notification, a reply, the end of a session."""
@@ -161,6 +167,7 @@ class UpstreamHttpClient(KeptAliveClient):
         if response.next_request is not None:
             return await without_body(response, _MAX_UNHEEDED_BYTES)  # the SDK follows it or says why not
         if response.status_code == HTTPStatus.ACCEPTED:
+            await without_body(response)
             raise UpstreamAnswerError("took the request with HTTP 202 but sends no answer")
         body = self._admission.masked(await _read_capped(response))
         if kind == "application/json" and has_too_many_values(body):
@@ -233,7 +240,7 @@ class SseHttpClient(UpstreamHttpClient):
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         if request.method == "GET":
-            response = self._with_mended_events(await self._send(request, options))
+            response = await self._events(request, options)
             if isinstance(response.stream, MendedLines):
                 response.stream = SmallEvents(response.stream, self._take_large)
             return response

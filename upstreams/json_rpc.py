@@ -79,6 +79,7 @@ class MessageReader:
 
     def _last_message(self, line: bytes) -> Iterator[SessionMessage]:
         """The message at the end of a line that began as something else: a banner, or half an answer."""
+        line = self._mask(line)
         # Not by looking at all that might be one: a line may have millions of them.
         start = _MESSAGE_START.match(line, line.rfind(b"{", 0, max(0, line.rfind(_MESSAGE_MARK))))
         if start is None or start.start() == 0:

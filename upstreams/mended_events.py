@@ -34,7 +34,7 @@ def with_mended_events(response: httpx2.Response, masked: Mask) -> httpx2.Respon
         return response  # nobody reads it
     return httpx2.Response(
         response.status_code,
-        headers=[(name, value) for name, value in response.headers.multi_items() if name != _ENCODING],
+        headers=[(name, value) for name, value in response.headers.raw if name.lower() != _ENCODING.encode()],
         stream=MendedLines(_Unpacked(response), masked),
         request=response.request,
         extensions=response.extensions,

@@ -55,6 +55,8 @@ class StraightRequests:
             raise closed() from None
         finally:
             self._waiting.pop(coerce_request_id(request_id), None)
+            if answered.done() and not answered.cancelled():
+                answered.exception()  # seen, also where the line could not be sent any more
         if isinstance(answer, JSONRPCError):
             error = answer.error
             raise MCPError(code=error.code, message=error.message, data=error.data)

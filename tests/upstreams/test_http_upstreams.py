@@ -280,6 +280,29 @@ async def test_half_surrogates_and_large_integers_survive(as_events: bool, packs
         assert result.structured == {"n": 9223372036854775807, "digits": "9" * 5_000}
 
 
+@pytest.mark.parametrize(("as_events", "packs_events"), [(False, False), (True, False), (True, True)])
+async def test_header_that_is_no_ascii_harms_nothing(as_events: bool, packs_events: bool) -> None:
+    server = RawHttpServer()
+    server.as_events, server.packs_events = as_events, packs_events
+
+    async def behind_a_proxy(scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_more(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                named = [*message["headers"], (b"x-served-by", "m\u00fcnchen".encode("latin-1"))]
+                message = {**message, "headers": named}
+            await send(message)
+
+        await server.app(scope, receive, send_more)
+
+    async with (
+        http_peer(behind_a_proxy) as peer,
+        fleet_of(raw=HttpUpstream(url=url_of(peer.port))) as fleet,
+    ):
+        for _ in range(3):
+            assert (await fleet["raw"].call("echo", {}, seconds=DEADLINE_SECONDS)).content == []
+    assert server.sessions_opened == 1
+
+
 async def test_body_over_the_cap_is_refused() -> None:
     server = RawHttpServer()
     async with (
