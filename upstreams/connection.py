@@ -28,12 +28,11 @@ from upstreams.errors import (
     UpstreamUnavailableError,
 )
 from upstreams.log_messages import LogHearer
-from upstreams.negotiation import is_closed
 from upstreams.questions import QuestionDesk, Questioned
 from upstreams.recorded_tool import RecordedTool
 from upstreams.tool_listing import read_listing
 from upstreams.tool_result import ToolResult, read_result
-from upstreams.wire import Wire
+from upstreams.wire import Wire, is_closed
 
 LOG_LEVEL_SECONDS: Final = 30.0
 """How long an upstream may take to set the level of what it logs; nobody waits for it."""
@@ -108,7 +107,7 @@ class Connection:
         except TimeoutError:
             return False
         except MCPError as error:
-            return self._wire.failures.claim(error) is None and not is_closed(error)
+            return self._wire.failures.claim(error) is None and not is_closed(error.error)
         return True
 
     async def call(
@@ -227,7 +226,7 @@ class Connection:
             self.retire(str(failure))
         if failure:
             return failure
-        if is_closed(error):
+        if is_closed(error.error):
             return UpstreamLostError(await self._wire.explain_end())
         if error.code == PARSE_ERROR and error.message.startswith("Failed to parse"):
             return UpstreamAnswerError("the answer is no JSON-RPC response")

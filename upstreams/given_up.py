@@ -12,6 +12,7 @@ from typing import Final
 
 import anyio
 from mcp.shared.dispatcher import coerce_request_id
+from mcp.shared.exceptions import MCPError
 from mcp_types import RequestId
 
 GIVEN_UP_SECONDS: Final = 300.0
@@ -37,7 +38,7 @@ class GivenUp:
         self._unanswered.add(request_id)
         try:
             yield request_id
-        except anyio.get_cancelled_exc_class():
+        except (anyio.get_cancelled_exc_class(), MCPError):
             if request_id in self._unanswered:
                 self._given_up[request_id] = (owner, anyio.current_time() + GIVEN_UP_SECONDS)
                 self._owners[owner] += 1

@@ -2,11 +2,11 @@
 
 from mcp.client import ClientSession
 from mcp.shared.exceptions import MCPError
-from mcp_types import CONNECTION_CLOSED, UNSUPPORTED_PROTOCOL_VERSION
+from mcp_types import UNSUPPORTED_PROTOCOL_VERSION
 from pydantic import ValidationError
 
 from upstreams.errors import UpstreamAnswerError, UpstreamUnavailableError
-from upstreams.wire import Wire
+from upstreams.wire import Wire, is_closed
 
 
 class HandshakeFirstError(UpstreamUnavailableError):
@@ -24,7 +24,7 @@ async def negotiate(session: ClientSession, wire: Wire, handshake_first: bool) -
             failure = wire.failures.claim(error)
             if isinstance(failure, UpstreamUnavailableError):
                 raise failure from error
-            if is_closed(error):
+            if is_closed(error.error):
                 raise HandshakeFirstError(await wire.explain_end()) from error
         except (ValidationError, RuntimeError):
             pass  # no sensible answer to the probe is what an older server gives
@@ -38,9 +38,3 @@ async def negotiate(session: ClientSession, wire: Wire, handshake_first: bool) -
     except (ValidationError, RuntimeError) as error:
         problem = str(error).splitlines()[0]
         raise UpstreamAnswerError(f"does not answer initialize as MCP says: {problem}") from error
-
-
-def is_closed(error: MCPError) -> bool:
-    """Whether the SDK says that no answer can come. Servers use the same code for errors of their own."""
-    phrases = ("Connection closed", "SSE stream")
-    return error.code == CONNECTION_CLOSED and error.message.startswith(phrases)

@@ -19,9 +19,9 @@ from upstreams.errors import (
     UpstreamUnavailableError,
 )
 from upstreams.given_up import GivenUp
-from upstreams.negotiation import is_closed, negotiate
+from upstreams.negotiation import negotiate
 from upstreams.questions import QuestionDesk
-from upstreams.wire import Wire, with_last_words
+from upstreams.wire import Wire, is_closed, with_last_words
 
 WireOpener = Callable[[Diagnostics], AbstractAsyncContextManager[Wire]]
 """Reaches one upstream over its transport; raises UpstreamError when it cannot."""
@@ -83,6 +83,6 @@ async def _heard_by(
 async def _start_failure(error: MCPError, wire: Wire) -> UpstreamError:
     if failure := wire.failures.claim(error):
         return failure
-    if is_closed(error):
+    if is_closed(error.error):
         return UpstreamUnavailableError(await wire.explain_end())
     return UpstreamRefusedError(f"refused to start: {error}", rpc_code=error.code)

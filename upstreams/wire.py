@@ -17,7 +17,7 @@ from mcp.shared.dispatcher import (
 )
 from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
-from mcp_types import INTERNAL_ERROR, INVALID_REQUEST, ErrorData, JSONRPCError, RequestId
+from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, INVALID_REQUEST, ErrorData, JSONRPCError, RequestId
 
 from manifests.json_value import Json
 from upstreams.errors import UpstreamError, UpstreamLostError
@@ -77,13 +77,17 @@ class Wire(JSONRPCDispatcher):
 
     def _is_awaited(self, answer: Answer) -> bool:
         """Whether it is the first one to a request that somebody waits for."""
-        if not (isinstance(answer, JSONRPCError) and self.failures.is_loss(answer.error)):
+        if not (isinstance(answer, JSONRPCError) and self._is_loss(answer.error)):
             self.on_answer(answer.id)
         request_id = None if answer.id is None else coerce_request_id(answer.id)
         if request_id not in self._awaited:
             return False
         self._awaited.discard(request_id)
         return True
+
+    def _is_loss(self, error: ErrorData) -> bool:
+        """Whether the answer was lost below or in the SDK, while the upstream may still work on the request."""
+        return self.failures.is_loss(error) or is_closed(error)
 
     def _take_answer(self, answer: Answer) -> bool:
         return self._straight is not None and self._straight.answered(answer)
@@ -153,6 +157,12 @@ class Wire(JSONRPCDispatcher):
             self.ended.set()
             if self._straight is not None:
                 self._straight.close()
+
+
+def is_closed(error: ErrorData) -> bool:
+    """Whether the SDK says that no answer can come. Servers use the same code for errors of their own."""
+    phrases = ("Connection closed", "SSE stream")
+    return error.code == CONNECTION_CLOSED and error.message.startswith(phrases)
 
 
 class Failures:

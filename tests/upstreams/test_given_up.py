@@ -2,6 +2,8 @@
 
 import anyio
 import pytest
+from mcp.shared.exceptions import MCPError
+from mcp_types import CONNECTION_CLOSED, INVALID_PARAMS
 
 from upstreams.given_up import GivenUp
 
@@ -26,6 +28,16 @@ async def test_one_that_was_given_up_is_its_owners_until_it_is_answered() -> Non
     requests.answered(second)
     requests.answered(second)
     assert requests.owners() == set()
+
+
+async def test_one_whose_answer_was_lost_is_its_owners_and_one_that_was_refused_is_nobodys() -> None:
+    requests = GivenUp()
+    with pytest.raises(MCPError), requests.sending("lost"):
+        raise MCPError(CONNECTION_CLOSED, "SSE stream ended without a response")
+    with pytest.raises(MCPError), requests.sending("refused") as request_id:
+        requests.answered(request_id)
+        raise MCPError(INVALID_PARAMS, "no such issue")
+    assert requests.owners() == {"lost"}
 
 
 async def test_one_that_ended_or_was_answered_before_is_nobodys() -> None:
