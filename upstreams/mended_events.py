@@ -15,7 +15,8 @@ from upstreams.wire_text import MAX_MESSAGE_BYTES, mended
 
 _DATA: Final = b"data:"
 _END_BYTES: Final = 4096
-_FIRST_LINE: Final = re.compile(rb"[^\r\n]*+")
+_FIRST_LINE: Final = re.compile(rb"[^\r\n]++")  # of those that say something
+_ENDS_BEFORE: Final = re.compile(rb"(?:\r\n?+|\n)[\r\n]")
 _EVENT_ENDS: Final = (b"\n\n", b"\n\r", b"\r\r")
 _ENCODING: Final = "content-encoding"
 
@@ -77,9 +78,11 @@ class _EventValues:
 
     def are_too_many(self, lines: bytes) -> bool:
         """Take in the next lines: whether there are too many, of which all but a few are in the first of these."""
+        joined = self._last + lines
+        if _ENDS_BEFORE.match(joined):
+            self._values = 0
         self._values += values_in(lines)
         is_excess = self._values > MAX_VALUES
-        joined = self._last + lines
         if (end := max(map(joined.rfind, _EVENT_ENDS))) >= 0:
             self._values = values_in(joined[end + 2 :])
         self._last = joined[-1:]

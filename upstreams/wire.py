@@ -29,8 +29,8 @@ MAX_REQUEST_CHARACTERS: Final = 500_000
 """Of one request of the upstream, text and values: the SDK looks at each of them, and nobody is served meanwhile."""
 
 
-MAX_CARRIED: Final = 1_000
-"""Errors that are on their way to the call that they are of."""
+MAX_CARRIED: Final = 20_000
+"""Errors that are on their way to the call that they are of: more than calls are under way when an upstream dies."""
 
 
 class Wire(JSONRPCDispatcher):
