@@ -32,7 +32,7 @@ from upstreams.questions import QuestionDesk, Questioned
 from upstreams.recorded_tool import RecordedTool
 from upstreams.tool_listing import read_listing
 from upstreams.tool_result import ToolResult, read_result
-from upstreams.wire import Wire, is_closed
+from upstreams.wire import Wire, is_closed, is_unreadable_stream
 
 LOG_LEVEL_SECONDS: Final = 30.0
 """How long an upstream may take to set the level of what it logs; nobody waits for it."""
@@ -226,6 +226,8 @@ class Connection:
             self.retire(str(failure))
         if failure:
             return failure
+        if is_unreadable_stream(error.error):
+            return UpstreamAnswerError("the answer comes in an event that is longer than the portal reads")
         if is_closed(error.error):
             return UpstreamLostError(await self._wire.explain_end())
         if error.code == PARSE_ERROR and error.message.startswith("Failed to parse"):

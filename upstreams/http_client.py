@@ -7,6 +7,7 @@ a request becomes a JSON-RPC error response, which the SDK hands to exactly the 
 
 import re
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
@@ -98,10 +99,16 @@ class UpstreamHttpClient(KeptAliveClient):
 
     async def _listen(self, request: httpx2.Request, options: dict[str, Any]) -> httpx2.Response:
         """Ask for events: of what nobody asked for, or of an answer whose stream broke off."""
+        post = self._posts.of_task()
         try:
-            if await self._event_requests.turn():
-                return await self._events(request, options)
+            with post.waiting() if post else nullcontext():
+                is_turn = await self._event_requests.turn()
+                response = await self._events(request, options) if is_turn else None
+            if response is not None:
+                return self._wanted(response, post) if post else response
             self._diagnostics.note("breaks off the stream that is to bring an answer again and again")
+        except UpstreamLostError:
+            pass  # it was given up, and was read on for long enough
         except UpstreamError as error:
             self._diagnostics.note(f"events cannot be listened to: {error}")
         return httpx2.Response(HTTPStatus.METHOD_NOT_ALLOWED, request=request)
@@ -131,15 +138,20 @@ class UpstreamHttpClient(KeptAliveClient):
         is_open = False
         try:
             response = await self._answer(request, options, post)
-            if isinstance(response.stream, MendedLines):
-                lost = partial(self._lost_event, request_id)
-                close = partial(self._posts.close, request_id)
-                response.stream = WantedEvents(response.stream, post, lost=lost, close=close)
-                is_open = True
-            return response
+            is_open = isinstance(response.stream, MendedLines)
+            return self._wanted(response, post)
         finally:
-            if not is_open:
+            if is_open:
+                self._posts.close_with_task(post)
+            else:
                 self._posts.close(request_id)
+
+    def _wanted(self, response: httpx2.Response, post: OpenPost) -> httpx2.Response:
+        """The same, its events read no longer than the request that they answer may be."""
+        if isinstance(response.stream, MendedLines):
+            stand_in = partial(self._event_standing_for, post.request_id)
+            response.stream = WantedEvents(response.stream, post, stand_in)
+        return response
 
     async def _answer(
         self, request: httpx2.Request, options: dict[str, Any], post: OpenPost
@@ -162,13 +174,13 @@ class UpstreamHttpClient(KeptAliveClient):
 
     async def _readable(self, response: httpx2.Response) -> httpx2.Response:
         kind = _kind(response)
+        if response.status_code == HTTPStatus.ACCEPTED:
+            await without_body(response)
+            raise UpstreamAnswerError("took the request with HTTP 202 but sends no answer")
         if response.is_success and kind == "text/event-stream":
             return self._with_mended_events(response)
         if response.next_request is not None:
             return await without_body(response, _MAX_UNHEEDED_BYTES)  # the SDK follows it or says why not
-        if response.status_code == HTTPStatus.ACCEPTED:
-            await without_body(response)
-            raise UpstreamAnswerError("took the request with HTTP 202 but sends no answer")
         body = self._admission.masked(await _read_capped(response))
         if kind == "application/json" and has_too_many_values(body):
             raise UpstreamAnswerError("the answer has more values than the portal reads")
@@ -216,7 +228,7 @@ class UpstreamHttpClient(KeptAliveClient):
         answer = self._standing_for(error, None)
         return httpx2.Response(HTTPStatus.BAD_GATEWAY, json=answer.model_dump(mode="json"), request=request)
 
-    def _lost_event(self, request_id: int | None, error: UpstreamLostError) -> bytes:
+    def _event_standing_for(self, request_id: int | None, error: UpstreamError) -> bytes:
         return self._standing_for(error, request_id).model_dump_json().encode()
 
     def _standing_for(self, error: UpstreamError, request_id: int | None) -> JSONRPCError:

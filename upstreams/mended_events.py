@@ -90,7 +90,7 @@ class _EventValues:
 
 
 class MendedLines(httpx2.AsyncByteStream):
-    """An event stream whose lines are made fit for the SDK's parser."""
+    """An event stream whose lines are made fit for the SDK's parser; `httpx2.DecodingError` if one is too long."""
 
     def __init__(self, stream: httpx2.AsyncByteStream, masked: Mask) -> None:
         self._stream = stream
@@ -108,7 +108,7 @@ class MendedLines(httpx2.AsyncByteStream):
                 partial.clear()
             partial += chunk[end:]
             if len(partial) > MAX_MESSAGE_BYTES:
-                raise httpx2.ReadError(f"an event is longer than {MAX_MESSAGE_BYTES} bytes")
+                raise httpx2.DecodingError(f"an event is longer than {MAX_MESSAGE_BYTES} bytes")
         yield self._readable(bytes(partial))
 
     def _readable(self, lines: bytes) -> bytes:

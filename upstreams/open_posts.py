@@ -4,25 +4,32 @@ Before 2026-07-28 to hang up is not to cancel a request, and its answer tells th
 Each takes a socket and a task meanwhile.
 """
 
+import asyncio
 import math
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 import anyio
 import httpx2
 
-from upstreams.errors import UpstreamLostError
+from upstreams.errors import UpstreamAnswerError, UpstreamError, UpstreamLostError
 from upstreams.given_up import GIVEN_UP_SECONDS
+from upstreams.http_status import described_http
 
 MAX_GIVEN_UP: Final = 16
 """Of one connection; with another, the one that was given up first is closed."""
+
+_CUT_OFF: Final = b"event: cut-off\n\n"
+"""Makes half an event one of a kind that nobody reads."""
 
 
 class OpenPost:
     """One request, from when it is sent until its answer was read."""
 
-    def __init__(self) -> None:
+    def __init__(self, request_id: int | None) -> None:
+        self.request_id = request_id
         self._deadline = math.inf
         self._scope: anyio.CancelScope | None = None
 
@@ -52,16 +59,31 @@ class OpenPosts:
     def __init__(self) -> None:
         self._open: dict[int | None, OpenPost] = {}
         self._given_up: dict[int | None, OpenPost] = {}
+        # The SDK has a task for each request, and asks in it for the rest of events that broke off.
+        self._of_tasks: WeakKeyDictionary[asyncio.Task[Any], OpenPost] = WeakKeyDictionary()
 
     def opened(self, request_id: int | None) -> OpenPost:
         """One that is about to be sent."""
-        post = self._open[request_id] = OpenPost()
+        post = self._open[request_id] = OpenPost(request_id)
         return post
 
     def close(self, request_id: int | None) -> None:
         """Nothing more of it is read."""
         self._open.pop(request_id, None)
         self._given_up.pop(request_id, None)
+
+    def close_with_task(self, post: OpenPost) -> None:
+        """Nothing more of it is read when this task has ended."""
+        task = asyncio.current_task()
+        assert task
+        self._of_tasks[task] = post
+        task.add_done_callback(lambda _: self.close(post.request_id))
+
+    def of_task(self) -> OpenPost | None:
+        """The one that this task reads the answer to."""
+        task = asyncio.current_task()
+        assert task
+        return self._of_tasks.get(task)
 
     def give_up(self, request_id: int) -> None:
         """Nobody waits for it any more."""
@@ -75,20 +97,18 @@ class OpenPosts:
 
 
 class WantedEvents(httpx2.AsyncByteStream):
-    """The events that answer a request until it is closed; they end with the answer that `lost` makes then."""
+    """The events that answer a request, until that is closed or they cannot be read: then they end with the answer that
+    `stand_in` makes of the error. Each of their pieces has whole lines."""
 
     def __init__(
         self,
         events: httpx2.AsyncByteStream,
         post: OpenPost,
-        *,
-        lost: Callable[[UpstreamLostError], bytes],
-        close: Callable[[], None],
+        stand_in: Callable[[UpstreamError], bytes],
     ) -> None:
         self._events = events
         self._post = post
-        self._lost = lost
-        self._close = close
+        self._stand_in = stand_in
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         pieces = aiter(self._events)
@@ -97,12 +117,17 @@ class WantedEvents(httpx2.AsyncByteStream):
                 with self._post.waiting():
                     piece = await anext(pieces, None)
             except UpstreamLostError as error:
-                yield b"\n\ndata: " + self._lost(error) + b"\n\n"
+                yield self._last_event(error)
+                return
+            except httpx2.DecodingError as error:
+                yield self._last_event(UpstreamAnswerError(described_http(error)))
                 return
             if piece is None:
                 return
             yield piece
 
+    def _last_event(self, error: UpstreamError) -> bytes:
+        return _CUT_OFF + b"data: " + self._stand_in(error) + b"\n\n"
+
     async def aclose(self) -> None:
-        self._close()
         await self._events.aclose()

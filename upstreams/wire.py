@@ -165,6 +165,11 @@ def is_closed(error: ErrorData) -> bool:
     return error.code == CONNECTION_CLOSED and error.message.startswith(phrases)
 
 
+def is_unreadable_stream(error: ErrorData) -> bool:
+    """Whether the SDK says that it does not read on, in the events that were to bring the answer."""
+    return is_closed(error) and error.message.startswith("SSE stream failed")
+
+
 class Failures:
     """Takes errors found below the SDK past it: between transport and caller it knows only JSON-RPC errors."""
 

@@ -4,17 +4,20 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import anyio
+import httpx2
 import pytest
 from mcp.shared.message import SessionMessage
-from mcp_types import ErrorData, JSONRPCError
+from mcp_types import CONNECTION_CLOSED, ErrorData, JSONRPCError
+from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from manifests.upstream_sections import HttpUpstream
 from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, http_peer
 from tests.upstreams.raw_http_server import RawHttpServer
+from upstreams import event_requests
 from upstreams.errors import UpstreamAnswerError, UpstreamLostError, UpstreamTimeoutError
-from upstreams.open_posts import MAX_GIVEN_UP, OpenPosts
+from upstreams.open_posts import MAX_GIVEN_UP, OpenPost, OpenPosts, WantedEvents
 from upstreams.wire import Failures, Wire
 
 pytestmark = pytest.mark.anyio
@@ -25,6 +28,14 @@ CALLS = MAX_GIVEN_UP + 3
 class Alive(RawHttpServer):
     """Gives signs of life beside its calls."""
 
+    resumed: Response | None = None
+    """What streams go on with that broke off."""
+
+    async def _handle(self, request: Request) -> Response:
+        if self.resumed is not None and "last-event-id" in request.headers:
+            return self.resumed
+        return await super()._handle(request)
+
     async def _call(self, message: dict[str, Any]) -> Response:
         return self._answer(message, "{}") if message["method"] == "ping" else await super()._call(message)
 
@@ -32,8 +43,9 @@ class Alive(RawHttpServer):
 class Unending(Response):
     """Answers that never end, and how many of them are being read."""
 
-    def __init__(self, *, begins: bool) -> None:
+    def __init__(self, *, begins: bool, status: int = 200) -> None:
         super().__init__()
+        self._status = status
         self._begins = begins
         self.open = 0
         self._changed = anyio.Event()
@@ -42,7 +54,8 @@ class Unending(Response):
         self._count(1)
         try:
             if self._begins:
-                await StreamingResponse(_pings(), media_type="text/event-stream")(scope, receive, send)
+                events = StreamingResponse(_pings(), self._status, media_type="text/event-stream")
+                await events(scope, receive, send)
             else:
                 while (await receive())["type"] != "http.disconnect":
                     pass
@@ -66,14 +79,20 @@ async def _pings() -> AsyncIterator[bytes]:
         await anyio.sleep(0.1)
 
 
-@pytest.mark.parametrize("begins", [True, False])
-async def test_of_calls_that_were_given_up_only_so_many_are_read_on(begins: bool) -> None:
-    server, unending = Alive(), Unending(begins=begins)
+@pytest.mark.parametrize("phase", ["asked", "answered", "resumed"])
+async def test_of_calls_that_were_given_up_only_so_many_are_read_on(
+    phase: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_requests, "PAUSE_SECONDS", 0.0)
+    server, unending = Alive(), Unending(begins=phase != "asked")
     async with (
         http_peer(server.app) as peer,
         fleet_of(raw=HttpUpstream(url=f"http://127.0.0.1:{peer.port}/mcp")) as fleet,
     ):
         server.call_answer = unending
+        if phase == "resumed":
+            server.resumed = unending
+            server.call_answer = Response(b"retry: 0\nid: 1\ndata:\n\n", media_type="text/event-stream")
 
         async def call() -> None:
             with pytest.raises(UpstreamTimeoutError):
@@ -85,6 +104,18 @@ async def test_of_calls_that_were_given_up_only_so_many_are_read_on(begins: bool
             await unending.until_open(CALLS)
         await unending.until_open(MAX_GIVEN_UP)
         assert "down" not in [status for _, status in fleet.history]
+
+
+async def test_answer_that_says_it_is_none_is_not_held_open() -> None:
+    server, unending = Alive(), Unending(begins=True, status=202)
+    async with (
+        http_peer(server.app) as peer,
+        fleet_of(raw=HttpUpstream(url=f"http://127.0.0.1:{peer.port}/mcp")) as fleet,
+    ):
+        server.call_answer = unending
+        with pytest.raises(UpstreamAnswerError):
+            await fleet["raw"].call("echo", {}, seconds=DEADLINE_SECONDS)
+        await unending.until_open(0)
 
 
 async def test_the_one_that_was_given_up_first_is_closed_and_none_that_is_waited_for() -> None:
@@ -114,12 +145,31 @@ async def test_the_one_that_was_given_up_first_is_closed_and_none_that_is_waited
         tasks.cancel_scope.cancel()
 
 
-async def test_what_the_portal_closes_itself_is_not_answered() -> None:
+class CutOff(httpx2.AsyncByteStream):
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        yield b"data: whole\n\ndata: half\n"
+        raise httpx2.DecodingError("garbage")
+
+
+async def test_half_an_event_is_not_read_when_its_stream_is_cut_off() -> None:
+    response = httpx2.Response(
+        200,
+        headers={"content-type": "text/event-stream"},
+        stream=WantedEvents(CutOff(), OpenPost(1), lambda error: b"last"),
+        request=httpx2.Request("POST", "http://peer.test/"),
+    )
+    events = [event async for event in httpx2.EventSource(response)]
+    assert [event.data for event in events if event.event == "message"] == ["whole", "last"]
+
+
+async def test_what_is_closed_is_not_answered() -> None:
     failures, answered = Failures(), list[object]()
     errors = [
         failures.carry(UpstreamLostError("closed")),
         failures.carry(UpstreamAnswerError("unreadable")),
         ErrorData(code=1, message="no", data="x"),
+        ErrorData(code=CONNECTION_CLOSED, message="SSE stream ended without a response"),
+        ErrorData(code=CONNECTION_CLOSED, message="not now"),
     ]
     arriving, read = anyio.create_memory_object_stream[SessionMessage | Exception](len(errors))
     written, _ = anyio.create_memory_object_stream[SessionMessage](1)
@@ -133,4 +183,4 @@ async def test_what_the_portal_closes_itself_is_not_answered() -> None:
         return {}
 
     await wire.run(ignore, ignore)
-    assert answered == [1, 2]
+    assert answered == [1, 2, 4]

@@ -17,6 +17,7 @@ TOOLS = [
     {"name": "look", "inputSchema": ANY, "annotations": {"readOnlyHint": True}},
     {"name": "fine", "inputSchema": ANY},
 ]
+ELSEWHERE = "/mcp?elsewhere"
 KEY = "dev.mcp-code-portal/idempotency-key"
 
 
@@ -107,6 +108,8 @@ class FaultyHttpServer:
         self.events: bytes | None = None
         """What a GET is answered with that resumes a stream; None refuses it."""
         self.resumptions = 0
+        self.redirect: Fault | None = None
+        """What else a GET is answered with that resumes a stream, unless it comes from there: to `ELSEWHERE`."""
         self.known: set[str] = set()
         self.port = 0
         self._over = asyncio.Event()
@@ -140,16 +143,20 @@ class FaultyHttpServer:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
                 headers = dict(line.lower().split(": ", 1) for line in head[1:] if line)
                 body = await reader.readexactly(int(headers.get("content-length", 0)))
-                await self._answer(head[0].split()[0], headers, body, writer)
+                verb, path, _ = head[0].split()
+                await self._answer(verb, path, headers, body, writer)
         writer.close()
 
     async def _answer(
-        self, verb: str, headers: dict[str, str], body: bytes, writer: asyncio.StreamWriter
+        self, verb: str, path: str, headers: dict[str, str], body: bytes, writer: asyncio.StreamWriter
     ) -> None:
         message = json.loads(body) if verb == "POST" else {}
         exchange = Exchange(self, writer, message)
         method = message.get("method")
         if verb == "GET" and self.events is not None and "last-event-id" in headers:
+            if self.redirect is not None and path != ELSEWHERE:
+                await self.redirect(exchange)
+                return
             self.resumptions += 1
             await exchange.send("200 OK", self.events, "text/event-stream")
         elif verb != "POST":
@@ -383,6 +390,16 @@ async def event_stream_resumed(exchange: Exchange) -> None:
     await break_off(exchange, b"id: 2\ndata: " + exchange.body() + b"\n\n")
 
 
+async def event_stream_resumed_elsewhere(exchange: Exchange) -> None:
+    exchange.server.redirect = packed_badly_and_endless
+    await event_stream_resumed(exchange)
+
+
+async def packed_badly_and_endless(exchange: Exchange) -> None:
+    await exchange.send("307 Elsewhere", length=10**12, Location=ELSEWHERE, Content_Encoding="gzip")
+    await zeros(exchange)
+
+
 BROKEN_OFF = b"retry: 0\nid: 1\ndata:\n\n"
 
 
@@ -432,6 +449,20 @@ async def events_with_many_values_together(exchange: Exchange) -> None:
     )
     await exchange.events(*[notice] * 10, b"data: " + exchange.body() + b"\n\n")
     exchange.close()
+
+
+async def event_too_long(exchange: Exchange) -> None:
+    await exchange.events(b"data: ", *[b" " * 1024 * 1024] * 66)
+    await exchange.hang()
+
+
+async def event_too_long_in_many_lines(exchange: Exchange) -> None:
+    await exchange.events(*[b"data: " + b" " * 1024 * 1024 + b"\n"] * 66)
+    await exchange.hang()
+
+
+async def event_packed_otherwise(exchange: Exchange) -> None:
+    await exchange.send("200 OK", b"?", "text/event-stream", Content_Encoding="br")
 
 
 async def wrong_id(exchange: Exchange) -> None:
