@@ -125,11 +125,16 @@ async def http_peer(app: ASGIApp, port: int = 0) -> AsyncIterator[HttpPeer]:
             peer.should_exit = peer.force_exit = True
 
 
+_HELD_PORTS: list[socket.socket] = []
+
+
 def closed_port() -> int:
-    """A loopback port where nobody listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A loopback port where nobody listens, but who is told to: it is given to nobody else while this process lives."""
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind(("127.0.0.1", 0))
+    _HELD_PORTS.append(held)
+    return int(held.getsockname()[1])
 
 
 async def process_end(pid: int) -> None:
