@@ -1,14 +1,13 @@
 """Files of a granted folder behave as files do: every script here gives the same in the sandbox as outside."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
 from manifests.json_value import Json
 from tests.sandbox_runtime.file_scripts import scripts
 from tests.sandbox_runtime.granted_files import FileRunner
+from tests.sandbox_runtime.outside import printed_outside
 
 pytestmark = pytest.mark.anyio
 
@@ -31,16 +30,7 @@ print(json.dumps(results))
 @pytest.fixture(scope="module")
 def outside() -> dict[str, Json]:
     """What every script gives where there are real files."""
-    done = subprocess.run(
-        [sys.executable, "-c", OUTSIDE],
-        input=json.dumps(SCRIPTS),
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    results: dict[str, Json] = json.loads(done.stdout)
-    return results
+    return printed_outside(OUTSIDE, json.dumps(SCRIPTS))
 
 
 @pytest.mark.parametrize("name", SCRIPTS)

@@ -1,8 +1,5 @@
 """The functions of `os` take files of a workspace as Python's own do: by every name and in every order of arguments."""
 
-import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +9,7 @@ from manifests.json_value import Json
 from tests.sandbox_runtime.granted_files import FileRunner, granted
 from tests.sandbox_runtime.os_calls import CALLS
 from tests.sandbox_runtime.os_paths import PATHS
+from tests.sandbox_runtime.outside import printed_outside
 from tests.sandbox_runtime.running import Runner
 
 pytestmark = pytest.mark.anyio
@@ -22,16 +20,8 @@ def outside(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[st
     """What a script's calls give where there are real files."""
 
     def results_of(script: str) -> dict[str, Json]:
-        done = subprocess.run(
-            [sys.executable, "-c", f"{script}\nimport json\nprint(json.dumps(result))"],
-            cwd=tmp_path_factory.mktemp("outside"),
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=60,
-        )
-        results: dict[str, Json] = json.loads(done.stdout)
-        return results
+        code = f"{script}\nimport json\nprint(json.dumps(result))"
+        return printed_outside(code, folder=tmp_path_factory.mktemp("outside"))
 
     return results_of
 
