@@ -21,6 +21,11 @@ _HINTS = {
 }
 
 
+def limit_text(limits: object, key: str, where: Callable[[str], str]) -> str:
+    """For example "the limit tool_calls of 200 (portal.yaml:14:5)"; `where` says where a limit is set."""
+    return f"the limit {key} of {getattr(limits, key):,} ({where(key)})"
+
+
 @dataclass(frozen=True, slots=True)
 class Bounds:
     """Limits with their origin; `where` says where a limit is set, as an operator would look it up."""
@@ -30,7 +35,7 @@ class Bounds:
 
     def name(self, key: str) -> str:
         """For example "the limit tool_calls of 200 (portal.yaml:14:5)"."""
-        return f"the limit {key} of {getattr(self.limits, key):,} ({self.where(key)})"
+        return limit_text(self.limits, key, self.where)
 
     def wall(self) -> RunError:
         return self._error("wall_limit", "wall_seconds", "the script was stopped after")

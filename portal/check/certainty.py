@@ -9,7 +9,7 @@ import ast
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Literal, TypeAlias
 
-from portal.check.endings import Endings
+from portal.check.endings import Endings, defaults
 from portal.check.error_handling import ErrorHandling, gives_errors
 from portal.check.held_values import HeldValues
 from portal.check.known_values import KnownValues
@@ -110,10 +110,7 @@ class Certainty:
 
     def _definition(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         self._expressions(node.decorator_list)
-        self._defaults(node.args)
-
-    def _defaults(self, arguments: ast.arguments) -> None:
-        self._expressions([*arguments.defaults, *(default for default in arguments.kw_defaults if default)])
+        self._expressions(defaults(node.args))
 
     def _class(self, node: ast.ClassDef) -> None:
         self._expressions([*node.decorator_list, *node.bases, *(keyword.value for keyword in node.keywords)])
@@ -215,7 +212,7 @@ class Certainty:
         self._expression(node.value, "awaited")
 
     def _lambda(self, node: ast.Lambda, fate: Fate) -> None:
-        self._defaults(node.args)
+        self._expressions(defaults(node.args))
 
     def _container(self, node: ast.List | ast.Tuple | ast.Set, fate: Fate) -> None:
         for part in node.elts:

@@ -110,9 +110,9 @@ class Endings:
             case ast.GeneratorExp() | ast.ListComp() | ast.SetComp() | ast.DictComp():
                 return [node.generators[0].iter]
             case ast.FunctionDef() | ast.AsyncFunctionDef():
-                return [*node.decorator_list, *_defaults(node.args)]
+                return [*node.decorator_list, *defaults(node.args)]
             case ast.Lambda():
-                return _defaults(node.args)
+                return defaults(node.args)
         return [each for each in ast.iter_child_nodes(node) if not isinstance(each, _BLOCK_PARTS)]
 
     def _ends(self, block: Iterable[ast.stmt]) -> bool:
@@ -203,5 +203,6 @@ def _parts(nodes: Iterable[ast.AST], inner: tuple[type[ast.AST], ...]) -> Iterat
             todo += ast.iter_child_nodes(node)
 
 
-def _defaults(arguments: ast.arguments) -> list[ast.expr]:
+def defaults(arguments: ast.arguments) -> list[ast.expr]:
+    """What is evaluated of a function's parameters where it is defined."""
     return [*arguments.defaults, *(default for default in arguments.kw_defaults if default is not None)]

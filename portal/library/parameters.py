@@ -109,7 +109,7 @@ def _described(schema: SoundSchema, node: SoundNode) -> SoundNode:
 def _root_object(schema: SoundSchema) -> dict[str, Any]:
     """The arguments' schema as one object: references followed, and with what any alternative, or case, may have."""
     root = schema.root
-    if not isinstance(root, dict) or "object" not in root.get("type", ("object",)):
+    if not isinstance(root, dict):
         return {}
     if "$ref" in root or "allOf" in root:
         root = merged(schema, {"allOf": [root]})

@@ -74,17 +74,11 @@ class BodyReader:
 async def in_base64(body: bytearray) -> bytes:
     """Base64 of a body. Everybody else has a turn after each piece of ENCODED_BYTES."""
     pieces = []
-    for piece in base64_pieces(body):
-        pieces.append(piece)
-        await anyio.lowlevel.checkpoint()
+    with memoryview(body) as whole:
+        for start in range(0, len(body), ENCODED_BYTES):
+            pieces.append(binascii.b2a_base64(whole[start : start + ENCODED_BYTES], newline=False))
+            await anyio.lowlevel.checkpoint()
     return b"".join(pieces)
-
-
-def base64_pieces(content: bytes | bytearray) -> Iterator[bytes]:
-    """Base64 of a content, of ENCODED_BYTES at a time."""
-    with memoryview(content) as whole:
-        for start in range(0, len(content), ENCODED_BYTES):
-            yield binascii.b2a_base64(whole[start : start + ENCODED_BYTES], newline=False)
 
 
 class _Unpacking(Protocol):

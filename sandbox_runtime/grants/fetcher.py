@@ -9,6 +9,7 @@ import httpx2
 
 from manifests.grants import NetworkGrant
 from manifests.json_value import Json
+from sandbox_runtime.bounds import limit_text
 from sandbox_runtime.grants.destination import Destination, Destinations
 from sandbox_runtime.grants.fetch_body import BodyReader, in_base64
 from sandbox_runtime.grants.fetch_connection import FetchTransport
@@ -44,7 +45,7 @@ class Network:
         self._trusted = trusted
 
     def name(self, limit: str) -> str:
-        return f"the limit {limit} of {getattr(self.grant, limit):,} ({self._where(limit)})"
+        return limit_text(self.grant, limit, self._where)
 
     async def transport(self, scheme: str) -> FetchTransport:
         """What one request is sent with."""

@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 import anyio
 
 from manifests.grants import FileGrant
+from sandbox_runtime.bounds import limit_text
 from sandbox_runtime.calls import CallError
 from sandbox_runtime.grants.file_error import FileError, from_os
 from sandbox_runtime.grants.file_operations import Told, changes, operate
@@ -90,7 +91,7 @@ class FileService:
 
     def limit(self, key: str) -> str:
         """For example "the limit operations of 10,000 (portal.yaml:14:5)"."""
-        return f"the limit {key} of {getattr(self.grant, key):,} ({self._where(key)})"
+        return limit_text(self.grant, key, self._where)
 
     def tallies(self) -> list[FileTally]:
         """What happened so far."""

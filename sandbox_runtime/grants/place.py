@@ -8,9 +8,11 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 
 from manifests.grants import FileGrant
+from sandbox_runtime.bounds import limit_text
 from sandbox_runtime.errors import WorkspaceError
 from sandbox_runtime.grants.file_path import OURS
 from sandbox_runtime.grants.quota import Quota
@@ -24,10 +26,7 @@ class Place:
         self, folder: Path, grant: FileGrant, where: Callable[[str], str], *, is_made: bool = False
     ) -> None:
         """With `is_made` the folder need not be there: who may write has it made, and who only reads finds it empty."""
-
-        def name(limit: str) -> str:
-            return f"the limit {limit} of {getattr(grant, limit):,} ({where(limit)})"
-
+        name = partial(limit_text, grant, where=where)
         self._folder = folder
         self._is_made = is_made
         self._is_removed = False
