@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from manifests.argument_schema import fits
 from manifests.comparisons import holds
 from manifests.json_value import Json
-from manifests.text_readings import detour, several_addresses, several_lines
+from manifests.text_readings import detour, other_end
 from manifests.tool_rules import AllowRule, Comparison
 
 _SHOWN = 60
@@ -66,9 +66,7 @@ def _demand(comparison: Comparison) -> str:
 def _why(name: str, value: Json, operand: Json) -> str:
     if name not in ("prefix", "suffix") or not isinstance(value, str):
         return ""
-    found = detour(value)
-    if not found and name == "suffix":
-        found = several_lines(value) or several_addresses(value, operand)
+    found = other_end(value, operand) if name == "suffix" else detour(value)
     return f" with {found} in it" if found else ""
 
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from manifests.argument_schema import equal
 from manifests.json_value import Json
-from manifests.text_readings import detour, readings, several_addresses, several_lines
+from manifests.text_readings import detour, other_end, readings
 
 _OF_TEXTS: Final = ("prefix", "suffix")
 _OF_NUMBERS: Final = ("min", "max")
@@ -28,7 +28,7 @@ def contradiction(said: Mapping[str, Json]) -> str:
     for name in sorted(texts):
         if not any(holds(name, each, said[name]) for each in _texts_with(name, said[name])):
             part = said[name]
-            why = detour(part) or several_lines(part) or several_addresses(part, part) or "an encoding"
+            why = other_end(part, part) or "an encoding"
             return f"the {name} has {why} in it, and a text with that meets none"
     values = [said["equals"]] if "equals" in said else said.get("one_of", ())
     if values and not any(all(holds(name, each, said[name]) for name in said) for each in values):
@@ -53,9 +53,7 @@ def _begins(value: Json, prefix: str) -> bool:
 def _ends(value: Json, suffix: str) -> bool:
     return (
         isinstance(value, str)
-        and not detour(value)
-        and not several_lines(value)
-        and not several_addresses(value, suffix)
+        and not other_end(value, suffix)
         and all(each.endswith(suffix) for each in readings(value))
     )
 

@@ -20,8 +20,9 @@ UNUSABLE = "unusable"
 
 
 def refusal(message: str, hint: str) -> PydanticCustomError:
-    """What a validator raises. Neither text may hold the value; in the message {} would be filled in."""
-    return PydanticCustomError(UNUSABLE, message, {"hint": hint})
+    """What a validator raises. Neither text may hold the value."""
+    # Braces in it are no places to be filled in.
+    return PydanticCustomError(UNUSABLE, "{message}", {"message": message, "hint": hint})
 
 
 def _matching(pattern: str, message: str, hint: str = "") -> AfterValidator:

@@ -105,3 +105,8 @@ def _visible(text: str) -> str:
     if text.isascii():
         return text.replace(" ", "").replace("\t", "").replace("\n", "")
     return "".join(character for character in text if unicodedata.category(character)[0] not in "CZ")
+
+
+def other_end(text: str, suffix: str) -> str:
+    """What makes the end of a text another one than it seems, beside the suffix it is to have; "" if nothing does."""
+    return detour(text) or several_lines(text) or several_addresses(text, suffix)

@@ -3,11 +3,10 @@
 from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import AfterValidator, Discriminator, Field, Strict, Tag, model_validator
-from pydantic_core import PydanticCustomError
 
 from manifests.argument_schema import SchemaConditionError, check_schema
 from manifests.comparisons import contradiction
-from manifests.constraints import UNUSABLE, Pattern
+from manifests.constraints import Pattern, refusal
 from manifests.hints import Annotation
 from manifests.json_value import Json
 from manifests.section import Section
@@ -20,13 +19,9 @@ RULE_KINDS = ("pattern", "rule")
 """What stands in the place of an error behind the index of an item of `allow` or `deny`."""
 
 
-def _unusable(what: str, hint: str) -> PydanticCustomError:
-    return PydanticCustomError(UNUSABLE, "{what}", {"what": what, "hint": hint})
-
-
 def _single(value: Json) -> Json:
     if isinstance(value, list | dict):
-        raise _unusable(
+        raise refusal(
             "must be a text, a number, true, false or null", "For lists and mappings write a schema."
         )
     return value
@@ -57,9 +52,9 @@ class Comparison(Section):
     def _says_something(self) -> Self:
         said = [name for name in self.model_fields_set if name == "equals" or getattr(self, name) is not None]
         if not said or len(said) < len(self.model_fields_set):
-            raise _unusable("compares with nothing", "Say equals, one_of, prefix, suffix, min or max.")
+            raise refusal("compares with nothing", "Say equals, one_of, prefix, suffix, min or max.")
         if why := contradiction({name: getattr(self, name) for name in said}):
-            raise _unusable(
+            raise refusal(
                 f"can never hold: {why}", "Every call would be refused: to say that, deny the tool."
             )
         return self
@@ -69,7 +64,7 @@ def _sound(schema: Json) -> Json:
     try:
         check_schema(schema)
     except SchemaConditionError as error:
-        raise _unusable(str(error), error.hint) from None
+        raise refusal(str(error), error.hint) from None
     return schema
 
 
@@ -88,7 +83,7 @@ class DenyRule(Section):
     @model_validator(mode="after")
     def _means_something(self) -> Self:
         if "tool" not in self.model_fields_set and self.annotation is None:
-            raise _unusable("means no tool", "Give it a tool, an annotation, or both.")
+            raise refusal("means no tool", "Give it a tool, an annotation, or both.")
         return self
 
 
@@ -138,7 +133,7 @@ class CallBudget(Section):
     @model_validator(mode="after")
     def _bounds_something(self) -> Self:
         if self.calls is None and self.per_minute is None:
-            raise _unusable("bounds nothing", "Say calls, per_minute or both.")
+            raise refusal("bounds nothing", "Say calls, per_minute or both.")
         return self
 
 
