@@ -15,7 +15,7 @@ from upstreams.diagnostics import Diagnostics
 from upstreams.http_credentials import ConfiguredHeaders, HeaderRenewal, HttpCredentials
 from upstreams.http_wire import open_http_wire, open_sse_wire
 from upstreams.listing_store import ListingStore
-from upstreams.masking import credentials_of_child, masked
+from upstreams.masking import credentials_of_child, without, written_forms
 from upstreams.opening import WireOpener
 from upstreams.scrubber import Scrubber, forms_of
 from upstreams.starts import STARTED_AT_ONCE, TURN_SECONDS, Starts
@@ -128,12 +128,12 @@ def _wire_opener(
     tasks: TaskGroup,
 ) -> WireOpener:
     if isinstance(spec, StdioUpstream):
-        own = credentials_of_child(spec, secrets)
+        own = written_forms(credentials_of_child(spec, secrets))
 
         def start(diagnostics: Diagnostics) -> AbstractAsyncContextManager[Wire]:
             # Looked up at every attempt: the command may have been installed since.
             child = StdioChild.of(spec, folder, os.environ)
-            return open_stdio_wire(child, scrub, diagnostics, lambda text: masked(text, own))
+            return open_stdio_wire(child, scrub, diagnostics, lambda text: without(text, own))
 
         return start
     credentials = _credentials(name, spec, secrets, scrub, renew, tasks)

@@ -175,7 +175,7 @@ class UpstreamHttpClient(KeptAliveClient):
     async def _readable(self, response: httpx2.Response) -> httpx2.Response:
         kind = _kind(response)
         if response.status_code == HTTPStatus.ACCEPTED:
-            await without_body(response)
+            await response.aclose()
             raise UpstreamAnswerError("took the request with HTTP 202 but sends no answer")
         if response.is_success and kind == "text/event-stream":
             return self._with_mended_events(response)

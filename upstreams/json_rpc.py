@@ -75,11 +75,10 @@ class MessageReader:
         """The last bytes of such a line."""
         if answered_id(b"", tail) is not None:
             yield from self._unreadable(b"", tail, "longer than the portal reads")
-        yield from self._last_message(tail)
+        yield from self._last_message(self._mask(tail))
 
     def _last_message(self, line: bytes) -> Iterator[SessionMessage]:
         """The message at the end of a line that began as something else: a banner, or half an answer."""
-        line = self._mask(line)
         # Not by looking at all that might be one: a line may have millions of them.
         start = _MESSAGE_START.match(line, line.rfind(b"{", 0, max(0, line.rfind(_MESSAGE_MARK))))
         if start is None or start.start() == 0:

@@ -27,18 +27,32 @@ _DATABASE: Final = re.compile(
 
 
 def masked(text: bytes, credentials: Iterable[str]) -> bytes:
-    """JSON that an upstream sent, without these.
+    """JSON that an upstream sent, without these."""
+    return without(text, written_forms(credentials))
+
+
+def written_forms(credentials: Iterable[str]) -> list[bytes]:
+    """How they may stand in JSON.
 
     Only such as can stand nowhere but in strings, and are too long to do so by chance.
     """
+    forms: list[bytes] = []
     for credential in credentials:
         if len(credential) < _LEAST_CHARACTERS or not _LETTER.search(credential):
             continue
         written = json.dumps(credential)[1:-1]
         plain = json.dumps(credential, ensure_ascii=False)[1:-1]
-        for form in {plain, written, written.replace("/", "\\/")}:
-            if (sought := form.encode("utf-8", "surrogatepass")) in text:
-                text = text.replace(sought, _MASK)
+        forms += {
+            form.encode("utf-8", "surrogatepass") for form in (plain, written, written.replace("/", "\\/"))
+        }
+    return forms
+
+
+def without(text: bytes, forms: Iterable[bytes]) -> bytes:
+    """The text with each of the forms hidden."""
+    for form in forms:
+        if form in text:
+            text = text.replace(form, _MASK)
     return text
 
 
