@@ -49,7 +49,9 @@ async def test_fork_server_that_forks_no_more_is_started_afresh() -> None:
         os.kill(server, signal.SIGSTOP)
         FollowedLauncher.latest.start_afresh()
         assert await run.value("2 + 2") == 4
-        assert server not in children(os.getpid())
+        with anyio.fail_after(5):  # the run may have been the last of the worker that dies with it
+            while server in children(os.getpid()):
+                await anyio.lowlevel.checkpoint()
 
 
 async def test_worker_that_its_fork_server_cannot_kill_ends_by_itself() -> None:
