@@ -302,6 +302,8 @@ class CallsInFlight:
         self._answers_bytes += sum(map(len, answer))
         if self._answers_bytes > _ANSWER_FRAME_BYTES:
             self._send_answers()
+        elif len(self._running) == 1 and not self._waiting and not self._is_flushing:
+            self._send_answers()  # no other could come with it
         elif not self._is_flushing:
             self._is_flushing = True
             asyncio.get_running_loop().call_soon(self._flush)

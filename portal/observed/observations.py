@@ -7,6 +7,7 @@ from functools import partial
 from typing import Final
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 import structlog
 
@@ -119,6 +120,7 @@ class Observations:
             while True:
                 await self._woken.wait()
                 self._woken = anyio.Event()
+                await anyio.lowlevel.checkpoint()  # the answer that was noted is sent meanwhile
                 self.learn()
 
     async def save(self) -> None:

@@ -1,10 +1,12 @@
 """What is learnt of tools whose definitions change while scripts run."""
 
+import asyncio
 from pathlib import Path
 
+import anyio
 import pytest
 
-from portal.observed.observations import Observations
+from portal.observed.observations import Observations, open_observations
 from portal.observed.reading import shape_of
 from portal.observed.shape_store import Observed, ShapeStore
 from tests.portal.library.sample_tools import function
@@ -38,3 +40,20 @@ async def test_what_was_learnt_of_a_former_definition_is_forgotten(tmp_path: Pat
     assert observations.of("tickets") == {}
     await observations.save()
     assert ShapeStore(tmp_path / "kept", "here").load("tickets") == {}
+
+
+async def test_a_result_is_looked_at_after_its_answer_is_on_its_way(tmp_path: Path) -> None:
+    happened, learnt = [], anyio.Event()
+
+    def learns() -> None:
+        happened.append("learnt")
+        learnt.set()
+
+    async with open_observations(ShapeStore(tmp_path / "kept", "here")) as observations:
+        observations.define("tickets", DEFINITIONS)
+        observations.listen(learns)
+        await anyio.wait_all_tasks_blocked()
+        observations.note(CURRENT, None, {"id": 1})
+        asyncio.get_running_loop().call_soon(happened.append, "answered")
+        await learnt.wait()
+    assert happened == ["answered", "learnt"]
