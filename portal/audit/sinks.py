@@ -3,6 +3,8 @@
 Rule 1: whoever appends knows at once whether the line is written; what may only happen once it was recorded depends on
 it.
 Rule 2: several portals may append to one file; together they make one chain.
+Rule 3: a chain goes on after the last line that the portal knows of, also where the file no longer has it, so that
+whoever verifies the log finds the gap.
 """
 
 import fcntl
@@ -124,7 +126,10 @@ class FileSink:
                 if self._is_in_place(file):
                     yield file
                     return
-                self._catch_up(file)  # what others wrote before it was renamed: the chain goes on after that
+                with suppress(
+                    AuditError
+                ):  # what was done to a file that is not the log any more stops nobody
+                    self._catch_up(file)  # others may have written to it: the chain goes on after that
             finally:
                 with suppress(OSError):
                     fcntl.flock(file, fcntl.LOCK_UN)
@@ -146,12 +151,12 @@ class FileSink:
         own = os.fstat(file)
         if (own.st_ino, own.st_dev) != (there.st_ino, there.st_dev):
             return False
-        if own.st_size != self._bytes:
+        if own.st_size != self._bytes or not self._is_known_line_there(file):
             self._catch_up(file)
         return True
 
     def _catch_up(self, file: int) -> None:
-        """Find the head in a file that others wrote to. One that is empty goes on from what was written last."""
+        """Find the head in a file that others wrote to, or that was emptied, cut or replaced."""
         size = os.fstat(file).st_size
         start = max(0, size - 4 * MAX_LINE_BYTES)
         *lines, torn = os.pread(file, size - start, start).split(b"\n")
@@ -164,9 +169,24 @@ class FileSink:
             # Half a line of a portal that ended while it wrote: what it was about was not done.
             size -= len(torn)
             os.ftruncate(file, size)
-        if last is not None:
+        if last is not None and last.head.seq > self._head.seq and not self._is_cut(file):
             self._head = last.head
         self._bytes = size
+
+    def _is_cut(self, file: int) -> bool:
+        """Whether the line that is known is gone from the file, which should have it.
+
+        One that begins after that line was emptied, which takes no line out of the chain.
+        """
+        if self._is_known_line_there(file):
+            return False
+        first = read_line(os.pread(file, MAX_LINE_BYTES, 0).partition(b"\n")[0])
+        return first is None or first.head.seq <= self._head.seq
+
+    def _is_known_line_there(self, file: int) -> bool:
+        """Whether the last line of when this file was looked at still ends where it did."""
+        ending = f'"hash": "{self._head.digest}"}}\n'.encode()
+        return self._bytes == 0 or os.pread(file, len(ending), self._bytes - len(ending)) == ending
 
 
 def _lock(file: int) -> None:

@@ -1,7 +1,8 @@
 """Finds what was done to an audit log: lines altered, taken out, put in or moved.
 
-What it cannot find: lines taken off the end, and a log that was written anew from some line on by somebody who can
-compute hashes. Both show when a head that was noted elsewhere before is looked for.
+What it cannot find: lines taken off the end, unless a portal that knew of them wrote on, and a log that was written
+anew from some line on by somebody who can compute hashes. Both show when a head that was noted elsewhere before is
+looked for.
 """
 
 from collections.abc import Iterator, Sequence

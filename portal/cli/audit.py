@@ -23,4 +23,9 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
     else:
         said = "damaged" if report.problems else "whole"
         terminal.line(f"{said}: {report.lines:,} lines, the last one {report.head}")
+        if options.head is None and not report.problems:
+            terminal.note(
+                "Lines that were cut off behind it, or a log written anew, show only with `--head`, of a line that "
+                "`audit head` printed before and that was kept somewhere else."
+            )
     return 1 if report.problems else 0
