@@ -11,7 +11,7 @@ class AuditSettings(Section):
 
     to: HostPath = Field(
         description=(
-            "stderr, or a file relative to this file's folder, which is made with mode 0600. While it cannot be "
+            "stderr, or a file relative to this file's folder, whose mode is made 0600. While it cannot be "
             "written to, only tools that declare readOnlyHint are called."
         )
     )

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from manifests.json_value import Json
+from manifests.whole_file import PRIVATE
 from portal.audit.chain import MAX_LINE_BYTES, START, linked, read_line
 from portal.errors import AuditError
 from portal.pipe_room import PIECE_BYTES, has_room
@@ -79,7 +80,7 @@ def _write_in_pieces(file: int, text: bytes) -> int:
 
 
 class FileSink:
-    """Appends to a file, which it makes with mode 0600.
+    """Appends to a file, which it makes, or gives, mode 0600.
 
     The file may be renamed or taken away while the portal runs: the chain goes on in a new one. What was written is
     the operating system's when `append` returns, so it outlives the portal; with `is_durable` it is on the disk, and
@@ -136,7 +137,7 @@ class FileSink:
             self.close()
 
     def _open(self) -> int:
-        file = os.open(self._path, self._flags, 0o600)
+        file = os.open(self._path, self._flags, PRIVATE)
         if not stat.S_ISREG(os.fstat(file).st_mode):
             os.close(file)
             raise AuditError(f"the audit log {self._path.name} is no file")
@@ -153,6 +154,8 @@ class FileSink:
             return False
         if own.st_size != self._bytes or not self._is_known_line_there(file):
             self._catch_up(file)
+        if own.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+            os.fchmod(file, PRIVATE)
         return True
 
     def _catch_up(self, file: int) -> None:

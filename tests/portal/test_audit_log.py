@@ -38,6 +38,19 @@ def test_log_that_nobody_touched_is_whole_and_the_owners_alone(tmp_path: Path) -
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
+@pytest.mark.parametrize("content", [b"", linked(START, {"event": "e"})[0]])
+def test_log_that_others_could_read_is_made_the_owners_alone(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "audit.jsonl"
+    path.write_bytes(content)
+    path.chmod(0o644)
+    log = sink(tmp_path)
+    log.append({"event": "e"})
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    path.chmod(0o620)
+    log.append({"event": "e"})
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600 and problems(path) == []
+
+
 Damage = Callable[[list[bytes]], list[bytes]]
 DAMAGES: list[tuple[Damage, int]] = [
     (lambda lines: [*lines[:4], lines[4].replace(b'"number": 4', b'"number": 5'), *lines[5:]], 5),
@@ -143,9 +156,10 @@ def test_half_a_line_of_a_portal_that_died_is_taken_off(tmp_path: Path) -> None:
 def test_file_of_somebody_else_is_left_alone(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "audit.jsonl"
     path.write_bytes(content)
+    path.chmod(0o644)
     with pytest.raises(AuditError):
         sink(tmp_path).append({"event": "e"})
-    assert path.read_bytes() == content
+    assert path.read_bytes() == content and stat.S_IMODE(path.stat().st_mode) == 0o644
 
 
 def test_log_whose_last_line_was_altered_is_not_gone_on_with(tmp_path: Path) -> None:
