@@ -105,7 +105,7 @@ def _rule(item: str | DenyRule, keys: KeyPath) -> Rule:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How often tools may be called: `calls` in one run, `per_minute` by all; None is without limit."""
+    """How often tools may be called: `calls` in one run, `per_minute` by all of a portal; None is without limit."""
 
     expression: re.Pattern[str]
     calls: int | None

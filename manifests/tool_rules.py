@@ -127,7 +127,7 @@ class CallBudget(Section):
     )
     per_minute: Calls | None = Field(
         default=None,
-        description="Calls of all runs in any 60 seconds. The next one is refused. Default: no limit.",
+        description="Calls of all runs of one portal in any 60 seconds. The next one is refused. Default: no limit.",
     )
 
     @model_validator(mode="after")
