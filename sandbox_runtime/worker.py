@@ -32,7 +32,7 @@ from sandbox_runtime.parent import end_with_parent, has_parent
 from sandbox_runtime.run_host import RunHost, RunLimits
 from sandbox_runtime.timeline import Past, RunStart
 
-_YIELD_SECONDS = 0.0002
+_REST_MS = 2
 _MEMORY_EVIDENCE = 0.6
 _INITIAL_MEMORY_BYTES = 24 << 20
 
@@ -117,8 +117,9 @@ class Worker:
         self._clock.pause()
         self._host.tell(ToPortal.FINISHED, self._end(), answer)
         if not self._limits.is_session:
-            # Let the portal, often woken on this very CPU, read the result before the work that nobody waits for.
-            time.sleep(_YIELD_SECONDS)
+            # Let the portal and its client, often woken on this very CPU, have the result before the work that nobody
+            # waits for; unless the next script is there already.
+            self._channel.wait(_REST_MS)
             self._renew()
 
     def _tell_trap(self, error: WasmtimeError) -> None:

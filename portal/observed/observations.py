@@ -26,6 +26,9 @@ MAX_WAITING: Final = 64
 MOST_COMPARED: Final = 50
 """Results of a tool that are compared with what it declares."""
 
+LOOK_PAUSE_SECONDS: Final = 0.02
+"""How long a result waits: the script that got it goes on first, and where it makes more calls these do."""
+
 SAVE_PAUSE_SECONDS: Final = 1.0
 """What is learnt is kept on disk at most this often."""
 
@@ -81,14 +84,13 @@ class Observations:
 
     def learn(self) -> None:
         """Look at all results that were noted; takes at most half a millisecond for each."""
-        is_new = False
         while self._waiting:
-            function, arguments, value = self._waiting.popleft()
-            current = self._definitions.get(function.upstream, {}).get(function.tool, function.digest)
-            seen = self._seen(function, arguments, value) if current == function.digest else None
-            if seen is not None:
-                is_new |= self._take(function.upstream, {function.tool: seen})
-        if is_new:
+            self._look_at(*self._waiting.popleft())
+
+    def _look_at(self, function: Function, arguments: Json, value: Json) -> None:
+        current = self._definitions.get(function.upstream, {}).get(function.tool, function.digest)
+        seen = self._seen(function, arguments, value) if current == function.digest else None
+        if seen is not None and self._take(function.upstream, {function.tool: seen}):
             self._tell()
 
     def of(self, upstream: str) -> Mapping[str, Observed]:
@@ -120,8 +122,10 @@ class Observations:
             while True:
                 await self._woken.wait()
                 self._woken = anyio.Event()
-                await anyio.lowlevel.checkpoint()  # the answer that was noted is sent meanwhile
-                self.learn()
+                await anyio.sleep(LOOK_PAUSE_SECONDS)
+                while self._waiting:
+                    self._look_at(*self._waiting.popleft())
+                    await anyio.lowlevel.checkpoint()  # everybody else has a turn
 
     async def save(self) -> None:
         """Keep on disk what is not kept yet. A disk that cannot be written costs the memory of it, and one warning."""
