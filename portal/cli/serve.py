@@ -1,14 +1,20 @@
 """`mcp-code-portal serve`."""
 
+import gc
 from argparse import Namespace
+from typing import Final
 
 from manifests.manifest import Manifest
 from portal.cli.terminal import Terminal
 from portal.serving import serve_http, serve_stdio
 
+_OBJECTS_BETWEEN_COLLECTIONS: Final = 20_000
+"""By default 700, with which the collector looks for garbage four times while a script makes five calls."""
+
 
 async def command(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
     """Serve until the client closes stdin, or until a signal ends the HTTP server."""
+    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     if options.http is None:
         if terminal.err.is_terminal:
             terminal.note("serving MCP on stdin and stdout; an MCP client is expected there. Ctrl-C ends it.")
