@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from manifests.json_value import Json
 
@@ -88,7 +87,7 @@ def clean(text: str) -> str:
 
 def encode(value: Json) -> bytes:
     """JSON for the guest, which reads NaN too, as UTF-8."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    text = _ENCODER.encode(value)
     try:
         return text.encode()
     except UnicodeEncodeError:
@@ -98,9 +97,9 @@ def encode(value: Json) -> bytes:
 def _loaded(text: bytes) -> Json:
     # A function called for each number makes ten megabytes of them three times as slow.
     shape = text.translate(_DIGITS_ALIKE, b"+")
-    is_suspicious = _EXPONENT in shape or _MANY_DIGITS in shape
-    numbers: dict[str, Any] = {"parse_float": _finite, "parse_int": _integer} if is_suspicious else {}
-    return json.loads(text.decode("utf-8", "replace"), parse_constant=_nothing, **numbers)
+    decoder = _CAREFUL_DECODER if _EXPONENT in shape or _MANY_DIGITS in shape else _DECODER
+    value: Json = decoder.decode(text.decode("utf-8", "replace"))
+    return value
 
 
 @contextmanager
@@ -160,3 +159,8 @@ def _check_depth(value: Json) -> None:
 
 
 _CONTAINERS = frozenset({dict, list})
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+_DECODER = json.JSONDecoder(parse_constant=_nothing)
+_CAREFUL_DECODER = json.JSONDecoder(parse_constant=_nothing, parse_float=_finite, parse_int=_integer)
