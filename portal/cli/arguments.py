@@ -114,8 +114,10 @@ def _lock(commands: _Commands) -> None:
         "--accept",
         action="append",
         metavar="PATTERN",
-        help="accept only these: files.read_file, files.*, or files for its instructions; may be repeated",
+        help="accept only these: files.read_file, files.*, or files for its instructions; with @HASH, as --diff "
+        "shows it, only what was shown with that; may be repeated",
     )
+    _json_option(command, "print what differs and what was accepted as JSON")
 
 
 def _audit(commands: _Commands) -> None:

@@ -1,5 +1,6 @@
 """What upstreams say now, beside what was accepted: for a person who decides whether to accept it."""
 
+import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -16,6 +17,11 @@ MAX_DETAILS: Final = 60
 
 MAX_SHOWN: Final = 1_000
 """Characters told of a text around what differs in it; more are counted."""
+
+HASH_DIGITS: Final = 32
+"""Of what a person copies. An upstream writes both definitions that it may list in turn, and with half as many digits
+it could find two of one hash.
+"""
 
 _CONTEXT: Final = 40
 
@@ -36,20 +42,37 @@ class Difference:
         assert pin is not None, "it is of something"
         return pin
 
+    @property
+    def key(self) -> tuple[str, str | None]:
+        return self.pin.upstream, self.pin.tool
+
+    @property
+    def hash(self) -> str:
+        return hash_of([self])
+
     def is_meant(self, pattern: str) -> bool:
         """Whether a pattern of `--accept` means it: `files.*`, `files.read_file`, or `files` for the instructions."""
         return fnmatchcase(self.pin.name, pattern)
 
     def lines(self) -> Iterator[str]:
-        """For a person, nothing hidden: what it is, and then each place that differs."""
+        """For a person, nothing hidden: what it is, as `--accept` takes it, and then each place that differs."""
         what = "instructions of " if self.pin.tool is None else ""
-        yield f"{self.kind:<8}{what}{spelt_out(self.pin.name)}"
+        yield f"{self.kind:<8}{what}{spelt_out(self.pin.name)}@{self.hash}"
+        yield from (f"    {place}" for place in self.places())
+
+    def places(self) -> Iterator[str]:
         details = _details(self.before, self.now)
         for number, detail in enumerate(details):
             if number == MAX_DETAILS:
-                yield f"    and {1 + sum(1 for _ in details)} more places"
+                yield f"and {1 + sum(1 for _ in details)} more places"
                 return
-            yield f"    {detail}"
+            yield detail
+
+
+def hash_of(found: Iterable[Difference]) -> str:
+    """What is accepted with these, whatever was accepted before: 32 hexadecimal digits."""
+    said = [[*each.key, "gone" if each.now is None else each.now.digest] for each in found]
+    return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:HASH_DIGITS]
 
 
 def differences(accepted: Mapping[tuple[str, str | None], Pin], now: Iterable[Pin]) -> list[Difference]:
