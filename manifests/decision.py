@@ -63,20 +63,18 @@ def decide(manifest: Manifest, *, upstream: str, tool: str, function: str, hints
         where = manifest.where("upstreams")
         return Decision("deny", f"the manifest has no upstream {upstream!r}", where, is_shown=False)
     names = rules.names(upstream, tool, function)
-    own_names = rules.own_names(upstream, names)
+    own_names = rules.own_names(upstream, names.now)
     sections = rules.sections(upstream)
     for section in sections:
-        if denying := section.deny.matching(names, hints):
+        if denying := section.deny.matching(names.ever, hints):
             return _denied(manifest, denying[0])
     allowing = [section.allow.matching(own_names, hints) for section in sections]
     for section, found in reversed([*zip(sections, allowing, strict=True)]):
         if not found:
-            return _not_allowed(manifest, section.allow, names)
+            return _not_allowed(manifest, section.allow, names.now)
     if hints.destructive and (keys := _refusing(sections, allowing)):
-        return _destructive(manifest, keys, names)
-    conditions = tuple(
-        conditional for found in allowing if (conditional := [r for r in found if r.condition])
-    )
+        return _destructive(manifest, keys, names.now)
+    conditions = tuple(group for section in sections for group in rules.conditions(section, names, hints))
     budgets = tuple(budget for section in sections for budget in section.budgets(names))
     first = allowing[0][0]
     rule = f"{_dotted(first.keys[:-1])}: {first}"

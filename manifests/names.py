@@ -19,6 +19,7 @@ LONGEST_NAME = 200
 _FOREIGN = re.compile(r"[^A-Za-z0-9_]")
 _DUNDER = re.compile(r"__[^_](.*[^_])?__")
 _DIGITS = 4
+_MOST_DIGITS = 64
 
 
 def identifier(text: str) -> str:
@@ -50,6 +51,19 @@ def function_names(tools: Sequence[str]) -> dict[str, str]:
     shared = Counter(plain.values())
     settled = {tool: name for tool, name in plain.items() if shared[name] == 1 or tool == name}
     return {**plain, **settled, **_apart({t: n for t, n in plain.items() if t not in settled}, set(shared))}
+
+
+def possible_names(tool: str) -> Iterator[str]:
+    """Every name that `function_names` may give a tool, whatever is listed beside it.
+
+    Left out are suffixes of more than 64 digits, for which an upstream has to occupy sixteen shorter ones.
+    """
+    name = identifier(tool)
+    yield name
+    if name != tool:  # else it keeps it
+        digits = _digest(tool, _MOST_DIGITS)
+        for length in range(_DIGITS, _MOST_DIGITS + 1, _DIGITS):
+            yield f"{name}_{digits[:length]}"
 
 
 def parameter_names(properties: Sequence[str]) -> dict[str, str]:

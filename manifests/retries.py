@@ -12,13 +12,15 @@ from manifests.constraints import Patterns
 from manifests.hints import Hints
 from manifests.json_value import Json
 from manifests.section import Section
+from manifests.tool_names import ToolNames
 
 
 class RetryRules(Section):
     """Which calls are sent again after a failure that may pass.
 
     A tool that declares `readOnlyHint` or `idempotentHint` may be repeated; another one only if `allow` has it.
-    A pattern is compared with the tool's name, the function's name, upstream.tool and namespace.function; deny wins.
+    A pattern is compared with the tool's name, the function's name, upstream.tool and namespace.function, one of deny
+    with every name that the function could get, too; deny wins.
     """
 
     attempts: Annotated[int, Field(ge=1, le=10)] = Field(
@@ -40,19 +42,17 @@ class RetryRules(Section):
     )
 
 
-def may_repeat(rules: RetryRules, names: Sequence[str], annotations: Mapping[str, Json]) -> bool:
+def may_repeat(rules: RetryRules, names: ToolNames, annotations: Mapping[str, Json]) -> bool:
     """Whether a second call of the tool does no more than the first, as far as it and the operator say.
-
-    `names` are all that a pattern may call the tool.
 
     One that declares that it destroys does not only read, whatever else it declares.
 
     Source: MCP 2025-11-25, schema#toolannotations: `idempotentHint` means something for tools that are not read-only.
     """
-    if rules.attempts == 1 or _matches(rules.deny, names):
+    if rules.attempts == 1 or _matches(rules.deny, names.ever):
         return False
     declares = Hints.of(annotations).readonly or annotations.get("idempotentHint") is True
-    return declares or _matches(rules.allow, names)
+    return declares or _matches(rules.allow, names.now)
 
 
 def _matches(patterns: tuple[str, ...], names: Sequence[str]) -> bool:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from manifests.errors import Problem
 from manifests.hints import Hints
@@ -45,7 +46,8 @@ def _retry_slips(manifest: Manifest, tools: Mapping[str, Sequence[ListedTool]]) 
         named = [manifest.rules.names(upstream, each.tool, each.function) for each in listed]
         for side, patterns in (("allow", retries.allow), ("deny", retries.deny)):
             for index, pattern in enumerate(patterns):
-                if pattern != "*" and not any(means(pattern, names) for names in named):
+                meant = (means(pattern, names.ever if side == "deny" else names.now) for names in named)
+                if pattern != "*" and not any(meant):
                     keys = ("upstreams", upstream, "retries", side, index)
                     yield _told(manifest, keys, f"{pattern!r} matches no tool", _HINT)
 
@@ -90,7 +92,7 @@ class _Slips:
                 if not rule.pattern.startswith(self._silent_prefixes):
                     yield rule, f"{str(rule)!r} matches no tool"
         for budget in section.all_budgets:
-            is_matched = any(budget.expression.match(name) for names, _ in named for name in names)
+            is_matched = any(budget.expression.match(name) for names, _ in named for name in names.ever)
             if not is_matched and not budget.pattern.startswith(self._silent_prefixes):
                 yield budget, f"{budget.pattern!r} matches no tool"
         for upstream, tool in listed:
@@ -100,7 +102,8 @@ class _Slips:
         self, section: ToolSection, upstream: str, tool: ListedTool
     ) -> Iterator[tuple[Rule | Budget, str]]:
         names = self._rules.names(upstream, tool.tool, tool.function)
-        for rule in section.allow.matching(self._rules.own_names(upstream, names), tool.hints):
+        groups = self._rules.conditions(section, names, tool.hints)
+        for rule in dict.fromkeys(chain.from_iterable(groups)):
             if rule.condition is None or tool.arguments is None:
                 continue
             for argument in rule.condition.where.keys() - tool.arguments:

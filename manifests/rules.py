@@ -11,6 +11,7 @@ from manifests.flows import FlowRule
 from manifests.hints import Annotation, Hints
 from manifests.portal_manifest import PortalManifest
 from manifests.profiles import ProfileTools
+from manifests.tool_names import ToolNames
 from manifests.tool_rules import AllowRule, CallBudget, DenyRule, ToolRules
 from manifests.yaml_source import KeyPath
 
@@ -20,7 +21,7 @@ _SET = re.compile(r"\[!?\]?[^\]]*\]")
 Section: TypeAlias = ToolRules | ProfileTools
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Rule:
     """One item of an `allow` or `deny` list. `keys` are those under which the manifest has it."""
 
@@ -68,6 +69,7 @@ class RuleList:
         self.is_default = side not in section.model_fields_set
         items: Sequence[str | DenyRule] = getattr(section, side)
         self.rules = tuple(_rule(item, (*self.keys, index)) for index, item in enumerate(items))
+        self.has_conditions = any(rule.condition for rule in self.rules)
         # By the text before the first wildcard, so that of a thousand patterns only a few are tried.
         self._by_start: dict[str, list[Rule]] = {}
         for rule in self.rules:
@@ -86,12 +88,17 @@ class RuleList:
                 if (rule.annotation is None or hints.has(rule.annotation)) and rule.expression.match(name):
                     yield rule
 
-    def unmatched(self, tools: Iterable[tuple[Sequence[str], Hints]]) -> list[Rule]:
+    def unmatched(self, tools: Iterable[tuple[ToolNames, Hints]]) -> list[Rule]:
         """The rules, `*` and defaults apart, that mean none of the tools."""
         if self.is_default or not self.rules:
             return []
+        restricts = self.keys[-1] == "deny"
         matched = {
-            rule.index for names, hints in tools for name in names for rule in self._matching(name, hints)
+            rule.index
+            for names, hints in tools
+            for name in names.ever
+            for rule in self._matching(name, hints)
+            if restricts or rule.condition is not None or name in names.now
         }
         return [rule for rule in self.rules if rule.index not in matched and str(rule) != "*"]
 
@@ -124,10 +131,10 @@ class ToolSection:
         self.keys: KeyPath = (*keys, "tools")
         self._budgets = [_budget(each, (*self.keys, "budgets", i)) for i, each in enumerate(section.budgets)]
 
-    def budgets(self, names: Sequence[str]) -> Iterator[Budget]:
+    def budgets(self, names: ToolNames) -> Iterator[Budget]:
         """Those that count the calls of a tool."""
         for budget in self._budgets:
-            if any(map(budget.expression.match, names)):
+            if any(map(budget.expression.match, names.ever)):
                 yield budget
 
     @property
@@ -171,9 +178,29 @@ class Rules:
         profile = [] if self.profile is None else [self.profile]
         return [self.capabilities, self.upstreams[upstream], *profile]
 
-    def names(self, upstream: str, tool: str, function: str) -> tuple[str, ...]:
+    def names(self, upstream: str, tool: str, function: str) -> ToolNames:
         """What a pattern may call a tool."""
-        return tool, function, f"{upstream}.{tool}", f"{self._namespaces[upstream]}.{function}"
+        return ToolNames(upstream, self._namespaces[upstream], tool, function)
+
+    def conditions(self, section: ToolSection, names: ToolNames, hints: Hints) -> list[Sequence[Rule]]:
+        """The groups of a section's rules that put a tool under a condition: one rule of each group must be met.
+
+        The rules that mean the tool by one name of its function are one group. One for another name is no way around
+        them: what an upstream gains by giving the name to another tool would be just that.
+        """
+        if not section.allow.has_conditions:
+            return []
+        groups = dict.fromkeys(
+            tuple(
+                rule
+                for rule in section.allow.matching(self.own_names(names.upstream, each), hints)
+                if rule.condition
+            )
+            for each in names.lists
+        )
+        groups.pop((), None)
+        # Whoever meets a part of a group meets the group.
+        return [group for group in groups if not any(set(other) < set(group) for other in groups)]
 
     def own_names(self, upstream: str, names: Sequence[str]) -> Sequence[str]:
         """Those of a tool's names under which it may be allowed.

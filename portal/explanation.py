@@ -143,7 +143,7 @@ def _listed(name: str, manifest: Manifest, upstream: str, listed: Sequence[Recor
     names = function_names([tool.name for tool in listed])
     for tool in listed:
         function = names[tool.name]
-        if name in manifest.rules.names(upstream, tool.name, function):
+        if name in manifest.rules.names(upstream, tool.name, function).now:
             yield Meant(upstream, tool.name, function, tool)
 
 

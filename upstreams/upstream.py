@@ -10,6 +10,7 @@ from mcp.shared.dispatcher import ProgressFnT
 from manifests.json_value import Json
 from manifests.names import function_names, identifier, namespace_of
 from manifests.retries import may_repeat
+from manifests.tool_names import ToolNames
 from manifests.upstream_sections import UpstreamSection
 from upstreams.circuit import Circuit
 from upstreams.connection import Connection
@@ -209,5 +210,5 @@ class Upstream:
         """Whether a second call of the tool does no more than the first, as it says now."""
         annotations = next((known.annotations for known in self.tools if known.name == tool), {})
         function = function_names([known.name for known in self.tools]).get(tool, identifier(tool))
-        names = tool, function, f"{self.name}.{tool}", f"{namespace_of(self.name)}.{function}"
+        names = ToolNames(self.name, namespace_of(self.name), tool, function)
         return may_repeat(self._rules, names, annotations)

@@ -7,6 +7,7 @@ import pytest
 
 from manifests.json_value import Json
 from manifests.retries import RetryRules, may_repeat
+from manifests.tool_names import ToolNames
 from upstreams.errors import (
     UpstreamBusyError,
     UpstreamDownError,
@@ -128,7 +129,7 @@ def test_budget_comes_back_with_time_and_with_calls() -> None:
     assert [budget.take() for _ in range(5)] == [True, True, True, True, False]
 
 
-NAMES = ("get-it", "get_it", "my-bank.get-it", "my_bank.get_it")
+NAMES = ToolNames("my-bank", "my_bank", "get-it", "get_it")
 
 
 @pytest.mark.parametrize(
@@ -148,8 +149,8 @@ NAMES = ("get-it", "get_it", "my-bank.get-it", "my_bank.get_it")
         ({"deny": ("*",)}, {"readOnlyHint": True}, False),
         ({"allow": ("*",), "deny": ("get_i?",)}, {}, False),
         ({"attempts": 1}, {"readOnlyHint": True}, False),
-        *(({"deny": (name,)}, {"readOnlyHint": True}, False) for name in NAMES),
-        *(({"allow": (name,)}, {}, True) for name in NAMES),
+        *(({"deny": (name,)}, {"readOnlyHint": True}, False) for name in NAMES.now),
+        *(({"allow": (name,)}, {}, True) for name in NAMES.now),
         ({"allow": ("bank.get_it", "my_bank.get-it")}, {}, False),
     ],
 )

@@ -1,0 +1,74 @@
+"""A tool that an upstream adds takes the function's name of another one, and no rule that was written for that. The
+harmless twin: a tool without such a rule is called by its new name. For the rules alone see
+tests/manifests/test_newcomers.py.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from manifests.json_value import Json
+from manifests.names import function_names
+from tests.portal.peers import Opened, Peer, opened, schema, tool
+from tests.portal.pinning import accept
+
+pytestmark = pytest.mark.anyio
+
+TEXT = schema("path", path={"type": "string"})
+OLD = ("wipe-all", "read-all")
+SUFFIXED = function_names(["wipe-all", "wipe_all"])["wipe-all"]
+
+# Each upstream is under the rule that it is called after.
+UPSTREAMS = ("denied", "matched", "denying", "conditional", "used_up", "used_up_for_all")
+RULES: Json = {
+    "allow": ["*", {"tool": "conditional.wipe_all", "where": {"path": {"equals": "mine"}}}],
+    "deny": ["denied.wipe_all", "matched.w?pe_all"],
+    "budgets": [
+        {"tool": "used_up.wipe_all", "calls": 0},
+        {"tool": "used_up_for_all.wipe_all", "per_minute": 0},
+    ],
+}
+SECTIONS: Json = {
+    "own": {"deny": ["denying.wipe_all"]},
+    "capabilities": {"tools": RULES},
+    "server": {"check": "off"},
+}
+
+
+async def reached(portal: Opened, peers: dict[str, Peer]) -> dict[str, set[str]]:
+    """The tools that scripts reach, by whatever names their functions may have."""
+    for upstream, peer in peers.items():
+        peer.calls.clear()
+        names = {*function_names([each.name for each in peer.tools]).values(), "wipe_all", SUFFIXED}
+        for name in sorted(names):
+            await portal.run(f"await {upstream}.{name}(path='x')")
+    return {upstream: {name for name, _ in peer.calls} for upstream, peer in peers.items()}
+
+
+@pytest.mark.parametrize("is_locked", [False, True])
+@pytest.mark.parametrize(
+    "newcomers",
+    [
+        pytest.param(["wipe_all", "read_all"], id="of that very name"),
+        pytest.param(["wipe.all", "read.all"], id="that leave nobody the name"),
+        pytest.param(["wipe_all", SUFFIXED, "read_all"], id="of the next name, too"),
+    ],
+)
+async def test_newcomers_lift_no_rule(tmp_path: Path, newcomers: list[str], is_locked: bool) -> None:
+    peers = {upstream: Peer(*(tool(name, TEXT) for name in OLD)) for upstream in UPSTREAMS}
+    if is_locked:
+        await accept(tmp_path, {**peers}, **SECTIONS)
+    async with opened(tmp_path, {**peers}, **SECTIONS) as portal:
+        assert await reached(portal, peers) == {key: {"read-all"} for key in UPSTREAMS}
+    for peer in peers.values():
+        peer.tools += [tool(name, TEXT) for name in newcomers]
+    async with opened(tmp_path, {**peers}, **SECTIONS) as portal:
+        for upstream, found in (await reached(portal, peers)).items():
+            assert "wipe-all" not in found and "read-all" in found, upstream
+            assert not is_locked or found == {"read-all"}, upstream
+        shown = {
+            row["upstream"]
+            for row in (await portal.search("wipe all", limit=50))["functions"]
+            if row["tool"] == "wipe-all"
+        }
+    assert shown == {"conditional", "used_up", "used_up_for_all"}
