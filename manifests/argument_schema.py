@@ -2,7 +2,8 @@
 
 Only keywords that can be decided in time bounded by the value are read; `pattern`, `format` and `$ref` are refused when
 the manifest is loaded. So is a schema that says something of a property that may be left out, or may be of another
-type: both fit it by the words of JSON Schema, and neither is what an operator means by `maximum: 100`.
+type: both fit it by the words of JSON Schema, and neither is what an operator means by `maximum: 100`. And so is a
+`not` of more than types, single values and names of properties: what the upstream takes for the same would fit it.
 
 Source: JSON Schema 2020-12, validation.
 """
@@ -14,6 +15,9 @@ from typing import Final
 from manifests.json_value import Json
 
 MAX_DEPTH: Final = 20
+
+_NEGATED: Final = frozenset(("type", "enum", "const", "required"))
+"""What `not` may say."""
 
 _BOUNDS: Final = (
     ("minimum", "maximum"),
@@ -77,10 +81,21 @@ def _check(schema: Json, depth: int) -> None:
             )
         for nested in _nested(keyword, operand):
             _check(nested, depth + 1)
+    _check_not(schema.get("not", {}))
     for least, most in _BOUNDS:
         if least in schema and most in schema and schema[least] > schema[most]:
             raise SchemaConditionError(f"can never hold: {least} is greater than {most}", "Swap them.")
     _check_properties(schema)
+
+
+def _check_not(schema: Json) -> None:
+    """Refuse `not: {properties: {force: {const: true}}}`, which `force: 1` fits."""
+    said = {} if isinstance(schema, bool) else schema
+    values = [*said.get("enum", ()), said.get("const")]
+    if not said.keys() <= _NEGATED or any(isinstance(value, dict | list) for value in values):
+        hint = 'Say what may be there: what the upstream takes for the same, like 1 or "true" for true, would fit.'
+        told = f"has a not in it that says more than {', '.join(sorted(_NEGATED))} of single values"
+        raise SchemaConditionError(told, hint)
 
 
 def _check_properties(schema: Mapping[str, Json]) -> None:

@@ -273,6 +273,22 @@ def test_items_have_a_type_or_may_be_anything(load: Load, items: str) -> None:
     assert ask(manifest, {"a": ["99"]}).granted == (items == "true")
 
 
+@pytest.mark.parametrize(
+    ("schema", "met", "missed"),
+    [
+        ("{not: {required: [force]}}", {}, {"force": None}),
+        ("{properties: {a: {type: string, not: {const: x}}}, required: [a]}", {"a": "y"}, {"a": "x"}),
+        ("{properties: {a: {enum: [1, x, true], not: {type: number}}}, required: [a]}", {"a": "x"}, {"a": 1}),
+        ("{properties: {a: {type: integer, not: {enum: [1, 2]}}}, required: [a]}", {"a": 3}, {"a": 1.0}),
+    ],
+)
+def test_types_values_and_names_can_be_excluded(
+    load: Load, schema: str, met: dict[str, Json], missed: dict[str, Json]
+) -> None:
+    manifest = manifest_of(load, f"{{tool: write, schema: {schema}}}")
+    assert ask(manifest, met).granted and not ask(manifest, missed).granted
+
+
 @pytest.mark.parametrize("bound", ["maximum: 50", "exclusiveMaximum: 50.5"])
 def test_number_of_any_size_is_compared(load: Load, bound: str) -> None:
     schema = f"{{properties: {{limit: {{type: integer, {bound}}}}}, required: [limit]}}"
@@ -302,6 +318,13 @@ def test_number_of_any_size_is_compared(load: Load, bound: str) -> None:
         ("{additionalProperties: {maximum: 5}}", "any type"),
         ("{type: text}", "cannot be"),
         ("{not: 5}", "is none"),
+        ("{not: {properties: {force: {const: true}}, required: [force]}}", "not"),
+        ("{not: {const: {force: true}}}", "not"),
+        ("{not: {enum: [[1]]}}", "not"),
+        ("{not: {anyOf: [{required: [a]}]}}", "not"),
+        ("{not: {not: {required: [a]}}}", "not"),
+        ("{properties: {a: {type: integer, not: {minimum: 5}}}, required: [a]}", "not"),
+        ("{allOf: [{not: {maxProperties: 1}}]}", "not"),
     ],
 )
 def test_schema_that_would_let_calls_through_is_refused_at_load(
