@@ -1,7 +1,7 @@
 """Rules that say nothing of the tools that are there: often a slip, as in `file.write_*` for `files.write_*`."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -31,7 +31,8 @@ class ListedTool:
 def unmatched_rules(manifest: Manifest, tools: Mapping[str, Sequence[ListedTool]]) -> list[Problem]:
     """Rules of the file that mean none of the tools, and conditions on arguments that none of theirs has.
 
-    `tools` has those of each upstream that has listed its tools. A rule for an upstream that has not is left alone.
+    `tools` has those of each upstream that has listed its tools. As long as one has not, a rule that may mean a tool of
+    it is left alone: all that does not begin with the name of one that has.
     """
     return [
         *(_problem(manifest, *slip) for slip in _Slips(manifest, tools)),
@@ -69,9 +70,8 @@ class _Slips:
         self._rules = manifest.rules
         self._tools = tools
         self._silent = set(self._rules.upstreams) - set(tools)
-        self._silent_prefixes = tuple(
-            f"{prefix}." for name in self._silent for prefix in (name, manifest.namespaces[name])
-        )
+        self._silent_prefixes = _prefixes(manifest, self._silent)
+        self._listed_prefixes = _prefixes(manifest, tools)
 
     def __iter__(self) -> Iterator[tuple[Rule | Budget, str]]:
         for section in self._rules:
@@ -79,7 +79,16 @@ class _Slips:
                 continue
             upstreams = [str(section.keys[1])] if section.keys[0] == "upstreams" else list(self._tools)
             listed = [(upstream, tool) for upstream in upstreams for tool in self._tools[upstream]]
-            yield from self._of(section, listed)
+            for slip in self._of(section, listed):
+                if section.keys[0] == "upstreams" or self._is_known(slip[0].pattern):
+                    yield slip
+            for upstream, tool in listed:
+                yield from self._unknown_arguments(section, upstream, tool)
+
+    def _is_known(self, pattern: str) -> bool:
+        """Whether every tool that it may mean is listed."""
+        is_of_silent = pattern.startswith(self._silent_prefixes)
+        return not self._silent or (pattern.startswith(self._listed_prefixes) and not is_of_silent)
 
     def _of(
         self, section: ToolSection, listed: Sequence[tuple[str, ListedTool]]
@@ -89,14 +98,11 @@ class _Slips:
         ]
         for rules in (section.allow, section.deny):
             for rule in rules.unmatched(named):
-                if not rule.pattern.startswith(self._silent_prefixes):
-                    yield rule, f"{str(rule)!r} matches no tool"
+                yield rule, f"{str(rule)!r} matches no tool"
         for budget in section.all_budgets:
             is_matched = any(budget.expression.match(name) for names, _ in named for name in names.ever)
-            if not is_matched and not budget.pattern.startswith(self._silent_prefixes):
+            if not is_matched:
                 yield budget, f"{budget.pattern!r} matches no tool"
-        for upstream, tool in listed:
-            yield from self._unknown_arguments(section, upstream, tool)
 
     def _unknown_arguments(
         self, section: ToolSection, upstream: str, tool: ListedTool
@@ -112,6 +118,10 @@ class _Slips:
                     rule,
                     f"{upstream}.{tool.tool} has no argument {argument!r}, so it is never called; it has {known}",
                 )
+
+
+def _prefixes(manifest: Manifest, upstreams: Iterable[str]) -> tuple[str, ...]:
+    return tuple(f"{prefix}." for name in upstreams for prefix in (name, manifest.namespaces[name]))
 
 
 def _problem(manifest: Manifest, rule: Rule | Budget, message: str) -> Problem:

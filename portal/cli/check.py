@@ -158,12 +158,11 @@ def _look_at_upstream(upstream: Upstream, portal: Portal, findings: Findings) ->
 
 def _look_at_rules(manifest: Manifest, portal: Portal, findings: Findings) -> None:
     listed = {u.name: listed_tools(u) for u in portal.fleet if u.state.is_well}
-    if len(listed) == len(portal.manifest.portal.upstreams):  # else a pattern may mean what is not there now
-        file = portal.manifest.path.name if portal.manifest.path else ""
-        profiles = [narrowed(manifest, profile) for profile in manifest.portal.profiles]
-        problems = [unmatched_rules(each, listed) for each in (manifest, *profiles)]
-        for problem in dict.fromkeys(chain.from_iterable(problems)):
-            findings.warnings.append(f"{problem.place(file)}: {problem.message}. {problem.hint}".strip())
+    file = portal.manifest.path.name if portal.manifest.path else ""
+    profiles = [narrowed(manifest, profile) for profile in manifest.portal.profiles]
+    problems = [unmatched_rules(each, listed) for each in (manifest, *profiles)]
+    for problem in dict.fromkeys(chain.from_iterable(problems)):
+        findings.warnings.append(f"{problem.place(file)}: {problem.message}. {problem.hint}".strip())
     for name, tools in listed.items():
         for tool in tools:
             decision = portal.authority.about_listed(

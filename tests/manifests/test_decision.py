@@ -156,10 +156,33 @@ def test_patterns_that_match_nothing_are_reported(load: Load) -> None:
     ]
 
 
-def test_patterns_for_an_upstream_that_is_down_are_not_reported(load: Load) -> None:
+def test_patterns_that_may_mean_tools_of_an_upstream_that_is_down_are_not_reported(load: Load) -> None:
     manifest = load(MANIFEST)
-    assert [problem.line for problem in unmatched_rules(manifest, {})] == [12]
+    assert unmatched_rules(manifest, {}) == []
     assert unmatched_rules(manifest, {"files": listed("write_x", "drop-x")}) == []
+
+
+def test_patterns_for_others_are_reported_although_an_upstream_is_down(load: Load) -> None:
+    manifest = load(
+        "upstreams:\n"
+        "  my-up: {command: x, tools: {deny: [delte_*]}}\n"
+        "  my: {command: x}\n"
+        "  down: {command: x, tools: {deny: [delte_*]}}\n"
+        "  my.down: {command: x}\n"
+        "capabilities:\n"
+        "  tools:\n"
+        "    deny: [delte_*, my-up.delte_*, my_up.delte_*, down.delte_*, my.down.delte_*, my_down.x, other.x]\n"
+        "    budgets: [{tool: my-up.x, calls: 1}, {tool: x, calls: 1}]\n"
+        "    allow: ['*', {tool: my.get, where: {url: {prefix: 'https://a.example'}}}]\n"
+    )
+    found = unmatched_rules(manifest, {"my-up": listed("get"), "my": listed("get")})
+    assert sorted((each.line, each.column) for each in found) == [
+        (2, 38),
+        (8, 21),
+        (8, 36),
+        (9, 15),
+        (10, 18),
+    ]
 
 
 def test_retries_that_match_nothing_are_reported(load: Load) -> None:
