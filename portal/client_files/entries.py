@@ -4,6 +4,7 @@ Data only: of what the file says, nothing becomes more than a command with its a
 its headers, and nothing is started or fetched here.
 """
 
+import glob
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -68,6 +69,8 @@ _NOTES: Final = {
     "sandboxEnabled": "{} is not taken over: the server runs as the portal does",
 }
 _MAX_SCOPE: Final = 2000
+_MOST_NAMES: Final = 20
+_MOST_KEYS: Final = 5
 _PATH: Final = re.compile(r"[/~]|\.{1,2}/|[A-Za-z]:[/\\]")
 _RELATIVE: Final = re.compile(r"\.{1,2}(?:/.*)?", re.DOTALL)
 _CONTAINERS: Final = re.compile(r"(?:docker|podman|nerdctl)(?:\.exe)?")
@@ -140,8 +143,8 @@ def _stdio(entry: Entry, fields: Fields, around: Surroundings) -> Server:
         args=hidden_arguments([around.translated(each) for each in arguments]),
         env={name: hidden_variable(name, value) for name, value in env.items()},
         cwd=_cwd(entry, fields, around, command, arguments),
-        allow=fields.patterns(_ALLOWED),
-        deny=fields.patterns(_DENIED) or (),
+        allow=_patterns(fields.listed(_ALLOWED), around),
+        deny=_patterns(fields.listed(_DENIED), around) or (),
         notes=_notes(entry, fields, around),
     )
 
@@ -172,8 +175,8 @@ def _http(entry: Entry, fields: Fields, around: Surroundings) -> Server:
         headers=headers,
         transport=_transport(entry, fields, keys[-1], url),
         oauth=_oauth(fields, url, headers),
-        allow=fields.patterns(_ALLOWED),
-        deny=fields.patterns(_DENIED) or (),
+        allow=_patterns(fields.listed(_ALLOWED), around),
+        deny=_patterns(fields.listed(_DENIED), around) or (),
         notes=_notes(entry, fields, around),
     )
 
@@ -215,6 +218,17 @@ def _oauth(fields: Fields, url: str, headers: Collection[str]) -> dict[str, str]
     return {"scope": scope} if scope and "${" not in scope and len(scope) <= _MAX_SCOPE else {}
 
 
+def _patterns(names: Sequence[str] | None, around: Surroundings) -> tuple[str, ...] | None:
+    """Patterns that mean just these tools."""
+    if names is None:
+        return None
+    templates = [around.translated(name) for name in names]
+    if not all(isinstance(piece, str) for template in templates for piece in template):
+        # Its value would be a pattern, in which more than itself may be meant.
+        raise UnfitError("a filter of its tools holds a variable, which a manifest's cannot")
+    return tuple(glob.escape("".join(map(str, template))) for template in templates)
+
+
 def _cwd(
     entry: Entry, fields: Fields, around: Surroundings, command: str, arguments: Sequence[str]
 ) -> str | None:
@@ -247,14 +261,16 @@ def _notes(entry: Entry, fields: Fields, around: Surroundings) -> tuple[str, ...
     read = _READ | _READ_OF_CODEX | set(_ALLOWED) | set(_DENIED) | _SILENT
     others = [key for key in fields.data if key not in read]
     notes = [_NOTES[key].format(key) for key in others if key in _NOTES]
-    unknown = [f"{key[:60]!a}" for key in others if key not in _NOTES]
-    if unknown:
-        more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
-        notes.append(f"not taken over: {', '.join(unknown[:5])}{more}")
-    if fields.patterns(_ALLOWED) is not None:
-        notes.append(
-            "the tools that it names are granted by name, also those that declare themselves destructive"
-        )
+    if unknown := [key for key in others if key not in _NOTES]:
+        notes.append(f"not taken over: {_told(unknown, _MOST_KEYS)}")
+    if (names := fields.listed(_ALLOWED)) is not None:
+        granted = _told(names, _MOST_NAMES) or "no tools"
+        notes.append(f"granted by name, also what declares itself destructive: {granted}")
     if around.style == "prefixed" and entry.folder is None and "${workspaceFolder" in str(fields.data):
         notes.append(f"the workspace's folder is {around.folder} from now on")
     return tuple(dict.fromkeys(notes))
+
+
+def _told(names: Sequence[str], most: int) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(f"{name[:60]!a}" for name in names[:most]) + more

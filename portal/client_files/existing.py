@@ -67,6 +67,13 @@ class Existing:
         found = [match for text in _texts(self.source.data) for match in _REFERENCE.finditer(text)]
         return frozenset(each["name"] for each in found if each["name"] and each["default"] is None)
 
+    @property
+    def starts_of_urls(self) -> frozenset[str]:
+        """Those of the variables `needed` with which the URL of an upstream begins."""
+        urls = [spec.get("url") for spec in self.upstreams.values() if isinstance(spec, dict)]
+        found = [_REFERENCE.match(url) for url in urls if isinstance(url, str)]
+        return self.needed & {each["name"] for each in found if each}
+
     def find(
         self, server: Server, environ: Mapping[str, str], found: Mapping[str, str], others: Collection[str]
     ) -> tuple[str, Mapping[str, str]] | None:

@@ -1,6 +1,5 @@
 """The fields of an entry, asked for by the kind that they must have."""
 
-import glob
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -72,10 +71,10 @@ class Fields:
         items = [item.get("name") if isinstance(item, dict) else item for item in value[:MAX_ITEMS]]
         return [reference(str(item)).name for item in items]
 
-    def patterns(self, keys: Sequence[str]) -> tuple[str, ...] | None:
-        """Names of tools as patterns that mean just them; None if there are none of these keys."""
+    def listed(self, keys: Sequence[str]) -> list[str] | None:
+        """The texts of all these keys; None if there are none of the keys."""
         found = [key for key in keys if self.data.get(key) is not None]
-        return tuple(glob.escape(name) for key in found for name in self.texts(key)) if found else None
+        return [text for key in found for text in self.texts(key)] if found else None
 
 
 def _fit(text: str, key: str) -> str:

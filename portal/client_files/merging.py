@@ -15,7 +15,8 @@ from portal.client_files.secret_values import is_secret_name
 from portal.client_files.servers import LeftOut, Origin, Server
 from portal.client_files.variables import Input, Reference, Secret, variable_name
 
-MAX_NAME: Final = 80
+MAX_NAME: Final = 70
+"""A manifest takes 100: behind it there is room for a client's name and a number."""
 
 _UPSTREAM: Final[TypeAdapter[StdioUpstream | HttpUpstream]] = TypeAdapter(Upstream)
 

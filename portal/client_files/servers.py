@@ -13,6 +13,12 @@ from portal.client_files.variables import Input, Piece, Reference, Secret, Templ
 _TELLING: Final = 8
 """A shorter secret may well stand elsewhere by chance."""
 
+UNKNOWN: Final = "unknown"
+"""In the place of what is not known here, where only the form of a text is looked at."""
+
+UNKNOWN_URL: Final = "https://unknown.example"
+"""The same for that with which a URL begins."""
+
 _MOST: Final = 50
 """Secrets of one entry that are looked for elsewhere in it; nobody writes more of them twice."""
 
@@ -118,24 +124,20 @@ class Server:
         Raises:
             ValueError: A manifest cannot say it.
         """
-        spec: dict[str, Json] = {}
+        spec: dict[str, object] = {}
         if self.command is not None:
-            spec["command"] = written(self.command)
-            spec["args"] = [written(each) for each in self.args]
-            spec["env"] = {name: written(value) for name, value in self.env.items()}
-            spec["cwd"] = self.cwd and written((self.cwd,))
+            spec |= {"command": self.command, "args": [*self.args], "env": self.env, "cwd": self.cwd}
         if self.url is not None:
-            spec["url"] = written(self.url)
-            spec["headers"] = {name: written(value) for name, value in self.headers.items()}
-            spec["transport"] = self.transport
-        tools: dict[str, Json] = {}
-        if self.allow is not None:
-            tools["allow"] = list(self.allow)
-        if self.deny:
-            tools["deny"] = list(self.deny)
-        spec["tools"] = tools
+            spec |= {"url": self.url, "headers": self.headers, "transport": self.transport}
+        spec["tools"] = self._tools()
         said = {key: value for key, value in spec.items() if value}
-        return said if self.oauth is None else {**said, "oauth": dict(self.oauth)}
+        if self.oauth is not None:
+            said["oauth"] = self.oauth
+        return {key: _said(value) for key, value in said.items()}
+
+    def _tools(self) -> dict[str, Json]:
+        allow = {} if self.allow is None else {"allow": [*self.allow]}
+        return {**allow, "deny": [*self.deny]} if self.deny else allow
 
     def filled(
         self, environ: Mapping[str, str], answers: Mapping[Input, str] | None = None
@@ -146,12 +148,13 @@ class Server:
             return "".join(_value(piece, environ, answers or {}) for piece in template)
 
         if self.url is not None:
-            # Of a URL that is not known here, only its form is asked for.
-            url = text(self.url) if isinstance(self.url[0], str) and self.url[0] else ""
-            headers = {name: text(value) for name, value in self.headers.items()}
-            return {"url": url or "https://unknown.example", "headers": headers, "oauth": self.oauth}
+            url, headers = text(self.url), {name: text(value) for name, value in self.headers.items()}
+            if _begins_unknown(self.url, environ, answers or {}):
+                url = UNKNOWN_URL + url.removeprefix(UNKNOWN)
+            return {"url": url, "headers": headers, "oauth": self.oauth, "tools": self._tools()}
         command = {"command": text(self.command or ()), "args": [text(each) for each in self.args]}
-        return {**command, "env": {name: text(value) for name, value in self.env.items()}, "cwd": self.cwd}
+        env = {name: text(value) for name, value in self.env.items()}
+        return {**command, "env": env, "cwd": self.cwd, "tools": self._tools()}
 
     def told(self) -> str:
         """How it is started or reached, for people."""
@@ -168,9 +171,31 @@ class LeftOut:
     reason: str
 
 
+def _said(value: object) -> Json:
+    """As a manifest has it, where no text of a file is a reference of ours. In keys a manifest has none."""
+    if isinstance(value, Mapping):
+        return {key: _said(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_said(item) for item in value]
+    if isinstance(value, str):
+        return written((value,))
+    assert isinstance(value, tuple)  # a template
+    return written(value)
+
+
+def _begins_unknown(url: Template, environ: Mapping[str, str], answers: Mapping[Input, str]) -> bool:
+    """Whether it is not known here whether it begins as a URL does."""
+    first = next((piece for piece in url if piece), "")
+    if isinstance(first, Input):
+        return first not in answers
+    return isinstance(first, Reference) and first.default is None and first.name not in environ
+
+
 def _value(piece: Piece, environ: Mapping[str, str], answers: Mapping[Input, str]) -> str:
     if isinstance(piece, Input):
-        return answers.get(piece, "unknown")
+        return answers.get(piece, UNKNOWN)
+    if isinstance(piece, Reference) and piece.default is not None:
+        return environ.get(piece.name) or piece.default
     if isinstance(piece, Reference):
-        return environ.get(piece.name) or (piece.default if piece.default is not None else "unknown")
+        return environ.get(piece.name, UNKNOWN)
     return piece.value if isinstance(piece, Secret) else piece

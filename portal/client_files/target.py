@@ -14,6 +14,7 @@ from portal.client_files.existing import Existing
 from portal.client_files.manifest_text import HEADING, upstream_lines
 from portal.client_files.merging import Taken, Variable
 from portal.client_files.raw_file import RawFile, read_raw
+from portal.client_files.servers import UNKNOWN, UNKNOWN_URL
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,9 @@ class Target:
         Raises:
             ManifestError: With every variable set, a portal would not take the text.
         """
-        values = dict.fromkeys([*self.existing.variables, *(each.name for each in variables)], "unknown")
+        written = Existing.of(text)
+        values = dict.fromkeys(written.needed, UNKNOWN)
+        values |= dict.fromkeys(written.starts_of_urls, UNKNOWN_URL)
         values |= {each.name: each.value for each in variables if each.value is not None}
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / self.manifest.path.name

@@ -120,6 +120,31 @@ def test_filters_of_gemini_are_taken_over(home: Home) -> None:
     assert spec["tools"] == {"allow": ["a"], "deny": ["b[[]1]"]}
 
 
+def test_what_a_filter_grants_is_told(home: Home) -> None:
+    home.servers("gemini", it={**RUN, "includeTools": ["read", *(f"t{n}" for n in range(30))]})
+    (note,) = home.merged().taken[0].notes
+    assert "'read'" in note and "'t18'" in note and "'t19'" not in note and "11 more" in note
+
+
+def test_filters_say_nothing_that_only_a_manifest_would_fill_in(home: Home) -> None:
+    names = ["search", "${command:touch pwned}", "${keyring:a/b}"]
+    spec = home.spec("gemini", {**AT, "includeTools": names, "excludeTools": names[1:]})
+    escaped = ["$${command:touch pwned}", "$${keyring:a/b}"]
+    assert spec["tools"] == {"allow": ["search", *escaped], "deny": escaped}
+
+
+@pytest.mark.parametrize(
+    ("client", "name"), [("gemini", "${API_KEY}"), ("gemini", "$API_KEY"), ("cursor", "${env:API_KEY}")]
+)
+def test_filters_with_variables_are_not_taken_over(home: Home, client: str, name: str) -> None:
+    assert "variable" in home.reason(client, {**RUN, "excludeTools": [name]})
+
+
+def test_filters_of_clients_without_variables_are_texts(home: Home) -> None:
+    spec = home.spec("claude-desktop", {**RUN, "excludeTools": ["${API_KEY}", "$API_KEY"]})
+    assert spec["tools"] == {"deny": ["$${API_KEY}", "$API_KEY"]}
+
+
 @pytest.mark.parametrize(
     "key", ["autoApprove", "alwaysAllow", "timeout", "envFile", "sandboxEnabled", "oauth", "dev"]
 )

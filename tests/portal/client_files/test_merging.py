@@ -6,6 +6,7 @@ import pytest
 
 from manifests.json_value import Json
 from portal.client_files.merging import Merged
+from portal.client_files.target import Target
 from tests.portal.client_files.homes import Home
 
 TIME: Json = {"command": "uvx", "args": ["mcp-server-time"]}
@@ -53,8 +54,65 @@ def test_names_that_no_manifest_takes_are_replaced_and_told(home: Home) -> None:
         },
     )
     taken = home.taken()
-    assert list(taken) == ["server", "server-cursor", "a_b", "c" * 80]
+    assert list(taken) == ["server", "server-cursor", "a_b", "c" * 70]
     assert all("called" in each.notes[0] for each in taken.values())
+
+
+def test_long_names_that_are_cut_to_the_same_fit_a_manifest(home: Home) -> None:
+    servers: dict[str, Json] = {"c" * 200 + str(n): {"command": str(n)} for n in range(3)}
+    home.servers("claude-code-project", **servers)
+    assert loads(home) and len(home.taken()) == 3
+
+
+NO_FILTERS: list[Json] = [[""], ["a" * 600], ["${env:X}"], ["[" * 200], ["a"] * 1001]
+
+
+@pytest.mark.parametrize("key", ["includeTools", "excludeTools"])
+@pytest.mark.parametrize("names", NO_FILTERS, ids=range(len(NO_FILTERS)))
+def test_a_filter_that_no_manifest_takes_leaves_out_its_server_alone(
+    home: Home, key: str, names: Json
+) -> None:
+    home.servers("cursor", bad={**TIME, key: names}, time={**TIME, key: ["a"]})
+    assert loads(home)
+    assert [out.origin.name for out in home.merged().left_out] == ["bad"]
+    assert list(home.taken()) == ["time"]
+
+
+@pytest.mark.parametrize(
+    ("url", "environ", "is_taken"),
+    [
+        ("${env:HUB}", {}, True),
+        ("${env:HUB}/mcp", {}, True),
+        ("${env:HUB}/mcp", {"HUB": "https://hub.example"}, True),
+        ("${env:HUB}/mcp", {"HUB": "hub"}, False),
+        ("${env:HUB}/mcp", {"HUB": ""}, False),
+        ("https://${env:HUB}/mcp", {}, True),
+        ("https://${env:HUB}/mcp", {"HUB": ""}, False),
+        ("", {}, False),
+    ],
+)
+def test_a_url_of_a_variable_is_taken_over_unless_it_is_known_to_be_none(
+    home: Home, url: str, environ: dict[str, str], is_taken: bool
+) -> None:
+    home.servers("cursor", hub={"url": url}, time=TIME)
+    home = Home(home.folder, environ)
+    assert loads(home) and list(home.taken()) == (["hub"] if is_taken else []) + ["time"]
+
+
+def test_a_manifest_whose_urls_are_variables_can_be_added_to(home: Home) -> None:
+    (home.folder / "portal.yaml").write_text(
+        "upstreams:\n  a:\n    url: ${A}/mcp\n  b:\n    url: ${B:-http://b}\n"
+    )
+    home.servers("cursor", time=TIME)
+    assert loads(home)
+
+
+def loads(home: Home) -> bool:
+    """Whether a portal would take the manifest with all that is taken over; it raises otherwise."""
+    target = Target.at(home.folder / "portal.yaml")
+    merged = home.merged(target.existing.text)
+    target.require_loading(target.text(merged.taken, home.folder), merged.variables, home.environ)
+    return True
 
 
 def test_each_secret_gets_a_variable_and_equal_ones_share_it(home: Home) -> None:
