@@ -6,13 +6,12 @@ its headers, and nothing is started or fetched here.
 
 import glob
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path, PurePath
 from typing import Final
 
-from manifests.constraints import is_safe_for_tokens
 from manifests.json_value import Json
 from portal.client_files.fields import Fields, UnfitError, reference
 from portal.client_files.places import GEMINI
@@ -24,6 +23,7 @@ from portal.client_files.secret_values import (
     hidden_variable,
 )
 from portal.client_files.servers import LeftOut, Origin, Server
+from portal.client_files.sign_ins import KEYS, left_of, sign_in
 from portal.client_files.variables import Reference
 
 IS_PORTAL: Final = "it is the portal itself"
@@ -68,7 +68,6 @@ _NOTES: Final = {
     "sandbox": "{} is not taken over: the server runs as the portal does",
     "sandboxEnabled": "{} is not taken over: the server runs as the portal does",
 }
-_MAX_SCOPE: Final = 2000
 _MOST_NAMES: Final = 20
 _MOST_KEYS: Final = 5
 _PATH: Final = re.compile(r"[/~]|\.{1,2}/|[A-Za-z]:[/\\]")
@@ -169,15 +168,16 @@ def _http(entry: Entry, fields: Fields, around: Surroundings) -> Server:
         headers["Authorization"] = hidden_header("Authorization", (f"Bearer {token}",))
     if (bearer := fields.text("bearer_token_env_var")) is not None:
         headers["Authorization"] = ("Bearer ", reference(bearer))
+    oauth = sign_in(fields, url, headers)
     return Server(
         entry.origin,
         url=hidden_url(around.translated(url)),
         headers=headers,
         transport=_transport(entry, fields, keys[-1], url),
-        oauth=_oauth(fields, url, headers),
+        oauth=oauth,
         allow=_patterns(fields.listed(_ALLOWED), around),
         deny=_patterns(fields.listed(_DENIED), around) or (),
-        notes=_notes(entry, fields, around),
+        notes=_notes(entry, fields, around, oauth),
     )
 
 
@@ -202,20 +202,6 @@ def _transport(entry: Entry, fields: Fields, key: str, url: str) -> str | None:
         return "sse"
     # Clients try the newer transport first and fall back; the portal is told which one it is.
     return "sse" if re.split(r"[?#]", url)[0].rstrip("/").endswith("/sse") else None
-
-
-def _oauth(fields: Fields, url: str, headers: Collection[str]) -> dict[str, str] | None:
-    """What the manifest says of a server that the client's file says one signs in to; None if it does not say so."""
-    told = [fields.data[key] for key in ("oauth", "auth") if fields.data.get(key)]
-    is_off = any(isinstance(each, dict) and each.get("enabled") is False for each in told)
-    is_told = any(each == "oauth" or isinstance(each, dict) for each in told) or "scopes" in fields.data
-    has_token = any(name.lower() == "authorization" for name in headers)
-    if not is_told or is_off or has_token or not is_safe_for_tokens(url):
-        return None
-    scopes = [each.get("scopes") for each in told if isinstance(each, dict)] + [fields.data.get("scopes")]
-    listed = next((each for each in scopes if isinstance(each, list) and each), [])
-    scope = " ".join(each for each in listed if isinstance(each, str))
-    return {"scope": scope} if scope and "${" not in scope and len(scope) <= _MAX_SCOPE else {}
 
 
 def _patterns(names: Sequence[str] | None, around: Surroundings) -> tuple[str, ...] | None:
@@ -257,11 +243,16 @@ def _is_in(folder: Path, argument: str) -> bool:
         return False
 
 
-def _notes(entry: Entry, fields: Fields, around: Surroundings) -> tuple[str, ...]:
+def _notes(
+    entry: Entry, fields: Fields, around: Surroundings, oauth: Mapping[str, str] | None = None
+) -> tuple[str, ...]:
     read = _READ | _READ_OF_CODEX | set(_ALLOWED) | set(_DENIED) | _SILENT
+    left: list[str] = []
+    if oauth is not None:
+        read, left = read.union(KEYS), [*left_of(fields, oauth)]
     others = [key for key in fields.data if key not in read]
     notes = [_NOTES[key].format(key) for key in others if key in _NOTES]
-    if unknown := [key for key in others if key not in _NOTES]:
+    if unknown := [*left, *(key for key in others if key not in _NOTES)]:
         notes.append(f"not taken over: {_told(unknown, _MOST_KEYS)}")
     if (names := fields.listed(_ALLOWED)) is not None:
         granted = _told(names, _MOST_NAMES) or "no tools"

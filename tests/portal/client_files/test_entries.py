@@ -154,6 +154,23 @@ def test_what_is_not_taken_over_is_told(home: Home, key: str) -> None:
     assert taken.server.spec() == RUN and key in "".join(taken.notes)
 
 
+@pytest.mark.parametrize(
+    ("entry", "told"),
+    [
+        ({"auth": {"scopes": ["a", "b"]}}, []),
+        ({"oauth": {"enabled": True}}, []),
+        ({"auth": "oauth"}, []),
+        ({"scopes": ["a"]}, []),
+        ({"oauth": {"clientSecret": "x", "scopes": ["a"]}}, ["not taken over: 'oauth.clientSecret'"]),
+        ({"oauth": {"scopes": ["a" * 3000]}, "dev": 1}, ["not taken over: 'scopes', 'dev'"]),
+    ],
+)
+def test_of_a_sign_in_only_what_is_left_is_told(home: Home, entry: dict[str, Json], told: Json) -> None:
+    home.servers("cursor", it={**AT, **entry})
+    (taken,) = home.merged().taken
+    assert "oauth" in taken.server.spec() and list(taken.notes) == told
+
+
 def test_what_changes_nothing_is_not_told(home: Home) -> None:
     home.servers("windsurf", it={**RUN, "disabled": False, "description": "x"})
     assert home.merged().taken[0].notes == ()
