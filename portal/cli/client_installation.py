@@ -70,7 +70,8 @@ def _installed(
             f"what files hold in {target.env.path.name}; write the others there yourself",
         )
     origins = [origin for taken in merging.taken for origin in taken.origins if origin.place == place]
-    plan = planned(contents, origins, portal_entry(place, target.manifest.path, by_file))
+    manifest = target.manifest.path
+    plan = planned(contents, origins, portal_entry(place, manifest, by_file), manifest)
     gone = [each.name for each in plan.taken_out]
     told = f"{plan.name!r} in place of {', '.join(gone) or 'nothing'}"
     if is_dry:

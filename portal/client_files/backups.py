@@ -38,7 +38,9 @@ class TakenOut:
 
 @dataclass(frozen=True)
 class Record:
-    """What was done to a file: `after` is the digest of what it became, `name` that of the portal's entry."""
+    """What was done to a file: `after` is the digest of what it became, `name` that of the portal's entry, `manifest`
+    the path with which the entry starts the portal, "" in records from before it was kept.
+    """
 
     path: str
     was_there: bool
@@ -46,6 +48,7 @@ class Record:
     after: str
     name: str
     taken_out: tuple[TakenOut, ...]
+    manifest: str = ""
 
 
 class Backups:

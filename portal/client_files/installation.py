@@ -1,6 +1,6 @@
 """The portal in a client's file in place of the servers that it stands in front of, and out of it again."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,13 +29,16 @@ PORTAL = "portal"
 
 @dataclass(frozen=True)
 class Installation:
-    """What a client's file is to become: `taken_out` are the servers that go, `name` is the portal's."""
+    """What a client's file is to become: `taken_out` are the servers that go, `name` is the portal's, which starts with
+    `manifest`.
+    """
 
     place: Place
     file: RawFile
     content: bytes
     name: str
     taken_out: tuple[TakenOut, ...]
+    manifest: Path
 
     def carry_out(self, backups: Backups) -> None:
         """
@@ -44,7 +47,15 @@ class Installation:
                 as it was.
         """
         file, is_there = self.file, self.file.content is not None
-        record = Record(str(file.path), is_there, file.mode, digest(self.content), self.name, self.taken_out)
+        record = Record(
+            str(file.path),
+            is_there,
+            file.mode,
+            digest(self.content),
+            self.name,
+            self.taken_out,
+            str(self.manifest),
+        )
         with backups.alone():
             # Before anything is kept: it would replace what somebody else who was quicker has kept of the file.
             file.require_unchanged()
@@ -56,7 +67,9 @@ class Installation:
                 raise
 
 
-def planned(contents: Contents, origins: Iterable[Origin], entry: Mapping[str, Json]) -> Installation:
+def planned(
+    contents: Contents, origins: Iterable[Origin], entry: Mapping[str, Json], manifest: Path
+) -> Installation:
     """`origins` are the servers to take out, `entry` is the portal's. Another entry of a portal's makes room for it.
 
     Raises:
@@ -80,14 +93,14 @@ def planned(contents: Contents, origins: Iterable[Origin], entry: Mapping[str, J
     except (CannotEditError, JsonTextError, TomlTextError) as error:
         told = f"was left as it is, because {error}: put the portal in by hand, {json_text(entry)}"
         raise ClientFileError(place.path, told) from None
-    return Installation(place, file, edit.text.encode(), name, tuple(taken_out))
+    return Installation(place, file, edit.text.encode(), name, tuple(taken_out), manifest)
 
 
 def undo(place: Place, backups: Backups) -> str:
     """Take the portal out and put the servers back; says what was done.
 
     A file that is as the portal left it becomes what it was, byte for byte. In one that changed since, only the
-    portal's entry goes and what is missing of the servers comes back.
+    portal's entry goes, whatever it is called by now, and what is missing of the servers comes back.
 
     Raises:
         ClientFileError: There is nothing to undo, or it cannot be done; the message names the backup.
@@ -120,19 +133,40 @@ def _undone(place: Place, backups: Backups, record: Record) -> str:
         raise ClientFileError(place.path, f"is gone; {told_before}")
     try:
         edit = _Editing(place, file.text())
-        container = (place.client.key,)
-        own = edit.portals(container, [record.name])
-        strangers = edit.present(container, [record.name]).keys() - own
-        edit.take_out(container, own)
-        for path in dict.fromkeys(each.container for each in record.taken_out):
-            edit.put_back(path, {each.name: each.text for each in record.taken_out if each.container == path})
-    except (CannotEditError, JsonTextError, TomlTextError) as error:
+        told = _reverted(edit, (place.client.key,), record)
+    except CannotEditError as error:
         raise ClientFileError(place.path, f"was left as it is, because {error}; {told_before}") from None
+    except (JsonTextError, TomlTextError) as error:
+        told = f"was left as it is, because it cannot be understood any more: {error}; {told_before}"
+        raise ClientFileError(place.path, told, error.line) from None
     file.replace(edit.text.encode())
     kept = backups.set_aside(place)
-    stays = "".join(f"; {name!r} is no portal any more and stays" for name in strangers)
-    changed = "what else changed meanwhile stays"
-    return f"has its servers back{stays}; {changed}, and {_told_before(record, before, kept)}"
+    return f"{told}; what else changed meanwhile stays, and {_told_before(record, before, kept)}"
+
+
+def _reverted(edit: "_Editing", container: tuple[str, ...], record: Record) -> str:
+    """Take the portal's entry out of a text that changed since, and put the servers back; says what was done."""
+    portals = edit.portals(container)
+    # Whoever gave the entry another name would have the portal and its servers side by side.
+    own = [
+        name
+        for name, words in portals.items()
+        if name == record.name or record.manifest in filter(None, words)
+    ]
+    strangers = edit.present(container, [record.name]).keys() - portals.keys()
+    edit.take_out(container, own)
+    missed = [
+        name
+        for path in dict.fromkeys(each.container for each in record.taken_out)
+        for name in edit.put_back(
+            path, {each.name: each.text for each in record.taken_out if each.container == path}
+        )
+    ]
+    told = [f"{name!r} is not back: another server is called so by now" for name in missed]
+    told += [f"{name!r}, which the portal is called by now, is out" for name in own if name != record.name]
+    told += [f"{name!r} is no portal any more and stays" for name in strangers]
+    told += [f"{name!r} starts another portal and stays" for name in portals if name not in own]
+    return "; ".join([f"has {'the others of ' if missed else ''}its servers back", *told])
 
 
 def _told_before(record: Record, before: bytes | None, copy: Path | None) -> str:
@@ -166,14 +200,15 @@ class _Editing:
         else:
             self.text = with_members(self.text, container, texts, is_laid_out=True)
 
-    def put_back(self, container: Sequence[str], texts: Mapping[str, str]) -> None:
-        """Those that nobody else has put there meanwhile."""
+    def put_back(self, container: Sequence[str], texts: Mapping[str, str]) -> list[str]:
+        """Those whose names are free. Returns the names under which something else is there meanwhile."""
         there = self.present(container, texts.keys())
         missing = {name: text for name, text in texts.items() if name not in there}
         if self._is_toml:
             self.put_in(container, missing)
         else:
             self.text = with_members(self.text, container, missing)
+        return [name for name, text in there.items() if self._said(text) != self._said(texts[name])]
 
     def free_name(self, container: Sequence[str], own: Sequence[str]) -> str:
         """What the portal's entry had for a name, or one that no server has."""
@@ -186,16 +221,31 @@ class _Editing:
             return json_text(dict(entry))
         return table_text("mcp_servers", name, entry)
 
-    def portals(self, container: Sequence[str], names: Collection[str]) -> list[str]:
-        """Those that start a portal: under its name there may be somebody else's server by now."""
-        return [name for name, text in self.present(container, names).items() if self._is_portal(name, text)]
+    def portals(self, container: Sequence[str]) -> dict[str, Sequence[str]]:
+        """The arguments of those that start a portal: under its name there may be somebody else's server by now."""
+        found: dict[str, Sequence[str]] = {}
+        for name, said in self._entries(container):
+            try:
+                fields = Fields.of(said)
+                command, arguments = fields.text("command") or "", fields.texts("args")
+            except ValueError:
+                continue
+            if is_portal(command, arguments):
+                found[name] = arguments
+        return found
 
-    def _is_portal(self, name: str, text: str) -> bool:
+    def _entries(self, container: Sequence[str]) -> Iterator[tuple[str, Json]]:
+        if not self._is_toml:
+            yield from ((name, self._said(text)) for name, text in value_texts(self.text, container).items())
+        elif isinstance(servers := read_toml(self.text).get(container[0]), dict):
+            yield from servers.items()
+
+    def _said(self, text: str) -> Json:
+        """What a server's text says; the text itself if that is nothing certain."""
         try:
-            fields = Fields.of(read_toml(text)["mcp_servers"][name] if self._is_toml else _value(text))
-            return is_portal(fields.text("command") or "", fields.texts("args"))
+            return read_toml(text) if self._is_toml else _value(text)
         except ValueError:
-            return False
+            return text
 
     def present(self, container: Sequence[str], names: Collection[str]) -> dict[str, str]:
         if self._is_toml:

@@ -3,6 +3,7 @@
 import json
 import stat
 import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +22,7 @@ def test_what_changed_since_stays_and_the_servers_come_back(person: Person) -> N
     assert done.returncode == 0
     assert data_of(path)["theme"] == "dark"
     assert servers_of(path) == {"time": TIME, "fresh": {"command": "fresh"}, "hub": {"command": "other"}}
+    assert "'hub' is not back" in done.stderr and "'time'" not in done.stderr
     (backup,) = person.backups.iterdir()
     assert str(backup) in done.stderr and json.loads(backup.read_bytes())["mcpServers"]["hub"] == HUB
 
@@ -51,12 +53,66 @@ def test_undo_leaves_a_server_that_somebody_put_in_place_of_the_portals(person: 
     assert found["portal"] == {"url": "https://theirs.example/mcp"} and "time" in found
 
 
+@pytest.mark.parametrize("client", ["cursor", "codex"])
+def test_undo_takes_the_portal_out_under_whatever_name_it_has_by_now(person: Person, client: str) -> None:
+    if client == "codex":
+        path = person.home.write("codex", CODEX)
+        person.install(client)
+        path.write_text(
+            path.read_text().replace('"portal"', "mine").replace("mcp_servers.portal", "mcp_servers.mine")
+        )
+    else:
+        path = person.home.servers("cursor", time=TIME, hub=HUB)
+        person.install(client)
+        path.write_text(path.read_text().replace('"portal"', '"mine"'))
+    assert "portal" not in names_of(path)
+    done = person("--undo", client)
+    assert done.returncode == 0 and "'mine'" in done.stderr
+    assert names_of(path) == {"time", "hub"}
+
+
+def test_undo_leaves_a_portal_of_another_manifest_and_says_so(person: Person) -> None:
+    path = person.home.servers("cursor", time=TIME)
+    person.install("cursor")
+    other = {"command": "mcp-code-portal", "args": ["serve", "--config", "/other/portal.yaml"]}
+    path.write_text(json.dumps({"mcpServers": {**servers_of(path), "theirs": other}}))
+    done = person("--undo", "cursor")
+    assert done.returncode == 0 and "'theirs'" in done.stderr
+    assert servers_of(path) == {"time": TIME, "theirs": other}
+
+
+def test_undo_says_nothing_of_a_server_that_somebody_put_back_already(person: Person) -> None:
+    path = person.home.servers("cursor", time=TIME)
+    person.install("cursor")
+    path.write_text(json.dumps({"mcpServers": {**servers_of(path), "time": TIME}}))
+    done = person("--undo", "cursor")
+    assert done.returncode == 0 and "'time'" not in done.stderr and servers_of(path) == {"time": TIME}
+
+
+def test_undo_knows_records_from_before_they_named_the_manifest(person: Person) -> None:
+    path = person.home.servers("cursor", time=TIME)
+    person.install("cursor")
+    (record,) = person.backups.glob("*.json")
+    data = json.loads(record.read_bytes())
+    del data["manifest"]
+    record.write_text(json.dumps(data))
+    path.write_text(json.dumps({**data_of(path), "theme": "dark"}))
+    assert person("--undo", "cursor").returncode == 0 and servers_of(path) == {"time": TIME}
+
+
+def names_of(path: Path) -> set[str]:
+    if path.suffix == ".toml":
+        return set(tomllib.loads(path.read_text())["mcp_servers"])
+    return set(servers_of(path))
+
+
 def test_a_file_that_cannot_be_read_any_more_is_left_and_its_backup_named(person: Person) -> None:
     path = person.home.servers("cursor", time=TIME)
     person.install("cursor")
-    path.write_text("{")
+    path.write_text("\n{")
     done = person("--undo", "cursor")
-    assert done.returncode == 1 and ".backup" in done.stderr and path.read_text() == "{"
+    assert done.returncode == 1 and ".backup" in done.stderr and path.read_text() == "\n{"
+    assert f"{path}:2:" in done.stderr
     path.unlink()
     done = person("--undo", "cursor")
     assert done.returncode == 1 and ".backup" in done.stderr and not path.exists()

@@ -43,7 +43,7 @@ def planned_for_cursor(home: Home, manifest: Path) -> Installation:
     (place,) = (each for each in places("linux", {}, home.folder, home.project) if each.name == "cursor")
     contents = read_contents(place, home.folder, home.project, {})
     origins = [server.origin for server in contents.servers]
-    return planned(contents, origins, portal_entry(place, manifest, {}))
+    return planned(contents, origins, portal_entry(place, manifest, {}), manifest)
 
 
 def test_of_two_that_install_at_once_the_slower_takes_nothing_from_the_other(tmp_path: Path) -> None:
