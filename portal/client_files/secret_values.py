@@ -22,20 +22,16 @@ def _words(text: str) -> frozenset[str]:
 
 _NAMING: Final = _words(
     """
-    token secret secrets password passwd passphrase pwd pass key keys apikey credential credentials auth authorization
-    bearer cookie session jwt pat otp pin dsn sas signature sig private
+    pwd pass key keys auth authorization bearer cookie cookies session jwt pat otp pin psk cred dsn sas signature sig
+    private
     """
 )
-_NAMING_ENDS: Final = (
-    "token",
-    "secret",
-    "password",
-    "passwd",
-    "passphrase",
-    "apikey",
-    "credential",
-    "credentials",
-)
+_NAMING_STEMS: Final = _words("token secret password passwd passphrase passcode apikey credential")
+_NAMING_ENDS: Final = ("creds", *_NAMING_STEMS, *(f"{stem}s" for stem in _NAMING_STEMS))
+_NAMING_LAST: Final = _words("pw")
+"""At the end of a name only: `DB_PW`, but not `PW_BROWSER`."""
+_COUNTING: Final = _words("max maximum min minimum num number per total")
+"""Beside one of these, `tokens` are those of a text: `MAX_OUTPUT_TOKENS`."""
 _HARMLESS_ENDS: Final = _words(
     """
     algorithm audience count dir directory email enabled endpoint expiry file folder format header host id issuer length
@@ -89,9 +85,12 @@ _WEB: Final = re.compile(r"(?i)(?:[a-z][a-z0-9+.-]*\+)?(?:https?|wss?|ssh)://")
 def is_secret_name(name: str) -> bool:
     """Whether what goes under the name is a secret: `API_KEY`, `x-auth-token`, `githubToken`; not `KEY_FILE`."""
     words = [word.lower() for word in _WORDS_OF_A_NAME.findall(name)]
-    if not words or (words[-1] in _HARMLESS_ENDS and not {"session", "cookie"} & set(words)):
+    if not words or (words[-1] in _HARMLESS_ENDS and not {"session", "cookie", "cookies"} & set(words)):
         return False
-    return any(word in _NAMING or word.endswith(_NAMING_ENDS) for word in words)
+    if _COUNTING & set(words):
+        words = [word for word in words if word != "tokens"]
+    named = any(word in _NAMING or word.endswith(_NAMING_ENDS) for word in words)
+    return named or words[-1] in _NAMING_LAST
 
 
 def looks_secret(word: str) -> bool:
@@ -175,7 +174,7 @@ def _header(name: str, text: str) -> Pieces:
 
 def _url(text: str, name: str) -> Pieces:
     parts = _url_parts(text)
-    if parts and text.count("/") + text.count("&") > _MOST_PARTS:
+    if parts and sum(map(text.count, "/&;")) > _MOST_PARTS:
         return (Secret(text, variable_name(name)),)
     return _hidden_parts(parts, name) if parts else (text,)
 
@@ -223,22 +222,37 @@ def _hidden_parts(parts: re.Match[str], name: str) -> Iterator[str | Secret]:
         yield colon
         yield Secret(password, f"{variable_name(name)}_PASSWORD") if password else ""
         yield "@"
-    yield parts["host"]
+    host, semicolon, parameters = parts["host"].partition(";")
+    yield host + semicolon
+    yield from _hidden_parameters(parameters, name)
     for index, segment in enumerate(parts["path"].split("/")):
         yield "/" if index else ""
-        yield Secret(segment, f"{variable_name(name)}_KEY") if looks_secret(unquote(segment)) else segment
+        yield from _hidden_parameters(segment, name)
     for mark, text in (("?", parts["query"]), ("#", parts["fragment"])):
         if text is not None:
             yield mark
-            yield from _hidden_query(text[1:])
+            for index, parameters in enumerate(text[1:].split("&")):
+                yield "&" if index else ""
+                yield from _hidden_parameters(parameters, name)
 
 
-def _hidden_query(text: str) -> Iterator[str | Secret]:
-    for index, parameter in enumerate(text.split("&")):
+def _hidden_parameters(text: str, name: str) -> Iterator[str | Secret]:
+    """`key=value`, or a text alone, and perhaps more of them behind semicolons."""
+    parameters = text.split(";")
+    for index, parameter in enumerate(parameters):
+        yield ";" if index else ""
         key, equals, value = parameter.partition("=")
-        yield ("&" if index else "") + key + equals
-        is_secret = (is_secret_name(unquote(key)) and _is_worth(value)) or looks_secret(unquote(value))
-        yield Secret(value, variable_name(unquote(key))) if is_secret else value
+        hint = variable_name(unquote(key))
+        if looks_secret(unquote(key)):
+            yield Secret(parameter, f"{variable_name(name)}_KEY")
+        elif is_secret_name(unquote(key)) and _is_worth(value):
+            yield key + equals
+            # Whether what follows is of the secret, nobody can tell.
+            yield Secret(";".join([value, *parameters[index + 1 :]]), hint)
+            return
+        else:
+            yield key + equals
+            yield Secret(value, hint) if looks_secret(unquote(value)) else value
 
 
 def _literal(value: Template) -> str:

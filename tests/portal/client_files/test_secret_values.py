@@ -43,6 +43,18 @@ def secrets(template: Template) -> list[str]:
         "private_key",
         "SENTRY_DSN",
         "Cookie",
+        "TOKENS",
+        "API_TOKENS",
+        "accessTokens",
+        "CREDS",
+        "awscreds",
+        "DB_CRED",
+        "PASSWORDS",
+        "COOKIES",
+        "PASSCODE",
+        "WIFI_PSK",
+        "PW",
+        "DB_PW",
     ],
 )
 def test_names_of_secrets(name: str) -> None:
@@ -59,6 +71,11 @@ def test_names_of_secrets(name: str) -> None:
         "AUTH_TYPE",
         "KEYCLOAK_URL",
         "MAX_TOKENS",
+        "maxOutputTokens",
+        "DEFAULT_MINIMUM_TOKENS",
+        "TOKENS_PER_MINUTE",
+        "PW_BROWSER",
+        "sacred",
         "monkey",
         "keyboard",
         "CLIENT_ID",
@@ -167,6 +184,16 @@ def test_headers(name: str, value: str, hidden: list[str]) -> None:
         (f"https://example.com/mcp/{RANDOM}/sse", [RANDOM]),
         ("https://example.com/mcp#access_token=abc", ["abc"]),
         ("https://[::1]:8080/mcp", []),
+        ("https://example.com/mcp;token=hunter2", ["hunter2"]),
+        ("https://example.com/mcp;v=1;token=hunter2;x/sse", ["hunter2;x"]),
+        ("https://example.com/token=hunter2/sse", ["hunter2"]),
+        ("https://example.com/mcp;v=1;lang=en", []),
+        ("https://example.com/mcp?a=b;token=hunter2&c=d", ["hunter2"]),
+        ("https://example.com/mcp?token=hunter2;x&c=d", ["hunter2;x"]),
+        (f"https://example.com/mcp?{RANDOM}", [RANDOM]),
+        (f"https://example.com/mcp?{RANDOM}=x", [f"{RANDOM}=x"]),
+        ("https://example.com/dGhpcyBpcyBhIHNlY3JldCBrZXk5NzUx==/x", ["dGhpcyBpcyBhIHNlY3JldCBrZXk5NzUx=="]),
+        ("sqlserver://db.example:1433;user=me;password=hunter2", ["hunter2"]),
     ],
 )
 def test_urls(url: str, hidden: list[str]) -> None:
@@ -204,6 +231,7 @@ def test_ports_that_are_no_passwords(url: str) -> None:
         (["--token", "--verbose"], []),
         (["--token-file", "/run/token"], []),
         (["-e", "GITHUB_TOKEN=abc", "-e", "GITHUB_TOKEN", "-e", "DEBUG=1"], ["abc"]),
+        (["-e", "PW=abc", "--max-tokens", "4096"], ["abc"]),
         (["mcp-remote", "https://x.example/mcp", "--header", "Authorization: Bearer abc"], ["abc"]),
         (["--header", "Authorization:${AUTH}"], []),
         (["--header=X-Api-Key: abc"], ["abc"]),
@@ -311,7 +339,22 @@ def test_arguments_with_references_in_them(arguments: list[str], hidden: list[st
 
 
 PARTS = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=8) | st.sampled_from(
-    ["§", "https://", "me:pw@", "?token=", "&", "/", RANDOM, "Bearer ", "TOKEN=", "--api-key", "%00", "§§"]
+    [
+        "§",
+        "https://",
+        "me:pw@",
+        "?token=",
+        "&",
+        ";",
+        ";pw=",
+        "/",
+        RANDOM,
+        "Bearer ",
+        "TOKEN=",
+        "--api-key",
+        "%00",
+        "§§",
+    ]
 )
 
 
