@@ -11,6 +11,8 @@ from typing import Final
 import anyio.lowlevel
 import httpx2
 
+from upstreams.steps import STEP_BYTES
+
 MAX_BARREN_BYTES: Final = 1024 * 1024
 """Of a compressed answer that may come without anything to be had of them."""
 
@@ -18,7 +20,6 @@ CODING: Final = {"accept-encoding": "gzip"}
 """The header of requests whose answers are read here."""
 
 _BODY_HEADERS: Final = frozenset({b"content-length", b"content-encoding", b"transfer-encoding"})
-_PIECE_BYTES: Final = 256 * 1024
 _GZIP: Final = ("gzip", "x-gzip")
 _COMPRESSIONS: Final = (*_GZIP, "deflate", "compress", "x-compress", "br", "zstd")
 
@@ -61,7 +62,7 @@ async def _gunzipped(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 def _unpack(unpacking: "zlib._Decompress", packed: bytes) -> bytes:
     try:
-        return unpacking.decompress(packed, _PIECE_BYTES)
+        return unpacking.decompress(packed, STEP_BYTES)
     except zlib.error as error:
         raise httpx2.DecodingError(str(error)) from error
 

@@ -5,52 +5,45 @@ everything that runs inside; a status like 401 becomes "Server returned an error
 a request becomes a JSON-RPC error response, which the SDK hands to exactly the call that caused it.
 """
 
-import re
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
 
 import anyio
 import httpx2
-from mcp_types import JSONRPCError
-from pydantic import ValidationError
+from mcp_types import JSONRPCError, JSONRPCMessage
 
 from upstreams.diagnostics import Diagnostics
 from upstreams.drips import Drips
 from upstreams.errors import (
     UpstreamAnswerError,
-    UpstreamBusyError,
     UpstreamError,
-    UpstreamFaultError,
     UpstreamLostError,
-    UpstreamRefusedError,
-    UpstreamStillUnauthorizedError,
-    UpstreamUnauthorizedError,
     UpstreamUnavailableError,
 )
 from upstreams.event_requests import EventRequests
 from upstreams.http_body import headers_without_body, unpacked, without_body
-from upstreams.http_credentials import IS_RENEWED, Admission
+from upstreams.http_credentials import Admission
+from upstreams.http_errors import error_of, kind_of, refusal
 from upstreams.http_status import described_http, status_line
-from upstreams.json_size import has_too_many_values
+from upstreams.json_rpc import MessageReader
 from upstreams.kept_alive import KeptAliveClient
 from upstreams.large_events import SmallEvents
 from upstreams.mended_events import MendedLines, with_mended_events
 from upstreams.nesting import shallow
 from upstreams.open_posts import OpenPost, OpenPosts, WantedEvents
 from upstreams.sent_text import asked_id, awaits_answer, given_up_id
+from upstreams.stand_ins import StandIns
+from upstreams.steps import STEP_BYTES, Steps, in_steps
 from upstreams.wire import Failures
-from upstreams.wire_text import MAX_MESSAGE_BYTES, answered_id, mended
+from upstreams.wire_text import END_BYTES, MAX_MESSAGE_BYTES, answered_id, mended
 
 # Nobody waits for these but the connection itself, so a server that hangs must not hold it up.
 NOTIFICATION_SECONDS: Final = 2.0
 CLOSE_SECONDS: Final = 1.0
 
-_SESSION_HEADER: Final = "mcp-session-id"
 _METHOD_HEADER: Final = "mcp-method"
 _NEVER_SENT: Final = (
     httpx2.ConnectError,
@@ -60,20 +53,18 @@ _NEVER_SENT: Final = (
     httpx2.UnsupportedProtocol,
     httpx2.LocalProtocolError,
 )
-_DAY_SECONDS: Final = 86_400.0
-_TELLING_STATUSES: Final = (HTTPStatus.UNAUTHORIZED, HTTPStatus.TOO_MANY_REQUESTS)
-# What the TypeScript SDK's transport answers with, before it looks at the message.
-_TRANSPORT_CODES: Final = (-32000, -32001)
-_NO_SESSION: Final = re.compile(
-    rb"\b(?:no valid|unknown|missing|invalid|expired) (?:mcp[- ])?session[- ]?id\b|\bmcp-session-id header is required"
-)
 
 
 class UpstreamHttpClient(KeptAliveClient):
     """What the SDK's Streamable HTTP transport sends with. POSTs never raise; answers are capped and mended."""
 
     def __init__(
-        self, failures: Failures, diagnostics: Diagnostics, admission: Admission, **options: Any
+        self,
+        failures: Failures,
+        diagnostics: Diagnostics,
+        admission: Admission,
+        stand_ins: StandIns,
+        **options: Any,
     ) -> None:
         super().__init__(**options)
         self._failures = failures
@@ -81,6 +72,8 @@ class UpstreamHttpClient(KeptAliveClient):
         self._admission = admission
         self._event_requests = EventRequests()
         self._posts = OpenPosts()
+        self._reader = MessageReader(failures, diagnostics, admission.masked)
+        self._stand_ins = stand_ins
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         if request.method == "GET" or request.headers.get(_METHOD_HEADER) == "subscriptions/listen":
@@ -138,7 +131,7 @@ class UpstreamHttpClient(KeptAliveClient):
         is_open = False
         try:
             response = await self._answer(request, options, post)
-            is_open = isinstance(response.stream, MendedLines)
+            is_open = isinstance(response.stream, SmallEvents)
             return self._wanted(response, post)
         finally:
             if is_open:
@@ -148,7 +141,7 @@ class UpstreamHttpClient(KeptAliveClient):
 
     def _wanted(self, response: httpx2.Response, post: OpenPost) -> httpx2.Response:
         """The same, its events read no longer than the request that they answer may be."""
-        if isinstance(response.stream, MendedLines):
+        if isinstance(response.stream, SmallEvents):
             stand_in = partial(self._event_standing_for, post.request_id)
             response.stream = WantedEvents(response.stream, post, stand_in)
         return response
@@ -173,7 +166,7 @@ class UpstreamHttpClient(KeptAliveClient):
         return await self._admission.send(request, partial(super().send, **options))
 
     async def _readable(self, response: httpx2.Response) -> httpx2.Response:
-        kind = _kind(response)
+        kind = kind_of(response)
         if response.status_code == HTTPStatus.ACCEPTED:
             await response.aclose()
             raise UpstreamAnswerError("took the request with HTTP 202 but sends no answer")
@@ -181,48 +174,39 @@ class UpstreamHttpClient(KeptAliveClient):
             return self._with_mended_events(response)
         if response.next_request is not None:
             return await without_body(response, _MAX_UNHEEDED_BYTES)  # the SDK follows it or says why not
-        body = self._admission.masked(await _read_capped(response))
-        if kind == "application/json" and has_too_many_values(body):
-            raise UpstreamAnswerError("the answer has more values than the portal reads")
-        if response.is_error:
-            error = _json_rpc_error(kind, body)
-            if _has_lost_session(response, error, body):
-                raise UpstreamUnavailableError("no longer knows this session")
-            if error is None or _says_more_than_its_body(response):
-                raise self._refusal(response, kind, error.error.message.encode() if error else body)
+        body = await _read_capped(response)
+        is_long = len(body) > STEP_BYTES
+        told = self._admission.masked(body[:STEP_BYTES])
+        scrub = self._diagnostics.scrub
+        if response.is_error and (error := await error_of(response, told, scrub, is_whole=not is_long)):
+            raise error
         if kind != "application/json":
             raise UpstreamAnswerError(
-                f"the answer is {kind or 'of no type'} instead of JSON: {self._diagnostics.scrub.excerpt(body)!r}"
+                f"the answer is {kind or 'of no type'} instead of JSON: {scrub.excerpt(told)!r}"
             )
-        answered = answered_id(body[:_END_BYTES], body[-_END_BYTES:])
+        answered = answered_id(body[:END_BYTES], body[-END_BYTES:])
         if answered is not None and answered != asked_id(response.request.content):
             raise UpstreamAnswerError("the answer is that of another request")
+        content = await (self._stand_in(body) if is_long else in_steps(_fit(told)))
         return httpx2.Response(
             response.status_code,
             headers=headers_without_body(response),
-            content=shallow(mended(body)),
+            content=content,
             request=response.request,
         )
 
-    def _refusal(self, response: httpx2.Response, kind: str, body: bytes) -> UpstreamError:
-        message = status_line(response)
-        if body and kind in ("text/plain", "application/json"):
-            message += f": {self._diagnostics.scrub.excerpt(body)}"
-        after_seconds = _asked_wait(response)
-        if after_seconds is not None:
-            message += f"; it asks to wait {after_seconds:.0f} s"
-        if response.status_code == HTTPStatus.TOO_MANY_REQUESTS:
-            return UpstreamBusyError(message, after_seconds=after_seconds)
-        if response.status_code == HTTPStatus.UNAUTHORIZED:
-            is_renewed = response.extensions.get(IS_RENEWED, False)
-            return (UpstreamStillUnauthorizedError if is_renewed else UpstreamUnauthorizedError)(message)
-        # A gateway may say 502 or 504 after the server acted; a 4xx is the server's own no.
-        if response.is_server_error:
-            return UpstreamFaultError(message, after_seconds=after_seconds)
-        return UpstreamRefusedError(message)
+    async def _stand_in(self, text: bytes) -> bytes:
+        """What the SDK reads instead of a long message."""
+        return self._stand_ins.stand_in(await in_steps(self._reader.message(text)))
 
     def _with_mended_events(self, response: httpx2.Response) -> httpx2.Response:
-        return with_mended_events(response, self._admission.masked)
+        response = with_mended_events(response, self._admission.masked)
+        if isinstance(response.stream, MendedLines):
+            response.stream = self._small_events(response.stream)
+        return response
+
+    def _small_events(self, lines: MendedLines) -> SmallEvents:
+        return SmallEvents(lines, self._stand_in)
 
     def _failed(self, request: httpx2.Request, error: UpstreamError) -> httpx2.Response:
         answer = self._standing_for(error, None)
@@ -236,26 +220,23 @@ class UpstreamHttpClient(KeptAliveClient):
 
 
 class SseHttpClient(UpstreamHttpClient):
-    """What the SDK's older HTTP+SSE transport sends with. Answers arrive on the stream of events; `deliver` is handed
-    those that stand for requests that were not taken, and `take_large` texts that are too large for the SDK."""
+    """What the SDK's older HTTP+SSE transport sends with. Answers arrive on the stream of events: `take_message` is
+    handed its messages, and `deliver` those that stand for requests that were not taken."""
 
     def __init__(
         self,
         *parts: Any,
         deliver: Callable[[JSONRPCError], None],
-        take_large: Callable[[bytes], Awaitable[None]],
+        take_message: Callable[[JSONRPCMessage], Awaitable[None]],
         **options: Any,
     ) -> None:
         super().__init__(*parts, **options)
         self._deliver = deliver
-        self._take_large = take_large
+        self._take_message = take_message
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         if request.method == "GET":
-            response = await self._events(request, options)
-            if isinstance(response.stream, MendedLines):
-                response.stream = SmallEvents(response.stream, self._take_large)
-            return response
+            return await self._events(request, options)
         response = await super().send(request, **options)
         if not response.is_error:
             return response
@@ -263,13 +244,20 @@ class SseHttpClient(UpstreamHttpClient):
         self._diagnostics.note(f"a notification was not delivered: {status_line(response)}")
         return httpx2.Response(HTTPStatus.ACCEPTED, request=request)
 
+    def _small_events(self, lines: MendedLines) -> SmallEvents:
+        return SmallEvents(lines, self._read_message, most_bytes=0)
+
+    async def _read_message(self, text: bytes) -> bytes:
+        await self._take_message(await in_steps(self._reader.message(text)))
+        return b""
+
     async def _readable(self, response: httpx2.Response) -> httpx2.Response:
         if not response.is_error:
             return await without_body(response, _MAX_UNHEEDED_BYTES)
         body = await _read_capped(response)
         if response.status_code == HTTPStatus.NOT_FOUND:
             raise UpstreamUnavailableError("no longer knows this session")
-        raise self._refusal(response, _kind(response), body)
+        raise refusal(response, body, self._diagnostics.scrub)
 
     def _failed(self, request: httpx2.Request, error: UpstreamError) -> httpx2.Response:
         self._deliver(self._standing_for(error, asked_id(request.content)))
@@ -277,11 +265,6 @@ class SseHttpClient(UpstreamHttpClient):
 
 
 _MAX_UNHEEDED_BYTES: Final = 64 * 1024
-_END_BYTES: Final = 4096
-
-
-def _kind(response: httpx2.Response) -> str:
-    return response.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 async def _read_capped(response: httpx2.Response) -> bytes:
@@ -298,51 +281,6 @@ async def _read_capped(response: httpx2.Response) -> bytes:
     return bytes(body)
 
 
-def _json_rpc_error(kind: str, body: bytes) -> JSONRPCError | None:
-    if kind != "application/json":
-        return None
-    try:
-        return JSONRPCError.model_validate_json(mended(body))
-    except ValidationError:
-        return None
-
-
-def _says_more_than_its_body(response: httpx2.Response) -> bool:
-    """Whether the status says what may have happened, or what to do, and a JSON-RPC error would not."""
-    return response.is_server_error or response.status_code in _TELLING_STATUSES
-
-
-def _asked_wait(response: httpx2.Response) -> float | None:
-    """Seconds, from a Retry-After in either of its forms; at most a day."""
-    text = response.headers.get("retry-after", "").strip()
-    if re.fullmatch(r"\d{1,9}", text):
-        return min(float(text), _DAY_SECONDS)
-    try:
-        then = parsedate_to_datetime(text)
-    except (ValueError, OverflowError):  # the latter for a time zone out of all bounds
-        return None
-    if then.tzinfo is None:
-        then = then.replace(tzinfo=UTC)
-    return min(max(0.0, (then - datetime.now(UTC)).total_seconds()), _DAY_SECONDS)
-
-
-def _has_lost_session(response: httpx2.Response, error: JSONRPCError | None, body: bytes) -> bool:
-    """The specification says 404; servers built on the TypeScript examples say 400 and what is wrong.
-
-    The call is sent again then, so nothing that a tool says of sessions of its own may pass for it.
-    """
-    if _SESSION_HEADER not in response.request.headers:
-        return False
-    is_missing = response.status_code == HTTPStatus.NOT_FOUND
-    if not is_missing and response.status_code != HTTPStatus.BAD_REQUEST:
-        return False
-    is_of_transport = error is not None and error.error.code in _TRANSPORT_CODES
-    says_session = error is not None and "session" in error.error.message.lower()
-    if error is not None and error.id is not None and error.id == asked_id(response.request.content):
-        # Whoever knows the request's id has read it. Some transports do before they look for the session.
-        return is_missing and is_of_transport and says_session
-    if is_missing:
-        return True
-    if is_of_transport and error is not None and error.id is None:
-        return says_session
-    return _NO_SESSION.search(body[:2000].lower()) is not None
+def _fit(body: bytes) -> Steps[bytes]:
+    """The same JSON, fit for the SDK's parser."""
+    return (yield from shallow((yield from mended(body))))

@@ -10,23 +10,22 @@ from anyio.abc import ObjectSendStream
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCError, JSONRPCMessage, jsonrpc_message_adapter
-from pydantic import ValidationError
+from mcp_types import JSONRPCError, JSONRPCMessage
 
 from manifests.upstream_sections import HttpUpstream
 from upstreams.diagnostics import Diagnostics
-from upstreams.errors import UpstreamAnswerError, UpstreamUnavailableError
+from upstreams.errors import UpstreamUnavailableError
 from upstreams.http_body import CODING
 from upstreams.http_client import SseHttpClient, UpstreamHttpClient
 from upstreams.http_credentials import Admission, HttpCredentials
+from upstreams.stand_ins import StandIns
 from upstreams.trusted_authorities import trusted_authorities
 from upstreams.wire import Failures, Wire
-from upstreams.wire_text import MAX_MESSAGE_BYTES, answered_id
+from upstreams.wire_text import MAX_MESSAGE_BYTES
 
 _WRITE_SECONDS: Final = 60.0
 _LEAST_READ_SECONDS: Final = 300.0
 _DAY_SECONDS: Final = 86_400.0
-_END_BYTES: Final = 4096
 
 
 @asynccontextmanager
@@ -34,11 +33,12 @@ async def open_http_wire(
     spec: HttpUpstream, diagnostics: Diagnostics, credentials: HttpCredentials
 ) -> AsyncIterator[Wire]:
     """A wire over Streamable HTTP; nothing is sent yet, so this cannot fail."""
-    failures = Failures()
+    failures, stand_ins = Failures(), StandIns()
     client = UpstreamHttpClient(
         failures,
         diagnostics,
         Admission(spec.url, credentials),
+        stand_ins,
         headers={**CODING, **spec.headers},
         timeout=_timeout(spec),
         limits=_limits(),
@@ -51,7 +51,7 @@ async def open_http_wire(
             write_stream,
         ),
     ):
-        yield Wire(read_stream, write_stream, failures=failures, closes_requests=True)
+        yield Wire(read_stream, write_stream, failures=failures, closes_requests=True, stand_ins=stand_ins)
 
 
 @asynccontextmanager
@@ -72,9 +72,6 @@ async def open_sse_wire(
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # the connection has ended first
             await arrived.send(SessionMessage(message))
 
-    async def take_large(text: bytes) -> None:
-        await hand_over(_message(text, failures))
-
     def new_client(
         headers: dict[str, str] | None = None,
         timeout: httpx2.Timeout | None = None,
@@ -84,8 +81,9 @@ async def open_sse_wire(
             failures,
             diagnostics,
             Admission(spec.url, credentials),
+            StandIns(),
             deliver=deliver,
-            take_large=take_large,
+            take_message=hand_over,
             headers=headers,
             timeout=timeout,
             auth=auth,
@@ -111,16 +109,6 @@ async def open_sse_wire(
             tasks.cancel_scope.cancel()
     if connecting.cancelled_caught:
         raise UpstreamUnavailableError(f"sent no endpoint within {spec.connect_seconds:g} s")
-
-
-def _message(text: bytes, failures: Failures) -> JSONRPCMessage:
-    try:
-        message: JSONRPCMessage = jsonrpc_message_adapter.validate_json(text, by_name=False)
-    except ValidationError:
-        error = failures.carry(UpstreamAnswerError("the answer is no JSON-RPC message"))
-        answered = answered_id(text[:_END_BYTES], text[-_END_BYTES:])
-        return JSONRPCError(jsonrpc="2.0", id=answered, error=error)
-    return message
 
 
 async def _carry(source: Any, arrived: ObjectSendStream[SessionMessage | Exception]) -> None:

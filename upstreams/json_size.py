@@ -1,18 +1,16 @@
 """How large JSON is, measured without building anything of that size."""
 
-import re
 from typing import Final
 
 from manifests.json_value import Json
+from upstreams.steps import STEP_BYTES, Steps
 
 MAX_VALUES: Final = 4_000_000
-"""Of the text of one message, a list or an object counting eight times, a key twice: building them takes the portal up
-to a second, in which nobody else is served. Ten MiB of objects with ten short members have fewer."""
+"""Of the text of one message, a list or an object counting eight times, a key twice: building them takes up to a second
+of the portal's time. Ten MiB of objects with ten short members have fewer."""
 
 _MOST_OF_A_BYTE: Final = 8
-_PIECE_BYTES: Final = 256 * 1024
 _NO_MARKS: Final = bytes(set(range(256)) - set(b'[{:,"'))
-_BACKSLASHES: Final = re.compile(rb"\\*+")
 
 
 def is_larger(value: Json, characters: int) -> bool:
@@ -28,36 +26,46 @@ def is_larger(value: Json, characters: int) -> bool:
     return characters < 0
 
 
-def has_too_many_values(text: bytes) -> bool:
-    """Whether reading JSON text would build more than `MAX_VALUES`."""
-    return len(text) * _MOST_OF_A_BYTE > MAX_VALUES and values_in(text) > MAX_VALUES
+def has_too_many_values(text: bytes) -> Steps[bool]:
+    """Whether reading JSON text would build more than `MAX_VALUES`, counted as exactly as that matters.
 
-
-def values_in(text: bytes) -> int:
-    """About how many values JSON text has, weighed as for `MAX_VALUES`, and exact enough where that matters.
-
-    At most twice, and in pieces, because each look at 64 MiB takes time, too.
+    At most twice, because each look at 64 MiB takes time, too.
     """
+    if len(text) * _MOST_OF_A_BYTE <= MAX_VALUES:
+        return False
     most = 0
-    for start in range(0, len(text), _PIECE_BYTES):
-        most += _weighed(text[start : start + _PIECE_BYTES])
+    for start in range(0, len(text), STEP_BYTES):
+        most += _weighed(text[start : start + STEP_BYTES])
         if most > MAX_VALUES:
-            return _values_outside_of_strings(text)
-    return most
+            return (yield from _has_too_many_outside_of_strings(text))
+        yield
+    return False
 
 
-def _values_outside_of_strings(text: bytes) -> int:
+def _has_too_many_outside_of_strings(text: bytes) -> Steps[bool]:
     values, start, is_string = 0, 0, False
-    while start < len(text) and values <= MAX_VALUES:
-        backslashes = _BACKSLASHES.match(text, start + _PIECE_BYTES)
-        assert backslashes
-        end = backslashes.end() + 1  # so that what a backslash belongs to is in the same piece
-        piece = text[start:end]
-        parts = piece.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+    while start < len(text):
+        end = end_of_piece(text, start)
+        parts = without_escapes(text[start:end]).split(b'"')
         values += _weighed(b"".join(parts[is_string::2])) + len(parts) // 2
+        if values > MAX_VALUES:
+            return True
         is_string ^= len(parts) % 2 == 0
         start = end
-    return values
+        yield
+    return False
+
+
+def end_of_piece(text: bytes, start: int, most_bytes: int = STEP_BYTES) -> int:
+    """Where a piece of JSON ends that takes one step; what a backslash belongs to is in the same piece."""
+    end = min(start + most_bytes, len(text))
+    piece = text[start:end]
+    return end + (len(piece) - len(piece.rstrip(b"\\"))) % 2
+
+
+def without_escapes(piece: bytes) -> bytes:
+    """The same, as long as before, in which each quote begins or ends a string."""
+    return piece.replace(rb"\\", b"__").replace(rb"\"", b"__") if b"\\" in piece else piece
 
 
 def _weighed(text: bytes) -> int:

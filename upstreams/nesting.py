@@ -9,6 +9,8 @@ from typing import Final
 
 from pydantic_core import from_json
 
+from upstreams.steps import STEP_ITEMS, Steps, last_place
+
 MAX_LEVELS: Final = 128
 """Lists and objects within one another that are kept of a message with tools; the library reads fewer still."""
 
@@ -20,23 +22,35 @@ _PLACE: Final = [b'"result"', _TOOLS]
 _TOKEN: Final = re.compile(rb'("(?:[^"\\]++|\\.)*+"?+)\s*+(:?)|[\[\]{}]', re.DOTALL)
 
 
-def shallow(message: bytes) -> bytes:
+def shallow(message: bytes) -> Steps[bytes]:
     """The same JSON-RPC message; in the tools of a listing, what is nested too deep is an empty object or list."""
     if _TOOLS not in message or not _is_too_deep(message):
         return message
-    pieces = _pieces(message)
-    return message if pieces is None else b"".join(pieces)
+    return (yield from without_deep_tools(message))
 
 
 def _is_too_deep(message: bytes) -> bool:
     try:
         from_json(message)
     except ValueError as error:
-        return "recursion" in str(error)
+        return says_too_deep(error)
     return False
 
 
-def _pieces(message: bytes) -> list[bytes] | None:
+def says_too_deep(error: ValueError) -> bool:
+    """Whether a text was not read because it is nested too deep."""
+    return "recursion" in str(error)
+
+
+def without_deep_tools(message: bytes) -> Steps[bytes]:
+    """The same of a message that is known to be nested too deep; itself where that is elsewhere."""
+    if (yield from last_place(message, _TOOLS)) < 0:
+        return message
+    pieces = yield from _pieces(message)
+    return message if pieces is None else b"".join(pieces)
+
+
+def _pieces(message: bytes) -> Steps[list[bytes] | None]:
     """What is left of a message; None if it is too long."""
     pieces: list[bytes] = []
     keys: list[bytes] = []
@@ -44,6 +58,8 @@ def _pieces(message: bytes) -> list[bytes] | None:
     for number, token in enumerate(_TOKEN.finditer(message)):
         if number > MAX_TOKENS:
             return None
+        if number % STEP_ITEMS == STEP_ITEMS - 1:
+            yield
         text = token[0]
         if text in (b"{", b"["):
             depth += 1

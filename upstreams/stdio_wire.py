@@ -5,7 +5,7 @@ quadratic copying, dies on bytes that are no UTF-8, and takes four seconds to cl
 """
 
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Final, Self
 
@@ -17,12 +17,12 @@ from mcp_types import JSONRPCNotification
 
 from upstreams.diagnostics import Diagnostics
 from upstreams.errors import UpstreamUnavailableError
-from upstreams.json_rpc import MessageReader
+from upstreams.json_rpc import Found, MessageReader
 from upstreams.masking import Mask
 from upstreams.scrubber import Scrubber
 from upstreams.stdio_child import StdioChild
 from upstreams.wire import Failures, Wire
-from upstreams.wire_text import MAX_MESSAGE_BYTES
+from upstreams.wire_text import END_BYTES, MAX_MESSAGE_BYTES
 
 # Together they bound closing at 3 s. A server that ignores both EOF and SIGTERM is gone after 1.6 s; the rest is
 # room for a busy machine, because killing the supervisor would set the server's own children free.
@@ -30,7 +30,6 @@ EOF_GRACE_SECONDS: Final = 0.9
 SUPERVISOR_SECONDS: Final = 1.8
 REAP_SECONDS: Final = 0.3
 
-_KEPT_ENDS: Final = 4096
 _MAX_SKIPPED_BYTES: Final = 256 * 1024 * 1024
 _MAX_UNREAD_BYTES: Final = 64 * 1024 * 1024
 _NOISE_AT_ONCE: Final = 50
@@ -133,58 +132,65 @@ class ChildOutput(AsyncResource):
         """Why nothing is read from it any more, when that is the child's doing."""
         self._stdout = stdout
         self._reader = reader
-        self._found: Iterator[SessionMessage | None] = iter(())
+        self._found: Found = iter(())
         self._partial = bytearray()
         self._skipped_bytes = 0
         self._lines_of_noise = 0
+        self._pause_seconds = 0.0
 
     async def receive(self) -> SessionMessage:
         while True:
+            # Whoever is cancelled in between finds the rest in it the next time.
             for message in self._found:
                 if message is not None:
                     return message
-                await self._rest_from_noise()
+                pause_seconds, self._pause_seconds = self._pause_seconds, 0.0
+                await anyio.sleep(pause_seconds)
             self._found = self._read(await self._stdout.receive())
 
-    async def _rest_from_noise(self) -> None:
+    def _note_noise(self) -> None:
         """A child that prints without end must not keep everybody else waiting."""
         self._lines_of_noise += 1
         if self._lines_of_noise % _NOISE_AT_ONCE == 0:
-            await anyio.sleep(_NOISE_PAUSE_SECONDS)
+            self._pause_seconds = _NOISE_PAUSE_SECONDS
 
-    def _read(self, chunk: bytes) -> Iterator[SessionMessage | None]:
-        """One line after the other, as they are asked for: its messages, None where it has none."""
+    def _read(self, chunk: bytes) -> Found:
+        """One line after the other, as they are asked for."""
         *lines, rest = chunk.split(b"\n")
         for line in lines:
             yield from self._grow(line)
             yield from self._end_line()
         yield from self._grow(rest)
 
-    def _grow(self, piece: bytes) -> Iterator[SessionMessage]:
+    def _grow(self, piece: bytes) -> Found:
         self._partial += piece
         if self._skipped_bytes or len(self._partial) > MAX_MESSAGE_BYTES:
             yield from self._skip()
 
-    def _skip(self) -> Iterator[SessionMessage]:
+    def _skip(self) -> Found:
         """Keep only the end of a line that is too long. Its call hears so at once: the line may never end."""
         if not self._skipped_bytes:
-            yield from self._reader.too_long(bytes(self._partial[:_KEPT_ENDS]))
-        dropped = max(0, len(self._partial) - _KEPT_ENDS)
+            yield from self._reader.too_long(bytes(self._partial[:END_BYTES]))
+        dropped = max(0, len(self._partial) - END_BYTES)
         del self._partial[:dropped]
         self._skipped_bytes += dropped
         if self._skipped_bytes > _MAX_SKIPPED_BYTES:
             raise EndlessLineError(f"wrote a line of more than {_MAX_SKIPPED_BYTES} bytes")
 
-    def _end_line(self) -> Iterator[SessionMessage | None]:
+    def _end_line(self) -> Found:
         line, self._partial = bytes(self._partial), bytearray()
         if self._skipped_bytes:
             self._skipped_bytes = 0
             messages = self._reader.end_of_too_long(line)
         else:
             messages = self._reader.read(line)
-        first = next(messages, None)
-        yield first
-        yield from messages
+        is_noise = True
+        for message in messages:
+            is_noise = is_noise and message is None
+            yield message
+        if is_noise:
+            self._note_noise()
+            yield None
 
     async def aclose(self) -> None:
         """The process owns the pipe."""

@@ -5,7 +5,7 @@ from typing import Any, Final, Self, TypeAlias
 
 import anyio
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCResponse
+from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCNotification, JSONRPCResponse
 
 MESSAGES_A_SECOND: Final = 100.0
 MESSAGES_AT_ONCE: Final = 20.0
@@ -21,7 +21,7 @@ class UnaskedStream:
     Each of them costs the portal up to a millisecond, in which nobody else is served. Twenty may come at once. A
     request beyond that waits, and with it what the upstream says after it; a notification is dropped, and `on_excess`
     hears its method. An answer is dropped unless it `is_awaited`; where those are many, `on_excess` hears None. Each
-    other one goes to `take_answer`, and no further if that takes it.
+    other one goes to `take_answer`, and no further if that takes it. `taken` says what a message stands for.
 
     Source: the SDK's stream protocol, which has no public name.
     """
@@ -32,11 +32,13 @@ class UnaskedStream:
         on_excess: Callable[[str | None], None],
         is_awaited: Callable[[Answer], bool],
         take_answer: Callable[[Answer], bool] = lambda answer: False,
+        taken: Callable[[JSONRPCMessage], JSONRPCMessage] = lambda message: message,
     ) -> None:
         self._stream = stream
         self._on_excess = on_excess
         self._is_awaited = is_awaited
         self._take_answer = take_answer
+        self._taken = taken
         self._left = MESSAGES_AT_ONCE
         self._dropped = 0
         self._as_of = anyio.current_time()
@@ -48,7 +50,9 @@ class UnaskedStream:
     async def receive(self) -> Any:
         while True:
             item = await self._stream.__anext__()
-            message = item.message if isinstance(item, SessionMessage) else None
+            message = self._taken(item.message) if isinstance(item, SessionMessage) else None
+            if message is not None and message is not item.message:
+                item = SessionMessage(message, item.metadata)
             if isinstance(message, JSONRPCResponse | JSONRPCError):
                 if not self._is_awaited(message):
                     if await self._rest_from_dropping():

@@ -22,6 +22,7 @@ from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, INVALID_REQUEST, ErrorD
 from manifests.json_value import Json
 from upstreams.errors import UpstreamError, UpstreamLostError
 from upstreams.json_size import is_larger
+from upstreams.stand_ins import StandIns
 from upstreams.straight_requests import StraightRequests
 from upstreams.unasked import Answer, UnaskedStream
 
@@ -52,8 +53,10 @@ class Wire(JSONRPCDispatcher):
         exit_status: Callable[[], Awaitable[str]] | None = None,
         closes_requests: bool = False,
         send_line: Callable[[bytes], Awaitable[None]] | None = None,
+        stand_ins: StandIns | None = None,
     ) -> None:
-        stream = UnaskedStream(read_stream, self._note_excess, self._is_awaited, self._take_answer)
+        taken = (stand_ins or StandIns()).taken
+        stream = UnaskedStream(read_stream, self._note_excess, self._is_awaited, self._take_answer, taken)
         super().__init__(stream, write_stream)
         self._ids = count(1)
         self._awaited: set[RequestId] = set()
@@ -86,7 +89,7 @@ class Wire(JSONRPCDispatcher):
         return True
 
     def _is_loss(self, error: ErrorData) -> bool:
-        """Whether the answer was lost below or in the SDK, while the upstream may still work on the request."""
+        """Whether the answer was lost, so that the upstream may still work on the request."""
         return self.failures.is_loss(error) or is_closed(error)
 
     def _take_answer(self, answer: Answer) -> bool:
@@ -185,7 +188,7 @@ class Failures:
         return ErrorData(code=INTERNAL_ERROR, message=str(error), data=token)
 
     def is_loss(self, error: ErrorData) -> bool:
-        """Whether it stands for an answer that was lost, so that the upstream may still work on it."""
+        """Whether it stands for an answer that was lost: the upstream may still work on the request."""
         return isinstance(error.data, str) and isinstance(self._carried.get(error.data), UpstreamLostError)
 
     def claim(self, error: MCPError) -> UpstreamError | None:

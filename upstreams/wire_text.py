@@ -1,12 +1,18 @@
 """JSON text from strangers, made fit for a strict parser; and what can be saved of text that is not."""
 
 import re
+from codecs import getincrementaldecoder
 from collections.abc import Iterator
 from typing import Final
+
+from upstreams.steps import STEP_BYTES, STEP_ITEMS, Steps
 
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
 """One message of an upstream (a line on stdio, a body or an event on HTTP). A longer one is skipped and its
 call gets an error; the connection goes on."""
+
+END_BYTES: Final = 4096
+"""Of the beginning and the end of a message that cannot be read, which say what it answers."""
 
 # JavaScript servers that cut a text inside an emoji send half a surrogate pair; strict parsers refuse it and
 # UTF-8 cannot carry it. Behind a doubled backslash an escaped "\\ud800" stays text.
@@ -23,6 +29,7 @@ _LONG_INTEGER: Final = re.compile(rb"[0-9](?<![0-9.eE+].)(?<![eE]-.)[0-9]{4300,}
 
 # Every 100th byte of 4,301 digits makes 43 in a row: a look at those tells quickly whether there is such an integer.
 _STRIDE: Final = 100
+_MAX_INTEGER_BYTES: Final = 4 * STEP_BYTES
 _SAMPLED_DIGITS: Final = re.compile(rb"\d{43}")
 
 # Serialisers write the id first (Python) or last (JavaScript).
@@ -30,30 +37,46 @@ _LEADING_ID: Final = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id
 _TRAILING_ID: Final = re.compile(rb',\s*"id"\s*:\s*(\d{1,18})\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*$')
 
 
-def mended(text: bytes) -> bytes:
+def mended(text: bytes) -> Steps[bytes]:
     """The same JSON, fit for the SDK's parser.
 
     Every half surrogate and every byte that is no UTF-8 becomes U+FFFD, every integer of more than 4,300 digits the
-    text of its digits.
+    text of its digits, unless the text is longer than a few steps.
     """
     if b"\\ud" in text or b"\\uD" in text:
-        text = b"".join(_without_halves(text))
-    if _SAMPLED_DIGITS.search(text[::_STRIDE]):
+        text = b"".join((yield from _without_halves(text)))
+    if len(text) <= _MAX_INTEGER_BYTES and _SAMPLED_DIGITS.search(text[::_STRIDE]):
         text = b"".join(_with_quoted_integers(text))
     if text.isascii():
         return text
-    return text.decode("utf-8", "replace").encode()
+    return b"".join((yield from _in_utf8(text)))
 
 
-def _without_halves(text: bytes) -> Iterator[bytes]:
+def _without_halves(text: bytes) -> Steps[list[bytes]]:
     """Its pieces."""
-    kept_to, halves = 0, 0
-    while halves < MAX_HALVES and (found := _WHOLE_AND_HALF.match(text, kept_to)):
-        yield found[1]
-        yield rb"\ufffd"
+    pieces: list[bytes] = []
+    kept_to = 0
+    for half in range(1, MAX_HALVES + 1):
+        found = _WHOLE_AND_HALF.match(text, kept_to)
+        if found is None:
+            break
+        pieces += found[1], rb"\ufffd"
         kept_to = found.end()
-        halves += 1
-    yield text[kept_to:]
+        if half % STEP_ITEMS == 0:
+            yield
+    return [*pieces, text[kept_to:]]
+
+
+def _in_utf8(text: bytes) -> Steps[list[bytes]]:
+    """Its pieces."""
+    decoder = getincrementaldecoder("utf-8")("replace")
+    pieces: list[bytes] = []
+    for start in range(0, len(text), STEP_BYTES):
+        if start:
+            yield
+        piece = text[start : start + STEP_BYTES]
+        pieces.append(decoder.decode(piece, final=start + STEP_BYTES >= len(text)).encode())
+    return pieces
 
 
 def _with_quoted_integers(text: bytes) -> Iterator[bytes]:

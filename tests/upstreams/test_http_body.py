@@ -8,6 +8,7 @@ import httpx2
 import pytest
 
 from upstreams.http_body import MAX_BARREN_BYTES, unpacked, without_body
+from upstreams.steps import STEP_BYTES
 
 pytestmark = pytest.mark.anyio
 
@@ -96,7 +97,7 @@ async def test_bomb_comes_in_bounded_pieces() -> None:
     answer, _ = response([gzip.compress(bytes(20_000_000))], "gzip")
     sizes = [len(piece) async for piece in unpacked(answer)]
     assert sum(sizes) == 20_000_000
-    assert max(sizes) <= 262_144
+    assert max(sizes) <= STEP_BYTES
 
 
 @pytest.mark.parametrize(("most_bytes", "taken"), [(0, 0), (2_500, 3), (1_000_000, 10)])

@@ -14,7 +14,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from manifests.upstream_sections import HttpUpstream
 from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, http_peer
 from upstreams.errors import UpstreamAnswerError
-from upstreams.large_events import SMALL_EVENT_BYTES, SmallEvents
+from upstreams.large_events import SmallEvents
+from upstreams.steps import STEP_BYTES
 from upstreams.tool_result import ToolResult
 from upstreams.wire_text import MAX_MESSAGE_BYTES
 
@@ -24,15 +25,16 @@ CHARACTERS = 3_000_000
 
 
 class Rewritten:
-    """An app whose answers are rewritten where they are large, as a server that sends events otherwise."""
+    """An app whose answers of that many characters are rewritten, as by a server that sends events otherwise."""
 
-    def __init__(self, app: ASGIApp, rewrite: Callable[[bytes], bytes]) -> None:
+    def __init__(self, app: ASGIApp, rewrite: Callable[[bytes], bytes], characters: int) -> None:
         self._app = app
         self._rewrite = rewrite
+        self._text = b"x" * characters
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def sent(message: Message) -> None:
-            if len(message.get("body", b"")) > CHARACTERS:
+            if self._text in message.get("body", b""):
                 message = {**message, "body": self._rewrite(message["body"])}
             await send(message)
 
@@ -60,14 +62,14 @@ def of_too_many_values(event: bytes) -> bytes:
 
 
 async def large_call(
-    rewrite: Callable[[bytes], bytes],
+    rewrite: Callable[[bytes], bytes], characters: int = CHARACTERS
 ) -> tuple[ToolResult | None, list[ToolResult], list[str]]:
     """The result of a large call, those of a call under way beside it, and the states of the upstream."""
     server, began, may_end = MCPServer("large"), anyio.Event(), anyio.Event()
 
     @server.tool()
     async def large() -> str:
-        return "x" * CHARACTERS
+        return "x" * characters
 
     @server.tool()
     async def hold() -> str:
@@ -77,7 +79,7 @@ async def large_call(
 
     held: list[ToolResult] = []
     result = None
-    async with http_peer(Rewritten(server.sse_app(), rewrite)) as peer:
+    async with http_peer(Rewritten(server.sse_app(), rewrite, characters)) as peer:
         spec = HttpUpstream(url=f"http://127.0.0.1:{peer.port}/sse", transport="sse")
         async with fleet_of(real=spec) as fleet, anyio.create_task_group() as tasks:
 
@@ -102,11 +104,13 @@ async def test_answer_of_several_mebibytes_arrives_beside_other_calls(
     assert states == ["ready", "stopped"]
 
 
-@pytest.mark.parametrize("rewrite", [unreadable, of_too_many_values])
-async def test_large_answer_that_cannot_be_read_fails_its_call_alone(
-    rewrite: Callable[[bytes], bytes],
+@pytest.mark.parametrize(
+    ("rewrite", "characters"), [(unreadable, CHARACTERS), (of_too_many_values, CHARACTERS), (unreadable, 50)]
+)
+async def test_answer_that_cannot_be_read_fails_its_call_alone(
+    rewrite: Callable[[bytes], bytes], characters: int
 ) -> None:
-    result, held, states = await large_call(rewrite)
+    result, held, states = await large_call(rewrite, characters)
     assert result is None
     assert [each.structured for each in held] == [{"result": "held"}]
     assert states == ["ready", "stopped"]
@@ -121,14 +125,15 @@ class Pieces(httpx2.AsyncByteStream):
             yield piece
 
 
-def noted(messages: list[bytes]) -> Callable[[bytes], Awaitable[None]]:
-    async def note(message: bytes) -> None:
+def noted(messages: list[bytes], instead: bytes = b"") -> Callable[[bytes], Awaitable[bytes]]:
+    async def note(message: bytes) -> bytes:
         messages.append(message)
+        return instead
 
     return note
 
 
-LARGE = b"x" * SMALL_EVENT_BYTES
+LARGE = b"x" * (STEP_BYTES + 1)
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
@@ -154,6 +159,12 @@ async def test_large_events_are_handed_over_and_small_ones_stay_in_their_order(e
         assert b"".join(seen).splitlines() == wanted.splitlines()
 
 
+async def test_what_stands_for_a_large_event_keeps_its_other_fields() -> None:
+    pieces = [b"data: 1\n\nid: 5\nretry: 9\ndata: " + LARGE + b"\n\n: no\ndata: 2\n\n"]
+    seen = [piece async for piece in SmallEvents(Pieces(pieces), noted([], b"instead"))]
+    assert b"".join(seen) == b"data: 1\n\nid: 5\nretry: 9\ndata:instead\n\ndata: 2\n\n"
+
+
 async def test_large_events_of_other_kinds_are_dropped() -> None:
     seen: list[bytes] = []
     pieces = [b"event: other\ndata: ", LARGE, b"\n\n", b"event:\ndata: " + LARGE + b"\n\n"]
@@ -165,7 +176,7 @@ async def test_large_events_of_other_kinds_are_dropped() -> None:
 async def test_an_event_without_end_ends_the_stream() -> None:
     seen: list[bytes] = []
     line = b"data: " + b"x" * 1024 * 1024 + b"\n"
-    with pytest.raises(httpx2.ReadError):
+    with pytest.raises(httpx2.DecodingError):
         async for _ in SmallEvents(Pieces([line] * (MAX_MESSAGE_BYTES // len(line) + 2)), noted(seen)):
             pass
     assert not seen

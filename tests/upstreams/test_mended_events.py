@@ -5,12 +5,14 @@ from collections.abc import AsyncIterator
 import httpx2
 import pytest
 
-from upstreams.json_size import MAX_VALUES
-from upstreams.mended_events import UNREADABLE, MendedLines
+from upstreams.mended_events import MendedLines
+from upstreams.steps import STEP_BYTES
 
 pytestmark = pytest.mark.anyio
 
-MANY = b"data: [" + b"[]," * (MAX_VALUES // 9 // 3 * 2) + b"1]"  # of which two are too many
+BROKEN = b'data: "\\ud83d"'
+MENDED = b'data: "\\ufffd"'
+LONG = BROKEN + b" " * STEP_BYTES
 
 
 class Pieces(httpx2.AsyncByteStream):
@@ -26,28 +28,9 @@ async def read(*pieces: bytes) -> bytes:
     return b"".join([piece async for piece in MendedLines(Pieces(*pieces), lambda text: text)])
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        (b"\n", b"\n"),
-        (b"\n\n", b""),
-        (b"\r\n", b"\r\n"),
-        (b"\r", b"\n\r\n"),
-        (b"\r\n\r", b"\n"),
-        (b"\r", b"\r"),
-    ],
-)
-async def test_event_that_ends_with_the_next_piece_takes_nothing_from_the_next_event(
-    before: bytes, after: bytes
-) -> None:
-    pieces = MANY + before, after + MANY + b"\n\n"
-    assert await read(*pieces) == b"".join(pieces)
-
-
-@pytest.mark.parametrize("cut", [(b"\n", b""), (b"\r", b"\n"), (b"\r\n", b"")])
-async def test_event_with_too_many_values_is_unreadable_in_its_own_lines(cut: tuple[bytes, bytes]) -> None:
-    before, after = cut
-    seen = await read(b"data: 1" + before * 2, after + MANY + before, after + MANY + b"\n\n")
-    first, second, *_ = (line for line in seen.splitlines()[1:] if line)
-    assert first == MANY
-    assert UNREADABLE in second and len(second) < len(MANY)
+@pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"])
+@pytest.mark.parametrize("piece_bytes", [10, 1_000, STEP_BYTES])
+async def test_lines_are_mended_and_long_ones_left_to_their_own_reader(end: bytes, piece_bytes: int) -> None:
+    sent = BROKEN + end + LONG + end + BROKEN + end * 2
+    pieces = [sent[start : start + piece_bytes] for start in range(0, len(sent), piece_bytes)]
+    assert await read(*pieces) == MENDED + end + LONG + end + MENDED + end * 2

@@ -9,6 +9,7 @@ from pydantic_core import from_json
 
 from manifests.json_value import Json
 from manifests.upstream_sections import HttpUpstream
+from tests.upstreams.at_once import at_once
 from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, http_peer, raw_server
 from tests.upstreams.raw_http_server import RawHttpServer
 from upstreams.errors import UpstreamAnswerError
@@ -84,9 +85,9 @@ def test_whatever_lies_beside_it_is_kept(levels: int, text: str) -> None:
         {"jsonrpc": "2.0", "id": 1, "result": {"x": {"tools": 1}, "tools": [{text: text}, "deep", text]}}
     )
     message = told.replace('"deep"', deep(levels, middle="[1]")).encode()
-    read = from_json(shallow(message))["result"]
+    read = from_json(at_once(shallow(message)))["result"]
     assert (read["tools"][0], read["tools"][-1], read["x"]) == ({text: text}, text, {"tools": 1})
-    assert ("1" in str(read["tools"][1])) == (shallow(message) == message)
+    assert ("1" in str(read["tools"][1])) == (at_once(shallow(message)) == message)
 
 
 @pytest.mark.parametrize(
@@ -98,4 +99,4 @@ def test_whatever_lies_beside_it_is_kept(levels: int, text: str) -> None:
     ],
 )
 def test_what_is_no_message_stays_as_it_is(hostile: bytes) -> None:
-    assert shallow(hostile) == hostile
+    assert at_once(shallow(hostile)) == hostile
