@@ -34,6 +34,7 @@ from sandbox_runtime.grants.fetcher import FETCH, Fetcher
 from upstreams.errors import UpstreamError, UpstreamRefusedError, UpstreamWithheldError
 from upstreams.fleet import Fleet
 from upstreams.questions import QuestionError
+from upstreams.steps import in_steps
 from upstreams.tool_result import ToolResult
 
 log = structlog.get_logger()
@@ -197,7 +198,7 @@ class Broker:
             hint = _signature_hint(function, permit.arguments, text, is_rejected=is_rejection(text))
             return _ended(entry, "failed", CallError("tool_error", text, hint))
         entry.end("done")
-        value = script_value(function, result)
+        value = await in_steps(script_value(function, result))
         self._observations.note(function, permit.arguments, value)
         return Outcome(value=value)
 

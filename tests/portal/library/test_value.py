@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from manifests.json_value import Json
-from portal.library.value import parsed_text, script_value
+from portal.library.value import script_value
 from tests.portal.library.sample_tools import function
+from tests.upstreams.at_once import at_once, counted
+from upstreams.steps import STEP_BYTES, STEP_ITEMS
 from upstreams.tool_result import MISSING, Missing, ToolResult
 
 WRAPPER = {"type": "object", "properties": {"result": {}}, "required": ["result"]}
@@ -21,7 +23,8 @@ def text(value: str) -> dict[str, Json]:
 def value(
     *content: dict[str, Json], structured: Json | Missing = MISSING, output_schema: Json = None
 ) -> Json:
-    return script_value(function(output_schema=output_schema), ToolResult(list(content), structured, False))
+    read = script_value(function(output_schema=output_schema), ToolResult(list(content), structured, False))
+    return at_once(read)
 
 
 def test_structured_content_is_the_value_whatever_the_text_says() -> None:
@@ -72,13 +75,38 @@ def test_other_text_stays_text(source: str) -> None:
 
 
 def test_numbers_keep_their_kind() -> None:
-    assert isinstance(parsed_text("1"), int)
-    assert isinstance(parsed_text("1.0"), float)
-    assert parsed_text("true") is True
+    assert isinstance(value(text("1")), int)
+    assert isinstance(value(text("1.0")), float)
+    assert value(text("true")) is True
 
 
 def test_several_texts_are_a_list_of_their_values() -> None:
     assert value(text("a"), text('{"b": 1}')) == ["a", {"b": 1}]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        [text(json.dumps([{"id": number, "note": "\ud83d, \\" * 5} for number in range(20_000)]))],
+        [text('{"a":1}')] * 10 * STEP_ITEMS,
+    ],
+    ids=["long text", "many texts"],
+)
+def test_long_text_is_parsed_in_many_steps(content: list[dict[str, Json]]) -> None:
+    result = ToolResult(content, MISSING, False)
+    read, steps = counted(script_value(function(), result))
+    plainly = [json.loads(block["text"]) for block in content]
+    assert read == (plainly if len(plainly) > 1 else plainly[0])
+    assert steps >= 10
+
+
+def test_long_text_that_is_no_json_stays_text() -> None:
+    for source in (
+        "[" + "1," * STEP_BYTES + "oops]",
+        "[" + "NaN," * STEP_BYTES + "1]",
+        "[notes] " * STEP_BYTES,
+    ):
+        assert value(text(source)) == source
 
 
 def test_any_other_block_makes_it_a_list_of_blocks() -> None:
@@ -101,9 +129,10 @@ def test_integers_that_no_reader_takes_are_the_text_of_their_digits_inside_json(
 def test_whatever_an_operator_allows_python_no_stranger_has_very_many_digits_converted() -> None:
     program = (
         "from portal.library.value import parsed_text\n"
+        "from tests.upstreams.at_once import at_once\n"
         "from sandbox_runtime.guest_json import GuestJsonError, parse\n"
-        "assert isinstance(parsed_text('9' * 3_000_000), str)\n"
-        "assert isinstance(parsed_text('[' + '9' * 3_000_000 + ']')[0], str)\n"
+        "assert isinstance(at_once(parsed_text('9' * 3_000_000)), str)\n"
+        "assert isinstance(at_once(parsed_text('[' + '9' * 60_000 + ']'))[0], str)\n"
         "try:\n    parse(b'9' * 3_000_000)\nexcept GuestJsonError:\n    print('refused')"
     )
     ended = subprocess.run(
