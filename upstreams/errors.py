@@ -10,7 +10,8 @@
     ├── UpstreamTimeoutError            sent, no answer within its deadline: it may have acted
     ├── UpstreamLostError               sent, then the connection ended: it may have acted
     ├── UpstreamAnswerError             answered with something unreadable: it may have acted
-    │   └── UpstreamFaultError          answered with HTTP 5xx: it may have acted
+    │   ├── UpstreamFaultError          answered with HTTP 5xx: it may have acted
+    │   └── UpstreamSilentError         took the call and sends no answer: it may act yet
     ├── UpstreamHalfwayError            asked for more input, and did not come to an end then: it may have acted
     └── UpstreamRefusedError            answered with an error of its own
         ├── UpstreamBusyError           with HTTP 429: not now
@@ -120,6 +121,10 @@ class UpstreamFaultError(UpstreamAnswerError):
     def __init__(self, message: str, *, after_seconds: float | None = None) -> None:
         super().__init__(message)
         self.after_seconds = after_seconds
+
+
+class UpstreamSilentError(UpstreamAnswerError):
+    """The upstream took the request and says that no answer will come (HTTP 202)."""
 
 
 class UpstreamHalfwayError(UpstreamError):

@@ -21,6 +21,7 @@ from upstreams.errors import (
     UpstreamAnswerError,
     UpstreamError,
     UpstreamLostError,
+    UpstreamSilentError,
     UpstreamUnavailableError,
 )
 from upstreams.event_requests import EventRequests
@@ -169,7 +170,7 @@ class UpstreamHttpClient(KeptAliveClient):
         kind = kind_of(response)
         if response.status_code == HTTPStatus.ACCEPTED:
             await response.aclose()
-            raise UpstreamAnswerError("took the request with HTTP 202 but sends no answer")
+            raise UpstreamSilentError("took the request with HTTP 202 but sends no answer")
         if response.is_success and kind == "text/event-stream":
             return self._with_mended_events(response)
         if response.next_request is not None:

@@ -20,7 +20,7 @@ from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, INVALID_REQUEST, ErrorData, JSONRPCError, RequestId
 
 from manifests.json_value import Json
-from upstreams.errors import UpstreamError, UpstreamLostError
+from upstreams.errors import UpstreamError, UpstreamFaultError, UpstreamLostError, UpstreamSilentError
 from upstreams.json_size import is_larger
 from upstreams.stand_ins import StandIns
 from upstreams.straight_requests import StraightRequests
@@ -29,6 +29,8 @@ from upstreams.unasked import Answer, UnaskedStream
 MAX_REQUEST_CHARACTERS: Final = 500_000
 """Of one request of the upstream, text and values: the SDK looks at each of them, and nobody is served meanwhile."""
 
+
+_LOSSES: Final = (UpstreamLostError, UpstreamFaultError, UpstreamSilentError)
 
 MAX_CARRIED: Final = 20_000
 """Errors that are on their way to the call that they are of: more than calls are under way when an upstream dies."""
@@ -89,7 +91,7 @@ class Wire(JSONRPCDispatcher):
         return True
 
     def _is_loss(self, error: ErrorData) -> bool:
-        """Whether the answer was lost, so that the upstream may still work on the request."""
+        """Whether the answer was lost or says nothing, so that the upstream may still work on the request."""
         return self.failures.is_loss(error) or is_closed(error)
 
     def _take_answer(self, answer: Answer) -> bool:
@@ -188,8 +190,8 @@ class Failures:
         return ErrorData(code=INTERNAL_ERROR, message=str(error), data=token)
 
     def is_loss(self, error: ErrorData) -> bool:
-        """Whether it stands for an answer that was lost: the upstream may still work on the request."""
-        return isinstance(error.data, str) and isinstance(self._carried.get(error.data), UpstreamLostError)
+        """Whether it stands for an answer that was lost or says nothing: the upstream may still work on the request."""
+        return isinstance(error.data, str) and isinstance(self._carried.get(error.data), _LOSSES)
 
     def claim(self, error: MCPError) -> UpstreamError | None:
         token = error.error.data

@@ -16,7 +16,13 @@ from manifests.upstream_sections import HttpUpstream
 from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, http_peer
 from tests.upstreams.raw_http_server import RawHttpServer
 from upstreams import event_requests
-from upstreams.errors import UpstreamAnswerError, UpstreamLostError, UpstreamTimeoutError
+from upstreams.errors import (
+    UpstreamAnswerError,
+    UpstreamFaultError,
+    UpstreamLostError,
+    UpstreamSilentError,
+    UpstreamTimeoutError,
+)
 from upstreams.open_posts import MAX_GIVEN_UP, OpenPost, OpenPosts, WantedEvents
 from upstreams.wire import Failures, Wire
 
@@ -162,7 +168,7 @@ async def test_half_an_event_is_not_read_when_its_stream_is_cut_off() -> None:
     assert [event.data for event in events if event.event == "message"] == ["whole", "last"]
 
 
-async def test_what_is_closed_is_not_answered() -> None:
+async def test_what_is_closed_or_answered_by_a_gateway_is_not_answered() -> None:
     failures, answered = Failures(), list[object]()
     errors = [
         failures.carry(UpstreamLostError("closed")),
@@ -170,6 +176,8 @@ async def test_what_is_closed_is_not_answered() -> None:
         ErrorData(code=1, message="no", data="x"),
         ErrorData(code=CONNECTION_CLOSED, message="SSE stream ended without a response"),
         ErrorData(code=CONNECTION_CLOSED, message="not now"),
+        failures.carry(UpstreamFaultError("HTTP 504")),
+        failures.carry(UpstreamSilentError("HTTP 202")),
     ]
     arriving, read = anyio.create_memory_object_stream[SessionMessage | Exception](len(errors))
     written, _ = anyio.create_memory_object_stream[SessionMessage](1)
