@@ -83,6 +83,13 @@ async def without_body(response: httpx2.Response, most_bytes: int = 0) -> httpx2
     return bare
 
 
+def announced_bytes(response: httpx2.Response, most_bytes: int) -> int:
+    """Of how many bytes its body is, if it says so and it is at most that many, and one at least; else none."""
+    announced = response.headers.get("content-length", "")
+    is_short = announced.isdecimal() and len(announced) < 10 and int(announced) <= most_bytes
+    return max(1, int(announced)) if is_short else 0
+
+
 async def _pass_over(response: httpx2.Response, most_bytes: int) -> None:
     async for chunk in response.aiter_raw():
         most_bytes -= len(chunk)

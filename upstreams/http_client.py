@@ -25,7 +25,7 @@ from upstreams.errors import (
     UpstreamUnavailableError,
 )
 from upstreams.event_requests import EventRequests
-from upstreams.http_body import headers_without_body, unpacked, without_body
+from upstreams.http_body import announced_bytes, headers_without_body, unpacked, without_body
 from upstreams.http_credentials import Admission
 from upstreams.http_errors import error_of, kind_of, refusal
 from upstreams.http_status import described_http, status_line
@@ -118,7 +118,8 @@ class UpstreamHttpClient(KeptAliveClient):
         seconds = CLOSE_SECONDS if request.method == "DELETE" else NOTIFICATION_SECONDS
         with anyio.move_on_after(seconds):
             try:
-                return await without_body(await self._send(request, options))
+                response = await self._send(request, options)
+                return await without_body(response, announced_bytes(response, _MAX_UNHEEDED_BYTES))
             except httpx2.RequestError as error:
                 self._diagnostics.note(f"a notification was not delivered: {described_http(error)}")
             except UpstreamError as error:

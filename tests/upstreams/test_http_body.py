@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 import httpx2
 import pytest
 
-from upstreams.http_body import MAX_BARREN_BYTES, unpacked, without_body
+from upstreams.http_body import MAX_BARREN_BYTES, announced_bytes, unpacked, without_body
 from upstreams.steps import STEP_BYTES
 
 pytestmark = pytest.mark.anyio
@@ -98,6 +98,15 @@ async def test_bomb_comes_in_bounded_pieces() -> None:
     sizes = [len(piece) async for piece in unpacked(answer)]
     assert sum(sizes) == 20_000_000
     assert max(sizes) <= STEP_BYTES
+
+
+@pytest.mark.parametrize(
+    ("length", "most_bytes"),
+    [("0", 1), ("7", 7), ("100", 100), ("101", 0), (None, 0), ("-1", 0), ("9" * 99, 0)],
+)
+def test_only_a_short_body_that_is_announced_is_waited_for(length: str | None, most_bytes: int) -> None:
+    headers = {} if length is None else {"content-length": length}
+    assert announced_bytes(httpx2.Response(202, headers=headers), 100) == most_bytes
 
 
 @pytest.mark.parametrize(("most_bytes", "taken"), [(0, 0), (2_500, 3), (1_000_000, 10)])

@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from manifests.json_value import Json
 from manifests.upstream_sections import HttpUpstream
+from tests.upstreams.faults.http_server import FaultyHttpServer, hang
 from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, http_peer
 from tests.upstreams.raw_http_server import RawHttpServer
 from upstreams.errors import (
@@ -376,3 +377,18 @@ async def test_an_upstream_of_the_other_transport_is_told_by_its_status_and_with
         detail = fleet["other"].state.detail
         assert "405" in detail and told in detail
         assert "secret-key" not in detail and "HTTPStatusError" not in detail
+
+
+async def test_notifications_leave_their_connections_to_what_comes_next() -> None:
+    calls = 3
+    async with (
+        FaultyHttpServer(hang, always=True).serving() as server,
+        fleet_of(real=HttpUpstream(url=server.url)) as fleet,
+    ):
+        connections = server.connections
+        for _ in range(calls):
+            with pytest.raises(UpstreamTimeoutError):
+                await fleet["real"].call("act", {}, seconds=0.2)
+            await fleet["real"].call("fine", {}, seconds=DEADLINE_SECONDS)
+        # Each of those that are read on has one for itself.
+        assert server.connections <= connections + calls

@@ -111,6 +111,7 @@ class FaultyHttpServer:
         self.redirect: Fault | None = None
         """What else a GET is answered with that resumes a stream, unless it comes from there: to `ELSEWHERE`."""
         self.known: set[str] = set()
+        self.connections = 0
         self.port = 0
         self._over = asyncio.Event()
 
@@ -138,6 +139,7 @@ class FaultyHttpServer:
         return f"http://127.0.0.1:{self.port}/mcp"
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
         with suppress(ConnectionError, asyncio.IncompleteReadError):
             while not writer.is_closing():
                 head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
