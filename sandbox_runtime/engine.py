@@ -9,6 +9,7 @@ from wasmtime.component import Component, Linker
 
 from sandbox_runtime import abi, wasi
 from sandbox_runtime.features import UNUSED_FEATURES
+from sandbox_runtime.guest_memory import GuestMemory
 from sandbox_runtime.hot_pages import HotPages
 
 _HOST = "portal:sandbox/host@0.1.0"
@@ -56,7 +57,8 @@ class GuestEngine:
         interfaces = {_HOST: _host(host), **wasi.interfaces(host)}
         self._kept = [abi.link(self._linker, name, functions) for name, functions in interfaces.items()]
         self._exports = {name: _export(self._component, name) for name in ("wake", "prepare", "execute")}
-        self.hot_pages = HotPages(compiled)
+        self.memory = GuestMemory(compiled)
+        self.hot_pages = HotPages(self.memory)
 
     def instantiate(self) -> "GuestInstance":
         """A new instance, ready for a script. The one before must be closed: there is one at a time."""

@@ -8,27 +8,26 @@ half the price and before there is a script that would wait for it (`python -m b
 
 import ctypes
 import mmap
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import BinaryIO
 
+from sandbox_runtime.guest_memory import GuestMemory
+
 _PAGE_BYTES = mmap.PAGESIZE
 _ENTRY = Struct("<Q")  # of /proc/self/pagemap, one for each page
 _PRESENT, _OF_FILE = 1 << 63, 1 << 61
 _POPULATE_WRITE = 23  # since Linux 5.14; an older one refuses, and pages fault as ever
-_MAPS_BYTES = 1 << 20
 
 
 class HotPages:
     """Knows them as ranges of bytes from the start of the memory. Where they cannot be had, only time is lost."""
 
-    def __init__(self, compiled: str) -> None:
-        self._inode = str(os.stat(compiled).st_ino).encode()
+    def __init__(self, memory: GuestMemory) -> None:
+        self._memory = memory
         self._ranges: Sequence[tuple[int, int]] = ()
         self._start = 0
-        self._maps: BinaryIO | None = None
         self._madvise = ctypes.CDLL(None).madvise
         self._madvise.argtypes = [ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int]
 
@@ -37,24 +36,19 @@ class HotPages:
         if sys.platform != "linux":
             return
         try:
-            self.open()
-            start, end = self._memory()
+            self._memory.open()
+            start, end = self._memory.image()
             with open("/proc/self/pagemap", "rb", buffering=0) as pagemap:
                 self._ranges = [*_ranges(pagemap, start, end)]
         except (OSError, LookupError):
             self._ranges = ()
-
-    def open(self) -> None:
-        """Open what tells where the memory lies. Comes after a fork, and before files are given up."""
-        if sys.platform == "linux":
-            self._maps = open("/proc/self/maps", "rb", buffering=0)  # noqa: SIM115  # stays open
 
     def touch(self) -> None:
         """Have them copied in the one instance that is alive, and new."""
         if self._ranges and not self._touch():
             # The memory of this instance lies elsewhere than that of the one before.
             try:
-                self._start, _ = self._memory()
+                self._start, _ = self._memory.image()
             except (OSError, LookupError):
                 self._ranges = ()
             if not self._touch():
@@ -63,31 +57,6 @@ class HotPages:
     def _touch(self) -> bool:
         madvise, start = self._madvise, self._start
         return all(madvise(start + offset, size, _POPULATE_WRITE) == 0 for offset, size in self._ranges)
-
-    def _memory(self) -> tuple[int, int]:
-        """Where the part of the memory lies that the compiled component is the image of: its largest writable mapping.
-
-        Raises:
-            LookupError: There is none.
-        """
-        found = [(0, 0)]
-        for line in self._mappings():
-            place, access, _, _, inode, *_ = line.split(maxsplit=5)
-            if inode == self._inode and b"w" in access:
-                start, end = (int(number, 16) for number in place.split(b"-"))
-                found.append((start, end))
-        start, end = max(found, key=lambda place: place[1] - place[0])
-        if start == end:
-            raise LookupError("no memory of an instance")
-        return start, end
-
-    def _mappings(self) -> Sequence[bytes]:
-        """The lines of /proc/self/maps, which gives about a page at a time."""
-        assert self._maps is not None
-        text = b""
-        while more := os.pread(self._maps.fileno(), _MAPS_BYTES, len(text)):
-            text += more
-        return text.splitlines()
 
 
 def _ranges(pagemap: BinaryIO, start: int, end: int) -> Iterator[tuple[int, int]]:

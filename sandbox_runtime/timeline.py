@@ -38,7 +38,6 @@ class Past:
         self.goes_on, length = PAST_HEADER.unpack_from(payload)
         start = PAST_HEADER.size
         self.tokens: Iterator[tuple[str, int]] = tokens(payload[start : start + length])
-        self.size = len(payload)
         self._payload = payload
         self._at = start + length
 

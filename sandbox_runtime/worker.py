@@ -4,10 +4,8 @@ It imports the engine and the standard library, holds no secret, and never reads
 each other.
 """
 
-import mmap
 import os
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -33,8 +31,8 @@ from sandbox_runtime.run_host import RunHost, RunLimits
 from sandbox_runtime.timeline import Past, RunStart
 
 _REST_MS = 2
-_MEMORY_EVIDENCE = 0.6
-_INITIAL_MEMORY_BYTES = 24 << 20
+_LITTLE_MEMORY = 0.4
+_ARENA_BYTES = 5 << 18  # 1 MiB, and what malloc adds
 
 
 class Worker:
@@ -46,17 +44,17 @@ class Worker:
         self._host = host
         self._limits = RunLimits(0, 0, 0, 0, 0, False)
         self._clock = CpuClock(engine, parent, self._channel.beat)
-        self._memory = MemoryMeter()
+        self._least_memory_bytes = 0
         self._past: Past | None = None
         host.connect(self._channel)
 
     def serve(self) -> None:
-        self._engine.hot_pages.open()
+        self._engine.memory.open()
         protections = harden()
         self._clock.start()
         self._instance = self._engine.instantiate()
         self._start_engine_threads()
-        self._memory.set_baseline()
+        self._least_memory_bytes = self._engine.memory.size_bytes()
         pid = COUNT.pack(os.getpid())
         protections += seal()
         self._channel.send(ToPortal.READY, pid, " ".join(protections).encode())
@@ -86,7 +84,6 @@ class Worker:
     def _prepare(self, payload: bytes) -> None:
         self._limits = limits = RunLimits.parse(payload)
         past, self._past = self._past, None
-        self._memory.aside_bytes = 0 if past is None else past.size
         self._host.begin(limits, RunStart.parse(payload, RUN_HEADER.size), past)
         start = RUN_HEADER.size + START_HEADER.size
         (length,) = COUNT.unpack_from(payload, start)
@@ -139,9 +136,19 @@ class Worker:
             return TrapCause.CLEAN_EXIT if status == 0 else TrapCause.EXIT
         if "call stack exhausted" in message:
             return TrapCause.STACK
-        # CPython aborts where it cannot even raise MemoryError: then most of the memory is in use.
-        most = self._limits.memory_bytes - _INITIAL_MEMORY_BYTES
-        return TrapCause.MEMORY if self._memory.grown_bytes() > _MEMORY_EVIDENCE * most else TrapCause.GUEST
+        return TrapCause.MEMORY if self._is_memory_used_up() else TrapCause.GUEST
+
+    def _is_memory_used_up(self) -> bool:
+        """CPython aborts where it cannot even raise MemoryError, and what takes an answer in where there is no room.
+
+        Then the next arena of CPython, or the answer, is more than what is left of the memory.
+        """
+        has, least, most = (
+            self._engine.memory.size_bytes(),
+            self._least_memory_bytes,
+            self._limits.memory_bytes,
+        )
+        return has > 0 and most - has < max(_ARENA_BYTES, _LITTLE_MEMORY * (most - least))
 
     def _end(self) -> bytes:
         return END_HEADER.pack(self._clock.used_seconds * 1000, self._host.dropped_bytes)
@@ -226,28 +233,6 @@ class CpuClock:
         if self._deadline is None:
             self._wake.wait()
         self._is_asleep = False
-
-
-class MemoryMeter:
-    """How much more memory the process may write to than when its instance was new; Linux only."""
-
-    def __init__(self) -> None:
-        self.aside_bytes = 0
-        """What the worker itself keeps for the run."""
-        self._baseline = 0
-        # Opened once: a locked-down worker opens nothing any more.
-        self._statm = os.open("/proc/self/statm", os.O_RDONLY) if sys.platform == "linux" else None
-
-    def set_baseline(self) -> None:
-        self._baseline = self._data_bytes()
-
-    def grown_bytes(self) -> int:
-        return self._data_bytes() - self._baseline - self.aside_bytes
-
-    def _data_bytes(self) -> int:
-        if self._statm is None:
-            return 0
-        return int(os.pread(self._statm, 200, 0).split()[5]) * mmap.PAGESIZE
 
 
 def main(arguments: list[str]) -> None:

@@ -47,7 +47,7 @@ def split(compiled: Path) -> Measures:
     host = RunHost()
     engine = GuestEngine(str(compiled), host)
     learn_hot_pages(engine, host)
-    engine.hot_pages.open()
+    engine.memory.open()
     steps = Steps()
     for _ in range(ROUNDS):
         _round(engine, host, steps)

@@ -4,9 +4,11 @@ import pytest
 
 from manifests.limits import Limits
 from sandbox_runtime.calls import Outcome, ToolCall
-from tests.sandbox_runtime.running import Runner
+from tests.sandbox_runtime.running import Runner, answering
 
 pytestmark = pytest.mark.anyio
+
+SMALL = Limits(memory_mib=64)
 
 
 async def test_error_names_the_innermost_line_of_the_script(run: Runner) -> None:
@@ -99,6 +101,22 @@ async def test_abort_is_no_lack_of_memory_however_little_there_is(run: Runner) -
     little = Limits(memory_mib=32)
     assert await run.code("import os\nos.abort()", limits=little) == "script_error"
     assert await run.code("x = [bytes(1 << 16) for _ in range(1000)]", limits=little) == "memory_limit"
+    assert await run.code("import os\nx = bytes(10 << 20)\nos.abort()", limits=SMALL) == "script_error"
+
+
+@pytest.mark.parametrize("memory_mib", [32, 64])
+async def test_abort_where_no_memory_is_left_is_lack_of_it(run: Runner, memory_mib: int) -> None:
+    full = "x = None\ntry:\n    while True: x = [x]\nexcept MemoryError: pass"
+    assert await run.code(full, limits=Limits(memory_mib=memory_mib)) == "memory_limit"
+
+
+@pytest.mark.parametrize(("used_mib", "code"), [(2, "ok"), (16, "memory_limit"), (26, "memory_limit")])
+async def test_answer_for_which_no_memory_is_left_is_lack_of_it(
+    run: Runner, used_mib: int, code: str
+) -> None:
+    script = f"x = bytes({used_mib} << 20)\nlen(await git.git_log())"
+    result = await run(script, port=answering("y" * (9 << 20)), limits=SMALL)
+    assert (result.error.code if result.error else "ok") == code
 
 
 @pytest.mark.parametrize(
