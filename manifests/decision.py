@@ -12,6 +12,9 @@ from manifests.manifest import Manifest
 from manifests.rules import Budget, Rule, RuleList, ToolSection
 from manifests.yaml_source import KeyPath
 
+_MAX_ALTERNATIVES = 3
+"""Of more conditions, one of which would do, the rest is counted."""
+
 _PLAIN = re.compile(r"[A-Za-z0-9_.:/-]{1,100}")
 
 Verdict: TypeAlias = Literal["allow", "deny"]
@@ -87,12 +90,8 @@ def decide_arguments(manifest: Manifest, tool: Decision, arguments: Mapping[str,
         faults = [rule.condition.fault(arguments) for rule in rules if rule.condition is not None]
         if all(faults):
             told = f"{_dotted(rules[0].keys[:-1])}: {rules[0]}"
-            others = (
-                f" Or one of {len(rules) - 1} more conditions of {_dotted(rules[0].keys[:-1])}."
-                if rules[1:]
-                else ""
-            )
-            grant = f"Call it with arguments that meet the condition, or change the condition.{others}"
+            others = _alternatives(manifest, rules[1:])
+            grant = f"Call it with arguments that meet the condition{others}, or change the condition."
             return Decision("deny", told, _place(manifest, rules[0]), grant, fault=faults[0])
     return replace(tool, conditions=())
 
@@ -115,6 +114,14 @@ def decide_flow(manifest: Manifest, sources: Collection[str], destination: str) 
                 grant = f"Call {destination} before {source}, or in a script and a session that do not call {source}."
                 return Decision("deny", told, manifest.where(*keys), grant)
     return Decision("allow", "no rule of flows is against it", manifest.where("capabilities", "flows"))
+
+
+def _alternatives(manifest: Manifest, rules: Sequence[Rule]) -> str:
+    """What else would do, each with its place."""
+    told = [f"{rule.condition} ({_place(manifest, rule)})" for rule in rules[:_MAX_ALTERNATIVES]]
+    if len(rules) > _MAX_ALTERNATIVES:
+        told.append(f"one of {len(rules) - _MAX_ALTERNATIVES} more of {_dotted(rules[0].keys[:-1])}")
+    return "".join(f", or another one: {each}" for each in told)
 
 
 def _denied(manifest: Manifest, rule: Rule) -> Decision:

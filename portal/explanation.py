@@ -2,16 +2,18 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from typing import get_args
 
 from manifests.decision import Decision, decide, decide_arguments, decide_fetch
 from manifests.flows import NETWORK
-from manifests.hints import NO_HINTS, Hints
+from manifests.hints import NO_HINTS, Annotation, Hints
 from manifests.json_value import Json
 from manifests.manifest import Manifest
 from manifests.names import function_names, identifier
 from portal.library.arguments import ArgumentError
 from portal.library.library import Library
 from portal.library.namespace import LibrarySource
+from portal.library.nearest_names import nearest_names
 from portal.library.repairs import fitted
 from portal.passthrough.methods import HINTS as READING_HINTS
 from portal.passthrough.methods import METHODS
@@ -34,6 +36,8 @@ class Meant:
 class Explanation:
     """What the manifest says of one tool, of a call of it if there were arguments, and what is not known.
 
+    `verdict` is allow, deny, or unknown where that depends on what the tool declares of itself, which nobody knows;
+    then the rest is said of one that declares nothing.
     `conditions` are groups, each with the place of a rule and what it demands: one of each group must be met.
     """
 
@@ -80,28 +84,34 @@ def meant_by(name: str, manifest: Manifest, tools: Mapping[str, Sequence[Recorde
     ]
 
 
+def nearest(name: str, manifest: Manifest, tools: Mapping[str, Sequence[RecordedTool]]) -> list[str]:
+    """Up to 3 functions of known tools that a name of nothing may have meant: those of its upstream, if it has one."""
+    known: dict[str, dict[str, str]] = {}
+    for upstream, namespace in manifest.namespaces.items():
+        listed = tools.get(upstream) or accepted_tools(manifest.lock, upstream)
+        names = function_names([tool.name for tool in listed])
+        known[upstream] = {function: f"{namespace}.{function}" for function in names.values()}
+    for upstream, functions in known.items():
+        if rest := _behind(name, manifest, upstream):
+            return [functions[each] for each in nearest_names(rest, functions)]
+    anywhere = {bare: qualified for functions in known.values() for bare, qualified in functions.items()}
+    anywhere.update({qualified: qualified for qualified in anywhere.values()})
+    return [*dict.fromkeys(anywhere[each] for each in nearest_names(name, anywhere))]
+
+
 def explain(manifest: Manifest, meant: Meant, arguments: dict[str, Json] | None = None) -> Explanation:
     """Explain one tool, or with `arguments` one call of it; they may have their Python names or the tool's own."""
-    hints = NO_HINTS if meant.recorded is None else Hints.of(meant.recorded.annotations)
-    hints = READING_HINTS if _is_reading(meant) else hints
-    facts = {"upstream": meant.upstream, "tool": meant.tool, "function": meant.function}
-    tool = decide(manifest, **facts, hints=hints)
-    if not _is_reading(meant) and (tool.granted or tool.is_shown):
-        tool = _quarantined(manifest, meant) or tool
-    decision, unknown = tool, list(_unknown(manifest, meant, tool))
     repairs: list[str] = []
-    if arguments is not None and tool.granted:
-        decision = _of_call(manifest, meant, tool, arguments, repairs)
-    if decision.granted:
-        decision = _spent(manifest, tool) or decision
+    tool, decision = _decided(manifest, meant, _declared(meant), arguments, repairs)
+    others = {} if _is_declared(meant) else _if_declared(manifest, meant, decision, arguments)
     return Explanation(
         tool=f"{meant.upstream}.{meant.tool}",
         function=f"{manifest.namespaces[meant.upstream]}.{meant.function}",
-        verdict=decision.verdict,
+        verdict="unknown" if others else decision.verdict,
         rule=decision.reason,
         where=decision.where,
         grant=decision.grant,
-        is_granted=tool.granted,
+        is_granted=tool.granted and not others,
         is_shown=tool.granted or tool.is_shown,
         repairs=repairs,
         conditions=[
@@ -118,7 +128,7 @@ def explain(manifest: Manifest, meant: Meant, arguments: dict[str, Json] | None 
             for budget in tool.budgets
         ],
         flows=list(_flows(manifest, meant.upstream)),
-        unknown=unknown,
+        unknown=[*_unknown(meant), *others.values()],
     )
 
 
@@ -139,6 +149,22 @@ def explain_fetch(manifest: Manifest, function: str) -> Explanation:
     )
 
 
+def _decided(
+    manifest: Manifest, meant: Meant, hints: Hints, arguments: dict[str, Json] | None, repairs: list[str]
+) -> tuple[Decision, Decision]:
+    """Decide about the tool, and about the call; what would be repaired of that is put into `repairs`."""
+    facts = {"upstream": meant.upstream, "tool": meant.tool, "function": meant.function}
+    tool = decide(manifest, **facts, hints=hints)
+    if not _is_reading(meant) and (tool.granted or tool.is_shown):
+        tool = _quarantined(manifest, meant) or tool
+    decision = tool
+    if arguments is not None and tool.granted:
+        decision = _of_call(manifest, meant, tool, arguments, repairs)
+    if decision.granted:
+        decision = _spent(manifest, tool) or decision
+    return tool, decision
+
+
 def _listed(name: str, manifest: Manifest, upstream: str, listed: Sequence[RecordedTool]) -> Iterator[Meant]:
     names = function_names([tool.name for tool in listed])
     for tool in listed:
@@ -157,6 +183,17 @@ def _behind(name: str, manifest: Manifest, upstream: str) -> str:
 def _is_reading(meant: Meant) -> bool:
     """Whether it is no tool but a way to read what the upstream offers besides."""
     return meant.recorded is None and meant.tool in METHODS
+
+
+def _is_declared(meant: Meant) -> bool:
+    """Whether it is known what it declares of itself."""
+    return meant.recorded is not None or _is_reading(meant)
+
+
+def _declared(meant: Meant) -> Hints:
+    if _is_reading(meant):
+        return READING_HINTS
+    return NO_HINTS if meant.recorded is None else Hints.of(meant.recorded.annotations)
 
 
 def _quarantined(manifest: Manifest, meant: Meant) -> Decision | None:
@@ -192,7 +229,22 @@ def _spent(manifest: Manifest, tool: Decision) -> Decision | None:
     return None
 
 
-def _unknown(manifest: Manifest, meant: Meant, tool: Decision) -> Iterator[str]:
+def _if_declared(
+    manifest: Manifest, meant: Meant, silent: Decision, arguments: dict[str, Json] | None
+) -> dict[Annotation, str]:
+    """What a tool may declare of itself that would decide otherwise than if it says nothing, and how."""
+    found: dict[Annotation, str] = {}
+    for annotation in get_args(Annotation):
+        hints = replace(NO_HINTS, is_silent=False, **{annotation: True})
+        _, decision = _decided(manifest, meant, hints, arguments, [])
+        if decision.granted is not silent.granted:
+            verdict = "granted" if decision.granted else "refused"
+            told = f"if it declares itself {annotation} it is {verdict}: {decision.reason} ({decision.where})"
+            found[annotation] = f"{told}. {decision.grant}".removesuffix(" ")
+    return found
+
+
+def _unknown(meant: Meant) -> Iterator[str]:
     if meant.is_listed or _is_reading(meant):
         return
     if meant.recorded is not None:
@@ -202,10 +254,6 @@ def _unknown(manifest: Manifest, meant: Meant, tool: Decision) -> Iterator[str]:
         f"upstream {meant.upstream!r} has not listed its tools, so it is not known whether it has this one, what it "
         "declares of itself, and how its function is called"
     )
-    facts = {"upstream": meant.upstream, "tool": meant.tool, "function": meant.function}
-    declared = decide(manifest, **facts, hints=Hints(destructive=True, is_silent=False))
-    if tool.granted and not declared.granted:
-        yield f"if it declares itself destructive it is refused: {declared.rule} ({declared.where}). {declared.grant}"
 
 
 def _flows(manifest: Manifest, upstream: str) -> Iterator[dict[str, Json]]:

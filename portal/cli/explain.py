@@ -11,14 +11,18 @@ from manifests.narrowing import narrowed
 from manifests.own_folders import state_folder
 from portal.cli.terminal import Terminal
 from portal.cli.upstream_wait import tried
-from portal.explanation import Explanation, explain, explain_fetch, meant_by
+from portal.explanation import Explanation, explain, explain_fetch, meant_by, nearest
 from portal.first_steps import NO_UPSTREAMS
 from sandbox_runtime.grants.fetcher import FETCH
 from upstreams.fleet import open_fleet
 from upstreams.recorded_tool import RecordedTool
 
 NOTHING_KNOWN = 2
-"""The exit status when the name means no tool; 0 is granted, 1 refused, for one of them if it means several."""
+"""The exit status when the name means no tool, or one of which it is not known what it declares where that decides; 0
+is granted, 1 refused, for one of them if it means several.
+"""
+
+_VERDICTS = {"allow": "granted", "deny": "refused", "unknown": "not known"}
 
 
 async def command(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
@@ -41,7 +45,8 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
     else:
         for each in explanations:
             _show(each, terminal)
-    return 0 if all(each.verdict == "allow" for each in explanations) else 1
+    verdicts = {each.verdict for each in explanations}
+    return 1 if "deny" in verdicts else NOTHING_KNOWN if "unknown" in verdicts else 0
 
 
 async def _explanations(
@@ -94,19 +99,24 @@ async def _listed(
 def _nothing(manifest: Manifest, name: str, tools: dict[str, tuple[RecordedTool, ...]]) -> str:
     if not manifest.portal.upstreams:
         return f"no tool is called {name!r}: {NO_UPSTREAMS}"
-    silent = [upstream for upstream in manifest.portal.upstreams if upstream not in tools]
-    hint = f" Of {', '.join(silent)} no tools are known: write it as UPSTREAM.TOOL." if silent else ""
+    silent = [upstream for upstream in _upstreams(manifest, name) if upstream not in tools]
+    if near := nearest(name, manifest, tools):
+        hint = f" Nearest: {', '.join(near)}."
+    else:
+        hint = "" if silent else " Look for it: mcp-code-portal search WORDS."
+    if silent:
+        hint += f" Of {', '.join(silent)} no tools are known: write it as UPSTREAM.TOOL."
     return f"no tool is called {name!r}.{hint}"
 
 
 def _show(each: Explanation, terminal: Terminal) -> None:
     function = "" if each.function == each.tool else f" (function {each.function})"
-    terminal.line(f"{each.tool}{function}: {'granted' if each.verdict == 'allow' else 'refused'}")
+    terminal.line(f"{each.tool}{function}: {_VERDICTS[each.verdict]}")
     terminal.line(f"    rule   {each.rule}")
     terminal.line(f"    at     {each.where}")
     if each.grant:
         terminal.line(f"    mend   {each.grant}")
-    if not each.is_granted and each.tool != FETCH:  # that stub is always there
+    if not each.is_granted and each.verdict != "unknown" and each.tool != FETCH:  # that stub is always there
         shown = "marked as not granted" if each.is_shown else "left out"
         terminal.line(f"    shown  {shown} in docs_search and stubs")
     for text in each.repairs:

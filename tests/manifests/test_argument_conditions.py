@@ -215,6 +215,14 @@ def test_one_of_several_conditions_is_enough(load: Load) -> None:
     assert not ask(manifest, {"path": "c/x"}).granted
 
 
+def test_refusal_tells_the_other_conditions_that_would_do(load: Load) -> None:
+    rule = "{{tool: write, where: {{path: {{prefix: {}/}}}}}}"
+    two = manifest_of(load, *map(rule.format, "ab"))
+    assert "'b/' (portal.yaml:" in ask(two, {"path": "c/x"}).grant
+    many = ask(manifest_of(load, *map(rule.format, "abdefgh")), {"path": "c/x"}).grant
+    assert "'e/'" in many and "'f/'" not in many and "3 more" in many
+
+
 def test_all_arguments_of_one_condition_must_fit(load: Load) -> None:
     manifest = manifest_of(load, "{tool: write, where: {path: {prefix: a/}, mode: {equals: append}}}")
     assert ask(manifest, {"path": "a/x", "mode": "append"}).granted

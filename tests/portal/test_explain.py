@@ -140,9 +140,35 @@ def test_profile_is_asked(portal: PortalCommand, folder: Path) -> None:
 @pytest.mark.parametrize("options", [("my web.open",), ("my_web.open",), ("files.wipe", "--offline")])
 def test_what_is_not_known_is_said(portal: PortalCommand, folder: Path, options: tuple[str, ...]) -> None:
     status, explanation = told(portal, folder, *options)
-    assert (status, explanation["verdict"]) == (0, "allow")
+    assert (status, explanation["verdict"], explanation["is_granted"]) == (2, "unknown", False)
     assert "has not listed its tools" in explanation["unknown"][0]
     assert "if it declares itself destructive it is refused" in explanation["unknown"][1]
+    assert "not known" in portal("explain", *options, cwd=folder).stdout
+
+
+@pytest.mark.parametrize(
+    ("rules", "status", "open_"),
+    [
+        ("{allow: ['*', up.wipe]}", 0, []),
+        ("{destructive: allow}", 0, []),
+        ("{destructive: allow, deny: [{annotation: open_world}]}", 2, ["open_world"]),
+        ("{allow: [{annotation: readonly}]}", 2, ["readonly"]),
+        ("{allow: [{annotation: destructive}]}", 2, ["destructive"]),
+        ("{allow: [up.other]}", 1, []),
+        ("{allow: ['*', {tool: up.wipe, where: {path: {equals: x}}}]}", 0, []),
+        ("{allow: ['*', {tool: up.wipe, where: {path: {equals: y}}}]}", 1, []),
+        ("{budgets: [{tool: up.wipe, calls: 0}]}", 1, []),
+    ],
+)
+def test_what_depends_on_what_nobody_knows_is_neither_granted_nor_refused(
+    portal: PortalCommand, tmp_path: Path, rules: str, status: int, open_: list[str]
+) -> None:
+    (tmp_path / "portal.yaml").write_text(
+        f"upstreams: {{up: {{command: x}}}}\ncapabilities: {{tools: {rules}}}\n"
+    )
+    exits_with, explanation = told(portal, tmp_path, "up.wipe", "--offline", "--arguments", '{"path": "x"}')
+    assert (exits_with, explanation["verdict"]) == (status, ("allow", "deny", "unknown")[status])
+    assert [text.split()[4] for text in explanation["unknown"][1:]] == open_
 
 
 def test_deny_is_known_without_the_upstream(portal: PortalCommand, folder: Path) -> None:
@@ -159,6 +185,24 @@ def test_name_of_nothing_exits_with_2(
     done = portal("explain", *arguments, cwd=folder)
     assert (done.returncode, done.stdout) == (2, "")
     assert "error:" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "told", "untold"),
+    [
+        ("files.wirte", "files.write", "UPSTREAM.TOOL"),
+        ("files.raed-file", "files.read_file", "UPSTREAM.TOOL"),
+        ("wirte", "files.write", "search"),
+        ("fils.write", "files.write", "search"),
+        ("files.nothing", "mcp-code-portal search", "UPSTREAM.TOOL"),
+        ("nothing", "UPSTREAM.TOOL", "search"),
+    ],
+)
+def test_name_of_nothing_is_told_a_way_on(
+    portal: PortalCommand, folder: Path, name: str, told: str, untold: str
+) -> None:
+    error = " ".join(portal("explain", name, cwd=folder).stderr.split())
+    assert told in error and untold not in error
 
 
 def test_name_is_explained_by_there_being_no_upstreams(portal: PortalCommand, tmp_path: Path) -> None:
@@ -233,4 +277,4 @@ def test_without_asking_the_lock_says_what_it_accepts(portal: PortalCommand, tmp
     status, explanation = told(portal, tmp_path, "up.other", "--offline")
     assert (status, explanation["is_shown"], explanation["where"]) == (1, False, "portal.lock")
     (tmp_path / "portal.lock").unlink()
-    assert told(portal, tmp_path, "up.other", "--offline")[0] == 0
+    assert told(portal, tmp_path, "up.other", "--offline")[0] == 2
