@@ -203,7 +203,8 @@ class Authorization:
                 grant = "Do the work in fewer calls, or in several scripts."
                 return self._out_of(tool, budget, told, grant), "tool_budget"
             if seconds := self._authority.rates.wait_seconds(budget):
-                told = f"{_dotted(budget)}: all runs may make {budget.per_minute:,} calls of {budget.pattern} a minute"
+                a_minute = f"{budget.per_minute:,} calls of {budget.pattern} a minute"
+                told = f"{_dotted(budget)}: all runs of this portal may make {a_minute}"
                 grant = f"Nothing was sent. Try again in {math.ceil(seconds)} s." if budget.per_minute else ""
                 return self._out_of(tool, budget, told, grant), "rate_limited"
         return tool, ""
