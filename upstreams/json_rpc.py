@@ -21,7 +21,7 @@ from pydantic_core import from_json
 from manifests.json_value import Json
 from upstreams.diagnostics import Diagnostics
 from upstreams.errors import UpstreamAnswerError
-from upstreams.json_pieces import read_json
+from upstreams.json_pieces import read_json, without_collection
 from upstreams.json_size import has_too_many_values, is_larger
 from upstreams.masking import Mask
 from upstreams.nesting import says_too_deep, without_deep_tools
@@ -121,9 +121,9 @@ class MessageReader:
     def _read(self, piece: bytes) -> Steps[Json]:
         piece = self._mask(piece)
         try:
-            return from_json(piece)
+            return without_collection(from_json, piece)
         except ValueError:
-            return from_json((yield from mended(piece)))
+            return without_collection(from_json, (yield from mended(piece)))
 
     def _unreadable(self, head: bytes, tail: bytes, problem: str) -> Found:
         request_id = answered_id(head[:END_BYTES], tail)

@@ -19,8 +19,8 @@ _FIELD: Final = b"data:"
 class SmallEvents(httpx2.AsyncByteStream):
     """An event stream without the messages of more than `most_bytes`: `take_message` is handed what those say.
 
-    What it answers is the message of the event instead; nothing, and there is none. `lines` has whole lines in each of
-    its pieces but the last. An event over the cap is a `httpx2.DecodingError`.
+    What it answers is the message of the event instead; nothing, and there is none. An event over the cap is a
+    `httpx2.DecodingError`.
     """
 
     def __init__(
@@ -41,8 +41,9 @@ class SmallEvents(httpx2.AsyncByteStream):
             is_half_ended = piece.endswith(b"\r")
             small = bytearray()
             for line in piece.splitlines(keepends=True):
+                is_end = event.is_between_lines and line in (b"\n", b"\r", b"\r\n")
                 event.add(line)
-                if line not in (b"\n", b"\r", b"\r\n"):
+                if not is_end:
                     continue
                 if event.is_small:
                     small += event.lines
@@ -67,8 +68,11 @@ class _Event:
         self.others = bytearray()
         self.data = bytearray()
         self.is_message = True
+        self.is_between_lines = True
         self._most_bytes = most_bytes
         self._is_long = False
+        self._field = b""
+        self._line_bytes = 0
 
     @property
     def is_small(self) -> bool:
@@ -77,23 +81,31 @@ class _Event:
             return False
         return not self.data or not self.is_message or len(self.data) <= self._most_bytes
 
-    def add(self, line: bytes) -> None:
-        if line.startswith(_COMMENT):
-            return
-        self._is_long = self._is_long or len(self.lines) + len(line) > STEP_BYTES
-        if not self._is_long:
-            self.lines += line
-        end = len(line)
-        while end and line[end - 1] in b"\r\n":
+    def add(self, part: bytes) -> None:
+        """The next line, or the next part of one."""
+        is_first, self.is_between_lines = self.is_between_lines, part.endswith((b"\n", b"\r"))
+        start, end = 0, len(part)
+        while self.is_between_lines and end and part[end - 1] in b"\r\n":
             end -= 1
-        name, colon, value = line[: min(end, STEP_BYTES)].partition(b":")
-        if name == b"data":
+        if is_first:
+            self._line_bytes = 0
+            name, colon, value = part[: min(end, STEP_BYTES)].partition(b":")
+            self._field = name or colon
             start = len(name) + len(colon) + value.startswith(b" ")
-            self.data += b"\n" if self.data else b""
-            self.data += memoryview(line)[start:end]
-            if len(self.data) > MAX_MESSAGE_BYTES:
-                raise httpx2.DecodingError(f"an event is longer than {MAX_MESSAGE_BYTES} bytes")
-        elif name == b"event":
-            self.is_message = value.removeprefix(b" ") in (b"", b"message")
-        elif end and len(self.others) + len(line) <= STEP_BYTES:
-            self.others += line
+        self._line_bytes += len(part)
+        if max(self._line_bytes, len(self.data) + len(part)) > MAX_MESSAGE_BYTES:
+            raise httpx2.DecodingError(f"an event is longer than {MAX_MESSAGE_BYTES} bytes")
+        if self._field != _COMMENT:
+            self._keep(part, start, end, is_first=is_first)
+
+    def _keep(self, part: bytes, start: int, end: int, *, is_first: bool) -> None:
+        self._is_long = self._is_long or len(self.lines) + len(part) > STEP_BYTES
+        if not self._is_long:
+            self.lines += part
+        if self._field == b"data":
+            self.data += b"\n" if is_first and self.data else b""
+            self.data += memoryview(part)[start:end]
+        elif self._field == b"event":
+            self.is_message = is_first and part[start:end] in (b"", b"message")
+        elif is_first and self.is_between_lines and len(self.others) + len(part) <= STEP_BYTES:
+            self.others += part if end else b""

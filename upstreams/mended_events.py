@@ -10,7 +10,7 @@ from upstreams.http_body import unpacked
 from upstreams.masking import Mask
 from upstreams.nesting import shallow
 from upstreams.steps import STEP_BYTES, in_steps
-from upstreams.wire_text import MAX_MESSAGE_BYTES, mended
+from upstreams.wire_text import mended
 
 _DATA: Final = b"data:"
 _ENCODING: Final = "content-encoding"
@@ -56,10 +56,10 @@ async def _readable_line(line: bytes) -> bytes:
 
 
 class MendedLines(httpx2.AsyncByteStream):
-    """An event stream whose lines are made fit for the SDK's parser; `httpx2.DecodingError` if one is too long.
+    """An event stream whose lines are made fit for the SDK's parser.
 
-    Those of more than `STEP_BYTES` stay as they are: they are not for that parser. Each piece but the last has whole
-    lines, of which at most the first is longer than that.
+    Those that are much longer than `STEP_BYTES` come as they are, in parts, and are not for that parser. Each other
+    piece but the last has whole lines.
     """
 
     def __init__(self, stream: httpx2.AsyncByteStream, masked: Mask) -> None:
@@ -67,25 +67,23 @@ class MendedLines(httpx2.AsyncByteStream):
         self._masked = masked
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        partial = bytearray()
+        partial = b""
+        is_long = False
         drips = Drips()
         async for chunk in self._stream:
             await drips.rest(chunk)
             end = max(chunk.rfind(b"\n"), chunk.rfind(b"\r")) + 1
+            lines, partial = partial + chunk[:end], (b"" if end else partial) + chunk[end:]
+            if is_long and end:
+                last_part = len(chunk.splitlines(keepends=True)[0])
+                yield lines[:last_part]
+                lines, is_long = lines[last_part:], False
             if end:
-                first_end = len(partial) + len(chunk.splitlines(keepends=True)[0])
-                yield await self._readable(bytes(partial) + chunk[:end], first_end)
-                partial.clear()
-            partial += chunk[end:]
-            if len(partial) > MAX_MESSAGE_BYTES:
-                raise httpx2.DecodingError(f"an event is longer than {MAX_MESSAGE_BYTES} bytes")
-        yield await self._readable(bytes(partial), len(partial))
-
-    async def _readable(self, lines: bytes, first_end: int) -> bytes:
-        """The lines, the first of which ends there."""
-        if first_end <= STEP_BYTES:
-            return await self._mended(lines)
-        return lines[:first_end] + await self._mended(lines[first_end:])
+                yield await self._mended(lines)
+            if is_long or len(partial) > STEP_BYTES:
+                yield partial
+                partial, is_long = b"", True
+        yield partial if is_long else await self._mended(partial)
 
     async def _mended(self, lines: bytes) -> bytes:
         lines = await in_steps(mended(self._masked(lines)))

@@ -8,7 +8,7 @@ from typing import Any, Final, NoReturn
 from manifests.json_value import Json
 from portal.library.function import Function
 from portal.library.result_wrapper import unwrapped
-from upstreams.json_pieces import read_json
+from upstreams.json_pieces import read_json, without_collection
 from upstreams.steps import STEP_BYTES, STEP_ITEMS, Steps
 from upstreams.tool_result import MISSING, ToolResult
 
@@ -70,7 +70,7 @@ def parsed_text(text: str) -> Steps[Json]:
 
 def _piece(text: bytes) -> Steps[Json]:
     yield from ()  # it is one step
-    return _loaded(text.decode("utf-8", "surrogatepass"))
+    return without_collection(_loaded, text.decode("utf-8", "surrogatepass"))
 
 
 def _loaded(text: str) -> Json:

@@ -152,7 +152,14 @@ async def test_large_events_are_handed_over_and_small_ones_stay_in_their_order(e
     ]
     wanted = b"data: 1" + end * 2 + LARGE + b"id: 2" + end + b"data: 3" + end * 2
     whole = b"".join(line + end for line in lines)
-    for pieces in ([whole], whole.splitlines(keepends=True), re.findall(rb"\n?[^\r\n]*[\r\n]", whole)):
+    begin = whole.index(LARGE)
+    parts = [whole[: begin + 10], whole[begin + 10 : begin + 20], whole[begin + 20 : begin + len(LARGE)]]
+    for pieces in (
+        [whole],
+        whole.splitlines(keepends=True),
+        re.findall(rb"\n?[^\r\n]*[\r\n]", whole),
+        [*parts, whole[begin + len(LARGE) :]],
+    ):
         seen: list[bytes] = []
         async for piece in SmallEvents(Pieces(pieces), noted(seen)):
             seen.append(piece)  # noqa: PERF401 - in between come the large ones

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.anyio
 
 BROKEN = b'data: "\\ud83d"'
 MENDED = b'data: "\\ufffd"'
-LONG = BROKEN + b" " * STEP_BYTES
+LONG = BROKEN + b" " * 3 * STEP_BYTES
 
 
 class Pieces(httpx2.AsyncByteStream):
