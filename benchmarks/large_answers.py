@@ -42,6 +42,7 @@ PARTS = {
     "rows": '"rows": [%s1]'
     % ('{"id": 12345, "name": "row 1", "note": "xxxxxxxxxxxxxxxx"},' * (ANSWER_BYTES // 60)),
     "numbers": '"numbers": [%s1]' % ("0.1234567," * (ANSWER_BYTES // 10)),
+    "lists, as many as are read": '"lists": [%s1]' % ("[]," * 440_000),
     "too many lists, refused": '"lists": [%s1]' % ("[]," * (ANSWER_BYTES // 3)),
     "no JSON, refused": '"rows": [%s' % ('{"id": 12345, "name": "row 1"},' * (ANSWER_BYTES // 31)),
     "half surrogates": '"rows": [%s1]' % ('"\\ud83d text of a row of a table",' * (ANSWER_BYTES // 34)),
