@@ -22,7 +22,7 @@ from portal.execution import ExecuteCode
 from portal.granted import granted
 from portal.listed_tools import listed_tools
 from portal.pinning.pins import QUARANTINED, pins_of
-from portal.pinning.suspicions import distinctive_names, suspicions
+from portal.pinning.suspicions import Neighbours, suspicions
 from sandbox_runtime.advisories import known_advisories, report
 from sandbox_runtime.engine_version import installed_engine
 from upstreams.upstream import Upstream
@@ -178,8 +178,7 @@ def _look_at_rules(manifest: Manifest, portal: Portal, findings: Findings) -> No
 
 def _look_at_definitions(portal: Portal, findings: Findings) -> None:
     pins = [pin for upstream in portal.fleet for pin in pins_of(upstream)]
-    names = distinctive_names((pin.upstream, pin.tool) for pin in pins if pin.tool is not None)
-    findings.suspicious += map(str, suspicions(pins, names))
+    findings.suspicious += map(str, suspicions(pins, Neighbours.of(pins)))
     findings.warnings += [f"suspicious: {told}" for told in findings.suspicious[:MAX_SHOWN]]
     if len(findings.suspicious) > MAX_SHOWN:
         findings.warnings.append(f"{len(findings.suspicious) - MAX_SHOWN} more suspicious texts (see --json)")

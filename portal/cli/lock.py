@@ -14,7 +14,7 @@ from portal.composition import Portal, open_portal
 from portal.pinning.acceptance import accept, meant
 from portal.pinning.differences import Difference, differences, hash_of, spelt_out
 from portal.pinning.pins import pins_of
-from portal.pinning.suspicions import distinctive_names, suspicions
+from portal.pinning.suspicions import Neighbours, suspicions
 
 DIFFERENT = 1
 """The exit status of `lock --diff` when something differs."""
@@ -65,9 +65,8 @@ async def _listed(portal: Portal, terminal: Terminal) -> dict[str, str]:
 
 
 def _suspicious(found: Sequence[Difference], now: Sequence[Pin]) -> list[str]:
-    names = distinctive_names((pin.upstream, pin.tool) for pin in now if pin.tool is not None)
     differing = [difference.now for difference in found if difference.now is not None]
-    return [str(suspicion) for suspicion in suspicions(differing, names)]
+    return [str(suspicion) for suspicion in suspicions(differing, Neighbours.of(now))]
 
 
 def _show(found: Sequence[Difference], odd: Sequence[str], terminal: Terminal) -> None:

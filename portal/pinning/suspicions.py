@@ -5,10 +5,11 @@ quarantined, that hidden characters reach nobody, and that scripts can do no mor
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Final
+from typing import Final, Self
 
 from manifests.json_value import Json
 from manifests.pin import Pin
@@ -16,12 +17,15 @@ from portal.library.plain_text import is_hidden
 from portal.pinning.differences import spelt_out
 
 MAX_TEXTS: Final = 10_000
-"""Of one definition no more texts are looked at."""
+"""Of one definition no more texts are looked at, which is told; those for readers come first."""
 
 MAX_SAID: Final = 5
 """Suspicions told of one tool."""
 
 _EXCERPT: Final = 60
+_MAX_OWNERS: Final = 3
+_LONGEST_PLACE: Final = 500
+"""Of a longer path the end is told."""
 _SHORTEST: Final = 4
 """A shorter text says nothing."""
 
@@ -107,48 +111,86 @@ _UNSEEN_LETTER: Final = re.compile(
 _WORD: Final = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:[_.-][A-Za-z0-9]+)+|[a-z]+(?:[A-Z][a-z0-9]+)+")
 
 
-def suspicions(pins: Iterable[Pin], foreign: Mapping[str, str] | None = None) -> Iterator[Suspicion]:
-    """What is odd in definitions. `foreign` are names of tools that belong to one upstream only, and to which.
+@dataclass(frozen=True)
+class Neighbours:
+    """Upstreams beside each other: which of them have tools of a name that is no common word.
+
+    `copies` are those that another upstream has word for word: of several accounts of one server each speaks of tools
+    that all have.
+    """
+
+    owners: Mapping[str, Collection[str]] = field(default_factory=dict)
+    copies: Collection[tuple[str, str | None]] = ()
+
+    @classmethod
+    def of(cls, pins: Iterable[Pin]) -> Self:
+        owners: defaultdict[str, list[str]] = defaultdict(list)
+        same: defaultdict[str, list[Pin]] = defaultdict(list)
+        for pin in pins:
+            if pin.tool is not None and _WORD.fullmatch(pin.tool):
+                owners[pin.tool].append(pin.upstream)
+            if (digest := replace(pin, upstream="").digest) is not None:
+                same[digest].append(pin)
+        copies = {(pin.upstream, pin.tool) for alike in same.values() if alike[1:] for pin in alike}
+        return cls(owners, copies)
+
+
+def suspicions(pins: Iterable[Pin], neighbours: Neighbours = Neighbours()) -> Iterator[Suspicion]:
+    """What is odd in definitions.
 
     Looking at a thousand tools takes some 50 ms.
     """
+    told: set[tuple[str, str]] = set()
     for pin in pins:
-        yield from islice(_of_pin(pin, foreign or {}), MAX_SAID)
+        yield from islice(_of_pin(pin, neighbours, told), MAX_SAID)
 
 
-def distinctive_names(tools: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Of (upstream, tool): the names that are no common word and that one upstream alone has, and which does."""
-    owners: dict[str, str] = {}
-    shared: set[str] = set()
-    for upstream, tool in tools:
-        if _WORD.fullmatch(tool) and owners.setdefault(tool, upstream) != upstream:
-            shared.add(tool)
-    return {tool: upstream for tool, upstream in owners.items() if tool not in shared}
+def _texts(pin: Pin) -> list[tuple[str, str]]:
+    """The texts in a definition, names of properties, too; up to one more than are looked at."""
+    prose: list[tuple[str, str]] = [("instructions" if pin.tool is None else "description", pin.description)]
+    others: list[tuple[str, str]] = [] if pin.tool is None else [("name", pin.tool)]
+    for path, text in _nested(dict(pin.definition)):
+        kept = prose if path.endswith(_PROSE) else others
+        if len(kept) <= MAX_TEXTS:
+            kept.append((path, text))
+    return [*prose, *others][: MAX_TEXTS + 1]
 
 
-def _texts(pin: Pin) -> Iterator[tuple[str, str]]:
-    """Every text in a definition, names of properties, too."""
-    if pin.tool is not None:
-        yield "name", pin.tool
-    yield ("instructions" if pin.tool is None else "description"), pin.description
-    todo: list[tuple[str, Json]] = [("", dict(pin.definition))]
-    for _ in range(MAX_TEXTS):
-        if not todo:
-            return
-        path, value = todo.pop()
-        if isinstance(value, str):
-            yield path, value
-        elif isinstance(value, dict):
-            for key, each in value.items():
-                if not key.isidentifier() or not key.isascii():
-                    todo.append((f"{path}.(key)".lstrip("."), key))
-                todo.append((f"{path}.{key}".lstrip("."), each))
-        elif isinstance(value, list):
-            todo += [(f"{path}[{index}]", each) for index, each in enumerate(value)]
+def _nested(definition: Json) -> Iterator[tuple[str, str]]:
+    todo = [iter([("", definition)])]
+    while todo:
+        for path, value in todo[-1]:
+            if isinstance(value, str):
+                yield path, value
+            elif isinstance(value, dict | list):
+                todo.append(_parts(path, value))
+                break
+        else:
+            todo.pop()
 
 
-def _of_pin(pin: Pin, foreign: Mapping[str, str]) -> Iterator[Suspicion]:
-    texts = list(_texts(pin))
+def _parts(path: str, value: dict[str, Json] | list[Json]) -> Iterator[tuple[str, Json]]:
+    path = path[-_LONGEST_PLACE:]  # what nests without end would have paths without end
+    if isinstance(value, list):
+        yield from ((f"{path}[{index}]", each) for index, each in enumerate(value))
+        return
+    for key, each in value.items():
+        if not key.isidentifier() or not key.isascii():
+            yield f"{path}.(key)".lstrip("."), key
+        yield f"{path}.{key}".lstrip("."), each
+
+
+def _of_pin(pin: Pin, neighbours: Neighbours, told: set[tuple[str, str]]) -> Iterator[Suspicion]:
+    if pin.tool is not None and not pin.tool.isascii():
+        yield Suspicion(
+            pin.name, "name", "characters beyond ASCII, which may look like others,", _coded(pin.tool)
+        )
+    texts = _texts(pin)
+    if len(texts) > MAX_TEXTS:
+        place, text = texts.pop()
+        yield _suspicion(
+            pin, place, f"the first text that is not looked at, after {MAX_TEXTS:,},", text, (0, 0)
+        )
     whole = "\n".join(text for _, text in texts)
     # First over all at once: most definitions have nothing to look at more closely.
     has_hidden, lowered = bool(_hidden(whole)), whole.lower()
@@ -159,16 +201,32 @@ def _of_pin(pin: Pin, foreign: Mapping[str, str]) -> Iterator[Suspicion]:
         for phrase in phrases:
             if len(text) >= _SHORTEST and (found := phrase.expression.search(text)):
                 yield _suspicion(pin, place, phrase.what, text, found.span())
-        if foreign and place.endswith(_PROSE):
-            yield from _names(pin, place, text, foreign)
+        if neighbours.owners and place.endswith(_PROSE):
+            yield from _names(pin, place, text, neighbours, told)
 
 
-def _names(pin: Pin, place: str, text: str, foreign: Mapping[str, str]) -> Iterator[Suspicion]:
+def _names(
+    pin: Pin, place: str, text: str, neighbours: Neighbours, told: set[tuple[str, str]]
+) -> Iterator[Suspicion]:
+    """The first name of another upstream's tool. One that its own upstream has as well may mean either: of these one is
+    told for each other upstream, so that listing a name does not silence what is said of it.
+    """
     for found in _WORD.finditer(text):
-        owner = foreign.get(found[0]) or foreign.get(found[0].rpartition(".")[2])
-        if owner is not None and owner != pin.upstream:
-            yield _suspicion(pin, place, f"the name of a tool of {owner}", text, found.span())
+        owners = neighbours.owners.get(found[0]) or neighbours.owners.get(found[0].rpartition(".")[2], ())
+        others = [owner for owner in owners if owner != pin.upstream]
+        what = f"the name of a tool of {', '.join(others[:_MAX_OWNERS])}"
+        if len(others) == len(owners) and others:
+            yield _suspicion(pin, place, what, text, found.span())
             return
+        new = {(pin.upstream, owner) for owner in others} - told
+        if new and (pin.upstream, pin.tool) not in neighbours.copies:
+            told |= new
+            yield _suspicion(pin, place, f"{what}, which it has, too,", text, found.span())
+            return
+
+
+def _coded(text: str) -> str:
+    return "".join(each if each.isascii() else f"<U+{ord(each):04X}>" for each in text[:_EXCERPT])
 
 
 def _suspicion(pin: Pin, place: str, what: str, text: str, span: tuple[int, int]) -> Suspicion:
