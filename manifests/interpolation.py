@@ -6,18 +6,16 @@ The default is taken when the variable is unset or empty, as in a shell; without
 and an unset one is an error. `$${` stands for a literal `${`; every other `$` is itself.
 """
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from manifests.errors import Problem
 from manifests.json_value import Json
+from manifests.references import FaultyReference, Piece, pieces
 from manifests.secret_references import (
-    SECRET_KINDS,
     FetchSecrets,
     SecretError,
-    SecretKind,
     SecretReference,
     Template,
     fetch_nothing,
@@ -30,11 +28,10 @@ SECTIONS: tuple[KeyPath, ...] = (("upstreams",), ("server",), ("capabilities", "
 SECTIONS_OF_SECRETS: tuple[KeyPath, ...] = (("upstreams",), ("server",))
 """Where those to secrets do: what is in `capabilities.environment` every script reads."""
 
-_REFERENCE = re.compile(r"\$\$\{|\$\{(?P<inside>[^}]*)(?P<end>\}?)")
-_INSIDE = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<has_default>:-(?P<default>[^$]*))?")
-_SECRET = re.compile(rf"(?P<kind>{'|'.join(SECRET_KINDS)}):(?!-)(?P<text>.*)", re.DOTALL)
+NO_SECRETS = frozenset({"HOME", "LANG", "PATH", "PWD", "TMPDIR", "USER"})
+"""Variables that are none, wherever they stand."""
+
 _SHOWN = 60
-_NO_SECRETS = frozenset({"HOME", "LANG", "PATH", "PWD", "TMPDIR", "USER"})
 
 
 @dataclass
@@ -74,43 +71,30 @@ class Interpolation:
         if isinstance(value, list):
             return [self._value(item, (*path, index)) for index, item in enumerate(value)]
         if isinstance(value, str) and "${" in value:
-            template = Template(tuple(self._parts(value, path)))
+            template = Template(tuple(self._part(piece, path) for piece in pieces(value)))
             if not template.references:
                 return template.filled({})
             self.templates[path] = template
         return value
 
-    def _parts(self, text: str, path: KeyPath) -> Iterator[str | SecretReference]:
-        end = 0
-        for match in _REFERENCE.finditer(text):
-            yield text[end : match.start()]
-            yield self._replacement(match, path)
-            end = match.end()
-        yield text[end:]
-
-    def _replacement(self, match: re.Match[str], path: KeyPath) -> str | SecretReference:
-        if match[0] == "$${":
-            return "${"
+    def _part(self, piece: Piece, path: KeyPath) -> str | SecretReference:
+        if isinstance(piece, str):
+            return piece
         self.filled.add(path)
-        if match["end"] and (secret := _SECRET.fullmatch(match["inside"])):
-            kind: SecretKind = "command" if secret["kind"] == "command" else "keyring"
-            return self._secret(SecretReference(kind, secret["text"].strip()), path)
-        inside = _INSIDE.fullmatch(match["inside"]) if match["end"] else None
-        if not inside:
-            written = match[0] if len(match[0]) <= _SHOWN else match[0][:_SHOWN] + "…"
+        if isinstance(piece, SecretReference):
+            return self._secret(piece, path)
+        if isinstance(piece, FaultyReference):
+            written = piece.written if len(piece.written) <= _SHOWN else piece.written[:_SHOWN] + "…"
             hint = "Write ${NAME} or ${NAME:-default}; the default holds no $. A literal ${ is written $${."
             self._note(path, f"{written!r} is not a reference to an environment variable", hint)
             return ""
-        name = inside["name"]
-        value = self.environ.get(name)
-        if value and name not in _NO_SECRETS and _in(SECTIONS_OF_SECRETS, path):
+        value = self.environ.get(piece.name)
+        if value and piece.name not in NO_SECRETS and _in(SECTIONS_OF_SECRETS, path):
             self.taken.add(value)
-        if inside["has_default"]:
-            return value or inside["default"]
-        if value is None:
-            message = f"the environment variable {name} is not set"
-            self._note(path, message, _missing_hint(name, path))
-        return value or ""
+        if value is None and piece.default is None:
+            message = f"the environment variable {piece.name} is not set"
+            self._note(path, message, _missing_hint(piece.name, path))
+        return piece.value(value)
 
     def _secret(self, reference: SecretReference, path: KeyPath) -> str | SecretReference:
         if _in(SECTIONS_OF_SECRETS, path):

@@ -7,6 +7,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from manifests.complaint import Complaint
+from manifests.credentials import credentials_of
 from manifests.env_file import env_path, read_env
 from manifests.errors import ManifestError, Problem
 from manifests.exposure import exposures
@@ -90,7 +91,16 @@ def _load(
         templates=interpolation.templates,
         secrets=interpolation.secrets,
         taken=frozenset(interpolation.taken),
+        credentials=_credentials(source.data, interpolation),
     )
+
+
+def _credentials(written: Json, interpolation: Interpolation) -> dict[str, frozenset[str]]:
+    upstreams = written.get("upstreams") if isinstance(written, dict) else None
+    return {
+        name: credentials_of(section, interpolation.environ, interpolation.secrets)
+        for name, section in (upstreams if isinstance(upstreams, dict) else {}).items()
+    }
 
 
 def _slips_of_the_rest(

@@ -35,6 +35,8 @@ class Manifest:
     """What these held when the manifest was loaded."""
     taken: frozenset[str] = field(default=frozenset(), repr=False)
     """What it took from the environment."""
+    credentials: Mapping[str, frozenset[str]] = field(default_factory=dict, repr=False)
+    """By upstream, what of all that is a credential: see `manifests.credentials`."""
 
     @property
     def hidden(self) -> frozenset[str]:

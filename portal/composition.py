@@ -160,6 +160,7 @@ async def open_portal(
                 note_change,
                 state_folder(os.environ) / "listings",
                 manifest.hidden,
+                manifest.credentials,
                 header_renewals(manifest),
             )
         )

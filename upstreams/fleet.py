@@ -15,7 +15,7 @@ from upstreams.diagnostics import Diagnostics
 from upstreams.http_credentials import ConfiguredHeaders, HeaderRenewal, HttpCredentials
 from upstreams.http_wire import open_http_wire, open_sse_wire
 from upstreams.listing_store import ListingStore
-from upstreams.masking import credentials_of_child, without, written_forms
+from upstreams.masking import without, written_forms
 from upstreams.opening import WireOpener
 from upstreams.scrubber import Scrubber, forms_of
 from upstreams.starts import STARTED_AT_ONCE, TURN_SECONDS, Starts
@@ -75,13 +75,14 @@ async def open_fleet(
     on_change: Callable[[Upstream], None],
     listings: Path | None = None,
     secrets: Collection[str] = (),
+    credentials: Mapping[str, Collection[str]] | None = None,
     renewals: Mapping[str, HeaderRenewal] | None = None,
 ) -> AsyncIterator[Fleet]:
     """Supervise all upstreams, each in its own task; returns before any is ready.
 
     Beyond `STARTED_AT_ONCE` they take turns at starting. `listings` is where lazy ones keep what they offer; None is
     nowhere, so that each is started once to be listed. `secrets` are hidden in whatever any of them sends to be read by
-    people, beside what the specs themselves hold, and in results of an upstream that gets them as credentials.
+    people, beside what the specs themselves hold, and the `credentials` of an upstream in whatever it sends to scripts.
     `renewals` get the headers of upstreams anew that do not take them.
     `on_change` is called, in the event loop, whenever the state or the tools of an upstream changed; it must
     not raise. On leaving, all are closed at once, within 3 s, and no process of theirs is left.
@@ -94,7 +95,15 @@ async def open_fleet(
             name: Upstream(
                 name,
                 spec,
-                _wire_opener(name, spec, folder, secrets, scrubbers[name], (renewals or {}).get(name), tasks),
+                _wire_opener(
+                    name,
+                    spec,
+                    folder,
+                    (credentials or {}).get(name, ()),
+                    scrubbers[name],
+                    (renewals or {}).get(name),
+                    tasks,
+                ),
                 scrubbers[name],
                 starts,
                 on_change,
@@ -122,13 +131,13 @@ def _wire_opener(
     name: str,
     spec: StdioUpstream | HttpUpstream,
     folder: Path,
-    secrets: Collection[str],
+    configured: Collection[str],
     scrub: Scrubber,
     renew: HeaderRenewal | None,
     tasks: TaskGroup,
 ) -> WireOpener:
     if isinstance(spec, StdioUpstream):
-        own = written_forms(credentials_of_child(spec, secrets))
+        own = written_forms(configured)
 
         def start(diagnostics: Diagnostics) -> AbstractAsyncContextManager[Wire]:
             # Looked up at every attempt: the command may have been installed since.
@@ -136,7 +145,7 @@ def _wire_opener(
             return open_stdio_wire(child, scrub, diagnostics, lambda text: without(text, own))
 
         return start
-    credentials = _credentials(name, spec, secrets, scrub, renew, tasks)
+    credentials = _credentials(name, spec, configured, scrub, renew, tasks)
 
     def connect(diagnostics: Diagnostics) -> AbstractAsyncContextManager[Wire]:
         if spec.transport == "sse":
@@ -149,14 +158,14 @@ def _wire_opener(
 def _credentials(
     name: str,
     spec: HttpUpstream,
-    secrets: Collection[str],
+    configured: Collection[str],
     scrub: Scrubber,
     renew: HeaderRenewal | None,
     tasks: TaskGroup,
 ) -> HttpCredentials:
     if spec.oauth is None:
-        return ConfiguredHeaders(spec.headers, secrets, scrub, renew)
+        return ConfiguredHeaders(spec.headers, configured, scrub, renew)
     # Here, because no other upstream has need of what it imports.
     from upstreams.oauth.tokens import OAuthTokens
 
-    return OAuthTokens(name, spec, secrets, login_store(name, spec), scrub, tasks.start_soon)
+    return OAuthTokens(name, spec, configured, login_store(name, spec), scrub, tasks.start_soon)

@@ -60,19 +60,19 @@ class HttpCredentials(Protocol):
 class ConfiguredHeaders:
     """The manifest's `headers`. Those that hold a secret of a command or the keyring can be had anew.
 
-    `filled` is what references in the manifest were filled with, here or elsewhere.
+    `credentials` are those of this upstream, in `headers` and elsewhere, that references in the manifest stood for.
     """
 
     def __init__(
         self,
         headers: Mapping[str, str],
-        filled: Collection[str],
+        credentials: Collection[str],
         scrub: Scrubber,
         renew: HeaderRenewal | None = None,
     ) -> None:
         self._headers = dict(headers)
-        self._filled = filled
-        self._sent = deque([secrets_in(headers, filled)], maxlen=2)
+        self._credentials = credentials
+        self._sent = deque([secrets_in(headers, credentials)], maxlen=2)
         """Those of now and the ones before, which a slow answer may still repeat."""
         self._scrub = scrub
         self._renew = renew
@@ -96,7 +96,7 @@ class ConfiguredHeaders:
                 return False
             self._scrub.hide_for_now(renewed.secrets)
             self._headers = {**self._headers, **renewed.headers}
-            self._sent.append(secrets_in(self._headers, {*self._filled, *renewed.secrets}))
+            self._sent.append(secrets_in(self._headers, {*self._credentials, *renewed.secrets}))
             return True
 
     def accepted(self, sent: Mapping[str, str]) -> None:
@@ -106,10 +106,10 @@ class ConfiguredHeaders:
         return frozenset().union(*self._sent)
 
 
-def secrets_in(headers: Mapping[str, str], filled: Collection[str]) -> frozenset[str]:
-    """What must not come back to a script: an `Authorization`, and of `filled` what stands in any header."""
+def secrets_in(headers: Mapping[str, str], credentials: Collection[str]) -> frozenset[str]:
+    """What must not come back to a script: what an `Authorization` says, and the credentials."""
     words = (word for name in headers if name.lower() == "authorization" for word in headers[name].split())
-    return frozenset(words) | {each for each in filled if any(each in value for value in headers.values())}
+    return frozenset(words).union(credentials)
 
 
 IS_RENEWED: Final = "credentials_renewed"

@@ -5,10 +5,8 @@ Some tools show the request, or the environment, that they are in.
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, TypeAlias
-
-from manifests.upstream_sections import StdioUpstream
 
 Mask: TypeAlias = Callable[[bytes], bytes]
 """JSON text in, the same without credentials out."""
@@ -16,14 +14,7 @@ Mask: TypeAlias = Callable[[bytes], bytes]
 _LEAST_CHARACTERS: Final = 16
 _LETTER: Final = re.compile("[A-DF-Za-df-z]")  # none of which is in a number
 _MASK: Final = b"[hidden]"
-_CREDENTIAL: Final = re.compile(
-    r"TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|AUTH(?!OR)|KEYS?(?:_|$)|(?:^|_)(?:PASS|PW|PWD|PAT)(?:_|$)",
-    re.IGNORECASE,
-)
-_PLACE: Final = re.compile(r"(?:FILE|PATH|DIR|HOST|ENDPOINT|UR[IL])$", re.IGNORECASE)
-_DATABASE: Final = re.compile(
-    r"DSN(?:_|$)|CONNECTION_?STRING|(?:DB|DATABASE|SQL|MONGO|REDIS)\w*UR[IL]$", re.IGNORECASE
-)
+_SCHEME: Final = re.compile(r"(?:basic|bearer|token)\s+(\S+)", re.IGNORECASE)
 
 
 def masked(text: bytes, credentials: Iterable[str]) -> bytes:
@@ -37,7 +28,10 @@ def written_forms(credentials: Iterable[str]) -> list[bytes]:
     Only such as can stand nowhere but in strings, and are too long to do so by chance.
     """
     forms: list[bytes] = []
-    for credential in credentials:
+    given = set(credentials)
+    without_scheme = {found[1] for found in map(_SCHEME.fullmatch, given) if found}
+    # The longest first: one may contain another.
+    for credential in sorted(given | without_scheme, key=len, reverse=True):
         if len(credential) < _LEAST_CHARACTERS or not _LETTER.search(credential):
             continue
         written = json.dumps(credential)[1:-1]
@@ -54,15 +48,3 @@ def without(text: bytes, forms: Iterable[bytes]) -> bytes:
         if form in text:
             text = text.replace(form, _MASK)
     return text
-
-
-def credentials_of_child(spec: StdioUpstream, secrets: Collection[str]) -> tuple[str, ...]:
-    """What references filled in, in variables that by their names are credentials: the name of a bucket is work."""
-    given = [value for name, value in spec.env.items() if _is_credential(name)]
-    return tuple(secret for secret in secrets if any(secret in value for value in given))
-
-
-def _is_credential(variable: str) -> bool:
-    if _DATABASE.search(variable):
-        return True
-    return bool(_CREDENTIAL.search(variable)) and not _PLACE.search(variable)

@@ -84,7 +84,8 @@ async def _listed(
 ) -> dict[str, tuple[RecordedTool, ...]]:
     specs = {name: manifest.portal.upstreams[name] for name in names}
     listings = state_folder(os.environ) / "listings"
-    async with open_fleet(specs, manifest.folder, lambda upstream: None, listings, manifest.hidden) as fleet:
+    secrets = manifest.hidden, manifest.credentials
+    async with open_fleet(specs, manifest.folder, lambda upstream: None, listings, *secrets) as fleet:
         fleet.want_all()
         with terminal.waiting("asking the upstreams for their tools"):
             await tried(fleet, terminal)

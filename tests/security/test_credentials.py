@@ -241,29 +241,53 @@ async def test_key_beside_a_token_of_oauth_is_shown_to_no_script(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("variable", "written", "is_hidden"),
+    ("args", "env", "is_hidden"),
     [
-        ("STORE_KEY", "${CANARY}", True),
-        ("GITHUB_PERSONAL_ACCESS_TOKEN", "${command:echo canary-of-0123456789}", True),
-        ("DATABASE_URL", "postgresql://app:${CANARY}@db/x", True),
-        ("app_password", "${CANARY}", True),
-        ("STORE_KEY", "canary-of-0123456789", False),  # no reference says that it is a secret
-        ("BUCKET", "${CANARY}", False),  # scripts work with it
-        ("GIT_AUTHOR_NAME", "${CANARY}", False),
-        ("TOKEN_FILE", "${CANARY}", False),
+        ([], {"STORE_KEY": "${CANARY}"}, True),
+        ([], {"DATABASE_URL": "postgresql://app:${CANARY}@db/x"}, True),
+        ([], {"STORE": "${command:echo canary-of-0123456789}"}, True),
+        ([], {"OPENAPI_MCP_HEADERS": '{"Authorization": "Bearer ${CANARY}", "Notion-Version": "1"}'}, True),
+        (["--api-key", "${CANARY}"], {}, True),
+        (["--config=${command:echo canary-of-0123456789}"], {}, True),
+        (["${STORE_TOKEN}"], {}, True),
+        ([], {"STORE_KEY": "canary-of-0123456789"}, False),  # no reference says that it is a secret
+        ([], {"BUCKET": "${CANARY}"}, False),  # scripts work with it
+        (["--folder", "${CANARY}", "--token-file=${CANARY}"], {}, False),
     ],
 )
-async def test_child_that_shows_its_environment_shows_scripts_and_stubs_no_credential(
-    tmp_path: Path, variable: str, written: str, is_hidden: bool
+async def test_child_that_shows_how_it_was_started_shows_scripts_and_stubs_no_credential(
+    tmp_path: Path, args: list[Json], env: Json, is_hidden: bool
 ) -> None:
     canary = "canary-of-0123456789"
     shown = raw(tools=[{"name": "echo", "description": f"With {canary}.", "inputSchema": {"type": "object"}}])
-    environ = {"CANARY": canary}
-    entry: dict[str, Json] = {**shown, "env": {variable: written}}
+    environ = {"CANARY": canary, "STORE_TOKEN": canary}
+    entry: dict[str, Json] = {**shown, "args": [*shown["args"], *args], "env": env}
     async with opened(tmp_path, {"store": entry}, environ=environ) as portal:
         seen = "[hidden]" if is_hidden else canary
         assert await portal.result_of(f"await store.echo(text='{canary}')") == {"text": seen}
         assert f"With {seen}." in await portal.search_text("store.echo")
+
+
+@pytest.mark.parametrize(
+    ("query", "is_hidden"), [("key=${CANARY}", True), ("api_key=x&folder=${CANARY}", False)]
+)
+async def test_key_in_the_url_is_shown_to_no_script(tmp_path: Path, query: str, is_hidden: bool) -> None:
+    canary = "canary-of-0123456789"
+    server = RawHttpServer()
+    server.result_text = f'{{"content":[],"structuredContent":{{"seen":"{canary}"}}}}'
+    async with http_peer(server.app) as peer:
+        entry: dict[str, Json] = {"url": f"http://127.0.0.1:{peer.port}/mcp?{query}"}
+        async with opened(tmp_path, {"gate": entry}, environ={"CANARY": canary}) as portal:
+            assert await portal.result_of("await gate.echo()") == {
+                "seen": "[hidden]" if is_hidden else canary
+            }
+
+
+async def test_header_that_a_variable_holds_whole_hides_its_token_alone_too(tmp_path: Path) -> None:
+    environ = {"AUTH_HEADER": "Bearer canary-of-0123456789"}
+    entry: dict[str, Json] = {**raw(tools=raw_tools("echo")), "env": {"AUTH_HEADER": "${AUTH_HEADER}"}}
+    async with opened(tmp_path, {"store": entry}, environ=environ) as portal:
+        assert await portal.result_of("await store.echo(text='canary-of-0123456789')") == {"text": "[hidden]"}
 
 
 async def _key_of(requests: list[dict[str, str]]) -> CallToolResult:

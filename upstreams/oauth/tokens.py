@@ -52,7 +52,7 @@ class OAuthTokens:
         self,
         name: str,
         spec: HttpUpstream,
-        filled: Collection[str],
+        credentials: Collection[str],
         store: LoginStore,
         scrub: Scrubber,
         start: StartTask,
@@ -61,7 +61,7 @@ class OAuthTokens:
         self._start = start
         self._spec = spec
         self._settings = spec.oauth or OAuthSettings()
-        self._beside = secrets_in(spec.headers, filled)
+        self._beside = secrets_in(spec.headers, credentials)
         self._store = store
         self._scrub = scrub
         self._login: Login | None = None

@@ -1,0 +1,102 @@
+"""Which of the values that references filled in are credentials: they are taken out of results, settings are not.
+
+A script works with the name of a bucket, so a variable is none unless something says so: its name, or what it is put
+into. What comes from a command or the keyring is one wherever it stands, and so is all that is sent in a header.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from manifests.interpolation import NO_SECRETS
+from manifests.json_value import Json
+from manifests.references import Piece, VariableReference, pieces
+from manifests.secret_references import SecretReference
+
+_CREDENTIAL: Final = re.compile(
+    r"TOKEN(?!IZ)|SECRET|PASSW|PASSPHRASE|CREDENTIAL|AUTHORI[SZ]ATION|AUTH(?!OR)|BEARER|COOKIE|KEYS?(?:_|$)"
+    r"|(?:^|_)(?:CREDS|JWT|PASS|PW|PWD|PAT)(?:_|$)",
+    re.IGNORECASE,
+)
+_SETTING: Final = re.compile(
+    r"(?:FILE|FOLDER|PATH|DIR|DIRECTORY|HOST|PORT|ENDPOINT|UR[IL]|NAME|TYPE|MODE|METHOD|PROVIDER|REGION|SCOPES?)$",
+    re.IGNORECASE,
+)
+_DATABASE: Final = re.compile(
+    r"DSN(?:_|$)|CONNECTION_?STRING|(?:DB|DATABASE|SQL|MONGO|REDIS)\w*UR[IL]$", re.IGNORECASE
+)
+
+_SAID: Final = re.compile(r"([A-Za-z_][\w.-]{0,99})[\"'\\]{0,3}\s{0,9}[:=]")
+"""A name that something is said of, as in `--token=`, `{"Authorization":` and `?api_key=`."""
+_IN_WHAT_IS_SAID: Final = re.compile(
+    r"\s*[\"'\\]{0,3}(?:(?:basic|bearer|token)\s+)?[^\s\"'&;,]*", re.IGNORECASE
+)
+_FAR: Final = 300
+"""Characters before a reference in which its name is looked for."""
+
+_BEFORE_PASSWORD: Final = re.compile(r"://(?P<user>[^/?#@\s]*)$")
+_AFTER_PASSWORD: Final = re.compile(r"(?P<rest>[^/?#@\s]*)@")
+
+
+def credentials_of(
+    upstream: Json, environ: Mapping[str, str], secrets: Mapping[SecretReference, str]
+) -> frozenset[str]:
+    """The credentials among what references filled in anywhere in a section of `upstreams`, given as it was written."""
+    found = (
+        secrets.get(each, "") if isinstance(each, SecretReference) else environ.get(each.name, "")
+        for key, value in upstream.items()
+        for name, text in _strings(value, key)
+        for each in _to_credentials(list(pieces(text)), name, is_header=key == "headers")
+    )
+    return frozenset(filter(None, found))
+
+
+def _to_credentials(
+    parts: list[Piece], name: str, *, is_header: bool
+) -> Iterator[SecretReference | VariableReference]:
+    for index, part in enumerate(parts):
+        if isinstance(part, SecretReference):
+            yield part
+        elif isinstance(part, VariableReference) and part.name not in NO_SECRETS:
+            before, after = _plain(parts[:index]), _plain(parts[index + 1 :])
+            names = (part.name, name, _said(before))
+            if is_header or any(map(_is_credential, names)) or _is_login(before, after):
+                yield part
+
+
+def _strings(value: Json, name: str) -> Iterator[tuple[str, str]]:
+    """All strings, each with the name that it goes under: a key, or the option before it."""
+    if isinstance(value, str):
+        yield name, value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _strings(item, str(key))
+    elif isinstance(value, list):
+        option = ""
+        for item in value:
+            yield from _strings(item, option)
+            option = item if isinstance(item, str) and item.startswith("-") and "=" not in item else ""
+
+
+def _plain(parts: list[Piece]) -> str:
+    return "".join(part for part in parts if isinstance(part, str))
+
+
+def _said(before: str) -> str:
+    """The name behind which a text stands, at the end of `before`; "" if it stands behind none."""
+    before = before[-_FAR:]
+    *_, last = (None, *_SAID.finditer(before))
+    return last[1] if last and _IN_WHAT_IS_SAID.fullmatch(before, last.end()) else ""
+
+
+def _is_login(before: str, after: str) -> bool:
+    """Whether it is the password in a URL, or all that stands before its `@`: a user beside a password is none."""
+    start, end = _BEFORE_PASSWORD.search(before), _AFTER_PASSWORD.match(after)
+    return bool(start and end and (":" in start["user"] or ":" not in end["rest"]))
+
+
+def _is_credential(name: str) -> bool:
+    name = name.replace("-", "_")
+    if _DATABASE.search(name):
+        return True
+    return bool(_CREDENTIAL.search(name)) and not _SETTING.search(name)

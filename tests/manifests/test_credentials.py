@@ -1,0 +1,112 @@
+"""Which values of references are credentials, and which are settings that scripts may see."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from manifests.json_value import Json
+from manifests.loader import load_manifest
+
+
+def credentials(folder: Path, upstream: Json) -> frozenset[str]:
+    """Of one upstream; variables hold `of-` and their name, and a command gives its own line."""
+    path = folder / "portal.yaml"
+    path.write_text(json.dumps({"upstreams": {"a": upstream}}))
+    environ = {
+        name: f"of-{name}" for name in ("KEPT", "OTHER", "HOME", "NOTION_TOKEN", "DB_NAME", "TOKEN_FILE")
+    }
+    manifest = load_manifest(path, environ, lambda references, _: {each: each.text for each in references})
+    return manifest.credentials["a"]
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [
+        "--token=${KEPT}",
+        "--api-key=x-${KEPT}",
+        "TOKEN=${KEPT}",
+        "Authorization: Bearer ${KEPT}",
+        "--header=Authorization:Bearer ${KEPT}",
+        "x-api-key:${KEPT}",
+        '{"headers": {"X-Org": "${OTHER}", "Authorization": "Bearer ${KEPT}"}}',
+        '{"apiKey":"${KEPT}"}',
+        r"{\"password\": \"${KEPT}\"}",
+        "postgresql://app:${KEPT}@db/${OTHER}",
+        "postgresql://${OTHER}:${KEPT}@db/x",
+        "https://${KEPT}@git.example/x",
+        "https://api.example/${OTHER}?access_token=${KEPT}&page=${OTHER}",
+        "host=${OTHER} password=${KEPT}",
+    ],
+)
+def test_value_is_a_credential_by_what_stands_before_it(tmp_path: Path, argument: str) -> None:
+    assert credentials(tmp_path, {"command": "x", "args": [argument]}) == {"of-KEPT"}
+
+
+@pytest.mark.parametrize("option", ["--api-key", "--token", "-token", "--auth-header", "--client_secret"])
+def test_value_is_a_credential_by_the_option_before_it(tmp_path: Path, option: str) -> None:
+    args = ["--folder", "${OTHER}", option, "${KEPT}", "${OTHER}"]
+    assert credentials(tmp_path, {"command": "x", "args": args}) == {"of-KEPT"}
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [
+        "GITHUB_PERSONAL_ACCESS_TOKEN",
+        "STORE_KEY",
+        "app_password",
+        "AUTHORIZATION",
+        "DATABASE_URL",
+        "MSSQL_CONNECTION_STRING",
+    ],
+)
+def test_value_is_a_credential_by_its_variable(tmp_path: Path, variable: str) -> None:
+    assert credentials(tmp_path, {"command": "x", "env": {variable: "${KEPT}"}}) == {"of-KEPT"}
+
+
+@pytest.mark.parametrize("text", ["${NOTION_TOKEN}", "x${NOTION_TOKEN:-}y"])
+def test_value_is_a_credential_by_its_own_name(tmp_path: Path, text: str) -> None:
+    for entry in ({"args": [text]}, {"env": {"X": text}}, {"cwd": text}):
+        assert credentials(tmp_path, {"command": "x", **entry}) == {"of-NOTION_TOKEN"}
+
+
+@pytest.mark.parametrize(
+    "entry", [{"args": ["--folder", "a/${command:b}"]}, {"env": {"BUCKET": "${command:b}"}}]
+)
+def test_what_a_command_gave_is_a_credential_wherever_it_stands(tmp_path: Path, entry: Json) -> None:
+    assert credentials(tmp_path, {"command": "x", **entry}) == {"b"}
+
+
+def test_of_an_upstream_by_url_all_in_headers_is_and_of_the_rest_what_is_called_so(tmp_path: Path) -> None:
+    url = "https://a.example/${OTHER}/mcp?key=${command:b}"
+    upstream = {
+        "url": url,
+        "headers": {"X-Of": "${KEPT}"},
+        "oauth": {"client_id": "${OTHER}", "scope": "${OTHER}"},
+    }
+    assert credentials(tmp_path, upstream) == {"of-KEPT", "b"}
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [
+        "${OTHER}",
+        "--folder=${OTHER}",
+        "--token-file=${OTHER}",
+        "--auth-type=${OTHER}",
+        "--author=${OTHER}",
+        "--tokenizer=${OTHER}",
+        "token=x, folder=${OTHER}",
+        "--token x ${OTHER}",
+        '{"token": "x", "folder": "${OTHER}"}',
+        "https://${OTHER}:8080/${OTHER}?api_key=x&folder=${OTHER}",
+        "postgresql://${OTHER}:x@${OTHER}/${DB_NAME}",
+        "${TOKEN_FILE}",
+        "--token=${HOME}",
+        "--token=$${KEPT}",
+        "--token=${NOT_SET:-public}",
+    ],
+)
+def test_settings_are_no_credentials(tmp_path: Path, argument: str) -> None:
+    args = [argument, "--token", "--folder", "${OTHER}"]
+    assert credentials(tmp_path, {"command": "x", "args": args}) == frozenset()
