@@ -10,9 +10,15 @@ from manifests.hints import Hints
 from manifests.manifest import Manifest
 from manifests.retries import means
 from manifests.rules import Budget, Rule, ToolSection
+from manifests.tool_rules import Comparison
 from manifests.yaml_source import KeyPath
 
 _OPEN_END = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]+")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_DOMAIN = re.compile(r"(?:\.[A-Za-z0-9-]+)+\.(?:[A-Za-z]{2,}|xn--[A-Za-z0-9-]+)")
+_FILE_ENDING = re.compile(
+    r".*\.(?:bz2|css|csv|gz|html|js|json|lz4|sig|txt|ts|tsx|xml|xz|ya?ml|zst)", re.IGNORECASE
+)
 _HINT = (
     "A pattern is compared with the tool's name, the function's name, upstream.tool and namespace.function."
 )
@@ -54,15 +60,27 @@ def _retry_slips(manifest: Manifest, tools: Mapping[str, Sequence[ListedTool]]) 
 
 
 def _open_ends(manifest: Manifest) -> Iterator[Problem]:
-    """Prefixes that end within the host of a URL: https://a.example lets https://a.example.evil through, too."""
+    """Comparisons with a part of a URL that another host's has as well."""
     for section in manifest.rules:
         for rule in section.allow.rules:
             for name, comparison in ({} if rule.condition is None else rule.condition.where).items():
-                if comparison.prefix is not None and _OPEN_END.fullmatch(comparison.prefix):
-                    told = (
-                        f"the prefix of {name!r} ends within the host, so that other hosts begin with it, too"
-                    )
-                    yield _told(manifest, rule.keys, told, "End it with /.")
+                for told, hint in _openings(name, comparison):
+                    yield _told(manifest, rule.keys, told, hint)
+
+
+def _openings(name: str, comparison: Comparison) -> Iterator[tuple[str, str]]:
+    """https://a.example lets https://a.example.evil through, and .a.example evil.example/b.a.example."""
+    prefix, suffix = comparison.prefix, comparison.suffix
+    if prefix is not None and _OPEN_END.fullmatch(prefix):
+        yield (
+            f"the prefix of {name!r} ends within the host, so that other hosts begin with it, too",
+            "End it with /.",
+        )
+    names_host = prefix is not None and not _SCHEME.fullmatch(prefix)
+    if suffix is None or names_host or not _DOMAIN.fullmatch(suffix) or _FILE_ENDING.fullmatch(suffix):
+        return
+    told = f"the suffix of {name!r} is a domain, and paths at other hosts end with it, too: evil.example/x{suffix}"
+    yield told, "List the hosts with one_of; or, if it is none of a host, add a prefix."
 
 
 class _Slips:

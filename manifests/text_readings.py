@@ -72,6 +72,15 @@ def several_addresses(text: str, suffix: str) -> str:
     return "more than one address" if most and is_list else ""
 
 
+def early_end(text: str, suffix: str) -> str:
+    """What ends the path of a URL before a suffix that is the last part of a name, as `.pdf` is; "" if nothing does."""
+    is_name = suffix.startswith(".")
+    is_early = any(
+        "?" in each or "#" in each for each in (each.removesuffix(suffix) for each in readings(text))
+    )
+    return "a `?` or `#`" if is_name and is_early else ""
+
+
 def detour(text: str) -> str:
     """What makes a text lead elsewhere than its beginning says, if it is read as a path; "" if nothing does."""
     if len(text) > MAX_CHARACTERS:
@@ -109,4 +118,5 @@ def _visible(text: str) -> str:
 
 def other_end(text: str, suffix: str) -> str:
     """What makes the end of a text another one than it seems, beside the suffix it is to have; "" if nothing does."""
-    return detour(text) or several_lines(text) or several_addresses(text, suffix)
+    several = several_lines(text) or several_addresses(text, suffix)
+    return detour(text) or several or early_end(text, suffix)
