@@ -20,7 +20,7 @@ from tests.upstreams.oauth_peer import NAME, ProtectedServer, echo, logged_in, p
 from tests.upstreams.peers import DEADLINE_SECONDS, closed_port, fleet_of
 from upstreams.errors import UpstreamDownError, UpstreamError, UpstreamNeedsLoginError
 from upstreams.fleet import login_store, open_fleet
-from upstreams.oauth import tokens
+from upstreams.oauth import kept_login, tokens
 from upstreams.oauth.tokens import OAuthTokens
 from upstreams.scrubber import Scrubber
 
@@ -231,3 +231,67 @@ async def test_keyring_that_is_unlocked_lets_a_portal_go_on(
     locked_keyring.is_unlocked.set()
     async with fleet_of(**{NAME: spec}) as fleet:
         assert await echo(fleet, a=1) == {"a": 1}
+
+
+class FullKeyring(OwnKeyring):
+    """Takes nothing more while it is full; `is_kept` is set whenever it takes something."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_full = False
+        self.is_kept = threading.Event()
+
+    def set_password(self, service: str, username: str, password: str) -> None:
+        if self.is_full:
+            raise OSError("no space left")
+        super().set_password(service, username, password)
+        self.is_kept.set()
+
+
+@pytest.fixture
+def full_keyring(own_keyring: OwnKeyring, monkeypatch: pytest.MonkeyPatch) -> FullKeyring:
+    full = FullKeyring()
+    keyring.set_keyring(full)
+    monkeypatch.setattr(kept_login, "SAVE_PAUSE_SECONDS", 0.01)
+    return full
+
+
+async def test_renewed_login_that_cannot_be_kept_is_used_and_kept_later(
+    server: ProtectedServer, full_keyring: FullKeyring
+) -> None:
+    spec = server.spec(keep_in="keyring")
+    await logged_in(spec)
+    async with fleet_of(**{NAME: spec}) as fleet:
+        full_keyring.is_full = True
+        for number in range(3):
+            server.authorization.expire()
+            assert await echo(fleet, a=number) == {"a": number}
+        full_keyring.is_kept.clear()
+        full_keyring.is_full = False
+        assert await anyio.to_thread.run_sync(full_keyring.is_kept.wait, DEADLINE_SECONDS)
+    assert server.authorization.grants == ["authorization_code", *["refresh_token"] * 3]
+    async with fleet_of(**{NAME: spec}) as fleet:
+        server.authorization.expire()
+        assert await echo(fleet, a=1) == {"a": 1}
+    assert "reuse" not in server.authorization.grants
+
+
+async def test_renewed_login_that_cannot_be_kept_takes_the_place_of_no_other(
+    server: ProtectedServer, full_keyring: FullKeyring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_login, "SAVE_PAUSE_SECONDS", DEADLINE_SECONDS)
+    spec = server.spec(keep_in="keyring")
+    await logged_in(spec)
+    async with tokens_of(spec) as kept:
+        full_keyring.is_full = True
+        await kept.renewed(await kept.headers())
+        full_keyring.is_full = False
+        other = await logged_in(spec)
+        await kept.renewed(await kept.headers())
+        assert await kept.headers() == {"authorization": f"Bearer {other.access_token}"}
+        full_keyring.is_full = True
+        kept.accepted(await kept.headers())
+        await kept.renewed(await kept.headers())
+        await login_store(NAME, spec).delete()
+        with pytest.raises(UpstreamNeedsLoginError):
+            await kept.renewed(await kept.headers())

@@ -2,8 +2,8 @@
 
 import shlex
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Final, TypeAlias
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final
 
 import anyio
 import structlog
@@ -21,6 +21,7 @@ from upstreams.oauth.browser_login import configured_client
 from upstreams.oauth.discovery import Discovered, discover
 from upstreams.oauth.errors import OAuthError, OAuthRefusedError, OAuthUnreachableError
 from upstreams.oauth.guarded_http import open_guarded_http
+from upstreams.oauth.kept_login import KeptLogin, StartTask
 from upstreams.oauth.login import Login, new_login
 from upstreams.oauth.login_store import LoginStore
 from upstreams.oauth.token_endpoint import request_token
@@ -41,9 +42,6 @@ _SPENT: Final = frozenset({"invalid_grant", "bad_refresh_token", "invalid_refres
 STOPPING_SECONDS: Final = 2.0
 """A renewal that is under way when the portal stops has so long to end."""
 
-StartTask: TypeAlias = Callable[..., object]
-"""As a task group's `start_soon`, of one that lives as long as the upstream."""
-
 
 class OAuthTokens:
     """The bearer tokens of one upstream. What they are is told to its scrubber before anything is sent."""
@@ -62,7 +60,7 @@ class OAuthTokens:
         self._spec = spec
         self._settings = spec.oauth or OAuthSettings()
         self._beside = secrets_in(spec.headers, credentials)
-        self._store = store
+        self._kept = KeptLogin(name, store, start)
         self._scrub = scrub
         self._login: Login | None = None
         self._renewal: _Renewal | None = None
@@ -151,8 +149,8 @@ class OAuthTokens:
         return login
 
     async def _kept_or_refreshed(self, stale: Login | None, is_refused: bool) -> Login:
-        async with self._store.locked():
-            found = await self._store.load()
+        async with self._kept.locked():
+            found = await self._kept.load()
             kept = found and found.as_configured(self._settings)
             if kept is None and found is not None:
                 raise self._needs_login(
@@ -169,7 +167,7 @@ class OAuthTokens:
             if is_refused:
                 self._count_refusal()
             login = await self._refreshed(kept)
-            await self._store.save(login)
+            await self._kept.save(login)
             return login
 
     async def _refreshed(self, login: Login) -> Login:
