@@ -89,7 +89,7 @@ class DocsSearch:
         asked = set(_words(query))
         silent = [upstream for upstream in self._fleet if not upstream.state.is_well]
         silent.sort(key=lambda upstream: asked.isdisjoint(_words(upstream.name)))
-        notices = [standing(upstream, MAX_DETAIL_CHARACTERS) for upstream in silent[:MAX_STATE_NOTICES]]
+        notices = [_standing_now(upstream) for upstream in silent[:MAX_STATE_NOTICES]]
         if others := silent[MAX_STATE_NOTICES:]:
             names = ", ".join(repr(upstream.name) for upstream in others[:MAX_STATE_NOTICES])
             more = ", ..." if len(others) > MAX_STATE_NOTICES else ""
@@ -127,6 +127,11 @@ class DocsSearch:
                 }
             )
         return rows
+
+
+def _standing_now(upstream: Upstream) -> str:
+    told = standing(upstream, MAX_DETAIL_CHARACTERS)
+    return f"{told}; {upstream.prospect}" if upstream.prospect else told
 
 
 _NOTHING = "nothing fits: try other words for one step of the task, or an empty query for the namespaces"

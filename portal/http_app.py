@@ -50,7 +50,8 @@ def _readiness(portal: Portal, tells_names: bool) -> dict[str, Json]:
         counts[upstream.state.status] = counts.get(upstream.state.status, 0) + 1
         if not upstream.state.is_well:
             detail = f": {upstream.state.detail}" if upstream.state.detail else ""
-            not_ready[upstream.name] = f"{upstream.state.status}{detail}"
+            prospect = f"; {upstream.prospect}" if upstream.prospect else ""
+            not_ready[upstream.name] = f"{upstream.state.status}{detail}{prospect}"
     answer: dict[str, Json] = {"ready": True, "upstreams": counts}
     if not_ready and tells_names:
         answer["not_ready"] = not_ready

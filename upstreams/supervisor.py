@@ -10,6 +10,7 @@ import structlog
 from anyio.abc import TaskStatus
 
 from manifests.upstream_sections import StdioUpstream, UpstreamSection
+from upstreams.attempts import Attempts
 from upstreams.backoff import Backoff
 from upstreams.cause import cause_of, described
 from upstreams.circuit import Circuit
@@ -33,9 +34,6 @@ from upstreams.state import StateHistory, Status, UpstreamState
 from upstreams.usage import Usage
 
 log = structlog.get_logger()
-
-RETRY_ON_CALL_SECONDS: Final = 5.0
-"""A call to an upstream that has been waiting longer than this for its next attempt starts it."""
 
 STABLE_SECONDS: Final = 10.0
 """A connection that held this long, or answered a call, was no failure."""
@@ -90,7 +88,7 @@ class Supervisor:
         self._connection: Connection | None = None
         self._backoff = Backoff()
         self._handshake_first = False
-        self._waiting_since: float | None = None
+        self._attempts = Attempts(anyio.current_time)
         self._usage = Usage()
         self._has_served = False
         self._wanted = anyio.Event()
@@ -101,9 +99,19 @@ class Supervisor:
         return self._states.now
 
     @property
+    def prospect(self) -> str:
+        """When it is tried again, if it is down; else empty."""
+        return self._attempts.prospect if self.state.status == "down" else ""
+
+    @property
     def diagnostics(self) -> tuple[str, ...]:
         """Remarks about the current connection: malformed tools, noise on stdout."""
         return self._diagnostics.remarks
+
+    @property
+    def _is_unreached(self) -> bool:
+        """Whether the last attempt failed."""
+        return self.state.status in ("down", "needs_login")
 
     async def started(self) -> None:
         """Return when it is not starting (any more)."""
@@ -114,17 +122,17 @@ class Supervisor:
         """Have it connected soon, if nothing but its rest is in the way."""
         if self._connection is not None:
             return
-        if self._waiting_since is not None:
-            if anyio.current_time() - self._waiting_since < RETRY_ON_CALL_SECONDS:
-                return
-            self._waiting_since = None
-        if self.state.status in ("idle", "needs_login", "down"):
+        if self._is_unreached and not self._attempts.begin_for_call():
+            return
+        if self.state.status == "idle":
             self._become("starting", self.state.detail)
         self._wanted.set()
 
     @asynccontextmanager
     async def connection(self, deadline: float) -> AsyncIterator[Connection]:
         """The connection for one call: open now or, while starting, soon.
+
+        After an attempt has failed, the next is waited for no longer than a moment (`Attempts.patience_end`).
 
         Raises:
             UpstreamUnavailableError: There is none until `deadline`, or none to hope for.
@@ -136,21 +144,25 @@ class Supervisor:
     async def _connected(self, deadline: float) -> Connection:
         self.want()
         while (connection := self._connection) is None or connection.has_ended:
-            if self.state.status == "needs_login":
-                raise UpstreamNeedsLoginError(self.state.detail)
-            if self.state.status in ("down", "stopped"):
-                raise UpstreamDownError(self._unavailability())
+            if self.state.status == "stopped":
+                raise self._unavailable()
+            until = min(deadline, self._attempts.patience_end) if self._is_unreached else deadline
             changed = self._changed
-            with anyio.move_on_after(deadline - anyio.current_time()) as waiting:
+            with anyio.move_on_after(until - anyio.current_time()) as waiting:
                 await changed.wait()
             if waiting.cancelled_caught:
-                raise UpstreamUnavailableError(f"still {self._unavailability()}")
+                raise self._unavailable()
         return connection
 
-    def _unavailability(self) -> str:
+    def _unavailable(self) -> UpstreamUnavailableError:
         state = self.state
+        if state.status == "needs_login":
+            return UpstreamNeedsLoginError(state.detail)
         detail = f": {state.detail}" if state.detail else ""
-        return f"{state.status} since {state.since:%Y-%m-%d %H:%M:%S} UTC{detail}"
+        told = f"{state.status} since {state.since:%Y-%m-%d %H:%M:%S} UTC{detail}"
+        if state.status == "down":
+            return UpstreamDownError(f"{told}; {self.prospect}")
+        return UpstreamDownError(told) if state.status == "stopped" else UpstreamUnavailableError(f"still {told}")
 
     def tell_health(self) -> None:
         """Have the state say what the circuit says."""
@@ -337,18 +349,22 @@ class Supervisor:
         if was_well:
             self._become("starting", reason)
             return
-        self._become(status, reason)
+        self._attempts.rest(seconds)
         self._wanted = anyio.Event()
-        self._waiting_since = anyio.current_time()
+        self._become(status, reason)
+        self._wake_calls()  # also those that hear the same reason again
         with anyio.move_on_after(seconds):
             await self._wanted.wait()
-        self._waiting_since = None
+        self._attempts.begin()
 
     def _become(self, status: Status, detail: str) -> None:
         if self._states.become(status, detail):
-            self._changed.set()
-            self._changed = anyio.Event()
+            self._wake_calls()
             self._on_change()
+
+    def _wake_calls(self) -> None:
+        self._changed.set()
+        self._changed = anyio.Event()
 
 
 def relist_pause(seconds: float) -> float:

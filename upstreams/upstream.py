@@ -63,6 +63,11 @@ class Upstream:
         return self._supervisor.state
 
     @property
+    def prospect(self) -> str:
+        """When it is tried again, if it is down; else empty."""
+        return self._supervisor.prospect
+
+    @property
     def tools(self) -> tuple[RecordedTool, ...]:
         """As it listed them last, perhaps to an earlier portal."""
         return self._supervisor.tools

@@ -170,6 +170,15 @@ async def test_two_hundred_clients_with_the_same_request_numbers_get_only_their_
         assert told == {f"secret-{number}"}, text[:500]
 
 
+async def test_upstream_that_was_not_reached_says_everywhere_when_it_is_tried_again(tmp_path: Path) -> None:
+    absent: dict[str, Json] = {"command": "no-such-command"}
+    async with opened(tmp_path, {"absent": absent}) as portal:
+        await portal.portal.fleet.settled(DEADLINE_SECONDS)
+        notice, *_ = (await portal.search())["notices"]
+        for told in (notice, (await readyz(portal))["not_ready"]["absent"]):
+            assert "no-such-command" in told and "attempt" in told
+
+
 async def readyz(portal: Opened) -> dict[str, Json]:
     rules = gate_rules("127.0.0.1", token=None, allowed_hosts=(), allowed_origins=())
     app = build_http_app(portal.portal, build_server(portal.portal), rules)

@@ -1,0 +1,62 @@
+"""When an upstream that could not be reached is tried again, and how long a call waits for that."""
+
+from collections.abc import Callable
+from math import ceil, inf
+from typing import Final
+
+RETRY_ON_CALL_SECONDS: Final = 5.0
+"""A call to an upstream that has been waiting longer than this for its next attempt starts it."""
+
+PATIENCE_SECONDS: Final = 2.0
+"""An attempt after a failed one is waited for this long, from its beginning: one that takes longer may hang as well."""
+
+
+class Attempts:
+    """Attempts to reach one upstream, each after one that failed: between them it rests. `clock` gives seconds."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._attempt_began = clock()
+        self._rest_began: float | None = None
+        self._due = 0.0
+
+    def rest(self, seconds: float) -> None:
+        """The last one failed, and the next is due after so long."""
+        self._rest_began = self._clock()
+        self._due = self._rest_began + seconds
+
+    def begin(self) -> None:
+        """The rest is over."""
+        if self._rest_began is not None:
+            self._rest_began = None
+            self._attempt_began = self._clock()
+
+    def begin_for_call(self) -> bool:
+        """Whether an attempt is under way for a call that comes now: it ends the rest unless that is young."""
+        if self._left_for_call() > 0:
+            return False
+        self.begin()
+        return True
+
+    @property
+    def patience_end(self) -> float:
+        """Until when calls wait; before any time while it rests."""
+        return -inf if self._rest_began is not None else self._attempt_began + PATIENCE_SECONDS
+
+    @property
+    def prospect(self) -> str:
+        """When it is tried again, for whoever hears that it was not reached."""
+        if self._rest_began is None:
+            return f"an attempt has been under way for {self._clock() - self._attempt_began:.0f} s"
+        due_seconds = max(ceil(self._due - self._clock()), 1)
+        call_seconds = max(ceil(self._left_for_call()), 0)
+        told = f"the next attempt is in {due_seconds} s"
+        if call_seconds >= due_seconds:
+            return told
+        return f"{told}, or with a call in {call_seconds} s" if call_seconds else f"{told}, or with a call"
+
+    def _left_for_call(self) -> float:
+        """Seconds until a call ends the rest."""
+        if self._rest_began is None:
+            return 0.0
+        return self._rest_began + RETRY_ON_CALL_SECONDS - self._clock()
