@@ -162,7 +162,9 @@ class Supervisor:
         told = f"{state.status} since {state.since:%Y-%m-%d %H:%M:%S} UTC{detail}"
         if state.status == "down":
             return UpstreamDownError(f"{told}; {self.prospect}")
-        return UpstreamDownError(told) if state.status == "stopped" else UpstreamUnavailableError(f"still {told}")
+        if state.status == "stopped":
+            return UpstreamDownError(told)
+        return UpstreamUnavailableError(f"still {told}")
 
     def tell_health(self) -> None:
         """Have the state say what the circuit says."""

@@ -1,4 +1,4 @@
-"""An upstream that could not be reached is tried again now and then, and calls wait only for an attempt that is young."""
+"""An upstream that was not reached is tried again now and then, and calls wait only for an attempt that is young."""
 
 import pytest
 

@@ -39,9 +39,7 @@ class HangingServer:
 
 
 @asynccontextmanager
-async def hanging_fleet(
-    server: HangingServer, listings: Path | None = None
-) -> AsyncIterator[WatchedFleet]:
+async def hanging_fleet(server: HangingServer, listings: Path | None = None) -> AsyncIterator[WatchedFleet]:
     """`one` is down, and the attempt that is under way lasts until the server may answer."""
     async with http_peer(server) as peer:
         spec = HttpUpstream(url=f"http://127.0.0.1:{peer.port}/mcp", connect_seconds=FOREVER_SECONDS)
