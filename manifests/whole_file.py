@@ -16,9 +16,17 @@ UNFINISHED: Final = ".new-"
 
 
 def write_whole(
-    path: Path, data: bytes, *, mode: int = PRIVATE, prepare: Callable[[int], None] | None = None
+    path: Path,
+    data: bytes,
+    *,
+    mode: int = PRIVATE,
+    prepare: Callable[[int], None] | None = None,
+    is_lasting: bool = True,
 ) -> None:
     """Replace the file at once. `prepare` gets the descriptor of the new file before that is to be seen.
+
+    It waits until the disk has it all. What can be made again has no need of that: a file that is not `is_lasting` may be
+    empty, or what it was before, once the power has failed.
 
     Raises:
         OSError: It cannot be written; what was there before still is.
@@ -29,8 +37,23 @@ def write_whole(
             if prepare is not None:
                 prepare(file.fileno())
             file.write(data)
+            if is_lasting:
+                file.flush()
+                os.fsync(file.fileno())
         new.replace(path)
     except OSError:
         with suppress(OSError):
             new.unlink()
         raise
+    if is_lasting:
+        _keep_names(path.parent)
+
+
+def _keep_names(folder: Path) -> None:
+    """Have the disk know which files are in it. Where that fails, the new file is there all the same."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -80,7 +80,7 @@ class ListingStore:
         }
         try:
             self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_whole(self._file, json.dumps(kept).encode())
+            write_whole(self._file, json.dumps(kept).encode(), is_lasting=False)
         except OSError as error:
             log.warning("listing_not_kept", upstream=self._name, reason=error.strerror)
 

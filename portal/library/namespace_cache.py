@@ -57,7 +57,8 @@ class NamespaceCache:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             data = json.dumps(namespace_json(namespace), separators=(",", ":")).encode()
             if is_private(self._folder) and len(data) < MAX_FILE_BYTES:
-                write_whole(self._file(namespace.digest), hashlib.sha256(data).digest() + data)
+                file = self._file(namespace.digest)
+                write_whole(file, hashlib.sha256(data).digest() + data, is_lasting=False)
                 self._prune()
 
     def _file(self, digest: str) -> Path:

@@ -73,7 +73,7 @@ def _write(path: Path, text: str) -> bool:
     data = text.encode()
     if path.exists() and path.read_bytes() == data:
         return False
-    write_whole(path, data, mode=ORDINARY)
+    write_whole(path, data, mode=ORDINARY, is_lasting=False)
     return True
 
 

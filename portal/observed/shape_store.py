@@ -83,7 +83,7 @@ class ShapeStore:
         with _locked(self._folder / ".lock"):
             theirs = {name: each for name, each in _read(file).items() if name not in outdated}
             together = _together(theirs, tools)
-            write_whole(file, _text(together))
+            write_whole(file, _text(together), is_lasting=False)
             _prune(self._folder)
         return together
 
