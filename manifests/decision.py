@@ -10,6 +10,7 @@ from manifests.hints import Hints
 from manifests.json_value import Json
 from manifests.manifest import Manifest
 from manifests.rules import Budget, Rule, RuleList, ToolSection
+from manifests.tool_names import ToolNames
 from manifests.yaml_source import KeyPath
 
 _MAX_ALTERNATIVES = 3
@@ -70,7 +71,7 @@ def decide(manifest: Manifest, *, upstream: str, tool: str, function: str, hints
     sections = rules.sections(upstream)
     for section in sections:
         if denying := section.deny.matching(names.ever, hints):
-            return _denied(manifest, denying[0])
+            return _denied(manifest, denying[0], names)
     allowing = [section.allow.matching(own_names, hints) for section in sections]
     for section, found in reversed([*zip(sections, allowing, strict=True)]):
         if not found:
@@ -124,10 +125,13 @@ def _alternatives(manifest: Manifest, rules: Sequence[Rule]) -> str:
     return "".join(f", or another one: {each}" for each in told)
 
 
-def _denied(manifest: Manifest, rule: Rule) -> Decision:
+def _denied(manifest: Manifest, rule: Rule, names: ToolNames) -> Decision:
     told = f"{_dotted(rule.keys[:-1])}: {rule}"
     where = _place(manifest, rule)
     grant = f"Remove {rule.written} from {_dotted(rule.keys[:-1])} at {where}, or make it narrower."
+    if not any(map(rule.expression.match, names.now)):
+        other = next(filter(rule.expression.match, names.ever))
+        grant += f" It means the tool by {other}, which its function could be called if others were listed beside it."
     return Decision("deny", told, where, grant, is_shown=False)
 
 

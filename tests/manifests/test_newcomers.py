@@ -151,6 +151,13 @@ def test_what_is_never_repeated_stays_so(data: st.DataObject, family: Family) ->
     assert may_repeat(RetryRules(allow=(pattern,)), now, {}) is has_it
 
 
+def test_refusal_by_another_name_tells_the_name() -> None:
+    manifest = manifest_of(deny=["my-up.a?b", "my_up.c_d"])
+    assert "by my_up.c_d," in ask(manifest, "c-d", ["c_d"]).grant
+    for tool, listing in (("c-d", []), ("c_d", ["c-d"]), ("a-b", ["a_b"])):
+        assert "could be called" not in ask(manifest, tool, listing).grant
+
+
 @pytest.mark.parametrize("pattern", ["up.a_b", "a_b_*", "up.a_b_c"])
 def test_method_has_no_other_names(load: Load, pattern: str) -> None:
     manifest = load(f"upstreams: {{up: {{command: x}}}}\ncapabilities: {{tools: {{deny: ['{pattern}']}}}}\n")
