@@ -25,8 +25,8 @@ def write_whole(
 ) -> None:
     """Replace the file at once. `prepare` gets the descriptor of the new file before that is to be seen.
 
-    It waits until the disk has it all. What can be made again has no need of that: a file that is not `is_lasting` may be
-    empty, or what it was before, once the power has failed.
+    It waits until the disk has it all. What can be made again has no need of that: a file that is not `is_lasting` may
+    be empty, or what it was before, once the power has failed.
 
     Raises:
         OSError: It cannot be written; what was there before still is.
