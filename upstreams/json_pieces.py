@@ -55,7 +55,8 @@ def read_json(
     while place < len(text):
         end = end_of_piece(text, place, piece_bytes)
         parts = without_escapes(text[place:end]).split(b'"')
-        outside, cut = _until_last_comma(parts, is_string) if end < len(text) else (parts[is_string::2], -1)
+        has_cut = end < len(text) and text.find(b",", place, end) >= 0
+        outside, cut = _until_last_comma(parts, is_string) if has_cut else (parts[is_string::2], -1)
         levels = _open_levels(levels, b"".join(outside))
         if cut >= 0:
             place += cut
@@ -68,6 +69,8 @@ def read_json(
             place = end
             is_string ^= len(parts) % 2 == 0
         yield
+    if is_string or levels:
+        raise ValueError("it does not end")
     return (yield from pieces.end(text[start:]))
 
 

@@ -25,7 +25,7 @@ from upstreams.json_pieces import read_json, without_collection
 from upstreams.json_size import has_too_many_values, is_larger
 from upstreams.masking import Mask
 from upstreams.nesting import says_too_deep, without_deep_tools
-from upstreams.steps import STEP_ITEMS, Steps, last_place
+from upstreams.steps import STEP_BYTES, STEP_ITEMS, Steps, last_place
 from upstreams.wire import Failures
 from upstreams.wire_text import END_BYTES, answered_id, mended
 
@@ -53,7 +53,7 @@ class MessageReader:
         self._excerpt = diagnostics.scrub.excerpt
 
     def read(self, line: bytes) -> Found:
-        if not line or line.isspace():
+        if len(line) <= STEP_BYTES and not line.strip():
             return
         try:
             value = yield from self._value(line)
@@ -71,7 +71,9 @@ class MessageReader:
             if number % STEP_ITEMS == STEP_ITEMS - 1:
                 yield None
         if is_noise:
-            self._diagnostics.note(f"wrote to stdout what is no JSON-RPC message: {self._excerpt(line)!r}")
+            self._diagnostics.note(
+                f"wrote to stdout what is no JSON-RPC message: {self._excerpt(line[:STEP_BYTES])!r}"
+            )
 
     def message(self, text: bytes) -> Steps[JSONRPCMessage]:
         """The one message that a body or an event is; its call's error where that cannot be read."""
@@ -123,12 +125,15 @@ class MessageReader:
         try:
             return without_collection(from_json, piece)
         except ValueError:
-            return without_collection(from_json, (yield from mended(piece)))
+            fit = yield from mended(piece)
+            if fit is piece:
+                raise
+            return without_collection(from_json, fit)
 
     def _unreadable(self, head: bytes, tail: bytes, problem: str) -> Found:
         request_id = answered_id(head[:END_BYTES], tail)
         if request_id is None:
-            self._diagnostics.note(f"wrote to stdout what is no JSON: {self._excerpt(head)!r}")
+            self._diagnostics.note(f"wrote to stdout what is no JSON: {self._excerpt(head[:STEP_BYTES])!r}")
         else:
             yield SessionMessage(self._broken_answer(request_id, f"the answer is unreadable: {problem}"))
 

@@ -13,17 +13,22 @@ _MOST_OF_A_BYTE: Final = 8
 _NO_MARKS: Final = bytes(set(range(256)) - set(b'[{:,"'))
 
 
-def is_larger(value: Json, characters: int) -> bool:
-    """Whether it has more characters of text, and values, than that; it looks at no more of them."""
+def is_larger(value: Json, characters: int, most_values: int | None = None) -> bool:
+    """Whether it has more characters of text, and values, than that, or more values; it looks at no more of them."""
     todo = [value]
-    while todo and characters >= 0:
+    left = characters if most_values is None else most_values
+    while todo and characters >= 0 and left >= 0:
         each = todo.pop()
-        if isinstance(each, str | list | dict):
-            characters -= len(each)
         characters -= 1
-        if isinstance(each, list | dict) and characters >= 0:
+        left -= 1
+        if isinstance(each, str):
+            characters -= len(each)
+        elif isinstance(each, list | dict):
+            characters -= len(each)
+            if characters < 0 or len(each) > left:
+                return True
             todo += each if isinstance(each, list) else [*each, *each.values()]
-    return characters < 0
+    return characters < 0 or left < 0
 
 
 def has_too_many_values(text: bytes) -> Steps[bool]:

@@ -14,12 +14,16 @@ from upstreams.steps import STEP_ITEMS, Steps, last_place
 MAX_LEVELS: Final = 128
 """Lists and objects within one another that are kept of a message with tools; the library reads fewer still."""
 
-MAX_TOKENS: Final = 1_000_000
-"""Texts and brackets of a message that are looked at, which takes half a second; a longer one stays as it is."""
+MAX_TOKENS: Final = 2_000_000
+"""Texts, brackets and what is between them of a message that is looked at, which takes a second; with more it stays as it
+is."""
+
+MAX_BYTES: Final = 8 * 1024 * 1024
+"""Of the same, because a text of some megabytes takes a step by itself."""
 
 _TOOLS: Final = b'"tools"'
 _PLACE: Final = [b'"result"', _TOOLS]
-_TOKEN: Final = re.compile(rb'("(?:[^"\\]++|\\.)*+"?+)\s*+(:?)|[\[\]{}]', re.DOTALL)
+_TOKEN: Final = re.compile(rb'("(?:[^"\\]++|\\.)*+"?+)\s*+(:?)|[\[\]{}]|[^"\[\]{}]{1,65536}+', re.DOTALL)
 
 
 def shallow(message: bytes) -> Steps[bytes]:
@@ -44,7 +48,7 @@ def says_too_deep(error: ValueError) -> bool:
 
 def without_deep_tools(message: bytes) -> Steps[bytes]:
     """The same of a message that is known to be nested too deep; itself where that is elsewhere."""
-    if (yield from last_place(message, _TOOLS)) < 0:
+    if len(message) > MAX_BYTES or (yield from last_place(message, _TOOLS)) < 0:
         return message
     pieces = yield from _pieces(message)
     return message if pieces is None else b"".join(pieces)

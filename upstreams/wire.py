@@ -29,6 +29,8 @@ from upstreams.unasked import Answer, UnaskedStream
 MAX_REQUEST_CHARACTERS: Final = 500_000
 """Of one request of the upstream, text and values: the SDK looks at each of them, and nobody is served meanwhile."""
 
+MAX_REQUEST_VALUES: Final = 20_000
+"""Of the same, because each value costs as much as very many characters."""
 
 _LOSSES: Final = (UpstreamLostError, UpstreamFaultError, UpstreamSilentError)
 
@@ -152,8 +154,9 @@ class Wire(JSONRPCDispatcher):
         async def bounded(
             context: DispatchContext[Any], method: str, params: Mapping[str, Any] | None
         ) -> dict[str, Any]:
-            if is_larger(params, MAX_REQUEST_CHARACTERS):
-                raise MCPError(INVALID_REQUEST, f"more than {MAX_REQUEST_CHARACTERS} characters are not read")
+            if is_larger(params, MAX_REQUEST_CHARACTERS, MAX_REQUEST_VALUES):
+                most = f"{MAX_REQUEST_CHARACTERS} characters or {MAX_REQUEST_VALUES} values"
+                raise MCPError(INVALID_REQUEST, f"more than {most} are not read")
             return await on_request(context, method, params)
 
         try:

@@ -44,7 +44,7 @@ def mended(text: bytes) -> Steps[bytes]:
     text of its digits, unless the text is longer than a few steps.
     """
     if b"\\ud" in text or b"\\uD" in text:
-        text = b"".join((yield from _without_halves(text)))
+        text = yield from _without_halves(text)
     if len(text) <= _MAX_INTEGER_BYTES and _SAMPLED_DIGITS.search(text[::_STRIDE]):
         text = b"".join(_with_quoted_integers(text))
     if text.isascii():
@@ -52,19 +52,19 @@ def mended(text: bytes) -> Steps[bytes]:
     return b"".join((yield from _in_utf8(text)))
 
 
-def _without_halves(text: bytes) -> Steps[list[bytes]]:
-    """Its pieces."""
-    pieces: list[bytes] = []
+def _without_halves(text: bytes) -> Steps[bytes]:
+    whole = bytearray()
     kept_to = 0
     for half in range(1, MAX_HALVES + 1):
         found = _WHOLE_AND_HALF.match(text, kept_to)
         if found is None:
             break
-        pieces += found[1], rb"\ufffd"
+        whole += found[1]
+        whole += rb"\ufffd"
         kept_to = found.end()
         if half % STEP_ITEMS == 0:
             yield
-    return [*pieces, text[kept_to:]]
+    return bytes(whole) + text[kept_to:] if kept_to else text
 
 
 def _in_utf8(text: bytes) -> Steps[list[bytes]]:

@@ -26,6 +26,13 @@ def test_what_nests_deep_is_measured_too() -> None:
     assert not is_larger(value, 1_000_000)
 
 
+def test_values_are_bounded_by_themselves_too() -> None:
+    value: Json = ["x" * 1_000, {"a": 1}, [2, 3]]
+    assert not is_larger(value, 10_000, 8)
+    assert is_larger(value, 10_000, 7)
+    assert is_larger(value, 900, 8)
+
+
 def of_text(text: str) -> bytes:
     return json.dumps({"text": text}).encode()
 

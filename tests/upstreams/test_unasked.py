@@ -14,6 +14,8 @@ from mcp_types import (
     JSONRPCResponse,
 )
 
+from manifests.json_value import Json
+from tests.upstreams.peers import DEADLINE_SECONDS
 from upstreams.unasked import (
     DROPPED_AT_ONCE,
     DROPPED_PAUSE_SECONDS,
@@ -21,6 +23,7 @@ from upstreams.unasked import (
     MESSAGES_AT_ONCE,
     UnaskedStream,
 )
+from upstreams.wire import MAX_REQUEST_CHARACTERS, MAX_REQUEST_VALUES, Wire
 
 pytestmark = pytest.mark.anyio
 
@@ -103,3 +106,35 @@ async def test_progress_that_is_no_float_is_dropped_and_nothing_else(key: str) -
     answer = JSONRPCResponse(jsonrpc="2.0", id=1, result={key: 10**400})
     passed, _, _ = await received([progress(10**400), *sound, progress(-(10**4000)), other, answer])
     assert passed == [*sound, other, answer]
+
+
+@pytest.mark.parametrize(
+    ("params", "is_answered"),
+    [
+        ({"text": "x" * 100_000}, True),
+        ({"text": "x" * MAX_REQUEST_CHARACTERS}, False),
+        ({"values": [1] * 1_000}, True),
+        ({"values": [1] * MAX_REQUEST_VALUES}, False),
+    ],
+    ids=["text", "too long", "values", "too many"],
+)
+async def test_request_that_is_too_large_is_refused_before_anybody_looks_at_it(
+    params: dict[str, Json], is_answered: bool
+) -> None:
+    arriving, read = anyio.create_memory_object_stream[SessionMessage | Exception](1)
+    written, answers = anyio.create_memory_object_stream[SessionMessage](1)
+
+    async def answer(*_: object) -> dict[str, Json]:
+        return {}
+
+    async def ignore(*_: object) -> None:
+        pass
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(Wire(read, written).run, answer, ignore)
+        request = JSONRPCRequest(jsonrpc="2.0", id=5, method="sampling/createMessage", params=params)
+        arriving.send_nowait(SessionMessage(request))
+        with anyio.fail_after(DEADLINE_SECONDS):
+            answered = (await answers.receive()).message
+        assert isinstance(answered, JSONRPCResponse if is_answered else JSONRPCError)
+        tasks.cancel_scope.cancel()
