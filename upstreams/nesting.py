@@ -15,8 +15,7 @@ MAX_LEVELS: Final = 128
 """Lists and objects within one another that are kept of a message with tools; the library reads fewer still."""
 
 MAX_TOKENS: Final = 2_000_000
-"""Texts, brackets and what is between them of a message that is looked at, which takes a second; with more it stays as it
-is."""
+"""Texts, brackets and what is between them of a message that is looked at: a second's work. One with more stays."""
 
 MAX_BYTES: Final = 8 * 1024 * 1024
 """Of the same, because a text of some megabytes takes a step by itself."""
