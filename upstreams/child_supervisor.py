@@ -5,8 +5,9 @@
 Runs as its own process between the portal and the server, standard library only. The server gets this
 process's streams, and of its environment exactly the variables named (an interpreter started without a
 locale adds LC_CTYPE to its own). When the server ends, when SIGTERM arrives, or when the portal is gone,
-even by kill -9, every descendant gets SIGTERM, and SIGKILL 0.7 s later. The exit status is the server's,
-128 + N for signal N.
+even by kill -9, every descendant gets SIGTERM, and SIGKILL 0.7 s later. Nothing is left out on a machine that
+is too busy to be in time: hundreds of these processes may have the same to do at once. The exit status is the
+server's, 128 + N for signal N.
 
 On Linux descendants that left the process group are found too (`PR_SET_CHILD_SUBREAPER`), and the portal's
 death is a signal (`PR_SET_PDEATHSIG`). Elsewhere the parent is polled, and only the server's process group
@@ -19,9 +20,11 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Callable
 
 GRACE_SECONDS = 0.7
 KILL_SECONDS = 1.0
+LOOK_SECONDS = 0.1
 ON_LINUX: bool = sys.platform == "linux"
 POLL_SECONDS = 5.0 if ON_LINUX else 0.5
 CANNOT_EXECUTE = 126
@@ -39,27 +42,26 @@ class Leash:
         self._portal = portal
         self._told_to_stop = False
         self._server = 0
+        self._status: int | None = None
+        self._wakeups = -1
 
     def run(self, command: list[str], environment: dict[str, str]) -> int:
-        wakeups = self._listen()
+        self._listen()
         _adopt_orphans()
         if self._is_portal_gone():
             return 128 + signal.SIGTERM
         self._server = _start(command, environment)
         _let_go_of_streams()
-        status = None
-        while status is None and not self._told_to_stop and not self._is_portal_gone():
-            select.select([wakeups], [], [], POLL_SECONDS)
-            _drain(wakeups)
-            status = self._reap()
-        ended = self._end_descendants()
-        if status is None:
-            status = ended
-        return 128 + signal.SIGTERM if status is None else status
+        while self._status is None and not self._told_to_stop and not self._is_portal_gone():
+            self._wait(POLL_SECONDS)
+            self._reap()
+        self._end_descendants(signal.SIGTERM, GRACE_SECONDS)
+        self._end_descendants(signal.SIGKILL, KILL_SECONDS)
+        return 128 + signal.SIGTERM if self._status is None else self._status
 
-    def _listen(self) -> int:
-        readable, writable = os.pipe()
-        os.set_blocking(readable, False)
+    def _listen(self) -> None:
+        self._wakeups, writable = os.pipe()
+        os.set_blocking(self._wakeups, False)
         os.set_blocking(writable, False)
         signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
         signal.signal(signal.SIGTERM, self._stop)
@@ -68,7 +70,6 @@ class Leash:
         # Ctrl-C and a closing terminal are for the portal, which then stops its servers in order.
         for number in (signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
-        return readable
 
     def _stop(self, _number: int, _frame: object) -> None:
         self._told_to_stop = True
@@ -76,58 +77,70 @@ class Leash:
     def _is_portal_gone(self) -> bool:
         return os.getppid() != self._portal
 
-    def _reap(self) -> int | None:
-        """Collect all that have died; the server's exit status if it is among them."""
-        found = None
+    def _wait(self, seconds: float) -> None:
+        """Until a child died, a signal came, or `seconds` are over."""
+        select.select([self._wakeups], [], [], seconds)
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._wakeups, 4096)
+
+    def _reap(self) -> bool:
+        """Collect all that have died; whether any child is left."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                return found
+                return False
             if pid == 0:
-                return found
+                return True
             if pid == self._server:
                 code = os.waitstatus_to_exitcode(status)
-                found = code if code >= 0 else 128 - code
+                self._status = code if code >= 0 else 128 - code
 
-    def _end_descendants(self) -> int | None:
-        status = None
-        for number, seconds in ((signal.SIGTERM, GRACE_SECONDS), (signal.SIGKILL, KILL_SECONDS)):
-            signalled: set[int] = set()
-            deadline = time.monotonic() + seconds
-            while (alive := self._descendants()) and time.monotonic() < deadline:
-                for pid in alive - signalled:
-                    _send(pid, number)
-                if number == signal.SIGTERM:
-                    signalled |= alive
-                time.sleep(0.02)
-                reaped = self._reap()
-                status = status if reaped is None else reaped
-        return status
+    def _end_descendants(self, number: int, seconds: float) -> None:
+        """Signal each of them once, also those that come to be meanwhile, until none is left or it takes too long.
+
+        The time counts from the first signal on: beside hundreds of others, finding them takes long by itself.
+        """
+        signalled: set[int] = set()
+        deadline = None
+        while self._has_descendants():
+            found = self._descendants()
+            for pid in found - signalled:
+                _send(pid, number)
+            signalled |= found
+            now = time.monotonic()
+            deadline = now + seconds if deadline is None else deadline
+            if now >= deadline:
+                return
+            self._wait(min(LOOK_SECONDS, deadline - now))
+
+    def _has_descendants(self) -> bool:
+        has_children = self._reap()
+        # Whoever loses its parent becomes a child of ours, so without children there are no descendants either.
+        return has_children if ON_LINUX else _is_there(-self._server)
 
     def _descendants(self) -> set[int]:
-        """Pids, and the negated server's group where there is no /proc to find the others."""
-        if ON_LINUX:
-            return _descendants_of(os.getpid())
-        try:
-            os.killpg(self._server, 0)
-        except OSError:
-            return set()
-        return {-self._server}
+        """Pids, or the negated server's group where there is no /proc to find the others."""
+        if not os.path.isdir("/proc/self/task"):
+            return {-self._server}
+        return descendants_of(os.getpid(), listed_children() or scanned_children())
 
 
 def _wake(_number: int, _frame: object) -> None:
     """Its arrival alone wakes the loop, through the wakeup pipe."""
 
 
-def _drain(wakeups: int) -> None:
-    with contextlib.suppress(BlockingIOError):
-        os.read(wakeups, 4096)
-
-
 def _send(pid: int, number: int) -> None:
     with contextlib.suppress(OSError):
         os.kill(pid, number)
+
+
+def _is_there(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    return True
 
 
 def _prctl(option: int, value: int) -> None:
@@ -166,19 +179,42 @@ def _let_go_of_streams() -> None:
         os.dup2(null, stream)
 
 
-def _descendants_of(root: int) -> set[int]:
+def descendants_of(root: int, children_of: Callable[[int], list[int]]) -> set[int]:
     """All living descendants. A zombie counts: its other threads may be running; if not, it is reaped next."""
+    found: set[int] = set()
+    reachable = [root]
+    while reachable:
+        born = [child for child in children_of(reachable.pop()) if child not in found]
+        found.update(born)
+        reachable.extend(born)
+    return found
+
+
+def listed_children() -> Callable[[int], list[int]] | None:
+    """Finds children in the kernel's own lists, which most kernels have (CONFIG_PROC_CHILDREN); else None."""
+    own = os.getpid()
+    return _listed_children if os.path.exists(f"/proc/{own}/task/{own}/children") else None
+
+
+def _listed_children(pid: int) -> list[int]:
+    found: list[int] = []
+    with contextlib.suppress(OSError):  # it ended while we looked; below: one of its threads did
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with (
+                contextlib.suppress(OSError),
+                open(f"/proc/{pid}/task/{thread}/children", "rb") as children,
+            ):
+                found += map(int, children.read().split())
+    return found
+
+
+def scanned_children() -> Callable[[int], list[int]]:
+    """Finds children among all processes of the machine, as they are now."""
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit() and (parent := _parent_of(name)) is not None:
             children.setdefault(parent, []).append(int(name))
-    found: set[int] = set()
-    reachable = [root]
-    while reachable:
-        born = [child for child in children.get(reachable.pop(), []) if child not in found]
-        found.update(born)
-        reachable.extend(born)
-    return found
+    return lambda pid: children.get(pid, [])
 
 
 def _parent_of(pid: str) -> int | None:

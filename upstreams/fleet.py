@@ -85,7 +85,8 @@ async def open_fleet(
     people, beside what the specs themselves hold, and the `credentials` of an upstream in whatever it sends to scripts.
     `renewals` get the headers of upstreams anew that do not take them.
     `on_change` is called, in the event loop, whenever the state or the tools of an upstream changed; it must
-    not raise. On leaving, all are closed at once, within 3 s, and no process of theirs is left.
+    not raise. On leaving, all are closed at once, within 3 s if the machine has time for it, and no process of theirs
+    is left.
     """
     starts = Starts()
     forms = forms_of(secrets)

@@ -10,11 +10,11 @@ from contextlib import asynccontextmanager, suppress
 from typing import Final, Self
 
 import anyio
-import structlog
 from anyio.abc import AsyncResource, ByteReceiveStream, ByteSendStream, Process
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCNotification
 
+from upstreams.child_end import EOF_GRACE_SECONDS, end_child, guard, has_ended
 from upstreams.diagnostics import Diagnostics
 from upstreams.errors import UpstreamUnavailableError
 from upstreams.json_rpc import Found, MessageReader
@@ -24,12 +24,7 @@ from upstreams.stdio_child import StdioChild
 from upstreams.wire import Failures, Wire
 from upstreams.wire_text import END_BYTES, MAX_MESSAGE_BYTES
 
-# Together they bound closing at 3 s. A server that ignores both EOF and SIGTERM is gone after 1.6 s; the rest is
-# room for a busy machine, because killing the supervisor would set the server's own children free.
-EOF_GRACE_SECONDS: Final = 0.9
-SUPERVISOR_SECONDS: Final = 1.8
-REAP_SECONDS: Final = 0.3
-
+_REST_OF_STDERR_SECONDS: Final = 0.3
 _MAX_SKIPPED_BYTES: Final = 256 * 1024 * 1024
 _MAX_UNREAD_BYTES: Final = 64 * 1024 * 1024
 _NOISE_AT_ONCE: Final = 50
@@ -37,14 +32,12 @@ _NOISE_PAUSE_SECONDS: Final = 0.01
 _STDERR_LINES: Final = 50
 _STDERR_LINE_BYTES: Final = 8192
 
-log = structlog.get_logger()
-
 
 @asynccontextmanager
 async def open_stdio_wire(
     child: StdioChild, scrub: Scrubber, diagnostics: Diagnostics, mask: Mask
 ) -> AsyncIterator[Wire]:
-    """A running child and its wire; on leaving, the child and all its descendants are gone within 3 s.
+    """A running child and its wire; on leaving, the child and all its descendants are gone (`end_child`).
 
     What it sends is read without what `mask` takes out.
 
@@ -59,12 +52,13 @@ async def open_stdio_wire(
 
     async def exit_status() -> str:
         status = output.fault or await _describe_exit(process)
-        with anyio.move_on_after(REAP_SECONDS):
+        with anyio.move_on_after(_REST_OF_STDERR_SECONDS):
             await stderr.finished.wait()
         return status
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(stderr.follow, process.stderr)
+        tasks.start_soon(guard, process)
         try:
             stdin = ChildInput(process.stdin)
             yield Wire(
@@ -77,7 +71,7 @@ async def open_stdio_wire(
             )
         finally:
             with anyio.CancelScope(shield=True):
-                await _stop(process)
+                await end_child(process)
             tasks.cancel_scope.cancel()
 
 
@@ -90,30 +84,8 @@ async def _start(child: StdioChild) -> Process:
         raise UpstreamUnavailableError(f"could not be started: {error}") from error
 
 
-async def _stop(process: Process) -> None:
-    assert process.stdin
-    with suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
-        await process.stdin.aclose()
-    if not await _has_ended(process, EOF_GRACE_SECONDS):
-        with suppress(ProcessLookupError):
-            process.terminate()
-        if not await _has_ended(process, SUPERVISOR_SECONDS):
-            with suppress(ProcessLookupError):
-                process.kill()
-            if not await _has_ended(process, REAP_SECONDS):
-                log.warning("child_abandoned", pid=process.pid)
-                return
-    await process.aclose()
-
-
-async def _has_ended(process: Process, seconds: float) -> bool:
-    with anyio.move_on_after(seconds):
-        await process.wait()
-    return process.returncode is not None
-
-
 async def _describe_exit(process: Process) -> str:
-    if not await _has_ended(process, EOF_GRACE_SECONDS):
+    if not await has_ended(process, EOF_GRACE_SECONDS):
         return "closed its stdout"
     status = process.returncode or 0
     # The supervisor reports a signal the way shells do.

@@ -4,6 +4,7 @@ import json
 import os
 import shlex
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,8 @@ import pytest
 
 from manifests.upstream_sections import StdioUpstream
 from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, process_end, raw_server, text_of
+from upstreams import child_end
+from upstreams.child_supervisor import descendants_of, listed_children, scanned_children
 
 pytestmark = pytest.mark.anyio
 
@@ -161,6 +164,57 @@ async def test_no_process_is_left_behind_a_wrapper_that_is_killed_with_the_porta
             await process.wait()
         for pid in recorded_pids(pid_file):
             await process_end(pid)
+
+
+async def test_what_a_killed_supervisor_leaves_is_ended_and_the_server_started_anew(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pids"
+    server = raw_server(pid_file=str(pid_file), ignores_eof=True, ignores_sigterm=True)
+    line = shlex.join([server.command, *server.args])
+    async with fleet_of(server=StdioUpstream(command="sh", args=("-c", f"{line}; true"))) as fleet:
+        (first,) = recorded_pids(pid_file)
+        os.kill(supervisor_of(first), signal.SIGKILL)
+        with anyio.fail_after(DEADLINE_SECONDS):
+            await process_end(first)
+        await fleet.until(lambda: len(recorded_pids(pid_file)) == 2)
+        await fleet.until(lambda: fleet["server"].state.status == "ready")
+
+
+async def test_no_process_is_left_behind_a_supervisor_that_is_stuck(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(child_end, "SUPERVISOR_SECONDS", 0.1)
+    pid_file = tmp_path / "pids"
+    stubborn = raw_server(pid_file=str(pid_file), has_grandchild=True, ignores_eof=True, ignores_sigterm=True)
+    async with fleet_of(server=stubborn):
+        pids = recorded_pids(pid_file)
+        os.kill(supervisor_of(pids[0]), signal.SIGSTOP)
+    assert len(pids) == 2
+    with anyio.fail_after(DEADLINE_SECONDS):
+        for pid in pids:
+            await process_end(pid)
+
+
+def supervisor_of(pid: int) -> int:
+    """A supervisor leads the session that its server is in."""
+    return os.getsid(pid)
+
+
+async def test_descendants_are_found_with_and_without_the_lists_of_the_kernel() -> None:
+    tree = "sleep 100 & (setsid sh -c 'sleep 100 & echo; exec sleep 100'); true"
+    # A thread's children are in a list of their own.
+    shell = await anyio.to_thread.run_sync(
+        lambda: subprocess.Popen(["sh", "-c", tree], stdout=subprocess.PIPE, text=True)
+    )
+    with shell:
+        assert shell.stdout and shell.stdout.readline()
+        listed = listed_children()
+        assert listed is not None
+        found = descendants_of(shell.pid, listed)
+        assert len(found) >= 3
+        assert descendants_of(shell.pid, scanned_children()) == found
+        assert found | {shell.pid} <= descendants_of(os.getpid(), listed)
+        for pid in (shell.pid, *found):
+            os.kill(pid, signal.SIGKILL)
 
 
 async def test_interrupt_of_the_terminal_does_not_reach_children(tmp_path: Path) -> None:
