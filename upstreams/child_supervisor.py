@@ -156,6 +156,7 @@ def _adopt_orphans() -> None:
 
 
 def _start(command: list[str], environment: dict[str, str]) -> int:
+    supervisor = os.getpid()
     pid = os.fork()
     if pid:
         return pid
@@ -163,6 +164,8 @@ def _start(command: list[str], environment: dict[str, str]) -> int:
     try:
         os.setpgid(0, 0)
         _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != supervisor:
+            return CANNOT_EXECUTE  # it was killed before the kernel knew that we are to follow
         for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         os.execve(command[0], command, environment)

@@ -217,6 +217,35 @@ async def test_descendants_are_found_with_and_without_the_lists_of_the_kernel() 
             os.kill(pid, signal.SIGKILL)
 
 
+START_BY_A_PARENT_THAT_DIES = """
+import os, signal, sys
+from upstreams import child_supervisor
+
+parent, tell_kernel = os.getpid(), child_supervisor._prctl
+
+def tell_kernel_late(option, value):
+    if sys.argv[1] == "dies":
+        os.kill(parent, signal.SIGKILL)
+        while os.getppid() == parent:
+            pass
+    tell_kernel(option, value)
+
+child_supervisor._prctl = tell_kernel_late
+os.waitpid(child_supervisor._start(["/bin/echo", "started"], {}), 0)
+"""
+
+
+@pytest.mark.parametrize(("parent", "told"), [("dies", b""), ("lives", b"started\n")])
+async def test_server_is_not_started_for_a_supervisor_that_was_killed_meanwhile(
+    parent: str, told: bytes
+) -> None:
+    command = [sys.executable, "-c", START_BY_A_PARENT_THAT_DIES, parent]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    with anyio.fail_after(DEADLINE_SECONDS):
+        ended = await anyio.run_process(command, env=environment, check=False)
+    assert ended.stdout == told
+
+
 async def test_interrupt_of_the_terminal_does_not_reach_children(tmp_path: Path) -> None:
     async with fleet_of(server=raw_server(pid_file=str(tmp_path / "pids"))) as fleet:
         (child,) = recorded_pids(tmp_path / "pids")
