@@ -392,3 +392,31 @@ async def test_notifications_leave_their_connections_to_what_comes_next() -> Non
             await fleet["real"].call("fine", {}, seconds=DEADLINE_SECONDS)
         # Each of those that are read on has one for itself.
         assert server.connections <= connections + calls
+
+
+TOKEN = "a-long-token-that-nobody-may-see"
+
+
+@pytest.mark.parametrize("as_events", [False, True])
+async def test_long_answer_is_as_a_short_one_and_has_no_credentials_either(as_events: bool) -> None:
+    rows: Json = [
+        {"id": number, "note": f"{{[ \\ {TOKEN}, ü" if number % 9 else None} for number in range(20_000)
+    ]
+    server = RawHttpServer()
+    server.as_events = as_events
+    server.authorization = f"Bearer {TOKEN}"
+    async with (
+        http_peer(server.app) as peer,
+        fleet_of(
+            real=HttpUpstream(url=url_of(peer.port), headers={"Authorization": f"Bearer {TOKEN}"})
+        ) as fleet,
+    ):
+        server.result_text = json.dumps({"content": [], "structuredContent": {"rows": rows}})
+        result = await fleet["real"].call("echo", {}, seconds=DEADLINE_SECONDS)
+        assert result.structured == {"rows": json.loads(json.dumps(rows).replace(TOKEN, "[hidden]"))}
+        server.result_text = '{"content":[]},"error":' + json.dumps(
+            {"code": 5, "message": "no", "data": rows}
+        )
+        with pytest.raises(UpstreamRefusedError, match="no") as refused:
+            await fleet["real"].call("echo", {}, seconds=DEADLINE_SECONDS)
+        assert refused.value.rpc_code == 5
