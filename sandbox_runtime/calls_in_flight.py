@@ -13,7 +13,7 @@ from sandbox_runtime.calls import CallError, CallObserver, CallPort, Outcome, To
 from sandbox_runtime.file_calls import PREFIX, FileCalls
 from sandbox_runtime.frames import MAX_LINES_BYTES, FrameError, ToWorker
 from sandbox_runtime.grants.file_service import FileAnswer, FileService
-from sandbox_runtime.guest_json import GuestJsonError, encode, parse, values_in
+from sandbox_runtime.guest_json import GuestJsonError, encode, encode_in_pieces, is_long, parse, values_in
 from sandbox_runtime.recording import Recording
 from sandbox_runtime.worker_process import WorkerProcess
 
@@ -245,7 +245,10 @@ class CallsInFlight:
             task.add_done_callback(lambda done: self._go_on(identity, done, size))
 
     async def _run(self, identity: int, call: ToolCall) -> None:
-        self._answer(identity, call.seq, await self._port(call))
+        outcome = await self._port(call)
+        if outcome.error is None and outcome.text is None and is_long(outcome.value):
+            outcome = Outcome(text=await _encoded(outcome.value))
+        self._answer(identity, call.seq, outcome)
 
     def _ended(self, identity: int, task: "asyncio.Task[None]", size: int) -> None:
         self._running.pop(identity, None)
@@ -320,6 +323,14 @@ class CallsInFlight:
                 self._recording.answer(b"".join(self._answers))
             self._answers.clear()
             self._answers_bytes = 0
+
+
+async def _encoded(value: Json) -> bytes:
+    pieces = []
+    for piece in encode_in_pieces(value):
+        pieces.append(piece)
+        await asyncio.sleep(0)
+    return b"".join(pieces)
 
 
 def _identity(text: bytes) -> int:

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 
 from manifests.json_value import Json
 
@@ -21,6 +22,7 @@ _DIGITS_ALIKE = bytes.maketrans(b"123456789E", b"000000000e")
 _EXPONENT = b"0e000"
 _MANY_DIGITS = b"0" * 200
 _PIECE_BYTES = 1 << 16
+_MANY = 1_000
 
 
 class GuestJsonError(Exception):
@@ -92,6 +94,42 @@ def encode(value: Json) -> bytes:
         return text.encode()
     except UnicodeEncodeError:
         return clean(text).encode()
+
+
+def is_long(value: Json) -> bool:
+    """Whether it holds very many values, as far as can be seen at once."""
+    if isinstance(value, dict):
+        return len(value) > _MANY or any(_is_wide(member) for member in value.values())
+    return _is_wide(value)
+
+
+def _is_wide(value: Json) -> bool:
+    return isinstance(value, list | dict) and len(value) > _MANY
+
+
+def encode_in_pieces(value: Json) -> Iterator[bytes]:
+    """What `encode` makes of a value that is long, for others to have their turns in between."""
+    if not is_long(value):
+        yield encode(value)
+    elif isinstance(value, list):
+        yield from _joined(
+            b"[]", (encode(value[at : at + _MANY])[1:-1] for at in range(0, len(value), _MANY))
+        )
+    elif isinstance(value, dict) and len(value) > _MANY:
+        items = iter(value.items())
+        batches = iter(lambda: dict(islice(items, _MANY)), {})
+        yield from _joined(b"{}", (encode(batch)[1:-1] for batch in batches))
+    elif isinstance(value, dict):
+        for number, (name, member) in enumerate(value.items()):
+            yield (b"," if number else b"{") + encode(name) + b":"
+            yield from encode_in_pieces(member)
+        yield b"}"
+
+
+def _joined(brackets: bytes, batches: Iterator[bytes]) -> Iterator[bytes]:
+    for number, batch in enumerate(batches):
+        yield (b"," if number else brackets[:1]) + batch
+    yield brackets[1:]
 
 
 def _loaded(text: bytes) -> Json:
