@@ -54,6 +54,8 @@ STDIO_FAULTS = (
     "answer_twice",
     "flood_answers",
     "flood_stderr",
+    "flood_stderr_lines",
+    "flood_stderr_blank",
     "flood_stdout",
     "flood_requests",
     "flood_progress",

@@ -4,7 +4,6 @@ The SDK's stdio client is not used: it adds five variables to the environment, r
 quadratic copying, dies on bytes that are no UTF-8, and takes four seconds to close.
 """
 
-from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Final, Self
@@ -20,6 +19,7 @@ from upstreams.errors import UpstreamUnavailableError
 from upstreams.json_rpc import Found, MessageReader
 from upstreams.masking import Mask
 from upstreams.scrubber import Scrubber
+from upstreams.stderr_tail import StderrTail
 from upstreams.stdio_child import StdioChild
 from upstreams.wire import Failures, Wire
 from upstreams.wire_text import END_BYTES, MAX_MESSAGE_BYTES
@@ -29,8 +29,6 @@ _MAX_SKIPPED_BYTES: Final = 256 * 1024 * 1024
 _MAX_UNREAD_BYTES: Final = 64 * 1024 * 1024
 _NOISE_AT_ONCE: Final = 50
 _NOISE_PAUSE_SECONDS: Final = 0.01
-_STDERR_LINES: Final = 50
-_STDERR_LINE_BYTES: Final = 8192
 
 
 @asynccontextmanager
@@ -211,29 +209,3 @@ class ChildInput(AsyncResource):
 
     async def aclose(self) -> None:
         """The process owns the pipe."""
-
-
-class StderrTail:
-    """The last fifty lines a child wrote to stderr, scrubbed; never passed on to ours."""
-
-    def __init__(self, scrub: Scrubber) -> None:
-        self._scrub = scrub
-        self._lines: deque[str] = deque(maxlen=_STDERR_LINES)
-        self._partial = b""
-        self.finished = anyio.Event()
-
-    async def follow(self, stderr: ByteReceiveStream) -> None:
-        with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
-            async for chunk in stderr:
-                *lines, rest = (self._partial + chunk).split(b"\n")
-                self._lines.extend(self._shown(line) for line in lines if line.strip())
-                self._partial = rest[:_STDERR_LINE_BYTES]
-        self.finished.set()
-
-    def _shown(self, line: bytes) -> str:
-        return self._scrub.excerpt(line, 200)
-
-    def last_words(self, count: int = 5) -> str:
-        """The last lines for a state's detail, joined by " | "."""
-        lines = [*self._lines, *([self._shown(self._partial)] if self._partial.strip() else [])]
-        return " | ".join(lines[-count:])

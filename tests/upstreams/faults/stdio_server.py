@@ -224,6 +224,26 @@ def flood_stderr(request):
     succeed(request)
 
 
+def flood_stderr_lines(request):
+    flood_stderr_with(b"x\n")
+    succeed(request)
+
+
+def flood_stderr_blank(request):
+    flood_stderr_with(b"\n")
+    succeed(request)
+
+
+def flood_stderr_with(line):
+    """For as long as somebody reads; the server goes on beside it."""
+
+    def flood():
+        while True:
+            os.write(2, line * (65_536 // len(line)))
+
+    threading.Thread(target=flood, daemon=True).start()
+
+
 def flood_stdout(request):
     for _ in range(100):
         raw("x\n" * 100)
@@ -372,6 +392,8 @@ CALLS = {
         banner,
         banner_without_newline,
         flood_stderr,
+        flood_stderr_lines,
+        flood_stderr_blank,
         flood_stdout,
         flood_requests,
         flood_progress,

@@ -64,6 +64,8 @@ FAULTS = [
     Fault("banner", OK, OK),
     Fault("banner_without_newline", OK, OK),
     Fault("flood_stderr", OK, OK),
+    Fault("flood_stderr_lines", OK, OK),
+    Fault("flood_stderr_blank", OK, OK),
     Fault("flood_stdout", OK, OK),
     Fault("flood_requests", OK, OK),
     Fault("flood_progress", OK, OK),
