@@ -78,10 +78,18 @@ HTTP_FAULTS: dict[str, http_server.Fault] = {
     "packed and endless": http_server.packed_and_endless,
     "event stream and silence": acted(http_server.event_stream_and_silence),
     "event stream broken off": http_server.event_stream_broken_off,
+    **{
+        f"event stream of {name}": acted(http_server.flood_of_events(unit))
+        for name, unit in http_server.EVENTS_OF_NOTHING.items()
+    },
     "endless drops": acted(http_server.endless_drops),
     "trickled body": acted(http_server.trickled_body),
     "too many values": acted(http_server.too_many_values),
     "event with too many values": acted(http_server.event_with_too_many_values),
+}
+UNASKED: dict[str, http_server.Fault] = {
+    f"unasked stream of {name}": http_server.flood_of_events(unit)
+    for name, unit in http_server.EVENTS_OF_NOTHING.items()
 }
 Spec: TypeAlias = StdioUpstream | HttpUpstream
 Call: TypeAlias = Callable[[], Awaitable[object]]
@@ -94,7 +102,7 @@ def stdio(fault: str, folder: Path) -> StdioUpstream:
 
 @asynccontextmanager
 async def faulty(name: str, folder: Path) -> AsyncIterator[Spec]:
-    if name not in HTTP_FAULTS:
+    if name in STDIO_FAULTS:
         yield stdio(name, folder)
         return
     # In a process of its own, as servers are: what it does must not count as the portal's work.
@@ -108,7 +116,9 @@ async def faulty(name: str, folder: Path) -> AsyncIterator[Spec]:
 
 async def serve(name: str) -> None:
     """One faulty HTTP server, until killed; tells its URL."""
-    async with FaultyHttpServer(HTTP_FAULTS[name], always=True).serving() as server:
+    faulty_server = FaultyHttpServer(HTTP_FAULTS.get(name, http_server.Exchange.succeed), always=True)
+    faulty_server.unasked = UNASKED.get(name)
+    async with faulty_server.serving() as server:
         print(server.url, flush=True)
         await anyio.sleep_forever()
 
@@ -230,7 +240,7 @@ async def main(names: list[str], starts: int) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("faults", nargs="*", default=[*STDIO_FAULTS, *HTTP_FAULTS])
+    parser.add_argument("faults", nargs="*", default=[*STDIO_FAULTS, *HTTP_FAULTS, *UNASKED])
     parser.add_argument("--starts", type=int, default=0)
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     options = parser.parse_args()

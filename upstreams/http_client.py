@@ -15,6 +15,7 @@ import anyio
 import httpx2
 from mcp_types import JSONRPCError, JSONRPCMessage
 
+from upstreams.barren_lines import Rests
 from upstreams.diagnostics import Diagnostics
 from upstreams.drips import Drips
 from upstreams.errors import (
@@ -75,6 +76,7 @@ class UpstreamHttpClient(KeptAliveClient):
         self._posts = OpenPosts()
         self._reader = MessageReader(failures, diagnostics, admission.masked)
         self._stand_ins = stand_ins
+        self._rests = Rests()
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         if request.method == "GET" or request.headers.get(_METHOD_HEADER) == "subscriptions/listen":
@@ -208,7 +210,7 @@ class UpstreamHttpClient(KeptAliveClient):
         return response
 
     def _small_events(self, lines: MendedLines) -> SmallEvents:
-        return SmallEvents(lines, self._stand_in)
+        return SmallEvents(lines, self._stand_in, self._rests)
 
     def _failed(self, request: httpx2.Request, error: UpstreamError) -> httpx2.Response:
         answer = self._standing_for(error, None)
@@ -247,7 +249,7 @@ class SseHttpClient(UpstreamHttpClient):
         return httpx2.Response(HTTPStatus.ACCEPTED, request=request)
 
     def _small_events(self, lines: MendedLines) -> SmallEvents:
-        return SmallEvents(lines, self._read_message, most_bytes=0)
+        return SmallEvents(lines, self._read_message, self._rests, most_bytes=0)
 
     async def _read_message(self, text: bytes) -> bytes:
         await self._take_message(await in_steps(self._reader.message(text)))

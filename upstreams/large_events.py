@@ -9,50 +9,59 @@ from typing import Final
 
 import httpx2
 
+from upstreams.barren_lines import BarrenLines, Rests
 from upstreams.steps import STEP_BYTES
 from upstreams.wire_text import MAX_MESSAGE_BYTES
 
 _COMMENT: Final = b":"
 _FIELD: Final = b"data:"
+_ENDS: Final = (b"\n", b"\r", b"\r\n")
 
 
 class SmallEvents(httpx2.AsyncByteStream):
     """An event stream without the messages of more than `most_bytes`: `take_message` is handed what those say.
 
     What it answers is the message of the event instead; nothing, and there is none. An event over the cap is a
-    `httpx2.DecodingError`.
+    `httpx2.DecodingError`. What brings no message is rested from.
     """
 
     def __init__(
         self,
         lines: httpx2.AsyncByteStream,
         take_message: Callable[[bytes], Awaitable[bytes]],
+        rests: Rests,
         most_bytes: int = STEP_BYTES,
     ) -> None:
         self._lines = lines
         self._take_message = take_message
+        self._rests = rests
         self._most_bytes = most_bytes
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         event, is_half_ended = _Event(self._most_bytes), False
+        barren = BarrenLines(self._rests)
         async for piece in self._lines:
             if is_half_ended and piece.startswith(b"\n"):
                 piece = piece[1:]
             is_half_ended = piece.endswith(b"\r")
             small = bytearray()
             for line in piece.splitlines(keepends=True):
-                is_end = event.is_between_lines and line in (b"\n", b"\r", b"\r\n")
-                event.add(line)
-                if not is_end:
-                    continue
-                if event.is_small:
-                    small += event.lines
-                elif event.is_message:
-                    yield bytes(small)  # it came first
+                is_end = event.is_between_lines and line in _ENDS
+                event.add(line, barren)
+                if is_end:
+                    event.end(barren)
+                    if event.is_small:
+                        small += event.lines
+                    elif event.is_message:
+                        yield bytes(small)  # it came first
+                        small.clear()
+                        if instead := await self._take_message(bytes(event.data)):
+                            small += event.others + _FIELD + instead + b"\n\n"
+                    event = _Event(self._most_bytes)
+                if barren.are_many:
+                    yield bytes(small)  # it does not wait for what is to come
                     small.clear()
-                    if instead := await self._take_message(bytes(event.data)):
-                        small += event.others + _FIELD + instead + b"\n\n"
-                event = _Event(self._most_bytes)
+                    await barren.rest()
             if small:
                 yield bytes(small)
 
@@ -69,6 +78,8 @@ class _Event:
         self.data = bytearray()
         self.is_message = True
         self.is_between_lines = True
+        self._barren_lines = 0
+        self._data_lines = 0
         self._most_bytes = most_bytes
         self._is_long = False
         self._field = b""
@@ -81,8 +92,28 @@ class _Event:
             return False
         return not self.data or not self.is_message or len(self.data) <= self._most_bytes
 
-    def add(self, part: bytes) -> None:
-        """The next line, or the next part of one."""
+    def add(self, part: bytes, barren: BarrenLines) -> None:
+        """The next line, or the next part of one, which is noted as what it is."""
+        is_first = self.is_between_lines
+        data_bytes = len(self.data)
+        self._add(part)
+        if len(self.data) > data_bytes:
+            self._data_lines += is_first
+            barren.note_data()
+        else:
+            self._barren_lines += is_first
+            barren.note(len(part))
+
+    def end(self, barren: BarrenLines) -> None:
+        """All of it has come."""
+        if not self._is_long and not self.lines.strip():
+            self.lines.clear()  # it has only comments
+        if self.data and self.is_message:
+            barren.end_message(self._barren_lines, self._data_lines)
+        elif self.data:
+            barren.note(len(self.data))
+
+    def _add(self, part: bytes) -> None:
         is_first, self.is_between_lines = self.is_between_lines, part.endswith((b"\n", b"\r"))
         start, end = 0, len(part)
         while self.is_between_lines and end and part[end - 1] in b"\r\n":

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from typing import Final
 
+import anyio.lowlevel
 import httpx2
 
 from upstreams.drips import Drips
@@ -14,6 +15,8 @@ from upstreams.wire_text import mended
 
 _DATA: Final = b"data:"
 _ENCODING: Final = "content-encoding"
+_PIECE_BYTES: Final = 4096
+"""Of short lines that are read together: each may cost several microseconds."""
 
 
 def with_mended_events(response: httpx2.Response, masked: Mask) -> httpx2.Response:
@@ -55,6 +58,15 @@ async def _readable_line(line: bytes) -> bytes:
     return _DATA + await in_steps(shallow(line[len(_DATA) : end])) + line[end:]
 
 
+def _end_of_lines(chunk: bytes, start: int) -> int:
+    """Where the last line ends that is read together with the one that begins there; 0 if that one does not end."""
+    most = start + _PIECE_BYTES
+    if end := max(chunk.rfind(b"\n", start, most), chunk.rfind(b"\r", start, most)) + 1:
+        return end
+    ends = [place + 1 for place in (chunk.find(b"\n", most), chunk.find(b"\r", most)) if place >= 0]
+    return min(ends, default=0)
+
+
 class MendedLines(httpx2.AsyncByteStream):
     """An event stream whose lines are made fit for the SDK's parser.
 
@@ -72,14 +84,19 @@ class MendedLines(httpx2.AsyncByteStream):
         drips = Drips()
         async for chunk in self._stream:
             await drips.rest(chunk)
-            end = max(chunk.rfind(b"\n"), chunk.rfind(b"\r")) + 1
-            lines, partial = partial + chunk[:end], (b"" if end else partial) + chunk[end:]
-            if is_long and end:
-                last_part = len(chunk.splitlines(keepends=True)[0])
-                yield lines[:last_part]
-                lines, is_long = lines[last_part:], False
-            if end:
-                yield await self._mended(lines)
+            start = 0
+            while end := _end_of_lines(chunk, start):
+                if start:
+                    await anyio.lowlevel.checkpoint()
+                lines, partial = partial + chunk[start:end], b""
+                start = end
+                if is_long:
+                    last_part = len(lines.splitlines(keepends=True)[0])
+                    yield lines[:last_part]
+                    lines, is_long = lines[last_part:], False
+                if lines:
+                    yield await self._mended(lines)
+            partial += chunk[start:]
             if is_long or len(partial) > STEP_BYTES:
                 yield partial
                 partial, is_long = b"", True

@@ -5,7 +5,7 @@ quadratic copying, dies on bytes that are no UTF-8, and takes four seconds to cl
 """
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Final, Self
 
 import anyio

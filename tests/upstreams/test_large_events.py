@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from manifests.upstream_sections import HttpUpstream
 from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, http_peer
+from upstreams.barren_lines import Rests
 from upstreams.errors import UpstreamAnswerError
 from upstreams.large_events import SmallEvents
 from upstreams.steps import STEP_BYTES
@@ -161,21 +162,21 @@ async def test_large_events_are_handed_over_and_small_ones_stay_in_their_order(e
         [*parts, whole[begin + len(LARGE) :]],
     ):
         seen: list[bytes] = []
-        async for piece in SmallEvents(Pieces(pieces), noted(seen)):
+        async for piece in SmallEvents(Pieces(pieces), noted(seen), Rests()):
             seen.append(piece)  # noqa: PERF401 - in between come the large ones
         assert b"".join(seen).splitlines() == wanted.splitlines()
 
 
 async def test_what_stands_for_a_large_event_keeps_its_other_fields() -> None:
     pieces = [b"data: 1\n\nid: 5\nretry: 9\ndata: " + LARGE + b"\n\n: no\ndata: 2\n\n"]
-    seen = [piece async for piece in SmallEvents(Pieces(pieces), noted([], b"instead"))]
+    seen = [piece async for piece in SmallEvents(Pieces(pieces), noted([], b"instead"), Rests())]
     assert b"".join(seen) == b"data: 1\n\nid: 5\nretry: 9\ndata:instead\n\ndata: 2\n\n"
 
 
 async def test_large_events_of_other_kinds_are_dropped() -> None:
     seen: list[bytes] = []
     pieces = [b"event: other\ndata: ", LARGE, b"\n\n", b"event:\ndata: " + LARGE + b"\n\n"]
-    async for piece in SmallEvents(Pieces([b"".join(pieces[:3]), pieces[3]]), noted(seen)):
+    async for piece in SmallEvents(Pieces([b"".join(pieces[:3]), pieces[3]]), noted(seen), Rests()):
         assert not piece
     assert seen == [LARGE]
 
@@ -184,6 +185,8 @@ async def test_an_event_without_end_ends_the_stream() -> None:
     seen: list[bytes] = []
     line = b"data: " + b"x" * 1024 * 1024 + b"\n"
     with pytest.raises(httpx2.DecodingError):
-        async for _ in SmallEvents(Pieces([line] * (MAX_MESSAGE_BYTES // len(line) + 2)), noted(seen)):
+        async for _ in SmallEvents(
+            Pieces([line] * (MAX_MESSAGE_BYTES // len(line) + 2)), noted(seen), Rests()
+        ):
             pass
     assert not seen

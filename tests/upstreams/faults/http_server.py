@@ -108,6 +108,8 @@ class FaultyHttpServer:
         self.events: bytes | None = None
         """What a GET is answered with that resumes a stream; None refuses it."""
         self.resumptions = 0
+        self.unasked: Fault | None = None
+        """What a GET is answered with that resumes nothing; None refuses it."""
         self.redirect: Fault | None = None
         """What else a GET is answered with that resumes a stream, unless it comes from there: to `ELSEWHERE`."""
         self.known: set[str] = set()
@@ -161,6 +163,8 @@ class FaultyHttpServer:
                 return
             self.resumptions += 1
             await exchange.send("200 OK", self.events, "text/event-stream")
+        elif verb == "GET" and self.unasked is not None:
+            await self.unasked(exchange)
         elif verb != "POST":
             await exchange.send("405 Method Not Allowed")
         elif method == "server/discover":
@@ -381,6 +385,27 @@ async def event_stream_and_silence(exchange: Exchange) -> None:
 async def event_stream_of_garbage(exchange: Exchange) -> None:
     await exchange.events(b"data: {oops\n\n")
     exchange.close()
+
+
+def flood_of_events(unit: bytes) -> Fault:
+    """A stream of nothing but these, for as long as somebody reads."""
+
+    async def fault(exchange: Exchange) -> None:
+        await exchange.events()
+        while not exchange.has_gone:
+            await exchange.raw(unit * max(1, 65_536 // len(unit)))
+
+    return fault
+
+
+EVENTS_OF_NOTHING = {
+    "comments": b":\n",
+    "blank lines": b"\n",
+    "ids": b"id: 1\n\n",
+    "other kinds": b"event: x\ndata: y\n\n",
+    "empty data": b"data:\n",
+    "data without end": b"data: x\n",
+}
 
 
 async def event_stream_broken_off(exchange: Exchange) -> None:

@@ -9,11 +9,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import anyio
 import pytest
 
 from tests.upstreams.faults import http_server as faulty
 from tests.upstreams.faults.bench import Bench, Seen, bench
 from tests.upstreams.faults.http_server import FaultyHttpServer, acted, page, rpc_error, status, words
+from tests.upstreams.peers import DEADLINE_SECONDS
 from upstreams.questions import MAX_ROUNDS
 
 pytestmark = pytest.mark.anyio
@@ -147,6 +149,10 @@ FAULTS = [
     Fault("event stream broken off again and again", faulty.event_stream_broken_off, LATE, LATE),
     Fault("event stream resumed", faulty.event_stream_resumed, OK, OK),
     Fault("event stream resumed elsewhere", faulty.event_stream_resumed_elsewhere, OK, OK),
+    *(
+        Fault(f"event stream of {name}", acted(faulty.flood_of_events(unit)), LATE, LATE)
+        for name, unit in faulty.EVENTS_OF_NOTHING.items()
+    ),
     unreadable("event too long", acted(faulty.event_too_long)),
     unreadable("event too long in many lines", acted(faulty.event_too_long_in_many_lines)),
     unreadable("event packed otherwise", acted(faulty.event_packed_otherwise)),
@@ -224,3 +230,19 @@ async def test_stream_that_breaks_off_is_asked_for_again_once_a_second(tmp_path:
     async with struck(tmp_path, fault) as (server, bench_):
         assert await bench_.call("faulty.act") == LATE
         assert server.resumptions <= CALL_SECONDS + 1
+
+
+@pytest.mark.parametrize("unit", faulty.EVENTS_OF_NOTHING.values(), ids=faulty.EVENTS_OF_NOTHING.keys())
+async def test_calls_go_on_beside_an_unasked_stream_of_nothing(tmp_path: Path, unit: bytes) -> None:
+    server, begun = FaultyHttpServer(), anyio.Event()
+
+    async def flood(exchange: faulty.Exchange) -> None:
+        begun.set()
+        await faulty.flood_of_events(unit)(exchange)
+
+    server.unasked = flood
+    async with server.serving(), bench(tmp_path, {"url": server.url}) as bench_:
+        with anyio.fail_after(DEADLINE_SECONDS):
+            await begun.wait()
+        assert await bench_.call_beside("faulty.fine") == OK
+        assert len(server.sessions) == 1

@@ -1,0 +1,120 @@
+"""A stream of events that brings no messages is rested from; one that brings some is read at once."""
+
+from collections.abc import AsyncIterator
+
+import anyio
+import anyio.lowlevel
+import httpx2
+import pytest
+
+from tests.upstreams.faults.http_server import EVENTS_OF_NOTHING
+from upstreams.barren_lines import (
+    DATA_LINES_AT_ONCE,
+    LINE_BYTES,
+    LINES_AT_ONCE,
+    PAUSE_SECONDS,
+    BarrenLines,
+    Rests,
+)
+from upstreams.large_events import SmallEvents
+from upstreams.mended_events import MendedLines
+
+pytestmark = pytest.mark.anyio
+
+MESSAGE = b'event: message\nid: 1\nretry: 10\n: hello\ndata: {"jsonrpc":"2.0"}\n\n'
+CHUNK_BYTES = 65_536
+
+
+class Counted(BarrenLines):
+    """Knows how often it rested."""
+
+    rests = 0
+
+    async def rest(self) -> None:
+        Counted.rests += 1
+        await super().rest()
+
+
+class Pieces(httpx2.AsyncByteStream):
+    def __init__(self, *pieces: bytes) -> None:
+        self._pieces = pieces
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for piece in self._pieces:
+            yield piece
+
+
+def events(*pieces: bytes) -> SmallEvents:
+    async def take(message: bytes) -> bytes:
+        return b""
+
+    return SmallEvents(MendedLines(Pieces(*pieces), lambda text: text), take, Rests())
+
+
+@pytest.fixture(autouse=True)
+def counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("upstreams.large_events.BarrenLines", Counted)
+    Counted.rests = 0
+
+
+@pytest.mark.parametrize("unit", EVENTS_OF_NOTHING.values(), ids=EVENTS_OF_NOTHING.keys())
+async def test_stream_of_nothing_is_rested_from(unit: bytes) -> None:
+    few = unit * (10_000 // len(unit))
+    async for _ in events(few):
+        pass
+    assert Counted.rests >= few.count(b"\n") // DATA_LINES_AT_ONCE >= 1
+
+
+async def test_stream_of_messages_is_read_without_rest() -> None:
+    seen = b"".join([piece async for piece in events(MESSAGE * 1_000, MESSAGE * 1_000)])
+    assert seen == MESSAGE.replace(b": hello\n", b"") * 2_000
+    assert Counted.rests == 0
+
+
+async def test_message_of_many_lines_is_read_almost_without_rest() -> None:
+    lines = b"data: 1,\n" * 5_000
+    seen = b"".join([piece async for piece in events(b"data: [\n" + lines + b"data: 1]\n\n")])
+    assert seen.count(b"\n") == 5_003
+    assert Counted.rests == 5_000 // DATA_LINES_AT_ONCE
+
+
+async def test_message_does_not_wait_for_what_comes_behind_it() -> None:
+    stream = aiter(events(MESSAGE + b":\n" * LINES_AT_ONCE * 100))
+    assert b"jsonrpc" in await anext(stream)
+    assert Counted.rests == 0
+
+
+async def test_others_have_turns_while_many_short_lines_are_read() -> None:
+    turns = 0
+
+    async def take_turns() -> None:
+        nonlocal turns
+        while True:
+            await anyio.lowlevel.checkpoint()
+            turns += 1
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(take_turns)
+        async for _ in MendedLines(Pieces(b"data: 1\n" * (CHUNK_BYTES // 8)), lambda text: text):
+            pass
+        tasks.cancel_scope.cancel()
+    assert turns >= 10
+
+
+async def test_streams_of_one_upstream_rest_one_after_the_other() -> None:
+    rests = Rests()
+    began = anyio.current_time()
+    async with anyio.create_task_group() as tasks:
+        for _ in range(10):
+            lines = BarrenLines(rests)
+            lines.note(LINES_AT_ONCE * LINE_BYTES)
+            tasks.start_soon(lines.rest)
+    assert anyio.current_time() - began >= 0.9 * 10 * PAUSE_SECONDS
+
+
+async def test_long_lines_are_rested_from_for_longer() -> None:
+    lines = BarrenLines(Rests())
+    lines.note(10 * LINES_AT_ONCE * LINE_BYTES)
+    began = anyio.current_time()
+    await lines.rest()
+    assert anyio.current_time() - began >= 0.9 * 10 * PAUSE_SECONDS
