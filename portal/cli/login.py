@@ -85,7 +85,7 @@ async def _out(name: str, spec: HttpUpstream, terminal: Terminal) -> int:
         terminal.note(f"nobody is signed in to {name!r} any more")
         return 0
     try:
-        async with open_guarded_http(spec.url) as http:
+        async with open_guarded_http(spec.url, settings.issuer) as http:
             # What is of another server than the manifest names by now is revoked there, with what was kept.
             is_revoked = await revoke(http, login.as_configured(settings) or login)
     except OAuthError as error:

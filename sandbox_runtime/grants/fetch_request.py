@@ -9,9 +9,9 @@ from typing import NoReturn, TypeAlias
 
 import httpx2
 
+from manifests.addresses import Address
 from manifests.host_patterns import DEFAULT_PORTS
 from manifests.json_value import Json
-from sandbox_runtime.grants.addresses import Address
 from sandbox_runtime.grants.destination import Destination, parse_url
 from sandbox_runtime.grants.fetch_body import ACCEPTED
 from sandbox_runtime.grants.fetch_error import FetchError

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TypeAlias
 from weakref import WeakValueDictionary
 
-from sandbox_runtime.grants.addresses import Address
+from manifests.addresses import Address
 from sandbox_runtime.grants.threads import Threads
 
 Resolver: TypeAlias = Callable[[str, int], Awaitable[Sequence[Address]]]

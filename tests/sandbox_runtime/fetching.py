@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Any, TypeAlias
 
+from manifests.addresses import Address
 from manifests.grants import NetworkGrant
 from manifests.json_value import Json
 from sandbox_runtime.calls import CallPort, Outcome, ToolCall
-from sandbox_runtime.grants.addresses import Address
 from sandbox_runtime.grants.fetch_error import FetchError
 from sandbox_runtime.grants.fetcher import FETCH, Fetcher, Network
 from sandbox_runtime.result import RunResult

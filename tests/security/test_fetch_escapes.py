@@ -12,8 +12,8 @@ from ipaddress import ip_address
 import httpx2
 import pytest
 
+from manifests.addresses import Reach, reach_of
 from manifests.json_value import Json
-from sandbox_runtime.grants.addresses import Reach, reach_of
 from tests.sandbox_runtime.fetching import (
     FetchRunner,
     Names,

@@ -44,7 +44,7 @@ async def log_in(spec: HttpUpstream, show: Show) -> Login:
     settings = spec.oauth or OAuthSettings()
     async with (
         open_redirection(settings.redirect_port or 0) as redirection,
-        open_guarded_http(spec.url) as http,
+        open_guarded_http(spec.url, settings.issuer) as http,
     ):
         found = await discover(spec.url, spec.headers, settings, http)
         if "S256" not in (found.server.code_challenge_methods_supported or ()):

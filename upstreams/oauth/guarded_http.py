@@ -1,4 +1,5 @@
-"""Requests to servers that an upstream names: none in the clear, no redirect followed, no answer read without end."""
+"""Requests to servers that an upstream names: none in the clear or to places nearer than its own, no redirect followed,
+no answer read without end."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -6,11 +7,14 @@ from typing import Final
 from urllib.parse import urlsplit
 
 import anyio
+import httpcore2
 import httpx2
 
 from manifests.constraints import is_safe_for_tokens
+from manifests.host_patterns import is_address
 from upstreams.http_body import CODING, headers_without_body, unpacked
 from upstreams.oauth.errors import OAuthRefusedError, OAuthUnreachableError
+from upstreams.oauth.guarded_network import GuardedNetwork, Resolver, ask_system
 from upstreams.trusted_authorities import trusted_authorities
 
 MAX_ANSWER_BYTES: Final = 1024 * 1024
@@ -21,11 +25,12 @@ class GuardedHttp:
     """What OAuth is spoken with, on behalf of one upstream.
 
     URLs come from metadata, so from strangers: only https:// is asked, and http:// on this machine if the upstream
-    itself is there. Redirects are answers like any other.
+    itself is there. `network` sees to it where they lie. Redirects are answers like any other.
     """
 
-    def __init__(self, client: httpx2.AsyncClient, upstream_url: str) -> None:
+    def __init__(self, client: httpx2.AsyncClient, upstream_url: str, network: GuardedNetwork) -> None:
         self._client = client
+        self._network = network
         self._may_be_local = urlsplit(upstream_url).scheme == "http"
 
     async def ask(self, request: httpx2.Request) -> httpx2.Response:
@@ -38,6 +43,8 @@ class GuardedHttp:
         host = self.checked(str(request.url))
         try:
             with anyio.fail_after(REQUEST_SECONDS):
+                if is_address(host):  # which a proxy would be asked for without a look
+                    await self._network.addresses(host, request.url.port or 443)
                 response = await self._client.send(request, stream=True)
                 try:
                     body = await _read_capped(response, host)
@@ -45,7 +52,7 @@ class GuardedHttp:
                     await response.aclose()
         except TimeoutError:
             raise OAuthUnreachableError(f"{host} gave no answer within {REQUEST_SECONDS:g} s") from None
-        except httpx2.RequestError as error:
+        except (httpx2.RequestError, OSError) as error:
             raise OAuthUnreachableError(f"{host} cannot be reached ({type(error).__name__})") from None
         headers = headers_without_body(response)
         return httpx2.Response(response.status_code, headers=headers, content=body, request=request)
@@ -64,17 +71,32 @@ class GuardedHttp:
         return host[:100]
 
 
+class _GuardedTransport(httpx2.AsyncHTTPTransport):
+    def __init__(self, network: GuardedNetwork) -> None:
+        # Not the constructor of HTTPX, which cannot be given a network.
+        self._pool = httpcore2.AsyncConnectionPool(
+            ssl_context=trusted_authorities(), http2=False, network_backend=network
+        )
+
+
 @asynccontextmanager
-async def open_guarded_http(upstream_url: str) -> AsyncIterator[GuardedHttp]:
+async def open_guarded_http(
+    upstream_url: str, issuer: str | None = None, resolve: Resolver = ask_system
+) -> AsyncIterator[GuardedHttp]:
     """A client of its own: no header, cookie or connection is shared with what speaks to the upstream.
 
-    What is raised within because a stranger's URL makes no sense becomes an OAuthRefusedError.
+    `issuer` is the authorization server that the manifest names. What is raised within because a stranger's URL makes
+    no sense becomes an OAuthRefusedError.
     """
-    async with httpx2.AsyncClient(
+    network = GuardedNetwork((upstream_url, *([issuer] if issuer else [])), resolve)
+    client = httpx2.AsyncClient(
         headers=CODING, timeout=REQUEST_SECONDS, follow_redirects=False, verify=trusted_authorities()
-    ) as client:
+    )
+    # Not as an argument: given a transport HTTPX asks no proxy of the environment any more.
+    client._transport = _GuardedTransport(network)
+    async with client:
         try:
-            yield GuardedHttp(client, upstream_url)
+            yield GuardedHttp(client, upstream_url, network)
         except (httpx2.InvalidURL, ValueError):
             raise OAuthRefusedError("the upstream leads to a URL that makes no sense") from None
 

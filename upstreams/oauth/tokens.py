@@ -180,7 +180,7 @@ class OAuthTokens:
             "refresh_token": login.refresh_token,
             "resource": login.resource,
         }
-        async with open_guarded_http(self._spec.url) as http:
+        async with open_guarded_http(self._spec.url, self._settings.issuer) as http:
             try:
                 token = await request_token(http, login.token_endpoint, login.client, form)
             except OAuthRefusedError as error:
@@ -196,7 +196,7 @@ class OAuthTokens:
             raise UpstreamDownError("refuses even a token that is new; check `oauth` in the manifest")
         if is_refused:
             self._count_refusal()
-        async with open_guarded_http(self._spec.url) as http:
+        async with open_guarded_http(self._spec.url, self._settings.issuer) as http:
             found = self._found = self._found or await discover(
                 self._spec.url, self._spec.headers, self._settings, http
             )
