@@ -24,7 +24,7 @@ from collections.abc import Callable
 
 GRACE_SECONDS = 0.7
 KILL_SECONDS = 1.0
-LOOK_SECONDS = 0.1
+LOOK_SECONDS = 0.01
 ON_LINUX: bool = sys.platform == "linux"
 POLL_SECONDS = 5.0 if ON_LINUX else 0.5
 CANNOT_EXECUTE = 126
@@ -104,15 +104,21 @@ class Leash:
         signalled: set[int] = set()
         deadline = None
         while self._has_descendants():
+            began = time.monotonic()
+            if deadline is not None and began >= deadline:
+                return
             found = self._descendants()
             for pid in found - signalled:
                 _send(pid, number)
             signalled |= found
             now = time.monotonic()
             deadline = now + seconds if deadline is None else deadline
-            if now >= deadline:
-                return
-            self._wait(min(LOOK_SECONDS, deadline - now))
+            # Most of the time is for those that are to end, however many of us look for theirs.
+            self._rest(min(deadline, now + max(LOOK_SECONDS, 4 * (now - began))))
+
+    def _rest(self, until: float) -> None:
+        while self._has_descendants() and (seconds := until - time.monotonic()) > 0:
+            self._wait(seconds)
 
     def _has_descendants(self) -> bool:
         has_children = self._reap()
