@@ -1,100 +1,35 @@
 """Hundreds of stdio servers that end at once: each supervisor has little of the processors, and must leave nothing."""
 
-import os
-import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
 import pytest
-from anyio.abc import Process
 
+from tests.upstreams.many_children import LifeLine, portal_with_children
 from tests.upstreams.peers import DEADLINE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
 CHILDREN = 300
 
-PORTAL = """
-import anyio, os, sys
-from pathlib import Path
-from manifests.upstream_sections import StdioUpstream
-from upstreams.diagnostics import Diagnostics
-from upstreams.scrubber import Scrubber
-from upstreams.stdio_child import StdioChild
-from upstreams.stdio_wire import open_stdio_wire
-
-async def hold(script, close):
-    spec = StdioUpstream(command="sh", args=("-c", script))
-    scrub = Scrubber.for_upstream(spec)
-    child = StdioChild.of(spec, Path.cwd(), os.environ)
-    async with open_stdio_wire(child, scrub, Diagnostics(scrub), bytes):
-        await close.wait()
-
-async def main():
-    close = anyio.Event()
-    async with anyio.create_task_group() as tasks:
-        for number in range(int(sys.argv[1])):
-            tasks.start_soon(hold, sys.argv[2 + number % (len(sys.argv) - 2)], close)
-        await anyio.to_thread.run_sync(sys.stdin.read)
-        close.set()
-
-anyio.run(main)
-"""
-
-POLITE = "setsid sleep 100 & sleep 100; true"
-DEAF = "trap '' TERM; setsid sleep 100 & exec sleep 100"
-DOUBLY_FORKED = "(setsid sh -c 'sleep 100 & exec sleep 100' &); exec sleep 100"
-"""Behind a shell, in sessions of their own, with parents that are gone; none of them reads its stdin."""
-
-
-class LifeLine:
-    """A FIFO whose writing end is held by each process that is to end: it breaks when all of them have."""
-
-    def __init__(self, path: Path) -> None:
-        os.mkfifo(path)
-        self._reading = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-        self._writing = os.open(path, os.O_WRONLY)
-        self.taken_by = f"exec 3>{path}; echo >&3; "
-
-    async def taken(self, times: int) -> None:
-        """Return when so many hold it, who then pass it on to whatever they start."""
-        while times > 0:
-            await anyio.wait_readable(self._reading)
-            times -= len(os.read(self._reading, times))
-        os.close(self._writing)
-
-    async def broken(self) -> None:
-        await anyio.wait_readable(self._reading)
-        assert os.read(self._reading, 1) == b""
-        os.close(self._reading)
-
-
-@asynccontextmanager
-async def portal_with_children(life_line: LifeLine) -> AsyncIterator[Process]:
-    """A portal that holds all of them until its stdin ends."""
-    scripts = [life_line.taken_by + script for script in (POLITE, DEAF, DOUBLY_FORKED)]
-    command = [sys.executable, "-c", PORTAL, str(CHILDREN), *scripts]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    async with await anyio.open_process(command, env=environment) as portal:
-        with anyio.fail_after(DEADLINE_SECONDS * 2):
-            await life_line.taken(CHILDREN)
-            yield portal
-            await life_line.broken()
-
 
 async def test_nothing_of_hundreds_is_left_when_the_portal_is_killed(tmp_path: Path) -> None:
-    async with portal_with_children(LifeLine(tmp_path / "fifo")) as portal:
-        portal.kill()
+    life_line = LifeLine(tmp_path / "fifo")
+    with anyio.fail_after(DEADLINE_SECONDS * 2):
+        async with portal_with_children(life_line, CHILDREN) as portal:
+            portal.kill()
+            await life_line.broken()
 
 
 async def test_nothing_of_hundreds_is_left_when_the_portal_closes_them_and_nothing_is_complained_of(
     tmp_path: Path,
 ) -> None:
-    async with portal_with_children(LifeLine(tmp_path / "fifo")) as portal:
-        assert portal.stdin and portal.stderr
-        await portal.stdin.aclose()
-        assert await portal.wait() == 0
-        told = b"".join([chunk async for chunk in portal.stderr])
+    life_line = LifeLine(tmp_path / "fifo")
+    with anyio.fail_after(DEADLINE_SECONDS * 2):
+        async with portal_with_children(life_line, CHILDREN) as portal:
+            assert portal.stdin and portal.stderr
+            await portal.stdin.aclose()
+            told = b"".join([chunk async for chunk in portal.stderr])
+            assert await portal.wait() == 0
+            await life_line.broken()
     assert told == b""
