@@ -23,23 +23,21 @@ def masked(text: bytes, credentials: Iterable[str]) -> bytes:
 
 
 def written_forms(credentials: Iterable[str]) -> list[bytes]:
-    """How they may stand in JSON.
+    """How they may stand in JSON, also in one that is a text within: what shows its environment often shows it as that.
 
-    Only such as can stand nowhere but in strings, and are too long to do so by chance.
+    Only such as can stand nowhere but in strings, and are too long to do so by chance. The longest first: one may
+    contain another.
     """
-    forms: list[bytes] = []
     given = set(credentials)
-    without_scheme = {found[1] for found in map(_SCHEME.fullmatch, given) if found}
-    # The longest first: one may contain another.
-    for credential in sorted(given | without_scheme, key=len, reverse=True):
-        if len(credential) < _LEAST_CHARACTERS or not _LETTER.search(credential):
-            continue
-        written = json.dumps(credential)[1:-1]
-        plain = json.dumps(credential, ensure_ascii=False)[1:-1]
-        forms += {
-            form.encode("utf-8", "surrogatepass") for form in (plain, written, written.replace("/", "\\/"))
-        }
-    return forms
+    given |= {found[1] for found in map(_SCHEME.fullmatch, given) if found}
+    telling = {each for each in given if len(each) >= _LEAST_CHARACTERS and _LETTER.search(each)}
+    forms = {twice for each in telling for once in _written(each) for twice in (once, *_written(once))}
+    return sorted((form.encode("utf-8", "surrogatepass") for form in forms), key=len, reverse=True)
+
+
+def _written(text: str) -> set[str]:
+    written, plain = json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]
+    return {plain, written, written.replace("/", "\\/")}
 
 
 def without(text: bytes, forms: Iterable[bytes]) -> bytes:

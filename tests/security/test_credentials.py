@@ -290,6 +290,14 @@ async def test_header_that_a_variable_holds_whole_hides_its_token_alone_too(tmp_
         assert await portal.result_of("await store.echo(text='canary-of-0123456789')") == {"text": "[hidden]"}
 
 
+@pytest.mark.parametrize("canary", ["-----BEGIN KEY-----\ncanary/0123\n", '{"key": "canary-\u00fc"}'])
+async def test_key_of_many_lines_is_hidden_also_in_json_within_a_text(tmp_path: Path, canary: str) -> None:
+    """Which is how this server answers."""
+    entry: dict[str, Json] = {**raw(tools=raw_tools("echo")), "env": {"STORE_KEY": "${CANARY}"}}
+    async with opened(tmp_path, {"store": entry}, environ={"CANARY": canary}) as portal:
+        assert await portal.result_of(f"await store.echo(text={canary!r})") == {"text": "[hidden]"}
+
+
 async def _key_of(requests: list[dict[str, str]]) -> CallToolResult:
     return text(f"you sent {requests[-1]['x-api-key']}")
 
