@@ -10,7 +10,7 @@ import anyio
 from anyio.abc import Process
 
 PORTAL = """
-import anyio, os, sys
+import anyio, os, resource, sys
 from pathlib import Path
 from manifests.upstream_sections import StdioUpstream
 from upstreams.diagnostics import Diagnostics
@@ -26,6 +26,9 @@ async def hold(script, close):
         await close.wait()
 
 async def main():
+    # Three pipes for each child, and since Python 3.12 a descriptor of its process.
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     close = anyio.Event()
     async with anyio.create_task_group() as tasks:
         for number in range(int(sys.argv[1])):
