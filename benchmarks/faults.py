@@ -3,41 +3,38 @@
     python -m benchmarks.faults [FAULT ...]
 
 The goal is under 1.5 times as long, at p50 and at p99, for every fault. A healthy stdio server is called one call after
-the other, and the faulty one beside it, over and over, through one fleet. The rounds without a fault are taken between
-those with one, because the machine changes. Raw numbers go to benchmarks/results/faults.json.
+the other in two processes in turns, ten times two hundred calls each: in this one nothing else is connected, in the
+other one a faulty upstream is, which is called over and over. The other one is halted while this one measures, so that
+neither the fault nor how busy the machine is makes the comparison better. The two rows "for comparison" say how far off
+a ratio may be on this machine without any fault. Raw numbers of all faults go to benchmarks/results/faults.json; those
+of a few are only told.
 
 Second question (`--starts N`): how long do N upstream configurations take that start at once, how much memory, and how
-long is a call to one that is ready kept waiting meanwhile?
+long is a call to one that is ready kept waiting meanwhile? Without the option what was published of that stays.
 """
 
 import argparse
 import json
+import os
+import signal
+import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
-from pathlib import Path
-from typing import TypeAlias
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
 
 import anyio
 import structlog
 
-from benchmarks.measuring import RESULTS, commit, machine, percentile
-from manifests.upstream_sections import HttpUpstream, StdioUpstream
-from tests.upstreams.faults import http_server
-from tests.upstreams.faults.bench import STDIO_SERVER
-from tests.upstreams.faults.http_server import FaultyHttpServer, acted, status
-from upstreams.errors import UpstreamError
-from upstreams.fleet import Fleet, open_fleet
-from upstreams.upstream import Upstream
+from benchmarks import faulty_http
+from benchmarks.beside_fault import NOTHING, measure, open_beside
+from benchmarks.measuring import RESULTS, commit, is_clean, machine, percentile
+from benchmarks.starts_at_once import start_at_once
 
-GOAL = 1.5
-CALLS = 50
-ROUNDS = 8
-FAULTY_CALL_SECONDS = 0.5
+GOAL: Final = 1.5
+ROUNDS: Final = 10
 
-STDIO_FAULTS = (
+STDIO_FAULTS: Final = (
     "trickle",
     "hang_after_acting",
     "stop_reading",
@@ -56,6 +53,8 @@ STDIO_FAULTS = (
     "flood_stderr",
     "flood_stderr_lines",
     "flood_stderr_blank",
+    "flood_notices",
+    "flood_long_answers",
     "flood_stdout",
     "flood_requests",
     "flood_progress",
@@ -64,187 +63,92 @@ STDIO_FAULTS = (
     "flood_at_start",
     "endless_pages",
 )
-HTTP_FAULTS: dict[str, http_server.Fault] = {
-    "no fault, for comparison": http_server.Exchange.succeed,
-    "HTTP 401": status("401 Unauthorized"),
-    "HTTP 429": status("429 Too Many Requests"),
-    "HTTP 503": status("503 Service Unavailable"),
-    "hang": acted(http_server.hang),
-    "reset": acted(http_server.reset),
-    "reset in the body": acted(http_server.reset_in_the_body),
-    "endless body": acted(http_server.body_that_never_ends),
-    "compressed bomb": acted(http_server.compressed_bomb),
-    "packed twice": acted(http_server.packed_twice),
-    "packed and endless": http_server.packed_and_endless,
-    "event stream and silence": acted(http_server.event_stream_and_silence),
-    "event stream broken off": http_server.event_stream_broken_off,
-    **{
-        f"event stream of {name}": acted(http_server.flood_of_events(unit))
-        for name, unit in http_server.EVENTS_OF_NOTHING.items()
-    },
-    "endless drops": acted(http_server.endless_drops),
-    "trickled body": acted(http_server.trickled_body),
-    "too many values": acted(http_server.too_many_values),
-    "event with too many values": acted(http_server.event_with_too_many_values),
-}
-UNASKED: dict[str, http_server.Fault] = {
-    f"unasked stream of {name}": http_server.flood_of_events(unit)
-    for name, unit in http_server.EVENTS_OF_NOTHING.items()
-}
-Spec: TypeAlias = StdioUpstream | HttpUpstream
-Call: TypeAlias = Callable[[], Awaitable[object]]
+FAULTS: Final = (NOTHING, *STDIO_FAULTS, *faulty_http.FAULTS, *faulty_http.UNASKED)
 
 
-def stdio(fault: str, folder: Path) -> StdioUpstream:
-    behaviour = json.dumps({"fault": fault, "log": str(folder / f"{fault}.log"), "always": True})
-    return StdioUpstream(command=sys.executable, args=(str(STDIO_SERVER), behaviour))
+class Beside:
+    """The other process, halted but while it does what it is told."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self._process = process
+        os.kill(process.pid, signal.SIGSTOP)
+
+    def ask(self, line: str) -> Any:
+        assert self._process.stdin and self._process.stdout
+        os.kill(self._process.pid, signal.SIGCONT)
+        self._process.stdin.write(f"{line}\n")
+        self._process.stdin.flush()
+        answer = json.loads(self._process.stdout.readline())
+        os.kill(self._process.pid, signal.SIGSTOP)
+        return answer
 
 
-@asynccontextmanager
-async def faulty(name: str, folder: Path) -> AsyncIterator[Spec]:
-    if name in STDIO_FAULTS:
-        yield stdio(name, folder)
-        return
-    # In a process of its own, as servers are: what it does must not count as the portal's work.
-    command = [sys.executable, "-m", "benchmarks.faults", "--serve", name]
-    async with await anyio.open_process(command, stderr=None) as process:
-        assert process.stdout
-        url = (await process.stdout.receive()).decode().strip()
-        yield HttpUpstream(url=url)
-        process.kill()
+@contextmanager
+def beside() -> Iterator[Beside]:
+    # In a group of its own: should this process be killed, the system lets a halted one go on, and it ends.
+    with subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.beside_fault"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        process_group=0,
+    ) as process:
+        try:
+            yield Beside(process)
+        finally:
+            os.kill(process.pid, signal.SIGCONT)
 
 
-async def serve(name: str) -> None:
-    """One faulty HTTP server, until killed; tells its URL."""
-    faulty_server = FaultyHttpServer(HTTP_FAULTS.get(name, http_server.Exchange.succeed), always=True)
-    faulty_server.unasked = UNASKED.get(name)
-    async with faulty_server.serving() as server:
-        print(server.url, flush=True)
-        await anyio.sleep_forever()
-
-
-async def measure(fleet: Fleet) -> list[float]:
-    """Milliseconds of calls to the healthy upstream, one after the other."""
-    taken = []
-    for number in range(CALLS):
-        began = time.perf_counter()
-        await fleet["healthy"].call("fine", {"n": number}, seconds=60)
-        taken.append((time.perf_counter() - began) * 1000)
-    return taken
-
-
-async def provoke(fleet: Fleet) -> None:
-    """Have the fault happen, one call after the other, as a script would that does not give up."""
-    while True:
-        for tool in ("act", "look"):
-            with suppress(UpstreamError):
-                await fleet["faulty"].call(tool, {}, seconds=FAULTY_CALL_SECONDS)
-            # So that it is the fault that is measured, and not how many calls the portal takes.
-            await anyio.sleep(0.02)
-
-
-async def ratio(name: str) -> dict[str, float]:
+async def compared(name: str, other: Beside, quiet_fleet: Any) -> dict[str, float]:
     """p50 and p99 beside the fault, and as multiples of those without."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder)
-        quiet: list[float] = []
-        beside: list[float] = []
-        async with faulty(name, path) as spec:
-            specs: dict[str, Spec] = {"healthy": stdio("none", path), "faulty": spec}
-            async with open_fleet(specs, path, lambda upstream: None) as fleet:
-                await fleet.settled(60)
-                await measure(fleet)
-                for _ in range(ROUNDS):
-                    quiet += await measure(fleet)
-                    async with anyio.create_task_group() as tasks:
-                        tasks.start_soon(provoke, fleet)
-                        beside += await measure(fleet)
-                        tasks.cancel_scope.cancel()
-    numbers = {f"p{share:.0f}_ms": round(percentile(beside, share / 100), 2) for share in (50, 99)}
-    ratios = {
-        f"p{share:.0f}_times": round(percentile(beside, share / 100) / percentile(quiet, share / 100), 2)
-        for share in (50, 99)
-    }
-    return {**numbers, **ratios}
+    quiet: list[float] = []
+    noisy: list[float] = []
+    other.ask(name)
+    for _ in range(ROUNDS):
+        quiet += await measure(quiet_fleet)
+        noisy += other.ask("")
+    other.ask("close")
+    numbers: dict[str, float] = {}
+    for share in (50, 99):
+        alone, disturbed = (percentile(each, share / 100) for each in (quiet, noisy))
+        numbers[f"p{share}_alone_ms"] = round(alone, 2)
+        numbers[f"p{share}_ms"] = round(disturbed, 2)
+        numbers[f"p{share}_times"] = round(disturbed / alone, 2)
+    return numbers
 
 
-async def start_at_once(count: int) -> dict[str, float]:
-    """`count` stdio servers, of which every tenth hangs and every tenth ends; HTTP ones cost next to nothing."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder)
-        kinds = {0: "silent_at_start", 5: "exit_at_start"}
-        specs: dict[str, Spec] = {"first": stdio("none", path)}
-        for number in range(count - 1):
-            fault = kinds.get(number % 10, "none")
-            spec = stdio(fault, path)
-            specs[f"u{number}"] = (
-                spec.model_copy(update={"connect_seconds": 300}) if fault == "none" else spec
-            )
-        well = sum(kinds.get(number % 10) is None for number in range(count - 1)) + 1
-        began = time.perf_counter()
-        taken: list[float] = []
-        ready: set[str] = set()
-        all_ready = anyio.Event()
-
-        def note(upstream: Upstream) -> None:
-            if upstream.state.status == "ready":
-                ready.add(upstream.name)
-            if len(ready) == well:
-                all_ready.set()
-
-        async with open_fleet(specs, path, note) as fleet:
-
-            async def call_the_first() -> None:
-                while True:
-                    at = time.perf_counter()
-                    await fleet["first"].call("fine", {}, seconds=60)
-                    taken.append((time.perf_counter() - at) * 1000)
-                    await anyio.sleep(0.02)
-
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(call_the_first)
-                await all_ready.wait()
-                seconds = time.perf_counter() - began
-                tasks.cancel_scope.cancel()
-            memory = own_memory_mb()
-        return {
-            "upstreams": count,
-            "ready": well,
-            "seconds_until_all_that_work_are_ready": round(seconds, 1),
-            "portal_mb": memory,
-            "call_meanwhile_p50_ms": round(percentile(taken, 0.5), 1),
-            "call_meanwhile_p99_ms": round(percentile(taken, 0.99), 1),
-        }
-
-
-def own_memory_mb() -> float:
-    """Resident, of this process alone; on Linux."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return round(pages * 4096 / 1e6, 1)
+async def all_compared(names: list[str]) -> dict[str, dict[str, float]]:
+    faults: dict[str, dict[str, float]] = {}
+    with beside() as other:
+        async with open_beside(NOTHING) as quiet_fleet:
+            for name in names:
+                faults[name] = numbers = await compared(name, other, quiet_fleet)
+                is_over = max(numbers["p50_times"], numbers["p99_times"]) >= GOAL
+                print(f"{name:36} {numbers}{'  over the goal' * is_over}", flush=True)
+    return faults
 
 
 async def main(names: list[str], starts: int) -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
-    results = {"machine": machine(), "commit": commit(), "goal_times": GOAL, "faults": {}, "starts": None}
     path = RESULTS / "faults.json"
+    measured = {"machine": machine(), "commit": commit(), "is_clean": is_clean()}
+    if not measured["is_clean"]:
+        print("The tree has changes: these are not the numbers of a commit.")
+    results = {**json.loads(path.read_text()), **measured, "goal_times": GOAL}
     if starts:
-        results["starts"] = await start_at_once(starts)
+        results["starts"] = {**measured, **await start_at_once(starts)}
         print(results["starts"])
-    for name in names:
-        results["faults"][name] = numbers = await ratio(name)
-        verdict = "" if max(numbers["p50_times"], numbers["p99_times"]) < GOAL else "  over the goal"
-        print(f"{name:28} {numbers}{verdict}", flush=True)
-    path.write_text(json.dumps(results, indent=1) + "\n")
+    faults = await all_compared(names or [*FAULTS])
+    if names:
+        print("Not all faults: nothing is published.")
+        return
+    path.write_text(json.dumps({**results, "faults": faults}, indent=1) + "\n")
     print(f"raw numbers: {path}")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("faults", nargs="*", default=[*STDIO_FAULTS, *HTTP_FAULTS, *UNASKED])
+    parser.add_argument("faults", nargs="*", help=", ".join(FAULTS))
     parser.add_argument("--starts", type=int, default=0)
-    parser.add_argument("--serve", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.serve:
-        anyio.run(serve, options.serve)
-    else:
-        anyio.run(main, options.faults, options.starts)
+    anyio.run(main, options.faults, options.starts)

@@ -28,18 +28,22 @@ def machine() -> dict[str, str | int | float | None]:
 
 def commit() -> str:
     """The commit that is measured, with a + when the tree has changes."""
-    git = ["git", "-C", str(Path(__file__).resolve().parents[1])]
+    return _told_by_git("rev-parse", "HEAD") + ("" if is_clean() else "+")
+
+
+def is_clean() -> bool:
+    """Whether the tree is that of its commit, but for results: those of one benchmark are no change to the next."""
+    return not _told_by_git(
+        "status", "--porcelain", "--untracked-files=no", "--", ".", ":!benchmarks/results"
+    )
+
+
+def _told_by_git(*question: str) -> str:
+    command = ["git", "-C", str(Path(__file__).resolve().parents[1]), *question]
     try:
-        name = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout
-        changed = subprocess.run(
-            [*git, "status", "--porcelain", "--untracked-files=no"],
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return ""
-    return name.strip() + ("+" if changed.strip() else "")
 
 
 def _processor() -> str:

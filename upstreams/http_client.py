@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import anyio
 import httpx2
-from mcp_types import JSONRPCError, JSONRPCMessage
+from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCResponse
 
 from upstreams.barren_lines import Rests
 from upstreams.diagnostics import Diagnostics
@@ -39,6 +39,7 @@ from upstreams.open_posts import OpenPost, OpenPosts, WantedEvents
 from upstreams.sent_text import asked_id, awaits_answer, given_up_id
 from upstreams.stand_ins import StandIns
 from upstreams.steps import STEP_BYTES, Steps, in_steps
+from upstreams.unasked_bytes import UnaskedBytes
 from upstreams.wire import Failures
 from upstreams.wire_text import END_BYTES, MAX_MESSAGE_BYTES, answered_id, mended
 
@@ -77,6 +78,7 @@ class UpstreamHttpClient(KeptAliveClient):
         self._reader = MessageReader(failures, diagnostics, admission.masked)
         self._stand_ins = stand_ins
         self._rests = Rests()
+        self._unasked = UnaskedBytes()
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         if request.method == "GET" or request.headers.get(_METHOD_HEADER) == "subscriptions/listen":
@@ -201,7 +203,15 @@ class UpstreamHttpClient(KeptAliveClient):
 
     async def _stand_in(self, text: bytes) -> bytes:
         """What the SDK reads instead of a long message."""
-        return self._stand_ins.stand_in(await in_steps(self._reader.message(text)))
+        return self._stand_ins.stand_in(await self._message(text))
+
+    async def _message(self, text: bytes) -> JSONRPCMessage:
+        """The one that a long text is; one that nobody asked for waits until so many bytes may come."""
+        message = await in_steps(self._reader.message(text))
+        if not isinstance(message, JSONRPCResponse | JSONRPCError):
+            await self._unasked.rest()
+            self._unasked.note(len(text))
+        return message
 
     def _with_mended_events(self, response: httpx2.Response) -> httpx2.Response:
         response = with_mended_events(response, self._admission.masked)
@@ -252,7 +262,7 @@ class SseHttpClient(UpstreamHttpClient):
         return SmallEvents(lines, self._read_message, self._rests, most_bytes=0)
 
     async def _read_message(self, text: bytes) -> bytes:
-        await self._take_message(await in_steps(self._reader.message(text)))
+        await self._take_message(await self._message(text))
         return b""
 
     async def _readable(self, response: httpx2.Response) -> httpx2.Response:

@@ -26,6 +26,7 @@ from upstreams.json_size import has_too_many_values, is_larger
 from upstreams.masking import Mask
 from upstreams.nesting import says_too_deep, without_deep_tools
 from upstreams.steps import STEP_BYTES, STEP_ITEMS, Steps, last_place
+from upstreams.unasked_bytes import MeasuredMessage
 from upstreams.wire import Failures
 from upstreams.wire_text import END_BYTES, answered_id, mended
 
@@ -67,7 +68,7 @@ class MessageReader:
             if message is None:
                 is_noise = True
             else:
-                yield SessionMessage(message)
+                yield MeasuredMessage(message, 0 if number else len(line))
             if number % STEP_ITEMS == STEP_ITEMS - 1:
                 yield None
         if is_noise:

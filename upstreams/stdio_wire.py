@@ -28,7 +28,12 @@ _REST_OF_STDERR_SECONDS: Final = 0.3
 _MAX_SKIPPED_BYTES: Final = 256 * 1024 * 1024
 _MAX_UNREAD_BYTES: Final = 64 * 1024 * 1024
 _NOISE_AT_ONCE: Final = 50
+_NOISE_LINE_BYTES: Final = 1024
+_SKIPPED_LINE_BYTES: Final = 8 * 1024
+"""A longer line counts once more for each; one that is not looked at, for each of these."""
+
 _NOISE_PAUSE_SECONDS: Final = 0.01
+_LONGEST_PAUSE_SECONDS: Final = 5.0
 
 
 @asynccontextmanager
@@ -118,11 +123,10 @@ class ChildOutput(AsyncResource):
                 await anyio.sleep(pause_seconds)
             self._found = self._read(await self._stdout.receive())
 
-    def _note_noise(self) -> None:
+    def _note_noise(self, lines: int) -> None:
         """A child that prints without end must not keep everybody else waiting."""
-        self._lines_of_noise += 1
-        if self._lines_of_noise % _NOISE_AT_ONCE == 0:
-            self._pause_seconds = _NOISE_PAUSE_SECONDS
+        times, self._lines_of_noise = divmod(self._lines_of_noise + lines, _NOISE_AT_ONCE)
+        self._pause_seconds = min(self._pause_seconds + times * _NOISE_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
 
     def _read(self, chunk: bytes) -> Found:
         """One line after the other, as they are asked for."""
@@ -146,6 +150,8 @@ class ChildOutput(AsyncResource):
         self._skipped_bytes += dropped
         if self._skipped_bytes > _MAX_SKIPPED_BYTES:
             raise EndlessLineError(f"wrote a line of more than {_MAX_SKIPPED_BYTES} bytes")
+        self._note_noise(dropped // _SKIPPED_LINE_BYTES)
+        yield None
 
     def _end_line(self) -> Found:
         line, self._partial = bytes(self._partial), bytearray()
@@ -159,7 +165,7 @@ class ChildOutput(AsyncResource):
             is_noise = is_noise and message is None
             yield message
         if is_noise:
-            self._note_noise()
+            self._note_noise(1 + len(line) // _NOISE_LINE_BYTES)
             yield None
 
     async def aclose(self) -> None:

@@ -7,6 +7,8 @@ import anyio
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCNotification, JSONRPCResponse
 
+from upstreams.unasked_bytes import MeasuredMessage, UnaskedBytes
+
 MESSAGES_A_SECOND: Final = 100.0
 MESSAGES_AT_ONCE: Final = 20.0
 DROPPED_AT_ONCE: Final = 25
@@ -21,7 +23,8 @@ class UnaskedStream:
     Each of them costs the portal up to a millisecond, in which nobody else is served. Twenty may come at once. A
     request beyond that waits, and with it what the upstream says after it; a notification is dropped, and `on_excess`
     hears its method. An answer is dropped unless it `is_awaited`; where those are many, `on_excess` hears None. Each
-    other one goes to `take_answer`, and no further if that takes it. `taken` says what a message stands for.
+    other one goes to `take_answer`, and no further if that takes it. `taken` says what a message stands for. Long ones
+    that are no awaited answers are rested from, where it is known how long they are.
 
     Source: the SDK's stream protocol, which has no public name.
     """
@@ -42,6 +45,7 @@ class UnaskedStream:
         self._left = MESSAGES_AT_ONCE
         self._dropped = 0
         self._as_of = anyio.current_time()
+        self._bytes = UnaskedBytes()
 
     @property
     def last_context(self) -> Any:
@@ -49,17 +53,21 @@ class UnaskedStream:
 
     async def receive(self) -> Any:
         while True:
+            await self._bytes.rest()
             item = await self._stream.__anext__()
+            text_bytes = item.text_bytes if isinstance(item, MeasuredMessage) else 0
             message = self._taken(item.message) if isinstance(item, SessionMessage) else None
             if message is not None and message is not item.message:
                 item = SessionMessage(message, item.metadata)
             if isinstance(message, JSONRPCResponse | JSONRPCError):
                 if not self._is_awaited(message):
+                    self._bytes.note(text_bytes)
                     if await self._rest_from_dropping():
                         self._on_excess(None)
                 elif not self._take_answer(message):
                     return item
                 continue
+            self._bytes.note(text_bytes)
             wait_seconds = self._wait_seconds()
             if wait_seconds <= 0:
                 self._left -= 1

@@ -8,6 +8,7 @@ import httpx2
 import pytest
 from mcp_types import JSONRPCError, JSONRPCResponse
 
+from upstreams import unasked_bytes
 from upstreams.diagnostics import Diagnostics
 from upstreams.http_client import UpstreamHttpClient
 from upstreams.http_credentials import Admission, ConfiguredHeaders
@@ -97,6 +98,29 @@ async def test_long_answer_over_http_is_read_in_many_steps_and_not_by_the_sdk(
     turns, given = await turns_beside(sent(text))
     assert turns >= fewest + 10
     assert len(given) < 1_000
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("is_asked", [True, False])
+async def test_long_events_that_nobody_asked_for_are_rested_from(
+    is_asked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unasked_bytes, "BYTES_AT_ONCE", STEP_BYTES)
+    monkeypatch.setattr(unasked_bytes, "BYTES_A_SECOND", 10 * STEP_BYTES)
+    rested: list[float] = []
+
+    class Noting(unasked_bytes.UnaskedBytes):
+        async def rest(self) -> None:
+            began = anyio.current_time()
+            await super().rest()
+            rested.append(anyio.current_time() - began)
+
+    monkeypatch.setattr("upstreams.http_client.UnaskedBytes", Noting)
+    head = HEAD if is_asked else b'{"jsonrpc":"2.0","method":"notifications/message","params":'
+    text = head + b'{"data":"' + b"x" * 2 * STEP_BYTES + b'"}}\n\ndata: '
+    await turns_beside(as_event(text * 3 + HEAD + b"{}}"))
+    assert len(rested) == (0 if is_asked else 3)
+    assert is_asked or rested[1] + rested[2] >= 0.9 * 0.3
 
 
 @pytest.mark.anyio

@@ -16,6 +16,7 @@ from mcp_types import (
 
 from manifests.json_value import Json
 from tests.upstreams.peers import DEADLINE_SECONDS
+from upstreams import unasked_bytes
 from upstreams.unasked import (
     DROPPED_AT_ONCE,
     DROPPED_PAUSE_SECONDS,
@@ -23,6 +24,7 @@ from upstreams.unasked import (
     MESSAGES_AT_ONCE,
     UnaskedStream,
 )
+from upstreams.unasked_bytes import MeasuredMessage
 from upstreams.wire import MAX_REQUEST_CHARACTERS, MAX_REQUEST_VALUES, Wire
 
 pytestmark = pytest.mark.anyio
@@ -138,3 +140,25 @@ async def test_request_that_is_too_large_is_refused_before_anybody_looks_at_it(
             answered = (await answers.receive()).message
         assert isinstance(answered, JSONRPCResponse if is_answered else JSONRPCError)
         tasks.cancel_scope.cancel()
+
+
+async def test_long_messages_that_nobody_asked_for_are_rested_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unasked_bytes, "BYTES_AT_ONCE", 100.0)
+    monkeypatch.setattr(unasked_bytes, "BYTES_A_SECOND", 1_000.0)
+    for message in (notification(CHANGED), answer_to(7)):
+        await assert_rested(message, unasked_bytes=10 * 40)
+
+
+async def assert_rested(message: JSONRPCMessage, unasked_bytes: int) -> None:
+    send, receive = anyio.create_memory_object_stream[SessionMessage](11)
+    for _ in range(10):
+        send.send_nowait(MeasuredMessage(message, unasked_bytes // 10))
+    send.send_nowait(MeasuredMessage(answer_to(1), 1_000_000))
+    send.close()
+    began = anyio.current_time()
+    stream = UnaskedStream(receive, lambda method: None, lambda answer: answer.id == 1)
+    passed = [item.message async for item in stream]
+    assert passed[-1] == answer_to(1)
+    seconds = anyio.current_time() - began
+    assert seconds >= 0.9 * (unasked_bytes - 100) / 1_000
+    assert stream._bytes._left > -1_000  # what was asked for does not count

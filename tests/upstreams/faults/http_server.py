@@ -408,6 +408,13 @@ EVENTS_OF_NOTHING = {
 }
 
 
+def notice(characters: int) -> bytes:
+    """An event that logs so much."""
+    params = {"level": "info", "data": "x" * characters}
+    message = {"jsonrpc": "2.0", "method": "notifications/message", "params": params}
+    return b"data: " + json.dumps(message).encode() + b"\n\n"
+
+
 async def event_stream_broken_off(exchange: Exchange) -> None:
     """And again, as often as somebody asks for the rest, at once."""
     await break_off(exchange, BROKEN_OFF)

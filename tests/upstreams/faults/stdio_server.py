@@ -244,6 +244,27 @@ def flood_stderr_with(line):
     threading.Thread(target=flood, daemon=True).start()
 
 
+def flood_notices(request):
+    text = "x" * 1_000_000
+    flood_with({"method": "notifications/message", "params": {"level": "info", "data": text}})
+    succeed(request)
+
+
+def flood_long_answers(request):
+    flood_with({"id": 999_999, "result": {"content": [{"type": "text", "text": "x" * 1_000_000}]}})
+    succeed(request)
+
+
+def flood_with(message):
+    line = json.dumps({"jsonrpc": "2.0", **message}) + "\n"
+
+    def flood():
+        while True:
+            raw(line)
+
+    threading.Thread(target=flood, daemon=True).start()
+
+
 def flood_stdout(request):
     for _ in range(100):
         raw("x\n" * 100)
@@ -350,16 +371,15 @@ def list_tools(request):
 
 def call_tool(request):
     tool = request["params"]["name"]
-    earlier = noted("arrival", tool)
+    is_struck = tool != "fine" and FAULT in CALLS and (BEHAVIOUR.get("always") or not noted("arrival", tool))
     key = (request["params"].get("_meta") or {}).get("dev.mcp-code-portal/idempotency-key", "-")
     note("arrival", tool, key)
-    earlier = earlier and not BEHAVIOUR.get("always")
-    if tool == "fine" or earlier or FAULT not in CALLS:
+    if is_struck:
+        CALLS[FAULT](request)
+    else:
         succeed(request)
         while WAITING:
             raw(WAITING.pop())
-    else:
-        CALLS[FAULT](request)
 
 
 CALLS = {
@@ -394,6 +414,8 @@ CALLS = {
         flood_stderr,
         flood_stderr_lines,
         flood_stderr_blank,
+        flood_notices,
+        flood_long_answers,
         flood_stdout,
         flood_requests,
         flood_progress,

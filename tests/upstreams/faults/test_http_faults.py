@@ -232,8 +232,15 @@ async def test_stream_that_breaks_off_is_asked_for_again_once_a_second(tmp_path:
         assert server.resumptions <= CALL_SECONDS + 1
 
 
-@pytest.mark.parametrize("unit", faulty.EVENTS_OF_NOTHING.values(), ids=faulty.EVENTS_OF_NOTHING.keys())
-async def test_calls_go_on_beside_an_unasked_stream_of_nothing(tmp_path: Path, unit: bytes) -> None:
+UNASKED = {
+    **faulty.EVENTS_OF_NOTHING,
+    "notices": faulty.notice(10_000),
+    "long notices": faulty.notice(1_000_000),
+}
+
+
+@pytest.mark.parametrize("unit", UNASKED.values(), ids=UNASKED.keys())
+async def test_calls_go_on_beside_an_unasked_stream_without_end(tmp_path: Path, unit: bytes) -> None:
     server, begun = FaultyHttpServer(), anyio.Event()
 
     async def flood(exchange: faulty.Exchange) -> None:

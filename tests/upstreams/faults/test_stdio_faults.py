@@ -66,6 +66,8 @@ FAULTS = [
     Fault("flood_stderr", OK, OK),
     Fault("flood_stderr_lines", OK, OK),
     Fault("flood_stderr_blank", OK, OK),
+    Fault("flood_notices", OK, OK),
+    Fault("flood_long_answers", OK, OK),
     Fault("flood_stdout", OK, OK),
     Fault("flood_requests", OK, OK),
     Fault("flood_progress", OK, OK),

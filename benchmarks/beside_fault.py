@@ -1,0 +1,116 @@
+"""A portal's fleet in a process of its own: a healthy upstream, and one with a fault beside it, which is provoked.
+
+    python -m benchmarks.beside_fault
+
+Each line of its input names a fault, and it says when that is there. Then each empty line is answered with the
+milliseconds of calls to the healthy upstream, and any other ends the fleet, which it says, too.
+"""
+
+import json
+import logging
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import anyio
+import anyio.to_thread
+import structlog
+
+from benchmarks import faulty_http
+from manifests.upstream_sections import HttpUpstream, StdioUpstream
+from tests.upstreams.faults.bench import STDIO_SERVER
+from upstreams.errors import UpstreamError
+from upstreams.fleet import Fleet, open_fleet
+
+CALLS: Final = 200
+CALLS_TO_WARM_UP: Final = 5
+FAULTY_CALL_SECONDS: Final = 0.5
+NOTHING: Final = "no other upstream, for comparison"
+
+Spec: TypeAlias = StdioUpstream | HttpUpstream
+
+
+def stdio(fault: str, folder: Path) -> StdioUpstream:
+    behaviour = json.dumps({"fault": fault, "log": str(folder / f"{fault}.log"), "always": True})
+    return StdioUpstream(command=sys.executable, args=(str(STDIO_SERVER), behaviour))
+
+
+async def measure(fleet: Fleet) -> list[float]:
+    """Milliseconds of calls to the healthy upstream, one after the other."""
+    taken = []
+    for number in range(CALLS_TO_WARM_UP + CALLS):
+        began = time.perf_counter()
+        await fleet["healthy"].call("fine", {"n": number}, seconds=60)
+        taken.append((time.perf_counter() - began) * 1000)
+    return taken[CALLS_TO_WARM_UP:]
+
+
+@asynccontextmanager
+async def open_beside(name: str) -> AsyncIterator[Fleet]:
+    """A healthy upstream, with the faulty one."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder)
+        async with _faulty(name, path) as specs:
+            specs["healthy"] = stdio("none", path)
+            async with open_fleet(specs, path, lambda upstream: None) as fleet:
+                await fleet.settled(60)
+                yield fleet
+
+
+@asynccontextmanager
+async def _faulty(name: str, folder: Path) -> AsyncIterator[dict[str, Spec]]:
+    if name == NOTHING:
+        yield {}
+    elif name not in {*faulty_http.FAULTS, *faulty_http.UNASKED}:
+        yield {"faulty": stdio(name, folder)}
+    else:
+        command = [sys.executable, "-m", "benchmarks.faulty_http", name]
+        async with await anyio.open_process(command, stderr=None) as process:
+            assert process.stdout
+            yield {"faulty": HttpUpstream(url=(await process.stdout.receive()).decode().strip())}
+            process.kill()
+
+
+async def _provoke(fleet: Fleet) -> None:
+    """Have the fault happen, one call after the other, as a script would that does not give up."""
+    while True:
+        for tool in ("act", "look"):
+            with suppress(UpstreamError):
+                await fleet["faulty"].call(tool, {}, seconds=FAULTY_CALL_SECONDS)
+            # So that it is the fault that is measured, and not how many calls the portal takes.
+            await anyio.sleep(0.02)
+
+
+async def _line() -> str:
+    return await anyio.to_thread.run_sync(sys.stdin.readline)
+
+
+def _say(what: object) -> None:
+    print(json.dumps(what), flush=True)
+
+
+async def _beside(name: str) -> None:
+    async with open_beside(name) as fleet, anyio.create_task_group() as tasks:
+        if name != NOTHING:
+            tasks.start_soon(_provoke, fleet)
+        await measure(fleet)
+        _say("open")
+        while await _line() == "\n":
+            _say(await measure(fleet))
+        tasks.cancel_scope.cancel()
+    _say("closed")
+
+
+async def main() -> None:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
+    logging.disable()
+    while name := (await _line()).strip():
+        await _beside(name)
+
+
+if __name__ == "__main__":
+    anyio.run(main)

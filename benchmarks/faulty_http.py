@@ -1,0 +1,62 @@
+"""HTTP servers with one fault each, in processes of their own: what they do must not count as the portal's work.
+
+    python -m benchmarks.faulty_http FAULT
+
+It tells its URL, and serves until it is killed. It imports next to nothing, so that it starts quickly.
+"""
+
+import argparse
+import asyncio
+from typing import Final
+
+from tests.upstreams.faults import http_server
+from tests.upstreams.faults.http_server import Exchange, Fault, FaultyHttpServer, acted, status
+
+FAULTS: Final[dict[str, Fault]] = {
+    "no fault, for comparison": Exchange.succeed,
+    "HTTP 401": status("401 Unauthorized"),
+    "HTTP 429": status("429 Too Many Requests"),
+    "HTTP 503": status("503 Service Unavailable"),
+    "hang": acted(http_server.hang),
+    "reset": acted(http_server.reset),
+    "reset in the body": acted(http_server.reset_in_the_body),
+    "endless body": acted(http_server.body_that_never_ends),
+    "compressed bomb": acted(http_server.compressed_bomb),
+    "packed twice": acted(http_server.packed_twice),
+    "packed and endless": http_server.packed_and_endless,
+    "event stream and silence": acted(http_server.event_stream_and_silence),
+    "event stream broken off": http_server.event_stream_broken_off,
+    **{
+        f"event stream of {name}": acted(http_server.flood_of_events(unit))
+        for name, unit in http_server.EVENTS_OF_NOTHING.items()
+    },
+    "endless drops": acted(http_server.endless_drops),
+    "trickled body": acted(http_server.trickled_body),
+    "too many values": acted(http_server.too_many_values),
+    "event with too many values": acted(http_server.event_with_too_many_values),
+}
+"""Of each call."""
+
+UNASKED: Final[dict[str, Fault]] = {
+    f"unasked stream of {name}": http_server.flood_of_events(unit)
+    for name, unit in {
+        **http_server.EVENTS_OF_NOTHING,
+        "notices": http_server.notice(10_000),
+        "long notices": http_server.notice(1_000_000),
+    }.items()
+}
+"""Of the stream that the portal listens to meanwhile."""
+
+
+async def serve(name: str) -> None:
+    server = FaultyHttpServer(FAULTS.get(name, Exchange.succeed), always=True)
+    server.unasked = UNASKED.get(name)
+    async with server.serving():
+        print(server.url, flush=True)
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("fault")
+    asyncio.run(serve(parser.parse_args().fault))
