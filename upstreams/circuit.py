@@ -13,6 +13,7 @@ from upstreams.errors import (
     UpstreamHalfwayError,
     UpstreamLostError,
     UpstreamRefusedError,
+    UpstreamRoomError,
     UpstreamTimeoutError,
 )
 
@@ -64,6 +65,8 @@ class Circuit:
         is_probe = self._admit()
         try:
             yield
+        except UpstreamRoomError:
+            raise  # it may be another's answers that take the room
         except _FAILURES as error:
             # A probe is alone, so what it finds out is never another call's.
             if is_probe or not (isinstance(error, UpstreamLostError) and self._is_counted(connection)):

@@ -11,6 +11,7 @@
     ├── UpstreamLostError               sent, then the connection ended: it may have acted
     ├── UpstreamAnswerError             answered with something unreadable: it may have acted
     │   ├── UpstreamFaultError          answered with HTTP 5xx: it may have acted
+    │   ├── UpstreamRoomError           with more than there is memory for: it may have acted
     │   └── UpstreamSilentError         took the call and sends no answer: it may act yet
     ├── UpstreamHalfwayError            asked for more input, and did not come to an end then: it may have acted
     └── UpstreamRefusedError            answered with an error of its own
@@ -121,6 +122,12 @@ class UpstreamFaultError(UpstreamAnswerError):
     def __init__(self, message: str, *, after_seconds: float | None = None) -> None:
         super().__init__(message)
         self.after_seconds = after_seconds
+
+
+class UpstreamRoomError(UpstreamAnswerError):
+    """The answer does not fit beside those of other calls, of this upstream or of all, that are being read."""
+
+    hint = "Check the effect before retrying: the call may have happened. Make fewer large calls at once."
 
 
 class UpstreamSilentError(UpstreamAnswerError):

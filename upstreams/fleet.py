@@ -17,6 +17,7 @@ from upstreams.http_wire import open_http_wire, open_sse_wire
 from upstreams.listing_store import ListingStore
 from upstreams.masking import without, written_forms
 from upstreams.opening import WireOpener
+from upstreams.room import PORTAL_BYTES, UPSTREAM_BYTES, Held, Room
 from upstreams.scrubber import Scrubber, forms_of
 from upstreams.starts import STARTED_AT_ONCE, TURN_SECONDS, Starts
 from upstreams.stdio_child import StdioChild
@@ -90,6 +91,7 @@ async def open_fleet(
     """
     starts = Starts()
     forms = forms_of(secrets)
+    room = Room(PORTAL_BYTES)
     scrubbers = {name: Scrubber.for_upstream(spec, forms) for name, spec in specs.items()}
     async with anyio.create_task_group() as tasks:
         upstreams = {
@@ -103,6 +105,7 @@ async def open_fleet(
                     (credentials or {}).get(name, ()),
                     scrubbers[name],
                     (renewals or {}).get(name),
+                    Room(UPSTREAM_BYTES, room),
                     tasks,
                 ),
                 scrubbers[name],
@@ -135,6 +138,7 @@ def _wire_opener(
     configured: Collection[str],
     scrub: Scrubber,
     renew: HeaderRenewal | None,
+    room: Room,
     tasks: TaskGroup,
 ) -> WireOpener:
     if isinstance(spec, StdioUpstream):
@@ -143,15 +147,15 @@ def _wire_opener(
         def start(diagnostics: Diagnostics) -> AbstractAsyncContextManager[Wire]:
             # Looked up at every attempt: the command may have been installed since.
             child = StdioChild.of(spec, folder, os.environ)
-            return open_stdio_wire(child, scrub, diagnostics, lambda text: without(text, own))
+            return open_stdio_wire(child, scrub, diagnostics, lambda text: without(text, own), Held(room))
 
         return start
     credentials = _credentials(name, spec, configured, scrub, renew, tasks)
 
     def connect(diagnostics: Diagnostics) -> AbstractAsyncContextManager[Wire]:
         if spec.transport == "sse":
-            return open_sse_wire(spec, diagnostics, credentials)
-        return open_http_wire(spec, diagnostics, credentials)
+            return open_sse_wire(spec, diagnostics, credentials, room)
+        return open_http_wire(spec, diagnostics, credentials, room)
 
     return connect
 

@@ -36,6 +36,7 @@ from upstreams.large_events import SmallEvents
 from upstreams.mended_events import MendedLines, with_mended_events
 from upstreams.nesting import shallow
 from upstreams.open_posts import OpenPost, OpenPosts, WantedEvents
+from upstreams.room import Held, Room
 from upstreams.sent_text import asked_id, awaits_answer, given_up_id
 from upstreams.stand_ins import StandIns
 from upstreams.steps import STEP_BYTES, Steps, in_steps
@@ -67,6 +68,7 @@ class UpstreamHttpClient(KeptAliveClient):
         diagnostics: Diagnostics,
         admission: Admission,
         stand_ins: StandIns,
+        room: Room,
         **options: Any,
     ) -> None:
         super().__init__(**options)
@@ -74,7 +76,8 @@ class UpstreamHttpClient(KeptAliveClient):
         self._diagnostics = diagnostics
         self._admission = admission
         self._event_requests = EventRequests()
-        self._posts = OpenPosts()
+        self._room = room
+        self._posts = OpenPosts(room)
         self._reader = MessageReader(failures, diagnostics, admission.masked)
         self._stand_ins = stand_ins
         self._rests = Rests()
@@ -101,7 +104,8 @@ class UpstreamHttpClient(KeptAliveClient):
         try:
             with post.waiting() if post else nullcontext():
                 is_turn = await self._event_requests.turn()
-                response = await self._events(request, options) if is_turn else None
+                held = post.held if post else Held(self._room)
+                response = await self._events(request, options, held) if is_turn else None
             if response is not None:
                 return self._wanted(response, post) if post else response
             self._diagnostics.note("breaks off the stream that is to bring an answer again and again")
@@ -111,11 +115,11 @@ class UpstreamHttpClient(KeptAliveClient):
             self._diagnostics.note(f"events cannot be listened to: {error}")
         return httpx2.Response(HTTPStatus.METHOD_NOT_ALLOWED, request=request)
 
-    async def _events(self, request: httpx2.Request, options: dict[str, Any]) -> httpx2.Response:
+    async def _events(self, request: httpx2.Request, options: dict[str, Any], held: Held) -> httpx2.Response:
         response = await self._send(request, options)
         if response.next_request is not None:
             return await without_body(response, _MAX_UNHEEDED_BYTES)  # the SDK would read all of it
-        return self._with_mended_events(response)
+        return self._with_mended_events(response, held)
 
     async def _tell(self, request: httpx2.Request, options: dict[str, Any]) -> httpx2.Response:
         """Send what has no answer: a notification, a reply, the end of a session."""
@@ -132,8 +136,7 @@ class UpstreamHttpClient(KeptAliveClient):
 
     async def _ask(self, request: httpx2.Request, options: dict[str, Any]) -> httpx2.Response:
         """The answer, or that there is none; of an answer in events they are still to come."""
-        request_id = asked_id(request.content)
-        post = self._posts.opened(request_id)
+        post = self._posts.opened(asked_id(request.content))
         is_open = False
         try:
             response = await self._answer(request, options, post)
@@ -143,7 +146,7 @@ class UpstreamHttpClient(KeptAliveClient):
             if is_open:
                 self._posts.close_with_task(post)
             else:
-                self._posts.close(request_id)
+                self._posts.close(post)
 
     def _wanted(self, response: httpx2.Response, post: OpenPost) -> httpx2.Response:
         """The same, its events read no longer than the request that they answer may be."""
@@ -158,7 +161,7 @@ class UpstreamHttpClient(KeptAliveClient):
         try:
             with post.waiting():
                 response = await self._send(request, options)
-                return await self._readable(response)
+                return await self._readable(response, post.held)
         except _NEVER_SENT as error:
             return self._failed(request, UpstreamUnavailableError(described_http(error)))
         except httpx2.DecodingError as error:
@@ -171,16 +174,16 @@ class UpstreamHttpClient(KeptAliveClient):
     async def _send(self, request: httpx2.Request, options: dict[str, Any]) -> httpx2.Response:
         return await self._admission.send(request, partial(super().send, **options))
 
-    async def _readable(self, response: httpx2.Response) -> httpx2.Response:
+    async def _readable(self, response: httpx2.Response, held: Held) -> httpx2.Response:
         kind = kind_of(response)
         if response.status_code == HTTPStatus.ACCEPTED:
             await response.aclose()
             raise UpstreamSilentError("took the request with HTTP 202 but sends no answer")
         if response.is_success and kind == "text/event-stream":
-            return self._with_mended_events(response)
+            return self._with_mended_events(response, held)
         if response.next_request is not None:
             return await without_body(response, _MAX_UNHEEDED_BYTES)  # the SDK follows it or says why not
-        body = await _read_capped(response)
+        body = await _read_capped(response, held)
         is_long = len(body) > STEP_BYTES
         told = self._admission.masked(body[:STEP_BYTES])
         scrub = self._diagnostics.scrub
@@ -213,14 +216,14 @@ class UpstreamHttpClient(KeptAliveClient):
             self._unasked.note(len(text))
         return message
 
-    def _with_mended_events(self, response: httpx2.Response) -> httpx2.Response:
+    def _with_mended_events(self, response: httpx2.Response, held: Held) -> httpx2.Response:
         response = with_mended_events(response, self._admission.masked)
         if isinstance(response.stream, MendedLines):
-            response.stream = self._small_events(response.stream)
+            response.stream = self._small_events(response.stream, held)
         return response
 
-    def _small_events(self, lines: MendedLines) -> SmallEvents:
-        return SmallEvents(lines, self._stand_in, self._rests)
+    def _small_events(self, lines: MendedLines, held: Held) -> SmallEvents:
+        return SmallEvents(lines, self._stand_in, self._rests, held)
 
     def _failed(self, request: httpx2.Request, error: UpstreamError) -> httpx2.Response:
         answer = self._standing_for(error, None)
@@ -250,7 +253,7 @@ class SseHttpClient(UpstreamHttpClient):
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         if request.method == "GET":
-            return await self._events(request, options)
+            return await self._events(request, options, Held(self._room))
         response = await super().send(request, **options)
         if not response.is_error:
             return response
@@ -258,17 +261,17 @@ class SseHttpClient(UpstreamHttpClient):
         self._diagnostics.note(f"a notification was not delivered: {status_line(response)}")
         return httpx2.Response(HTTPStatus.ACCEPTED, request=request)
 
-    def _small_events(self, lines: MendedLines) -> SmallEvents:
-        return SmallEvents(lines, self._read_message, self._rests, most_bytes=0)
+    def _small_events(self, lines: MendedLines, held: Held) -> SmallEvents:
+        return SmallEvents(lines, self._read_message, self._rests, held, most_bytes=0)
 
     async def _read_message(self, text: bytes) -> bytes:
         await self._take_message(await self._message(text))
         return b""
 
-    async def _readable(self, response: httpx2.Response) -> httpx2.Response:
+    async def _readable(self, response: httpx2.Response, held: Held) -> httpx2.Response:
         if not response.is_error:
             return await without_body(response, _MAX_UNHEEDED_BYTES)
-        body = await _read_capped(response)
+        body = await _read_capped(response, held)
         if response.status_code == HTTPStatus.NOT_FOUND:
             raise UpstreamUnavailableError("no longer knows this session")
         raise refusal(response, body, self._diagnostics.scrub)
@@ -281,7 +284,7 @@ class SseHttpClient(UpstreamHttpClient):
 _MAX_UNHEEDED_BYTES: Final = 64 * 1024
 
 
-async def _read_capped(response: httpx2.Response) -> bytes:
+async def _read_capped(response: httpx2.Response, held: Held) -> bytes:
     body = bytearray()
     drips = Drips()
     try:
@@ -290,6 +293,7 @@ async def _read_capped(response: httpx2.Response) -> bytes:
             body += chunk
             if len(body) > MAX_MESSAGE_BYTES:
                 raise UpstreamAnswerError(f"the answer is longer than {MAX_MESSAGE_BYTES} bytes")
+            held.hold(len(body))
     finally:
         await response.aclose()
     return bytes(body)

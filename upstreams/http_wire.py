@@ -18,6 +18,7 @@ from upstreams.errors import UpstreamUnavailableError
 from upstreams.http_body import CODING
 from upstreams.http_client import SseHttpClient, UpstreamHttpClient
 from upstreams.http_credentials import Admission, HttpCredentials
+from upstreams.room import Room
 from upstreams.stand_ins import StandIns
 from upstreams.trusted_authorities import trusted_authorities
 from upstreams.wire import Failures, Wire
@@ -30,7 +31,7 @@ _DAY_SECONDS: Final = 86_400.0
 
 @asynccontextmanager
 async def open_http_wire(
-    spec: HttpUpstream, diagnostics: Diagnostics, credentials: HttpCredentials
+    spec: HttpUpstream, diagnostics: Diagnostics, credentials: HttpCredentials, room: Room
 ) -> AsyncIterator[Wire]:
     """A wire over Streamable HTTP; nothing is sent yet, so this cannot fail."""
     failures, stand_ins = Failures(), StandIns()
@@ -39,6 +40,7 @@ async def open_http_wire(
         diagnostics,
         Admission(spec.url, credentials),
         stand_ins,
+        room,
         headers={**CODING, **spec.headers},
         timeout=_timeout(spec),
         limits=_limits(),
@@ -56,7 +58,7 @@ async def open_http_wire(
 
 @asynccontextmanager
 async def open_sse_wire(
-    spec: HttpUpstream, diagnostics: Diagnostics, credentials: HttpCredentials
+    spec: HttpUpstream, diagnostics: Diagnostics, credentials: HttpCredentials, room: Room
 ) -> AsyncIterator[Wire]:
     """A wire over HTTP+SSE, connected within `connect_seconds`.
 
@@ -82,6 +84,7 @@ async def open_sse_wire(
             diagnostics,
             Admission(spec.url, credentials),
             StandIns(),
+            room,
             deliver=deliver,
             take_message=hand_over,
             headers=headers,

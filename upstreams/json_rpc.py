@@ -59,7 +59,8 @@ class MessageReader:
         try:
             value = yield from self._value(line)
         except ValueError as error:
-            yield from self._unreadable(line, line[-END_BYTES:], str(error))
+            problem = UpstreamAnswerError(f"the answer is unreadable: {error}")
+            yield from self._unreadable(line, line[-END_BYTES:], problem)
             yield from self._last_message(line)
             return
         is_noise = False
@@ -80,19 +81,19 @@ class MessageReader:
         """The one message that a body or an event is; its call's error where that cannot be read."""
         try:
             value = yield from self._value(text)
-            message, problem = self._message(value), "the answer is no JSON-RPC message"
+            message, problem = self._message(value), UpstreamAnswerError("the answer is no JSON-RPC message")
         except ValueError as error:
-            message, problem = None, f"the answer is unreadable: {error}"
+            message, problem = None, UpstreamAnswerError(f"the answer is unreadable: {error}")
         return message or self._broken_answer(answered_id(text[:END_BYTES], text[-END_BYTES:]), problem)
 
-    def too_long(self, head: bytes) -> Found:
-        """The beginning of a line over the cap, which may never end."""
-        yield from self._unreadable(head, b"", "longer than the portal reads")
+    def too_long(self, head: bytes, problem: UpstreamAnswerError) -> Found:
+        """The beginning of a line that is not read for that, and may never end."""
+        yield from self._unreadable(head, b"", problem)
 
-    def end_of_too_long(self, tail: bytes) -> Found:
+    def end_of_too_long(self, tail: bytes, problem: UpstreamAnswerError) -> Found:
         """The last bytes of such a line."""
         if answered_id(b"", tail) is not None:
-            yield from self._unreadable(b"", tail, "longer than the portal reads")
+            yield from self._unreadable(b"", tail, problem)
         yield from self._last_message(tail)
 
     def _last_message(self, line: bytes) -> Found:
@@ -131,12 +132,12 @@ class MessageReader:
                 raise
             return without_collection(from_json, fit)
 
-    def _unreadable(self, head: bytes, tail: bytes, problem: str) -> Found:
+    def _unreadable(self, head: bytes, tail: bytes, problem: UpstreamAnswerError) -> Found:
         request_id = answered_id(head[:END_BYTES], tail)
         if request_id is None:
             self._diagnostics.note(f"wrote to stdout what is no JSON: {self._excerpt(head[:STEP_BYTES])!r}")
         else:
-            yield SessionMessage(self._broken_answer(request_id, f"the answer is unreadable: {problem}"))
+            yield SessionMessage(self._broken_answer(request_id, problem))
 
     def _message(self, value: Json) -> JSONRPCMessage | None:
         if not isinstance(value, dict):
@@ -152,12 +153,11 @@ class MessageReader:
         result = value["result"]
         if isinstance(result, dict):
             return JSONRPCResponse.model_construct(jsonrpc="2.0", id=request_id, result=result)
-        return self._broken_answer(
-            request_id, f"the answer is no object: {self._excerpt(_told(result).encode())}"
-        )
+        problem = UpstreamAnswerError(f"the answer is no object: {self._excerpt(_told(result).encode())}")
+        return self._broken_answer(request_id, problem)
 
-    def _broken_answer(self, request_id: int | str | None, problem: str) -> JSONRPCError:
-        error = self._failures.carry(UpstreamAnswerError(problem))
+    def _broken_answer(self, request_id: int | str | None, problem: UpstreamAnswerError) -> JSONRPCError:
+        error = self._failures.carry(problem)
         return JSONRPCError.model_construct(jsonrpc="2.0", id=request_id, error=error)
 
 

@@ -10,6 +10,8 @@ from typing import Final
 import httpx2
 
 from upstreams.barren_lines import BarrenLines, Rests
+from upstreams.errors import UpstreamError
+from upstreams.room import Held
 from upstreams.steps import STEP_BYTES
 from upstreams.wire_text import MAX_MESSAGE_BYTES
 
@@ -21,8 +23,8 @@ _ENDS: Final = (b"\n", b"\r", b"\r\n")
 class SmallEvents(httpx2.AsyncByteStream):
     """An event stream without the messages of more than `most_bytes`: `take_message` is handed what those say.
 
-    What it answers is the message of the event instead; nothing, and there is none. An event over the cap is a
-    `httpx2.DecodingError`. What brings no message is rested from.
+    What it answers is the message of the event instead; nothing, and there is none. An event over the cap, or more than
+    can be `held`, is a `httpx2.DecodingError`. What brings no message is rested from.
     """
 
     def __init__(
@@ -30,9 +32,11 @@ class SmallEvents(httpx2.AsyncByteStream):
         lines: httpx2.AsyncByteStream,
         take_message: Callable[[bytes], Awaitable[bytes]],
         rests: Rests,
+        held: Held,
         most_bytes: int = STEP_BYTES,
     ) -> None:
         self._lines = lines
+        self._held = held
         self._take_message = take_message
         self._rests = rests
         self._most_bytes = most_bytes
@@ -48,6 +52,7 @@ class SmallEvents(httpx2.AsyncByteStream):
             for line in piece.splitlines(keepends=True):
                 is_end = event.is_between_lines and line in _ENDS
                 event.add(line, barren)
+                self._hold(event)
                 if is_end:
                     event.end(barren)
                     if event.is_small:
@@ -58,6 +63,7 @@ class SmallEvents(httpx2.AsyncByteStream):
                         if instead := await self._take_message(bytes(event.data)):
                             small += event.others + _FIELD + instead + b"\n\n"
                     event = _Event(self._most_bytes)
+                    self._held.release()
                 if barren.are_many:
                     yield bytes(small)  # it does not wait for what is to come
                     small.clear()
@@ -65,7 +71,14 @@ class SmallEvents(httpx2.AsyncByteStream):
             if small:
                 yield bytes(small)
 
+    def _hold(self, event: "_Event") -> None:
+        try:
+            self._held.hold(len(event.data))
+        except UpstreamError as error:
+            raise httpx2.DecodingError(str(error)) from error
+
     async def aclose(self) -> None:
+        self._held.release()
         await self._lines.aclose()
 
 

@@ -17,6 +17,7 @@ import httpx2
 from upstreams.errors import UpstreamAnswerError, UpstreamError, UpstreamLostError
 from upstreams.given_up import GIVEN_UP_SECONDS
 from upstreams.http_status import described_http
+from upstreams.room import Held, Room
 
 MAX_GIVEN_UP: Final = 16
 """Of one connection; with another, the one that was given up first is closed."""
@@ -26,10 +27,11 @@ _CUT_OFF: Final = b"event: cut-off\n\n"
 
 
 class OpenPost:
-    """One request, from when it is sent until its answer was read."""
+    """One request, from when it is sent until its answer was read, of which it holds what has come."""
 
-    def __init__(self, request_id: int | None) -> None:
+    def __init__(self, request_id: int | None, held: Held) -> None:
         self.request_id = request_id
+        self.held = held
         self._deadline = math.inf
         self._scope: anyio.CancelScope | None = None
 
@@ -56,7 +58,8 @@ class OpenPost:
 class OpenPosts:
     """Those of one connection, by their ids."""
 
-    def __init__(self) -> None:
+    def __init__(self, room: Room) -> None:
+        self._room = room
         self._open: dict[int | None, OpenPost] = {}
         self._given_up: dict[int | None, OpenPost] = {}
         # The SDK has a task for each request, and asks in it for the rest of events that broke off.
@@ -64,20 +67,21 @@ class OpenPosts:
 
     def opened(self, request_id: int | None) -> OpenPost:
         """One that is about to be sent."""
-        post = self._open[request_id] = OpenPost(request_id)
+        post = self._open[request_id] = OpenPost(request_id, Held(self._room))
         return post
 
-    def close(self, request_id: int | None) -> None:
+    def close(self, post: OpenPost) -> None:
         """Nothing more of it is read."""
-        self._open.pop(request_id, None)
-        self._given_up.pop(request_id, None)
+        post.held.release()
+        self._open.pop(post.request_id, None)
+        self._given_up.pop(post.request_id, None)
 
     def close_with_task(self, post: OpenPost) -> None:
         """Nothing more of it is read when this task has ended."""
         task = asyncio.current_task()
         assert task
         self._of_tasks[task] = post
-        task.add_done_callback(lambda _: self.close(post.request_id))
+        task.add_done_callback(lambda _: self.close(post))
 
     def of_task(self) -> OpenPost | None:
         """The one that this task reads the answer to."""
@@ -86,9 +90,13 @@ class OpenPosts:
         return self._of_tasks.get(task)
 
     def give_up(self, request_id: int) -> None:
-        """Nobody waits for it any more."""
+        """Nobody waits for it any more. It is closed, unless there is little of its answer."""
         post = self._open.get(request_id)
         if post is None:
+            return
+        post.held.abandon()
+        if post.held.is_large:
+            post.end_by(-math.inf)
             return
         post.end_by(anyio.current_time() + GIVEN_UP_SECONDS)
         self._given_up[request_id] = post
@@ -120,7 +128,9 @@ class WantedEvents(httpx2.AsyncByteStream):
                 yield self._last_event(error)
                 return
             except httpx2.DecodingError as error:
-                yield self._last_event(UpstreamAnswerError(described_http(error)))
+                cause = error.__cause__
+                told = cause if isinstance(cause, UpstreamError) else None
+                yield self._last_event(told or UpstreamAnswerError(described_http(error)))
                 return
             if piece is None:
                 return

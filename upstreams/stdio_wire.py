@@ -15,9 +15,10 @@ from mcp_types import JSONRPCNotification
 
 from upstreams.child_end import EOF_GRACE_SECONDS, end_child, guard, has_ended
 from upstreams.diagnostics import Diagnostics
-from upstreams.errors import UpstreamUnavailableError
+from upstreams.errors import UpstreamAnswerError, UpstreamRoomError, UpstreamUnavailableError
 from upstreams.json_rpc import Found, MessageReader
 from upstreams.masking import Mask
+from upstreams.room import NO_ROOM, Held
 from upstreams.scrubber import Scrubber
 from upstreams.stderr_tail import StderrTail
 from upstreams.stdio_child import StdioChild
@@ -38,11 +39,11 @@ _LONGEST_PAUSE_SECONDS: Final = 5.0
 
 @asynccontextmanager
 async def open_stdio_wire(
-    child: StdioChild, scrub: Scrubber, diagnostics: Diagnostics, mask: Mask
+    child: StdioChild, scrub: Scrubber, diagnostics: Diagnostics, mask: Mask, held: Held
 ) -> AsyncIterator[Wire]:
     """A running child and its wire; on leaving, the child and all its descendants are gone (`end_child`).
 
-    What it sends is read without what `mask` takes out.
+    What it sends is read without what `mask` takes out, as far as it can be `held`.
 
     Started from the event loop's thread: the kernel ties the supervisor's death signal to that thread.
     """
@@ -51,7 +52,7 @@ async def open_stdio_wire(
     failures = Failures()
     stderr = StderrTail(scrub)
 
-    output = ChildOutput(process.stdout, MessageReader(failures, diagnostics, mask))
+    output = ChildOutput(process.stdout, MessageReader(failures, diagnostics, mask), held)
 
     async def exit_status() -> str:
         status = output.fault or await _describe_exit(process)
@@ -73,6 +74,7 @@ async def open_stdio_wire(
                 exit_status=exit_status,
             )
         finally:
+            held.release()
             with anyio.CancelScope(shield=True):
                 await end_child(process)
             tasks.cancel_scope.cancel()
@@ -102,14 +104,16 @@ class EndlessLineError(Exception):
 class ChildOutput(AsyncResource):
     """The child's stdout as the SDK's read stream; it runs in the dispatcher's task, without one of its own."""
 
-    def __init__(self, stdout: ByteReceiveStream, reader: MessageReader) -> None:
+    def __init__(self, stdout: ByteReceiveStream, reader: MessageReader, held: Held) -> None:
         self.fault = ""
         """Why nothing is read from it any more, when that is the child's doing."""
         self._stdout = stdout
         self._reader = reader
+        self._held = held
         self._found: Found = iter(())
         self._partial = bytearray()
         self._skipped_bytes = 0
+        self._why_skipped: UpstreamAnswerError | None = None
         self._lines_of_noise = 0
         self._pause_seconds = 0.0
 
@@ -138,15 +142,24 @@ class ChildOutput(AsyncResource):
 
     def _grow(self, piece: bytes) -> Found:
         self._partial += piece
-        if self._skipped_bytes or len(self._partial) > MAX_MESSAGE_BYTES:
-            yield from self._skip()
+        if self._why_skipped is None:
+            self._why_skipped = self._why_not_held()
+            if self._why_skipped is not None:
+                # Its call hears so at once: the line may never end.
+                yield from self._reader.too_long(bytes(self._partial[:END_BYTES]), self._why_skipped)
+        if self._why_skipped is not None:
+            self._skip()
 
-    def _skip(self) -> Found:
-        """Keep only the end of a line that is too long. Its call hears so at once: the line may never end."""
-        if not self._skipped_bytes:
-            yield from self._reader.too_long(bytes(self._partial[:END_BYTES]))
+    def _why_not_held(self) -> UpstreamAnswerError | None:
+        if len(self._partial) > MAX_MESSAGE_BYTES:
+            return UpstreamAnswerError("the answer is unreadable: longer than the portal reads")
+        return None if self._held.fits(len(self._partial)) else UpstreamRoomError(NO_ROOM)
+
+    def _skip(self) -> None:
+        """Keep only the end of the line."""
         dropped = max(0, len(self._partial) - END_BYTES)
         del self._partial[:dropped]
+        self._held.release()
         self._skipped_bytes += dropped
         if self._skipped_bytes > _MAX_SKIPPED_BYTES:
             raise EndlessLineError(f"wrote a line of more than {_MAX_SKIPPED_BYTES} bytes")
@@ -155,15 +168,14 @@ class ChildOutput(AsyncResource):
 
     def _end_line(self) -> Found:
         line, self._partial = bytes(self._partial), bytearray()
-        if self._skipped_bytes:
-            self._skipped_bytes = 0
-            messages = self._reader.end_of_too_long(line)
-        else:
-            messages = self._reader.read(line)
+        why_skipped, self._why_skipped, self._skipped_bytes = self._why_skipped, None, 0
+        reader = self._reader
+        messages = reader.end_of_too_long(line, why_skipped) if why_skipped else reader.read(line)
         is_noise = True
         for message in messages:
             is_noise = is_noise and message is None
             yield message
+        self._held.release()
         if is_noise:
             self._note_noise(1 + len(line) // _NOISE_LINE_BYTES)
             yield None

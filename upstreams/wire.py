@@ -187,6 +187,8 @@ class Failures:
     def carry(self, error: UpstreamError) -> ErrorData:
         """The JSON-RPC error that stands for `error`; its token cannot be guessed by an upstream."""
         token = secrets.token_hex(16)
+        # With the traceback, and those of what led to it, goes all that was read of the answer.
+        error.__traceback__ = error.__cause__ = error.__context__ = None
         self._carried[token] = error
         if len(self._carried) > MAX_CARRIED:  # nobody claims those that answered nothing
             del self._carried[next(iter(self._carried))]

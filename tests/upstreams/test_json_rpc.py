@@ -4,6 +4,7 @@ import pytest
 from mcp_types import JSONRPCResponse
 
 from upstreams.diagnostics import Diagnostics
+from upstreams.errors import UpstreamAnswerError
 from upstreams.json_rpc import MessageReader
 from upstreams.scrubber import Scrubber
 from upstreams.wire import Failures
@@ -18,7 +19,7 @@ def test_message_at_the_end_of_a_line_is_read_without_credentials(text: bytes) -
         Failures(), Diagnostics(Scrubber(())), lambda line: line.replace(SECRET, b"[hidden]")
     )
     line = b"half an answer " + ANSWER % text
-    for messages in (reader.read(line), reader.end_of_too_long(line)):
+    for messages in (reader.read(line), reader.end_of_too_long(line, UpstreamAnswerError("too long"))):
         answer = [*messages][-1].message
         assert isinstance(answer, JSONRPCResponse)
         assert answer.result == {"text": "[hidden]" if text == SECRET else text.decode()}

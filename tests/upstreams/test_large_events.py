@@ -16,6 +16,7 @@ from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, http_peer
 from upstreams.barren_lines import Rests
 from upstreams.errors import UpstreamAnswerError
 from upstreams.large_events import SmallEvents
+from upstreams.room import UPSTREAM_BYTES, Held, Room
 from upstreams.steps import STEP_BYTES
 from upstreams.tool_result import ToolResult
 from upstreams.wire_text import MAX_MESSAGE_BYTES
@@ -126,6 +127,10 @@ class Pieces(httpx2.AsyncByteStream):
             yield piece
 
 
+def plenty() -> Held:
+    return Held(Room(UPSTREAM_BYTES))
+
+
 def noted(messages: list[bytes], instead: bytes = b"") -> Callable[[bytes], Awaitable[bytes]]:
     async def note(message: bytes) -> bytes:
         messages.append(message)
@@ -162,21 +167,21 @@ async def test_large_events_are_handed_over_and_small_ones_stay_in_their_order(e
         [*parts, whole[begin + len(LARGE) :]],
     ):
         seen: list[bytes] = []
-        async for piece in SmallEvents(Pieces(pieces), noted(seen), Rests()):
+        async for piece in SmallEvents(Pieces(pieces), noted(seen), Rests(), plenty()):
             seen.append(piece)  # noqa: PERF401 - in between come the large ones
         assert b"".join(seen).splitlines() == wanted.splitlines()
 
 
 async def test_what_stands_for_a_large_event_keeps_its_other_fields() -> None:
     pieces = [b"data: 1\n\nid: 5\nretry: 9\ndata: " + LARGE + b"\n\n: no\ndata: 2\n\n"]
-    seen = [piece async for piece in SmallEvents(Pieces(pieces), noted([], b"instead"), Rests())]
+    seen = [piece async for piece in SmallEvents(Pieces(pieces), noted([], b"instead"), Rests(), plenty())]
     assert b"".join(seen) == b"data: 1\n\nid: 5\nretry: 9\ndata:instead\n\ndata: 2\n\n"
 
 
 async def test_large_events_of_other_kinds_are_dropped() -> None:
     seen: list[bytes] = []
     pieces = [b"event: other\ndata: ", LARGE, b"\n\n", b"event:\ndata: " + LARGE + b"\n\n"]
-    async for piece in SmallEvents(Pieces([b"".join(pieces[:3]), pieces[3]]), noted(seen), Rests()):
+    async for piece in SmallEvents(Pieces([b"".join(pieces[:3]), pieces[3]]), noted(seen), Rests(), plenty()):
         assert not piece
     assert seen == [LARGE]
 
@@ -186,7 +191,7 @@ async def test_an_event_without_end_ends_the_stream() -> None:
     line = b"data: " + b"x" * 1024 * 1024 + b"\n"
     with pytest.raises(httpx2.DecodingError):
         async for _ in SmallEvents(
-            Pieces([line] * (MAX_MESSAGE_BYTES // len(line) + 2)), noted(seen), Rests()
+            Pieces([line] * (MAX_MESSAGE_BYTES // len(line) + 2)), noted(seen), Rests(), plenty()
         ):
             pass
     assert not seen

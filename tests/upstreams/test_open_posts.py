@@ -24,6 +24,7 @@ from upstreams.errors import (
     UpstreamTimeoutError,
 )
 from upstreams.open_posts import MAX_GIVEN_UP, OpenPost, OpenPosts, WantedEvents
+from upstreams.room import UPSTREAM_BYTES, Held, Room
 from upstreams.wire import Failures, Wire
 
 pytestmark = pytest.mark.anyio
@@ -125,15 +126,17 @@ async def test_answer_that_says_it_is_none_is_not_held_open() -> None:
 
 
 async def test_the_one_that_was_given_up_first_is_closed_and_none_that_is_waited_for() -> None:
-    posts, ended = OpenPosts(), list[int]()
+    posts, ended = OpenPosts(Room(UPSTREAM_BYTES)), list[int]()
+    opened: dict[int, OpenPost] = {}
 
     async def wait(request_id: int) -> None:
+        post = opened[request_id] = posts.opened(request_id)
         try:
-            with posts.opened(request_id).waiting():
+            with post.waiting():
                 await anyio.sleep_forever()
         except UpstreamLostError:
             ended.append(request_id)
-            posts.close(request_id)
+            posts.close(post)
 
     async with anyio.create_task_group() as tasks:
         for request_id in range(MAX_GIVEN_UP + 4):
@@ -143,7 +146,7 @@ async def test_the_one_that_was_given_up_first_is_closed_and_none_that_is_waited
             posts.give_up(request_id)
         await anyio.wait_all_tasks_blocked()
         assert ended == [1, 2]
-        posts.close(3)
+        posts.close(opened[3])
         posts.give_up(3)
         posts.give_up(0)
         await anyio.wait_all_tasks_blocked()
@@ -161,7 +164,7 @@ async def test_half_an_event_is_not_read_when_its_stream_is_cut_off() -> None:
     response = httpx2.Response(
         200,
         headers={"content-type": "text/event-stream"},
-        stream=WantedEvents(CutOff(), OpenPost(1), lambda error: b"last"),
+        stream=WantedEvents(CutOff(), OpenPost(1, Held(Room(0))), lambda error: b"last"),
         request=httpx2.Request("POST", "http://peer.test/"),
     )
     events = [event async for event in httpx2.EventSource(response)]

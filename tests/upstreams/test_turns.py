@@ -13,6 +13,7 @@ from upstreams.diagnostics import Diagnostics
 from upstreams.http_client import UpstreamHttpClient
 from upstreams.http_credentials import Admission, ConfiguredHeaders
 from upstreams.json_rpc import MessageReader
+from upstreams.room import UPSTREAM_BYTES, Room
 from upstreams.scrubber import Scrubber
 from upstreams.stand_ins import StandIns
 from upstreams.steps import STEP_BYTES
@@ -67,7 +68,9 @@ async def turns_beside(answer: httpx2.Response) -> tuple[int, bytes]:
 
     transport = httpx2.MockTransport(lambda request: answer)
     async with (
-        UpstreamHttpClient(Failures(), diagnostics, admission, StandIns(), transport=transport) as client,
+        UpstreamHttpClient(
+            Failures(), diagnostics, admission, StandIns(), Room(UPSTREAM_BYTES), transport=transport
+        ) as client,
         anyio.create_task_group() as tasks,
     ):
         tasks.start_soon(take_turns)
