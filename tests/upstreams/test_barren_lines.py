@@ -18,6 +18,7 @@ from upstreams.barren_lines import (
 )
 from upstreams.large_events import SmallEvents
 from upstreams.mended_events import MendedLines
+from upstreams.room import UPSTREAM_BYTES, Held, Room
 
 pytestmark = pytest.mark.anyio
 
@@ -48,7 +49,9 @@ def events(*pieces: bytes) -> SmallEvents:
     async def take(message: bytes) -> bytes:
         return b""
 
-    return SmallEvents(MendedLines(Pieces(*pieces), lambda text: text), take, Rests())
+    return SmallEvents(
+        MendedLines(Pieces(*pieces), lambda text: text), take, Rests(), Held(Room(UPSTREAM_BYTES))
+    )
 
 
 @pytest.fixture(autouse=True)
