@@ -17,15 +17,20 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Protocol
 
+import structlog
+
 from manifests.json_value import Json
 from manifests.whole_file import PRIVATE
 from portal.audit.chain import MAX_LINE_BYTES, START, linked, read_line
 from portal.errors import AuditError
 from portal.pipe_room import PIECE_BYTES, has_room
 
+log = structlog.get_logger()
+
 _LOCK_TRIES: Final = 40
 _LOCK_PAUSE_SECONDS: Final = 0.000_5
 _TORN: Final = b'{"audit": 1, "seq": '
+_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
 class Sink(Protocol):
@@ -80,7 +85,7 @@ def _write_in_pieces(file: int, text: bytes) -> int:
 
 
 class FileSink:
-    """Appends to a file, which it makes, or gives, mode 0600.
+    """Appends to a file, which it makes, or gives, mode 0600; of one that cannot have it that is logged once.
 
     The file may be renamed or taken away while the portal runs: the chain goes on in a new one. What was written is
     the operating system's when `append` returns, so it outlives the portal; with `is_durable` it is on the disk, and
@@ -95,6 +100,7 @@ class FileSink:
         self._file: int | None = None
         self._head = START
         self._bytes = 0
+        self._left_open: tuple[int, int, int] | None = None
 
     def append(self, event: Mapping[str, Json]) -> None:
         try:
@@ -154,9 +160,20 @@ class FileSink:
             return False
         if own.st_size != self._bytes or not self._is_known_line_there(file):
             self._catch_up(file)
-        if own.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-            os.fchmod(file, PRIVATE)
+        if own.st_mode & _OTHERS and _identity(own) != self._left_open:
+            self._make_private(file)
         return True
+
+    def _make_private(self, file: int) -> None:
+        """Where it is another user's, or on a disk without modes, it takes lines all the same: it is only told."""
+        with suppress(OSError):
+            os.fchmod(file, PRIVATE)
+        now = os.fstat(file)
+        if now.st_mode & _OTHERS:
+            self._left_open = _identity(now)
+            log.warning(
+                "audit_left_open_to_others", file=self._path.name, mode=f"{stat.S_IMODE(now.st_mode):04o}"
+            )
 
     def _catch_up(self, file: int) -> None:
         """Find the head in a file that others wrote to, or that was emptied, cut or replaced."""
@@ -190,6 +207,11 @@ class FileSink:
         """Whether the last line of when this file was looked at still ends where it did."""
         ending = f'"hash": "{self._head.digest}"}}\n'.encode()
         return self._bytes == 0 or os.pread(file, len(ending), self._bytes - len(ending)) == ending
+
+
+def _identity(found: os.stat_result) -> tuple[int, int, int]:
+    """Which file it is, and with which mode."""
+    return found.st_dev, found.st_ino, found.st_mode
 
 
 def _lock(file: int) -> None:

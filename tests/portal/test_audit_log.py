@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from portal.audit.chain import START, Head, linked
 from portal.audit.sinks import FileSink
@@ -49,6 +50,36 @@ def test_log_that_others_could_read_is_made_the_owners_alone(tmp_path: Path, con
     path.chmod(0o620)
     log.append({"event": "e"})
     assert stat.S_IMODE(path.stat().st_mode) == 0o600 and problems(path) == []
+
+
+def refused(_file: int, _mode: int) -> None:
+    raise PermissionError
+
+
+def without_effect(_file: int, _mode: int) -> None:
+    pass
+
+
+@pytest.mark.parametrize("fchmod", [refused, without_effect])
+def test_log_that_cannot_be_made_the_owners_alone_is_written_and_that_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fchmod: Callable[[int, int], None]
+) -> None:
+    # As with another user's file, which only root can make, and with vfat, which only root can mount.
+    path = tmp_path / "audit.jsonl"
+    path.touch()
+    path.chmod(0o666)
+    monkeypatch.setattr(os, "fchmod", fchmod)
+    log = sink(tmp_path)
+    with capture_logs() as told:
+        for _ in range(3):
+            log.append({"event": "e"})
+            log.close()
+    assert verify([path]).lines == 3 and problems(path) == []
+    assert [(each["event"], each["mode"]) for each in told] == [("audit_left_open_to_others", "0666")]
+    monkeypatch.undo()
+    path.chmod(0o620)  # what becomes of it later is mended where it can be
+    log.append({"event": "e"})
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
 Damage = Callable[[list[bytes]], list[bytes]]
