@@ -147,12 +147,7 @@ def _undone(place: Place, backups: Backups, record: Record) -> str:
 def _reverted(edit: "_Editing", container: tuple[str, ...], record: Record) -> str:
     """Take the portal's entry out of a text that changed since, and put the servers back; says what was done."""
     portals = edit.portals(container)
-    # Whoever gave the entry another name would have the portal and its servers side by side.
-    own = [
-        name
-        for name, words in portals.items()
-        if name == record.name or record.manifest in filter(None, words)
-    ]
+    own = _own(portals, record)
     strangers = edit.present(container, [record.name]).keys() - portals.keys()
     edit.take_out(container, own)
     missed = [
@@ -165,8 +160,17 @@ def _reverted(edit: "_Editing", container: tuple[str, ...], record: Record) -> s
     told = [f"{name!r} is not back: another server is called so by now" for name in missed]
     told += [f"{name!r}, which the portal is called by now, is out" for name in own if name != record.name]
     told += [f"{name!r} is no portal any more and stays" for name in strangers]
-    told += [f"{name!r} starts another portal and stays" for name in portals if name not in own]
+    told += [f"{name!r} starts a portal and stays" for name in portals if name not in own]
     return "; ".join([f"has {'the others of ' if missed else ''}its servers back", *told])
+
+
+def _own(portals: Mapping[str, Sequence[str]], record: Record) -> Collection[str]:
+    """The name of the entry that was put in, by now; none if that is not certain."""
+    if record.name in portals:
+        return [record.name]
+    # Whoever gave the entry another name would have the portal and its servers side by side.
+    alike = [name for name, words in portals.items() if record.manifest in filter(None, words)]
+    return alike if len(alike) == 1 else []
 
 
 def _told_before(record: Record, before: bytes | None, copy: Path | None) -> str:

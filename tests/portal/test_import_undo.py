@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from manifests.json_value import Json
 from tests.portal.client_files.homes import CODEX, HUB, TIME, data_of, servers_of
 from tests.portal.client_files.person import Person
 
@@ -81,6 +82,35 @@ def test_undo_leaves_a_portal_of_another_manifest_and_says_so(person: Person) ->
     assert servers_of(path) == {"time": TIME, "theirs": other}
 
 
+@pytest.mark.parametrize("client", ["cursor", "codex"])
+@pytest.mark.parametrize("by_now", ["portal", "mine"])
+def test_undo_leaves_a_second_entry_of_the_same_manifest_and_says_so(
+    person: Person, client: str, by_now: str
+) -> None:
+    is_toml = client == "codex"
+    path = person.home.write(client, CODEX) if is_toml else person.home.servers(client, time=TIME, hub=HUB)
+    person.install(client)
+    entry = entries_of(path)["portal"]
+    args = [*entry["args"], "--log-level", "debug"]
+    if is_toml:
+        text = (
+            path.read_text()
+            .replace('"portal"', by_now)
+            .replace("mcp_servers.portal", f"mcp_servers.{by_now}")
+        )
+        second = f"[mcp_servers.{by_now}-debug]\ncommand = {json.dumps(entry['command'])}\n"
+        path.write_text(f"{text}\n{second}args = {json.dumps(args)}\n")
+    else:
+        second = {**entry, "args": args, "env": {"A": "mine"}}
+        path.write_text(json.dumps({"mcpServers": {by_now: entry, f"{by_now}-debug": second}}))
+    assert names_of(path) == {by_now, f"{by_now}-debug"}
+    done = person("--undo", client)
+    assert done.returncode == 0 and f"'{by_now}-debug'" in done.stderr
+    # Under other names nobody knows which of them was put in.
+    stays = {"portal-debug"} if by_now == "portal" else {"mine", "mine-debug"}
+    assert names_of(path) == {"time", "hub", *stays}
+
+
 def test_undo_says_nothing_of_a_server_that_somebody_put_back_already(person: Person) -> None:
     path = person.home.servers("cursor", time=TIME)
     person.install("cursor")
@@ -100,10 +130,14 @@ def test_undo_knows_records_from_before_they_named_the_manifest(person: Person) 
     assert person("--undo", "cursor").returncode == 0 and servers_of(path) == {"time": TIME}
 
 
-def names_of(path: Path) -> set[str]:
+def entries_of(path: Path) -> dict[str, Json]:
     if path.suffix == ".toml":
-        return set(tomllib.loads(path.read_text())["mcp_servers"])
-    return set(servers_of(path))
+        return dict(tomllib.loads(path.read_text())["mcp_servers"])
+    return servers_of(path)
+
+
+def names_of(path: Path) -> set[str]:
+    return set(entries_of(path))
 
 
 def test_a_file_that_cannot_be_read_any_more_is_left_and_its_backup_named(person: Person) -> None:
