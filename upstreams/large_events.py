@@ -13,6 +13,7 @@ from upstreams.barren_lines import BarrenLines, Rests
 from upstreams.errors import UpstreamError
 from upstreams.room import Held
 from upstreams.steps import STEP_BYTES
+from upstreams.unasked_bytes import UnaskedBytes
 from upstreams.wire_text import MAX_MESSAGE_BYTES
 
 _COMMENT: Final = b":"
@@ -24,7 +25,8 @@ class SmallEvents(httpx2.AsyncByteStream):
     """An event stream without the messages of more than `most_bytes`: `take_message` is handed what those say.
 
     What it answers is the message of the event instead; nothing, and there is none. An event over the cap, or more than
-    can be `held`, is a `httpx2.DecodingError`. What brings no message is rested from.
+    can be `held`, is a `httpx2.DecodingError`. What brings no message is rested from, and messages as `UnaskedBytes`
+    says.
     """
 
     def __init__(
@@ -43,7 +45,8 @@ class SmallEvents(httpx2.AsyncByteStream):
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         event, is_half_ended = _Event(self._most_bytes), False
-        barren = BarrenLines(self._rests)
+        # An answer is the last message of its stream, unless all are handed over.
+        barren, unasked = BarrenLines(self._rests), UnaskedBytes()
         async for piece in self._lines:
             if is_half_ended and piece.startswith(b"\n"):
                 piece = piece[1:]
@@ -57,6 +60,7 @@ class SmallEvents(httpx2.AsyncByteStream):
                     event.end(barren)
                     if event.is_small:
                         small += event.lines
+                        unasked.note(len(event.data))
                     elif event.is_message:
                         yield bytes(small)  # it came first
                         small.clear()
@@ -64,10 +68,10 @@ class SmallEvents(httpx2.AsyncByteStream):
                             small += event.others + _FIELD + instead + b"\n\n"
                     event = _Event(self._most_bytes)
                     self._held.release()
-                if barren.are_many:
+                if barren.are_many or unasked.are_many:
                     yield bytes(small)  # it does not wait for what is to come
                     small.clear()
-                    await barren.rest()
+                    await (barren.rest() if barren.are_many else unasked.rest())
             if small:
                 yield bytes(small)
 

@@ -6,14 +6,14 @@ import anyio
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCMessage
 
-BYTES_A_SECOND: Final = 1024 * 1024.0
-BYTES_AT_ONCE: Final = 16 * 1024 * 1024.0
-LONGEST_WAIT_SECONDS: Final = 5.0
-"""Less than a sign of life may take: what is asked for is behind it."""
+BYTES_A_SECOND: Final = 2 * 1024 * 1024.0
+BYTES_AT_ONCE: Final = 4 * 1024 * 1024.0
+LONGEST_WAIT_SECONDS: Final = 2.0
+"""At a time: what is asked for, signs of life among it, is behind it."""
 
 
 class UnaskedBytes:
-    """Of one upstream: sixteen MiB may come at once, and after that one a second.
+    """Of one upstream, or one stream of events: four MiB may come at once, and after that two a second.
 
     How long a message is and whether it is an answer is known once it was read, so it is the next one that waits.
     """
@@ -28,11 +28,17 @@ class UnaskedBytes:
         self._left = min(BYTES_AT_ONCE, self._left + (now - self._as_of) * BYTES_A_SECOND) - text_bytes
         self._as_of = now
 
+    @property
+    def are_many(self) -> bool:
+        """Whether more than may come have come since it was rested."""
+        return self._left < 0
+
     async def rest(self) -> None:
         """Until more may come."""
         self.note(0)
-        if self._left < 0:
+        if self.are_many:
             await anyio.sleep(min(-self._left / BYTES_A_SECOND, LONGEST_WAIT_SECONDS))
+            self.note(0)
 
 
 class MeasuredMessage(SessionMessage):

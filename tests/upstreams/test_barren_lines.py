@@ -8,6 +8,7 @@ import httpx2
 import pytest
 
 from tests.upstreams.faults.http_server import EVENTS_OF_NOTHING
+from upstreams import unasked_bytes
 from upstreams.barren_lines import (
     DATA_LINES_AT_ONCE,
     LINE_BYTES,
@@ -72,6 +73,17 @@ async def test_stream_of_messages_is_read_without_rest() -> None:
     seen = b"".join([piece async for piece in events(MESSAGE * 1_000, MESSAGE * 1_000)])
     assert seen == MESSAGE.replace(b": hello\n", b"") * 2_000
     assert Counted.rests == 0
+
+
+async def test_many_bytes_of_messages_that_are_no_answers_are_rested_from(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(unasked_bytes, "BYTES_AT_ONCE", 10_000)
+    monkeypatch.setattr(unasked_bytes, "BYTES_A_SECOND", 100_000)
+    began = anyio.current_time()
+    seen = b"".join([piece async for piece in events((b"data: " + b"x" * 1_000 + b"\n\n") * 41)])
+    assert seen.count(b"data") == 41
+    assert anyio.current_time() - began >= 0.9 * 0.3
 
 
 async def test_message_of_many_lines_is_read_almost_without_rest() -> None:
