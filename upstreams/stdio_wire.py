@@ -148,14 +148,14 @@ class ChildOutput(AsyncResource):
                 # Its call hears so at once: the line may never end.
                 yield from self._reader.too_long(bytes(self._partial[:END_BYTES]), self._why_skipped)
         if self._why_skipped is not None:
-            self._skip()
+            yield from self._skip()
 
     def _why_not_held(self) -> UpstreamAnswerError | None:
         if len(self._partial) > MAX_MESSAGE_BYTES:
             return UpstreamAnswerError("the answer is unreadable: longer than the portal reads")
         return None if self._held.fits(len(self._partial)) else UpstreamRoomError(NO_ROOM)
 
-    def _skip(self) -> None:
+    def _skip(self) -> Found:
         """Keep only the end of the line."""
         dropped = max(0, len(self._partial) - END_BYTES)
         del self._partial[:dropped]

@@ -10,6 +10,7 @@ from mcp_types import JSONRPCError, JSONRPCResponse
 from upstreams import stdio_wire
 from upstreams.diagnostics import Diagnostics
 from upstreams.json_rpc import MessageReader
+from upstreams.room import UPSTREAM_BYTES, Held, Room
 from upstreams.scrubber import Scrubber
 from upstreams.stdio_wire import ChildOutput
 from upstreams.unasked_bytes import MeasuredMessage
@@ -39,7 +40,7 @@ async def read(text: bytes) -> tuple[list[SessionMessage], float]:
     chunks = [text[start : start + CHUNK_BYTES] for start in range(0, len(text), CHUNK_BYTES)]
     reader = MessageReader(Failures(), Diagnostics(Scrubber(())), lambda text: text)
     began = anyio.current_time()
-    messages = [message async for message in ChildOutput(Written(chunks), reader)]
+    messages = [message async for message in ChildOutput(Written(chunks), reader, Held(Room(UPSTREAM_BYTES)))]
     return messages, anyio.current_time() - began
 
 
@@ -62,7 +63,7 @@ async def test_rest_of_a_line_that_is_too_long_is_rested_from(monkeypatch: pytes
 async def test_long_message_is_read_without_rest_and_measured() -> None:
     text = ANSWER % (b"x" * 1_000_000)
     reader = MessageReader(Failures(), Diagnostics(Scrubber(())), lambda text: text)
-    output = ChildOutput(Written([text]), reader)
+    output = ChildOutput(Written([text]), reader, Held(Room(UPSTREAM_BYTES)))
     message = await output.receive()
     assert isinstance(message, MeasuredMessage)
     assert (message.text_bytes, output._lines_of_noise, output._pause_seconds) == (len(text) - 1, 0, 0.0)
