@@ -14,6 +14,7 @@ import anyio, os, resource, sys
 from pathlib import Path
 from manifests.upstream_sections import StdioUpstream
 from upstreams.diagnostics import Diagnostics
+from upstreams.room import Held, Room
 from upstreams.scrubber import Scrubber
 from upstreams.stdio_child import StdioChild
 from upstreams.stdio_wire import open_stdio_wire
@@ -22,7 +23,7 @@ async def hold(script, close):
     spec = StdioUpstream(command="sh", args=("-c", script))
     scrub = Scrubber.for_upstream(spec)
     child = StdioChild.of(spec, Path.cwd(), os.environ)
-    async with open_stdio_wire(child, scrub, Diagnostics(scrub), bytes):
+    async with open_stdio_wire(child, scrub, Diagnostics(scrub), bytes, Held(Room(0))):
         await close.wait()
 
 async def main():
