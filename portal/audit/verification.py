@@ -46,6 +46,7 @@ def verify(
     report = Report(head=after or START)
     is_known_there = known is None or known in (START, after)
     for path in files:
+        before, first = report.head, None
         with path.open("rb") as file:
             for number, text in enumerate(_lines(file), 1):
                 line = read_line(text.removesuffix(b"\n"))
@@ -57,7 +58,8 @@ def verify(
                         )
                         report.tell(f"{place}: {told}")
                     continue
-                _look_at(line, place, report)
+                first = first or line
+                _look_at(line, place, report, _as_after_a_rotation(line, first, before))
                 report.lines += 1
                 report.head = line.head
                 is_known_there = is_known_there or line.head == known
@@ -71,19 +73,38 @@ def verify(
     return report
 
 
-def _look_at(line: Line, place: str, report: Report) -> None:
+def _look_at(line: Line, place: str, report: Report, if_unlinked: str) -> None:
+    """Tell what is wrong with a line, and `if_unlinked` where it does not go on from those before it."""
     expected = report.head.seq + 1
     if not line.is_whole:
         report.tell(f"{place}: was altered: its hash is not that of its text")
     if line.head.seq > expected:
         missing = line.head.seq - expected
-        report.tell(f"{place}: {missing} {'line is' if missing == 1 else 'lines are'} missing before it")
+        report.tell(
+            f"{place}: {missing} {'line is' if missing == 1 else 'lines are'} missing before it{if_unlinked}"
+        )
     elif line.head.seq < expected:
         report.tell(
             f"{place}: stands in the wrong place: it is number {line.head.seq}, after {report.head.seq}"
         )
     elif line.previous != report.head.digest:
-        report.tell(f"{place}: does not go on from the line before it, which was altered or put in")
+        told = "does not go on from the line before it, which was altered or put in"
+        report.tell(f"{place}: {told}{if_unlinked}")
+
+
+def _as_after_a_rotation(line: Line, first: Line, before: Head) -> str:
+    """What speaks for it that nobody did anything, where a line does not go on from those before it in its file.
+
+    A portal that is started after a rotation, before those that run have written, begins a chain, into which they then
+    write. `first` is the first line of the file, and the file before this one ends with `before`.
+    """
+    if line is first or first.head.seq != START.seq + 1:
+        return ""
+    if before == START:
+        return "; a portal that was started after a rotation leaves this, too: verify it with the file before"
+    if line.previous == before.digest:
+        return "; it goes on from the file before, as where a portal was started after a rotation"
+    return ""
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:

@@ -125,6 +125,36 @@ def test_log_that_two_portals_copy_and_empty_goes_on(tmp_path: Path) -> None:
     assert problems(copy, path) == []
 
 
+@pytest.mark.parametrize("newcomers_lines", [2, 3])
+def test_portal_that_started_after_a_rotation_is_told_as_what_it_may_be(
+    tmp_path: Path, newcomers_lines: int
+) -> None:
+    path, old = tmp_path / "audit.jsonl", tmp_path / "audit.jsonl.1"
+    log = sink(path)
+    for _ in range(3):
+        log.append({"event": "e"})
+    path.rename(old)
+    written_by_others(path, newcomers_lines)
+    log.append({"event": "e"})
+    (alone,) = problems(path)
+    place = f"audit.jsonl:{newcomers_lines + 1}: "
+    assert alone.startswith(place) and "verify it with the file before" in alone
+    anew, goes_on = problems(old, path)
+    assert anew.startswith("audit.jsonl:1: ") and goes_on.startswith(place) and "it goes on from" in goes_on
+    assert "it goes on from" in problems(path, after=verify([old]).head)[1]
+
+
+def test_gap_that_no_rotation_leaves_is_not_told_as_one(tmp_path: Path) -> None:
+    path, old = tmp_path / "audit.jsonl", tmp_path / "audit.jsonl.1"
+    written_by_others(old, 3)
+    written_by_others(path, 9)
+    lines = lines_of(path)
+    path.write_bytes(b"".join(lines[:4] + lines[5:]))
+    assert not any("rotation" in each for each in problems(old, path))
+    path.write_bytes(b"".join(lines[1:4] + lines[5:]))
+    assert len(problems(path)) == 2 and not any("rotation" in each for each in problems(path))
+
+
 def test_what_is_done_to_a_file_that_was_renamed_does_not_stop_the_log(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     old, log = path.with_name("audit.jsonl.1"), sink(path)
