@@ -32,11 +32,14 @@ _NAMING_LAST: Final = _words("pw")
 """At the end of a name only: `DB_PW`, but not `PW_BROWSER`."""
 _COUNTING: Final = _words("max maximum min minimum num number per total")
 """Beside one of these, `tokens` are those of a text: `MAX_OUTPUT_TOKENS`."""
+_COUNT: Final = re.compile(r"\d{1,7}[\]}]*")
+"""So are `tokens` with such a value, perhaps where JSON ends: `CONTEXT_TOKENS=8000`."""
+_PLACES: Final = _words("dir directory file folder path")
+"""Where a secret is, is none."""
 _HARMLESS_ENDS: Final = _words(
     """
-    algorithm audience count dir directory email enabled endpoint expiry file folder format header host id issuer length
-    level limit method mode name path port provider region scope scopes size timeout ttl type uri url user username
-    version
+    algorithm audience count email enabled endpoint expiry format header host id issuer length level limit method mode
+    name port provider region scope scopes size timeout ttl type uri url user username version
     """
 )
 _WORDS_OF_A_NAME: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
@@ -82,15 +85,21 @@ _URL_WITH_PASSWORD: Final = re.compile(
 _WEB: Final = re.compile(r"(?i)(?:[a-z][a-z0-9+.-]*\+)?(?:https?|wss?|ssh)://")
 
 
-def is_secret_name(name: str) -> bool:
-    """Whether what goes under the name is a secret: `API_KEY`, `x-auth-token`, `githubToken`; not `KEY_FILE`."""
+def is_secret_name(name: str, *, is_count: bool = False) -> bool:
+    """Whether what goes under the name is a secret: `API_KEY`, `x-auth-token`, `githubToken`; not `KEY_FILE`.
+
+    `is_count` says that what goes under it may be a number of tokens.
+    """
     words = [word.lower() for word in _WORDS_OF_A_NAME.findall(name)]
-    if not words or (words[-1] in _HARMLESS_ENDS and not {"session", "cookie", "cookies"} & set(words)):
+    if not words or words[-1] in _PLACES:
         return False
-    if _COUNTING & set(words):
-        words = [word for word in words if word != "tokens"]
-    named = any(word in _NAMING or word.endswith(_NAMING_ENDS) for word in words)
-    return named or words[-1] in _NAMING_LAST
+    if words[-1] in _HARMLESS_ENDS and not {"session", "cookie", "cookies"} & set(words):
+        return False
+    if words[-1] in _NAMING_LAST:
+        return True
+    if is_count or _COUNTING & set(words):
+        words = [word for word in words if not word.endswith("tokens")]
+    return any(word in _NAMING or word.endswith(_NAMING_ENDS) for word in words)
 
 
 def looks_secret(word: str) -> bool:
@@ -113,7 +122,7 @@ def holds_secret(text: str) -> bool:
     """Whether anywhere in a text is what looks like a secret, or is said to be one: `{"Authorization": "Bearer x"}`."""
     if _SPOKEN.search(text) or any(map(looks_secret, _WORD.findall(text))):
         return True
-    return any(is_secret_name(name) and _is_worth(value) for name, value in _said(text))
+    return any(_is_named(name, value) for name, value in _said(text))
 
 
 def _said(text: str) -> Iterator[tuple[str, str]]:
@@ -155,7 +164,7 @@ def hidden_arguments(arguments: Sequence[Template]) -> tuple[Template, ...]:
 
 def _variable(name: str, text: str) -> Pieces:
     whole = (Secret(text, variable_name(name), is_own=variable_name(name) == name),)
-    if is_secret_name(name) and _is_worth(text):
+    if _is_named(name, text):
         return whole
     if _url_parts(text):
         return _url(text, name)
@@ -163,7 +172,7 @@ def _variable(name: str, text: str) -> Pieces:
 
 
 def _header(name: str, text: str) -> Pieces:
-    if not _is_worth(text) or not (is_secret_name(name) or holds_secret(text)):
+    if not _is_named(name, text) and not (_is_worth(text) and holds_secret(text)):
         return (text,)
     hint = variable_name("TOKEN" if name.lower() == "authorization" else name)
     if scheme := _SCHEME.fullmatch(text):
@@ -186,7 +195,7 @@ def _url_parts(text: str) -> re.Match[str] | None:
 def _argument(before: str, text: str) -> Iterator[str | Secret]:
     if _is_flag(before) and "=" not in before and not _is_flag(text):
         flag = before.lstrip("-")
-        if is_secret_name(flag) and _is_worth(text) and "://" not in text:
+        if _is_named(flag, text) and "://" not in text:
             yield Secret(text, variable_name(flag))
             return
     flag, equals, rest = text.partition("=")
@@ -245,7 +254,7 @@ def _hidden_parameters(text: str, name: str) -> Iterator[str | Secret]:
         hint = variable_name(unquote(key))
         if looks_secret(unquote(key)):
             yield Secret(parameter, f"{variable_name(name)}_KEY")
-        elif is_secret_name(unquote(key)) and _is_worth(value):
+        elif _is_named(unquote(key), value):
             yield key + equals
             # Whether what follows is of the secret, nobody can tell.
             yield Secret(";".join([value, *parameters[index + 1 :]]), hint)
@@ -263,6 +272,11 @@ def _literal(value: Template) -> str:
 
 def _is_flag(text: str) -> bool:
     return text.startswith("-") and len(text) > 1
+
+
+def _is_named(name: str, value: str) -> bool:
+    """Whether what goes under the name is a secret by the name, whatever it looks like."""
+    return _is_worth(value) and is_secret_name(name, is_count=bool(_COUNT.fullmatch(value.strip())))
 
 
 def _is_worth(value: str) -> bool:
