@@ -14,8 +14,8 @@ from manifests.references import Piece, VariableReference, pieces
 from manifests.secret_references import SecretReference
 
 _CREDENTIAL: Final = re.compile(
-    r"TOKEN(?!IZ)|SECRET|PASSW|PASSPHRASE|CREDENTIAL|AUTHORI[SZ]ATION|AUTH(?!OR)|BEARER|COOKIE|KEYS?(?:_|$)"
-    r"|(?:^|_)(?:CREDS|JWT|PASS|PW|PWD|PAT)(?:_|$)",
+    r"TOKEN(?!IZ)|SECRET|PASSW|PASSPHRASE|PASSCODE|CREDENTIAL|AUTHORI[SZ]ATION|AUTH(?!OR)|BEARER|COOKIE|KEYS?(?:_|$)"
+    r"|(?:^|_)(?:CREDS|JWT|PASS|PW|PWD|PAT|PSK)(?:_|$)",
     re.IGNORECASE,
 )
 _SETTING: Final = re.compile(
