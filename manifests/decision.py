@@ -4,6 +4,7 @@ import glob
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Literal, TypeAlias
 
 from manifests.hints import Hints
@@ -67,18 +68,20 @@ def decide(manifest: Manifest, *, upstream: str, tool: str, function: str, hints
         where = manifest.where("upstreams")
         return Decision("deny", f"the manifest has no upstream {upstream!r}", where, is_shown=False)
     names = rules.names(upstream, tool, function)
-    own_names = rules.own_names(upstream, names.now)
     sections = rules.sections(upstream)
     for section in sections:
-        if denying := section.deny.matching(names.ever, hints):
+        if denying := section.deny.restricting(names, hints):
             return _denied(manifest, denying[0], names)
-    allowing = [section.allow.matching(own_names, hints) for section in sections]
-    for section, found in reversed([*zip(sections, allowing, strict=True)]):
+    allowing = [rules.allowing(section, upstream, names.now, hints) for section in sections]
+    both = [*zip(sections, allowing, strict=True)]
+    for section, found in reversed(both):
         if not found:
             return _not_allowed(manifest, section.allow, names.now)
     if hints.destructive and (keys := _refusing(sections, allowing)):
         return _destructive(manifest, keys, names.now)
-    conditions = tuple(group for section in sections for group in rules.conditions(section, names, hints))
+    conditions = tuple(
+        group for section, found in both for group in rules.conditions(section, names, hints, found)
+    )
     budgets = tuple(budget for section in sections for budget in section.budgets(names))
     first = allowing[0][0]
     rule = f"{_dotted(first.keys[:-1])}: {first}"
@@ -129,8 +132,8 @@ def _denied(manifest: Manifest, rule: Rule, names: ToolNames) -> Decision:
     told = f"{_dotted(rule.keys[:-1])}: {rule}"
     where = _place(manifest, rule)
     grant = f"Remove {rule.written} from {_dotted(rule.keys[:-1])} at {where}, or make it narrower."
-    if not any(map(rule.expression.match, names.now)):
-        other = next(filter(rule.expression.match, names.ever))
+    if not rule.glob.fits(names.now):
+        other = next(filter(rule.glob.match, chain(names.plain, *names.suffixed)))
         grant += f" It means the tool by {other}, which its function could be called if others were listed beside it."
     return Decision("deny", told, where, grant, is_shown=False)
 

@@ -21,6 +21,9 @@ _DUNDER = re.compile(r"__[^_](.*[^_])?__")
 _DIGITS = 4
 _MOST_DIGITS = 64
 
+SUFFIX = re.compile(rf"_([0-9a-f]{{{_DIGITS}}})")
+"""How the end of a name begins that another tool took; the group is the tool's `name_hash`."""
+
 
 def identifier(text: str) -> str:
     """A name's Python identifier: `echo-it` -> `echo_it`, `class` -> `class_`, `2fa` -> `_2fa`, "" -> `_`."""
@@ -53,17 +56,19 @@ def function_names(tools: Sequence[str]) -> dict[str, str]:
     return {**plain, **settled, **_apart({t: n for t, n in plain.items() if t not in settled}, set(shared))}
 
 
-def possible_names(tool: str) -> Iterator[str]:
-    """Every name that `function_names` may give a tool, whatever is listed beside it.
+def suffixed_names(tool: str) -> Iterator[str]:
+    """Every name that `function_names` may give a tool whose own one another tool takes, the shortest first.
 
     Left out are suffixes of more than 64 digits, for which an upstream has to occupy sixteen shorter ones.
     """
-    name = identifier(tool)
-    yield name
-    if name != tool:  # else it keeps it
-        digits = _digest(tool, _MOST_DIGITS)
-        for length in range(_DIGITS, _MOST_DIGITS + 1, _DIGITS):
-            yield f"{name}_{digits[:length]}"
+    name, digits = identifier(tool), _digest(tool, _MOST_DIGITS)
+    for length in range(_DIGITS, _MOST_DIGITS + 1, _DIGITS):
+        yield f"{name}_{digits[:length]}"
+
+
+def name_hash(tool: str) -> str:
+    """The digits with which each of these suffixes begins."""
+    return _digest(tool)
 
 
 def parameter_names(properties: Sequence[str]) -> dict[str, str]:

@@ -1,9 +1,6 @@
 """Which calls of an upstream the portal may send again by itself; and the pure decision about one of them."""
 
-import re
-from collections.abc import Mapping, Sequence
-from fnmatch import translate
-from functools import lru_cache
+from collections.abc import Mapping
 from typing import Annotated
 
 from pydantic import Field
@@ -12,7 +9,7 @@ from manifests.constraints import Patterns
 from manifests.hints import Hints
 from manifests.json_value import Json
 from manifests.section import Section
-from manifests.tool_names import ToolNames
+from manifests.tool_names import Glob, ToolNames
 
 
 class RetryRules(Section):
@@ -20,7 +17,7 @@ class RetryRules(Section):
 
     A tool that declares `readOnlyHint` or `idempotentHint` may be repeated; another one only if `allow` has it.
     A pattern is compared with the tool's name, the function's name, upstream.tool and namespace.function, one of deny
-    with every name that the function could get, too; deny wins.
+    with the name that the function has where no other tool takes it, too; deny wins.
     """
 
     attempts: Annotated[int, Field(ge=1, le=10)] = Field(
@@ -49,21 +46,7 @@ def may_repeat(rules: RetryRules, names: ToolNames, annotations: Mapping[str, Js
 
     Source: MCP 2025-11-25, schema#toolannotations: `idempotentHint` means something for tools that are not read-only.
     """
-    if rules.attempts == 1 or _matches(rules.deny, names.ever):
+    if rules.attempts == 1 or any(Glob.of(pattern).restricts(names) for pattern in rules.deny):
         return False
     declares = Hints.of(annotations).readonly or annotations.get("idempotentHint") is True
-    return declares or _matches(rules.allow, names.now)
-
-
-def _matches(patterns: tuple[str, ...], names: Sequence[str]) -> bool:
-    return any(means(pattern, names) for pattern in patterns)
-
-
-def means(pattern: str, names: Sequence[str]) -> bool:
-    """Whether a pattern means the tool that may be called so."""
-    return any(map(_compiled(pattern).match, names))
-
-
-@lru_cache(maxsize=4096)
-def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(translate(pattern))
+    return declares or any(Glob.of(pattern).fits(names.now) for pattern in rules.allow)

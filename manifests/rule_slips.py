@@ -8,8 +8,8 @@ from itertools import chain
 from manifests.errors import Problem
 from manifests.hints import Hints
 from manifests.manifest import Manifest
-from manifests.retries import means
 from manifests.rules import Budget, Rule, ToolSection
+from manifests.tool_names import Glob
 from manifests.tool_rules import Comparison
 from manifests.yaml_source import KeyPath
 
@@ -53,7 +53,8 @@ def _retry_slips(manifest: Manifest, tools: Mapping[str, Sequence[ListedTool]]) 
         named = [manifest.rules.names(upstream, each.tool, each.function) for each in listed]
         for side, patterns in (("allow", retries.allow), ("deny", retries.deny)):
             for index, pattern in enumerate(patterns):
-                meant = (means(pattern, names.ever if side == "deny" else names.now) for names in named)
+                glob = Glob.of(pattern)
+                meant = (glob.restricts(names) if side == "deny" else glob.fits(names.now) for names in named)
                 if pattern != "*" and not any(meant):
                     keys = ("upstreams", upstream, "retries", side, index)
                     yield _told(manifest, keys, f"{pattern!r} matches no tool", _HINT)
@@ -118,15 +119,15 @@ class _Slips:
             for rule in rules.unmatched(named):
                 yield rule, f"{str(rule)!r} matches no tool"
         for budget in section.all_budgets:
-            is_matched = any(budget.expression.match(name) for names, _ in named for name in names.ever)
-            if not is_matched:
+            if not any(budget.glob.restricts(names) for names, _ in named):
                 yield budget, f"{budget.pattern!r} matches no tool"
 
     def _unknown_arguments(
         self, section: ToolSection, upstream: str, tool: ListedTool
     ) -> Iterator[tuple[Rule | Budget, str]]:
         names = self._rules.names(upstream, tool.tool, tool.function)
-        groups = self._rules.conditions(section, names, tool.hints)
+        allowing = self._rules.allowing(section, upstream, names.now, tool.hints)
+        groups = self._rules.conditions(section, names, tool.hints, allowing)
         for rule in dict.fromkeys(chain.from_iterable(groups)):
             if rule.condition is None or tool.arguments is None:
                 continue

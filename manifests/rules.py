@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import translate
+from operator import attrgetter
 from typing import Literal, TypeAlias
 
 from manifests.argument_conditions import ArgumentCondition
@@ -11,7 +11,7 @@ from manifests.flows import FlowRule
 from manifests.hints import Annotation, Hints
 from manifests.portal_manifest import PortalManifest
 from manifests.profiles import ProfileTools
-from manifests.tool_names import ToolNames
+from manifests.tool_names import Glob, Names, ToolNames
 from manifests.tool_rules import AllowRule, CallBudget, DenyRule, ToolRules
 from manifests.yaml_source import KeyPath
 
@@ -26,7 +26,7 @@ class Rule:
     """One item of an `allow` or `deny` list. `keys` are those under which the manifest has it."""
 
     pattern: str
-    expression: re.Pattern[str]
+    glob: Glob
     annotation: Annotation | None
     condition: ArgumentCondition | None
     keys: KeyPath
@@ -50,6 +50,10 @@ class Rule:
             return f'"{self.pattern}"'
         tool = "" if self.pattern == "*" else f'tool: "{self.pattern}", '
         return f"{{{tool}annotation: {self.annotation}}}"
+
+    def applies(self, hints: Hints) -> bool:
+        """Whether it may mean a tool that declares this."""
+        return self.annotation is None or hints.has(self.annotation)
 
     def __str__(self) -> str:
         if self.annotation is None:
@@ -76,45 +80,61 @@ class RuleList:
             start = _LITERAL_START.match(rule.pattern)
             self._by_start.setdefault(start[0] if start else "", []).append(rule)
         self._lengths = sorted({len(start) for start in self._by_start})
+        self._by_hash: dict[str, list[Rule]] = {}
+        for rule in self.rules:
+            for each in rule.glob.hashes:
+                self._by_hash.setdefault(each, []).append(rule)
 
     def matching(self, names: Iterable[str], hints: Hints) -> list[Rule]:
-        """The rules that mean a tool, in the order of the list."""
-        found = {rule.index: rule for name in names for rule in self._matching(name, hints)}
-        return [found[index] for index in sorted(found)]
+        """The rules that mean the tool which is called so, in the order of the list."""
+        found = {rule for name in names for rule in self._matching(name, hints)}
+        return sorted(found, key=attrgetter("index")) if len(found) > 1 else [*found]
+
+    def restricting(self, names: ToolNames, hints: Hints) -> list[Rule]:
+        """The rules that mean a tool as what restricts does."""
+        if not self.rules:
+            return []
+        found = self.matching(names.lasting, hints)
+        return found + [rule for rule in self.spelling(names, hints) if rule.glob.fits_suffix(names)]
+
+    def spelling(self, names: ToolNames, hints: Hints) -> list[Rule]:
+        """The rules that spell the end of a name which the tool's function could get."""
+        if not self._by_hash:
+            return []
+        return [rule for rule in self._by_hash.get(names.hash, ()) if rule.applies(hints)]
 
     def _matching(self, name: str, hints: Hints) -> Iterator[Rule]:
         for length in self._lengths:
             for rule in self._by_start.get(name[:length], ()):
-                if (rule.annotation is None or hints.has(rule.annotation)) and rule.expression.match(name):
+                if rule.glob.match(name) and rule.applies(hints):
                     yield rule
 
     def unmatched(self, tools: Iterable[tuple[ToolNames, Hints]]) -> list[Rule]:
         """The rules, `*` and defaults apart, that mean none of the tools."""
         if self.is_default or not self.rules:
             return []
-        restricts = self.keys[-1] == "deny"
-        matched = {
-            rule.index
-            for names, hints in tools
-            for name in names.ever
-            for rule in self._matching(name, hints)
-            if restricts or rule.condition is not None or name in names.now
-        }
-        return [rule for rule in self.rules if rule.index not in matched and str(rule) != "*"]
+        matched: set[Rule] = set()
+        denies = self.keys[-1] == "deny"
+        for names, hints in tools:
+            if not denies:
+                matched.update(self.matching(names.now, hints))
+            if denies or self.has_conditions:
+                matched.update(r for r in self.restricting(names, hints) if denies or r.condition)
+        return [rule for rule in self.rules if rule not in matched and str(rule) != "*"]
 
 
 def _rule(item: str | DenyRule, keys: KeyPath) -> Rule:
     if isinstance(item, str):
-        return Rule(item, re.compile(translate(item)), None, None, keys)
+        return Rule(item, Glob.of(item), None, None, keys)
     condition = ArgumentCondition.of(item) if isinstance(item, AllowRule) else None
-    return Rule(item.tool, re.compile(translate(item.tool)), item.annotation, condition, keys)
+    return Rule(item.tool, Glob.of(item.tool), item.annotation, condition, keys)
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
     """How often tools may be called: `calls` in one run, `per_minute` by all of a portal; None is without limit."""
 
-    expression: re.Pattern[str]
+    glob: Glob
     calls: int | None
     per_minute: int | None
     keys: KeyPath
@@ -133,8 +153,9 @@ class ToolSection:
 
     def budgets(self, names: ToolNames) -> Iterator[Budget]:
         """Those that count the calls of a tool."""
+        lasting = names.lasting
         for budget in self._budgets:
-            if any(map(budget.expression.match, names.ever)):
+            if budget.glob.fits(lasting) or (budget.glob.hashes and budget.glob.fits_suffix(names)):
                 yield budget
 
     @property
@@ -143,7 +164,7 @@ class ToolSection:
 
 
 def _budget(budget: CallBudget, keys: KeyPath) -> Budget:
-    return Budget(re.compile(translate(budget.tool)), budget.calls, budget.per_minute, keys, budget.tool)
+    return Budget(Glob.of(budget.tool), budget.calls, budget.per_minute, keys, budget.tool)
 
 
 class Rules:
@@ -182,25 +203,30 @@ class Rules:
         """What a pattern may call a tool."""
         return ToolNames(upstream, self._namespaces[upstream], tool, function)
 
-    def conditions(self, section: ToolSection, names: ToolNames, hints: Hints) -> list[Sequence[Rule]]:
+    def allowing(self, section: ToolSection, upstream: str, names: Names, hints: Hints) -> Sequence[Rule]:
+        """The section's rules that allow the tool which is called so."""
+        return section.allow.matching(self.own_names(upstream, names), hints)
+
+    def conditions(
+        self, section: ToolSection, names: ToolNames, hints: Hints, allowing: Sequence[Rule]
+    ) -> list[Sequence[Rule]]:
         """The groups of a section's rules that put a tool under a condition: one rule of each group must be met.
 
-        The rules that mean the tool by one name of its function are one group. One for another name is no way around
-        them: what an upstream gains by giving the name to another tool would be just that.
+        `allowing` are those that allow it now. The rules that mean the tool by one name of its function are one group.
+        One for another name is no way around them: what an upstream gains by giving the name to another tool would be
+        just that.
         """
-        if not section.allow.has_conditions:
+        allow = section.allow
+        if not allow.has_conditions:
             return []
-        groups = dict.fromkeys(
-            tuple(
-                rule
-                for rule in section.allow.matching(self.own_names(names.upstream, each), hints)
-                if rule.condition
-            )
-            for each in names.lists
-        )
-        groups.pop((), None)
-        # Whoever meets a part of a group meets the group.
-        return [group for group in groups if not any(set(other) < set(group) for other in groups)]
+        found = [allowing]
+        if names.plain is not names.now:
+            found.append(self.allowing(section, names.upstream, names.plain, hints))
+        if spelling := allow.spelling(names, hints):
+            suffixed = (self.allowing(section, names.upstream, each, hints) for each in names.suffixed)
+            found += (each for each in suffixed if not set(spelling).isdisjoint(each))
+        groups = (tuple(rule for rule in each if rule.condition) for each in found)
+        return [group for group in dict.fromkeys(groups) if group]
 
     def own_names(self, upstream: str, names: Sequence[str]) -> Sequence[str]:
         """Those of a tool's names under which it may be allowed.

@@ -3,14 +3,23 @@
 A function's name depends on what else the upstream lists: `delete-repo` is `delete_repo` until there is a tool that is
 called just that, and `delete_repo_c449` from then on. So an upstream could take a name, and with it the rule that was
 written for it, from one tool by adding another. What grants is therefore compared with the names of the moment, and
-what restricts with every name that the tool could ever get.
+what restricts with the plain one, too, whoever has it. `delete_repo_*` was written for other tools: a suffix that the
+function could get counts only where the pattern spells it.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from fnmatch import translate
+from functools import cached_property, lru_cache
+from typing import TypeAlias
 
-from manifests.names import possible_names
+from manifests.names import SUFFIX, identifier, name_hash, suffixed_names
+
+Names: TypeAlias = tuple[str, str, str, str]
+"""Tool, function, `upstream.tool`, `namespace.function`."""
+
+_WILDCARD = re.compile(r"\*|\?|\[!?\]?[^\]]*\]")
 
 
 @dataclass(frozen=True)
@@ -22,25 +31,63 @@ class ToolNames:
     tool: str
     function: str
 
-    @property
-    def now(self) -> tuple[str, str, str, str]:
-        """What a rule that grants is compared with: tool, function, `upstream.tool`, `namespace.function`."""
+    @cached_property
+    def now(self) -> Names:
+        """What a rule that grants is compared with."""
         return self._with(self.function)
 
     @cached_property
-    def lists(self) -> Sequence[Sequence[str]]:
-        """The same for each name that its function may have, whatever else the upstream lists; now first.
-
-        A method like `resources/read` is no tool, and has its own name for ever.
-        """
-        if self.function == self.tool:
-            return (self.now,)
-        return [*map(self._with, dict.fromkeys((self.function, *possible_names(self.tool))))]
+    def plain(self) -> Names:
+        """The same with the name that the function has beside tools that do not take it."""
+        plain = self.function if self._is_method else identifier(self.tool)
+        return self.now if plain == self.function else self._with(plain)
 
     @cached_property
-    def ever(self) -> Sequence[str]:
-        """What a rule that restricts is compared with: all of these."""
-        return [*dict.fromkeys(name for names in self.lists for name in names)]
+    def lasting(self) -> Sequence[str]:
+        """What a rule that restricts is compared with: both."""
+        return self.now if self.plain is self.now else [*dict.fromkeys((*self.now, *self.plain))]
 
-    def _with(self, function: str) -> tuple[str, str, str, str]:
+    @cached_property
+    def hash(self) -> str:
+        """The digits that the function's name ends in where another tool takes the plain one; "" if none can."""
+        return "" if self._is_method or self.plain[1] == self.tool else name_hash(self.tool)
+
+    @cached_property
+    def suffixed(self) -> Sequence[Names]:
+        """The names with each of these ends, the shortest first."""
+        return [*map(self._with, suffixed_names(self.tool))] if self.hash else []
+
+    @property
+    def _is_method(self) -> bool:
+        """One like `resources/read` is no tool, and has its own name for ever."""
+        return not self.function.isidentifier()
+
+    def _with(self, function: str) -> Names:
         return self.tool, function, f"{self.upstream}.{self.tool}", f"{self.namespace}.{function}"
+
+
+@dataclass(frozen=True, slots=True)
+class Glob:
+    """A pattern of a rule. `hashes` are those that it spells, outside of wildcards."""
+
+    match: Callable[[str], object]
+    hashes: frozenset[str]
+
+    @classmethod
+    @lru_cache(maxsize=4096)
+    def of(cls, pattern: str) -> "Glob":
+        return cls(
+            re.compile(translate(pattern)).match, frozenset(SUFFIX.findall(_WILDCARD.sub("*", pattern)))
+        )
+
+    def fits(self, names: Iterable[str]) -> bool:
+        """Whether it means the tool that is called so."""
+        return any(map(self.match, names))
+
+    def restricts(self, names: ToolNames) -> bool:
+        """Whether it means a tool as what restricts does."""
+        return self.fits(names.lasting) or self.fits_suffix(names)
+
+    def fits_suffix(self, names: ToolNames) -> bool:
+        """Whether it spells a name that the function could get."""
+        return bool(self.hashes) and names.hash in self.hashes and any(map(self.fits, names.suffixed))

@@ -141,8 +141,8 @@ class ToolRules(Section):
     """Which tools scripts may call.
 
     A pattern (`*`, `?`, `[abc]`; upper and lower case differ) is compared with the tool's own name, the
-    function's name, `upstream.tool` and `namespace.function`. What restricts is compared with every name that the
-    function could get beside other tools, so that no tool which is added lifts it.
+    function's name, `upstream.tool` and `namespace.function`. What restricts is also compared with the name
+    that the function has where no other tool takes it, so that no tool which is added lifts it.
     """
 
     allow: Annotated[tuple[AllowItem, ...], Strict(False), Field(max_length=1000)] = Field(
