@@ -16,8 +16,12 @@ from manifests.yaml_source import KeyPath
 _OPEN_END = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]+")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _DOMAIN = re.compile(r"(?:\.[A-Za-z0-9-]+)+\.(?:[A-Za-z]{2,}|xn--[A-Za-z0-9-]+)")
+# Some are countries, too, as md, py and rs are: files end so far more often than what is meant to be a host.
 _FILE_ENDING = re.compile(
-    r".*\.(?:bz2|css|csv|gz|html|js|json|lz4|sig|txt|ts|tsx|xml|xz|ya?ml|zst)", re.IGNORECASE
+    r".*\.(?:bat|bz2|cfg|conf|cpp|css?|csv|docx?|erb|exs?|go|gz|hpp|html?|ini|ipynb|java|jsonl?|jsx?|kts?|lock|log|lua"
+    r"|lz4|mdx?|[cm][jt]s|patch|pdf|php|pl|png|proto|ps1|pyi?|rb|rs|rst|s[ac]ss|scala|sh|sig|sql|svelte|svg|swift|tex"
+    r"|tf|toml|tsv|tsx?|txt|vue|xlsx?|xml|xz|ya?ml|zip|zst)",
+    re.IGNORECASE,
 )
 _HINT = (
     "A pattern is compared with the tool's name, the function's name, upstream.tool and namespace.function."
@@ -99,15 +103,17 @@ class _Slips:
             upstreams = [str(section.keys[1])] if section.keys[0] == "upstreams" else list(self._tools)
             listed = [(upstream, tool) for upstream in upstreams for tool in self._tools[upstream]]
             for slip in self._of(section, listed):
-                if section.keys[0] == "upstreams" or self._is_known(slip[0].pattern):
+                if section.keys[0] == "upstreams" or self._is_known(slip[0]):
                     yield slip
             for upstream, tool in listed:
                 yield from self._unknown_arguments(section, upstream, tool)
 
-    def _is_known(self, pattern: str) -> bool:
-        """Whether every tool that it may mean is listed."""
-        is_of_silent = pattern.startswith(self._silent_prefixes)
-        return not self._silent or (pattern.startswith(self._listed_prefixes) and not is_of_silent)
+    def _is_known(self, rule: Rule | Budget) -> bool:
+        """Whether every tool that it may mean is listed. One of `github.e*` may be of `github.enterprise`."""
+        may_be_silent = rule.pattern.startswith(self._silent_prefixes) or any(
+            prefix.startswith(rule.glob.start) for prefix in self._silent_prefixes
+        )
+        return not may_be_silent and (not self._silent or rule.pattern.startswith(self._listed_prefixes))
 
     def _of(
         self, section: ToolSection, listed: Sequence[tuple[str, ListedTool]]

@@ -15,7 +15,6 @@ from manifests.tool_names import Glob, Names, ToolNames
 from manifests.tool_rules import AllowRule, CallBudget, DenyRule, ToolRules
 from manifests.yaml_source import KeyPath
 
-_LITERAL_START = re.compile(r"[^*?\[]*")
 _SET = re.compile(r"\[!?\]?[^\]]*\]")
 
 Section: TypeAlias = ToolRules | ProfileTools
@@ -77,8 +76,7 @@ class RuleList:
         # By the text before the first wildcard, so that of a thousand patterns only a few are tried.
         self._by_start: dict[str, list[Rule]] = {}
         for rule in self.rules:
-            start = _LITERAL_START.match(rule.pattern)
-            self._by_start.setdefault(start[0] if start else "", []).append(rule)
+            self._by_start.setdefault(rule.glob.start, []).append(rule)
         self._lengths = sorted({len(start) for start in self._by_start})
         self._by_hash: dict[str, list[Rule]] = {}
         for rule in self.rules:

@@ -19,6 +19,7 @@ from manifests.names import SUFFIX, identifier, name_hash, suffixed_names
 Names: TypeAlias = tuple[str, str, str, str]
 """Tool, function, `upstream.tool`, `namespace.function`."""
 
+_START = re.compile(r"[^*?\[]*")
 _WILDCARD = re.compile(r"\*|\?|\[!?\]?[^\]]*\]")
 
 
@@ -68,17 +69,18 @@ class ToolNames:
 
 @dataclass(frozen=True, slots=True)
 class Glob:
-    """A pattern of a rule. `hashes` are those that it spells, outside of wildcards."""
+    """A pattern of a rule: `start` is what stands before the first wildcard, `hashes` what it spells outside of all."""
 
     match: Callable[[str], object]
+    start: str
     hashes: frozenset[str]
 
     @classmethod
     @lru_cache(maxsize=4096)
     def of(cls, pattern: str) -> "Glob":
-        return cls(
-            re.compile(translate(pattern)).match, frozenset(SUFFIX.findall(_WILDCARD.sub("*", pattern)))
-        )
+        literal = _WILDCARD.sub("*", pattern)
+        match, start = re.compile(translate(pattern)).match, _START.match(pattern)
+        return cls(match, start[0] if start else "", frozenset(SUFFIX.findall(literal)))
 
     def fits(self, names: Iterable[str]) -> bool:
         """Whether it means the tool that is called so."""
