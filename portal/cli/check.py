@@ -178,7 +178,12 @@ def _look_at_rules(manifest: Manifest, portal: Portal, findings: Findings) -> No
 
 def _look_at_definitions(portal: Portal, findings: Findings) -> None:
     pins = [pin for upstream in portal.fleet for pin in pins_of(upstream)]
-    findings.suspicious += map(str, suspicions(pins, Neighbours.of(pins)))
+    found = [*suspicions(pins, Neighbours.of(pins))]
+    notes = [str(each) for each in found if each.is_note]
+    findings.notes += notes[:MAX_SHOWN]
+    if len(notes) > MAX_SHOWN:
+        findings.notes.append(f"{len(notes) - MAX_SHOWN} more texts like these")
+    findings.suspicious += [str(each) for each in found if not each.is_note]
     findings.warnings += [f"suspicious: {told}" for told in findings.suspicious[:MAX_SHOWN]]
     if len(findings.suspicious) > MAX_SHOWN:
         findings.warnings.append(f"{len(findings.suspicious) - MAX_SHOWN} more suspicious texts (see --json)")

@@ -48,7 +48,7 @@ class SuspicionLog:
 
 
 def _found(pins: list[Pin]) -> list[Suspicion]:
-    return list(suspicions(pins))
+    return [each for each in suspicions(pins) if not each.is_note]
 
 
 def _tell(upstream: str, found: list[Suspicion]) -> None:

@@ -5,6 +5,7 @@ quarantined, that hidden characters reach nobody, and that scripts can do no mor
 """
 
 import re
+import unicodedata
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -35,12 +36,16 @@ _PROSE: Final = ("description", "title", "instructions")
 
 @dataclass(frozen=True)
 class Suspicion:
-    """What is odd in one text of a definition; `place` is its path, such as `inputSchema.properties.a.description`."""
+    """What is odd in one text of a definition; `place` is its path, such as `inputSchema.properties.a.description`.
+
+    A note is what honest upstreams have as well.
+    """
 
     name: str
     place: str
     what: str
     excerpt: str
+    is_note: bool = False
 
     def __str__(self) -> str:
         return f'{spelt_out(self.name)}: {self.what} in its {spelt_out(self.place)}: "{self.excerpt}"'
@@ -108,6 +113,8 @@ _PLAIN_SPACE: Final = re.compile(r"[\n\r\t]")
 _UNSEEN_LETTER: Final = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\ufe00-\ufe0f\U000e0100-\U000e01ef]"
 )
+_LETTERS: Final = re.compile(r"[^\W\d_]+")
+_ALIKE: Final = frozenset(("ARMENIAN", "CHEROKEE", "COPTIC", "CYRILLIC", "GREEK", "LATIN"))
 _WORD: Final = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:[_.-][A-Za-z0-9]+)+|[a-z]+(?:[A-Z][a-z0-9]+)+")
 
 
@@ -182,9 +189,8 @@ def _parts(path: str, value: dict[str, Json] | list[Json]) -> Iterator[tuple[str
 
 def _of_pin(pin: Pin, neighbours: Neighbours, told: set[tuple[str, str]]) -> Iterator[Suspicion]:
     if pin.tool is not None and not pin.tool.isascii():
-        yield Suspicion(
-            pin.name, "name", "characters beyond ASCII, which may look like others,", _coded(pin.tool)
-        )
+        what = "characters beyond ASCII, which may look like others,"
+        yield Suspicion(pin.name, "name", what, _coded(pin.tool), is_note=not _is_disguised(pin.tool))
     texts = _texts(pin)
     if len(texts) > MAX_TEXTS:
         place, text = texts.pop()
@@ -221,8 +227,18 @@ def _names(
         new = {(pin.upstream, owner) for owner in others} - told
         if new and (pin.upstream, pin.tool) not in neighbours.copies:
             told |= new
-            yield _suspicion(pin, place, f"{what}, which it has, too,", text, found.span())
+            yield replace(
+                _suspicion(pin, place, f"{what}, which it has, too,", text, found.span()), is_note=True
+            )
             return
+
+
+def _is_disguised(name: str) -> bool:
+    """Whether letters of a word are of several alphabets that look alike, or the name is a variant of a plain one."""
+    alphabets = (
+        {unicodedata.name(each, "").partition(" ")[0] for each in word} for word in _LETTERS.findall(name)
+    )
+    return unicodedata.normalize("NFKC", name).isascii() or any(len(each & _ALIKE) > 1 for each in alphabets)
 
 
 def _coded(text: str) -> str:

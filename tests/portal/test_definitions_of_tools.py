@@ -161,8 +161,33 @@ def test_definitions_too_deep_to_compare_are_no_copies_of_each_other() -> None:
 
 def test_letters_of_a_name_that_may_look_like_others_are_spelt_out() -> None:
     [found] = suspicions([Pin("evil", "s\u0435nd_email", "Send.")])
-    assert (found.place, found.excerpt) == ("name", "s<U+0435>nd_email")
+    assert (found.place, found.excerpt, found.is_note) == ("name", "s<U+0435>nd_email", False)
     assert not list(suspicions([Pin("mail", "send_email", "Send.")]))
+
+
+@pytest.mark.parametrize(
+    ("name", "is_note"),
+    [
+        ("s\u00f8k_dokument", True),
+        ("\u691c\u7d22\u3059\u308b", True),
+        ("API\u691c\u7d22", True),
+        ("\u043f\u043e\u0438\u0441\u043a_file", True),
+        ("\u043f\u043eis\u043a", False),
+        ("\uff53\uff45\uff4e\uff44", False),
+        ("\U0001d42c\U0001d41e\U0001d427\U0001d41d", False),
+    ],
+)
+def test_names_in_a_language_are_noted_and_those_in_disguise_are_suspicious(name: str, is_note: bool) -> None:
+    assert [each.is_note for each in suspicions([Pin("a", name, "")])] == [is_note]
+
+
+def test_trackers_that_speak_of_their_own_tools_are_noted() -> None:
+    both = [
+        Pin(each, tool, f"{each}: use get_issue.")
+        for each in ("jira", "github")
+        for tool in ("new", "get_issue")
+    ]
+    assert {each.is_note for each in suspicions(both, Neighbours.of(both))} == {True}
 
 
 @pytest.mark.parametrize(
