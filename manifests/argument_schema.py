@@ -3,13 +3,15 @@
 Only keywords that can be decided in time bounded by the value are read; `pattern`, `format` and `$ref` are refused when
 the manifest is loaded. So is a schema that says something of a property that may be left out, or may be of another
 type: both fit it by the words of JSON Schema, and neither is what an operator means by `maximum: 100`. And so is a
-`not` of more than types, single values and names of properties: what the upstream takes for the same would fit it.
+`not` of more than types, single values and names of properties: what the upstream takes for the same would fit it. And
+a `oneOf` of schemas of properties, because each is a `not` for the others.
 
 Source: JSON Schema 2020-12, validation.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import Final
 
 from manifests.json_value import Json
@@ -18,6 +20,9 @@ MAX_DEPTH: Final = 20
 
 _NEGATED: Final = frozenset(("type", "enum", "const", "required"))
 """What `not` may say."""
+
+_PARTS: Final = frozenset(("properties", "items", "additionalProperties"))
+"""What `oneOf` may not say: as with `not`, who says of a part what the upstream takes for the same fits less."""
 
 _BOUNDS: Final = (
     ("minimum", "maximum"),
@@ -82,6 +87,7 @@ def _check(schema: Json, depth: int) -> None:
         for nested in _nested(keyword, operand):
             _check(nested, depth + 1)
     _check_not(schema.get("not", {}))
+    _check_one_of(schema.get("oneOf", ()))
     for least, most in _BOUNDS:
         if least in schema and most in schema and schema[least] > schema[most]:
             raise SchemaConditionError(f"can never hold: {least} is greater than {most}", "Swap them.")
@@ -91,11 +97,38 @@ def _check(schema: Json, depth: int) -> None:
 def _check_not(schema: Json) -> None:
     """Refuse `not: {properties: {force: {const: true}}}`, which `force: 1` fits."""
     said = {} if isinstance(schema, bool) else schema
-    values = [*said.get("enum", ()), said.get("const")]
-    if not said.keys() <= _NEGATED or any(isinstance(value, dict | list) for value in values):
-        hint = 'Say what may be there: what the upstream takes for the same, like 1 or "true" for true, would fit.'
-        told = "has a not in it that says more than type, enum and const of single values, and required"
+    if said.keys() == {"anyOf"}:
+        for each in said["anyOf"]:
+            _check_not(each)
+        return
+    if not said.keys() <= _NEGATED or _names_parts(said):
+        hint = (
+            'Say what may be there: what the upstream takes for the same, like 1 or "true" for true, would fit. None '
+            "of several things is let through by {not: {anyOf: [...]}}, or by several nots under allOf."
+        )
+        told = "has a not in it that says more than type, enum and const of single values, and required, or anyOf these"
         raise SchemaConditionError(told, hint)
+
+
+def _check_one_of(schemas: Sequence[Json]) -> None:
+    """Refuse `oneOf: [{required: [path]}, {properties: {force: {const: true}}, required: [force]}]`: with a path, it is
+    met by `force: 1`.
+    """
+    if len(schemas) > 1 and any(map(_speaks_of_parts, schemas)):
+        hint = 'Write anyOf: what the upstream takes for the same, like 1 or "true" for true, would fit one less.'
+        raise SchemaConditionError(f"has a oneOf in it with {', '.join(sorted(_PARTS))}", hint)
+
+
+def _speaks_of_parts(schema: Json) -> bool:
+    if isinstance(schema, bool):
+        return False
+    nested = chain.from_iterable(_nested(keyword, operand) for keyword, operand in schema.items())
+    return not schema.keys().isdisjoint(_PARTS) or _names_parts(schema) or any(map(_speaks_of_parts, nested))
+
+
+def _names_parts(schema: Mapping[str, Json]) -> bool:
+    """Whether one of the values that it names has parts."""
+    return any(isinstance(value, dict | list) for value in (*schema.get("enum", ()), schema.get("const")))
 
 
 def _check_properties(schema: Mapping[str, Json]) -> None:
