@@ -120,32 +120,44 @@ _WORD: Final = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:[_.-][A-Za-z0-9]+)+|[a-z]+(?:
 
 @dataclass(frozen=True)
 class Neighbours:
-    """Upstreams beside each other: which of them have tools of a name that is no common word.
-
-    `copies` are those that another upstream has word for word: of several accounts of one server each speaks of tools
-    that all have.
-    """
+    """Upstreams beside each other: which of them have tools of a name that is no common word, and all with a name."""
 
     owners: Mapping[str, Collection[str]] = field(default_factory=dict)
-    copies: Collection[tuple[str, str | None]] = ()
+    namesakes: Mapping[str | None, Sequence[Pin]] = field(default_factory=dict)
+    _copies: dict[tuple[str, str | None], bool] = field(default_factory=dict)
 
     @classmethod
     def of(cls, pins: Iterable[Pin]) -> Self:
         owners: defaultdict[str, list[str]] = defaultdict(list)
-        same: defaultdict[str, list[Pin]] = defaultdict(list)
+        namesakes: defaultdict[str | None, list[Pin]] = defaultdict(list)
         for pin in pins:
             if pin.tool is not None and _WORD.fullmatch(pin.tool):
                 owners[pin.tool].append(pin.upstream)
-            if (digest := replace(pin, upstream="").digest) is not None:
-                same[digest].append(pin)
-        copies = {(pin.upstream, pin.tool) for alike in same.values() if alike[1:] for pin in alike}
-        return cls(owners, copies)
+            namesakes[pin.tool].append(pin)
+        return cls(owners, namesakes)
+
+    def has_copy(self, pin: Pin) -> bool:
+        """Whether another upstream has it word for word: of several accounts of one server each speaks of tools that
+        all have.
+        """
+        key = pin.upstream, pin.tool
+        if key not in self._copies:
+            others = (each for each in self.namesakes.get(pin.tool, ()) if each.upstream != pin.upstream)
+            self._copies[key] = any(_says_the_same(pin, each) for each in others)
+        return self._copies[key]
+
+
+def _says_the_same(pin: Pin, other: Pin) -> bool:
+    try:
+        return pin.description == other.description and pin.definition == other.definition
+    except RecursionError:
+        return False
 
 
 def suspicions(pins: Iterable[Pin], neighbours: Neighbours = Neighbours()) -> Iterator[Suspicion]:
     """What is odd in definitions.
 
-    Looking at a thousand tools takes some 50 ms.
+    Looking at a thousand tools takes some 100 ms.
     """
     told: set[tuple[str, str]] = set()
     for pin in pins:
@@ -219,13 +231,16 @@ def _names(
     """
     for found in _WORD.finditer(text):
         owners = neighbours.owners.get(found[0]) or neighbours.owners.get(found[0].rpartition(".")[2], ())
+        is_own = pin.upstream in owners
+        if is_own and neighbours.has_copy(pin):
+            continue
         others = [owner for owner in owners if owner != pin.upstream]
         what = f"the name of a tool of {', '.join(others[:_MAX_OWNERS])}"
-        if len(others) == len(owners) and others:
+        if others and not is_own:
             yield _suspicion(pin, place, what, text, found.span())
             return
         new = {(pin.upstream, owner) for owner in others} - told
-        if new and (pin.upstream, pin.tool) not in neighbours.copies:
+        if new:
             told |= new
             yield replace(
                 _suspicion(pin, place, f"{what}, which it has, too,", text, found.span()), is_note=True
