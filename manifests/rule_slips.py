@@ -9,6 +9,7 @@ from manifests.errors import Problem
 from manifests.hints import Hints
 from manifests.manifest import Manifest
 from manifests.rules import Budget, Rule, ToolSection
+from manifests.text_readings import FILE_ENDING
 from manifests.tool_names import Glob
 from manifests.tool_rules import Comparison
 from manifests.yaml_source import KeyPath
@@ -16,13 +17,6 @@ from manifests.yaml_source import KeyPath
 _OPEN_END = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]+")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _DOMAIN = re.compile(r"(?:\.[A-Za-z0-9-]+)+\.(?:[A-Za-z]{2,}|xn--[A-Za-z0-9-]+)")
-# Some are countries, too, as md, py and rs are: files end so far more often than what is meant to be a host.
-_FILE_ENDING = re.compile(
-    r".*\.(?:bat|bz2|cfg|conf|cpp|css?|csv|docx?|erb|exs?|go|gz|hpp|html?|ini|ipynb|java|jsonl?|jsx?|kts?|lock|log|lua"
-    r"|lz4|mdx?|[cm][jt]s|patch|pdf|php|pl|png|proto|ps1|pyi?|rb|rs|rst|s[ac]ss|scala|sh|sig|sql|svelte|svg|swift|tex"
-    r"|tf|toml|tsv|tsx?|txt|vue|xlsx?|xml|xz|ya?ml|zip|zst)",
-    re.IGNORECASE,
-)
 _HINT = (
     "A pattern is compared with the tool's name, the function's name, upstream.tool and namespace.function."
 )
@@ -82,7 +76,7 @@ def _openings(name: str, comparison: Comparison) -> Iterator[tuple[str, str]]:
             "End it with /.",
         )
     names_host = prefix is not None and not _SCHEME.fullmatch(prefix)
-    if suffix is None or names_host or not _DOMAIN.fullmatch(suffix) or _FILE_ENDING.fullmatch(suffix):
+    if suffix is None or names_host or not _DOMAIN.fullmatch(suffix) or FILE_ENDING.fullmatch(suffix):
         return
     told = f"the suffix of {name!r} is a domain, and paths at other hosts end with it, too: evil.example/x{suffix}"
     yield told, "List the hosts with one_of; or, if it is none of a host, add a prefix."

@@ -29,6 +29,13 @@ _ENDS: Final = re.compile(r"[;?#]")
 _UNKNOWN: Final = re.compile(r"%[uU][0-9A-Fa-f]{4}")
 """What only some systems decode."""
 _UNREADABLE: Final = "/../"
+# Some are countries, too, as md, py and rs are: files end so far more often than what is meant to be a host.
+FILE_ENDING: Final = re.compile(
+    r".*\.(?:bat|bz2|cfg|conf|cpp|css?|csv|docx?|erb|exs?|go|gz|hpp|html?|ini|ipynb|java|jsonl?|jsx?|kts?|lock|log|lua"
+    r"|lz4|mdx?|[cm][jt]s|patch|pdf|php|png|proto|ps1|pyi?|rb|rs|rst|s[ac]ss|scala|sh|sig|sql|svelte|svg|swift|tex"
+    r"|tf|toml|tsv|tsx?|txt|vue|xlsx?|xml|xz|ya?ml|zip|zst)",
+    re.IGNORECASE,
+)
 _BREAKS: Final = re.compile(r"[\t\n\u2028\u2029]")
 _CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
@@ -73,12 +80,17 @@ def several_addresses(text: str, suffix: str) -> str:
 
 
 def early_end(text: str, suffix: str) -> str:
-    """What ends the path of a URL before a suffix that is the last part of a name, as `.pdf` is; "" if nothing does."""
-    is_name = suffix.startswith(".")
+    """What ends the path of a URL before a suffix that is the last part of a name, as `.pdf` is; "" if nothing does.
+
+    Files may be called `C#.md`: their endings are no part of a host, so a text without a scheme is no URL to them.
+    """
+    is_file = suffix.count(".") == 1 and bool(FILE_ENDING.fullmatch(suffix))
+    if not suffix.startswith(".") or (is_file and not any("://" in each for each in readings(text))):
+        return ""
     is_early = any(
         "?" in each or "#" in each for each in (each.removesuffix(suffix) for each in readings(text))
     )
-    return "a `?` or `#`" if is_name and is_early else ""
+    return "a `?` or `#`" if is_early else ""
 
 
 def detour(text: str) -> str:

@@ -225,6 +225,7 @@ def test_prefix_that_ends_within_a_host_is_reported(load: Load, prefix: str, is_
         ("suffix: .example.com", True),
         ("suffix: .a.b-c.example", True),
         ("suffix: .example.com.br", True),
+        ("suffix: .example.pl", True),
         ("suffix: .example.com, prefix: 'https://'", True),
         ("suffix: .example.com, prefix: 'reports/'", False),
         ("suffix: .example.com, prefix: 'https://a.example/'", False),
