@@ -1,13 +1,12 @@
 """Reads JSON that comes from the guest: every way to be hostile is an error here, never a crash further in."""
 
-import gc
 import json
 import math
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import islice
 
+from manifests.collection import no_collection
 from manifests.json_value import Json
 
 MAX_DEPTH = 200
@@ -15,7 +14,6 @@ MAX_DIGITS = 4_300
 """Of an integer: Python's time to read one grows with the square of its digits, and MCP's own readers take no more."""
 
 _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
-_BIG_BYTES = 100_000
 # Without an exponent of three digits and 200 digits in a row, no number is beyond a float, nor an integer too long.
 # To look for those, all digits become 0, E becomes e and + is left out: a tenth of a regular expression's time.
 _DIGITS_ALIKE = bytes.maketrans(b"123456789E", b"000000000e")
@@ -48,7 +46,7 @@ def parse(text: bytes) -> Json:
     # A surrogate can only come as an escape, since bytes that encode one are no UTF-8.
     suspicious = b"\\u" in text and (b"\\ud" in text or b"\\uD" in text)
     try:
-        with _no_collection(len(text)):
+        with no_collection(len(text)):
             value = _loaded(text)
             if text.count(b"[") + text.count(b"{") > MAX_DEPTH:
                 _check_depth(value)
@@ -138,22 +136,6 @@ def _loaded(text: bytes) -> Json:
     decoder = _CAREFUL_DECODER if _EXPONENT in shape or _MANY_DIGITS in shape else _DECODER
     value: Json = decoder.decode(text.decode("utf-8", "replace"))
     return value
-
-
-@contextmanager
-def _no_collection(size: int) -> Iterator[None]:
-    """Keep the garbage collector from millions of new containers: it would look at them again and again."""
-    if size < _BIG_BYTES or not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        # Moves what is new to the oldest generation, without looking at it.
-        gc.freeze()
-        gc.unfreeze()
-        gc.enable()
 
 
 def _finite(text: str) -> float | None:

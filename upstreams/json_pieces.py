@@ -4,12 +4,12 @@ A piece ends where a comma outside of strings does. It is read with the lists an
 it begins and ends, and what it says is then put into those that are there already.
 """
 
-import gc
 import re
 import secrets
 from collections.abc import Callable
 from typing import Final, TypeAlias, TypeVar
 
+from manifests.collection import no_collection
 from manifests.json_value import Json
 from upstreams.json_size import end_of_piece, without_escapes
 from upstreams.steps import STEP_BYTES, Steps
@@ -18,8 +18,6 @@ MAX_LEVELS: Final = 200
 """Lists and objects within one another: the parser takes fewer."""
 
 T = TypeVar("T", str, bytes)
-
-_FEW_BYTES: Final = 16 * 1024
 
 Container: TypeAlias = "list[Json] | dict[str, Json]"
 
@@ -101,17 +99,9 @@ def _open_levels(levels: bytes, outside: bytes) -> bytes:
 
 
 def without_collection(parse: Callable[[T], Json], text: T) -> Json:
-    """What `parse` makes of a piece, which the garbage collector does not look at: with every piece there is more."""
-    if len(text) < _FEW_BYTES or not gc.isenabled():
+    """What `parse` makes of a piece."""
+    with no_collection(len(text)):
         return parse(text)
-    gc.disable()
-    try:
-        return parse(text)
-    finally:
-        # Moves what is new to the oldest generation, without looking at it.
-        gc.freeze()
-        gc.unfreeze()
-        gc.enable()
 
 
 class _Pieces:

@@ -1,0 +1,42 @@
+"""The garbage collector goes on while long JSON is read time and again."""
+
+import gc
+import json
+import weakref
+from collections.abc import Callable
+
+import pytest
+
+from sandbox_runtime.guest_json import parse
+from upstreams.json_pieces import without_collection
+
+MANY_LISTS = b"[" + b",".join([b"[]"] * 30_000) + b"]"
+ONE_STRING = b'"' + b"x" * 30_000 + b'"'
+
+
+class Knot:
+    """Garbage that only the collector finds."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+@pytest.mark.parametrize("read", [parse, lambda text: without_collection(json.loads, text)])
+@pytest.mark.parametrize("text", [MANY_LISTS, ONE_STRING])
+def test_garbage_does_not_stay_however_much_is_read(read: Callable[[bytes], object], text: bytes) -> None:
+    gc.collect()
+    knot = weakref.ref(Knot())
+    for _ in range(1000):
+        read(text)
+        Knot()
+        kept = [[] for _ in range(50)]  # what a portal makes of each answer
+        if knot() is None:
+            break
+    assert knot() is None, kept
+
+
+def test_objects_of_a_long_text_are_not_looked_at() -> None:
+    gc.collect()
+    before = gc.get_stats()
+    value = parse(MANY_LISTS)
+    assert [each["collections"] for each in gc.get_stats()] == [each["collections"] for each in before], value
