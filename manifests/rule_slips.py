@@ -125,11 +125,13 @@ class _Slips:
     def _unknown_arguments(
         self, section: ToolSection, upstream: str, tool: ListedTool
     ) -> Iterator[tuple[Rule | Budget, str]]:
+        if tool.arguments is None or not section.allow.has_conditions:
+            return
         names = self._rules.names(upstream, tool.tool, tool.function)
         allowing = self._rules.allowing(section, upstream, names.now, tool.hints)
         groups = self._rules.conditions(section, names, tool.hints, allowing)
         for rule in dict.fromkeys(chain.from_iterable(groups)):
-            if rule.condition is None or tool.arguments is None:
+            if rule.condition is None:
                 continue
             for argument in rule.condition.where.keys() - tool.arguments:
                 known = ", ".join(sorted(tool.arguments)) or "none"
