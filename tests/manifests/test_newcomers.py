@@ -213,6 +213,13 @@ def test_pattern_that_spells_a_suffix_means_who_could_get_it(pattern: str) -> No
     manifest = manifest_of(deny=[pattern.format(suffixed[-4:])])
     assert not ask(manifest, "a-b", []).granted
     assert ask(manifest, "a.b", []).granted and ask(manifest, "a_b", []).granted
+    condition: Json = {"tool": pattern.format(suffixed[-4:]), "where": {"p": {"equals": "x"}}}
+    conditional = manifest_of(
+        allow=["*", condition, {"tool": "my_up.a_b_*", "where": {"q": {"equals": "x"}}}]
+    )
+    for listing in ([], ["a_b"]):
+        assert not decide_arguments(conditional, ask(conditional, "a-b", listing), {"p": "y"}).granted
+    assert len(ask(conditional, "a-b", []).conditions) == 1 and not ask(conditional, "a.b", []).conditions
 
 
 @pytest.mark.parametrize("first", ["my_up.a_b", "my-up.a-b", "a-b"])
