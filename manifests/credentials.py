@@ -1,7 +1,8 @@
 """Which of the values that references filled in are credentials: they are taken out of results, settings are not.
 
 A script works with the name of a bucket, so a variable is none unless something says so: its name, or what it is put
-into. What comes from a command or the keyring is one wherever it stands, and so is all that is sent in a header.
+into. What comes from a command or the keyring is one wherever it stands, and so is all that is sent in a header. A
+folder that only goes on behind the reference is none, and neither is a part of a database's address but the login.
 """
 
 import re
@@ -19,12 +20,18 @@ _CREDENTIAL: Final = re.compile(
     re.IGNORECASE,
 )
 _SETTING: Final = re.compile(
-    r"(?:FILE|FOLDER|PATH|DIR|DIRECTORY|HOST|PORT|ENDPOINT|UR[IL]|NAME|TYPE|MODE|METHOD|PROVIDER|REGION|SCOPES?)$",
+    r"(?:FILE|FOLDER|PATH|DIR|DIRECTORY|HOST|PORT|ENDPOINT|UR[IL]|NAME|TYPE|MODE|METHOD|PROVIDER|REGION|SCOPES?"
+    r"|DOMAIN|TENANT(?:_?ID)?|ISSUER|AUDIENCE|REALM|CLIENT_?ID|SOCK|VAULT|ARN|(?:SORT|PARTITION)_?KEY)$",
     re.IGNORECASE,
 )
 _DATABASE: Final = re.compile(
     r"DSN(?:_|$)|CONNECTION_?STRING|(?:DB|DATABASE|SQL|MONGO|REDIS)\w*UR[IL]$", re.IGNORECASE
 )
+_IN_ADDRESS: Final = re.compile(r"://|=\s*[\"']?$")
+"""Where a part of a database's address begins: somewhere in a URL, or behind `Server=`."""
+_PART_OF_ADDRESS: Final = re.compile(r"[\w.,:/\\-]*")
+"""A host, user, database or folder, but no address with a login in it, no `password=` and no signature."""
+_BEGINS_FOLDER: Final = ("/", "~/", "./", "../")
 
 _SAID: Final = re.compile(r"([A-Za-z_][\w.-]{0,99})[\"'\\]{0,3}\s{0,9}[:=]")
 """A name that something is said of, as in `--token=`, `{"Authorization":` and `?api_key=`."""
@@ -46,21 +53,29 @@ def credentials_of(
         secrets.get(each, "") if isinstance(each, SecretReference) else environ.get(each.name, "")
         for key, value in upstream.items()
         for name, text in _strings(value, key)
-        for each in _to_credentials(list(pieces(text)), name, is_header=key == "headers")
+        for each in _to_credentials(list(pieces(text)), name, environ, is_header=key == "headers")
     )
     return frozenset(filter(None, found))
 
 
 def _to_credentials(
-    parts: list[Piece], name: str, *, is_header: bool
+    parts: list[Piece], name: str, environ: Mapping[str, str], *, is_header: bool
 ) -> Iterator[SecretReference | VariableReference]:
     for index, part in enumerate(parts):
         if isinstance(part, SecretReference):
             yield part
         elif isinstance(part, VariableReference) and part.name not in NO_SECRETS:
             before, after = _plain(parts[:index]), _plain(parts[index + 1 :])
-            names = (part.name, name, _said(before))
-            if is_header or any(map(_is_credential, names)) or _is_login(before, after):
+            value = environ.get(part.name, "")
+            if is_header or (
+                not _is_folder(value, after)
+                and (
+                    any(_is_credential(each) or _is_database(each) for each in (part.name, _said(before)))
+                    or _is_credential(name)
+                    or (_is_database(name) and not _is_part_of_address(value, before))
+                    or _is_login(before, after)
+                )
+            ):
                 yield part
 
 
@@ -95,8 +110,18 @@ def _is_login(before: str, after: str) -> bool:
     return bool(start and end and (":" in start["user"] or ":" not in end["rest"]))
 
 
+def _is_folder(value: str, after: str) -> bool:
+    return value.startswith(_BEGINS_FOLDER) and after.startswith("/")
+
+
+def _is_part_of_address(value: str, before: str) -> bool:
+    return bool(_IN_ADDRESS.search(before) and _PART_OF_ADDRESS.fullmatch(value))
+
+
+def _is_database(name: str) -> bool:
+    return bool(_DATABASE.search(name.replace("-", "_")))
+
+
 def _is_credential(name: str) -> bool:
     name = name.replace("-", "_")
-    if _DATABASE.search(name):
-        return True
     return bool(_CREDENTIAL.search(name)) and not _SETTING.search(name)
