@@ -7,29 +7,52 @@ from typing import Final
 RETRY_ON_CALL_SECONDS: Final = 5.0
 """A call to an upstream that has been waiting longer than this for its next attempt starts it."""
 
-PATIENCE_SECONDS: Final = 2.0
-"""An attempt after a failed one is waited for this long, from its beginning: one that takes longer may hang as well."""
+PATIENCE_SECONDS: Final = 10.0
+"""An attempt after a failed one is waited for this long, from its beginning: servers may be slow to start."""
+
+PATIENCE_AFTER_HANGING_SECONDS: Final = 2.0
+"""The same after an attempt that lasted as long in vain, or until its time was up: this one may hang as well."""
+
+PATIENCE_TIMES: Final = 1.5
+"""It is at least so many times what the last attempt took that succeeded."""
 
 
 class Attempts:
-    """Attempts to reach one upstream, each after one that failed: between them it rests. `clock` gives seconds."""
+    """Attempts to reach one upstream, each after one that failed: between them it rests. `clock` gives seconds.
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    None may take longer than `connect_seconds`.
+    """
+
+    def __init__(self, clock: Callable[[], float], connect_seconds: float) -> None:
         self._clock = clock
+        self._hanging_seconds = min(PATIENCE_SECONDS, connect_seconds)
         self._attempt_began = clock()
+        self._patience_seconds = PATIENCE_SECONDS
+        self._good_seconds = 0.0
         self._rest_began: float | None = None
         self._due = 0.0
 
-    def rest(self, seconds: float) -> None:
-        """The last one failed, and the next is due after so long."""
+    def rest(self, seconds: float, *, was_reached: bool) -> None:
+        """The last one failed, or what it reached was lost, and the next is due after so long."""
         self._rest_began = self._clock()
         self._due = self._rest_began + seconds
+        has_hung = not was_reached and self._rest_began - self._attempt_began >= self._hanging_seconds
+        least_seconds = PATIENCE_AFTER_HANGING_SECONDS if has_hung else PATIENCE_SECONDS
+        self._patience_seconds = max(least_seconds, PATIENCE_TIMES * self._good_seconds)
 
     def begin(self) -> None:
         """The rest is over."""
         if self._rest_began is not None:
             self._rest_began = None
             self._attempt_began = self._clock()
+
+    def begin_turn(self) -> None:
+        """It waits for the turns of other upstreams no longer."""
+        self._attempt_began = self._clock()
+
+    def succeed(self) -> None:
+        """It was reached."""
+        self._good_seconds = self._clock() - self._attempt_began
 
     def begin_for_call(self) -> bool:
         """Whether an attempt is under way for a call that comes now: it ends the rest unless that is young."""
@@ -41,7 +64,7 @@ class Attempts:
     @property
     def patience_end(self) -> float:
         """Until when calls wait; before any time while it rests."""
-        return -inf if self._rest_began is not None else self._attempt_began + PATIENCE_SECONDS
+        return -inf if self._rest_began is not None else self._attempt_began + self._patience_seconds
 
     @property
     def prospect(self) -> str:

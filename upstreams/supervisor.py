@@ -88,7 +88,7 @@ class Supervisor:
         self._connection: Connection | None = None
         self._backoff = Backoff()
         self._handshake_first = False
-        self._attempts = Attempts(anyio.current_time)
+        self._attempts = Attempts(anyio.current_time, spec.connect_seconds)
         self._usage = Usage()
         self._has_served = False
         self._wanted = anyio.Event()
@@ -144,14 +144,13 @@ class Supervisor:
     async def _connected(self, deadline: float) -> Connection:
         self.want()
         while (connection := self._connection) is None or connection.has_ended:
-            if self.state.status == "stopped":
-                raise self._unavailable()
             until = min(deadline, self._attempts.patience_end) if self._is_unreached else deadline
-            changed = self._changed
-            with anyio.move_on_after(until - anyio.current_time()) as waiting:
-                await changed.wait()
-            if waiting.cancelled_caught:
+            left_seconds = until - anyio.current_time()
+            if self.state.status == "stopped" or left_seconds <= 0:
                 raise self._unavailable()
+            changed = self._changed
+            with anyio.move_on_after(left_seconds):
+                await changed.wait()
         return connection
 
     def _unavailable(self) -> UpstreamUnavailableError:
@@ -203,6 +202,7 @@ class Supervisor:
     async def _connect(self, *, task_status: TaskStatus["_Ending"]) -> None:
         """Hold one connection; says how it ended when the next may be opened: if retired, before its calls end."""
         turn = await self._starts.begin()
+        self._attempts.begin_turn()
         began = anyio.current_time()
         self._diagnostics = Diagnostics(self._scrub)
         ending = _Ending(None)
@@ -216,6 +216,7 @@ class Supervisor:
                 handshake_first=self._handshake_first,
             ) as connection:
                 turn.end()
+                self._attempts.succeed()
                 ending = _Ending(None, began)
                 await self._learn(connection, anyio.current_time() - began)
                 ending = _Ending(await self._serve(connection) if self._is_wanted() else None, began)
@@ -351,7 +352,7 @@ class Supervisor:
         if was_well:
             self._become("starting", reason)
             return
-        self._attempts.rest(seconds)
+        self._attempts.rest(seconds, was_reached=was_ready)
         self._wanted = anyio.Event()
         self._become(status, reason)
         self._wake_calls()  # also those that hear the same reason again
