@@ -46,12 +46,15 @@ class GivenUp:
         finally:
             self._unanswered.discard(request_id)
 
-    def answered(self, request_id: RequestId | None) -> None:
-        """The upstream works on it no more."""
-        if request_id is not None:
-            known = coerce_request_id(request_id)
-            self._unanswered.discard(known)
-            self._forget(known)
+    def answered(self, request_id: RequestId | None) -> bool:
+        """The upstream works on it no more; whether this is the first answer to a request that it was sent."""
+        if request_id is None:
+            return False
+        known = coerce_request_id(request_id)
+        is_first = known in self._unanswered or known in self._given_up
+        self._unanswered.discard(known)
+        self._forget(known)
+        return is_first
 
     def owners(self) -> Set[str | None]:
         """Whose requests it may still work on."""

@@ -24,7 +24,8 @@ class UnaskedStream:
     request beyond that waits, and with it what the upstream says after it; a notification is dropped, and `on_excess`
     hears its method. An answer is dropped unless it `is_awaited`; where those are many, `on_excess` hears None. Each
     other one goes to `take_answer`, and no further if that takes it. `taken` says what a message stands for. Long ones
-    that are no awaited answers are rested from, where it is known how long they are.
+    are rested from, where it is known how long they are, unless such an answer `is_asked_for`: each call has one,
+    and one that comes too late is not to hold up those of other calls.
 
     Source: the SDK's stream protocol, which has no public name.
     """
@@ -33,12 +34,14 @@ class UnaskedStream:
         self,
         stream: Any,
         on_excess: Callable[[str | None], None],
+        is_asked_for: Callable[[Answer], bool],
         is_awaited: Callable[[Answer], bool],
         take_answer: Callable[[Answer], bool] = lambda answer: False,
         taken: Callable[[JSONRPCMessage], JSONRPCMessage] = lambda message: message,
     ) -> None:
         self._stream = stream
         self._on_excess = on_excess
+        self._is_asked_for = is_asked_for
         self._is_awaited = is_awaited
         self._take_answer = take_answer
         self._taken = taken
@@ -60,8 +63,9 @@ class UnaskedStream:
             if message is not None and message is not item.message:
                 item = SessionMessage(message, item.metadata)
             if isinstance(message, JSONRPCResponse | JSONRPCError):
+                is_asked_for = self._is_asked_for(message)
                 if not self._is_awaited(message):
-                    self._bytes.note(text_bytes)
+                    self._bytes.note(0 if is_asked_for else text_bytes)
                     if await self._rest_from_dropping():
                         self._on_excess(None)
                 elif not self._take_answer(message):

@@ -8,8 +8,8 @@ from mcp_types import JSONRPCMessage
 
 BYTES_A_SECOND: Final = 2 * 1024 * 1024.0
 BYTES_AT_ONCE: Final = 4 * 1024 * 1024.0
-LONGEST_WAIT_SECONDS: Final = 2.0
-"""At a time: what is asked for, signs of life among it, is behind it."""
+LONGEST_WAIT_SECONDS: Final = 0.5
+"""For one message: what is asked for, signs of life among it, is behind it."""
 
 
 class UnaskedBytes:
@@ -23,9 +23,10 @@ class UnaskedBytes:
         self._as_of = anyio.current_time()
 
     def note(self, text_bytes: int) -> None:
-        """So many came."""
+        """So many came. Of one that is longer than may come in the longest wait, the rest is forgiven."""
         now = anyio.current_time()
-        self._left = min(BYTES_AT_ONCE, self._left + (now - self._as_of) * BYTES_A_SECOND) - text_bytes
+        left = min(BYTES_AT_ONCE, self._left + (now - self._as_of) * BYTES_A_SECOND) - text_bytes
+        self._left = max(left, -LONGEST_WAIT_SECONDS * BYTES_A_SECOND)
         self._as_of = now
 
     @property
@@ -37,7 +38,7 @@ class UnaskedBytes:
         """Until more may come."""
         self.note(0)
         if self.are_many:
-            await anyio.sleep(min(-self._left / BYTES_A_SECOND, LONGEST_WAIT_SECONDS))
+            await anyio.sleep(-self._left / BYTES_A_SECOND)
             self.note(0)
 
 

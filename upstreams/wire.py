@@ -60,7 +60,9 @@ class Wire(JSONRPCDispatcher):
         stand_ins: StandIns | None = None,
     ) -> None:
         taken = (stand_ins or StandIns()).taken
-        stream = UnaskedStream(read_stream, self._note_excess, self._is_awaited, self._take_answer, taken)
+        stream = UnaskedStream(
+            read_stream, self._note_excess, self._is_asked_for, self._is_awaited, self._take_answer, taken
+        )
         super().__init__(stream, write_stream)
         self._ids = count(1)
         self._awaited: set[RequestId] = set()
@@ -71,8 +73,8 @@ class Wire(JSONRPCDispatcher):
         """Hears the method of each notification that was one too many, and None when many answers were."""
         self.on_notification: Callable[[str, Mapping[str, Json]], bool] = lambda method, params: False
         """Hears of each other notification before anything that comes after it; whether nobody else needs to."""
-        self.on_answer: Callable[[RequestId | None], None] = lambda request_id: None
-        """Hears the id of each request that is answered, also too late."""
+        self.on_answer: Callable[[RequestId | None], bool] = lambda request_id: False
+        """Hears the id of each request that is answered, also too late; whether it is its first answer."""
         self.failures = failures or Failures()
         self.last_words = last_words
         self._exit_status = exit_status
@@ -82,10 +84,13 @@ class Wire(JSONRPCDispatcher):
     def _note_excess(self, method: str | None) -> None:
         self.on_excess(method)
 
+    def _is_asked_for(self, answer: Answer) -> bool:
+        """Whether it is the first one to a call, also one that was given up."""
+        is_loss = isinstance(answer, JSONRPCError) and self._is_loss(answer.error)
+        return not is_loss and self.on_answer(answer.id)
+
     def _is_awaited(self, answer: Answer) -> bool:
         """Whether it is the first one to a request that somebody waits for."""
-        if not (isinstance(answer, JSONRPCError) and self._is_loss(answer.error)):
-            self.on_answer(answer.id)
         request_id = None if answer.id is None else coerce_request_id(answer.id)
         if request_id not in self._awaited:
             return False

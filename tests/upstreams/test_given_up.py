@@ -22,12 +22,21 @@ async def test_one_that_was_given_up_is_its_owners_until_it_is_answered() -> Non
     first, second = [await give_up(requests, "a") for _ in range(2)]
     third = await give_up(requests, None)
     assert requests.owners() == {"a", None}
-    requests.answered(first)
-    requests.answered(str(third))
+    assert requests.answered(first)
+    assert requests.answered(str(third))
     assert requests.owners() == {"a"}
-    requests.answered(second)
-    requests.answered(second)
+    assert requests.answered(second)
     assert requests.owners() == set()
+
+
+async def test_only_the_first_answer_to_what_was_sent_is_one() -> None:
+    requests = GivenUp()
+    given_up = await give_up(requests, "a")
+    with requests.sending("a") as request_id:
+        answers = [
+            requests.answered(known) for known in (request_id, given_up, None, 7, request_id, given_up)
+        ]
+    assert answers == [True, True, False, False, False, False]
 
 
 async def test_one_whose_answer_was_lost_is_its_owners_and_one_that_was_refused_is_nobodys() -> None:

@@ -185,7 +185,12 @@ async def test_what_is_closed_or_answered_by_a_gateway_is_not_answered() -> None
     arriving, read = anyio.create_memory_object_stream[SessionMessage | Exception](len(errors))
     written, _ = anyio.create_memory_object_stream[SessionMessage](1)
     wire = Wire(read, written, failures=failures)
-    wire.on_answer = answered.append
+
+    def on_answer(request_id: object) -> bool:
+        answered.append(request_id)
+        return True
+
+    wire.on_answer = on_answer
     for request_id, error in enumerate(errors):
         arriving.send_nowait(SessionMessage(JSONRPCError(jsonrpc="2.0", id=request_id, error=error)))
     arriving.close()

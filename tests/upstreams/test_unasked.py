@@ -30,6 +30,7 @@ from upstreams.wire import MAX_REQUEST_CHARACTERS, MAX_REQUEST_VALUES, Wire
 pytestmark = pytest.mark.anyio
 
 CHANGED = "notifications/tools/list_changed"
+GIVEN_UP = 8
 
 
 def notification(method: str) -> JSONRPCNotification:
@@ -46,7 +47,9 @@ async def received(
     send.close()
     dropped: list[str | None] = []
     began = anyio.current_time()
-    async with UnaskedStream(receive, dropped.append, lambda answer: answer.id in awaited) as stream:
+    async with UnaskedStream(
+        receive, dropped.append, lambda answer: False, lambda answer: answer.id in awaited
+    ) as stream:
         passed = [item.message async for item in stream]
     return passed, dropped, anyio.current_time() - began
 
@@ -146,19 +149,35 @@ async def test_long_messages_that_nobody_asked_for_are_rested_from(monkeypatch: 
     monkeypatch.setattr(unasked_bytes, "BYTES_AT_ONCE", 100.0)
     monkeypatch.setattr(unasked_bytes, "BYTES_A_SECOND", 1_000.0)
     for message in (notification(CHANGED), answer_to(7)):
-        await assert_rested(message, unasked_bytes=10 * 40)
+        began = anyio.current_time()
+        await measured(message, 40)
+        assert anyio.current_time() - began >= 0.9 * (10 * 40 - 100) / 1_000
 
 
-async def assert_rested(message: JSONRPCMessage, unasked_bytes: int) -> None:
+async def test_long_answers_that_were_asked_for_are_not_rested_from_though_they_come_too_late() -> None:
+    noted = await measured(answer_to(GIVEN_UP), unasked_bytes.BYTES_AT_ONCE)
+    assert noted._left == unasked_bytes.BYTES_AT_ONCE
+
+
+async def measured(message: JSONRPCMessage, text_bytes: float) -> unasked_bytes.UnaskedBytes:
+    """What was noted when ten of them had come, and then a long answer that is awaited."""
     send, receive = anyio.create_memory_object_stream[SessionMessage](11)
     for _ in range(10):
-        send.send_nowait(MeasuredMessage(message, unasked_bytes // 10))
-    send.send_nowait(MeasuredMessage(answer_to(1), 1_000_000))
+        send.send_nowait(MeasuredMessage(message, int(text_bytes)))
+    send.send_nowait(MeasuredMessage(answer_to(1), 1_000_000_000))
     send.close()
-    began = anyio.current_time()
-    stream = UnaskedStream(receive, lambda method: None, lambda answer: answer.id == 1)
-    passed = [item.message async for item in stream]
-    assert passed[-1] == answer_to(1)
-    seconds = anyio.current_time() - began
-    assert seconds >= 0.9 * (unasked_bytes - 100) / 1_000
-    assert stream._bytes._left > -1_000  # what was asked for does not count
+    stream = UnaskedStream(
+        receive,
+        lambda method: None,
+        lambda answer: answer.id in (1, GIVEN_UP),
+        lambda answer: answer.id == 1,
+    )
+    assert [item.message async for item in stream][-1] == answer_to(1)
+    return stream._bytes
+
+
+async def test_messages_do_not_wait_for_all_of_a_longer_one() -> None:
+    noted = unasked_bytes.UnaskedBytes()
+    noted.note(64 * 1024 * 1024)
+    await noted.rest()
+    assert not noted.are_many
