@@ -4,7 +4,7 @@ import enum
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv4Network, IPv6Network, ip_address
 from typing import Final, TypeAlias
 
 import anyio
@@ -23,19 +23,30 @@ MAX_ADDRESSES: Final = 5
 
 ADDRESS_SECONDS: Final = 3.0
 
+_MADE_UP: Final = IPv4Network("198.18.0.0/15")
+_NAT64: Final = IPv6Network("64:ff9b::/96")
+"""Of public IPv4 addresses and no others (RFC 6052)."""
+
 
 class Nearness(enum.IntEnum):
     PUBLIC = 0
-    PRIVATE = 1
-    LOOPBACK = 2
-    SPECIAL = 3
+    MADE_UP = 1
+    """What some VPNs answer for every name, to look it up later: public, as far as can be told."""
+    PRIVATE = 2
+    LOOPBACK = 3
+    SPECIAL = 4
     """Link-local, where clouds tell a machine its secrets, among them."""
 
 
 def nearness_of(address: Address) -> Nearness:
-    match reach_of(address):
+    if address in _MADE_UP:
+        return Nearness.MADE_UP
+    within = IPv4Address(int(address) & 0xFFFFFFFF) if address in _NAT64 else address
+    match reach_of(within):
         case Reach.PUBLIC:
             return Nearness.PUBLIC
+        case _ if within is not address:
+            return Nearness.SPECIAL
         case Reach.PRIVATE:
             return Nearness.LOOPBACK if address.is_loopback else Nearness.PRIVATE
         case _:
@@ -55,7 +66,8 @@ class GuardedNetwork(httpcore2.AnyIOBackend):
     """What connections are made with on behalf of one upstream.
 
     Its own host and those that the manifest names may be anywhere; others at public addresses, and where these are as
-    well: one on a private network may name others on private networks, one on this machine those on this machine, too.
+    well: one at an address that a VPN made up may name others at such, one on a private network those on private
+    networks, too, one on this machine those on this machine, too.
 
     Whoever answers for a name decides which address it stands for. So each is looked up once: an upstream that passes
     itself off as near is not reached any more, and then names nobody.
