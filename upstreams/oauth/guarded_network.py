@@ -3,7 +3,6 @@
 import enum
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import suppress
 from ipaddress import IPv4Address, IPv4Network, IPv6Network, ip_address
 from typing import Final, TypeAlias
 
@@ -13,6 +12,7 @@ import httpx2
 
 from manifests.addresses import Address, Reach, reach_of
 from manifests.host_patterns import DEFAULT_PORTS
+from upstreams.oauth.connection_race import first_connected, in_turns
 from upstreams.oauth.errors import OAuthRefusedError
 
 Resolver: TypeAlias = Callable[[str, int], Awaitable[Sequence[Address]]]
@@ -20,8 +20,6 @@ Resolver: TypeAlias = Callable[[str, int], Awaitable[Sequence[Address]]]
 
 MAX_ADDRESSES: Final = 5
 """Of a host so many are tried."""
-
-ADDRESS_SECONDS: Final = 3.0
 
 _MADE_UP: Final = IPv4Network("198.18.0.0/15")
 _NAT64: Final = IPv6Network("64:ff9b::/96")
@@ -108,15 +106,14 @@ class GuardedNetwork(httpcore2.AnyIOBackend):
         socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
         try:
-            *others, last = (await self.addresses(host, port))[:MAX_ADDRESSES]
+            addresses = await self.addresses(host, port)
         except OSError:
             raise httpcore2.ConnectError("not a name") from None
-        for address in others:
-            with suppress(httpcore2.ConnectError, httpcore2.ConnectTimeout):
-                return await super().connect_tcp(
-                    str(address), port, ADDRESS_SECONDS, local_address, socket_options
-                )
-        return await super().connect_tcp(str(last), port, timeout, local_address, socket_options)
+        connect = super().connect_tcp
+        return await first_connected(
+            in_turns(addresses)[:MAX_ADDRESSES],
+            lambda address: connect(str(address), port, timeout, local_address, socket_options),
+        )
 
     async def _own_nearness(self, host: str, port: int) -> Nearness:
         """Of the farthest of its addresses: a host that is in two places is not to be had as the nearer one."""
