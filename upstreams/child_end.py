@@ -23,30 +23,50 @@ KILLED_SECONDS: Final = 2.0
 log = structlog.get_logger()
 
 
-async def end_child(process: Process) -> None:
-    """Close the server's stdin, then have its supervisor end it; returns when all its descendants have ended.
+class ChildEnd:
+    """The end of one server; `process` is its supervisor, which leads a session."""
 
-    That is within 3 s, and within 9 s where the machine has no time for it, or where the supervisor is stuck.
-    """
-    assert process.stdin
-    with suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
-        await process.stdin.aclose()
-    if not await has_ended(process, EOF_GRACE_SECONDS):
-        _send(process.pid, signal.SIGTERM)
-        if not await has_ended(process, SUPERVISOR_SECONDS):
-            log.warning("supervisor_killed", pid=process.pid)
-            await anyio.to_thread.run_sync(_kill_with_descendants, process.pid)
-            if not await has_ended(process, KILLED_SECONDS):
-                log.warning("child_abandoned", pid=process.pid)
-                return
-    await process.aclose()
-    _end_the_unsupervised(process)
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._has_looked = False
 
+    async def guard(self) -> None:
+        """Wait for the end of the supervisor; if it was killed, end what it had to end."""
+        await self._process.wait()
+        self._end_the_unsupervised()
 
-async def guard(process: Process) -> None:
-    """Wait for the end of a supervisor; of one that was killed, end what it had to end."""
-    await process.wait()
-    _end_the_unsupervised(process)
+    async def end(self) -> None:
+        """Close the server's stdin, then have its supervisor end it; returns when all its descendants have ended.
+
+        That is within 3 s, and within 9 s where the machine has no time for it, or where the supervisor is stuck.
+        """
+        process = self._process
+        assert process.stdin
+        with suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+            await process.stdin.aclose()
+        if not await has_ended(process, EOF_GRACE_SECONDS):
+            _send(process.pid, signal.SIGTERM)
+            if not await has_ended(process, SUPERVISOR_SECONDS):
+                log.warning("supervisor_killed", pid=process.pid)
+                await anyio.to_thread.run_sync(_kill_with_descendants, process.pid)
+                if not await has_ended(process, KILLED_SECONDS):
+                    log.warning("child_abandoned", pid=process.pid)
+                    return
+        await process.aclose()
+        self._end_the_unsupervised()
+
+    def _end_the_unsupervised(self) -> None:
+        """A supervisor never ends by a signal of itself: somebody killed it, and the kernel its server, but no others.
+
+        Those are still in its session, unless they have left it. Once that is empty, its number may be another's.
+        """
+        if sys.platform != "linux" or (self._process.returncode or 0) >= 0 or self._has_looked:
+            return
+        self._has_looked = True
+        for name in os.listdir("/proc"):
+            with suppress(OSError, ValueError):
+                if os.getsid(pid := int(name)) == self._process.pid:
+                    os.kill(pid, signal.SIGKILL)
 
 
 async def has_ended(process: Process, seconds: float) -> bool:
@@ -69,16 +89,3 @@ def _kill_with_descendants(supervisor: int) -> None:
         descendants = descendants_of(supervisor, listed_children() or scanned_children())
     for pid in (supervisor, *descendants):
         _send(pid, signal.SIGKILL)
-
-
-def _end_the_unsupervised(process: Process) -> None:
-    """A supervisor never ends by a signal of itself: somebody killed it, and the kernel its server, but no others.
-
-    Those are still in its session, unless they have left it.
-    """
-    if sys.platform != "linux" or (process.returncode or 0) >= 0:
-        return
-    for name in os.listdir("/proc"):
-        with suppress(OSError, ValueError):
-            if os.getsid(pid := int(name)) == process.pid:
-                os.kill(pid, signal.SIGKILL)

@@ -13,7 +13,7 @@ from anyio.abc import AsyncResource, ByteReceiveStream, ByteSendStream, Process
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCNotification
 
-from upstreams.child_end import EOF_GRACE_SECONDS, end_child, guard, has_ended
+from upstreams.child_end import EOF_GRACE_SECONDS, ChildEnd, has_ended
 from upstreams.diagnostics import Diagnostics
 from upstreams.errors import UpstreamAnswerError, UpstreamRoomError, UpstreamUnavailableError
 from upstreams.json_rpc import Found, MessageReader
@@ -41,7 +41,7 @@ _LONGEST_PAUSE_SECONDS: Final = 5.0
 async def open_stdio_wire(
     child: StdioChild, scrub: Scrubber, diagnostics: Diagnostics, mask: Mask, held: Held
 ) -> AsyncIterator[Wire]:
-    """A running child and its wire; on leaving, the child and all its descendants are gone (`end_child`).
+    """A running child and its wire; on leaving, the child and all its descendants are gone (`ChildEnd`).
 
     What it sends is read without what `mask` takes out, as far as it can be `held`.
 
@@ -49,6 +49,7 @@ async def open_stdio_wire(
     """
     process = await _start(child)
     assert process.stdin and process.stdout and process.stderr
+    child_end = ChildEnd(process)
     failures = Failures()
     stderr = StderrTail(scrub)
 
@@ -62,7 +63,7 @@ async def open_stdio_wire(
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(stderr.follow, process.stderr)
-        tasks.start_soon(guard, process)
+        tasks.start_soon(child_end.guard)
         try:
             stdin = ChildInput(process.stdin)
             yield Wire(
@@ -76,7 +77,7 @@ async def open_stdio_wire(
         finally:
             held.release()
             with anyio.CancelScope(shield=True):
-                await end_child(process)
+                await child_end.end()
             tasks.cancel_scope.cancel()
 
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
@@ -192,6 +193,25 @@ async def test_no_process_is_left_behind_a_supervisor_that_is_stuck(
     with anyio.fail_after(DEADLINE_SECONDS):
         for pid in pids:
             await process_end(pid)
+
+
+@pytest.mark.parametrize("is_guarded", [True, False])
+async def test_session_of_a_killed_supervisor_is_ended_once_for_its_number_may_be_a_strangers_then(
+    is_guarded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    supervisor = await anyio.open_process(["sleep", "100"], start_new_session=True)
+    end = child_end.ChildEnd(supervisor)
+    supervisor.kill()
+    if is_guarded:
+        await end.guard()
+    session_of = os.getsid
+    async with await anyio.open_process(["sleep", "100"]) as other:
+        monkeypatch.setattr(os, "getsid", lambda pid: supervisor.pid if pid == other.pid else session_of(pid))
+        await end.end()
+        with suppress(ProcessLookupError):
+            os.kill(other.pid, signal.SIGTERM)
+        with anyio.fail_after(DEADLINE_SECONDS):
+            assert await other.wait() == -(signal.SIGTERM if is_guarded else signal.SIGKILL)
 
 
 def supervisor_of(pid: int) -> int:
