@@ -8,6 +8,7 @@ folder that only goes on behind the reference is none, and neither is a part of 
 import re
 from collections.abc import Iterator, Mapping
 from typing import Final
+from urllib.parse import unquote
 
 from manifests.interpolation import NO_SECRETS
 from manifests.json_value import Json
@@ -99,7 +100,7 @@ def _plain(parts: list[Piece]) -> str:
 
 def _said(before: str) -> str:
     """The name behind which a text stands, at the end of `before`; "" if it stands behind none."""
-    before = before[-_FAR:]
+    before = unquote(before[-_FAR:])
     *_, last = (None, *_SAID.finditer(before))
     return last[1] if last and _IN_WHAT_IS_SAID.fullmatch(before, last.end()) else ""
 

@@ -165,6 +165,7 @@ def test_folder_of_a_file_with_a_credential_is_none(
         "https://${KEPT}@errors.example/${OTHER}",
         "Server=${OTHER};Database=${DB_NAME};User Id=${OTHER};Password=${KEPT}",
         "host='${OTHER}' password='${KEPT}'",
+        "mssql+pyodbc:///?odbc_connect=Server%3D${OTHER}%3BPWD%3D${KEPT}",
         "jdbc:oracle:thin:app/${KEPT}@//db",
         "app:${KEPT}@tcp(db)/x",
         "${KEPT}?tls=true",
