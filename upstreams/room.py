@@ -25,6 +25,10 @@ class Room:
     def held_bytes(self) -> int:
         return self._most_bytes - self._left_bytes
 
+    @property
+    def left_bytes(self) -> int:
+        return min(self._left_bytes, self._around.left_bytes) if self._around else self._left_bytes
+
     def take(self, count: int) -> bool:
         """Whether there was so much left, which is the caller's now; a negative count gives back."""
         if count > self._left_bytes or (self._around is not None and not self._around.take(count)):
@@ -64,8 +68,17 @@ class Held:
             self.release()
             raise UpstreamLostError("nobody waits for the answer any more")
         if not self.fits(count):
+            error = self.refusal()
             self.release()
-            raise UpstreamRoomError(NO_ROOM)
+            raise error
+
+    def refusal(self) -> UpstreamRoomError:
+        """What its call hears, while it still holds what it held."""
+        return UpstreamRoomError(
+            f"of this answer {(self._bytes + self._room.left_bytes) / MIB:.1f} MiB fit beside others that are not all "
+            f"there yet, and it is longer: together they may be of {UPSTREAM_BYTES // MIB} MiB, and of "
+            f"{PORTAL_BYTES // MIB} MiB with those of other upstreams"
+        )
 
     def abandon(self) -> None:
         """Nobody waits for it any more, so it may not become large."""
@@ -74,9 +87,3 @@ class Held:
     def release(self) -> None:
         """Nothing of it is held any more."""
         self.fits(0)
-
-
-NO_ROOM: Final = (
-    f"the answer does not fit beside others that are not all there yet: they may be of {UPSTREAM_BYTES // MIB} MiB, "
-    f"and of {PORTAL_BYTES // MIB} MiB with those of other upstreams"
-)

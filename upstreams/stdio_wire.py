@@ -15,10 +15,10 @@ from mcp_types import JSONRPCNotification
 
 from upstreams.child_end import EOF_GRACE_SECONDS, ChildEnd, has_ended
 from upstreams.diagnostics import Diagnostics
-from upstreams.errors import UpstreamAnswerError, UpstreamRoomError, UpstreamUnavailableError
+from upstreams.errors import UpstreamAnswerError, UpstreamUnavailableError
 from upstreams.json_rpc import Found, MessageReader
 from upstreams.masking import Mask
-from upstreams.room import NO_ROOM, Held
+from upstreams.room import Held
 from upstreams.scrubber import Scrubber
 from upstreams.stderr_tail import StderrTail
 from upstreams.stdio_child import StdioChild
@@ -154,7 +154,7 @@ class ChildOutput(AsyncResource):
     def _why_not_held(self) -> UpstreamAnswerError | None:
         if len(self._partial) > MAX_MESSAGE_BYTES:
             return UpstreamAnswerError("the answer is unreadable: longer than the portal reads")
-        return None if self._held.fits(len(self._partial)) else UpstreamRoomError(NO_ROOM)
+        return None if self._held.fits(len(self._partial)) else self._held.refusal()
 
     def _skip(self) -> Found:
         """Keep only the end of the line."""

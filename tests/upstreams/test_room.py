@@ -13,7 +13,7 @@ from tests.upstreams.raw_http_server import RawHttpServer
 from upstreams import fleet as fleets
 from upstreams.circuit import FAILURES_IN_A_ROW
 from upstreams.errors import UpstreamLostError, UpstreamRoomError, UpstreamTimeoutError
-from upstreams.room import Held, Room
+from upstreams.room import MIB, Held, Room
 from upstreams.steps import STEP_BYTES
 
 pytestmark = pytest.mark.anyio
@@ -67,6 +67,19 @@ def test_answer_that_does_not_fit_leaves_its_room_to_others_at_once() -> None:
     with pytest.raises(UpstreamRoomError):
         one.hold(2 * LARGE)
     other.hold(2 * LARGE)
+
+
+def test_error_of_an_answer_that_does_not_fit_says_how_much_would_have() -> None:
+    portal = Room(12 * MIB)
+    room = Room(8 * MIB, portal)
+    one, other = Held(room), Held(room)
+    one.hold(5 * MIB + STEP_BYTES)
+    other.hold(MIB + STEP_BYTES)
+    with pytest.raises(UpstreamRoomError, match=r"\b3\.0 MiB fit"):
+        other.hold(4 * MIB)
+    assert Held(portal).fits(6 * MIB)
+    with pytest.raises(UpstreamRoomError, match=r"\b1\.1 MiB fit"):
+        other.hold(4 * MIB)
 
 
 def test_answer_that_nobody_waits_for_does_not_become_large() -> None:
