@@ -55,7 +55,6 @@ class SmallEvents(httpx2.AsyncByteStream):
             for line in piece.splitlines(keepends=True):
                 is_end = event.is_between_lines and line in _ENDS
                 event.add(line, barren)
-                self._hold(event)
                 if is_end:
                     event.end(barren)
                     if event.is_small:
@@ -71,9 +70,15 @@ class SmallEvents(httpx2.AsyncByteStream):
                 if barren.are_many or unasked.are_many:
                     yield bytes(small)  # it does not wait for what is to come
                     small.clear()
-                    await (barren.rest() if barren.are_many else unasked.rest())
+                    await self._rest(barren, unasked)
+            self._hold(event)
             if small:
                 yield bytes(small)
+
+    async def _rest(self, barren: BarrenLines, unasked: UnaskedBytes) -> None:
+        if barren.are_many:
+            await barren.rest(is_awaited=self._held.is_awaited)
+        await unasked.rest()
 
     def _hold(self, event: "_Event") -> None:
         try:

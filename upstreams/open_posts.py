@@ -67,7 +67,7 @@ class OpenPosts:
 
     def opened(self, request_id: int | None) -> OpenPost:
         """One that is about to be sent."""
-        post = self._open[request_id] = OpenPost(request_id, Held(self._room))
+        post = self._open[request_id] = OpenPost(request_id, Held(self._room, is_of_call=True))
         return post
 
     def close(self, post: OpenPost) -> None:

@@ -38,12 +38,18 @@ class Room:
 
 
 class Held:
-    """What one answer that is being read holds of a room."""
+    """What one answer that is being read holds of a room; `is_of_call` says whether nothing else is read with it."""
 
-    def __init__(self, room: Room) -> None:
+    def __init__(self, room: Room, *, is_of_call: bool = False) -> None:
         self._room = room
+        self._is_of_call = is_of_call
         self._bytes = 0
         self._is_wanted = True
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether it is one call's, and that was not given up."""
+        return self._is_of_call and self._is_wanted
 
     @property
     def is_large(self) -> bool:

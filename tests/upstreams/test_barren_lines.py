@@ -1,6 +1,7 @@
 """A stream of events that brings no messages is rested from; one that brings some is read at once."""
 
 from collections.abc import AsyncIterator
+from functools import partial
 
 import anyio
 import anyio.lowlevel
@@ -14,6 +15,7 @@ from upstreams.barren_lines import (
     LINE_BYTES,
     LINES_AT_ONCE,
     PAUSE_SECONDS,
+    SAVED_SECONDS,
     BarrenLines,
     Rests,
 )
@@ -32,9 +34,9 @@ class Counted(BarrenLines):
 
     rests = 0
 
-    async def rest(self) -> None:
+    async def rest(self, *, is_awaited: bool) -> None:
         Counted.rests += 1
-        await super().rest()
+        await super().rest(is_awaited=is_awaited)
 
 
 class Pieces(httpx2.AsyncByteStream):
@@ -46,13 +48,12 @@ class Pieces(httpx2.AsyncByteStream):
             yield piece
 
 
-def events(*pieces: bytes) -> SmallEvents:
+def events(*pieces: bytes, rests: Rests | None = None, held: Held | None = None) -> SmallEvents:
     async def take(message: bytes) -> bytes:
         return b""
 
-    return SmallEvents(
-        MendedLines(Pieces(*pieces), lambda text: text), take, Rests(), Held(Room(UPSTREAM_BYTES))
-    )
+    held = held or Held(Room(UPSTREAM_BYTES))
+    return SmallEvents(MendedLines(Pieces(*pieces), lambda text: text), take, rests or Rests(), held)
 
 
 @pytest.fixture(autouse=True)
@@ -93,6 +94,31 @@ async def test_message_of_many_lines_is_read_almost_without_rest() -> None:
     assert Counted.rests == 5_000 // DATA_LINES_AT_ONCE
 
 
+async def test_lines_of_an_answer_that_somebody_waits_for_use_up_no_rests() -> None:
+    lines = [b"data: [\n" + b"data: 1,\n" * 2_000 + b"data: 1]\n\n"] * 2
+    rests = Rests()
+    held = Held(Room(UPSTREAM_BYTES), is_of_call=True)
+    async for _ in events(*lines, rests=rests, held=held):
+        pass
+    assert (Counted.rests, rests.due_seconds) == (2 * (2_000 // DATA_LINES_AT_ONCE), -SAVED_SECONDS)
+    held.abandon()
+    async for _ in events(*lines, rests=rests, held=held):
+        pass
+    assert rests.due_seconds > -SAVED_SECONDS
+
+
+async def test_many_calls_that_are_kept_alive_by_comments_need_not_rest() -> None:
+    rests = Rests()
+    async with anyio.create_task_group() as tasks:
+        for _ in range(64):
+            lines = BarrenLines(rests)
+            for _ in range(2 * 60):
+                lines.note(8)
+            tasks.start_soon(partial(lines.rest, is_awaited=True))
+        await anyio.lowlevel.checkpoint()
+        assert -SAVED_SECONDS < rests.due_seconds < 0
+
+
 async def test_message_does_not_wait_for_what_comes_behind_it() -> None:
     stream = aiter(events(MESSAGE + b":\n" * LINES_AT_ONCE * 100))
     assert b"jsonrpc" in await anext(stream)
@@ -117,19 +143,26 @@ async def test_others_have_turns_while_many_short_lines_are_read() -> None:
 
 
 async def test_streams_of_one_upstream_rest_one_after_the_other() -> None:
-    rests = Rests()
+    rests = await used_up()
     began = anyio.current_time()
     async with anyio.create_task_group() as tasks:
         for _ in range(10):
             lines = BarrenLines(rests)
             lines.note(LINES_AT_ONCE * LINE_BYTES)
-            tasks.start_soon(lines.rest)
+            tasks.start_soon(partial(lines.rest, is_awaited=True))
     assert anyio.current_time() - began >= 0.9 * 10 * PAUSE_SECONDS
 
 
 async def test_long_lines_are_rested_from_for_longer() -> None:
-    lines = BarrenLines(Rests())
+    lines = BarrenLines(await used_up())
     lines.note(10 * LINES_AT_ONCE * LINE_BYTES)
     began = anyio.current_time()
-    await lines.rest()
+    await lines.rest(is_awaited=True)
     assert anyio.current_time() - began >= 0.9 * 10 * PAUSE_SECONDS
+
+
+async def used_up() -> Rests:
+    """Of an upstream that has sent as much as is read at once."""
+    rests = Rests()
+    await rests.rest(SAVED_SECONDS)
+    return rests
