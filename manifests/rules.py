@@ -151,10 +151,7 @@ class ToolSection:
 
     def budgets(self, names: ToolNames) -> Iterator[Budget]:
         """Those that count the calls of a tool."""
-        lasting = names.lasting
-        for budget in self._budgets:
-            if budget.glob.fits(lasting) or (budget.glob.hashes and budget.glob.fits_suffix(names)):
-                yield budget
+        return (budget for budget in self._budgets if budget.glob.restricts(names))
 
     @property
     def all_budgets(self) -> Sequence[Budget]:
