@@ -1,10 +1,12 @@
-"""A server and a folder that scripts are granted."""
+"""A server and a folder that scripts are granted, and the component that they run in."""
 
-from collections.abc import AsyncIterator
+import os
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
+from sandbox_runtime.aot import AotCache, default_cache, guest_component
 from tests.sandbox_runtime.fetching import FetchRunner, Server, granting, served
 from tests.sandbox_runtime.granted_files import FileRunner, granted
 from tests.sandbox_runtime.running import Runner
@@ -25,3 +27,10 @@ def fetch(run: Runner, server: Server) -> FetchRunner:
 async def files(run: Runner, tmp_path: Path) -> AsyncIterator[FileRunner]:
     async with granted(run, tmp_path) as files:
         yield files
+
+
+@pytest.fixture(scope="module")
+def compiled() -> Iterator[str]:
+    cache = AotCache(default_cache(os.environ), print)
+    yield str(cache.compiled(guest_component()))
+    cache.close()

@@ -2,25 +2,15 @@
 
 import json
 import mmap
-import os
-from collections.abc import Iterator
 
 import pytest
 
-from sandbox_runtime.aot import AotCache, default_cache, guest_component
 from sandbox_runtime.engine import GuestEngine
 from sandbox_runtime.run_host import RunHost
 
 MIB = 1 << 20
 PAGE = 64 << 10  # of wasm
 SETTINGS = b'{"library": {}, "argument_bytes": 100, "result_bytes": 100}'
-
-
-@pytest.fixture(scope="module")
-def compiled() -> Iterator[str]:
-    cache = AotCache(default_cache(os.environ), print)
-    yield str(cache.compiled(guest_component()))
-    cache.close()
 
 
 @pytest.fixture

@@ -1,13 +1,8 @@
 """What a run writes to is learned once, and copied beforehand; scripts behave as they would without."""
 
 import json
-import os
 import resource
-from collections.abc import Iterator
 
-import pytest
-
-from sandbox_runtime.aot import AotCache, default_cache, guest_component
 from sandbox_runtime.engine import GuestEngine
 from sandbox_runtime.rehearsal import learn_hot_pages
 from sandbox_runtime.run_host import RunHost
@@ -18,13 +13,6 @@ blocks = [bytes(size) for size in range(20, 500, 8) for _ in range(20)]
 [len({id(block) >> 12 for block in blocks}), sum(block.__sizeof__() + 8 for block in blocks) >> 12]
 """
 SETTINGS = b'{"library": {}, "argument_bytes": 100, "result_bytes": 100}'
-
-
-@pytest.fixture(scope="module")
-def compiled() -> Iterator[str]:
-    cache = AotCache(default_cache(os.environ), print)
-    yield str(cache.compiled(guest_component()))
-    cache.close()
 
 
 def faults_of_a_script(engine: GuestEngine) -> int:

@@ -1,14 +1,13 @@
 """A stream of events that brings no messages is rested from; one that brings some is read at once."""
 
-from collections.abc import AsyncIterator
 from functools import partial
 
 import anyio
 import anyio.lowlevel
-import httpx2
 import pytest
 
 from tests.upstreams.faults.http_server import EVENTS_OF_NOTHING
+from tests.upstreams.streams import CHUNK_BYTES, Pieces, turns_of_others
 from upstreams import unasked_bytes
 from upstreams.barren_lines import (
     DATA_LINES_AT_ONCE,
@@ -26,7 +25,6 @@ from upstreams.room import UPSTREAM_BYTES, Held, Room
 pytestmark = pytest.mark.anyio
 
 MESSAGE = b'event: message\nid: 1\nretry: 10\n: hello\ndata: {"jsonrpc":"2.0"}\n\n'
-CHUNK_BYTES = 65_536
 
 
 class Counted(BarrenLines):
@@ -39,21 +37,12 @@ class Counted(BarrenLines):
         await super().rest(is_awaited=is_awaited)
 
 
-class Pieces(httpx2.AsyncByteStream):
-    def __init__(self, *pieces: bytes) -> None:
-        self._pieces = pieces
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        for piece in self._pieces:
-            yield piece
-
-
 def events(*pieces: bytes, rests: Rests | None = None, held: Held | None = None) -> SmallEvents:
     async def take(message: bytes) -> bytes:
         return b""
 
     held = held or Held(Room(UPSTREAM_BYTES))
-    return SmallEvents(MendedLines(Pieces(*pieces), lambda text: text), take, rests or Rests(), held)
+    return SmallEvents(MendedLines(Pieces(pieces), lambda text: text), take, rests or Rests(), held)
 
 
 @pytest.fixture(autouse=True)
@@ -126,20 +115,10 @@ async def test_message_does_not_wait_for_what_comes_behind_it() -> None:
 
 
 async def test_others_have_turns_while_many_short_lines_are_read() -> None:
-    turns = 0
-
-    async def take_turns() -> None:
-        nonlocal turns
-        while True:
-            await anyio.lowlevel.checkpoint()
-            turns += 1
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(take_turns)
-        async for _ in MendedLines(Pieces(b"data: 1\n" * (CHUNK_BYTES // 8)), lambda text: text):
+    async with turns_of_others() as turns:
+        async for _ in MendedLines(Pieces([b"data: 1\n" * (CHUNK_BYTES // 8)]), lambda text: text):
             pass
-        tasks.cancel_scope.cancel()
-    assert turns >= 10
+    assert turns.count >= 10
 
 
 async def test_streams_of_one_upstream_rest_one_after_the_other() -> None:

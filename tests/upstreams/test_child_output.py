@@ -1,12 +1,11 @@
 """What a child prints that is no message is rested from, the longer the more it is."""
 
-from collections.abc import Sequence
-
 import anyio
 import pytest
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCError, JSONRPCResponse
 
+from tests.upstreams.streams import CHUNK_BYTES, Written
 from upstreams import stdio_wire
 from upstreams.diagnostics import Diagnostics
 from upstreams.json_rpc import MessageReader
@@ -19,20 +18,6 @@ from upstreams.wire import Failures
 pytestmark = pytest.mark.anyio
 
 ANSWER = b'{"jsonrpc":"2.0","id":7,"result":{"text":"%b"}}\n'
-CHUNK_BYTES = 65_536
-
-
-class Written(anyio.abc.ByteReceiveStream):
-    def __init__(self, chunks: Sequence[bytes]) -> None:
-        self._chunks = [*chunks]
-
-    async def receive(self, max_bytes: int = CHUNK_BYTES) -> bytes:
-        if not self._chunks:
-            raise anyio.EndOfStream
-        return self._chunks.pop(0)
-
-    async def aclose(self) -> None:
-        """Nothing to close."""
 
 
 async def read(text: bytes) -> tuple[list[SessionMessage], float]:

@@ -2,11 +2,12 @@
 
 import gzip
 import zlib
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 import httpx2
 import pytest
 
+from tests.upstreams.streams import Pieces
 from upstreams.http_body import MAX_BARREN_BYTES, announced_bytes, unpacked, without_body
 from upstreams.steps import STEP_BYTES
 
@@ -15,21 +16,8 @@ pytestmark = pytest.mark.anyio
 TEXT = bytes(range(256)) * 5_000
 
 
-class Chunks(httpx2.AsyncByteStream):
-    """Counts how many were taken."""
-
-    def __init__(self, chunks: Iterable[bytes]) -> None:
-        self.taken = 0
-        self._chunks = chunks
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        for chunk in self._chunks:
-            self.taken += 1
-            yield chunk
-
-
-def response(chunks: Iterable[bytes], coding: str | None) -> tuple[httpx2.Response, Chunks]:
-    stream = Chunks(chunks)
+def response(chunks: Iterable[bytes], coding: str | None) -> tuple[httpx2.Response, Pieces]:
+    stream = Pieces(chunks)
     headers = {} if coding is None else {"content-encoding": coding}
     return httpx2.Response(200, headers=headers, stream=stream), stream
 

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 import anyio
@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from manifests.upstream_sections import HttpUpstream
 from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, http_peer
+from tests.upstreams.streams import Pieces
 from upstreams.barren_lines import Rests
 from upstreams.errors import UpstreamAnswerError
 from upstreams.large_events import SmallEvents
@@ -116,15 +117,6 @@ async def test_answer_that_cannot_be_read_fails_its_call_alone(
     assert result is None
     assert [each.structured for each in held] == [{"result": "held"}]
     assert states == ["ready", "stopped"]
-
-
-class Pieces(httpx2.AsyncByteStream):
-    def __init__(self, pieces: Sequence[bytes]) -> None:
-        self._pieces = pieces
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        for piece in self._pieces:
-            yield piece
 
 
 def plenty() -> Held:

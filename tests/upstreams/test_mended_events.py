@@ -1,10 +1,8 @@
 """Streams of events are mended line by line, however they are cut into pieces."""
 
-from collections.abc import AsyncIterator
-
-import httpx2
 import pytest
 
+from tests.upstreams.streams import Pieces
 from upstreams.mended_events import MendedLines
 from upstreams.steps import STEP_BYTES
 
@@ -15,17 +13,8 @@ MENDED = b'data: "\\ufffd"'
 LONG = BROKEN + b" " * 3 * STEP_BYTES
 
 
-class Pieces(httpx2.AsyncByteStream):
-    def __init__(self, *pieces: bytes) -> None:
-        self._pieces = pieces
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        for piece in self._pieces:
-            yield piece
-
-
 async def read(*pieces: bytes) -> bytes:
-    return b"".join([piece async for piece in MendedLines(Pieces(*pieces), lambda text: text)])
+    return b"".join([piece async for piece in MendedLines(Pieces(pieces), lambda text: text)])
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"])

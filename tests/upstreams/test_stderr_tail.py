@@ -3,13 +3,13 @@
 import anyio
 import pytest
 
+from tests.upstreams.streams import CHUNK_BYTES, Written
 from upstreams.scrubber import Scrubber
 from upstreams.stderr_tail import LINES, PAUSE_SECONDS, StderrTail
 
 pytestmark = pytest.mark.anyio
 
 KEY = "key-0123456789"
-CHUNK_BYTES = 65_536
 
 
 class Counting(Scrubber):
@@ -22,25 +22,12 @@ class Counting(Scrubber):
         return super().excerpt(text, limit)
 
 
-class Written(anyio.abc.ByteReceiveStream):
-    def __init__(self, *chunks: bytes) -> None:
-        self._chunks = [*chunks]
-
-    async def receive(self, max_bytes: int = CHUNK_BYTES) -> bytes:
-        if not self._chunks:
-            raise anyio.EndOfStream
-        return self._chunks.pop(0)
-
-    async def aclose(self) -> None:
-        """Nothing to close."""
-
-
 async def followed(*chunks: bytes) -> tuple[StderrTail, int, float]:
     """What is known behind them, how many lines were looked at for it, and in how many seconds."""
     scrub = Counting([KEY])
     tail = StderrTail(scrub)
     began = anyio.current_time()
-    await tail.follow(Written(*chunks))
+    await tail.follow(Written(chunks))
     assert tail.finished.is_set()
     return tail, scrub.count, anyio.current_time() - began
 

@@ -8,6 +8,7 @@ import httpx2
 import pytest
 from mcp_types import JSONRPCError, JSONRPCResponse
 
+from tests.upstreams.streams import turns_of_others
 from upstreams import unasked_bytes
 from upstreams.diagnostics import Diagnostics
 from upstreams.http_client import UpstreamHttpClient
@@ -58,27 +59,17 @@ async def turns_beside(answer: httpx2.Response) -> tuple[int, bytes]:
     """How many turns another task has while a request is answered so, and what the SDK is given to read."""
     diagnostics = Diagnostics(Scrubber(()))
     admission = Admission(URL, ConfiguredHeaders({}, (), diagnostics.scrub))
-    turns = 0
-
-    async def take_turns() -> None:
-        nonlocal turns
-        while True:
-            await anyio.lowlevel.checkpoint()
-            turns += 1
-
     transport = httpx2.MockTransport(lambda request: answer)
     async with (
         UpstreamHttpClient(
             Failures(), diagnostics, admission, StandIns(), Room(UPSTREAM_BYTES), transport=transport
         ) as client,
-        anyio.create_task_group() as tasks,
+        turns_of_others() as turns,
     ):
-        tasks.start_soon(take_turns)
         request = client.build_request("POST", URL, content=REQUEST)
         response = await client.send(request, stream=True)
         given = await response.aread()
-        tasks.cancel_scope.cancel()
-    return turns, given
+    return turns.count, given
 
 
 def as_body(text: bytes) -> httpx2.Response:
