@@ -68,7 +68,6 @@ class UpstreamHttpClient(KeptAliveClient):
         failures: Failures,
         diagnostics: Diagnostics,
         admission: Admission,
-        stand_ins: StandIns,
         room: Room,
         **options: Any,
     ) -> None:
@@ -80,7 +79,8 @@ class UpstreamHttpClient(KeptAliveClient):
         self._room = room
         self._posts = OpenPosts(room)
         self._reader = MessageReader(failures, diagnostics, admission.masked)
-        self._stand_ins = stand_ins
+        self.stand_ins = StandIns()
+        """For the messages that the SDK does not read itself."""
         self._rests = Rests()
         self._unasked = UnaskedBytes()
 
@@ -207,7 +207,7 @@ class UpstreamHttpClient(KeptAliveClient):
 
     async def _stand_in(self, text: bytes) -> bytes:
         """What the SDK reads instead of a long message."""
-        return self._stand_ins.stand_in(await self._message(text))
+        return self.stand_ins.stand_in(await self._message(text))
 
     async def _message(self, text: bytes) -> JSONRPCMessage:
         """The one that a long text is; one that nobody asked for waits until so many bytes may come."""

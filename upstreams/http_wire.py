@@ -19,7 +19,6 @@ from upstreams.http_body import CODING
 from upstreams.http_client import SseHttpClient, UpstreamHttpClient
 from upstreams.http_credentials import Admission, HttpCredentials
 from upstreams.room import Room
-from upstreams.stand_ins import StandIns
 from upstreams.trusted_authorities import trusted_authorities
 from upstreams.wire import Failures, Wire
 from upstreams.wire_text import MAX_MESSAGE_BYTES
@@ -34,12 +33,11 @@ async def open_http_wire(
     spec: HttpUpstream, diagnostics: Diagnostics, credentials: HttpCredentials, room: Room
 ) -> AsyncIterator[Wire]:
     """A wire over Streamable HTTP; nothing is sent yet, so this cannot fail."""
-    failures, stand_ins = Failures(), StandIns()
+    failures = Failures()
     client = UpstreamHttpClient(
         failures,
         diagnostics,
         Admission(spec.url, credentials),
-        stand_ins,
         room,
         headers={**CODING, **spec.headers},
         timeout=_timeout(spec),
@@ -53,7 +51,9 @@ async def open_http_wire(
             write_stream,
         ),
     ):
-        yield Wire(read_stream, write_stream, failures=failures, closes_requests=True, stand_ins=stand_ins)
+        yield Wire(
+            read_stream, write_stream, failures=failures, closes_requests=True, stand_ins=client.stand_ins
+        )
 
 
 @asynccontextmanager
@@ -83,7 +83,6 @@ async def open_sse_wire(
             failures,
             diagnostics,
             Admission(spec.url, credentials),
-            StandIns(),
             room,
             deliver=deliver,
             take_message=hand_over,

@@ -62,7 +62,7 @@ async def turns_beside(answer: httpx2.Response) -> tuple[int, bytes]:
     transport = httpx2.MockTransport(lambda request: answer)
     async with (
         UpstreamHttpClient(
-            Failures(), diagnostics, admission, StandIns(), Room(UPSTREAM_BYTES), transport=transport
+            Failures(), diagnostics, admission, Room(UPSTREAM_BYTES), transport=transport
         ) as client,
         turns_of_others() as turns,
     ):
