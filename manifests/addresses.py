@@ -1,10 +1,19 @@
 """Which addresses lie where. A grant names hosts; what a name stands for is decided by whoever answers for it."""
 
 import enum
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
-from typing import TypeAlias
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Any, TypeAlias
 
 Address: TypeAlias = IPv4Address | IPv6Address
+
+Resolver: TypeAlias = Callable[[str, int], Awaitable[Sequence[Address]]]
+"""The addresses of a host. Raises OSError where there are none."""
+
+
+def addresses_in(found: Iterable[tuple[Any, ...]]) -> list[Address]:
+    """Those that `getaddrinfo` found. A zone, as link-local addresses have, is no part of where they lie."""
+    return [ip_address(str(place[0]).partition("%")[0]) for *_, place in found]
 
 
 class Reach(enum.Enum):

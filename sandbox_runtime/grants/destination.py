@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 import httpx2
 
-from manifests.addresses import Address, Reach, reach_of
+from manifests.addresses import Address, Reach, Resolver, reach_of
 from manifests.grants import NetworkGrant
 from manifests.host_patterns import DEFAULT_PORTS, HostPattern, canonical_host, is_address
 from sandbox_runtime.grants.fetch_error import FetchError
-from sandbox_runtime.grants.lookups import Resolver
 
 MAX_URL_CHARS = 8192
 MAX_ADDRESSES = 20

@@ -7,6 +7,7 @@ import anyio
 import anyio.to_thread
 import httpx2
 
+from manifests.addresses import Resolver
 from manifests.grants import NetworkGrant
 from manifests.json_value import Json
 from sandbox_runtime.bounds import limit_text
@@ -15,7 +16,7 @@ from sandbox_runtime.grants.fetch_body import BodyReader, in_base64
 from sandbox_runtime.grants.fetch_connection import FetchTransport
 from sandbox_runtime.grants.fetch_error import FetchError, FetchState
 from sandbox_runtime.grants.fetch_request import FetchRequest
-from sandbox_runtime.grants.lookups import Lookups, Resolver, SystemResolver
+from sandbox_runtime.grants.lookups import Lookups, SystemResolver
 from sandbox_runtime.guest_json import encode
 
 FETCH = "portal.fetch"

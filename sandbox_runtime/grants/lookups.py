@@ -1,18 +1,13 @@
 """Who looks names up, and how many each may have looked up at once: a name server that hangs is somebody's own."""
 
 import asyncio
-import ipaddress
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import TypeAlias
 from weakref import WeakValueDictionary
 
-from manifests.addresses import Address
+from manifests.addresses import Address, Resolver, addresses_in
 from sandbox_runtime.grants.threads import Threads
-
-Resolver: TypeAlias = Callable[[str, int], Awaitable[Sequence[Address]]]
-"""The addresses of a name. Raises OSError where there are none."""
 
 THREADS = 64
 OF_A_CALLER = 16
@@ -80,5 +75,4 @@ def _looked_up(host: str, port: int) -> Sequence[Address]:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except UnicodeError as error:
         raise OSError("not a name") from error
-    # A zone, as link-local addresses have, is no part of what may be reached.
-    return [ipaddress.ip_address(str(address[0]).partition("%")[0]) for *_, address in found]
+    return addresses_in(found)

@@ -10,11 +10,12 @@ import anyio
 import httpcore2
 import httpx2
 
+from manifests.addresses import Resolver
 from manifests.constraints import is_safe_for_tokens
 from manifests.host_patterns import is_address
 from upstreams.http_body import CODING, headers_without_body, unpacked
 from upstreams.oauth.errors import OAuthRefusedError, OAuthUnreachableError
-from upstreams.oauth.guarded_network import GuardedNetwork, Resolver, ask_system
+from upstreams.oauth.guarded_network import GuardedNetwork, ask_system
 from upstreams.trusted_authorities import trusted_authorities
 
 MAX_ANSWER_BYTES: Final = 1024 * 1024

@@ -2,21 +2,18 @@
 
 import enum
 import socket
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from ipaddress import IPv4Address, IPv4Network, IPv6Network, ip_address
-from typing import Final, TypeAlias
+from collections.abc import Iterable, Sequence
+from ipaddress import IPv4Address, IPv4Network, IPv6Network
+from typing import Final
 
 import anyio
 import httpcore2
 import httpx2
 
-from manifests.addresses import Address, Reach, reach_of
+from manifests.addresses import Address, Reach, Resolver, addresses_in, reach_of
 from manifests.host_patterns import DEFAULT_PORTS
 from upstreams.oauth.connection_race import first_connected, in_turns
 from upstreams.oauth.errors import OAuthRefusedError
-
-Resolver: TypeAlias = Callable[[str, int], Awaitable[Sequence[Address]]]
-"""The addresses of a host. Raises OSError where there are none."""
 
 MAX_ADDRESSES: Final = 5
 """Of a host so many are tried."""
@@ -56,8 +53,7 @@ async def ask_system(host: str, port: int) -> Sequence[Address]:
         found = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except UnicodeError as error:
         raise OSError("not a name") from error
-    # A zone, as link-local addresses have, is no part of where they lie.
-    return [ip_address(str(address[0]).partition("%")[0]) for *_, address in found]
+    return addresses_in(found)
 
 
 class GuardedNetwork(httpcore2.AnyIOBackend):
