@@ -7,15 +7,15 @@ from typing import Final
 
 from manifests.errors import ManifestError
 from manifests.json_value import Json
+from manifests.references import VariableReference, pieces
+from manifests.secret_references import SecretReference
 from manifests.yaml_source import YamlSource, read_yaml
 from portal.client_files.fitting import Gap, fitted
 from portal.client_files.servers import Server
 from portal.client_files.variables import Secret
 
-_REFERENCE: Final = re.compile(
-    r"\$\$\{|\$\{(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?|(?P<source>[a-z]+):[^}]*)\}"
-)
-
+_NAMED: Final = re.compile(r"(?<!\$)\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-[^}]*)?\}")
+"""A variable, also in what is no string of the manifest."""
 
 _ASKED: Final = re.compile("\0[^\0]*\0(?P<id>[^\0]*)\0", re.DOTALL)
 """Stands for what VS Code asks for: the file, and the input's id in it. No text of a file holds its NUL."""
@@ -59,20 +59,20 @@ class Existing:
     @property
     def variables(self) -> frozenset[str]:
         """Names that it refers to, wherever."""
-        return frozenset(found["name"] for found in _REFERENCE.finditer(self.text) if found["name"])
+        return frozenset(_NAMED.findall(self.text))
 
     @property
     def needed(self) -> frozenset[str]:
         """The variables without which it does not load."""
-        found = [match for text in _texts(self.source.data) for match in _REFERENCE.finditer(text)]
-        return frozenset(each["name"] for each in found if each["name"] and each["default"] is None)
+        found = [piece for text in _texts(self.source.data) for piece in pieces(text)]
+        return frozenset(p.name for p in found if isinstance(p, VariableReference) and p.default is None)
 
     @property
     def starts_of_urls(self) -> frozenset[str]:
         """Those of the variables `needed` with which the URL of an upstream begins."""
         urls = [spec.get("url") for spec in self.upstreams.values() if isinstance(spec, dict)]
-        found = [_REFERENCE.match(url) for url in urls if isinstance(url, str)]
-        return self.needed & {each["name"] for each in found if each}
+        first = (next(filter(None, pieces(url)), "") for url in urls if isinstance(url, str))
+        return self.needed & {each.name for each in first if isinstance(each, VariableReference)}
 
     def find(
         self, server: Server, environ: Mapping[str, str], found: Mapping[str, str], others: Collection[str]
@@ -196,19 +196,20 @@ class _Comparison:
 
     def _pieces(self, written: str, known: dict[str, str], *, is_asked: bool) -> Iterator[str | Gap]:
         """The text with what its variables stand for, and gaps for those of which that is to be found."""
-        end = 0
-        for reference in _REFERENCE.finditer(written):
-            yield written[end : reference.start()]
-            end = reference.end()
-            name = reference["name"]
-            if name is None:
-                yield Gap(None) if reference["source"] else "${"
-                continue
-            value = self.found.get(name)
-            if value is None:
-                value = self._environ.get(name) or reference["default"]
-                if value is not None and is_asked:
-                    known[name] = value
-                    value = None
-            yield Gap(name) if value is None else value
-        yield written[end:]
+        for piece in pieces(written):
+            if isinstance(piece, VariableReference):
+                yield self._meant(piece, known, is_asked=is_asked)
+            elif isinstance(piece, str):
+                yield piece
+            else:
+                yield Gap(None) if isinstance(piece, SecretReference) else piece.written
+
+    def _meant(self, reference: VariableReference, known: dict[str, str], *, is_asked: bool) -> str | Gap:
+        name = reference.name
+        value = self.found.get(name)
+        if value is None:
+            value = self._environ.get(name) or reference.default
+            if value is not None and is_asked:
+                known[name] = value
+                value = None
+        return Gap(name) if value is None else value
