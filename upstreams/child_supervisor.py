@@ -1,13 +1,13 @@
 """Holds one stdio server and everything it spawns on a leash, so that no process outlives the portal.
 
-    python -I -S child_supervisor.py PORTAL_PID NAME=NAME=... COMMAND ARGUMENTS...
+    python -I -S child_supervisor.py PORTAL_PID OPEN_FILES NAME=NAME=... COMMAND ARGUMENTS...
 
 Runs as its own process between the portal and the server, standard library only. The server gets this
 process's streams, and of its environment exactly the variables named (an interpreter started without a
-locale adds LC_CTYPE to its own). When the server ends, when SIGTERM arrives, or when the portal is gone,
-even by kill -9, every descendant gets SIGTERM, and SIGKILL 0.7 s later. Nothing is left out on a machine that
-is too busy to be in time: hundreds of these processes may have the same to do at once. The exit status is the
-server's, 128 + N for signal N.
+locale adds LC_CTYPE to its own); it may have OPEN_FILES files open (-1: any number). When the server ends,
+when SIGTERM arrives, or when the portal is gone, even by kill -9, every descendant gets SIGTERM, and SIGKILL
+0.7 s later. Nothing is left out on a machine that is too busy to be in time: hundreds of these processes may
+have the same to do at once. The exit status is the server's, 128 + N for signal N.
 
 On Linux descendants that left the process group are found too (`PR_SET_CHILD_SUBREAPER`), and the portal's
 death is a signal (`PR_SET_PDEATHSIG`). Elsewhere the parent is polled, and only the server's process group
@@ -16,6 +16,7 @@ is reached.
 
 import contextlib
 import os
+import resource
 import select
 import signal
 import sys
@@ -38,8 +39,9 @@ PR_SET_CHILD_SUBREAPER = 36
 class Leash:
     """The server, its descendants, and the portal they must not outlive."""
 
-    def __init__(self, portal: int) -> None:
+    def __init__(self, portal: int, open_files: int) -> None:
         self._portal = portal
+        self._open_files = open_files
         self._told_to_stop = False
         self._server = 0
         self._status: int | None = None
@@ -50,7 +52,7 @@ class Leash:
         _adopt_orphans()
         if self._is_portal_gone():
             return 128 + signal.SIGTERM
-        self._server = _start(command, environment)
+        self._server = _start(command, environment, self._open_files)
         _let_go_of_streams()
         while self._status is None and not self._told_to_stop and not self._is_portal_gone():
             self._wait(POLL_SECONDS)
@@ -161,7 +163,7 @@ def _adopt_orphans() -> None:
     _prctl(PR_SET_PDEATHSIG, PARENT_SIGNAL)
 
 
-def _start(command: list[str], environment: dict[str, str]) -> int:
+def _start(command: list[str], environment: dict[str, str], open_files: int) -> int:
     supervisor = os.getpid()
     pid = os.fork()
     if pid:
@@ -174,6 +176,9 @@ def _start(command: list[str], environment: dict[str, str]) -> int:
             return CANNOT_EXECUTE  # it was killed before the kernel knew that we are to follow
         for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
+        resource.setrlimit(
+            resource.RLIMIT_NOFILE, (open_files, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+        )
         os.execve(command[0], command, environment)
     except OSError as error:
         os.write(2, f"cannot run {command[0]}: {error.strerror}\n".encode())
@@ -235,9 +240,9 @@ def _parent_of(pid: str) -> int | None:
 
 
 def main() -> int:
-    portal, names, *command = sys.argv[1:]
+    portal, open_files, names, *command = sys.argv[1:]
     environment = {name: os.environ[name] for name in names.split("=") if name in os.environ}
-    return Leash(int(portal)).run(command, environment)
+    return Leash(int(portal), int(open_files)).run(command, environment)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from typing import Final
 
 from manifests.upstream_sections import StdioUpstream
 from upstreams.errors import UpstreamUnavailableError
+from upstreams.open_files import AT_START
 
 INHERITED: Final = ("PATH", "HOME", "LANG", "TMPDIR")
 """What every child gets of the portal's environment, when set; nothing else."""
@@ -49,8 +50,8 @@ class StdioChild:
         executable = _find(spec.command, environment, working_folder)
         supervisor = Path(__file__).with_name("child_supervisor.py")
         # The names travel beside the values: the supervisor passes on exactly these.
-        leash = (sys.executable, "-I", "-S", str(supervisor), str(os.getpid()), "=".join(environment))
-        return cls((*leash, executable, *spec.args), environment, working_folder)
+        leash = (sys.executable, "-I", "-S", str(supervisor), str(os.getpid()), str(AT_START))
+        return cls((*leash, "=".join(environment), executable, *spec.args), environment, working_folder)
 
 
 def _find(command: str, environment: Mapping[str, str], folder: Path) -> str:

@@ -4,6 +4,7 @@ The SDK's stdio client is not used: it adds five variables to the environment, r
 quadratic copying, dies on bytes that are no UTF-8, and takes four seconds to close.
 """
 
+import errno
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final, Self
@@ -87,7 +88,15 @@ async def _start(child: StdioChild) -> Process:
             child.command, cwd=child.folder, env=child.environment, start_new_session=True
         )
     except (OSError, ValueError) as error:
-        raise UpstreamUnavailableError(f"could not be started: {error}") from error
+        raise UpstreamUnavailableError(f"could not be started: {error}{_advice(error)}") from error
+
+
+def _advice(error: OSError | ValueError) -> str:
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        return (
+            "; let the portal have more open files (ulimit -Hn), or start fewer servers with it (start: lazy)"
+        )
+    return ""
 
 
 async def _describe_exit(process: Process) -> str:

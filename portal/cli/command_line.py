@@ -18,6 +18,7 @@ from portal.errors import PortalError
 from portal.logs import configure_logs
 from portal.secret_sources import fetch_secrets
 from sandbox_runtime.errors import SandboxError
+from upstreams.open_files import allow_enough
 
 USAGE_ERROR = 2
 
@@ -34,6 +35,7 @@ def run_command_line(arguments: Sequence[str]) -> int:
     terminal = Terminal()
     options = argument_parser().parse_args(arguments)
     configure_logs(options.log_level)
+    allow_enough()
     try:
         # Imported by name, because the SDK behind most commands takes a second to import and --help needs none of it.
         command = import_module(f"portal.cli.{options.command}").command

@@ -240,6 +240,7 @@ async def test_descendants_are_found_with_and_without_the_lists_of_the_kernel() 
 START_BY_A_PARENT_THAT_DIES = """
 import os, signal, sys
 from upstreams import child_supervisor
+from upstreams.open_files import AT_START
 
 parent, tell_kernel = os.getpid(), child_supervisor._prctl
 
@@ -251,7 +252,7 @@ def tell_kernel_late(option, value):
     tell_kernel(option, value)
 
 child_supervisor._prctl = tell_kernel_late
-os.waitpid(child_supervisor._start(["/bin/echo", "started"], {}), 0)
+os.waitpid(child_supervisor._start(["/bin/echo", "started"], {}, AT_START), 0)
 """
 
 
