@@ -2,8 +2,8 @@
 
     python -m benchmarks.beside_fault
 
-Each line of its input names a fault, and it says when that is there. Then each empty line is answered with the
-milliseconds of calls to the healthy upstream, and any other ends the fleet, which it says, too.
+Each line of its input names a fault, or that there is none, and it says when that is there. Then each empty line is
+answered with the milliseconds of calls to the healthy upstream, and any other ends the fleet, which it says, too.
 """
 
 import json
@@ -29,7 +29,8 @@ from upstreams.fleet import Fleet, open_fleet
 CALLS: Final = 200
 CALLS_TO_WARM_UP: Final = 5
 FAULTY_CALL_SECONDS: Final = 0.5
-NOTHING: Final = "no other upstream, for comparison"
+NOTHING: Final = "no other upstream"
+NO_FAULT: Final = "no fault, over stdio"
 
 Spec: TypeAlias = StdioUpstream | HttpUpstream
 
@@ -66,7 +67,7 @@ async def _faulty(name: str, folder: Path) -> AsyncIterator[dict[str, Spec]]:
     if name == NOTHING:
         yield {}
     elif name not in {*faulty_http.FAULTS, *faulty_http.UNASKED}:
-        yield {"faulty": stdio(name, folder)}
+        yield {"faulty": stdio("none" if name == NO_FAULT else name, folder)}
     else:
         command = [sys.executable, "-m", "benchmarks.faulty_http", name]
         async with await anyio.open_process(command, stderr=None) as process:
@@ -99,10 +100,11 @@ async def _beside(name: str) -> None:
             tasks.start_soon(_provoke, fleet)
         await measure(fleet)
         _say("open")
-        while await _line() == "\n":
+        while (line := await _line()) == "\n":
             _say(await measure(fleet))
         tasks.cancel_scope.cancel()
-    _say("closed")
+    if line:
+        _say("closed")
 
 
 async def main() -> None:

@@ -12,8 +12,9 @@ from typing import Final
 from tests.upstreams.faults import http_server
 from tests.upstreams.faults.http_server import Exchange, Fault, FaultyHttpServer, acted, status
 
+NO_FAULT: Final = "no fault, over HTTP"
 FAULTS: Final[dict[str, Fault]] = {
-    "no fault, for comparison": Exchange.succeed,
+    NO_FAULT: Exchange.succeed,
     "HTTP 401": status("401 Unauthorized"),
     "HTTP 429": status("429 Too Many Requests"),
     "HTTP 503": status("503 Service Unavailable"),
