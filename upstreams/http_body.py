@@ -8,10 +8,9 @@ import zlib
 from collections.abc import AsyncIterator
 from typing import Final
 
-import anyio.lowlevel
 import httpx2
 
-from upstreams.steps import STEP_BYTES
+from upstreams.steps import STEP_BYTES, turns_of_others
 
 MAX_BARREN_BYTES: Final = 1024 * 1024
 """Of a compressed answer that may come without anything to be had of them."""
@@ -50,7 +49,7 @@ async def _gunzipped(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         while piece:
             barren_bytes = 0
             yield piece
-            await anyio.lowlevel.checkpoint()
+            await turns_of_others()
             piece = _unpack(unpacking, unpacking.unconsumed_tail)
         if unpacking.unused_data:
             return

@@ -65,7 +65,7 @@ class MessageReader:
             return
         is_noise = False
         for number, member in enumerate(value if isinstance(value, list) else [value]):
-            message = self._message(member)
+            message = self._message(member) if isinstance(member, dict) else None
             if message is None:
                 is_noise = True
             else:

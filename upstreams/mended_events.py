@@ -3,19 +3,18 @@
 from collections.abc import AsyncIterator
 from typing import Final
 
-import anyio.lowlevel
 import httpx2
 
 from upstreams.drips import Drips
 from upstreams.http_body import unpacked
 from upstreams.masking import Mask
 from upstreams.nesting import shallow
-from upstreams.steps import STEP_BYTES, in_steps
+from upstreams.steps import STEP_BYTES, in_steps, turns_of_others
 from upstreams.wire_text import mended
 
 _DATA: Final = b"data:"
 _ENCODING: Final = "content-encoding"
-_PIECE_BYTES: Final = 4096
+_PIECE_BYTES: Final = 1024
 """Of short lines that are read together: each may cost several microseconds."""
 
 
@@ -87,7 +86,7 @@ class MendedLines(httpx2.AsyncByteStream):
             start = 0
             while end := _end_of_lines(chunk, start):
                 if start:
-                    await anyio.lowlevel.checkpoint()
+                    await turns_of_others()
                 lines, partial = partial + chunk[start:end], b""
                 start = end
                 if is_long:

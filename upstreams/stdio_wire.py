@@ -23,6 +23,7 @@ from upstreams.room import Held
 from upstreams.scrubber import Scrubber
 from upstreams.stderr_tail import StderrTail
 from upstreams.stdio_child import StdioChild
+from upstreams.steps import turns_of_others
 from upstreams.wire import Failures, Wire
 from upstreams.wire_text import END_BYTES, MAX_MESSAGE_BYTES
 
@@ -134,7 +135,7 @@ class ChildOutput(AsyncResource):
                 if message is not None:
                     return message
                 pause_seconds, self._pause_seconds = self._pause_seconds, 0.0
-                await anyio.sleep(pause_seconds)
+                await (anyio.sleep(pause_seconds) if pause_seconds else turns_of_others())
             self._found = self._read(await self._stdout.receive())
 
     def _note_noise(self, lines: int) -> None:

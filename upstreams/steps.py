@@ -20,6 +20,9 @@ STEP_BYTES: Final = 64 * 1024
 STEP_ITEMS: Final = 1_000
 """The same of things that each take about a microsecond."""
 
+_TURNS: Final = 4
+"""An answer that has come is read in one, then whoever reads messages goes on, and then who waits for it."""
+
 
 async def in_steps(steps: Steps[T]) -> T:
     """What comes of it; all others have a turn after each step."""
@@ -29,6 +32,12 @@ async def in_steps(steps: Steps[T]) -> T:
         except StopIteration as end:
             value: T = end.value
             return value
+        await turns_of_others()
+
+
+async def turns_of_others() -> None:
+    """Let everybody else have so many turns of the loop as it takes to answer who waits for what has come."""
+    for _ in range(_TURNS):
         await anyio.lowlevel.checkpoint()
 
 
