@@ -97,7 +97,7 @@ def decide_arguments(manifest: Manifest, tool: Decision, arguments: Mapping[str,
             others = _alternatives(manifest, rules[1:])
             grant = f"Call it with arguments that meet the condition{others}, or change the condition."
             return Decision("deny", told, _place(manifest, rules[0]), grant, fault=faults[0])
-    return replace(tool, conditions=())
+    return replace(tool, conditions=()) if tool.conditions else tool
 
 
 def decide_fetch(manifest: Manifest) -> Decision:
