@@ -3,7 +3,9 @@
 Rule 1: each request to an upstream has a permit of its own, and what it answers counts as what a call answers.
 """
 
+import math
 from collections.abc import Mapping
+from itertools import chain
 from typing import Final
 
 import anyio
@@ -101,44 +103,55 @@ class Readings:
     async def _listed(
         self, method: Method, kinds: Mapping[str, Listed], upstream: str | None, entry: Entry
     ) -> dict[str, Json]:
-        answer: dict[str, Json] = {name: [] for name in kinds}
-        asked, answer["notices"] = await self._askable(method, upstream)
-        limiter = anyio.CapacityLimiter(AT_ONCE)
+        if upstream is None:
+            return await self._all_listed(method, kinds, entry)
+        sent = self._permit(upstream, method, {}, entry)
+        rows = {name: await self._rows(upstream, listed, sent) for name, listed in kinds.items()}
+        return {**rows, "notices": []}
 
-        async def ask(key: str, found: dict[str, list[Json]]) -> None:
+    async def _all_listed(self, method: Method, kinds: Mapping[str, Listed], entry: Entry) -> dict[str, Json]:
+        asked, notices = await self._askable(method)
+
+        def miss(key: str, error: ReadingError) -> None:
+            notices.append(error.told.message)
+            if error.state == "refused":
+                self._authorization.note_refusal(self._request(key, method, {}, entry), error.told)
+
+        # Whether each may be asked is decided before any is: nothing that one answers goes to another, so no flow
+        # between them is in the way, whichever comes first.
+        permitted: dict[str, _Sent] = {}
+        for each in asked:
+            try:
+                permitted[each.name] = self._permit(each.name, method, {}, entry)
+            except ReadingError as error:
+                miss(each.name, error)
+
+        limiter = anyio.CapacityLimiter(AT_ONCE)
+        parts: dict[str, dict[str, list[Json]]] = {key: {} for key in permitted}
+
+        async def ask(key: str, sent: _Sent) -> None:
             async with limiter:
                 try:
-                    sent = self._permit(key, method, {}, entry)
                     for name, listed in kinds.items():
-                        found[name] = await self._rows(key, listed, sent, is_one_of_many=upstream is None)
+                        parts[key][name] = await self._rows(key, listed, sent, most_seconds=LIST_SECONDS)
                 except ReadingError as error:
-                    if upstream is not None:
-                        refused.append(error)
-                        return
-                    answer["notices"].append(error.told.message)
-                    if error.state == "refused":
-                        self._authorization.note_refusal(self._request(key, method, {}, entry), error.told)
+                    miss(key, error)
 
-        refused: list[ReadingError] = []
-        parts: list[dict[str, list[Json]]] = [{} for _ in asked]
         async with anyio.create_task_group() as tasks:
-            for each, part in zip(asked, parts, strict=True):
-                tasks.start_soon(ask, each.name, part)
-        for error in refused:
-            raise error
-        for part in parts:  # in the manifest's order, whoever answered first
-            for name, rows in part.items():
-                answer[name] += rows
-        return answer
+            for key, sent in permitted.items():
+                tasks.start_soon(ask, key, sent)
+        # In the manifest's order, whoever answered first.
+        rows: dict[str, Json] = {
+            name: [*chain(*(part.get(name, ()) for part in parts.values()))] for name in kinds
+        }
+        return {**rows, "notices": notices}
 
-    async def _askable(self, method: Method, upstream: str | None) -> tuple[list[Upstream], list[Json]]:
-        """The one, or all that are there to be asked; and what to know of those that are not.
+    async def _askable(self, method: Method) -> tuple[list[Upstream], list[Json]]:
+        """All that are there to be asked, and what to know of those that are not.
 
         To list them all is no reason to start a server, or to wait for one that is down. Of those that the rules hide
         nothing is said; of one that may be asked, but not now, there is a notice.
         """
-        if upstream is not None:
-            return [self._fleet[upstream]], []
         await self._fleet.settled(self._manifest.portal.server.start_seconds)
         allowed = [
             u for u in self._fleet if self._authorization.of_reading(u.name, method, dict).tool.granted
@@ -150,9 +163,10 @@ class Readings:
             if each not in there
         ]
 
-    async def _rows(self, key: str, listed: Listed, sent: "_Sent", *, is_one_of_many: bool) -> list[Json]:
-        seconds = self._manifest.portal.upstreams[key].call_seconds
-        seconds = min(seconds, LIST_SECONDS) if is_one_of_many else seconds
+    async def _rows(
+        self, key: str, listed: Listed, sent: "_Sent", *, most_seconds: float = math.inf
+    ) -> list[Json]:
+        seconds = min(self._manifest.portal.upstreams[key].call_seconds, most_seconds)
         try:
             rows = await self._fleet[key].offered(listed, seconds=seconds, on_sent=sent)
         except UpstreamError as error:

@@ -198,6 +198,32 @@ async def test_a_list_of_all_tells_what_flows_keep_from_it(tmp_path: Path) -> No
     assert found["resources"] == [] and "flows" in found["notices"][0]
 
 
+@pytest.mark.parametrize("order", [("mail", "web"), ("web", "mail")])
+async def test_flows_between_upstreams_keep_none_out_of_a_list_of_all(
+    tmp_path: Path, order: tuple[str, str]
+) -> None:
+    """Whichever stands first in the manifest: nothing that one answers goes to another. A later call may carry it."""
+    async with one_chatty() as (up, chatty):
+        upstreams: dict[str, Peer | dict[str, Json]] = dict.fromkeys(order, chatty["up"])
+        sections: dict[str, Json] = {
+            "capabilities": {"flows": [{"from": "mail", "not_to": "web"}]},
+            "audit": {"to": "audit.jsonl"},
+        }
+        async with opened(tmp_path, upstreams, **sections) as portal:
+            answer = await portal.run("await portal.resources()")
+            late = await portal.run("await portal.resources()\nawait portal.read_resource('note://a', 'web')")
+            again = await portal.run("[await portal.resources(), await portal.resources()][1]")
+    assert [row["upstream"] for row in answer["result"]["resources"][::2]] == [*order]
+    assert answer["result"]["notices"] == []
+    assert late["error"]["code"] == "not_granted"
+    assert not [read for read in up.reads if "resources/read" in read]
+    assert {row["upstream"] for row in again["result"]["resources"]} == {"mail"}
+    assert "flows" in again["result"]["notices"][0]
+    lines = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
+    permitted = [line["function"] for line in lines if line["event"] == "call_decided"]
+    assert permitted[:2] == [f"{name}.resources/list" for name in order]
+
+
 async def test_explain_and_check_know_the_rules(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tools = {"deny": ["up.resources/read", "prompts/*", "up.nothing"]}
     async with one_upstream(tmp_path, capabilities={"tools": tools}):
