@@ -102,11 +102,21 @@ def decide_arguments(manifest: Manifest, tool: Decision, arguments: Mapping[str,
 
 def decide_fetch(manifest: Manifest) -> Decision:
     """Decide about `portal.fetch` at all; which hosts it may reach is looked at where it connects."""
-    where = manifest.where("capabilities", "network")
-    if manifest.portal.capabilities.network is None:
-        grant = "To grant hosts, write capabilities.network.allow: [api.example.com]."
-        return Decision("deny", "scripts are granted no network", where, grant)
-    return Decision("allow", "capabilities.network", where)
+    keys = _keys_of_hosts(manifest)
+    where = manifest.where(*keys)
+    if manifest.portal.capabilities.network is not None:
+        return Decision("allow", _dotted(keys), where)
+    if keys[0] == "profiles":
+        grant = f"To grant hosts that capabilities.network has, name them in {_dotted(keys)} at {where}."
+        return Decision("deny", f"{_dotted(keys)} leaves scripts no host", where, grant)
+    grant = "To grant hosts, write capabilities.network.allow: [api.example.com]."
+    return Decision("deny", "scripts are granted no network", where, grant)
+
+
+def _keys_of_hosts(manifest: Manifest) -> KeyPath:
+    name = manifest.profile
+    is_of_profile = name is not None and manifest.portal.profiles[name].network is not None
+    return ("profiles", name, "network") if name and is_of_profile else ("capabilities", "network")
 
 
 def decide_flow(manifest: Manifest, sources: Collection[str], destination: str) -> Decision:

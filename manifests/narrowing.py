@@ -24,6 +24,8 @@ def narrowed(manifest: Manifest, profile: str) -> Manifest:
     for limit in own.limits.model_fields_set:
         if place := manifest.places.get(("profiles", profile, "limits", limit)):
             places["capabilities", "limits", limit] = place
+    if place := manifest.places.get(("profiles", profile, "network")):
+        places["capabilities", "network", "allow"] = place
     return replace(manifest, portal=portal, places=places, profile=profile)
 
 

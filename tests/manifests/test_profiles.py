@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manifests.decision import decide, decide_flow
+from manifests.decision import decide, decide_fetch, decide_flow
 from manifests.hints import Hints
 from manifests.manifest import Manifest
 from manifests.narrowing import narrowed
@@ -222,3 +222,40 @@ def test_network_of_a_profile_is_part_of_that_of_all(
         return
     network = narrowed(load(text), "p").portal.capabilities.network
     assert (network and network.allow) == left
+
+
+HOSTS = """\
+capabilities: {network: {allow: [a.example, b.example]}}
+profiles:
+  one: {network: [a.example]}
+  none: {network: []}
+  all: {files: none}
+"""
+
+
+@pytest.mark.parametrize(
+    ("profile", "verdict", "rule", "where"),
+    [
+        ("one", "allow", "profiles.one.network", "portal.yaml:3:9"),
+        ("none", "deny", "profiles.none.network", "portal.yaml:4:10"),
+        ("all", "allow", "capabilities.network", "portal.yaml:1:16"),
+    ],
+)
+def test_what_decides_about_fetching_is_named_with_its_place(
+    load: Load, profile: str, verdict: str, rule: str, where: str
+) -> None:
+    decision = decide_fetch(narrowed(load(HOSTS), profile))
+    assert (decision.verdict, decision.rule.split()[0], decision.where) == (verdict, rule, where)
+    assert "capabilities.network.allow" not in decision.grant
+
+
+def test_profile_with_no_hosts_of_none_is_not_all_there_is_to_mend(load: Load) -> None:
+    bare = load("profiles: {all: {}, none: {network: []}}\n")
+    assert "capabilities.network.allow" in decide_fetch(narrowed(bare, "all")).grant
+    assert decide_fetch(narrowed(bare, "none")).where == "portal.yaml:1:28"
+
+
+@pytest.mark.parametrize(("profile", "where"), [("one", "portal.yaml:3:9"), ("all", "portal.yaml:1:26")])
+def test_hosts_that_a_profile_leaves_out_are_missing_there(load: Load, profile: str, where: str) -> None:
+    manifest = narrowed(load(HOSTS), profile)
+    assert manifest.where("capabilities", "network", "allow") == where
