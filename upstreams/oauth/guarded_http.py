@@ -4,7 +4,7 @@ no answer read without end."""
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import anyio
 import httpcore2
@@ -69,7 +69,18 @@ class GuardedHttp:
         is_safe = is_safe_for_tokens(url) and (parts.scheme == "https" or self._may_be_local)
         if not is_safe or not host or parts.username is not None:
             raise OAuthRefusedError("the upstream leads to a URL that is not https:// and will not be asked")
+        if not _has_possible_port(parts):
+            raise OAuthRefusedError("the upstream leads to a URL with an impossible port")
         return host[:100]
+
+
+def _has_possible_port(parts: SplitResult) -> bool:
+    """HTTPX takes larger ones, and connecting to them fails with what nobody expects."""
+    try:
+        _ = parts.port
+    except ValueError:
+        return False
+    return True
 
 
 class _GuardedTransport(httpx2.AsyncHTTPTransport):
