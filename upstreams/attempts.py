@@ -14,7 +14,8 @@ PATIENCE_AFTER_HANGING_SECONDS: Final = 2.0
 """The same after an attempt that lasted as long in vain, or until its time was up: this one may hang as well."""
 
 PATIENCE_TIMES: Final = 1.5
-"""It is at least so many times what the last attempt took that succeeded."""
+"""It is at least so many times what the last attempt took that succeeded, but after one that hung no more than
+`PATIENCE_SECONDS`: a server that once was slow to start may hang now."""
 
 
 class Attempts:
@@ -37,8 +38,12 @@ class Attempts:
         self._rest_began = self._clock()
         self._due = self._rest_began + seconds
         has_hung = not was_reached and self._rest_began - self._attempt_began >= self._hanging_seconds
-        least_seconds = PATIENCE_AFTER_HANGING_SECONDS if has_hung else PATIENCE_SECONDS
-        self._patience_seconds = max(least_seconds, PATIENCE_TIMES * self._good_seconds)
+        usual_seconds = PATIENCE_TIMES * self._good_seconds
+        self._patience_seconds = (
+            min(max(PATIENCE_AFTER_HANGING_SECONDS, usual_seconds), PATIENCE_SECONDS)
+            if has_hung
+            else max(PATIENCE_SECONDS, usual_seconds)
+        )
 
     def begin(self) -> None:
         """The rest is over."""

@@ -90,8 +90,23 @@ def test_upstream_that_is_known_to_start_slowly_is_waited_for_longer(clock: Cloc
     resting.rest(REST_SECONDS, was_reached=True)
     resting.begin()
     assert resting.patience_end == clock.seconds + PATIENCE_TIMES * 20
+    clock.seconds += PATIENCE_SECONDS / 2
+    assert patience_after(resting, clock) == PATIENCE_TIMES * 20, "this one failed by itself"
+
+
+@pytest.mark.parametrize(
+    ("good_seconds", "patience_seconds"), [(55, PATIENCE_SECONDS), (4, PATIENCE_TIMES * 4)]
+)
+def test_upstream_that_once_started_slowly_and_now_hangs_is_not_waited_for_as_long(
+    clock: Clock, resting: Attempts, good_seconds: float, patience_seconds: float
+) -> None:
+    resting.begin()
+    clock.seconds += good_seconds
+    resting.succeed()
+    resting.rest(REST_SECONDS, was_reached=True)
+    resting.begin()
     clock.seconds += CONNECT_SECONDS
-    assert patience_after(resting, clock) == PATIENCE_TIMES * 20
+    assert patience_after(resting, clock) == patience_seconds
 
 
 def test_connection_that_lasted_and_was_lost_is_no_attempt_that_hung(clock: Clock, resting: Attempts) -> None:
