@@ -12,6 +12,7 @@ from functools import partial
 from typing import Final
 from urllib.parse import unquote
 
+from portal.client_files.addresses import driver_parts, has_password, url_parts
 from portal.client_files.mixed_text import PLACE, Pieces, hidden
 from portal.client_files.variables import Secret, Template, variable_name
 
@@ -67,22 +68,20 @@ _SAYS: Final = re.compile(r"[:=]")
 _SAID_NAME: Final = re.compile(r"\s{0,9}[\"']?([A-Za-z_-]{1,60})")
 """A name as it stands before a colon, read backwards: a search forwards would try every letter."""
 _SAID_VALUE: Final = re.compile(r"\s{0,9}[\"']?(?:(?:[Bb]earer|[Bb]asic)\s{1,9})?([^\s\"',;&]{1,60})")
+_FLAG: Final = re.compile(
+    r"(?<![\w-])-{1,2}([A-Za-z][\w.-]{0,59})[\"']?[\s,]{1,9}[\"']?(?!-)([^\s\"',;&]{1,60})", re.ASCII
+)
+"""An option with its value within one text: `npx server --token x`, `["--token", "x"]`."""
+_WHOLE_OPTION: Final = re.compile(
+    r"(?<![\w-])-{1,2}([A-Za-z][\w.-]{0,59})\s{1,9}([\"']?)(?!-)([^\s\"'\\,;&|$`]{1,200})\2(?!\S)", re.ASCII
+)
+"""One of which it is certain where its value ends."""
 _MOST_PARTS: Final = 200
 """Nobody looks through a URL of more."""
 
 _SCHEME: Final = re.compile(
     r"(?i)(?P<scheme>(?:bearer|basic|token|apikey|api-key|key)\s+)(?P<rest>\S.*)", re.DOTALL
 )
-_REST_OF_URL: Final = r"(?P<host>[^/?#]*)(?P<path>[^?#]*)(?P<query>\?[^#]*)?(?P<fragment>#.*)?"
-_URL: Final = re.compile(
-    rf"(?P<scheme>(?:[A-Za-z][A-Za-z0-9+.-]*|\0)://|\0(?=[/?#:]))(?:(?P<user>[^/?#]*)@)?{_REST_OF_URL}",
-    re.DOTALL,
-)
-_URL_WITH_PASSWORD: Final = re.compile(
-    rf"(?P<scheme>(?:[A-Za-z][A-Za-z0-9+.-]*|\0)://)(?P<user>[^/?#:]*:.*)@{_REST_OF_URL}", re.DOTALL
-)
-"""Drivers of databases take passwords as they are, with any of `/?#@` in them."""
-_WEB: Final = re.compile(r"(?i)(?:[a-z][a-z0-9+.-]*\+)?(?:https?|wss?|ssh)://")
 
 
 def is_secret_name(name: str, *, is_count: bool = False) -> bool:
@@ -119,14 +118,17 @@ def _looks_secret(word: str) -> bool:
 
 
 def holds_secret(text: str) -> bool:
-    """Whether anywhere in a text is what looks like a secret, or is said to be one: `{"Authorization": "Bearer x"}`."""
-    if _SPOKEN.search(text) or any(map(looks_secret, _WORD.findall(text))):
+    """Whether anywhere in a text is what looks like a secret, a login or the value of what is called a secret:
+    `{"Authorization": "Bearer x"}`, `npx server --token x`.
+    """
+    if _SPOKEN.search(text) or has_password(text) or any(map(looks_secret, _WORD.findall(text))):
         return True
     return any(_is_named(name, value) for name, value in _said(text))
 
 
 def _said(text: str) -> Iterator[tuple[str, str]]:
-    """The names in a text that have a value behind a colon or an equals sign, and those values."""
+    """The names in a text that have a value behind a colon or an equals sign, or as an option, and those values."""
+    yield from _FLAG.findall(text)
     for sign in _SAYS.finditer(text):
         before = text[max(0, sign.start() - 80) : sign.start()][::-1]
         name, value = _SAID_NAME.match(before), _SAID_VALUE.match(text, sign.end())
@@ -166,8 +168,10 @@ def _variable(name: str, text: str) -> Pieces:
     whole = (Secret(text, variable_name(name), is_own=variable_name(name) == name),)
     if _is_named(name, text):
         return whole
-    if _url_parts(text):
+    if url_parts(text):
         return _url(text, name)
+    if driver_parts(text):
+        return _driver_address(text, name)
     return whole if holds_secret(text) else (text,)
 
 
@@ -182,14 +186,16 @@ def _header(name: str, text: str) -> Pieces:
 
 
 def _url(text: str, name: str) -> Pieces:
-    parts = _url_parts(text)
+    parts = url_parts(text)
     if parts and sum(map(text.count, "/&;")) > _MOST_PARTS:
         return (Secret(text, variable_name(name)),)
     return _hidden_parts(parts, name) if parts else (text,)
 
 
-def _url_parts(text: str) -> re.Match[str] | None:
-    return (None if _WEB.match(text) else _URL_WITH_PASSWORD.fullmatch(text)) or _URL.fullmatch(text)
+def _driver_address(text: str, name: str) -> Pieces:
+    parts = driver_parts(text)
+    assert parts is not None
+    return (parts["user"], Secret(parts["password"], f"{variable_name(name)}_PASSWORD"), parts["rest"])
 
 
 def _argument(before: str, text: str) -> Iterator[str | Secret]:
@@ -201,15 +207,29 @@ def _argument(before: str, text: str) -> Iterator[str | Secret]:
     flag, equals, rest = text.partition("=")
     if equals and re.fullmatch(r"-{0,2}[A-Za-z_][A-Za-z0-9_.-]*", flag):
         yield flag + equals
-        yield from _line(rest) if _HEADER.fullmatch(rest) else _variable(flag.lstrip("-"), rest)
+        is_line = _HEADER.fullmatch(rest) and not driver_parts(rest)
+        yield from _line(rest) if is_line else _variable(flag.lstrip("-"), rest)
+    elif driver_parts(text):
+        yield from _driver_address(text, "DATABASE")
     elif _HEADER.fullmatch(text):
         yield from _line(text)
-    elif _url_parts(text):
+    elif url_parts(text):
         yield from _url(text, "URL")
-    elif holds_secret(text):
-        yield Secret(text, "ARGUMENT")
     else:
-        yield text
+        yield from _command_line(text)
+
+
+def _command_line(text: str) -> Pieces:
+    """What else an argument may hold: a whole command, of which everybody should see what it starts."""
+    pieces: list[str | Secret] = []
+    end = 0
+    for found in _WHOLE_OPTION.finditer(text):
+        if _is_named(found[1], found[3]):
+            pieces += text[end : found.start(3)], Secret(found[3], variable_name(found[1]))
+            end = found.end(3)
+    pieces.append(text[end:])
+    rest = "".join(piece if isinstance(piece, str) else PLACE for piece in pieces)
+    return (Secret(text, "ARGUMENT_SECRET"),) if holds_secret(rest) else pieces
 
 
 _HEADER: Final = re.compile(r"(?P<name>[A-Za-z][A-Za-z0-9-]*)(?P<colon>:\s*)(?!//)(?P<value>\S.*)", re.DOTALL)

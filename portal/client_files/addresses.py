@@ -1,0 +1,52 @@
+"""The parts of addresses in which passwords stand: of URLs, and of what some drivers of databases take instead."""
+
+import re
+from typing import Final
+
+from portal.client_files.mixed_text import PLACE
+
+_REST_OF_URL: Final = r"(?P<host>[^/?#]*)(?P<path>[^?#]*)(?P<query>\?[^#]*)?(?P<fragment>#.*)?"
+_URL: Final = re.compile(
+    rf"(?P<scheme>(?:[A-Za-z][A-Za-z0-9+.-]*|\0)://|\0(?=[/?#:]))(?:(?P<user>[^/?#]*)@)?{_REST_OF_URL}",
+    re.DOTALL,
+)
+_URL_WITH_PASSWORD: Final = re.compile(
+    rf"(?P<scheme>(?:[A-Za-z][A-Za-z0-9+.-]*|\0)://)(?P<user>[^/?#:]*:.*)@{_REST_OF_URL}", re.DOTALL
+)
+"""Drivers of databases take passwords as they are, with any of `/?#@` in them."""
+_WEB: Final = re.compile(r"(?i)(?:[a-z][a-z0-9+.-]*\+)?(?:https?|wss?|ssh)://")
+
+_DRIVER: Final = re.compile(
+    r"(?P<user>[^\s:/@]*:)(?P<password>.+)(?P<rest>@[a-z][a-z0-9]{0,20}\(\S*)", re.DOTALL
+)
+"""What Go's drivers take: `root:password@tcp(db.example:3306)/shop`."""
+_DRIVER_NETWORK: Final = re.compile(r"@[a-z][a-z0-9]{0,20}\(")
+_SCHEME_BEFORE: Final = re.compile(r"[A-Za-z0-9+.-]{1,30}\Z")
+_WORD_OF_ADDRESS: Final = re.compile(r"[^\s\"'<>\0]+")
+_FAR: Final = 200
+"""Characters before the network in which a user and a password are looked for."""
+
+
+def url_parts(text: str) -> re.Match[str] | None:
+    """`scheme`, `user` (with the password), `host`, `path`, `query` and `fragment` of a text that is a URL."""
+    return (None if _WEB.match(text) else _URL_WITH_PASSWORD.fullmatch(text)) or _URL.fullmatch(text)
+
+
+def driver_parts(text: str) -> re.Match[str] | None:
+    """`user`, `password` and `rest` of a text that is such an address with a password."""
+    return _DRIVER.fullmatch(text)
+
+
+def has_password(text: str) -> bool:
+    """Whether an address with a password stands anywhere in a text: `npx server postgres://me:x@db.example`."""
+    return any(map(_has_login, _WORD_OF_ADDRESS.findall(text))) or any(
+        ":" in text[max(0, found.start() - _FAR) : found.start()].split(" ")[-1].replace(PLACE, "")[:-1]
+        for found in _DRIVER_NETWORK.finditer(text)
+    )
+
+
+def _has_login(word: str) -> bool:
+    before, mark, after = word.partition("://")
+    scheme = _SCHEME_BEFORE.search(before[-30:])
+    parts = url_parts(scheme[0].lstrip("0123456789+.-") + mark + after) if scheme and mark else None
+    return bool(parts and (parts["user"] or "").partition(":")[2])
