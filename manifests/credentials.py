@@ -17,7 +17,8 @@ from manifests.secret_references import SecretReference
 
 _CREDENTIAL: Final = re.compile(
     r"TOKEN(?!IZ)|SECRET|PASSW|PASSPHRASE|PASSCODE|CREDENTIAL|AUTHORI[SZ]ATION|AUTH(?!OR)|BEARER|COOKIE|KEYS?(?:_|$)"
-    r"|(?:^|_)(?:CREDS|JWT|PASS|PW|PWD|PAT|PSK)(?:_|$)",
+    r"|(?:^|_)(?:CREDS?|JWT|PASS|PW|PWD|PAT|PSK)(?:_|$)"
+    r"|(?:^|_)(?:SESSION(?:_?ID)?|OTP|PIN|SIG|SIGNATURE|SAS|PRIVATE)$",
     re.IGNORECASE,
 )
 _SETTING: Final = re.compile(
@@ -59,6 +60,11 @@ def credentials_of(
     return frozenset(filter(None, found))
 
 
+def is_credential_name(name: str) -> bool:
+    """Whether a variable of that name is filled with a credential, wherever it stands."""
+    return _is_credential(name) or _is_database(name)
+
+
 def _to_credentials(
     parts: list[Piece], name: str, environ: Mapping[str, str], *, is_header: bool
 ) -> Iterator[SecretReference | VariableReference]:
@@ -71,7 +77,7 @@ def _to_credentials(
             if is_header or (
                 not _is_folder(value, after)
                 and (
-                    any(_is_credential(each) or _is_database(each) for each in (part.name, _said(before)))
+                    any(map(is_credential_name, (part.name, _said(before))))
                     or _is_credential(name)
                     or (_is_database(name) and not _is_part_of_address(value, before))
                     or _is_login(before, after)

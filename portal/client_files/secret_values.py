@@ -12,6 +12,7 @@ from functools import partial
 from typing import Final
 from urllib.parse import unquote
 
+from manifests.credentials import is_credential_name
 from portal.client_files.addresses import driver_parts, has_password, url_parts
 from portal.client_files.mixed_text import PLACE, Pieces, hidden
 from portal.client_files.variables import Secret, Template, variable_name
@@ -121,7 +122,12 @@ def holds_secret(text: str) -> bool:
     """Whether anywhere in a text is what looks like a secret, a login or the value of what is called a secret:
     `{"Authorization": "Bearer x"}`, `npx server --token x`.
     """
-    if _SPOKEN.search(text) or has_password(text) or any(map(looks_secret, _WORD.findall(text))):
+    return _says_secret(text) or any(map(looks_secret, _WORD.findall(text)))
+
+
+def _says_secret(text: str) -> bool:
+    """Whether there is no doubt, as there is of what only looks like one."""
+    if _SPOKEN.search(text) or has_password(text) or any(map(_KNOWN.match, _WORD.findall(text))):
         return True
     return any(_is_named(name, value) for name, value in _said(text))
 
@@ -165,14 +171,23 @@ def hidden_arguments(arguments: Sequence[Template]) -> tuple[Template, ...]:
 
 
 def _variable(name: str, text: str) -> Pieces:
-    whole = (Secret(text, variable_name(name), is_own=variable_name(name) == name),)
     if _is_named(name, text):
-        return whole
+        return (Secret(text, variable_name(name), is_own=variable_name(name) == name),)
     if url_parts(text):
         return _url(text, name)
     if driver_parts(text):
         return _driver_address(text, name)
-    return whole if holds_secret(text) else (text,)
+    return (_nameless(text, name),) if holds_secret(text) else (text,)
+
+
+def _nameless(text: str, name: str) -> Secret:
+    """A secret under a name that does not say so. Its variable's does, if there is no doubt, so that the portal takes
+    the value out of results, and the file gives the variable no name itself. An id may only look like a secret.
+    """
+    own = variable_name(name)
+    if own == name or is_credential_name(own) or not _says_secret(text):
+        return Secret(text, own, is_own=own == name)
+    return Secret(text, f"{own}_SECRET")
 
 
 def _header(name: str, text: str) -> Pieces:
@@ -229,7 +244,7 @@ def _command_line(text: str) -> Pieces:
             end = found.end(3)
     pieces.append(text[end:])
     rest = "".join(piece if isinstance(piece, str) else PLACE for piece in pieces)
-    return (Secret(text, "ARGUMENT_SECRET"),) if holds_secret(rest) else pieces
+    return (_nameless(text, "argument"),) if holds_secret(rest) else pieces
 
 
 _HEADER: Final = re.compile(r"(?P<name>[A-Za-z][A-Za-z0-9-]*)(?P<colon>:\s*)(?!//)(?P<value>\S.*)", re.DOTALL)

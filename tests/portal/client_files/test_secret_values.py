@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from manifests.credentials import is_credential_name
 from portal.client_files.secret_values import (
     hidden_arguments,
     hidden_header,
@@ -16,6 +17,7 @@ from portal.client_files.variables import Reference, Secret, Template, shown
 
 RANDOM = "q7Fz3kR9vB2xM5tL8wNd"
 HEX = "0123456789abcdef" * 2
+UNTOLD = ("ARGUMENT", "TENANT", "HEADERS")
 
 
 def secrets(template: Template) -> list[str]:
@@ -290,6 +292,27 @@ def test_arguments(arguments: list[str], hidden: list[str]) -> None:
     found = hidden_arguments([(each,) for each in arguments])
     assert [value for template in found for value in secrets(template)] == hidden
     assert [unmixed(template) for template in found] == arguments
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        (['{"apiKey": "abc"}'], ["ARGUMENT_SECRET"]),
+        (["run with Bearer abcdef"], ["ARGUMENT_SECRET"]),
+        (["x ghp_abcdefghijklmnop1234"], ["ARGUMENT_SECRET"]),
+        (["Host=h;Password=abc"], ["HOST_SECRET"]),
+        (["--config=root:abc@tcp(db)/x"], ["CONFIG_PASSWORD"]),
+        (["-c", "x --api-key abc"], ["API_KEY"]),
+        (["--tenant", "123e4567-e89b-12d3-a456-426614174000"], ["ARGUMENT"]),
+        (["--tenant=123e4567-e89b-12d3-a456-426614174000"], ["TENANT"]),
+        (["-e", 'HEADERS={"token": "abc"}'], ["HEADERS"]),
+    ],
+)
+def test_name_that_is_made_for_a_secret_says_that_it_is_one(arguments: list[str], names: list[str]) -> None:
+    """So that the portal takes it out of results; an id that only looks like one is what scripts work with."""
+    found = hidden_arguments([(each,) for each in arguments])
+    assert [piece.name for template in found for piece in template if isinstance(piece, Secret)] == names
+    assert [is_credential_name(name) for name in names] == [name not in UNTOLD for name in names]
 
 
 def test_what_a_variable_fills_in_is_left_to_it() -> None:
