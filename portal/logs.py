@@ -1,20 +1,23 @@
 """Where log lines go: stderr, always; stdout belongs to results and to the protocol."""
 
+import io
 import logging
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
+from typing import TextIO
 
 import structlog
-from structlog.typing import Processor
+from structlog.typing import EventDict, ExcInfo, Processor, WrappedLogger
 
+from portal.library.plain_text import marked_lines, spelt_out
 from portal.pipe_room import has_room
 
 
 def configure_logs(level: str) -> None:
     """Set the level ("debug", "info", "warning", "error") for our own events and for the libraries'.
 
-    On a terminal events are readable lines, elsewhere JSON lines.
+    On a terminal events are readable lines, elsewhere JSON lines. What strangers say has no line of its own in either.
     """
     number = logging.getLevelNamesMapping()[level.upper()]
     structlog.configure(
@@ -24,14 +27,21 @@ def configure_logs(level: str) -> None:
         cache_logger_on_first_use=False,
     )
     # httpx2 logs URLs with their queries at INFO, and the SDK logs tracebacks of what strangers send.
-    logging.basicConfig(
-        stream=sys.stderr, level=max(number, logging.WARNING), format="%(name)s: %(message)s", force=True
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Marked("%(name)s: %(message)s"))
+    logging.basicConfig(handlers=[handler], level=max(number, logging.WARNING), force=True)
     for name in ("mcp", "server"):
         logging.getLogger(name).setLevel(logging.DEBUG if number == logging.DEBUG else logging.CRITICAL)
     # Of its client also the URLs of upstreams, with whatever key is in them, and what they answer.
     for name in ("mcp.client", "client"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
+class _Marked(logging.Formatter):
+    """Of the libraries' own messages: tracebacks stay readable, and no line of them passes for another event."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return marked_lines(super().format(record))
 
 
 class _Stderr:
@@ -60,8 +70,20 @@ def _processors() -> Iterable[Processor]:
     yield structlog.processors.add_log_level
     yield structlog.processors.TimeStamper(fmt="iso")
     if sys.stderr.isatty():
+        yield _spelt_out
         # Rich tracebacks would show the values of variables, and some are secrets.
-        yield structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+        yield structlog.dev.ConsoleRenderer(exception_formatter=_traceback)
     else:
         yield structlog.processors.format_exc_info
         yield structlog.processors.JSONRenderer()
+
+
+def _spelt_out(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    """What is no text is written as Python writes it, which spells out as much."""
+    return {key: spelt_out(value) if isinstance(value, str) else value for key, value in event.items()}
+
+
+def _traceback(out: TextIO, raised: ExcInfo) -> None:
+    told = io.StringIO()
+    structlog.dev.plain_traceback(told, raised)
+    out.write(marked_lines(told.getvalue()))

@@ -11,8 +11,9 @@ from manifests.pin import Pin
 from portal.cli.terminal import Terminal
 from portal.cli.upstream_wait import tried
 from portal.composition import Portal, open_portal
+from portal.library.plain_text import spelt_out
 from portal.pinning.acceptance import accept, meant
-from portal.pinning.differences import Difference, differences, hash_of, spelt_out
+from portal.pinning.differences import Difference, differences, hash_of
 from portal.pinning.pins import pins_of
 from portal.pinning.suspicions import Neighbours, suspicions
 

@@ -2,7 +2,7 @@
 
 Descriptions are written by upstreams and read by models and people. Characters that show nothing or reorder
 what is shown (controls, bidi overrides, zero-width characters, tags, variation selectors) are removed: what
-a person reviews is what a model reads.
+a person reviews is what a model reads. In lines that a person reads to decide they are spelt out instead.
 """
 
 import re
@@ -18,6 +18,8 @@ _BLANK = frozenset(
     }
 )
 _LINE_SEPARATORS = re.compile(r"\r\n|[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
+_STEERING = re.compile(r"\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+_MARK = "    | "
 _SENTENCE_END = re.compile(r"(?<!\be\.g)(?<!\bi\.e)(?<!\betc)(?<!\bvs)[.!?](?=\s|$)|[。！？]")
 _BLANK_LINES = re.compile(r"\n[ \t]*(?:\n[ \t]*)+")
 
@@ -53,9 +55,41 @@ def visible(text: str) -> str:
     return "".join(character for character in text if character == "\n" or not is_hidden(character))
 
 
+def spelt_out(text: str) -> str:
+    """The text on one line, with everything that shows nothing, or reorders what is shown, spelt out."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_spelt(character) for character in text)
+
+
+def marked_lines(text: str) -> str:
+    """The text spelt out line by line, with a mark before each line but the first, so that none of them passes for
+    one of whoever prints it.
+    """
+    lines = text.replace("\r\n", "\n").rstrip("\n").split("\n")
+    return f"\n{_MARK}".join(spelt_out(line.expandtabs(4)) for line in lines)
+
+
+def unsteered(text: str) -> str:
+    """The text, of as many lines as it has, with what moves a cursor, colours or reorders spelt out."""
+    return _STEERING.sub(lambda found: _code_point(found[0]), text)
+
+
 def is_hidden(character: str) -> bool:
     """Whether a character shows nothing, or changes how others are shown."""
     return unicodedata.category(character) in _HIDDEN_CATEGORIES or character in _BLANK
+
+
+def _spelt(character: str) -> str:
+    if character == "\n":
+        return "\\n"
+    if is_hidden(character) or character in "\u2028\u2029" or (character.isspace() and character != " "):
+        return _code_point(character)
+    return character
+
+
+def _code_point(character: str) -> str:
+    return f"<U+{ord(character):04X}>"
 
 
 def cut(text: str, longest: int) -> str:

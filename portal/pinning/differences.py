@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 from manifests.json_value import Json
 from manifests.pin import Pin
-from portal.library.plain_text import is_hidden
+from portal.library.plain_text import spelt_out
 
 MAX_DETAILS: Final = 60
 """Places told of one tool; more are counted."""
@@ -85,19 +85,6 @@ def differences(accepted: Mapping[tuple[str, str | None], Pin], now: Iterable[Pi
             found.append(Difference("changed" if before else "new", before, pin))
     found += [Difference("gone", pin, None) for key, pin in accepted.items() if key not in listed]
     return sorted(found, key=lambda each: (each.pin.upstream, each.pin.tool or ""))
-
-
-def spelt_out(text: str) -> str:
-    """The text on one line, with everything that shows nothing, or reorders what is shown, spelt out."""
-    return "".join(_spelt(character) for character in text)
-
-
-def _spelt(character: str) -> str:
-    if character == "\n":
-        return "\\n"
-    if is_hidden(character) or character in "\u2028\u2029" or (character.isspace() and character != " "):
-        return f"<U+{ord(character):04X}>"
-    return character
 
 
 def _details(before: Pin | None, now: Pin | None) -> Iterator[str]:

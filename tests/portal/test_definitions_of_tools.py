@@ -163,6 +163,8 @@ def test_letters_of_a_name_that_may_look_like_others_are_spelt_out() -> None:
     [found] = suspicions([Pin("evil", "s\u0435nd_email", "Send.")])
     assert (found.place, found.excerpt, found.is_note) == ("name", "s<U+0435>nd_email", False)
     assert not list(suspicions([Pin("mail", "send_email", "Send.")]))
+    [lines] = suspicions([Pin("evil", "\u00e9\nmail.send", "Send.")])
+    assert lines.excerpt == "<U+00E9>\\nmail.send"
 
 
 @pytest.mark.parametrize(
