@@ -4,7 +4,7 @@ Exception
 └── ManifestError     a manifest that cannot be used; carries every problem found, not only the first
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 _SHOWN = 100
@@ -34,11 +34,13 @@ class ManifestError(Exception):
         super().__init__(str(self))
 
     def __str__(self) -> str:
-        lines = []
+        return "\n".join(self.lines())
+
+    def lines(self) -> Iterator[str]:
+        """What is told, each of it for a line of its own."""
         for problem in self.problems[:_SHOWN]:
-            lines.append(f"{problem.place(self.file)}: {problem.message}")
+            yield f"{problem.place(self.file)}: {problem.message}"
             if problem.hint:
-                lines.append(f"    {problem.hint}")
+                yield f"    {problem.hint}"
         if len(self.problems) > _SHOWN:
-            lines.append(f"... and {len(self.problems) - _SHOWN} more")
-        return "\n".join(lines)
+            yield f"... and {len(self.problems) - _SHOWN} more"

@@ -7,15 +7,13 @@ from importlib.metadata import version
 from itertools import chain
 
 import anyio
-from rich.table import Table
-from rich.text import Text
 
 from manifests.errors import ManifestError
 from manifests.json_value import Json
 from manifests.manifest import Manifest
 from manifests.narrowing import narrowed
 from manifests.rule_slips import unmatched_rules
-from portal.cli.terminal import Terminal, counted, visible
+from portal.cli.terminal import Terminal, counted
 from portal.cli.upstream_wait import tried
 from portal.composition import Portal, open_portal
 from portal.execution import ExecuteCode
@@ -199,12 +197,10 @@ def _show(findings: Findings, terminal: Terminal) -> None:
     terminal.line(f"sandbox   {findings.sandbox or 'does not run'}")
     for text in findings.granted:
         terminal.line(f"granted   {text}")
-    table = Table("upstream", "namespace", "state", "server", "tools", "functions", box=None, pad_edge=False)
-    for row in findings.upstreams:
-        cells = (row[key] for key in ("name", "namespace", "status", "server", "tools", "functions"))
-        table.add_row(*(Text(visible(str(cell))) for cell in cells))
     if findings.upstreams:
-        terminal.out.print(table)
+        columns = ("upstream", "namespace", "state", "server", "tools", "functions")
+        keys = ("name", "namespace", "status", "server", "tools", "functions")
+        terminal.table(columns, [[row[key] for key in keys] for row in findings.upstreams])
     _show_tools(findings, terminal)
     for text in findings.notes:
         terminal.line(f"note: {text}")

@@ -50,7 +50,7 @@ def run_command_line(arguments: Sequence[str]) -> int:
     except BaseExceptionGroup as group:
         return _told(group, terminal)
     except ManifestError as error:
-        terminal.error(str(error))
+        terminal.error(*error.lines())
         if options.command == "check" and options.json:
             # A machine that reads the findings reads these too.
             import_module("portal.cli.check").tell_unusable(error, terminal)
@@ -67,7 +67,7 @@ def _told(group: BaseExceptionGroup[BaseException], terminal: Terminal) -> int:
         raise group
     for cause in causes:
         if not isinstance(cause, BrokenPipeError):  # who reads our output has seen enough of it
-            terminal.error(_readable(cause))
+            terminal.error(*_lines(cause))
     return USAGE_ERROR if any(isinstance(cause, ManifestError) for cause in causes) else 1
 
 
@@ -79,9 +79,11 @@ def _causes(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]
             yield cause
 
 
-def _readable(error: BaseException) -> str:
+def _lines(error: BaseException) -> list[str]:
+    if isinstance(error, ManifestError):
+        return [*error.lines()]
     hint = getattr(error, "hint", "")
-    return f"{error} {hint}".strip()
+    return [f"{error} {hint}".strip()]
 
 
 def _no_profile(name: str, manifest: Manifest) -> str:

@@ -84,7 +84,7 @@ def _show(answer: dict[str, Json], terminal: Terminal) -> None:
         terminal.note(f"notice: {notice}")
     if error := answer["error"]:
         if traceback := error.get("traceback"):
-            terminal.note(traceback)
+            terminal.quote(traceback)
         at = f" (line {error['line']})" if error["line"] else ""
         terminal.error(f"{answer['status']}, {error['code']}{at}: {error['message']}")
         if error["hint"]:

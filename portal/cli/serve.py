@@ -16,7 +16,7 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
     """Serve until the client closes stdin, or until a signal ends the HTTP server."""
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     if options.http is None:
-        if terminal.err.is_terminal:
+        if terminal.is_watched:
             terminal.note("serving MCP on stdin and stdout; an MCP client is expected there. Ctrl-C ends it.")
         await serve_stdio(manifest, terminal.note, options.profile)
     else:

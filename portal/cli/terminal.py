@@ -1,57 +1,77 @@
-"""What a person sees: results on stdout, progress and errors on stderr, colours only on a terminal."""
+"""What a person sees: results on stdout, progress and errors on stderr, colours only on a terminal.
+
+Only here do texts become lines on a terminal. Names, descriptions, errors and files of strangers are in most of them,
+so each is spelt out: none of them steers the terminal, hides something, or has a line that looks like one of ours.
+"""
 
 import io
 import json
-import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
 
 from manifests.json_value import Json
-
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-"""What moves a terminal's cursor, colours it or more; texts of upstreams must not."""
+from portal.library.plain_text import marked_lines, spelt_out, unsteered
 
 
 class Terminal:
     """The two streams of one command. NO_COLOR and TERM=dumb are honoured."""
 
     def __init__(self) -> None:
-        self.out = _Stdout(highlight=False, soft_wrap=True, emoji=False)
-        self.err = _Stderr(stderr=True, highlight=False, soft_wrap=True, emoji=False)
+        self._out = _Stdout(highlight=False, soft_wrap=True, emoji=False)
+        self._err = _Stderr(stderr=True, highlight=False, soft_wrap=True, emoji=False)
         if isinstance(sys.stdout, io.TextIOWrapper):
             # Not every encoding has every character.
             sys.stdout.reconfigure(errors="backslashreplace")
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether a person reads what goes to stderr."""
+        return self._err.is_terminal
+
     def result(self, text: str) -> None:
-        """Print text that may hold anything, exactly as it is."""
+        """Print data, of any number of lines: exactly as it is, but for what would steer a terminal that reads it."""
+        text = unsteered(text) if sys.stdout.isatty() else text
         sys.stdout.write(text if text.endswith("\n") else text + "\n")
         sys.stdout.flush()
 
     def json(self, value: Json) -> None:
         self.result(json.dumps(value, ensure_ascii=False, indent=2))
 
-    def line(self, text: str, style: str | None = None) -> None:
+    def line(self, text: str, style: str = "") -> None:
         """Print one line of a report."""
-        self.out.print(visible(text), markup=False, style=style)
+        self._out.print(Text(spelt_out(text), style=style))
+
+    def table(self, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+        table = Table(*columns, box=None, pad_edge=False)
+        for row in rows:
+            table.add_row(*(Text(spelt_out(str(cell))) for cell in row))
+        self._out.print(table)
 
     def note(self, text: str) -> None:
-        """One line of progress or advice, on stderr."""
-        self.err.print(escape(visible(text)), style="dim")
+        """Progress or advice, on stderr. Further lines of the text are marked, so that they are none of ours."""
+        self._err.print(Text(marked_lines(text), style="dim"))
 
-    def error(self, text: str) -> None:
-        self.err.print(f"[bold red]error:[/] {escape(visible(text))}")
+    def quote(self, text: str) -> None:
+        """What somebody else says in several lines, such as a traceback, on stderr; each of them is marked."""
+        self._err.print(Text(marked_lines(f"\n{text}").removeprefix("\n"), style="dim"))
+
+    def error(self, text: str, *more: str) -> None:
+        """An error on stderr, `more` being further lines of ours; those of the texts themselves are marked."""
+        lines = "\n".join(map(marked_lines, (text, *more)))
+        self._err.print(Text.assemble(("error:", "bold red"), f" {lines}"))
 
     @contextmanager
     def waiting(self, text: str) -> Iterator[None]:
         """A moving sign on a terminal, while something takes its time; nothing elsewhere."""
-        if not self.err.is_terminal:
+        if not self.is_watched:
             yield
             return
-        with self.err.status(escape(text)):
+        with self._err.status(Text(spelt_out(text))):
             yield
 
 
@@ -70,8 +90,3 @@ class _Stderr(Console):
 def counted(number: int, noun: str) -> str:
     """`1 error`, `2 errors`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def visible(text: str) -> str:
-    """The text with what would steer a terminal spelt out."""
-    return _CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", text)

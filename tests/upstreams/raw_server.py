@@ -72,6 +72,9 @@ def spawn_grandchild(pid_file):
 
 
 def initialize(request):
+    if "refuses_with" in BEHAVIOUR:
+        send({"id": request["id"], "error": {"code": -32000, "message": BEHAVIOUR["refuses_with"]}})
+        return
     server = {"name": "raw", "version": "1"}
     capabilities = {"tools": {"listChanged": True}}
     answer(
