@@ -12,7 +12,7 @@ from portal.client_files.existing import Existing
 from portal.client_files.installation import planned, undo
 from portal.client_files.merging import Merged, Variable
 from portal.client_files.places import Place
-from portal.client_files.portal_entry import portal_entry, supplied
+from portal.client_files.portal_entry import INHERITED, portal_entry, supplied, with_default
 from portal.client_files.target import Target
 
 FAILED = 1
@@ -69,9 +69,15 @@ def _installed(
             f"was left as it is: a portal that {place.client.title} starts would lack {names}. --save-secrets keeps "
             f"what files hold in {target.env.path.name}; write the others there yourself",
         )
+    defaulted, left = with_default(
+        place, target.existing.defaulted - target.kept.keys() - INHERITED, os.environ
+    )
+    if left:
+        told = f"a portal that {place.client.title} starts has the defaults of {', '.join(left)}, which are set here"
+        terminal.note(f"{told}: write them into {target.env.path.name} if it is to have these")
     origins = [origin for taken in merging.taken for origin in taken.origins if origin.place == place]
     manifest = target.manifest.path
-    plan = planned(contents, origins, portal_entry(place, manifest, by_file), manifest)
+    plan = planned(contents, origins, portal_entry(place, manifest, by_file, defaulted), manifest)
     gone = [each.name for each in plan.taken_out]
     told = f"{plan.name!r} in place of {', '.join(gone) or 'nothing'}"
     if is_dry:
@@ -92,14 +98,15 @@ def _installed(
 def _needed(
     contents: Contents, merging: Merged, target: Target, environ: Mapping[str, str]
 ) -> list[Variable]:
-    """What the manifest refers to and portal.env does not have."""
+    """What the manifest refers to and portal.env does not have, without what every client hands on by itself."""
     known = {each.name: each for each in merging.variables}
     place = contents.place.name
     found = []
     for name in sorted(target.existing.needed - target.kept.keys()):
         variable = known.get(name, Variable(name, ()))
         is_of_environment = name in environ and place not in variable.input_places
-        found.append(Variable(name, ()) if is_of_environment else variable)
+        if not (is_of_environment and name in INHERITED):
+            found.append(Variable(name, ()) if is_of_environment else variable)
     return found
 
 

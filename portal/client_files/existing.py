@@ -64,8 +64,12 @@ class Existing:
     @property
     def needed(self) -> frozenset[str]:
         """The variables without which it does not load."""
-        found = [piece for text in _texts(self.source.data) for piece in pieces(text)]
-        return frozenset(p.name for p in found if isinstance(p, VariableReference) and p.default is None)
+        return frozenset(each.name for each in self._references() if each.default is None)
+
+    @property
+    def defaulted(self) -> frozenset[str]:
+        """The other variables: without them it loads, but perhaps as another one."""
+        return frozenset(each.name for each in self._references()) - self.needed
 
     @property
     def starts_of_urls(self) -> frozenset[str]:
@@ -73,6 +77,10 @@ class Existing:
         urls = [spec.get("url") for spec in self.upstreams.values() if isinstance(spec, dict)]
         first = (next(filter(None, pieces(url)), "") for url in urls if isinstance(url, str))
         return self.needed & {each.name for each in first if isinstance(each, VariableReference)}
+
+    def _references(self) -> Iterator[VariableReference]:
+        for text in _texts(self.source.data):
+            yield from (piece for piece in pieces(text) if isinstance(piece, VariableReference))
 
     def find(
         self, server: Server, environ: Mapping[str, str], found: Mapping[str, str], others: Collection[str]

@@ -189,6 +189,57 @@ def test_claude_desktop_can_hand_on_nothing(person: Person) -> None:
     assert person("--install", "claude-desktop").returncode == 0
 
 
+HOMELY = """\
+upstreams:
+  docs: {command: npx, args: [srv, "${HOME}/docs"], env: {PATH: "/opt/bin:${PATH}", USER: "${USER}", SHELL: "${SHELL}"}}
+"""
+
+
+@pytest.mark.parametrize("client", ["claude-desktop", "cursor", "codex"])
+def test_what_every_client_hands_on_by_itself_is_lacked_by_no_portal(person: Person, client: str) -> None:
+    person.home.servers("windsurf", time=TIME)
+    person.manifest.write_text(HOMELY)
+    done = person("--add", "--install", client, USER="ann", SHELL="/bin/sh")
+    assert done.returncode == 0, done.stderr
+    text = person.home.path(client).read_text()
+    assert "--config" in text and "HOME" not in text and "PATH" not in text
+
+
+def test_others_that_are_set_claude_desktop_does_not_hand_on(person: Person) -> None:
+    person.home.servers("windsurf", time=TIME)
+    person.manifest.write_text("upstreams:\n  docs: {command: npx, args: ['${EDITOR}']}\n")
+    done = person("--add", "--install", "claude-desktop", EDITOR="vi")
+    assert done.returncode == 1 and "EDITOR" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("client", "env"),
+    [
+        ("codex", ["API_BASE", "API_REGION"]),
+        ("claude-code", {"API_BASE": "${API_BASE:-}", "API_REGION": "${API_REGION:-}"}),
+        ("cursor", {"API_BASE": "${env:API_BASE}"}),
+        ("gemini", {"API_BASE": "$API_BASE"}),
+        ("claude-desktop", None),
+    ],
+)
+def test_what_has_a_default_is_handed_on_where_that_does_no_harm(
+    person: Person, client: str, env: Json
+) -> None:
+    """One that is not set is named only where that leaves it unset or empty: its default holds then."""
+    person.home.servers("windsurf", time=TIME)
+    person.manifest.write_text(
+        "upstreams:\n  api: {url: '${API_BASE:-https://api.example}/${API_REGION:-eu}/${HOME:-x}'}\n"
+    )
+    done = person("--add", "--install", client, API_BASE="https://beta.example")
+    assert done.returncode == 0, done.stderr
+    path = person.home.path(client)
+    if client == "codex":
+        assert tomllib.loads(path.read_text())["mcp_servers"]["portal"]["env_vars"] == env
+    else:
+        assert servers_of(path)["portal"].get("env") == env
+    assert ("API_BASE" in done.stderr) == (client == "claude-desktop")
+
+
 def test_the_portal_keeps_clear_of_a_server_of_its_name(person: Person) -> None:
     path = person.home.servers("cursor", portal={"url": "ftp://x"}, time=TIME)
     person.install("cursor")
