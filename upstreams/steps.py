@@ -7,7 +7,9 @@ would not help: what reads bytes quickly holds the interpreter's lock meanwhile.
 from collections.abc import Generator
 from typing import Final, TypeAlias, TypeVar
 
+import anyio
 import anyio.lowlevel
+from anyio.lowlevel import RunVar
 
 T = TypeVar("T")
 
@@ -23,6 +25,9 @@ STEP_ITEMS: Final = 1_000
 _TURNS: Final = 4
 """An answer that has come is read in one, then whoever reads messages goes on, and then who waits for it."""
 
+_queue: Final = RunVar[anyio.Lock]("_queue")
+"""Of each event loop."""
+
 
 async def in_steps(steps: Steps[T]) -> T:
     """What comes of it; all others have a turn after each step."""
@@ -36,9 +41,18 @@ async def in_steps(steps: Steps[T]) -> T:
 
 
 async def turns_of_others() -> None:
-    """Let everybody else have so many turns of the loop as it takes to answer who waits for what has come."""
-    for _ in range(_TURNS):
-        await anyio.lowlevel.checkpoint()
+    """Let everybody else have so many turns of the loop as it takes to answer who waits for what has come.
+
+    All who work in steps take theirs one after the other, however many they are: never two between such turns.
+    """
+    try:
+        queue = _queue.get()
+    except LookupError:
+        queue = anyio.Lock(fast_acquire=True)
+        _queue.set(queue)
+    async with queue:
+        for _ in range(_TURNS):
+            await anyio.lowlevel.checkpoint()
 
 
 def last_place(text: bytes, word: bytes) -> Steps[int]:
