@@ -13,6 +13,9 @@ LINE_BYTES: Final = 1024
 PAUSE_SECONDS: Final = 0.05
 """So that of somebody's calls, one after the other, fewer than one in a hundred meet what is read in between."""
 
+AWAITED_PAUSE_SECONDS: Final = 0.004
+"""After the data lines of a message that somebody waits for: reading them takes a third of that."""
+
 SHORTEST_PAUSE_SECONDS: Final = 0.001
 SAVED_SECONDS: Final = 10.0
 """Of rests that nothing needed, so that sixty-four calls, each kept alive by sixty comments, are read without."""
@@ -26,11 +29,18 @@ class Rests:
 
     def __init__(self) -> None:
         self._end = -math.inf
+        self._awaited_end = -math.inf
 
     async def rest(self, seconds: float) -> None:
         """Until those before this one and this one are over, or just for everybody else's turn where fewer are due."""
         self._end = anyio.current_time() + self.due_seconds + seconds
         await anyio.sleep(max(SHORTEST_PAUSE_SECONDS, self.due_seconds))
+
+    async def rest_awaited(self, seconds: float) -> None:
+        """The same for what somebody waits for, which does not wait behind what nobody does; nothing is saved."""
+        now = anyio.current_time()
+        self._awaited_end = max(now, self._awaited_end) + seconds
+        await anyio.sleep(self._awaited_end - now)
 
     @property
     def due_seconds(self) -> float:
@@ -42,8 +52,8 @@ class BarrenLines:
     """Counts those of one stream, for it to rest after fifty.
 
     Comments, blank lines, events without data and those of other kinds each cost as much time as a short message, and
-    nobody counts them behind this. The lines of a message that has many are read in larger portions, and almost without
-    rest where somebody waits for it: it ends at the cap, or when it is given up.
+    nobody counts them behind this. The lines of a message that has many are read in larger portions, and with less rest
+    where somebody waits for it: it ends at the cap, or when it is given up.
     """
 
     def __init__(self, rests: Rests) -> None:
@@ -72,10 +82,11 @@ class BarrenLines:
     async def rest(self, *, is_awaited: bool) -> None:
         """For as long as is due; `is_awaited` says whether somebody waits for what the stream is to bring."""
         portions = self._lines / LINES_AT_ONCE
-        if not is_awaited:
-            portions += self._data_lines / DATA_LINES_AT_ONCE
+        data_portions = self._data_lines / DATA_LINES_AT_ONCE
         self._lines = self._data_lines = 0
+        if not is_awaited:
+            portions += data_portions
+        elif data_portions:
+            await self._rests.rest_awaited(AWAITED_PAUSE_SECONDS * data_portions)
         if portions:
             await self._rests.rest(PAUSE_SECONDS * portions)
-        else:
-            await anyio.sleep(SHORTEST_PAUSE_SECONDS)

@@ -10,6 +10,7 @@ from tests.upstreams.faults.http_server import EVENTS_OF_NOTHING
 from tests.upstreams.streams import CHUNK_BYTES, Pieces, turns_of_others
 from upstreams import unasked_bytes
 from upstreams.barren_lines import (
+    AWAITED_PAUSE_SECONDS,
     DATA_LINES_AT_ONCE,
     LINE_BYTES,
     LINES_AT_ONCE,
@@ -130,6 +131,19 @@ async def test_streams_of_one_upstream_rest_one_after_the_other() -> None:
             lines.note(LINES_AT_ONCE * LINE_BYTES)
             tasks.start_soon(partial(lines.rest, is_awaited=True))
     assert anyio.current_time() - began >= 0.9 * 10 * PAUSE_SECONDS
+
+
+async def test_messages_of_one_upstream_that_are_waited_for_rest_one_after_the_other() -> None:
+    rests = Rests()
+    began = anyio.current_time()
+    async with anyio.create_task_group() as tasks:
+        for _ in range(10):
+            lines = BarrenLines(rests)
+            for _ in range(5 * DATA_LINES_AT_ONCE):
+                lines.note_data()
+            tasks.start_soon(partial(lines.rest, is_awaited=True))
+    assert anyio.current_time() - began >= 0.9 * 50 * AWAITED_PAUSE_SECONDS
+    assert rests.due_seconds == -SAVED_SECONDS
 
 
 async def test_long_lines_are_rested_from_for_longer() -> None:
