@@ -5,13 +5,21 @@ and again, while nobody is served.
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import count
 from typing import Final
 
-_FEW_BYTES: Final = 16 * 1024
-_MOVES_BETWEEN_COLLECTIONS: Final = 500
+_FEW_BYTES: Final = 4 * 1024
+_MOVES_BEFORE_COLLECTION: Final = 500
+_MOST_MOVES: Final = 20 * _MOVES_BEFORE_COLLECTION
 
-_moves = count(1)
+
+class _Reading:
+    """What is read in this process."""
+
+    texts = 0
+    """Long ones, of which parts are there."""
+
+    moves = 0
+    """Of what was read past the collector, since it last looked at everything."""
 
 
 @contextmanager
@@ -29,6 +37,22 @@ def no_collection(size: int) -> Iterator[None]:
         gc.enable()
 
 
+@contextmanager
+def long_text() -> Iterator[None]:
+    """One is read whose parts are read one by one, and others meanwhile.
+
+    If it is time to look at everything, that is done before the first of them, and not in the midst: it would look at
+    all that was read.
+    """
+    if not _Reading.texts and _Reading.moves >= _MOVES_BEFORE_COLLECTION:
+        _collect()
+    _Reading.texts += 1
+    try:
+        yield
+    finally:
+        _Reading.texts -= 1
+
+
 def _move_to_oldest() -> None:
     """Take what is new for old, without looking at it.
 
@@ -37,5 +61,11 @@ def _move_to_oldest() -> None:
     """
     gc.freeze()
     gc.unfreeze()
-    if next(_moves) % _MOVES_BETWEEN_COLLECTIONS == 0:
-        gc.collect()
+    _Reading.moves += 1
+    if _Reading.moves >= (_MOST_MOVES if _Reading.texts else _MOVES_BEFORE_COLLECTION):
+        _collect()
+
+
+def _collect() -> None:
+    _Reading.moves = 0
+    gc.collect()

@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Callable
 from typing import Final, TypeAlias, TypeVar
 
-from manifests.collection import no_collection
+from manifests.collection import long_text, no_collection
 from manifests.json_value import Json
 from upstreams.json_size import end_of_piece, without_escapes
 from upstreams.steps import STEP_BYTES, Steps
@@ -51,6 +51,11 @@ def read_json(
     """
     if len(text) <= piece_bytes * _PIECES_OF_A_STEP:
         return (yield from read(text))
+    with long_text():
+        return (yield from _read_long(text, read, piece_bytes))
+
+
+def _read_long(text: bytes, read: Callable[[bytes], Steps[Json]], piece_bytes: int) -> Steps[Json]:
     pieces = _Pieces(read)
     start = place = last_mark = 0
     levels = b""

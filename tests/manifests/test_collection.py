@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from manifests.collection import long_text
 from sandbox_runtime.guest_json import parse
 from upstreams.json_pieces import without_collection
 
@@ -40,3 +41,27 @@ def test_objects_of_a_long_text_are_not_looked_at() -> None:
     before = gc.get_stats()
     value = parse(MANY_LISTS)
     assert [each["collections"] for each in gc.get_stats()] == [each["collections"] for each in before], value
+
+
+def test_nothing_is_collected_in_the_midst_of_long_texts_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("manifests.collection._MOVES_BEFORE_COLLECTION", 5)
+    monkeypatch.setattr("manifests.collection._MOST_MOVES", 50)
+    gc.collect()
+    knot = weakref.ref(Knot())
+    with long_text():
+        for _ in range(20):
+            parse(MANY_LISTS)
+        assert knot() is not None
+    with long_text():
+        assert knot() is None
+
+
+def test_collector_has_its_turn_when_there_is_always_a_long_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("manifests.collection._MOVES_BEFORE_COLLECTION", 5)
+    monkeypatch.setattr("manifests.collection._MOST_MOVES", 50)
+    gc.collect()
+    knot = weakref.ref(Knot())
+    with long_text():
+        for _ in range(50):
+            parse(MANY_LISTS)
+        assert knot() is None
