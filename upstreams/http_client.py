@@ -13,7 +13,8 @@ from typing import Any, Final
 
 import anyio
 import httpx2
-from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCResponse
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCError, JSONRPCResponse
 
 from upstreams.barren_lines import Rests
 from upstreams.diagnostics import Diagnostics
@@ -41,7 +42,7 @@ from upstreams.room import Held, Room
 from upstreams.sent_text import asked_id, awaits_answer, given_up_id
 from upstreams.stand_ins import StandIns
 from upstreams.steps import STEP_BYTES, Steps, in_steps
-from upstreams.unasked_bytes import UnaskedBytes
+from upstreams.unasked_bytes import MeasuredMessage, UnaskedBytes
 from upstreams.wire import Failures
 from upstreams.wire_text import END_BYTES, MAX_MESSAGE_BYTES, answered_id, mended
 
@@ -205,17 +206,14 @@ class UpstreamHttpClient(KeptAliveClient):
             request=response.request,
         )
 
-    async def _stand_in(self, text: bytes) -> bytes:
-        """What the SDK reads instead of a long message."""
-        return self.stand_ins.stand_in(await self._message(text))
-
-    async def _message(self, text: bytes) -> JSONRPCMessage:
-        """The one that a long text is; one that nobody asked for waits until so many bytes may come."""
+    async def _stand_in(self, text: bytes, *, is_of_call: bool = True) -> bytes:
+        """What the SDK reads instead of a long message. One that nobody asked for waits until so many bytes may come:
+        one that is no answer, or comes where no call's answer is read."""
         message = await in_steps(self._reader.message(text))
-        if not isinstance(message, JSONRPCResponse | JSONRPCError):
+        if not is_of_call or not isinstance(message, JSONRPCResponse | JSONRPCError):
             await self._unasked.rest()
             self._unasked.note(len(text))
-        return message
+        return self.stand_ins.stand_in(message)
 
     def _with_mended_events(self, response: httpx2.Response, held: Held) -> httpx2.Response:
         response = with_mended_events(response, self._admission.masked)
@@ -224,7 +222,7 @@ class UpstreamHttpClient(KeptAliveClient):
         return response
 
     def _small_events(self, lines: MendedLines, held: Held) -> SmallEvents:
-        return SmallEvents(lines, self._stand_in, self._rests, held)
+        return SmallEvents(lines, partial(self._stand_in, is_of_call=held.is_of_call), self._rests, held)
 
     def _failed(self, request: httpx2.Request, error: UpstreamError) -> httpx2.Response:
         answer = self._standing_for(error, None)
@@ -239,13 +237,13 @@ class UpstreamHttpClient(KeptAliveClient):
 
 class SseHttpClient(UpstreamHttpClient):
     """What the SDK's older HTTP+SSE transport sends with. Answers arrive on the stream of events: `take_message` is
-    handed its messages, and `deliver` those that stand for requests that were not taken."""
+    handed its messages, each with its length, and `deliver` those that stand for requests that were not taken."""
 
     def __init__(
         self,
         *parts: Any,
         deliver: Callable[[JSONRPCError], None],
-        take_message: Callable[[JSONRPCMessage], Awaitable[None]],
+        take_message: Callable[[SessionMessage], Awaitable[None]],
         **options: Any,
     ) -> None:
         super().__init__(*parts, **options)
@@ -266,7 +264,8 @@ class SseHttpClient(UpstreamHttpClient):
         return SmallEvents(lines, self._read_message, self._rests, held, most_bytes=0)
 
     async def _read_message(self, text: bytes) -> bytes:
-        await self._take_message(await self._message(text))
+        message = await in_steps(self._reader.message(text))
+        await self._take_message(MeasuredMessage(message, len(text)))
         return b""
 
     async def _readable(self, response: httpx2.Response, held: Held) -> httpx2.Response:

@@ -10,7 +10,7 @@ from anyio.abc import ObjectSendStream
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCError, JSONRPCMessage
+from mcp_types import JSONRPCError
 
 from manifests.upstream_sections import HttpUpstream
 from upstreams.diagnostics import Diagnostics
@@ -68,11 +68,11 @@ async def open_sse_wire(
     arrived, arriving = anyio.create_memory_object_stream[SessionMessage | Exception]()
 
     def deliver(answer: JSONRPCError) -> None:
-        tasks.start_soon(hand_over, answer)
+        tasks.start_soon(hand_over, SessionMessage(answer))
 
-    async def hand_over(message: JSONRPCMessage) -> None:
+    async def hand_over(message: SessionMessage) -> None:
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # the connection has ended first
-            await arrived.send(SessionMessage(message))
+            await arrived.send(message)
 
     def new_client(
         headers: dict[str, str] | None = None,

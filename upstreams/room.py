@@ -42,14 +42,14 @@ class Held:
 
     def __init__(self, room: Room, *, is_of_call: bool = False) -> None:
         self._room = room
-        self._is_of_call = is_of_call
+        self.is_of_call = is_of_call
         self._bytes = 0
         self._is_wanted = True
 
     @property
     def is_awaited(self) -> bool:
         """Whether it is one call's, and that was not given up."""
-        return self._is_of_call and self._is_wanted
+        return self.is_of_call and self._is_wanted
 
     @property
     def is_large(self) -> bool:

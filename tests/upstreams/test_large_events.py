@@ -9,22 +9,30 @@ import anyio
 import httpx2
 import pytest
 from mcp.server.mcpserver import MCPServer
+from mcp.shared.message import SessionMessage
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from manifests.upstream_sections import HttpUpstream
 from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, http_peer
 from tests.upstreams.streams import Pieces
 from upstreams.barren_lines import Rests
+from upstreams.diagnostics import Diagnostics
 from upstreams.errors import UpstreamAnswerError
+from upstreams.http_client import SseHttpClient
+from upstreams.http_credentials import Admission, ConfiguredHeaders
 from upstreams.large_events import SmallEvents
 from upstreams.room import UPSTREAM_BYTES, Held, Room
+from upstreams.scrubber import Scrubber
 from upstreams.steps import STEP_BYTES
 from upstreams.tool_result import ToolResult
+from upstreams.unasked_bytes import MeasuredMessage
+from upstreams.wire import Failures
 from upstreams.wire_text import MAX_MESSAGE_BYTES
 
 pytestmark = pytest.mark.anyio
 
 CHARACTERS = 3_000_000
+URL = "http://upstream.example/sse"
 
 
 class Rewritten:
@@ -187,3 +195,30 @@ async def test_an_event_without_end_ends_the_stream() -> None:
         ):
             pass
     assert not seen
+
+
+async def test_messages_of_the_older_transport_are_handed_over_with_their_length() -> None:
+    """So that those which nobody asked for are read slowly there, too: all of them come on one stream."""
+    texts = [
+        b'{"jsonrpc":"2.0","id":%d,"result":{"text":"%b"}}' % (size, b"x" * size) for size in (10, 200_000)
+    ]
+    stream = Pieces([b"data: " + text + b"\n\n" for text in texts])
+    answer = httpx2.Response(200, headers={"content-type": "text/event-stream"}, stream=stream)
+    diagnostics = Diagnostics(Scrubber(()))
+    taken: list[SessionMessage] = []
+
+    async def take(message: SessionMessage) -> None:
+        taken.append(message)
+
+    async with SseHttpClient(
+        Failures(),
+        diagnostics,
+        Admission(URL, ConfiguredHeaders({}, (), diagnostics.scrub)),
+        Room(UPSTREAM_BYTES),
+        deliver=lambda error: None,
+        take_message=take,
+        transport=httpx2.MockTransport(lambda request: answer),
+    ) as client:
+        response = await client.send(client.build_request("GET", URL), stream=True)
+        await response.aread()
+    assert [each.text_bytes for each in taken if isinstance(each, MeasuredMessage)] == [*map(len, texts)]

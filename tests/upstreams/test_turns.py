@@ -55,7 +55,7 @@ def test_short_line_is_read_at_once(line: bytes) -> None:
     assert None not in [*reader().read(line)]
 
 
-async def turns_beside(answer: httpx2.Response) -> tuple[int, bytes]:
+async def turns_beside(answer: httpx2.Response, method: str = "POST") -> tuple[int, bytes]:
     """How many turns another task has while a request is answered so, and what the SDK is given to read."""
     diagnostics = Diagnostics(Scrubber(()))
     admission = Admission(URL, ConfiguredHeaders({}, (), diagnostics.scrub))
@@ -66,7 +66,7 @@ async def turns_beside(answer: httpx2.Response) -> tuple[int, bytes]:
         ) as client,
         turns_of_others() as turns,
     ):
-        request = client.build_request("POST", URL, content=REQUEST)
+        request = client.build_request(method, URL, content=REQUEST)
         response = await client.send(request, stream=True)
         given = await response.aread()
     return turns.count, given
@@ -95,9 +95,11 @@ async def test_long_answer_over_http_is_read_in_many_steps_and_not_by_the_sdk(
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("is_asked", [True, False])
+@pytest.mark.parametrize(
+    ("method", "is_answer", "is_asked"), [("POST", True, True), ("POST", False, False), ("GET", True, False)]
+)
 async def test_long_events_that_nobody_asked_for_are_rested_from(
-    is_asked: bool, monkeypatch: pytest.MonkeyPatch
+    method: str, is_answer: bool, is_asked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(unasked_bytes, "BYTES_AT_ONCE", STEP_BYTES)
     monkeypatch.setattr(unasked_bytes, "BYTES_A_SECOND", 10 * STEP_BYTES)
@@ -110,9 +112,9 @@ async def test_long_events_that_nobody_asked_for_are_rested_from(
             rested.append(anyio.current_time() - began)
 
     monkeypatch.setattr("upstreams.http_client.UnaskedBytes", Noting)
-    head = HEAD if is_asked else b'{"jsonrpc":"2.0","method":"notifications/message","params":'
+    head = HEAD if is_answer else b'{"jsonrpc":"2.0","method":"notifications/message","params":'
     text = head + b'{"data":"' + b"x" * 2 * STEP_BYTES + b'"}}\n\ndata: '
-    await turns_beside(as_event(text * 3 + HEAD + b"{}}"))
+    await turns_beside(as_event(text * 3 + HEAD + b"{}}"), method)
     assert len(rested) == (0 if is_asked else 3)
     assert is_asked or rested[1] + rested[2] >= 0.9 * 0.3
 
