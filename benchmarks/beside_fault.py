@@ -31,6 +31,10 @@ CALLS_TO_WARM_UP: Final = 5
 FAULTY_CALL_SECONDS: Final = 0.5
 NOTHING: Final = "no other upstream"
 NO_FAULT: Final = "no fault, over stdio"
+AT_ONCE: Final = "16 at once: "
+"""Before the name of a fault: so many calls provoke it side by side."""
+
+CALLS_AT_ONCE: Final = 16
 
 Spec: TypeAlias = StdioUpstream | HttpUpstream
 
@@ -64,6 +68,7 @@ async def open_beside(name: str) -> AsyncIterator[Fleet]:
 
 @asynccontextmanager
 async def _faulty(name: str, folder: Path) -> AsyncIterator[dict[str, Spec]]:
+    name = name.removeprefix(AT_ONCE)
     if name == NOTHING:
         yield {}
     elif name not in {*faulty_http.FAULTS, *faulty_http.UNASKED}:
@@ -97,7 +102,8 @@ def _say(what: object) -> None:
 async def _beside(name: str) -> None:
     async with open_beside(name) as fleet, anyio.create_task_group() as tasks:
         if name != NOTHING:
-            tasks.start_soon(_provoke, fleet)
+            for _ in range(CALLS_AT_ONCE if name.startswith(AT_ONCE) else 1):
+                tasks.start_soon(_provoke, fleet)
         await measure(fleet)
         _say("open")
         while (line := await _line()) == "\n":

@@ -30,7 +30,7 @@ import anyio.to_thread
 import structlog
 
 from benchmarks import faulty_http
-from benchmarks.beside_fault import NO_FAULT, NOTHING
+from benchmarks.beside_fault import AT_ONCE, NO_FAULT, NOTHING
 from benchmarks.measuring import RESULTS, commit, is_clean, machine, percentile
 from benchmarks.starts_at_once import start_at_once
 
@@ -66,7 +66,17 @@ STDIO_FAULTS: Final = (
     "flood_at_start",
     "endless_pages",
 )
-HTTP_FAULTS: Final = (*faulty_http.FAULTS, *faulty_http.UNASKED)
+FAULTS_AT_ONCE: Final = tuple(
+    AT_ONCE + name
+    for name in (
+        faulty_http.NO_FAULT,
+        "event stream of comments",
+        "event stream of data without end",
+        "too many values",
+        "packed and endless",
+    )
+)
+HTTP_FAULTS: Final = (*faulty_http.FAULTS, *faulty_http.UNASKED, *FAULTS_AT_ONCE)
 FAULTS: Final = (NO_FAULT, *STDIO_FAULTS, *HTTP_FAULTS)
 
 
@@ -137,12 +147,18 @@ def compared(alone: Beside, well: Beside, faulty: Beside) -> dict[str, float]:
     return numbers
 
 
+def _no_fault_like(name: str) -> str:
+    """The neighbour that is well: over the same wire, and called as often."""
+    wire = faulty_http.NO_FAULT if name in HTTP_FAULTS else NO_FAULT
+    return AT_ONCE + wire if name.startswith(AT_ONCE) else wire
+
+
 def all_compared(names: list[str]) -> dict[str, dict[str, float]]:
     faults: dict[str, dict[str, float]] = {}
     with beside() as alone, beside() as well, beside() as faulty:
         alone.have(NOTHING)
         for name in names:
-            well.have(faulty_http.NO_FAULT if name in HTTP_FAULTS else NO_FAULT)
+            well.have(_no_fault_like(name))
             faulty.have(name)
             faults[name] = numbers = compared(alone, well, faulty)
             faulty.leave()
