@@ -2,7 +2,9 @@
 
 A script works with the name of a bucket, so a variable is none unless something says so: its name, or what it is put
 into. What comes from a command or the keyring is one wherever it stands, and so is all that is sent in a header. A
-folder that only goes on behind the reference is none, and neither is a part of a database's address but the login.
+folder that only goes on behind the reference is none, and neither is what clearly says no more than where a database
+is, and who comes to it. Where that is not clear, it is one: a script that lacks a name does not work, one that has a
+secret may tell it.
 """
 
 import re
@@ -10,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 from urllib.parse import unquote
 
+from manifests.database_address import REFERENCE, is_part_of_address
 from manifests.interpolation import NO_SECRETS
 from manifests.json_value import Json
 from manifests.references import Piece, VariableReference, pieces
@@ -29,11 +32,13 @@ _SETTING: Final = re.compile(
 _DATABASE: Final = re.compile(
     r"DSN(?:_|$)|CONNECTION_?STRING|(?:DB|DATABASE|SQL|MONGO|REDIS)\w*UR[IL]$", re.IGNORECASE
 )
-_IN_ADDRESS: Final = re.compile(r"://|=\s*[\"']?$")
-"""Where a part of a database's address begins: somewhere in a URL, or behind `Server=`."""
-_PART_OF_ADDRESS: Final = re.compile(r"[\w.,:/\\-]*")
-"""A host, user, database or folder, but no address with a login in it, no `password=` and no signature."""
-_BEGINS_FOLDER: Final = ("/", "~/", "./", "../")
+
+_FOLDER: Final = re.compile(
+    r"(?:~|\.{1,2})/|/(?:home|Users|root|var|etc|opt|srv|tmp|usr|mnt|media|run|data|app|workspaces?|Volumes|private)/"
+)
+"""How one begins that is none by chance: one of 64 secrets in base64 begins with `/`, too."""
+_FILE: Final = re.compile(r"/(?:[\w.-]+/)*[\w.-]*\.[A-Za-z]\w{0,9}(?![\w./-])")
+_IN_URL_WITH_HOST: Final = re.compile(r"://[^/\s]\S*\Z")
 
 _SAID: Final = re.compile(r"([A-Za-z_][\w.-]{0,99})[\"'\\]{0,3}\s{0,9}[:=]")
 """A name that something is said of, as in `--token=`, `{"Authorization":` and `?api_key=`."""
@@ -75,11 +80,11 @@ def _to_credentials(
             before, after = _plain(parts[:index]), _plain(parts[index + 1 :])
             value = environ.get(part.name, "")
             if is_header or (
-                not _is_folder(value, after)
+                not _is_folder(part.name, value, before, after)
                 and (
                     any(map(is_credential_name, (part.name, _said(before))))
                     or _is_credential(name)
-                    or (_is_database(name) and not _is_part_of_address(value, before))
+                    or (_is_database(name) and not is_part_of_address(part.name, value, before, after))
                     or _is_login(before, after)
                 )
             ):
@@ -101,7 +106,7 @@ def _strings(value: Json, name: str) -> Iterator[tuple[str, str]]:
 
 
 def _plain(parts: list[Piece]) -> str:
-    return "".join(part for part in parts if isinstance(part, str))
+    return "".join(part if isinstance(part, str) else REFERENCE for part in parts)
 
 
 def _said(before: str) -> str:
@@ -117,12 +122,13 @@ def _is_login(before: str, after: str) -> bool:
     return bool(start and end and (":" in start["user"] or ":" not in end["rest"]))
 
 
-def _is_folder(value: str, after: str) -> bool:
-    return value.startswith(_BEGINS_FOLDER) and after.startswith("/")
-
-
-def _is_part_of_address(value: str, before: str) -> bool:
-    return bool(_IN_ADDRESS.search(before) and _PART_OF_ADDRESS.fullmatch(value))
+def _is_folder(variable: str, value: str, before: str, after: str) -> bool:
+    """Whether it is clearly one, in which something lies: not if the variable says that it is a credential."""
+    if _is_credential(variable) or _IN_URL_WITH_HOST.search(before):
+        return False
+    if _FOLDER.match(value):
+        return after.startswith("/")
+    return value.startswith("/") and bool(_FILE.match(after))
 
 
 def _is_database(name: str) -> bool:

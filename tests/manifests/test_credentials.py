@@ -13,7 +13,7 @@ def credentials(folder: Path, upstream: Json, **variables: str) -> frozenset[str
     """Of one upstream; variables hold `of-` and their name or what is given, and a command gives its own line."""
     path = folder / "portal.yaml"
     path.write_text(json.dumps({"upstreams": {"a": upstream}}))
-    names = ("KEPT", "OTHER", "HOME", "NOTION_TOKEN", "DB_NAME", "TOKEN_FILE")
+    names = ("KEPT", "OTHER", "HOME", "NOTION_TOKEN", "DB_NAME", "DB_PORT", "TOKEN_FILE")
     environ = {name: f"of-{name}" for name in names} | variables
     manifest = load_manifest(path, environ, lambda references, _: {each: each.text for each in references})
     return manifest.credentials["a"]
@@ -178,16 +178,35 @@ def test_folder_of_a_file_with_a_credential_is_none(
 @pytest.mark.parametrize(
     "text",
     [
-        "postgresql://${OTHER}:${KEPT}@${OTHER}:${OTHER}/${DB_NAME}?application=${OTHER}",
+        "postgresql://${OTHER}:${KEPT}@${OTHER}:${DB_PORT}/${DB_NAME}?application=${OTHER}",
         "postgresql://${OTHER}/${DB_NAME}?user=${OTHER}&password=${KEPT}",
-        "https://${KEPT}@errors.example/${OTHER}",
+        "https://${KEPT}@errors.example/1",
         "Server=${OTHER};Database=${DB_NAME};User Id=${OTHER};Password=${KEPT}",
         "host='${OTHER}' password='${KEPT}'",
         "mssql+pyodbc:///?odbc_connect=Server%3D${OTHER}%3BPWD%3D${KEPT}",
         "jdbc:oracle:thin:app/${KEPT}@//db",
+        "jdbc:oracle:thin:app/${KEPT}@//${OTHER}:1521/x",
         "app:${KEPT}@tcp(db)/x",
         "${KEPT}?tls=true",
         "x${KEPT}",
+        "libsql://db/${KEPT}",
+        "libsql://db/${DB_NAME}?p=${KEPT}",
+        "https://${OTHER}/x?sig=${KEPT}",
+        "https://h/x?sas=${KEPT}",
+        "https://h/x?code=${KEPT}",
+        "https://h/x?${KEPT}",
+        "https://h/x#${KEPT}",
+        "clickhouse://${OTHER}?u=a&p=${KEPT}",
+        "postgresql://h/x?host=${OTHER}&sslpass=${KEPT}",
+        "oracle://h/?wallet_pin=${KEPT}",
+        "Endpoint=https://${OTHER};Id=a;Sig=${KEPT}",
+        "mongodb+srv://${OTHER}:x@h/?p=${EMPTY:-}${KEPT}",
+        "mongodb+srv://u:${KEPT}",
+        "mongodb+srv://u:${KEPT}${AT:-@}h",
+        "postgresql://u:pa/${KEPT}",
+        "postgresql://u:x@${KEPT}@${OTHER}",
+        "Password=x;y@${KEPT}",
+        "postgresql://${COLON:-u:}${KEPT}",
     ],
 )
 def test_of_the_address_of_a_database_what_signs_in_is_a_credential(
@@ -202,6 +221,13 @@ def test_of_the_address_of_a_database_what_signs_in_is_a_credential(
     ("text", "value"),
     [
         ("postgresql://${KEPT}", "app:canary@db/x"),
+        ("redis://${KEPT}", "app:canary"),
+        ("redis://${KEPT}", ":canary@h:1"),
+        ("redis://${KEPT}", "app:12345canary"),
+        ("redis://${KEPT}/0", "ca:na:ry"),
+        ("redis://${KEPT}/0", "::1%canary"),
+        ("postgresql://${KEPT}/x", "app:canary@h"),
+        ("Endpoint=${KEPT};Id=a", "https://app:canary@h"),
         ("postgresql://db/x?${KEPT}", "user=app&password=canary"),
         ("BlobEndpoint=https://x/;SharedAccessSignature=${KEPT}", "sv=1&sig=canary%3D"),
     ],
@@ -210,3 +236,58 @@ def test_part_of_the_address_of_a_database_that_holds_a_login_is_a_credential(
     tmp_path: Path, text: str, value: str
 ) -> None:
     assert credentials(tmp_path, {"command": "x", "env": {"DATABASE_URL": text}}, KEPT=value) == {value}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("Server=tcp:${OTHER}.database.windows.net,1433;Password=x", "shop-sql"),
+        ("Server=${OTHER};Password=x", "tcp:shop-sql.database.windows.net,1433"),
+        ("Server={${OTHER}}", "db.internal"),
+        ("Data Source=${OTHER}", r"db\express,1433"),
+        ("host=a user=${OTHER}", r"corp\ann"),
+        ("BlobEndpoint=${OTHER};AccountKey=x", "https://x.blob.example:443/"),
+        ("app:x@tcp(${OTHER}:3306)/db", "db.internal"),
+        ("app:x@unix(${OTHER})/db", "/var/run/db.sock"),
+        ("jdbc:oracle:thin:@${OTHER}:1521/s", "db.internal"),
+        ("jdbc:oracle:thin:@//${OTHER}:1521/s", "db.internal"),
+        ("sqlserver://h;databaseName=${OTHER}", "shop"),
+        ("mssql+pyodbc:///?odbc_connect=Server%3D${OTHER}", "db.internal"),
+        ("sqlite:${OTHER}", "/home/ann/shop.db"),
+        ("jdbc:sqlite:${OTHER}", "./shop.db"),
+        ("sqlite:///${OTHER}", "/home/ann/shop.db"),
+        ("postgresql:///x?host=${OTHER}", "/var/run/postgresql"),
+        ("postgresql://h/x?options=-csearch_path%3D${OTHER}", "tenant"),
+        ("postgresql://${OTHER}/x", "h1.internal:5432,h2.internal:5432"),
+        ("postgresql://h1:5432,${OTHER}:5432/x", "h2.internal"),
+        ("postgresql://app:x@[${OTHER}]:5432/x", "2001:db8:1234:5678::1"),
+        ("postgresql://app:x@${OTHER}/x", "[2001:db8:1234:5678::1]:5432"),
+        ("mysql+pymysql://h:3306/${OTHER}", "shop"),
+        ("mongodb://h1:1,h2:2/${OTHER}?tls=true", "shop"),
+        ("${DB_NAME}", "shop"),
+        ("libsql://db/${DB_NAME}", "shop"),
+    ],
+)
+def test_part_of_the_address_of_a_database_that_says_only_where_and_whose_is_none(
+    tmp_path: Path, text: str, value: str
+) -> None:
+    for entry in ({"env": {"DATABASE_URL": text}}, {"args": ["--dsn", text]}):
+        found = credentials(tmp_path, {"command": "x", **entry}, OTHER=value, DB_NAME=value)
+        assert found == frozenset()
+
+
+@pytest.mark.parametrize(
+    "upstream",
+    [
+        {"url": "https://h.example${NOTION_TOKEN}/mcp"},
+        {"url": "https://h.example/x${NOTION_TOKEN}/mcp"},
+        {"command": "x", "args": ["--secret-key", "${NOTION}/x"]},
+        {"command": "x", "args": ["--key", "https://h${NOTION}/x.json"]},
+        {"command": "x", "args": ["--key", "${NOTION}${OTHER}/x.json"]},
+        {"command": "x", "args": ["-c", "curl -u u:${NOTION_TOKEN}/x"]},
+        {"command": "x", "env": {"X": "${NOTION_TOKEN}/x.json"}},
+    ],
+)
+def test_secret_that_begins_like_a_folder_is_a_credential(tmp_path: Path, upstream: Json) -> None:
+    value = "/s3cr3t+0123456789"
+    assert credentials(tmp_path, upstream, NOTION_TOKEN=value, NOTION=value) >= {value}
