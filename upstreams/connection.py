@@ -26,6 +26,7 @@ from upstreams.errors import (
     UpstreamTimeoutError,
     UpstreamUnauthorizedError,
     UpstreamUnavailableError,
+    UpstreamUnreadError,
 )
 from upstreams.log_messages import LogHearer
 from upstreams.questions import QuestionDesk, Questioned
@@ -223,7 +224,8 @@ class Connection:
         failure = self._wire.failures.claim(error)
         if isinstance(failure, UpstreamUnavailableError | UpstreamUnauthorizedError):
             # What this request could not use, a session or a credential, others that are under way have used already.
-            self.retire(str(failure))
+            # Why a server reads no more is told better once it is known how it ended.
+            self.retire("" if isinstance(failure, UpstreamUnreadError) else str(failure))
         if failure:
             return failure
         if is_unreadable_stream(error.error):

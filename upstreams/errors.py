@@ -2,6 +2,7 @@
 
     UpstreamError
     ├── UpstreamUnavailableError        the call never left the portal
+    │   ├── UpstreamUnreadError         because the server does not read its stdin
     │   ├── UpstreamDownError           and will not before the upstream is back
     │   │   └── UpstreamNeedsLoginError     or before somebody signs in to it
     │   └── UpstreamCircuitOpenError    because it failed too often lately
@@ -52,6 +53,10 @@ class UpstreamUnavailableError(UpstreamError):
     hint = "Nothing was sent. Other upstreams still work; try this one again later."
     outcome = "not_started"
     repetition: ClassVar[Repetition] = "always"
+
+
+class UpstreamUnreadError(UpstreamUnavailableError):
+    """The server closed its stdin, or reads no more of it: it certainly did not get all of the call."""
 
 
 class UpstreamDownError(UpstreamUnavailableError):

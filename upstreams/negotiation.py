@@ -5,7 +5,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import UNSUPPORTED_PROTOCOL_VERSION
 from pydantic import ValidationError
 
-from upstreams.errors import UpstreamAnswerError, UpstreamUnavailableError
+from upstreams.errors import UpstreamAnswerError, UpstreamUnavailableError, UpstreamUnreadError
 from upstreams.wire import Wire, is_closed
 
 
@@ -22,9 +22,10 @@ async def negotiate(session: ClientSession, wire: Wire, handshake_first: bool) -
             return
         except MCPError as error:
             failure = wire.failures.claim(error)
-            if isinstance(failure, UpstreamUnavailableError):
+            is_unread = isinstance(failure, UpstreamUnreadError)
+            if isinstance(failure, UpstreamUnavailableError) and not is_unread:
                 raise failure from error
-            if is_closed(error.error):
+            if is_unread or is_closed(error.error):
                 raise HandshakeFirstError(await wire.explain_end()) from error
         except (ValidationError, RuntimeError):
             pass  # no sensible answer to the probe is what an older server gives

@@ -17,6 +17,7 @@ from upstreams.errors import (
     UpstreamRefusedError,
     UpstreamTimeoutError,
     UpstreamUnavailableError,
+    UpstreamUnreadError,
 )
 from upstreams.given_up import GivenUp
 from upstreams.negotiation import negotiate
@@ -65,7 +66,7 @@ async def open_connection(
             raise UpstreamUnavailableError(with_last_words(reason, wire.last_words())) from None
         except MCPError as error:
             raise await _start_failure(error, wire) from error
-        except (UpstreamLostError, UpstreamTimeoutError) as error:
+        except (UpstreamLostError, UpstreamTimeoutError, UpstreamUnreadError) as error:
             raise UpstreamUnavailableError(await wire.explain_end()) from error
         yield connection
 
@@ -81,8 +82,9 @@ async def _heard_by(
 
 
 async def _start_failure(error: MCPError, wire: Wire) -> UpstreamError:
-    if failure := wire.failures.claim(error):
+    failure = wire.failures.claim(error)
+    if failure and not isinstance(failure, UpstreamUnreadError):
         return failure
-    if is_closed(error.error):
+    if failure or is_closed(error.error):
         return UpstreamUnavailableError(await wire.explain_end())
     return UpstreamRefusedError(f"refused to start: {error}", rpc_code=error.code)

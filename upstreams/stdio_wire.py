@@ -11,12 +11,13 @@ from typing import Final, Self
 
 import anyio
 from anyio.abc import AsyncResource, ByteReceiveStream, ByteSendStream, Process
+from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCNotification
+from mcp_types import JSONRPCNotification, JSONRPCRequest
 
 from upstreams.child_end import EOF_GRACE_SECONDS, ChildEnd, has_ended
 from upstreams.diagnostics import Diagnostics
-from upstreams.errors import UpstreamAnswerError, UpstreamUnavailableError
+from upstreams.errors import UpstreamAnswerError, UpstreamUnavailableError, UpstreamUnreadError
 from upstreams.json_rpc import Found, MessageReader
 from upstreams.masking import Mask
 from upstreams.room import Held
@@ -56,9 +57,10 @@ async def open_stdio_wire(
     stderr = StderrTail(scrub)
 
     output = ChildOutput(process.stdout, MessageReader(failures, diagnostics, mask), held)
+    stdin = ChildInput(process.stdin, failures)
 
     async def exit_status() -> str:
-        status = output.fault or await _describe_exit(process)
+        status = output.fault or await _describe_exit(process, stdin.fault or "closed its stdout")
         with anyio.move_on_after(_REST_OF_STDERR_SECONDS):
             await stderr.finished.wait()
         return status
@@ -67,7 +69,6 @@ async def open_stdio_wire(
         tasks.start_soon(stderr.follow, process.stderr)
         tasks.start_soon(child_end.guard)
         try:
-            stdin = ChildInput(process.stdin)
             yield Wire(
                 output,
                 stdin,
@@ -100,9 +101,10 @@ def _advice(error: OSError | ValueError) -> str:
     return ""
 
 
-async def _describe_exit(process: Process) -> str:
+async def _describe_exit(process: Process, fault: str) -> str:
+    """How it ended, or its `fault` if it lives on."""
     if not await has_ended(process, EOF_GRACE_SECONDS):
-        return "closed its stdout"
+        return fault
     status = process.returncode or 0
     # The supervisor reports a signal the way shells do.
     return f"ended by signal {status - 128}" if status > 128 else f"exited with status {status}"
@@ -210,29 +212,60 @@ class ChildOutput(AsyncResource):
 class ChildInput(AsyncResource):
     """The child's stdin as the SDK's write stream."""
 
-    def __init__(self, stdin: ByteSendStream) -> None:
+    def __init__(self, stdin: ByteSendStream, failures: Failures) -> None:
+        self.fault = ""
+        """Why nothing that is sent from now on arrives."""
         self._stdin = stdin
+        self._failures = failures
+        self._turn = anyio.Lock(fast_acquire=True)
+        self._queued_lines = 0
         self._unread_bytes = 0
 
     async def send(self, item: SessionMessage) -> None:
-        """As `send_line`; a notification only waits a moment."""
+        """Any message; see `send_line` of a request. A notification only waits a moment."""
         line = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+        if isinstance(item.message, JSONRPCRequest):
+            await self.send_line(line)
+            return
         # The courtesy notice that a call was cancelled must not hold its caller beyond the deadline.
         with anyio.move_on_after(0.05 if isinstance(item.message, JSONRPCNotification) else None):
-            await self.send_line(line)
+            try:
+                await self._queue(line)
+            except UpstreamUnreadError:
+                raise anyio.BrokenResourceError from None
 
     async def send_line(self, line: bytes) -> None:
-        """Queue one line, then wait until the child reads.
+        """Queue the line of a request, then wait until the child reads; each behind the one before.
 
         A cancelled wait leaves the line whole in the queue. When 64 MiB lie there unread, the child counts
         as gone.
+
+        Raises:
+            MCPError: The child certainly did not get all of it; carries an `UpstreamUnreadError`.
+            anyio.BrokenResourceError: It may have got it, and will get nothing else.
         """
+        async with self._turn:
+            try:
+                await self._queue(line)
+            except UpstreamUnreadError as error:
+                carried = self._failures.carry(error)
+                raise MCPError(carried.code, carried.message, carried.data) from None
+
+    async def _queue(self, line: bytes) -> None:
         if self._unread_bytes + len(line) > _MAX_UNREAD_BYTES:
-            raise anyio.BrokenResourceError
+            self.fault = self.fault or "reads no more of its stdin"
+        if self.fault:
+            raise UpstreamUnreadError(self.fault)
         self._unread_bytes += len(line)
+        self._queued_lines += 1
+        number = self._queued_lines
         try:
             await self._stdin.send(line)
-        except OSError as error:
+        except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+            self.fault = self.fault or "closed its stdin"
+            # Of the last line in the queue the end was still there: else this would not have waited any more.
+            if number == self._queued_lines:
+                raise UpstreamUnreadError(self.fault) from error
             raise anyio.BrokenResourceError from error
         self._unread_bytes = 0
 

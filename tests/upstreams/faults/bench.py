@@ -55,6 +55,10 @@ class Bench:
         row = self._broker.ledger.rows()[seq - 1]
         return Seen(outcome.error.code if outcome.error else "ok", row["state"])
 
+    def ledger(self) -> list[Json]:
+        """The rows of all calls so far."""
+        return self._broker.ledger.rows()
+
     async def call_beside(self, function: str) -> Seen:
         """The same, while the healthy upstream answers ten calls and must not have to wait for this one."""
         seen: list[Seen] = []

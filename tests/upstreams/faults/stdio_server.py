@@ -111,6 +111,29 @@ def close_stdout(request):
     time.sleep(600)
 
 
+def close_stdin(request):
+    succeed(request)
+    os.close(0)
+    time.sleep(600)
+
+
+def close_stdin_in_the_next_call(request):
+    succeed(request)
+    os.read(0, 1000)
+    os.close(0)
+    time.sleep(600)
+
+
+def close_stdin_and_answer_late(request):
+    """When the server was started once more, which it is because its tools cannot be listed."""
+    os.close(0)
+    notify("notifications/tools/list_changed")
+    while noted("start") < 2:
+        time.sleep(0.01)
+    succeed(request)
+    time.sleep(600)
+
+
 def half_an_answer(request):
     effect(request)
     raw(frame(request)[:40])
@@ -367,6 +390,9 @@ def list_tools(request):
         send({"id": request["id"], "error": {"code": -32603, "message": "no tools today"}})
         return
     send({"id": request["id"], "result": answer})
+    if FAULT == "close_stdin_at_once":
+        os.close(0)
+        time.sleep(600)
 
 
 def call_tool(request):
@@ -393,6 +419,9 @@ CALLS = {
         crash_after_acting,
         crash_in_the_answer,
         close_stdout,
+        close_stdin,
+        close_stdin_in_the_next_call,
+        close_stdin_and_answer_late,
         half_an_answer,
         garbage,
         garbage_with_the_id,

@@ -11,6 +11,8 @@ import anyio
 import pytest
 
 from tests.upstreams.faults.bench import Bench, Seen, bench, logged, stdio_entry
+from tests.upstreams.peers import DEADLINE_SECONDS
+from upstreams.circuit import FAILURES_IN_A_ROW
 
 pytestmark = pytest.mark.anyio
 
@@ -127,6 +129,52 @@ async def test_answers_that_come_in_another_order_reach_their_own_calls(tmp_path
         tasks.start_soon(lambda: bench_.call("faulty.fine", n=3))
     told = {seq: value["tool"] for seq, value in bench_.values.items()}
     assert told == {1: "act", 2: "fine", 3: "fine"}
+
+
+async def test_calls_to_a_server_that_closed_its_stdin_go_to_its_next_connection(tmp_path: Path) -> None:
+    async with bench(tmp_path, stdio_entry(tmp_path, "close_stdin")) as bench_:
+        assert await bench_.call("faulty.act") == OK
+        async with anyio.create_task_group() as tasks:
+            for number in range(2 * FAILURES_IN_A_ROW):
+                tasks.start_soon(lambda n: bench_.call("faulty.fine", n=n), number)
+        assert {row["state"] for row in bench_.ledger()} == {"done"}
+        assert len(logged(tmp_path, "arrival", "fine")) == 2 * FAILURES_IN_A_ROW
+        assert len(logged(tmp_path, "start")) == 2
+
+
+async def test_call_of_which_the_server_read_a_part_is_sent_once_more(tmp_path: Path) -> None:
+    async with bench(tmp_path, stdio_entry(tmp_path, "close_stdin_in_the_next_call")) as bench_:
+        assert await bench_.call("faulty.act") == OK
+        assert await bench_.call("faulty.fine", n="x" * 1_000_000) == OK
+        assert len(logged(tmp_path, "arrival", "fine")) == 1
+
+
+async def test_call_whose_progress_is_heard_goes_to_the_next_connection_too(tmp_path: Path) -> None:
+    async def hear(progress: float, total: float | None, message: str | None) -> None:
+        pass
+
+    async with bench(tmp_path, stdio_entry(tmp_path, "close_stdin")) as bench_:
+        assert await bench_.call("faulty.act") == OK
+        await bench_.watched["faulty"].call("fine", {}, seconds=DEADLINE_SECONDS, progress=hear)
+        assert len(logged(tmp_path, "arrival", "fine")) == 1
+
+
+async def test_call_under_way_is_left_to_end_where_the_server_closed_its_stdin(tmp_path: Path) -> None:
+    async with (
+        bench(tmp_path, stdio_entry(tmp_path, "close_stdin_and_answer_late")) as bench_,
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(lambda: bench_.call("faulty.act"))
+        await bench_.watched.until(lambda: bench_.connections == 2)
+        assert await bench_.call("faulty.fine") == OK
+    assert {row["state"] for row in bench_.ledger()} == {"done"}
+    assert len(logged(tmp_path, "effect", "act")) == 1
+
+
+async def test_call_that_no_connection_takes_was_not_started(tmp_path: Path) -> None:
+    async with bench(tmp_path, stdio_entry(tmp_path, "close_stdin_at_once")) as bench_:
+        assert await bench_.call_beside("faulty.look") == Seen("upstream_unavailable", "not_started")
+        assert not logged(tmp_path, "arrival")
 
 
 async def test_storm_of_changes_is_listed_a_few_times_only(tmp_path: Path) -> None:
