@@ -45,7 +45,8 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
     if options.json:
         terminal.json(_report(path, found, chosen, odd, silent))
     elif options.diff and found:
-        terminal.line(f"all of this and nothing else: mcp-code-portal lock --accept '*@{hash_of(found)}'")
+        terminal.line("all of this and nothing else:")
+        terminal.line(f"    mcp-code-portal lock --accept '*@{hash_of(found)}'")
     elif chosen is not None and not options.diff:
         done = f"{len(chosen)} accepted, {len(found) - len(chosen)} left as they were"
         terminal.line(f"{path.name}: {done if found or manifest.lock is None else 'nothing to accept'}")

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from manifests.json_value import Json
-from portal.library.plain_text import marked_lines, spelt_out, unsteered
+from portal.library.plain_text import MARK, marked_lines, spelt_out, unsteered
 
 
 class Terminal:
@@ -44,7 +44,7 @@ class Terminal:
 
     def line(self, text: str, style: str = "") -> None:
         """Print one line of a report."""
-        self._out.print(Text(spelt_out(text), style=style))
+        self._out.print_lines(Text(spelt_out(text), style=style))
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         table = Table(*columns, box=None, pad_edge=False)
@@ -54,16 +54,16 @@ class Terminal:
 
     def note(self, text: str) -> None:
         """Progress or advice, on stderr. Further lines of the text are marked, so that they are none of ours."""
-        self._err.print(Text(marked_lines(text), style="dim"))
+        self._err.print_lines(Text(marked_lines(text), style="dim"))
 
     def quote(self, text: str) -> None:
         """What somebody else says in several lines, such as a traceback, on stderr; each of them is marked."""
-        self._err.print(Text(marked_lines(f"\n{text}").removeprefix("\n"), style="dim"))
+        self._err.print_lines(Text(marked_lines(f"\n{text}").removeprefix("\n"), style="dim"))
 
     def error(self, text: str, *more: str) -> None:
         """An error on stderr, `more` being further lines of ours; those of the texts themselves are marked."""
         lines = "\n".join(map(marked_lines, (text, *more)))
-        self._err.print(Text.assemble(("error:", "bold red"), f" {lines}"))
+        self._err.print_lines(Text.assemble(("error:", "bold red"), f" {lines}"))
 
     @contextmanager
     def waiting(self, text: str) -> Iterator[None]:
@@ -75,13 +75,28 @@ class Terminal:
             yield
 
 
-class _Stdout(Console):
+class _Stream(Console):
+    def print_lines(self, text: Text) -> None:
+        """Print each line, on a terminal in as many rows as it takes, all but the first of which are marked: whoever
+        guesses how wide it is could begin a row with words of their choice.
+        """
+        for line in text.split("\n", allow_blank=True):
+            self.print(*self._rows(line) if self.file.isatty() else [line], sep="\n")
+
+    def _rows(self, line: Text) -> list[Text]:
+        if line.cell_len <= self.width:
+            return [line]
+        first, *others = line.wrap(self, max(self.width - len(MARK), 2), overflow="fold")
+        return [first, *(Text(MARK).append_text(row) for row in others)]
+
+
+class _Stdout(_Stream):
     def on_broken_pipe(self) -> None:
         """End the command as any other write to a reader that went away does; rich would exit at once."""
         raise BrokenPipeError
 
 
-class _Stderr(Console):
+class _Stderr(_Stream):
     def on_broken_pipe(self) -> None:
         """Go on in silence: whoever read our logs went away, and the work goes on."""
         self.quiet = True

@@ -19,7 +19,9 @@ _BLANK = frozenset(
 )
 _LINE_SEPARATORS = re.compile(r"\r\n|[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 _STEERING = re.compile(r"\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
-_MARK = "    | "
+MARK = "    | "
+"""Before what only goes on."""
+
 _SENTENCE_END = re.compile(r"(?<!\be\.g)(?<!\bi\.e)(?<!\betc)(?<!\bvs)[.!?](?=\s|$)|[。！？]")
 _BLANK_LINES = re.compile(r"\n[ \t]*(?:\n[ \t]*)+")
 
@@ -67,7 +69,7 @@ def marked_lines(text: str) -> str:
     one of whoever prints it.
     """
     lines = text.replace("\r\n", "\n").rstrip("\n").split("\n")
-    return f"\n{_MARK}".join(spelt_out(line.expandtabs(4)) for line in lines)
+    return f"\n{MARK}".join(spelt_out(line.expandtabs(4)) for line in lines)
 
 
 def unsteered(text: str) -> str:

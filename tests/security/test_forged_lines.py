@@ -3,11 +3,13 @@
 import io
 import json
 import logging
+import re
 import sys
 from pathlib import Path
 
 import pytest
 import structlog
+from rich.cells import cell_len
 
 from manifests.json_value import Json
 from portal.cli.terminal import Terminal
@@ -168,6 +170,34 @@ def test_what_a_script_prints_does_not_steer_a_terminal(monkeypatch: pytest.Monk
     seen = screen.getvalue()
     assert "\x1b" not in seen and "\u202e" not in seen
     assert seen.startswith("a\tb\r\n<U+001B>[31mred") and seen.endswith("👩\u200d💻\n")
+
+
+@pytest.mark.parametrize("fill", [" ", "x", "\u4e2d", "x "])
+@pytest.mark.parametrize("width", [20, 80, 203])
+def test_no_row_of_a_terminal_begins_with_what_fills_those_before(
+    monkeypatch: pytest.MonkeyPatch, width: int, fill: str
+) -> None:
+    screen = Screen()
+    for stream in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, stream, screen)
+    monkeypatch.setenv("COLUMNS", str(width))
+    terminal = Terminal()
+    for length in range(2 * width + 2):
+        filled = f"é{fill * length}{FORGED[:width]}{' ' * width}"
+        terminal.line(f"{filled}0 errors", style="red")
+        terminal.note(filled)
+        terminal.quote(f"Traceback:\n{filled}")
+        terminal.error(filled, filled)
+    rows = re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue()).split("\n")
+    assert rows and all(cell_len(row) <= width for row in rows)
+    assert {row[:1] for row in rows} == {"é", " ", "e", ""}
+    assert not [row for row in rows if row.startswith(" ") and not row.startswith("    | ")]
+
+
+def test_a_long_line_is_one_line_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+    Terminal().line("word " * 100)
+    Terminal().error("word " * 100)
+    assert capsys.readouterr() == ("word " * 100 + "\n", "error: " + "word " * 100 + "\n")
 
 
 def failure() -> Exception:
