@@ -37,6 +37,8 @@ class Entries:
     pairs: "tuple[tuple[Node, Node], ...]"
 
 
+_STAR = 'A value that begins with * needs quotes: "*".'
+
 Node: TypeAlias = Scalar | Items | Entries
 
 
@@ -73,7 +75,8 @@ class _Composer:
         if isinstance(event, yaml.AliasEvent):
             # An anchor counts once its node is complete, so that no node can contain itself.
             if event.anchor not in self._anchors:
-                raise _refusal(event, f"the alias *{event.anchor} names no anchor that ends before it")
+                told = f"the alias *{event.anchor} names no anchor that ends before it"
+                raise _refusal(event, told, _STAR)
             return self._anchors[event.anchor]
         # The parser lets no other event stand for a node.
         assert isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent)
@@ -121,6 +124,8 @@ def _syntax_problem(error: yaml.YAMLError, text: str) -> Problem:
         return Problem("not YAML", 1, 1)
     mark = error.problem_mark
     message = f"not YAML: {error.problem}" + (f" {error.context}" if error.context else "")
+    if error.context and error.context.endswith("scanning an alias"):
+        return Problem(message, mark.line + 1, mark.column + 1, _STAR)
     line_text = "".join(text.split("\n")[mark.line : mark.line + 1])
     return Problem(
         message, mark.line + 1, mark.column + 1, _syntax_hint(line_text, mark.column, _unclosed(error))

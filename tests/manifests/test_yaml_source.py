@@ -184,3 +184,14 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         assert error.problems
     else:
         assert () in source.places or source.data is None
+
+
+@pytest.mark.parametrize(
+    "text", ["allow: [*]", "allow: [*, a]", "allow:\n  - *\n", "allow: *", "allow: [*.x]", "allow: [*_file]"]
+)
+@pytest.mark.usefixtures("both_parsers")
+def test_pattern_that_yaml_takes_for_an_alias_is_told_to_need_quotes(text: str) -> None:
+    with pytest.raises(ManifestError) as caught:
+        read_yaml(text)
+    (problem,) = caught.value.problems
+    assert '"*"' in problem.hint
