@@ -4,6 +4,7 @@ import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from manifests.env_file import env_path, env_text, read_env
 from manifests.errors import ManifestError
@@ -15,6 +16,9 @@ from portal.client_files.manifest_text import HEADING, upstream_lines
 from portal.client_files.merging import Taken, Variable
 from portal.client_files.raw_file import RawFile, read_raw
 from portal.client_files.servers import UNKNOWN, UNKNOWN_URL
+
+BOM: Final = "\ufeff"
+"""Where a file begins with one, what is written begins with it again."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,7 @@ class Target:
         manifest = read_raw(path)
         env = read_raw(env_path(path))
         try:
-            existing = Existing.of(manifest.text().removeprefix("\ufeff"))
+            existing = Existing.of(manifest.text().removeprefix(BOM))
         except ManifestError as error:
             raise ManifestError(error.problems, path.name) from None
         return cls(manifest, existing, env, read_env(env.path))
@@ -78,7 +82,8 @@ class Target:
             ClientFileError: It cannot be written, or somebody has written it meanwhile.
         """
         if self.is_there:
-            self.manifest.replace(text.encode())
+            mark = BOM if self.manifest.text().startswith(BOM) else ""
+            self.manifest.replace((mark + text).encode())
             return
         path = self.manifest.path
         try:

@@ -90,6 +90,15 @@ def test_a_manifest_that_is_there_is_never_overwritten(person: Person) -> None:
     assert person("--add").returncode == 0 and person.manifest.read_bytes() == after
 
 
+def test_adding_keeps_the_mark_with_which_some_editors_begin_a_file(person: Person) -> None:
+    person.home.servers("cursor", time={"command": "uvx"})
+    person.manifest.write_bytes(b"\xef\xbb\xbfupstreams:\r\n  mine: {command: x}\r\n")
+    before = person.manifest.read_bytes()
+    assert person("--add").returncode == 0
+    assert person.manifest.read_bytes().startswith(before)
+    assert set(load_manifest(person.manifest, {}).portal.upstreams) == {"mine", "time"}
+
+
 def test_a_manifest_that_appears_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "portal.yaml"
     target = Target.at(path)
