@@ -106,11 +106,12 @@ class _JsonReading:
     def _off(self, name: str, off: Collection[str]) -> str:
         if name in off:
             return "it is turned off in the client"
-        rules = self._at(self._root, "mcp") if self._place.client == GEMINI else None
-        if isinstance(rules, Members):
-            allowed = rules.find("allowed")
-            if name in texts(rules.find("excluded")) or (allowed and name not in texts(allowed)):
-                return "it is turned off in the client (mcp.excluded, mcp.allowed)"
+        if self._place.client == GEMINI:
+            rules = self._at(self._root, "mcp")
+            older = (self._at(self._root, "excludeMCPServers"), self._at(self._root, "allowMCPServers"))
+            for excluded, allowed in ((self._at(rules, "excluded"), self._at(rules, "allowed")), older):
+                if name in texts(excluded) or (allowed and name not in texts(allowed)):
+                    return "it is turned off in the client (mcp.excluded, mcp.allowed)"
         return ""
 
     def _at(self, node: Node | None, key: str) -> Node | None:

@@ -54,7 +54,16 @@ GEMINI: Final = Client("gemini", "Gemini CLI", style="dollar")
 CODEX: Final = Client("codex", "Codex", key="mcp_servers", is_toml=True)
 
 LOOKED_INTO: Final = frozenset(
-    ("mcpServers", "servers", "projects", "mcp", "disabledMcpServers", "disabledMcpjsonServers")
+    (
+        "mcpServers",
+        "servers",
+        "projects",
+        "mcp",
+        "disabledMcpServers",
+        "disabledMcpjsonServers",
+        "allowMCPServers",
+        "excludeMCPServers",
+    )
 )
 """The keys of JSON files under which clients say anything about servers."""
 

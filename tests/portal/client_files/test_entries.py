@@ -288,12 +288,21 @@ def test_claude_code_keeps_projects_in_the_users_file(home: Home) -> None:
     assert [out.origin.name for out in merged.left_out] == ["c"]
 
 
-def test_gemini_turns_servers_off_by_name(home: Home) -> None:
+@pytest.mark.parametrize(
+    ("rules", "taken"),
+    [
+        ('"mcp": {"excluded": ["b"]}', ["a"]),
+        ('"mcp": {"allowed": ["b"]}', ["b"]),
+        ('"excludeMCPServers": ["b"]', ["a"]),
+        ('"allowMCPServers": ["b"]', ["b"]),
+        ('"allowMCPServers": ["a", "b"], "mcp": {"excluded": ["a"]}', ["b"]),
+        ('"allowMCPServers": null, "excludeMCPServers": null', ["a", "b"]),
+    ],
+)
+def test_gemini_turns_servers_off_by_name(home: Home, rules: str, taken: list[str]) -> None:
     servers = '"mcpServers": {"a": {"command": "a"}, "b": {"command": "b"}}'
-    home.write("gemini", f'{{{servers}, "mcp": {{"excluded": ["b"]}}}}')
-    assert list(home.taken()) == ["a"]
-    home.write("gemini", f'{{{servers}, "mcp": {{"allowed": ["b"]}}}}')
-    assert list(home.taken()) == ["b"]
+    home.write("gemini", f"{{{servers}, {rules}}}")
+    assert list(home.taken()) == taken
 
 
 @pytest.mark.parametrize(
