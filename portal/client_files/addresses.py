@@ -16,11 +16,9 @@ _URL_WITH_PASSWORD: Final = re.compile(
 """Drivers of databases take passwords as they are, with any of `/?#@` in them."""
 _WEB: Final = re.compile(r"(?i)(?:[a-z][a-z0-9+.-]*\+)?(?:https?|wss?|ssh)://")
 
-_DRIVER: Final = re.compile(
-    r"(?P<user>[^\s:/@]*:)(?P<password>.+)(?P<rest>@[a-z][a-z0-9]{0,20}\(\S*)", re.DOTALL
-)
-"""What Go's drivers take: `root:password@tcp(db.example:3306)/shop`."""
+_DRIVER_USER: Final = re.compile(r"[^\s:/@]*:")
 _DRIVER_NETWORK: Final = re.compile(r"@[a-z][a-z0-9]{0,20}\(")
+"""What Go's drivers have behind the password: `root:password@tcp(db.example:3306)/shop`."""
 _SCHEME_BEFORE: Final = re.compile(r"[A-Za-z0-9+.-]{1,30}\Z")
 _WORD_OF_ADDRESS: Final = re.compile(r"[^\s\"'<>\0]+")
 _FAR: Final = 200
@@ -32,15 +30,20 @@ def url_parts(text: str) -> re.Match[str] | None:
     return (None if _WEB.match(text) else _URL_WITH_PASSWORD.fullmatch(text)) or _URL.fullmatch(text)
 
 
-def driver_parts(text: str) -> re.Match[str] | None:
-    """`user`, `password` and `rest` of a text that is such an address with a password."""
-    return _DRIVER.fullmatch(text)
+def driver_parts(text: str) -> tuple[str, str, str] | None:
+    """What stands before the password, the password and the rest, of a text that is such an address with one."""
+    user = _DRIVER_USER.match(text)
+    # The last one, looked for forwards: one expression for all of it would try each with each.
+    *_, network = (None, *_DRIVER_NETWORK.finditer(text, user.end() + 1 if user else 0))
+    if not user or not network or re.search(r"\s", text[network.end() :]):
+        return None
+    return user[0], text[user.end() : network.start()], text[network.start() :]
 
 
 def has_password(text: str) -> bool:
     """Whether an address with a password stands anywhere in a text: `npx server postgres://me:x@db.example`."""
     return any(map(_has_login, _WORD_OF_ADDRESS.findall(text))) or any(
-        ":" in text[max(0, found.start() - _FAR) : found.start()].split(" ")[-1].replace(PLACE, "")[:-1]
+        ":" in re.split(r"\s", text[max(0, found.start() - _FAR) : found.start()].replace(PLACE, ""))[-1][:-1]
         for found in _DRIVER_NETWORK.finditer(text)
     )
 

@@ -11,7 +11,7 @@ from manifests.names import namespace_of
 from manifests.upstream_sections import HttpUpstream, StdioUpstream, Upstream
 from portal.client_files.contents import Contents
 from portal.client_files.existing import Existing, asked_for
-from portal.client_files.secret_values import is_secret_name
+from portal.client_files.secret_names import is_secret_name
 from portal.client_files.servers import LeftOut, Origin, Server
 from portal.client_files.variables import Input, Reference, Secret, variable_name
 

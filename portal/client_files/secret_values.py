@@ -15,36 +15,11 @@ from urllib.parse import unquote
 from manifests.credentials import is_credential_name
 from portal.client_files.addresses import driver_parts, has_password, url_parts
 from portal.client_files.mixed_text import PLACE, Pieces, hidden
+from portal.client_files.secret_names import is_secret_name
 from portal.client_files.variables import Secret, Template, variable_name
 
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-_NAMING: Final = _words(
-    """
-    pwd pass key keys auth authorization bearer cookie cookies session jwt pat otp pin psk cred dsn sas signature sig
-    private
-    """
-)
-_NAMING_STEMS: Final = _words("token secret password passwd passphrase passcode apikey credential")
-_NAMING_ENDS: Final = ("creds", *_NAMING_STEMS, *(f"{stem}s" for stem in _NAMING_STEMS))
-_NAMING_LAST: Final = _words("pw")
-"""At the end of a name only: `DB_PW`, but not `PW_BROWSER`."""
-_COUNTING: Final = _words("max maximum min minimum num number per total")
-"""Beside one of these, `tokens` are those of a text: `MAX_OUTPUT_TOKENS`."""
 _COUNT: Final = re.compile(r"\d{1,7}[\]}]*")
-"""So are `tokens` with such a value, perhaps where JSON ends: `CONTEXT_TOKENS=8000`."""
-_PLACES: Final = _words("dir directory file folder path")
-"""Where a secret is, is none."""
-_HARMLESS_ENDS: Final = _words(
-    """
-    algorithm audience count email enabled endpoint expiry format header host id issuer length level limit method mode
-    name port provider region scope scopes size timeout ttl type uri url user username version
-    """
-)
-_WORDS_OF_A_NAME: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+"""`tokens` with such a value are those of a text, perhaps where JSON ends: `CONTEXT_TOKENS=8000`."""
 _TRIVIAL: Final = frozenset(("", "true", "false", "yes", "no", "on", "off", "none", "null", "0", "1"))
 
 _KNOWN: Final = re.compile(
@@ -83,23 +58,6 @@ _MOST_PARTS: Final = 200
 _SCHEME: Final = re.compile(
     r"(?i)(?P<scheme>(?:bearer|basic|token|apikey|api-key|key)\s+)(?P<rest>\S.*)", re.DOTALL
 )
-
-
-def is_secret_name(name: str, *, is_count: bool = False) -> bool:
-    """Whether what goes under the name is a secret: `API_KEY`, `x-auth-token`, `githubToken`; not `KEY_FILE`.
-
-    `is_count` says that what goes under it may be a number of tokens.
-    """
-    words = [word.lower() for word in _WORDS_OF_A_NAME.findall(name)]
-    if not words or words[-1] in _PLACES:
-        return False
-    if words[-1] in _HARMLESS_ENDS and not {"session", "cookie", "cookies"} & set(words):
-        return False
-    if words[-1] in _NAMING_LAST:
-        return True
-    if is_count or _COUNTING & set(words):
-        words = [word for word in words if not word.endswith("tokens")]
-    return any(word in _NAMING or word.endswith(_NAMING_ENDS) for word in words)
 
 
 def looks_secret(word: str) -> bool:
@@ -210,7 +168,8 @@ def _url(text: str, name: str) -> Pieces:
 def _driver_address(text: str, name: str) -> Pieces:
     parts = driver_parts(text)
     assert parts is not None
-    return (parts["user"], Secret(parts["password"], f"{variable_name(name)}_PASSWORD"), parts["rest"])
+    user, password, rest = parts
+    return (user, Secret(password, f"{variable_name(name)}_PASSWORD"), rest)
 
 
 def _argument(before: str, text: str) -> Iterator[str | Secret]:

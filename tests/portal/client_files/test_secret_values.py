@@ -5,12 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manifests.credentials import is_credential_name
+from portal.client_files.secret_names import is_secret_name
 from portal.client_files.secret_values import (
     hidden_arguments,
     hidden_header,
     hidden_url,
     hidden_variable,
-    is_secret_name,
     looks_secret,
 )
 from portal.client_files.variables import Reference, Secret, Template, shown
