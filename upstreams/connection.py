@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import inf
 from typing import Final
 
 import anyio
@@ -24,13 +25,13 @@ from upstreams.errors import (
     UpstreamLostError,
     UpstreamRefusedError,
     UpstreamTimeoutError,
-    UpstreamUnauthorizedError,
     UpstreamUnavailableError,
     UpstreamUnreadError,
 )
 from upstreams.log_messages import LogHearer
 from upstreams.questions import QuestionDesk, Questioned
 from upstreams.recorded_tool import RecordedTool
+from upstreams.refusals import PROBE_SECONDS, YOUNG_SECONDS, is_refusal, of_call, was_renewed
 from upstreams.tool_listing import read_listing
 from upstreams.tool_result import ToolResult, read_result
 from upstreams.wire import Wire, is_closed, is_unreadable_stream
@@ -61,6 +62,11 @@ class Connection:
         self._last_call_ended: anyio.Event | None = None
         self.is_retired = False
         """Whether it is too old for another call, while those that are under way may still be answered."""
+        self.was_refused = False
+        """Whether it was retired because the upstream did not take its session or its credentials."""
+        self.replaces_refused = False
+        """Whether the one before was: this one has just shown that it is taken."""
+        self._opened = anyio.current_time()
         self.tools: tuple[RecordedTool, ...] = ()
 
     @property
@@ -143,6 +149,7 @@ class Connection:
         options = self._envelope.call_options(tool, arguments, progress)
         owner = next((each.owner for each in (questioned, log_hearer) if each is not None), None)
 
+        deadline = anyio.current_time() + seconds
         is_begun = False
 
         async def send(answers: dict[str, Json]) -> dict[str, Json]:
@@ -165,7 +172,7 @@ class Connection:
         except TimeoutError:
             raise UpstreamTimeoutError(f"no answer within {round(seconds, 2):g} s (call_seconds)") from None
         except MCPError as error:
-            failure = await self._failure(error)
+            failure = await self._failure(error, deadline)
             # That a later round was refused or not taken says nothing of what the first one did.
             raise (UpstreamHalfwayError(str(failure)) if is_begun else failure) from error
         return self._result(raw)
@@ -180,6 +187,7 @@ class Connection:
             raise UpstreamUnavailableError(await self._wire.explain_end())
         _require_sendable(params)
         options = self._envelope.options(method, params)
+        deadline = anyio.current_time() + seconds
         try:
             with (
                 anyio.fail_after(seconds),
@@ -192,7 +200,7 @@ class Connection:
         except TimeoutError:
             raise UpstreamTimeoutError(f"no answer within {round(seconds, 2):g} s (call_seconds)") from None
         except MCPError as error:
-            raise await self._failure(error) from error
+            raise await self._failure(error, deadline) from error
         _require_complete(raw)
         return raw
 
@@ -220,14 +228,9 @@ class Connection:
         _require_complete(raw)
         return read_result(raw, null_is_a_value=self._envelope.is_modern)
 
-    async def _failure(self, error: MCPError) -> UpstreamError:
-        failure = self._wire.failures.claim(error)
-        if isinstance(failure, UpstreamUnavailableError | UpstreamUnauthorizedError):
-            # What this request could not use, a session or a credential, others that are under way have used already.
-            # Why a server reads no more is told better once it is known how it ended.
-            self.retire("" if isinstance(failure, UpstreamUnreadError) else str(failure))
-        if failure:
-            return failure
+    async def _failure(self, error: MCPError, deadline: float = inf) -> UpstreamError:
+        if failure := self._wire.failures.claim(error):
+            return await self._as_it_concerns(failure, deadline)
         if is_unreadable_stream(error.error):
             return UpstreamAnswerError("the answer comes in an event that is longer than the portal reads")
         if is_closed(error.error):
@@ -235,6 +238,24 @@ class Connection:
         if error.code == PARSE_ERROR and error.message.startswith("Failed to parse"):
             return UpstreamAnswerError("the answer is no JSON-RPC response")
         return UpstreamRefusedError(error.message, rpc_code=error.code)
+
+    async def _as_it_concerns(self, failure: UpstreamError, deadline: float) -> UpstreamError:
+        """The same, of the call alone where another connection would not help; else this one is retired."""
+        is_refused = is_refusal(failure)
+        if is_refused and (was_renewed(failure) or self._is_just_taken):
+            left_seconds = deadline - anyio.current_time()
+            if await self.is_alive(min(PROBE_SECONDS, max(0.0, left_seconds))):
+                return of_call(failure)
+        if is_refused or isinstance(failure, UpstreamUnavailableError):
+            # What this request could not use, a session or a credential, others that are under way have used already.
+            # Why a server reads no more is told better once it is known how it ended.
+            self.was_refused = self.was_refused or is_refused
+            self.retire("" if isinstance(failure, UpstreamUnreadError) else str(failure))
+        return failure
+
+    @property
+    def _is_just_taken(self) -> bool:
+        return self.replaces_refused and anyio.current_time() - self._opened < YOUNG_SECONDS
 
     async def list_tools(self) -> None:
         """Read `tools` anew. A server that has no tools/list has no tools.

@@ -2,6 +2,7 @@
 
     UpstreamError
     ├── UpstreamUnavailableError        the call never left the portal
+    │   ├── UpstreamSessionError        because the upstream does not know the session
     │   ├── UpstreamUnreadError         because the server does not read its stdin
     │   ├── UpstreamDownError           and will not before the upstream is back
     │   │   └── UpstreamNeedsLoginError     or before somebody signs in to it
@@ -53,6 +54,10 @@ class UpstreamUnavailableError(UpstreamError):
     hint = "Nothing was sent. Other upstreams still work; try this one again later."
     outcome = "not_started"
     repetition: ClassVar[Repetition] = "always"
+
+
+class UpstreamSessionError(UpstreamUnavailableError):
+    """The upstream does not know the session any more, and did nothing."""
 
 
 class UpstreamUnreadError(UpstreamUnavailableError):
@@ -185,7 +190,7 @@ class UpstreamUnauthorizedError(UpstreamRefusedError):
 
 
 class UpstreamStillUnauthorizedError(UpstreamUnauthorizedError):
-    """It does not take credentials that were renewed just now, either."""
+    """It does not take credentials that were renewed just now, either, or takes them for other requests."""
 
     repetition = "never"
 

@@ -15,9 +15,9 @@ from upstreams.errors import (
     UpstreamError,
     UpstreamFaultError,
     UpstreamRefusedError,
+    UpstreamSessionError,
     UpstreamStillUnauthorizedError,
     UpstreamUnauthorizedError,
-    UpstreamUnavailableError,
 )
 from upstreams.http_credentials import IS_RENEWED
 from upstreams.http_status import status_line
@@ -47,7 +47,7 @@ async def error_of(
     """What it means, of a body or the beginning of one; None if that is a JSON-RPC error which says all."""
     error = await _json_rpc_error(kind_of(response), body) if is_whole else None
     if _has_lost_session(response, error, body):
-        return UpstreamUnavailableError("no longer knows this session")
+        return UpstreamSessionError("no longer knows this session")
     if error is None or _says_more_than_its_body(response):
         return refusal(response, error.error.message.encode() if error else body, scrub)
     return None

@@ -90,6 +90,7 @@ class Supervisor:
         self._handshake_first = False
         self._attempts = Attempts(anyio.current_time, spec.connect_seconds)
         self._usage = Usage()
+        self._was_refused = False
         self._has_served = False
         self._wanted = anyio.Event()
         self._changed = anyio.Event()
@@ -273,11 +274,13 @@ class Supervisor:
     async def _serve(self, connection: Connection) -> str | None:
         """Follow the upstream until the connection ends; why it did, None if nobody used it."""
         self._connection, self._has_served, self._wanted = connection, True, anyio.Event()
+        connection.replaces_refused = self._was_refused
         self._become("failing" if self._circuit.is_open else "ready", self._scrub.start(self._circuit.reason))
         try:
             return await self._follow(connection)
         finally:
             self._connection = None
+            self._was_refused = connection.was_refused
 
     async def _follow(self, connection: Connection) -> str | None:
         reason: str | None = None

@@ -239,6 +239,8 @@ class ProtectedServer:
         self.authorization = authorization
         self.requests: list[dict[str, str]] = []
         self.answers: dict[str, Handler] = {}
+        self.refused_tools: set[str] = set()
+        """Tools whose calls are all answered with 401."""
 
     def settings(self, path: str = "mcp") -> AuthSettings:
         return AuthSettings(
@@ -256,6 +258,9 @@ class ProtectedServer:
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] == "http":
                 self.requests.append({key.decode(): value.decode() for key, value in scope["headers"]})
+                if self.requests[-1].get("mcp-name") in self.refused_tools:
+                    await Response(status_code=401)(scope, receive, send)
+                    return
             await overridden(scope, receive, send)
 
         return app

@@ -22,6 +22,9 @@ class RawHttpServer:
         self.authorization: str | None = None
         self.unauthorized_calls = 0
         """So many calls are answered with 401."""
+        self.refused_tools: dict[str, int] = {}
+        """Tools whose calls are all answered with a status; see `refused`."""
+        self.refused = 0
         self.sessions_opened = 0
         self.call_answer: Response | None = None
         self.hangs_on_calls = False
@@ -54,6 +57,8 @@ class RawHttpServer:
             return Response(status_code=202)
         if message["method"] == "tools/list":
             return self._answer(message, f'{{"tools":{self.tools_text}}}')
+        if message["method"] == "ping":
+            return self._answer(message, "{}")
         return await self._call(message)
 
     def _initialize(self, message: dict[str, Any]) -> Response:
@@ -70,6 +75,9 @@ class RawHttpServer:
         if self.unauthorized_calls:
             self.unauthorized_calls -= 1
             return Response(status_code=401)
+        if status := self.refused_tools.get(message.get("params", {}).get("name")):
+            self.refused += 1
+            return Response(status_code=status)
         self.executed += 1
         if self.hangs_on_calls:
             self.is_hanging.set()

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from manifests.json_value import Json
 from manifests.upstream_sections import HttpUpstream
 from tests.upstreams.faults.http_server import FaultyHttpServer, hang
-from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, http_peer
+from tests.upstreams.peers import DEADLINE_SECONDS, WatchedFleet, fleet_of, http_peer
 from tests.upstreams.raw_http_server import RawHttpServer
 from upstreams.errors import (
     UpstreamAnswerError,
@@ -137,6 +137,51 @@ async def test_call_under_way_is_answered_while_another_needs_a_new_connection(t
         assert (len(results), server.sessions_opened) == (1, 2)
         server.may_go_on.set()
     assert (len(results), server.executed) == (2, 2)
+
+
+@pytest.mark.parametrize(("status", "code"), [(401, "upstream_unauthorized"), (404, "upstream_refused")])
+async def test_tool_that_is_always_refused_leaves_the_others_their_connection(status: int, code: str) -> None:
+    server = RawHttpServer()
+    server.refused_tools = {"act": status}
+    codes: list[str] = []
+
+    async def act(fleet: WatchedFleet) -> None:
+        with pytest.raises(UpstreamError) as caught:
+            await fleet["raw"].call("act", {}, seconds=DEADLINE_SECONDS)
+        assert caught.value.outcome == "failed"
+        codes.append(caught.value.code)
+
+    async with (
+        http_peer(server.app) as peer,
+        fleet_of(raw=HttpUpstream(url=url_of(peer.port))) as fleet,
+    ):
+        for _ in range(3):
+            await act(fleet)
+            await fleet["raw"].call("echo", {}, seconds=DEADLINE_SECONDS)
+        assert (server.executed, server.refused, server.sessions_opened) == (3, 4, 2)
+        async with anyio.create_task_group() as tasks:
+            for _ in range(5):
+                tasks.start_soon(act, fleet)
+        assert (server.refused, server.sessions_opened) == (9, 2)
+        assert "down" not in [status for _, status in fleet.history]
+    assert codes == [code] * 8
+
+
+async def test_connection_is_opened_anew_at_once_when_a_new_one_is_not_taken_either() -> None:
+    server = RawHttpServer()
+    async with (
+        http_peer(server.app) as peer,
+        fleet_of(raw=HttpUpstream(url=url_of(peer.port))) as fleet,
+    ):
+        for opened in (2, 3, 4):
+            server.forget_sessions()
+            await fleet["raw"].call("echo", {}, seconds=DEADLINE_SECONDS)
+            assert server.sessions_opened == opened
+        server.authorization = "Bearer another"
+        with pytest.raises(UpstreamError):
+            await fleet["raw"].call("echo", {}, seconds=DEADLINE_SECONDS)
+        await fleet.until(lambda: fleet["raw"].state.status == "down")
+    assert server.executed == 3
 
 
 class Gate:

@@ -123,7 +123,7 @@ FAULTS = [
         UNAUTHORIZED,
         act_effects=0,
         look_effects=0,
-        sessions=3,
+        sessions=2,
         always=True,
         **TWICE,
     ),
