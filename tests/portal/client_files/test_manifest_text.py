@@ -52,6 +52,13 @@ def test_whatever_is_found_is_read_again_as_it_was(name: str, text: str, path: s
     assert_read_again(name, text, path)
 
 
+@pytest.mark.parametrize("letter", ["\u3164", "\ufe0f", "\u034f", "\u202e", "\u200b"])
+def test_nothing_that_shows_nothing_is_written_as_it_is(letter: str) -> None:
+    server = taken(f"a{letter}", letter, Path(f"/x/{letter}"))
+    assert letter not in "\n".join(upstream_lines([server], Path("/home/me")))
+    assert_read_again(letter, letter, f"/x/{letter}")
+
+
 @pytest.mark.parametrize(
     "word", ["no", "Null", "1", "0x1", "1e3", "~", "-", "a: b", "a #b", "@x", "*a", "&a", "!a", "{", "'"]
 )
