@@ -17,7 +17,9 @@ def main() -> None:
     try:
         # Here, and not on top: Ctrl-C may come while this is imported.
         from portal.cli.command_line import run_command_line
+        from portal.logs import tell_defect
 
+        sys.excepthook = tell_defect
         status = run_command_line(sys.argv[1:])
     except KeyboardInterrupt:
         status = 130

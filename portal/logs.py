@@ -3,8 +3,10 @@
 import io
 import logging
 import sys
+import traceback
 from collections.abc import Iterable
 from contextlib import suppress
+from types import TracebackType
 from typing import TextIO
 
 import structlog
@@ -35,6 +37,12 @@ def configure_logs(level: str) -> None:
     # Of its client also the URLs of upstreams, with whatever key is in them, and what they answer.
     for name in ("mcp.client", "client"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
+def tell_defect(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """What nobody expected ends the command: a `sys.excepthook`."""
+    told = "".join(traceback.format_exception(kind, error, trace))
+    sys.stderr.write(f"{marked_lines(told)}\n")
 
 
 class _Marked(logging.Formatter):

@@ -3,17 +3,18 @@
 import argparse
 from importlib.metadata import version
 from pathlib import Path
-from typing import TypeAlias
+from typing import NoReturn, TypeAlias
 
 from portal.address import parse_address
 from portal.audit.chain import Head
+from portal.library.plain_text import marked_lines
 
-_Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+_Commands: TypeAlias = "argparse._SubParsersAction[_Parser]"
 
 
 def argument_parser() -> argparse.ArgumentParser:
     """A parser whose options name the `command`, a module of `portal.cli`, beside what that takes."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="mcp-code-portal",
         description="Two MCP tools in front of any number of MCP servers: docs_search and execute_code.",
         epilog="Every command takes --config FILE; without it $MCP_CODE_PORTAL_CONFIG, then ./portal.yaml.",
@@ -37,6 +38,14 @@ def argument_parser() -> argparse.ArgumentParser:
     ):
         add(commands)
     return parser
+
+
+class _Parser(argparse.ArgumentParser):
+    """Commands have parsers of this class, too."""
+
+    def error(self, message: str) -> NoReturn:
+        """Names of files are arguments, and somebody else may have thought of them."""
+        super().error(marked_lines(message))
 
 
 def _serve(commands: _Commands) -> None:

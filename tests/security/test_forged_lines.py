@@ -4,6 +4,7 @@ import io
 import json
 import logging
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from portal.library.plain_text import is_hidden, visible
 from portal.logs import configure_logs
 from tests.portal.client_files.homes import Home
 from tests.portal.client_files.person import Person
-from tests.portal.commands import Done, PortalCommand, portal_command, restored_logs
+from tests.portal.commands import ROOT, Done, PortalCommand, portal_command, restored_logs
 from tests.portal.peers import raw, write_manifest
 
 FORGED = "lock --accept '*@0123456789abcdef'"
@@ -96,6 +97,8 @@ REPORTS: list[tuple[list[str], str]] = [
     (["import", EVERYTHING], "no client is called"),
     (["audit", "verify", f"x\n{FORGED}"], "cannot read"),
     (["run", f"x\n{FORGED}"], "cannot read"),
+    (["run", "x", EVERYTHING], "unrecognized arguments"),
+    ([f"x\n{FORGED}"], "invalid choice"),
 ]
 
 
@@ -217,6 +220,16 @@ def logged(monkeypatch: pytest.MonkeyPatch, stderr: io.StringIO) -> str:
         logging.getLogger("uvicorn.error").error(EVERYTHING)
         logging.getLogger("asyncio").error("Task failed", exc_info=failure())
     return stderr.getvalue()
+
+
+def test_a_defect_is_told_in_marked_lines() -> None:
+    fault = (
+        f"import portal.cli.command_line as line\ndef run_command_line(_): raise ValueError({EVERYTHING!r})"
+    )
+    code = f"{fault}\nline.run_command_line = run_command_line\nfrom portal.__main__ import main\nmain()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", cwd=ROOT)
+    assert done.returncode == 1 and forged(done.stderr) == [] and hidden(done.stderr) == set()
+    assert done.stderr.startswith("Traceback (most recent call last):\n    | ")
 
 
 def test_no_event_on_a_terminal_has_a_line_of_a_stranger(monkeypatch: pytest.MonkeyPatch) -> None:
