@@ -15,7 +15,7 @@ from upstreams.diagnostics import Diagnostics
 from upstreams.http_credentials import ConfiguredHeaders, HeaderRenewal, HttpCredentials
 from upstreams.http_wire import open_http_wire, open_sse_wire
 from upstreams.listing_store import ListingStore
-from upstreams.masking import without, written_forms
+from upstreams.masking import CredentialMask
 from upstreams.opening import WireOpener
 from upstreams.room import PORTAL_BYTES, UPSTREAM_BYTES, Held, Room
 from upstreams.scrubber import Scrubber, forms_of
@@ -142,12 +142,12 @@ def _wire_opener(
     tasks: TaskGroup,
 ) -> WireOpener:
     if isinstance(spec, StdioUpstream):
-        own = written_forms(configured)
+        mask = CredentialMask(configured)
 
         def start(diagnostics: Diagnostics) -> AbstractAsyncContextManager[Wire]:
             # Looked up at every attempt: the command may have been installed since.
             child = StdioChild.of(spec, folder, os.environ)
-            return open_stdio_wire(child, scrub, diagnostics, lambda text: without(text, own), Held(room))
+            return open_stdio_wire(child, scrub, diagnostics, mask, Held(room))
 
         return start
     credentials = _credentials(name, spec, configured, scrub, renew, tasks)

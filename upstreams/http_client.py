@@ -187,7 +187,7 @@ class UpstreamHttpClient(KeptAliveClient):
             return await without_body(response, _MAX_UNHEEDED_BYTES)  # the SDK follows it or says why not
         body = await _read_capped(response, held)
         is_long = len(body) > STEP_BYTES
-        told = self._admission.masked(body[:STEP_BYTES])
+        told = await in_steps(self._admission.masked(body[:STEP_BYTES]))
         scrub = self._diagnostics.scrub
         if response.is_error and (error := await error_of(response, told, scrub, is_whole=not is_long)):
             raise error

@@ -10,8 +10,9 @@ import anyio
 import httpx2
 
 from upstreams.errors import UpstreamRefusedError
-from upstreams.masking import masked
+from upstreams.masking import CredentialMask
 from upstreams.scrubber import Scrubber
+from upstreams.steps import Steps
 
 
 @dataclass(frozen=True)
@@ -122,6 +123,8 @@ class Admission:
     def __init__(self, url: str, credentials: HttpCredentials) -> None:
         self._url = httpx2.URL(url)
         self._credentials = credentials
+        self._tokens: frozenset[str] = frozenset()
+        self._mask = CredentialMask(())
 
     async def send(
         self, request: httpx2.Request, send: Callable[[httpx2.Request], Awaitable[httpx2.Response]]
@@ -151,9 +154,12 @@ class Admission:
         response.extensions[IS_RENEWED] = True
         return response
 
-    def masked(self, text: bytes) -> bytes:
-        """JSON that a server sent, without the tokens that it was sent."""
-        return masked(text, self._credentials.tokens())
+    def masked(self, text: bytes) -> Steps[bytes]:
+        """JSON that a server sent, without the tokens that it was sent; see `Mask`."""
+        tokens = frozenset(self._credentials.tokens())
+        if tokens != self._tokens:
+            self._tokens, self._mask = tokens, CredentialMask(tokens)
+        return self._mask(text)
 
     async def _renewed(self, sent: Mapping[str, str], response: httpx2.Response) -> bool:
         try:

@@ -123,7 +123,7 @@ class MessageReader:
         return (yield from read_json(cut, self._read))
 
     def _read(self, piece: bytes) -> Steps[Json]:
-        piece = self._mask(piece)
+        piece = yield from self._mask(piece)
         try:
             return without_collection(from_json, piece)
         except ValueError:

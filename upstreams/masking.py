@@ -3,46 +3,175 @@
 Some tools show the request, or the environment, that they are in.
 """
 
-import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from itertools import chain
 from typing import Final, TypeAlias
 
-Mask: TypeAlias = Callable[[bytes], bytes]
-"""JSON text in, the same without credentials out."""
+from upstreams.json_spelling import QUOTE, SHORT_ESCAPES, places, unescaped
+from upstreams.steps import STEP_BYTES, STEP_ITEMS, Steps
+
+Mask: TypeAlias = Callable[[bytes], Steps[bytes]]
+"""JSON text in, the same without credentials out; a ValueError where it takes too long to look for them."""
 
 _LEAST_CHARACTERS: Final = 16
 _LETTER: Final = re.compile("[A-DF-Za-df-z]")  # none of which is in a number
 _MASK: Final = b"[hidden]"
+_MOST_FOUND: Final = 100_000
 _SCHEME: Final = re.compile(r"(?:basic|bearer|token)\s+(\S+)", re.IGNORECASE)
+_ESCAPE_BYTES: Final = len(rb"\u0000")
+_SURROGATES: Final = range(0xD800, 0xE000)
+
+# Where one of these is written as \uXXXX, a text within may have an escape that does not look so: "\\\u0075002b".
+_SPELLERS: Final = "\\u0123456789abcdefABCDEF"
+
+_Place: TypeAlias = tuple[int, int]
+"""Where something begins and ends."""
 
 
-def masked(text: bytes, credentials: Iterable[str]) -> bytes:
-    """JSON that an upstream sent, without these."""
-    return without(text, written_forms(credentials))
+class CredentialMask:
+    """Hides credentials, however JSON spells them, or JSON that is a text within: what shows its environment often
+    shows it as that.
 
-
-def written_forms(credentials: Iterable[str]) -> list[bytes]:
-    """How they may stand in JSON, also in one that is a text within: what shows its environment often shows it as that.
-
-    Only such as can stand nowhere but in strings, and are too long to do so by chance. The longest first: one may
-    contain another.
+    Only such as can stand nowhere but in strings, and are too long to do so by chance.
     """
-    given = set(credentials)
-    given |= {found[1] for found in map(_SCHEME.fullmatch, given) if found}
-    telling = {each for each in given if len(each) >= _LEAST_CHARACTERS and _LETTER.search(each)}
-    forms = {twice for each in telling for once in _written(each) for twice in (once, *_written(once))}
-    return sorted((form.encode("utf-8", "surrogatepass") for form in forms), key=len, reverse=True)
+
+    def __init__(self, credentials: Iterable[str]) -> None:
+        given = set(credentials)
+        given |= {found[1] for found in map(_SCHEME.fullmatch, given) if found}
+        telling = {each for each in given if len(each) >= _LEAST_CHARACTERS and _LETTER.search(each)}
+        # The longest first: one may contain another.
+        self._hidden = sorted(map(_Credential.of, telling), key=lambda each: (-len(each.meant), each.meant))
+        units = _units("".join([_SPELLERS, *telling]))
+        self._escape = _escape_of(units)
+        self._escape_start = rb"\u00" if max(units) < "0100" else rb"\u"
+
+    def __call__(self, text: bytes) -> Steps[bytes]:
+        if not self._hidden or b"\\" not in text:
+            return _replaced(text, self._hidden)
+        escaped = (yield from self._escaped_units(text)) if self._escape_start in text else frozenset()
+        there = [each for each in self._hidden if each.may_be_in(text, escaped)]
+        if not escaped and all(each.is_plain for each in there):
+            return _replaced(text, there)
+        return (yield from _without(text, there)) if there else text
+
+    def _escaped_units(self, text: bytes) -> Steps[frozenset[int]]:
+        """Those of the credentials that are written as \\uXXXX somewhere, in the text or in one within."""
+        found: set[bytes] = set()
+        for start in range(0, len(text), STEP_BYTES):
+            if start:
+                yield
+            found.update(self._escape.findall(text, start, start + STEP_BYTES + _ESCAPE_BYTES - 1))
+        return frozenset(int(each[2:], 16) for each in found)
 
 
-def _written(text: str) -> set[str]:
-    written, plain = json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]
-    return {plain, written, written.replace("/", "\\/")}
+@dataclass(frozen=True)
+class _Credential:
+    text: str
+    meant: bytes
+    """As it stands in unescaped text."""
+
+    core: bytes
+    """What each of its spellings without \\uXXXX has in it."""
+
+    @classmethod
+    def of(cls, text: str) -> "_Credential":
+        return cls(text, _encoded(text).replace(b'"', QUOTE), _core(text, ()))
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether each of these spellings is the same."""
+        return self.core == self.meant
+
+    def may_be_in(self, text: bytes, escaped: Collection[int]) -> bool:
+        """Whether it may, where no other units than these are written as \\uXXXX."""
+        if not escaped:
+            return self.core in text
+        return any(unit in escaped for unit in map(ord, _SPELLERS)) or _core(self.text, escaped) in text
 
 
-def without(text: bytes, forms: Iterable[bytes]) -> bytes:
-    """The text with each of the forms hidden."""
-    for form in forms:
-        if form in text:
-            text = text.replace(form, _MASK)
+def _core(text: str, escaped: Collection[int]) -> bytes:
+    """The longest part of it without a character that has an escape of its own, or one of these units."""
+    marks = "".join(map(re.escape, {*SHORT_ESCAPES.values(), *map(chr, escaped)}))
+    if any(unit in _SURROGATES for unit in escaped):
+        marks += "\U00010000-\U0010ffff"
+    return _encoded(max(re.split(f"[{marks}]", text), key=len))
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _units(text: str) -> set[str]:
+    """The XXXX of all \\uXXXX that it can be written with."""
+    return set(re.findall("....", text.encode("utf-16-be", "surrogatepass").hex()))
+
+
+def _escape_of(units: Iterable[str]) -> re.Pattern[bytes]:
+    """Any \\uXXXX with one of these."""
+    starts: dict[str, set[str]] = {}
+    for unit in units:
+        starts.setdefault(_any_case(unit[:3]), set()).update((unit[3], unit[3].upper()))
+    either = "|".join(f"{start}[{''.join(sorted(ends))}]" for start, ends in sorted(starts.items()))
+    return re.compile(rb"\\u(?:%b)" % either.encode())
+
+
+def _any_case(digits: str) -> str:
+    return re.sub("[a-f]", lambda found: f"[{found[0]}{found[0].upper()}]", digits)
+
+
+def _replaced(text: bytes, credentials: Iterable[_Credential]) -> bytes:
+    for each in credentials:
+        text = text.replace(each.meant, _MASK)
     return text
+
+
+def _without(text: bytes, credentials: Collection[_Credential]) -> Steps[bytes]:
+    """The same, however they are spelled."""
+    once = yield from unescaped(text)
+    found = yield from _found(once, credentials)
+    if b"\\" in once:
+        twice = yield from unescaped(once)
+        within = yield from _found(twice, credentials)
+        found = _merged([*found, *(yield from _placed(once, within))])
+    kept, kept_to = bytearray(), 0
+    for start, end in (yield from _placed(text, found)):
+        kept += text[kept_to:start]
+        kept += _MASK
+        kept_to = end
+    return bytes(kept) + text[kept_to:]
+
+
+def _found(text: bytes, credentials: Iterable[_Credential]) -> Steps[list[_Place]]:
+    """Where they are in unescaped text."""
+    found: list[_Place] = []
+    for each in credentials:
+        start = text.find(each.meant)
+        while start >= 0:
+            end = start + len(each.meant)
+            found.append((start, end))
+            if len(found) % STEP_ITEMS == 0:
+                yield
+            if len(found) > _MOST_FOUND:
+                raise ValueError("more credentials than the portal takes out")
+            start = text.find(each.meant, end)
+        yield
+    return _merged(found)
+
+
+def _merged(found: list[_Place]) -> list[_Place]:
+    """In order, those that overlap as one."""
+    merged: list[_Place] = []
+    for start, end in sorted(found):
+        if merged and start < merged[-1][1]:
+            before = merged.pop()
+            start, end = before[0], max(before[1], end)
+        merged.append((start, end))
+    return merged
+
+
+def _placed(text: bytes, found: list[_Place]) -> Steps[list[_Place]]:
+    """Where in the text stands what was found there in the unescaped one."""
+    edges = yield from places(text, chain.from_iterable(found))
+    return [*zip(edges[::2], edges[1::2], strict=True)]

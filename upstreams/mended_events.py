@@ -9,7 +9,7 @@ from upstreams.drips import Drips
 from upstreams.http_body import unpacked
 from upstreams.masking import Mask
 from upstreams.nesting import shallow
-from upstreams.steps import STEP_BYTES, in_steps, turns_of_others
+from upstreams.steps import STEP_BYTES, Steps, in_steps, turns_of_others
 from upstreams.wire_text import mended
 
 _DATA: Final = b"data:"
@@ -102,8 +102,11 @@ class MendedLines(httpx2.AsyncByteStream):
         yield partial if is_long else await self._mended(partial)
 
     async def _mended(self, lines: bytes) -> bytes:
-        lines = await in_steps(mended(self._masked(lines)))
+        lines = await in_steps(self._fit(lines))
         return b"".join([await _readable_line(line) for line in lines.splitlines(keepends=True)])
+
+    def _fit(self, lines: bytes) -> Steps[bytes]:
+        return (yield from mended((yield from self._masked(lines))))
 
     async def aclose(self) -> None:
         await self._stream.aclose()

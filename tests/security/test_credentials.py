@@ -187,14 +187,22 @@ async def recorded(app: ASGIApp) -> AsyncIterator[tuple[int, list[dict[str, str]
 
 
 @pytest.mark.parametrize(("as_events", "packs_events"), [(False, False), (True, False), (True, True)])
-@pytest.mark.parametrize("token", ["canary-of-0123456789", 'canary/of"0123456789'])
+@pytest.mark.parametrize(
+    ("token", "spelling"),
+    [
+        ("canary-of-0123456789", ("/", "\\/")),  # PHP
+        ('canary/of"0123456789', ("/", "\\/")),
+        ("canary&of<0123456789", ("&", "\\u0026")),  # Go
+        ("canary+of/0123456789", ("+", "\\u002B")),  # .NET
+    ],
+)
 async def test_upstream_that_shows_its_requests_shows_scripts_and_stubs_no_token(
-    tmp_path: Path, token: str, as_events: bool, packs_events: bool
+    tmp_path: Path, token: str, spelling: tuple[str, str], as_events: bool, packs_events: bool
 ) -> None:
     server = RawHttpServer()
     server.as_events, server.packs_events = as_events, packs_events
     server.authorization = f"Bearer {token}"
-    shown = json.dumps(f"you sent {server.authorization}").replace("/", "\\/")
+    shown = json.dumps(f"you sent {server.authorization}").replace(*spelling)
     server.result_text = (
         f'{{"content":[{{"type":"text","text":{shown}}}],"structuredContent":{{"seen":[{shown}, 7]}}}}'
     )

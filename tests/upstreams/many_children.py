@@ -13,6 +13,7 @@ PORTAL = """
 import anyio, os, resource, sys
 from pathlib import Path
 from manifests.upstream_sections import StdioUpstream
+from upstreams.masking import CredentialMask
 from upstreams.diagnostics import Diagnostics
 from upstreams.room import Held, Room
 from upstreams.scrubber import Scrubber
@@ -23,7 +24,7 @@ async def hold(script, close):
     spec = StdioUpstream(command="sh", args=("-c", script))
     scrub = Scrubber.for_upstream(spec)
     child = StdioChild.of(spec, Path.cwd(), os.environ)
-    async with open_stdio_wire(child, scrub, Diagnostics(scrub), bytes, Held(Room(0))):
+    async with open_stdio_wire(child, scrub, Diagnostics(scrub), CredentialMask(()), Held(Room(0))):
         await close.wait()
 
 async def main():

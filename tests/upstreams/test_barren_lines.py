@@ -20,6 +20,7 @@ from upstreams.barren_lines import (
     Rests,
 )
 from upstreams.large_events import SmallEvents
+from upstreams.masking import CredentialMask
 from upstreams.mended_events import MendedLines
 from upstreams.room import UPSTREAM_BYTES, Held, Room
 
@@ -43,7 +44,7 @@ def events(*pieces: bytes, rests: Rests | None = None, held: Held | None = None)
         return b""
 
     held = held or Held(Room(UPSTREAM_BYTES))
-    return SmallEvents(MendedLines(Pieces(pieces), lambda text: text), take, rests or Rests(), held)
+    return SmallEvents(MendedLines(Pieces(pieces), CredentialMask(())), take, rests or Rests(), held)
 
 
 @pytest.fixture(autouse=True)
@@ -117,7 +118,7 @@ async def test_message_does_not_wait_for_what_comes_behind_it() -> None:
 
 async def test_others_have_turns_while_many_short_lines_are_read() -> None:
     async with turns_of_others() as turns:
-        async for _ in MendedLines(Pieces([b"data: 1\n" * (CHUNK_BYTES // 8)]), lambda text: text):
+        async for _ in MendedLines(Pieces([b"data: 1\n" * (CHUNK_BYTES // 8)]), CredentialMask(())):
             pass
     assert turns.count >= 10
 

@@ -9,6 +9,7 @@ from tests.upstreams.streams import CHUNK_BYTES, Written
 from upstreams import stdio_wire
 from upstreams.diagnostics import Diagnostics
 from upstreams.json_rpc import MessageReader
+from upstreams.masking import CredentialMask
 from upstreams.room import UPSTREAM_BYTES, Held, Room
 from upstreams.scrubber import Scrubber
 from upstreams.stdio_wire import ChildOutput
@@ -23,7 +24,7 @@ ANSWER = b'{"jsonrpc":"2.0","id":7,"result":{"text":"%b"}}\n'
 async def read(text: bytes) -> tuple[list[SessionMessage], float]:
     """The messages of what a child prints, and in how many seconds they came."""
     chunks = [text[start : start + CHUNK_BYTES] for start in range(0, len(text), CHUNK_BYTES)]
-    reader = MessageReader(Failures(), Diagnostics(Scrubber(())), lambda text: text)
+    reader = MessageReader(Failures(), Diagnostics(Scrubber(())), CredentialMask(()))
     began = anyio.current_time()
     messages = [message async for message in ChildOutput(Written(chunks), reader, Held(Room(UPSTREAM_BYTES)))]
     return messages, anyio.current_time() - began
@@ -47,7 +48,7 @@ async def test_rest_of_a_line_that_is_too_long_is_rested_from(monkeypatch: pytes
 
 async def test_long_message_is_read_without_rest_and_measured() -> None:
     text = ANSWER % (b"x" * 1_000_000)
-    reader = MessageReader(Failures(), Diagnostics(Scrubber(())), lambda text: text)
+    reader = MessageReader(Failures(), Diagnostics(Scrubber(())), CredentialMask(()))
     output = ChildOutput(Written([text]), reader, Held(Room(UPSTREAM_BYTES)))
     message = await output.receive()
     assert isinstance(message, MeasuredMessage)

@@ -6,6 +6,7 @@ from mcp_types import JSONRPCResponse
 from upstreams.diagnostics import Diagnostics
 from upstreams.errors import UpstreamAnswerError
 from upstreams.json_rpc import MessageReader
+from upstreams.masking import CredentialMask
 from upstreams.scrubber import Scrubber
 from upstreams.wire import Failures
 
@@ -15,9 +16,7 @@ ANSWER = b'{"jsonrpc":"2.0","id":7,"result":{"text":"%b"}}'
 
 @pytest.mark.parametrize("text", [SECRET, b"a harmless text"])
 def test_message_at_the_end_of_a_line_is_read_without_credentials(text: bytes) -> None:
-    reader = MessageReader(
-        Failures(), Diagnostics(Scrubber(())), lambda line: line.replace(SECRET, b"[hidden]")
-    )
+    reader = MessageReader(Failures(), Diagnostics(Scrubber(())), CredentialMask([SECRET.decode()]))
     line = b"half an answer " + ANSWER % text
     for messages in (reader.read(line), reader.end_of_too_long(line, UpstreamAnswerError("too long"))):
         answer = [*messages][-1].message

@@ -9,6 +9,7 @@ import pytest
 from manifests.upstream_sections import StdioUpstream
 from upstreams.diagnostics import Diagnostics
 from upstreams.errors import UpstreamUnavailableError
+from upstreams.masking import CredentialMask
 from upstreams.room import Held, Room
 from upstreams.scrubber import Scrubber
 from upstreams.stdio_child import StdioChild
@@ -22,7 +23,7 @@ async def test_server_for_which_no_files_are_left_says_what_to_do(tmp_path: Path
     spec = StdioUpstream(command="cat")
     scrub = Scrubber.for_upstream(spec)
     child = StdioChild.of(spec, tmp_path, os.environ)
-    wire = open_stdio_wire(child, scrub, Diagnostics(scrub), bytes, Held(Room(0)))
+    wire = open_stdio_wire(child, scrub, Diagnostics(scrub), CredentialMask(()), Held(Room(0)))
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     taken = max(int(name) for name in os.listdir("/proc/self/fd"))
     resource.setrlimit(resource.RLIMIT_NOFILE, (taken + free, limits[1]))

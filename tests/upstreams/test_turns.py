@@ -14,6 +14,7 @@ from upstreams.diagnostics import Diagnostics
 from upstreams.http_client import UpstreamHttpClient
 from upstreams.http_credentials import Admission, ConfiguredHeaders
 from upstreams.json_rpc import MessageReader
+from upstreams.masking import CredentialMask
 from upstreams.room import UPSTREAM_BYTES, Room
 from upstreams.scrubber import Scrubber
 from upstreams.stand_ins import StandIns
@@ -41,7 +42,7 @@ LONG_LINES = {
 
 
 def reader() -> MessageReader:
-    return MessageReader(Failures(), Diagnostics(Scrubber(())), lambda text: text)
+    return MessageReader(Failures(), Diagnostics(Scrubber(())), CredentialMask(()))
 
 
 @pytest.mark.parametrize("line", LONG_LINES.values(), ids=LONG_LINES.keys())
