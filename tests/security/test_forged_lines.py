@@ -53,7 +53,8 @@ def lists(folder: Path, description: str) -> None:
         {"name": "error", "inputSchema": {"type": "object"}},
     ]
     others = {"ending": raw(stderr=EVERYTHING, exits_with=3), "refusing": raw(refuses_with=EVERYTHING)}
-    write_manifest(folder, {"up": raw(tools=tools), **others})
+    said = {"instructions": EVERYTHING, "server_name": EVERYTHING}
+    write_manifest(folder, {"up": raw(tools=tools, **said), **others})
 
 
 @pytest.fixture
@@ -108,6 +109,25 @@ def test_no_report_has_a_line_of_a_stranger(
 ) -> None:
     done = portal(*arguments, cwd=folder)
     assert is_honest(done) and told in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["check"], "suspicious: up."),
+        (["search"], "# up, "),
+        (["search", TEXTS[0]], "async def"),
+        (["explain", f"up.{TEXTS[0]}"], ": granted"),
+        (["lock", "--diff"], "new     instructions of up@"),
+        (["lock"], "portal.lock: "),
+    ],
+)
+def test_what_nobody_had_to_accept_has_no_line_of_its_own(
+    portal: PortalCommand, tmp_path: Path, arguments: list[str], told: str
+) -> None:
+    lists(tmp_path, EVERYTHING)
+    done = portal(*arguments, cwd=tmp_path)
+    assert is_honest(done) and told in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ def initialize(request):
     if "refuses_with" in BEHAVIOUR:
         send({"id": request["id"], "error": {"code": -32000, "message": BEHAVIOUR["refuses_with"]}})
         return
-    server = {"name": "raw", "version": "1"}
+    server = {"name": BEHAVIOUR.get("server_name", "raw"), "version": "1"}
     capabilities = {"tools": {"listChanged": True}}
     answer(
         request,
@@ -83,7 +83,7 @@ def initialize(request):
             "protocolVersion": "2025-06-18",
             "capabilities": capabilities,
             "serverInfo": server,
-            "instructions": "be kind",
+            "instructions": BEHAVIOUR.get("instructions", "be kind"),
         },
     )
 
