@@ -1,9 +1,11 @@
 """When tokens of OAuth are renewed, when somebody has to sign in again, and when it is only a matter of waiting."""
 
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import anyio
 import anyio.to_thread
@@ -20,7 +22,7 @@ from tests.upstreams.oauth_peer import NAME, ProtectedServer, echo, logged_in, p
 from tests.upstreams.peers import DEADLINE_SECONDS, closed_port, fleet_of
 from upstreams.errors import UpstreamDownError, UpstreamError, UpstreamNeedsLoginError
 from upstreams.fleet import login_store, open_fleet
-from upstreams.oauth import kept_login, tokens
+from upstreams.oauth import kept_login, login, tokens
 from upstreams.oauth.tokens import OAuthTokens
 from upstreams.scrubber import Scrubber
 
@@ -135,6 +137,62 @@ async def test_authorization_server_that_is_out_of_order_is_waited_for(
         assert not isinstance(caught.value, UpstreamNeedsLoginError)
         del server.authorization.answers["/token"]
         assert await kept.renewed(await kept.headers())
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+async def test_token_that_is_about_to_expire_is_used_while_nobody_gives_another(
+    server: ProtectedServer, monkeypatch: pytest.MonkeyPatch, hangs: bool
+) -> None:
+    asked, was_asked = 0, anyio.Event()
+
+    async def away(request: Request) -> Response:
+        nonlocal asked
+        asked += 1
+        was_asked.set()
+        if hangs:
+            await anyio.sleep_forever()
+        return PlainTextResponse("later", status_code=503)
+
+    server.authorization.expires_in = 100
+    spec = server.spec()
+    await logged_in(spec)
+    monkeypatch.setattr(tokens, "EARLY_SECONDS", 0.1 if hangs else DEADLINE_SECONDS)
+    monkeypatch.setattr(tokens, "EARLY_PAUSE_SECONDS", 3600.0)
+    async with tokens_of(spec) as kept:
+        first = await kept.headers()
+        server.authorization.answers["/token"] = away
+        _let_pass(95, monkeypatch)
+        assert [await kept.headers() for _ in range(3)] == [first] * 3
+        with anyio.fail_after(DEADLINE_SECONDS):
+            await was_asked.wait()
+        assert asked == 1
+        if not hangs:
+            _let_pass(101, monkeypatch)
+            with pytest.raises(UpstreamError):
+                await kept.headers()
+            assert asked == 2
+            del server.authorization.answers["/token"]
+            assert await kept.headers() != first
+
+
+async def test_token_that_is_about_to_expire_and_cannot_be_renewed_any_more_needs_a_login(
+    server: ProtectedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.authorization.expires_in = 100
+    spec = server.spec()
+    await logged_in(spec)
+    async with tokens_of(spec) as kept:
+        await kept.headers()
+        server.authorization.answers["/token"] = saying({"error": "invalid_grant"}, 400)
+        _let_pass(95, monkeypatch)
+        with pytest.raises(UpstreamNeedsLoginError):
+            await kept.headers()
+
+
+def _let_pass(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For what knows when a token expires."""
+    later = SimpleNamespace(time=lambda: time.time() + seconds)
+    monkeypatch.setattr(login, "time", later)
 
 
 async def test_token_endpoint_that_is_not_there_for_a_moment_ends_no_login(server: ProtectedServer) -> None:

@@ -84,6 +84,9 @@ class Login(BaseModel):
         renewed = client.model_copy(update={"client_secret": secret, "auth_method": method})
         return self.model_copy(update={"client": renewed})
 
+    def has_expired(self) -> bool:
+        return self.expires_at is not None and time.time() >= self.expires_at
+
     def wants_renewal(self) -> bool:
         """Whether it is about to expire, or has, if nothing could be done about it before."""
         if self.expires_at is None:

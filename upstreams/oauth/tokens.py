@@ -32,6 +32,12 @@ log = structlog.get_logger()
 RENEWAL_SECONDS: Final = 25.0
 """All of a renewal: waiting for another portal's, finding the server, and asking it."""
 
+EARLY_SECONDS: Final = 2.0
+"""A call waits so long for a renewal while its token is good."""
+
+EARLY_PAUSE_SECONDS: Final = 5.0
+"""While a token is good, its renewal is tried this often."""
+
 MOST_REFUSED: Final = 5
 REFUSED_SECONDS: Final = 60.0
 """An upstream can have no more tokens renewed by refusing them than so many in so long."""
@@ -68,6 +74,8 @@ class OAuthTokens:
         """A token that came of a renewal and was not accepted yet."""
         self._spent = ""
         """A refresh token that was refused: it is not tried twice."""
+        self._early_again_at = 0.0
+        """When a token that is good may be renewed again, in seconds of the event loop."""
         self._refused_at: deque[float] = deque(maxlen=MOST_REFUSED)
         """When tokens were renewed because they were refused, in seconds of the event loop."""
         self._found: Discovered | None = None
@@ -76,8 +84,10 @@ class OAuthTokens:
 
     async def headers(self) -> Mapping[str, str]:
         login = self._login
-        if login is None or login.wants_renewal():
+        if login is None or login.has_expired():
             login = await self._fresh(login, is_refused=False)
+        elif login.wants_renewal():
+            login = await self._early(login)
         return _bearer(login)
 
     async def renewed(self, refused: Mapping[str, str]) -> bool:
@@ -92,6 +102,20 @@ class OAuthTokens:
 
     def tokens(self) -> Iterable[str]:
         return (*self._sent, *self._beside)
+
+    async def _early(self, good: Login) -> Login:
+        """One that lives longer than `good`, which is used to its end where another is not to be had soon."""
+        now = anyio.current_time()
+        if now >= self._early_again_at:
+            self._early_again_at = now + EARLY_PAUSE_SECONDS
+            try:
+                with anyio.move_on_after(EARLY_SECONDS):
+                    return await self._fresh(good, is_refused=False)
+            except UpstreamDownError:  # it is no matter of waiting
+                raise
+            except UpstreamUnavailableError as error:
+                log.info("token_not_renewed_early", upstream=self._name, reason=str(error))
+        return await self._fresh(good, is_refused=False) if good.has_expired() else good
 
     async def _fresh(self, stale: Login | None, *, is_refused: bool) -> Login:
         """One that is not `stale`. Of many that ask at once the first one gets it, and the others what it got."""
