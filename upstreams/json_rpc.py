@@ -31,6 +31,8 @@ from upstreams.wire import Failures
 from upstreams.wire_text import END_BYTES, answered_id, mended
 
 _MOST_TOLD: Final = 10_000
+_GLANCED_AT: Final = 10 * STEP_ITEMS
+"""Values of a batch, in one step."""
 
 # In a text inside a message the quotes would be escaped, so this is none that a text quotes.
 _MESSAGE_MARK: Final = b'"jsonrpc"'
@@ -63,9 +65,11 @@ class MessageReader:
             yield from self._unreadable(line, line[-END_BYTES:], problem)
             yield from self._last_message(line)
             return
-        is_noise = False
-        for number, member in enumerate(value if isinstance(value, list) else [value]):
-            message = self._message(member) if isinstance(member, dict) else None
+        members = value if isinstance(value, list) else [value]
+        objects = yield from _objects(members)
+        is_noise = len(objects) < len(members)
+        for number, member in enumerate(objects):
+            message = self._message(member)
             if message is None:
                 is_noise = True
             else:
@@ -81,7 +85,8 @@ class MessageReader:
         """The one message that a body or an event is; its call's error where that cannot be read."""
         try:
             value = yield from self._value(text)
-            message, problem = self._message(value), UpstreamAnswerError("the answer is no JSON-RPC message")
+            message = self._message(value) if isinstance(value, dict) else None
+            problem = UpstreamAnswerError("the answer is no JSON-RPC message")
         except ValueError as error:
             message, problem = None, UpstreamAnswerError(f"the answer is unreadable: {error}")
         return message or self._broken_answer(answered_id(text[:END_BYTES], text[-END_BYTES:]), problem)
@@ -104,9 +109,10 @@ class MessageReader:
         if start is None or start.start() == 0:
             return
         try:
-            message = self._message((yield from self._value(line[start.start() :])))
+            value = yield from self._value(line[start.start() :])
         except ValueError:
             return
+        message = self._message(value) if isinstance(value, dict) else None
         if message is not None:
             yield SessionMessage(message)
 
@@ -139,9 +145,7 @@ class MessageReader:
         else:
             yield SessionMessage(self._broken_answer(request_id, problem))
 
-    def _message(self, value: Json) -> JSONRPCMessage | None:
-        if not isinstance(value, dict):
-            return None
+    def _message(self, value: dict[str, Json]) -> JSONRPCMessage | None:
         request_id = _request_id(value.get("id"))
         method = value.get("method")
         if isinstance(method, str):
@@ -159,6 +163,16 @@ class MessageReader:
     def _broken_answer(self, request_id: int | str | None, problem: UpstreamAnswerError) -> JSONRPCError:
         error = self._failures.carry(problem)
         return JSONRPCError.model_construct(jsonrpc="2.0", id=request_id, error=error)
+
+
+def _objects(values: list[Json]) -> Steps[list[dict[str, Json]]]:
+    """Those that may be messages; a batch may have millions of other values."""
+    found: list[dict[str, Json]] = []
+    for start in range(0, len(values), _GLANCED_AT):
+        found += [value for value in values[start : start + _GLANCED_AT] if isinstance(value, dict)]
+        if start + _GLANCED_AT < len(values):
+            yield
+    return found
 
 
 def _request_id(value: Json) -> int | str | None:

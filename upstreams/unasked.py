@@ -11,8 +11,8 @@ from upstreams.unasked_bytes import MeasuredMessage, UnaskedBytes
 
 MESSAGES_A_SECOND: Final = 100.0
 MESSAGES_AT_ONCE: Final = 20.0
-DROPPED_AT_ONCE: Final = 25
-DROPPED_PAUSE_SECONDS: Final = 0.01
+DROPPED_AT_ONCE: Final = 10
+DROPPED_PAUSE_SECONDS: Final = 0.004
 
 Answer: TypeAlias = JSONRPCResponse | JSONRPCError
 
