@@ -16,6 +16,17 @@ _SECRET: Final = re.compile(
     rf"|(?:verification|security|log{_GAP}in|sign{_GAP}in|sms|authenticat(?:ion|or)|digit){_GAP}code",
 )
 
+# "(do not give us your phone number, PIN, or other sensitive info)". Nothing but such a list may be in it: "do not
+# enter anything but your PIN" and "do not forget your PIN" ask for one.
+_OF_A_LIST: Final = (
+    r"your|any|an?|the|or|and|other|such|as|like|phone|numbers?|codes?|names?|e-?mail|address(?:es)?"
+    r"|sensitive|personal|private|confidential|info|information|data|details?|here"
+)
+_UNWANTED: Final = re.compile(
+    r"\b(?:do not|don['\u2019]t|never) (?:(?:give|tell|send|show) us|give|enter|type|include|provide|write)"
+    rf"(?:[ ,/]++(?>{_SECRET.pattern}|{_OF_A_LIST})s?\b)++(?= ?[.;!){{\"]| ?$)"
+)
+
 # What looks like a Latin letter, and is of another script.
 _LOOKALIKES: Final = str.maketrans(
     "асеорѕіјхукнтмвԁԛԝһӏɡıαερνικτυοχωη",
@@ -29,7 +40,8 @@ _FILLERS: Final = frozenset("\u115f\u1160\u2800")
 
 
 def asks_for_secret(text: str) -> bool:
-    return _SECRET.search(_plain(text)) is not None
+    """Whether it names one, other than to say that it is not wanted."""
+    return _SECRET.search(_UNWANTED.sub(" ", _plain(text))) is not None
 
 
 def _plain(text: str) -> str:

@@ -193,6 +193,17 @@ async def test_words_that_only_contain_such_a_word_are_asked(ear: Ear, person: P
     assert answer["result"] == "accept {'pinned': 'Ada'}"
 
 
+def test_form_that_wants_no_secret_may_say_so() -> None:
+    """As that of MCP's own `server-everything` does."""
+    number: Json = {
+        "type": "integer",
+        "description": "Your favorite (do not give us your PIN, or other info)",
+    }
+    put("A number. Do not enter your PIN", {"number": number})
+    with pytest.raises(QuestionError):
+        put("A number. Do not enter your PIN", {"number": number, "pin": {"type": "integer"}})
+
+
 @pytest.mark.parametrize("upstream", UPSTREAMS)
 async def test_a_page_is_opened_by_its_address_and_its_host_is_told(
     ear: Ear, person: Person, upstream: str

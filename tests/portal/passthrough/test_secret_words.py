@@ -33,6 +33,15 @@ from portal.passthrough.secret_words import asks_for_secret
         "The PIN, please",
         "one-time code",
         "two-factor code",
+        "Do not forget your PIN",
+        "Do not enter anything but your PIN.",
+        "Do not enter your name, only your PIN.",
+        "Do not include spaces in your password.",
+        "Do not give us your password yet.",
+        "Do not enter your PIN here. Your password?",
+        "Do not enter your name. Your PIN.",
+        "Never share your password with others.",
+        "Donot give us your PIN.",
     ],
 )
 def test_what_asks_for_a_secret_is_known(words: str) -> None:
@@ -52,6 +61,9 @@ def test_what_asks_for_a_secret_is_known(words: str) -> None:
         "Wie hei\u00dft du? \u00dcber welchen Stra\u00dfenpass?",
         "\u4f60\u53eb\u4ec0\u4e48\u540d\u5b57",
         "Print the card on which side?",
+        "Your favorite integer (do not give us your phone number, PIN, or other sensitive info)",
+        "Don\u2019t enter passwords, API keys or other credentials here.",
+        '{"description": "A word. Please do not type your password"}',
     ],
 )
 def test_what_does_not_is_not(words: str) -> None:
