@@ -25,6 +25,7 @@ from upstreams.errors import (
     UpstreamLostError,
     UpstreamRefusedError,
     UpstreamTimeoutError,
+    UpstreamUnansweredError,
     UpstreamUnavailableError,
     UpstreamUnreadError,
 )
@@ -38,6 +39,8 @@ from upstreams.wire import Wire, is_closed, is_unreadable_stream
 
 LOG_LEVEL_SECONDS: Final = 30.0
 """How long an upstream may take to set the level of what it logs; nobody waits for it."""
+
+_UNNOTICED_SECONDS: Final = 0.05
 
 
 class Connection:
@@ -123,6 +126,7 @@ class Connection:
         arguments: dict[str, Json],
         *,
         seconds: float,
+        of_seconds: float,
         key: str | None = None,
         progress: ProgressFnT | None = None,
         log_hearer: LogHearer | None = None,
@@ -133,8 +137,8 @@ class Connection:
         `key` goes along in `_meta`, for an upstream that wants to know whether it saw this call before. `progress` and
         `log_hearer` hear what the upstream says of itself meanwhile, `questioned` is whom it may ask.
 
-        When the caller is cancelled or `seconds` are over, the upstream is told (the SDK sends
-        notifications/cancelled, or since 2026-07-28 on HTTP closes the request).
+        When the caller is cancelled or `seconds` are over, which are what is left of `of_seconds`, the upstream is told
+        (the SDK sends notifications/cancelled, or since 2026-07-28 on HTTP closes the request).
 
         Raises:
             UpstreamError: See `upstreams/errors.py`; which of them says what may have happened.
@@ -166,18 +170,23 @@ class Connection:
                 anyio.fail_after(seconds),
                 self._under_way(),
                 self._changes.log_hearers.hearing(log_hearer),
-                self._questions.serving(questioned),
+                self._questions.serving(questioned) as served,
             ):
-                raw = await self._questions.rounds(await send({}), send_again, questioned)
+                raw = await self._questions.rounds(await send({}), send_again, served)
         except TimeoutError:
-            raise UpstreamTimeoutError(f"no answer within {round(seconds, 2):g} s (call_seconds)") from None
+            if served.unanswered:
+                asked = f"what it asked ({served.unanswered}) was not answered"
+                raise UpstreamUnansweredError(f"{asked} {in_time(seconds, of_seconds)}") from None
+            raise UpstreamTimeoutError(f"no answer {in_time(seconds, of_seconds)}") from None
         except MCPError as error:
             failure = await self._failure(error, deadline)
             # That a later round was refused or not taken says nothing of what the first one did.
             raise (UpstreamHalfwayError(str(failure)) if is_begun else failure) from error
         return self._result(raw)
 
-    async def ask(self, method: str, params: dict[str, Json], *, seconds: float) -> dict[str, Json]:
+    async def ask(
+        self, method: str, params: dict[str, Json], *, seconds: float, of_seconds: float
+    ) -> dict[str, Json]:
         """Any other request, in its caller's task as `call` is; the raw result.
 
         Raises:
@@ -198,7 +207,7 @@ class Connection:
             ):
                 raw = await self._send(method, self._envelope.params(params), options, None)
         except TimeoutError:
-            raise UpstreamTimeoutError(f"no answer within {round(seconds, 2):g} s (call_seconds)") from None
+            raise UpstreamTimeoutError(f"no answer {in_time(seconds, of_seconds)}") from None
         except MCPError as error:
             raise await self._failure(error, deadline) from error
         _require_complete(raw)
@@ -324,6 +333,14 @@ class Connection:
         """Why it ended."""
         await self._wire.ended.wait()
         return await self._wire.explain_end()
+
+
+def in_time(left_seconds: float, seconds: float) -> str:
+    """How long something had, when that was not enough."""
+    whole = f"{round(seconds, 2):g} s (call_seconds)"
+    if seconds - left_seconds < _UNNOTICED_SECONDS:
+        return f"within {whole}"
+    return f"within the {round(left_seconds, 2):g} s that were left of {whole}"
 
 
 def _require_complete(raw: dict[str, Json]) -> None:

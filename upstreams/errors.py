@@ -16,6 +16,7 @@
     │   ├── UpstreamRoomError           with more than there is memory for: it may have acted
     │   └── UpstreamSilentError         took the call and sends no answer: it may act yet
     ├── UpstreamHalfwayError            asked for more input, and did not come to an end then: it may have acted
+    │   └── UpstreamUnansweredError     because nobody answered in time
     └── UpstreamRefusedError            answered with an error of its own
         ├── UpstreamBusyError           with HTTP 429: not now
         └── UpstreamUnauthorizedError   with HTTP 401: not with these credentials
@@ -152,6 +153,16 @@ class UpstreamHalfwayError(UpstreamError):
 
     code = "upstream_halfway"
     hint = "Check the effect before retrying: the call was begun and may have happened in part."
+
+
+class UpstreamUnansweredError(UpstreamHalfwayError):
+    """The person or model that the upstream asked had not answered at the call's deadline; it may have acted."""
+
+    code = "question_unanswered"
+    hint = (
+        "Whoever was asked took too long: have it answered sooner, or have the operator raise this upstream's"
+        " `call_seconds` (and `limits.wall_seconds`). Check the effect before retrying: the call was begun."
+    )
 
 
 class UpstreamRefusedError(UpstreamError):

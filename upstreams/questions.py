@@ -82,7 +82,7 @@ class QuestionDesk:
             )
             if is_allowed
         }
-        self._calls: dict[_Call, None] = {}
+        self._calls: dict[ServedCall, None] = {}
         self.given_up = GivenUp()
         """Calls of which it may still ask something that nobody answers."""
 
@@ -103,22 +103,23 @@ class QuestionDesk:
         return {**declared, "roots": {}} if LIST_ROOTS in self._allowed else declared
 
     @contextmanager
-    def serving(self, questioned: Questioned | None) -> Iterator[None]:
+    def serving(self, questioned: Questioned | None) -> Iterator["ServedCall"]:
         """Around one call: its questions end with it."""
-        call = _Call(questioned)
+        call = ServedCall(questioned)
         self._calls[call] = None
         try:
-            yield
+            yield call
         finally:
             del self._calls[call]
             for question in [*call.questions]:
+                call.unanswered = question.method
                 question.call_ended(call)
 
     async def rounds(
         self,
         raw: dict[str, Json],
         again: Callable[[dict[str, Json]], Awaitable[dict[str, Json]]],
-        questioned: Questioned | None,
+        call: "ServedCall",
     ) -> dict[str, Json]:
         """The result that is no question any more; `again` makes the call again, with answers.
 
@@ -133,20 +134,23 @@ class QuestionDesk:
                 break
             if not requests:
                 await anyio.sleep(min(_LONGEST_PAUSE_SECONDS, 0.05 * 2**number))
-            answers = {key: await self._of_round(each, questioned) for key, each in requests.items()}
+            answers = {key: await self._of_round(each, call) for key, each in requests.items()}
             more = {"inputResponses": answers} if answers else {}
             raw = await again(more if state is None else {**more, "requestState": state})
         raise UpstreamHalfwayError("it asks for more input again and again, or for too much")
 
-    async def _of_round(self, request: Json, questioned: Questioned | None) -> dict[str, Json]:
+    async def _of_round(self, request: Json, call: "ServedCall") -> dict[str, Json]:
         method = request.get("method") if isinstance(request, dict) else None
         params = (request.get("params") or {}) if isinstance(request, dict) else None
         if not isinstance(method, str) or not isinstance(params, dict):
             raise UpstreamHalfwayError("asks for more input in a way that cannot be read")
+        call.unanswered = method
         try:
-            return await self._answer(method, params, questioned)
+            answer = await self._answer(method, params, call.questioned)
         except QuestionError as error:
             raise UpstreamHalfwayError(str(error)) from error
+        call.unanswered = ""
+        return answer
 
     async def _answer(
         self, method: str, params: dict[str, Json], questioned: Questioned | None
@@ -169,7 +173,7 @@ class QuestionDesk:
             questioned = calls[-1].questioned if calls else None
             sent = {} if params is None else params.model_dump(by_alias=True, mode="json", exclude_none=True)
             answer: dict[str, Json] | None = None
-            with _until_ended(calls) as scope:
+            with _until_ended(method, calls) as scope:
                 answer = await self._answer(method, sent, questioned)
             if answer is None or scope.cancelled_caught:
                 return ErrorData(code=INVALID_REQUEST, message="the call that this belongs to is over")
@@ -191,33 +195,36 @@ class QuestionDesk:
         return _typed(ListRootsResult, await self._live(LIST_ROOTS, None))
 
 
-class _Call:
+class ServedCall:
     """One call under way."""
 
     def __init__(self, questioned: Questioned | None) -> None:
         self.owner = None if questioned is None else questioned.owner
         self.questioned = questioned
         self.questions: dict[_Question, None] = {}
-        """Those that may belong to it."""
+        """Those that may belong to it, and wait for an answer."""
+        self.unanswered = ""
+        """The method of one that waited for an answer when the call ended."""
 
 
 class _Question:
     """One that does not say which of some calls it belongs to."""
 
-    def __init__(self, calls: Iterable[_Call]) -> None:
+    def __init__(self, method: str, calls: Iterable[ServedCall]) -> None:
+        self.method = method
         self.scope = anyio.CancelScope()
         self._left = set(calls)
 
-    def call_ended(self, call: _Call) -> None:
+    def call_ended(self, call: ServedCall) -> None:
         self._left.discard(call)
         if not self._left:
             self.scope.cancel()
 
 
 @contextmanager
-def _until_ended(calls: Collection[_Call]) -> Iterator[anyio.CancelScope]:
+def _until_ended(method: str, calls: Collection[ServedCall]) -> Iterator[anyio.CancelScope]:
     """Around answering one question, which ends with the last of the calls that it may belong to."""
-    question = _Question(calls)
+    question = _Question(method, calls)
     for call in calls:
         call.questions[question] = None
     try:

@@ -132,6 +132,7 @@ class Upstream:
                 tool,
                 arguments,
                 seconds=left_seconds,
+                of_seconds=seconds,
                 key=key,
                 progress=progress,
                 log_hearer=log_hearer,
@@ -155,21 +156,30 @@ class Upstream:
             left_seconds = deadline - anyio.current_time()
             if cursor is not None and left_seconds <= 0:
                 raise UpstreamTimeoutError(f"lists without end, longer than {seconds:g} s")
-            return await self.ask(LISTING_METHODS[listed], params, seconds=left_seconds, on_sent=on_sent)
+            method = LISTING_METHODS[listed]
+            return await self.ask(method, params, seconds=left_seconds, of_seconds=seconds, on_sent=on_sent)
 
         return await read_offered(listed, page)
 
     async def ask(
-        self, method: str, params: dict[str, Json], *, seconds: float, on_sent: Callable[[bool], None]
+        self,
+        method: str,
+        params: dict[str, Json],
+        *,
+        seconds: float,
+        of_seconds: float | None = None,
+        on_sent: Callable[[bool], None],
     ) -> dict[str, Json]:
         """Any other request, which is sent again only where it certainly was not answered before; its raw result.
+
+        `of_seconds` is the time that `seconds` are left of, for whoever hears that it was over.
 
         Raises:
             UpstreamError: As `call` does.
         """
 
         def send(connection: Connection, left_seconds: float) -> Awaitable[dict[str, Json]]:
-            return connection.ask(method, params, seconds=left_seconds)
+            return connection.ask(method, params, seconds=left_seconds, of_seconds=of_seconds or seconds)
 
         return await self._deliver(send, seconds, on_sent, lambda: False)
 

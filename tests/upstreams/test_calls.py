@@ -8,6 +8,7 @@ from mcp.shared.dispatcher import ProgressFnT
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, use_span
 
 from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, raw_server, text_of
+from upstreams.connection import in_time
 from upstreams.errors import (
     UpstreamAnswerError,
     UpstreamArgumentError,
@@ -205,3 +206,17 @@ async def test_a_trace_goes_on_to_the_upstream() -> None:
             told = text_of(await fleet["server"].call("meta", {}, seconds=DEADLINE_SECONDS))
         assert told["traceparent"] == f"00-{0xA1:032x}-{0xB2:016x}-01"
         assert text_of(await fleet["server"].call("meta", {}, seconds=DEADLINE_SECONDS)) is None
+
+
+@pytest.mark.parametrize(
+    ("left", "told"),
+    [
+        (6.0, "within 6 s (call_seconds)"),
+        (5.996, "within 6 s (call_seconds)"),
+        (5.344, "within the 5.34 s that were left of 6 s (call_seconds)"),
+    ],
+)
+def test_whoever_meets_the_deadline_hears_what_is_configured_and_what_was_left_of_it(
+    left: float, told: str
+) -> None:
+    assert in_time(left, 6.0) == told
