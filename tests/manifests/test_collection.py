@@ -3,7 +3,7 @@
 import gc
 import json
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -13,6 +13,15 @@ from upstreams.json_pieces import without_collection
 
 MANY_LISTS = b"[" + b",".join([b"[]"] * 30_000) + b"]"
 ONE_STRING = b'"' + b"x" * 30_000 + b'"'
+
+
+@pytest.fixture(autouse=True)
+def usual_thresholds() -> Iterator[None]:
+    """A portal that served in this process before set others."""
+    before = gc.get_threshold()
+    gc.set_threshold(700, 10, 10)
+    yield
+    gc.set_threshold(*before)
 
 
 class Knot:

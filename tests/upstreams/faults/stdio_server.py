@@ -112,8 +112,8 @@ def close_stdout(request):
 
 
 def close_stdin(request):
+    os.close(0)  # before the answer: the next call must not lie in the pipe by then
     succeed(request)
-    os.close(0)
     time.sleep(600)
 
 
@@ -389,9 +389,10 @@ def list_tools(request):
     if FAULT == "listing_refused":
         send({"id": request["id"], "error": {"code": -32603, "message": "no tools today"}})
         return
+    if FAULT == "close_stdin_at_once":
+        os.close(0)  # before the portal knows of the tools: no call may lie in the pipe by then
     send({"id": request["id"], "result": answer})
     if FAULT == "close_stdin_at_once":
-        os.close(0)
         time.sleep(600)
 
 
