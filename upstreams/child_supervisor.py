@@ -30,8 +30,9 @@ ON_LINUX: bool = sys.platform == "linux"
 POLL_SECONDS = 5.0 if ON_LINUX else 0.5
 CANNOT_EXECUTE = 126
 
-# The kernel sends it when the *thread* that started us ends, so it only means "look whether the portal lives".
-PARENT_SIGNAL = signal.SIGUSR1
+# The kernel sends it when the *thread* that started us ends, so it only means "look whether the portal lives". Of all
+# signals this one also wakes a process that was stopped: nobody else would then.
+PARENT_SIGNAL = signal.SIGCONT
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 

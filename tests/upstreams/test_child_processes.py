@@ -134,6 +134,26 @@ async def test_no_process_is_left_however_the_portal_ends(number: signal.Signals
             await process_end(pid)
 
 
+async def test_no_process_is_left_behind_a_stopped_supervisor_when_the_portal_is_killed(tmp_path: Path) -> None:
+    """Clients have little patience: a portal that still waits for such a supervisor is killed."""
+    pid_file = tmp_path / "pids"
+    stubborn = raw_server(pid_file=str(pid_file), has_grandchild=True, ignores_eof=True, ignores_sigterm=True)
+    portal = [sys.executable, "-c", PORTAL, json.dumps([stubborn.model_dump()])]
+    with anyio.fail_after(DEADLINE_SECONDS):
+        async with await anyio.open_process(
+            portal, env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}, stderr=None
+        ) as process:
+            assert process.stdout
+            assert b"ready" in await process.stdout.receive()
+            pids = recorded_pids(pid_file)
+            os.kill(supervisor_of(pids[0]), signal.SIGSTOP)
+            process.send_signal(signal.SIGKILL)
+            await process.wait()
+        assert len(pids) == 2
+        for pid in pids:
+            await process_end(pid)
+
+
 def behind_uv(spec: StdioUpstream) -> StdioUpstream:
     """As `uv run` and `uvx` start a server: as their child, with themselves in between."""
     uv = str(Path(sys.executable).with_name("uv"))
