@@ -134,7 +134,9 @@ async def test_no_process_is_left_however_the_portal_ends(number: signal.Signals
             await process_end(pid)
 
 
-async def test_no_process_is_left_behind_a_stopped_supervisor_when_the_portal_is_killed(tmp_path: Path) -> None:
+async def test_no_process_is_left_behind_a_stopped_supervisor_when_the_portal_is_killed(
+    tmp_path: Path,
+) -> None:
     """Clients have little patience: a portal that still waits for such a supervisor is killed."""
     pid_file = tmp_path / "pids"
     stubborn = raw_server(pid_file=str(pid_file), has_grandchild=True, ignores_eof=True, ignores_sigterm=True)
