@@ -36,8 +36,8 @@ class SamplingRules(Section):
     depth: Annotated[int, Field(ge=1, le=10)] = Field(
         default=1,
         description=(
-            "Requests of one client that may be under way within one another (default 1, so none within another): a "
-            "model that is asked may run a script in which the upstream asks again."
+            "Scripts of one client that may wait for its samples at once (default 1): a model that is asked may run a "
+            "script in which the upstream asks again, and nothing says which script runs within another."
         ),
     )
 

@@ -31,13 +31,16 @@ class Depths:
     def deeper(self, asked: str, upstream: str, script: object, most: int) -> Iterator[None]:
         """Around one sample that is asked for while `script` runs; those of one script are beside one another.
 
+        Nothing says whether those of others are, or it is within them.
+
         Raises:
-            QuestionError: It would be within those of `most` other scripts.
+            QuestionError: `most` other scripts wait for theirs.
         """
         scripts = self._under_way[asked, upstream]
         if script not in scripts and len(scripts) >= most:
+            others = "another script" if most == 1 else f"{most} other scripts"
             raise QuestionError(
-                "sampling_refused", f"it samples within {most} other requests (sampling.depth)"
+                "sampling_refused", f"it samples for {others} of this client already (sampling.depth)"
             )
         scripts[script] += 1
         try:
