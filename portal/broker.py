@@ -185,16 +185,16 @@ class Broker:
         except _WithheldError as error:
             return _ended(entry, "refused", error.told)
         except UpstreamError as error:
-            if asked is not None and asked.refusal is not None:
-                return _ended(entry, error.outcome, _unasked(asked.refusal, str(error)))
+            if asked is not None and (unasked := asked.refusal(str(error))) is not None:
+                return _ended(entry, error.outcome, _unasked(unasked, str(error)))
             hint = _rejection_hint(function, permit.arguments, error) or error.hint
             return _ended(
                 entry, error.outcome, CallError(error.code, str(error)[:MAX_ERROR_CHARACTERS], hint)
             )
         if result.is_error:
             text = upstream.scrubbed(_error_text(result), MAX_ERROR_CHARACTERS)[:MAX_ERROR_CHARACTERS]
-            if asked is not None and asked.refusal is not None:
-                return _ended(entry, "failed", _unasked(asked.refusal, text))
+            if asked is not None and (unasked := asked.refusal(text)) is not None:
+                return _ended(entry, "failed", _unasked(unasked, text))
             hint = _signature_hint(function, permit.arguments, text, is_rejected=is_rejection(text))
             return _ended(entry, "failed", CallError("tool_error", text, hint))
         entry.end("done")

@@ -67,6 +67,9 @@ class Questioned(Protocol):
             QuestionError: Nobody answers it.
         """
 
+    def not_asked(self, error: QuestionError) -> None:
+        """Hear of a question that was not asked; it may be another call's."""
+
 
 class QuestionDesk:
     """The questions of one upstream on one connection, as far as the manifest lets it ask any."""
@@ -179,6 +182,9 @@ class QuestionDesk:
                 return ErrorData(code=INVALID_REQUEST, message="the call that this belongs to is over")
             return answer
         except QuestionError as error:
+            for call in calls:
+                if call.questioned is not None:
+                    call.questioned.not_asked(error)
             return ErrorData(code=INVALID_REQUEST, message=str(error))
 
     async def _elicit(

@@ -81,10 +81,11 @@ class Asking:
 
 
 class AskedByUpstream:
-    """What one upstream may ask about one call; `refusal` is why it got no answer, if it got none."""
+    """What one upstream may ask about one call."""
 
     def __init__(self, asking: Asking, upstream: Upstream, spec: UpstreamSection) -> None:
-        self.refusal: QuestionError | None = None
+        self._refusal: QuestionError | None = None
+        self._unclear: QuestionError | None = None
         self._asking = asking
         self._upstream = upstream
         self._spec = spec
@@ -111,5 +112,17 @@ class AskedByUpstream:
                 return await self._asking.sample(self._upstream, self._spec, params)
             return await self._asking.elicit(self._upstream, params)
         except QuestionError as error:
-            self.refusal = error
+            self._refusal = error
             raise
+
+    def not_asked(self, error: QuestionError) -> None:
+        self._unclear = error
+
+    def refusal(self, failure: str) -> QuestionError | None:
+        """Why it got no answer, of a call that failed so; None if it got all, or asked nothing.
+
+        A question that may be another call's is this one's if that failed by what the upstream was told.
+        """
+        if self._refusal is None and self._unclear is not None and str(self._unclear) in failure:
+            return self._unclear
+        return self._refusal

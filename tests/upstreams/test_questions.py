@@ -9,7 +9,7 @@ from mcp_types import CreateMessageRequestParams, CreateMessageResult, ErrorData
 
 from manifests.json_value import Json
 from manifests.upstream_sections import HttpUpstream, SamplingRules
-from upstreams.questions import QuestionDesk
+from upstreams.questions import QuestionDesk, QuestionError
 
 pytestmark = pytest.mark.anyio
 
@@ -21,10 +21,10 @@ PARAMS = CreateMessageRequestParams(
 class Person:
     """Takes until told to answer."""
 
-    owner = "somebody"
-
-    def __init__(self) -> None:
+    def __init__(self, owner: str = "somebody") -> None:
+        self.owner = owner
         self.is_asked, self.may_answer = anyio.Event(), anyio.Event()
+        self.heard: list[str] = []
 
     def capabilities(self) -> dict[str, Json]:
         return {"sampling": {}}
@@ -33,6 +33,9 @@ class Person:
         self.is_asked.set()
         await self.may_answer.wait()
         return {"role": "assistant", "model": "m", "content": {"type": "text", "text": "hello"}}
+
+    def not_asked(self, error: QuestionError) -> None:
+        self.heard.append(error.code)
 
 
 @pytest.mark.parametrize("ended", [(0,), (1,), (0, 1)], ids=["the first", "the last", "both"])
@@ -60,3 +63,13 @@ async def test_a_question_ends_with_the_last_of_the_calls_that_it_may_belong_to(
         call.close()
     expected = ErrorData if len(ended) == len(calls) else CreateMessageResult
     assert [type(answer) for answer in answers] == [expected]
+
+
+async def test_whoever_may_have_been_asked_hears_that_nobody_was() -> None:
+    desk = QuestionDesk(HttpUpstream(url="http://x", sampling=SamplingRules()))
+    one, other, third = Person("one"), Person("other"), Person("third")
+    with desk.serving(third):
+        pass
+    with desk.serving(one), desk.serving(other):
+        assert isinstance(await desk.callbacks()["sampling_callback"](None, PARAMS), ErrorData)
+    assert (one.heard, other.heard, third.heard) == (["question_refused"], ["question_refused"], [])
