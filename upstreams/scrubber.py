@@ -20,6 +20,8 @@ _SHORTEST: Final = 4  # a shorter value hides nothing and would riddle every mes
 _SHORTEST_LINE: Final = 8
 _MOST_PASSING: Final = 100
 _MASK: Final = "[hidden]"
+_OF_GO: Final = str.maketrans({"&": "\\u0026", "<": "\\u003c", ">": "\\u003e"})
+_ESCAPED_BY_DOTNET: Final = frozenset("&'+<>`")
 _SCHEMES: Final = frozenset({"basic", "bearer", "digest", "token"})
 
 
@@ -116,8 +118,24 @@ def _forms(secret: str) -> Iterator[str]:
         yield quote(part, safe="")
         yield quote_plus(part)
         yield json.dumps(part)[1:-1]
-        yield json.dumps(part, ensure_ascii=False)[1:-1]
+        in_json = json.dumps(part, ensure_ascii=False)[1:-1]
+        yield in_json
+        yield in_json.translate(_OF_GO)
+        yield _as_dotnet_writes(in_json)
         yield repr(part)[1:-1]
+
+
+def _as_dotnet_writes(in_json: str) -> str:
+    """What System.Text.Json makes of the same text."""
+    escaped = in_json.replace('\\"', "\\u0022")
+    return "".join(
+        _escape(each) if each in _ESCAPED_BY_DOTNET or not each.isascii() else each for each in escaped
+    )
+
+
+def _escape(character: str) -> str:
+    written = character.encode("utf-16-be", "surrogatepass").hex().upper()
+    return "".join(f"\\u{written[place : place + 4]}" for place in range(0, len(written), 4))
 
 
 def _secrets_of_url(url: str) -> list[str]:

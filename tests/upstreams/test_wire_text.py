@@ -13,6 +13,7 @@ from pydantic_core import from_json
 
 from manifests.upstream_sections import HttpUpstream, StdioUpstream
 from tests.upstreams.at_once import at_once
+from tests.upstreams.json_writers import as_dotnet_writes, as_go_writes
 from upstreams.scrubber import Scrubber
 from upstreams.sent_text import awaits_answer, given_up_id
 from upstreams.wire_text import MAX_HALVES, answered_id, mended
@@ -158,10 +159,12 @@ def test_many_secrets_in_a_row_let_no_part_of_the_last_one_through() -> None:
 
 
 @pytest.mark.parametrize(
-    "shown", [repr, json.dumps, quote, quote_plus, str], ids=lambda shown: shown.__name__
+    "shown",
+    [repr, json.dumps, quote, quote_plus, str, as_go_writes, as_dotnet_writes],
+    ids=lambda shown: shown.__name__,
 )
 def test_secret_is_hidden_as_messages_quote_it(shown: Callable[[str], str]) -> None:
-    secret = 'it\'s \\a "s\u00e9cret"\tof/odd+signs%'
+    secret = 'it\'s \\a "s\u00e9cret"\tof/odd+signs% & <more>'
     assert "cret" not in Scrubber([secret])(f"no: {shown(secret)}!")
     assert Scrubber([secret])("no: other!") == "no: other!"
 
