@@ -2,6 +2,7 @@
 
 import os
 import resource
+from itertools import count, islice
 from pathlib import Path
 
 import pytest
@@ -25,8 +26,9 @@ async def test_server_for_which_no_files_are_left_says_what_to_do(tmp_path: Path
     child = StdioChild.of(spec, tmp_path, os.environ)
     wire = open_stdio_wire(child, scrub, Diagnostics(scrub), CredentialMask(()), Held(Room(0)))
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    taken = max(int(name) for name in os.listdir("/proc/self/fd"))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (taken + free, limits[1]))
+    taken = {int(name) for name in os.listdir("/proc/self/fd")}
+    unused = (number for number in count() if number not in taken)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (next(islice(unused, free, None)), limits[1]))
     try:
         if free > 2:
             async with wire:
