@@ -23,6 +23,7 @@ from upstreams.errors import (
     UpstreamAnswerError,
     UpstreamError,
     UpstreamLostError,
+    UpstreamSessionError,
     UpstreamSilentError,
     UpstreamUnavailableError,
 )
@@ -273,7 +274,7 @@ class SseHttpClient(UpstreamHttpClient):
             return await without_body(response, _MAX_UNHEEDED_BYTES)
         body = await _read_capped(response, held)
         if response.status_code == HTTPStatus.NOT_FOUND:
-            raise UpstreamUnavailableError("no longer knows this session")
+            raise UpstreamSessionError("no longer knows this session")
         raise refusal(response, body, self._diagnostics.scrub)
 
     def _failed(self, request: httpx2.Request, error: UpstreamError) -> httpx2.Response:

@@ -185,15 +185,18 @@ async def test_connection_is_opened_anew_at_once_when_a_new_one_is_not_taken_eit
 
 
 class Gate:
-    """Stands before an HTTP+SSE server, and refuses one message of a kind with a status."""
+    """Stands before an HTTP+SSE server, and refuses one call with a status, and those of `refused_tool` with 404."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.refuses = 0
+        self.refused_tool = "none"
         self.arrivals = 0
+        self.streams = 0
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"] != "POST":
+            self.streams += scope["type"] == "http"
             await self._app(scope, receive, send)
             return
         message = await receive()
@@ -203,11 +206,31 @@ class Gate:
                 status, self.refuses = self.refuses, 0
                 await Response("no", status)(scope, receive, send)
                 return
+            if json.loads(message["body"])["params"]["name"] == self.refused_tool:
+                await Response("no", 404)(scope, receive, send)
+                return
 
         async def again() -> Message:
             return message
 
         await self._app(scope, again, send)
+
+
+async def test_tool_of_the_older_transport_that_is_always_refused_leaves_the_others_their_connection() -> (
+    None
+):
+    gate = Gate(real_server().sse_app())
+    gate.refused_tool = "wait"
+    async with http_peer(gate) as peer:
+        spec = HttpUpstream.model_validate({"url": url_of(peer.port, "sse"), "transport": "sse"})
+        async with fleet_of(real=spec) as fleet:
+            for _ in range(3):
+                with pytest.raises(UpstreamError) as caught:
+                    await fleet["real"].call("wait", {}, seconds=DEADLINE_SECONDS)
+                assert caught.value.outcome == "failed"
+                await fleet["real"].call("add", {"a": 1, "b": 1}, seconds=DEADLINE_SECONDS)
+            assert "down" not in [status for _, status in fleet.history]
+    assert gate.streams == 2
 
 
 @pytest.mark.parametrize(
