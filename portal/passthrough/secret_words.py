@@ -23,8 +23,18 @@ _OF_A_LIST: Final = (
     r"|sensitive|personal|private|confidential|info|information|data|details?|here"
 )
 _UNWANTED: Final = re.compile(
-    r"\b(?:do not|don['\u2019]t|never) (?:(?:give|tell|send|show) us|give|enter|type|include|provide|write)"
+    r"\b(?:please )?(?:do not|don['\u2019]t|never) (?:(?:give|tell|send|show) us|give|enter|type|include|provide|write)"
     rf"(?:[ ,/]++(?>{_SECRET.pattern}|{_OF_A_LIST})s?\b)++(?= ?[.;!){{\"]| ?$)"
+)
+
+# It must be all that is said: "your account is closed if you do not enter your PIN" asks for one. So it begins a
+# sentence or a text in JSON, or is in a bracket behind words that it cannot go on from.
+_FAR: Final = 120
+_LEADING: Final = (
+    r"\b(?:if|in|unless|when|who\w*|one|those|you|they|we|any\w*|every\w*|all|users?|people|and|or|to)\b"
+)
+_ON_ITS_OWN: Final = re.compile(
+    rf"(?:\A|\}}\ |\":\ ?\"|(?<![.!?])[.!?]\ )(?:(?:(?!{_LEADING})[^.!?:;(){{\"])++\()?\Z", re.VERBOSE
 )
 
 # What looks like a Latin letter, and is of another script.
@@ -41,7 +51,13 @@ _FILLERS: Final = frozenset("\u115f\u1160\u2800")
 
 def asks_for_secret(text: str) -> bool:
     """Whether it names one, other than to say that it is not wanted."""
-    return _SECRET.search(_UNWANTED.sub(" ", _plain(text))) is not None
+    plain = _plain(text)
+    return _SECRET.search(_UNWANTED.sub(_unless_on_its_own, plain)) is not None
+
+
+def _unless_on_its_own(found: re.Match[str]) -> str:
+    start = found.start()
+    return " " if _ON_ITS_OWN.search(found.string, max(0, start - _FAR), start) else found[0]
 
 
 def _plain(text: str) -> str:

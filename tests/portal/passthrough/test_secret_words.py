@@ -42,6 +42,17 @@ from portal.passthrough.secret_words import asks_for_secret
         "Do not enter your name. Your PIN.",
         "Never share your password with others.",
         "Donot give us your PIN.",
+        "You cannot continue if you do not enter your password.",
+        "Your account is closed if you don't send us your PIN; answer here.",
+        "We lock the account of those who never enter any PIN or other code (yours now)",
+        "What we need if you do not give us your api key: nothing",
+        "Your account is closed if you... do not send us your PIN.",
+        "Your account is closed if you\u2026 do not send us your PIN.",
+        "Your account is closed if you (do not enter your PIN).",
+        "Whoever is (do not enter your PIN) is locked out.",
+        "These close your account: never enter your PIN.",
+        'Users who "do not enter your PIN" are locked out.',
+        f"Your account{' is, and this takes long,' * 9} closed if you do not enter your PIN.",
     ],
 )
 def test_what_asks_for_a_secret_is_known(words: str) -> None:
@@ -64,6 +75,10 @@ def test_what_asks_for_a_secret_is_known(words: str) -> None:
         "Your favorite integer (do not give us your phone number, PIN, or other sensitive info)",
         "Don\u2019t enter passwords, API keys or other credentials here.",
         '{"description": "A word. Please do not type your password"}',
+        '{"description":"Do not type your password"}',
+        "Do not enter your PIN here!",
+        "Which city? Never enter passwords.",
+        '{"title":"City"} Please do not enter any password. {"title":"City"}',
     ],
 )
 def test_what_does_not_is_not(words: str) -> None:
