@@ -74,11 +74,13 @@ class ClientAnswers(anyio.AsyncFile[str]):
     def __init__(self, descriptor: int) -> None:
         super().__init__(io.StringIO())
         self._descriptor = descriptor
+        self._room = select.poll()
+        self._room.register(descriptor, select.POLLOUT)
 
     async def write(self, text: str) -> None:  # type: ignore[override]  # nobody asks for the number of characters
         """Write all of it."""
         data = text.encode()
-        if len(data) <= _AT_ONCE_BYTES and select.select([], [self._descriptor], [], 0)[1]:
+        if len(data) <= _AT_ONCE_BYTES and self._room.poll(0):
             data = data[os.write(self._descriptor, data) :]
         if data:
             await anyio.to_thread.run_sync(_write_all, self._descriptor, data, abandon_on_cancel=True)

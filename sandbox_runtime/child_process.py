@@ -1,6 +1,7 @@
 """Python processes that know nothing: no environment, no folder, no packages but the engine, no descriptors but one."""
 
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -37,6 +38,15 @@ def start(
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
+
+
+def passed_on(descriptor: str) -> socket.socket:
+    """The socket that a process was started with, under the lowest number there is here: the starting process may have
+    thousands of files open, and `select` takes none above 1,023.
+    """
+    low = os.dup(int(descriptor))
+    os.close(int(descriptor))
+    return socket.socket(fileno=low)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import select
 import signal
 import socket
 
+from sandbox_runtime.child_process import passed_on
 from sandbox_runtime.engine import GuestEngine
 from sandbox_runtime.parent import end_with_parent
 from sandbox_runtime.rehearsal import learn_hot_pages
@@ -94,4 +95,4 @@ def main(arguments: list[str]) -> None:
     """Start: compiled component, descriptor of the control socket, process id of the portal."""
     compiled, descriptor, parent = arguments
     end_with_parent(int(parent))
-    ForkServer(socket.socket(fileno=int(descriptor)), compiled).serve()
+    ForkServer(passed_on(descriptor), compiled).serve()

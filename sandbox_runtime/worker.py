@@ -13,6 +13,7 @@ from collections.abc import Callable
 from wasmtime import WasmtimeError
 
 from sandbox_runtime.channel import Channel
+from sandbox_runtime.child_process import passed_on
 from sandbox_runtime.engine import GuestEngine, exit_status
 from sandbox_runtime.frames import (
     COUNT,
@@ -241,4 +242,4 @@ def main(arguments: list[str]) -> None:
     end_with_parent(int(parent))
     host = RunHost()
     engine = GuestEngine(compiled, host)
-    Worker(socket.socket(fileno=int(descriptor)), engine, host, int(parent)).serve()
+    Worker(passed_on(descriptor), engine, host, int(parent)).serve()

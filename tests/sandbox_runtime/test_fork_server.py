@@ -2,9 +2,12 @@
 
 import asyncio
 import os
+import resource
 import signal
 import socket
+from collections.abc import Callable
 from pathlib import Path
+from typing import ClassVar
 
 import anyio
 import anyio.lowlevel
@@ -12,7 +15,7 @@ import pytest
 
 from manifests.limits import Limits
 from sandbox_runtime.fork_control import ForkControl
-from sandbox_runtime.launchers import ForkLauncher
+from sandbox_runtime.launchers import ForkLauncher, SpawnLauncher
 from sandbox_runtime.sandbox import open_sandbox
 from tests.processes import children, fork_servers
 from tests.sandbox_runtime.running import EchoPort, Runner, where
@@ -127,3 +130,49 @@ def zombies_of(parent: int) -> list[int]:
         for pid in children(parent)
         if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     ]
+
+
+@pytest.mark.parametrize("launch", [ForkLauncher, SpawnLauncher])
+async def test_workers_start_where_thousands_of_files_are_open(
+    launch: type[ForkLauncher | SpawnLauncher],
+) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, limits[1]), limits[1]))
+    opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        async with open_sandbox(workers=1, progress=print, launch=launch) as sandbox:
+            assert await Runner(sandbox).value("import asyncio\nawait asyncio.sleep(0.001)\n1 + 1") == 2
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+class FailingLauncher(ForkLauncher):
+    """Whose workers end at once while it `fails`, as where no more processes may be."""
+
+    launched_at: ClassVar[list[float]] = []
+    were_many: ClassVar[anyio.Event]
+    fails = False
+
+    async def launch(self, end: socket.socket) -> Callable[[], None]:
+        if not FailingLauncher.fails:
+            return await super().launch(end)
+        FailingLauncher.launched_at.append(anyio.current_time())
+        if len(FailingLauncher.launched_at) == 5:
+            FailingLauncher.were_many.set()
+        return lambda: None
+
+
+async def test_worker_that_does_not_start_is_replaced_by_one_not_by_ever_more() -> None:
+    FailingLauncher.were_many = anyio.Event()
+    async with open_sandbox(workers=1, progress=print, launch=FailingLauncher) as sandbox:
+        run = Runner(sandbox)
+        FailingLauncher.fails = True
+        (server,) = [pid for pid in fork_servers() if pid in children(os.getpid())]
+        os.kill(server, signal.SIGKILL)
+        await FailingLauncher.were_many.wait()
+        # Three quick ones, and then one a second.
+        assert FailingLauncher.launched_at[4] - FailingLauncher.launched_at[2] >= 1.8
+        FailingLauncher.fails = False
+        assert await run.value("1 + 1") == 2
