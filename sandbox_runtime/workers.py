@@ -66,8 +66,10 @@ class Workers:
         """Start one more worker, for the pool or for a session."""
 
         def forget(dead: WorkerProcess) -> None:
-            self._all.discard(dead)
-            on_death(dead)
+            # One that never came up is nobody's: who wanted it hears so, and sees to another.
+            if dead in self._all:
+                self._all.discard(dead)
+                on_death(dead)
 
         worker = await WorkerProcess.start(self._launcher, forget)
         if not (worker.is_alive and self._is_open):
@@ -162,7 +164,7 @@ class Workers:
         while self._is_open:
             try:
                 self.give_back(await self.start(self._replace))
-            except WorkerStartError as error:
+            except (WorkerStartError, OSError) as error:
                 failures += 1
                 if failures == _QUICK_RETRIES:
                     self._report(f"workers do not start, trying on: {error}")
