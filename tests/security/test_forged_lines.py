@@ -237,7 +237,7 @@ def logged(monkeypatch: pytest.MonkeyPatch, stderr: io.StringIO) -> str:
         configure_logs("info")
         structlog.get_logger().warning("upstream_failed", reason=EVERYTHING, more=[EVERYTHING])
         structlog.get_logger().error("run_failed", exc_info=failure())
-        logging.getLogger("uvicorn.error").error(EVERYTHING)
+        logging.getLogger("a.library").error(EVERYTHING)
         logging.getLogger("asyncio").error("Task failed", exc_info=failure())
     return stderr.getvalue()
 
@@ -255,7 +255,7 @@ def test_a_defect_is_told_in_marked_lines() -> None:
 def test_no_event_on_a_terminal_has_a_line_of_a_stranger(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = logged(monkeypatch, Screen())
     assert forged(seen) == []
-    for told in ("upstream_failed", "run_failed", "uvicorn.error: ", "    | Traceback", "in failure"):
+    for told in ("upstream_failed", "run_failed", "a.library: ", "    | Traceback", "in failure"):
         assert told in seen
 
 
