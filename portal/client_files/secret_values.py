@@ -52,6 +52,9 @@ _WHOLE_OPTION: Final = re.compile(
     r"(?<![\w-])-{1,2}([A-Za-z][\w.-]{0,59})\s{1,9}([\"']?)(?!-)([^\s\"'\\,;&|$`]{1,200})\2(?!\S)", re.ASCII
 )
 """One of which it is certain where its value ends."""
+_PROGRAM: Final = re.compile(r"(?i:(?:bearer|basic|token)\s{1,9})?(?:\$\((?=[^)]{0,200}\))|`(?=[^`]{1,200}`))")
+"""Where what a shell puts in begins: `$(gh auth token)`. It is no secret, and what runs is to be read."""
+_NO_VALUE: Final = '"" '
 _MOST_PARTS: Final = 200
 """Nobody looks through a URL of more."""
 
@@ -179,7 +182,7 @@ def _argument(before: str, text: str) -> Iterator[str | Secret]:
             yield Secret(text, variable_name(flag))
             return
     flag, equals, rest = text.partition("=")
-    if equals and re.fullmatch(r"-{0,2}[A-Za-z_][A-Za-z0-9_.-]*", flag):
+    if equals and re.fullmatch(r"-{0,2}[A-Za-z_][A-Za-z0-9_.-]*", flag) and not _PROGRAM.match(rest):
         yield flag + equals
         is_line = _HEADER.fullmatch(rest) and not driver_parts(rest)
         yield from _line(rest) if is_line else _variable(flag.lstrip("-"), rest)
@@ -203,7 +206,7 @@ def _command_line(text: str) -> Pieces:
             end = found.end(3)
     pieces.append(text[end:])
     rest = "".join(piece if isinstance(piece, str) else PLACE for piece in pieces)
-    return (_nameless(text, "argument"),) if holds_secret(rest) else pieces
+    return (_nameless(text, "argument"),) if holds_secret(_PROGRAM.sub(_NO_VALUE, rest)) else pieces
 
 
 _HEADER: Final = re.compile(r"(?P<name>[A-Za-z][A-Za-z0-9-]*)(?P<colon>:\s*)(?!//)(?P<value>\S.*)", re.DOTALL)
