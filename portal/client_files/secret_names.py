@@ -28,6 +28,8 @@ _HARMLESS_ENDS: Final = _words(
     name port provider region scope scopes size timeout ttl type uri url user username version
     """
 )
+_MEASURES: Final = _words("count expiry length limit size timeout ttl")
+"""Harmless even of a session or a cookie, which their names and formats may not be."""
 _WORDS_OF_A_NAME: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
@@ -39,7 +41,8 @@ def is_secret_name(name: str, *, is_count: bool = False) -> bool:
     words = [word.lower() for word in _WORDS_OF_A_NAME.findall(name)]
     if not words or words[-1] in _PLACES:
         return False
-    if words[-1] in _HARMLESS_ENDS and not {"session", "cookie", "cookies"} & set(words):
+    is_of_session = bool({"session", "cookie", "cookies"} & set(words))
+    if words[-1] in (_MEASURES if is_of_session else _HARMLESS_ENDS):
         return False
     if words[-1] in _NAMING_LAST:
         return True

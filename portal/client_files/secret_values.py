@@ -21,6 +21,8 @@ from portal.client_files.variables import Secret, Template, variable_name
 _COUNT: Final = re.compile(r"\d{1,7}[\]}]*")
 """`tokens` with such a value are those of a text, perhaps where JSON ends: `CONTEXT_TOKENS=8000`."""
 _TRIVIAL: Final = frozenset(("", "true", "false", "yes", "no", "on", "off", "none", "null", "0", "1"))
+_KINDS_OF_LOGIN: Final = frozenset(("oauth", "oauth2", "oidc", "saml", "sso", "iam"))
+"""Which `--auth` may say, and no password is."""
 
 _KNOWN: Final = re.compile(
     r"(sk|pk|rk|fc|ntn|figd|figu|tvly|ctx7sk)[-_](?=\S*\d)[\w-]{12,}|gh[opusr]_\w{16,}|github_pat_\w{16,}"
@@ -52,7 +54,9 @@ _WHOLE_OPTION: Final = re.compile(
     r"(?<![\w-])-{1,2}([A-Za-z][\w.-]{0,59})\s{1,9}([\"']?)(?!-)([^\s\"'\\,;&|$`]{1,200})\2(?!\S)", re.ASCII
 )
 """One of which it is certain where its value ends."""
-_PROGRAM: Final = re.compile(r"(?i:(?:bearer|basic|token)\s{1,9})?(?:\$\((?=[^)]{0,200}\))|`(?=[^`]{1,200}`))")
+_PROGRAM: Final = re.compile(
+    r"(?i:(?:bearer|basic|token)\s{1,9})?(?:\$\((?=[^)]{0,200}\))|`(?=[^`]{1,200}`))"
+)
 """Where what a shell puts in begins: `$(gh auth token)`. It is no secret, and what runs is to be read."""
 _NO_VALUE: Final = '"" '
 _MOST_PARTS: Final = 200
@@ -273,6 +277,8 @@ def _is_flag(text: str) -> bool:
 
 def _is_named(name: str, value: str) -> bool:
     """Whether what goes under the name is a secret by the name, whatever it looks like."""
+    if name.lower().endswith("auth") and value.strip().lower() in _KINDS_OF_LOGIN:
+        return False
     return _is_worth(value) and is_secret_name(name, is_count=bool(_COUNT.fullmatch(value.strip())))
 
 
