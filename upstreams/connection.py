@@ -108,7 +108,9 @@ class Connection:
 
     async def is_alive(self, seconds: float) -> bool:
         """Whether the upstream answers anything at all to a question that costs it nothing."""
-        method = "server/discover" if self.is_modern else "ping"
+        return await self._is_answered("server/discover" if self.is_modern else "ping", seconds)
+
+    async def _is_answered(self, method: str, seconds: float) -> bool:
         try:
             with anyio.fail_after(seconds):
                 await self._wire.send_raw_request(
@@ -253,7 +255,8 @@ class Connection:
         is_refused = is_refusal(failure)
         if is_refused and (was_renewed(failure) or self._is_just_taken):
             left_seconds = deadline - anyio.current_time()
-            if await self.is_alive(min(PROBE_SECONDS, max(0.0, left_seconds))):
+            # A ping is answered by many without a look at the session or the credentials, the tools by fewer.
+            if await self._is_answered("tools/list", min(PROBE_SECONDS, max(0.0, left_seconds))):
                 return of_call(failure)
         if is_refused or isinstance(failure, UpstreamUnavailableError):
             # What this request could not use, a session or a credential, others that are under way have used already.

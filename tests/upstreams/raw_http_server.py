@@ -25,6 +25,8 @@ class RawHttpServer:
         self.refused_tools: dict[str, int] = {}
         """Tools whose calls are all answered with a status; see `refused`."""
         self.refused = 0
+        self.answers_every_ping = False
+        """Whether it does so without a look at who asks."""
         self.sessions_opened = 0
         self.call_answer: Response | None = None
         self.hangs_on_calls = False
@@ -42,11 +44,13 @@ class RawHttpServer:
         self._sessions.clear()
 
     async def _handle(self, request: Request) -> Response:
+        message = await request.json() if request.method == "POST" else {}
+        if self.answers_every_ping and message.get("method") == "ping":
+            return self._answer(message, "{}")
         if self.authorization and request.headers.get("authorization") != self.authorization:
             return Response("who are you?", status_code=401, media_type="text/plain")
         if request.method != "POST":
             return Response(status_code=405)
-        message = await request.json()
         if message["method"] == "server/discover":
             return Response("unknown method", status_code=400, media_type="text/plain")
         if message["method"] == "initialize":

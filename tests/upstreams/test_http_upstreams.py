@@ -167,8 +167,12 @@ async def test_tool_that_is_always_refused_leaves_the_others_their_connection(st
     assert codes == [code] * 8
 
 
-async def test_connection_is_opened_anew_at_once_when_a_new_one_is_not_taken_either() -> None:
+@pytest.mark.parametrize("answers_every_ping", [False, True])
+async def test_connection_is_opened_anew_at_once_when_a_new_one_is_not_taken_either(
+    answers_every_ping: bool,
+) -> None:
     server = RawHttpServer()
+    server.answers_every_ping = answers_every_ping
     async with (
         http_peer(server.app) as peer,
         fleet_of(raw=HttpUpstream(url=url_of(peer.port))) as fleet,
