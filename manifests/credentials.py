@@ -26,7 +26,7 @@ _CREDENTIAL: Final = re.compile(
 )
 _SETTING: Final = re.compile(
     r"(?:FILE|FOLDER|PATH|DIR|DIRECTORY|HOST|PORT|ENDPOINT|UR[IL]|NAME|TYPE|MODE|METHOD|PROVIDER|REGION|SCOPES?"
-    r"|DOMAIN|TENANT(?:_?ID)?|ISSUER|AUDIENCE|REALM|CLIENT_?ID|SOCK|VAULT|ARN|(?:SORT|PARTITION)_?KEY)$",
+    r"|DOMAIN|TENANT(?:_?ID)?|ISSUER|AUDIENCE|REALM|CLIENT_?ID|SOCK|VAULT|ARN|(?:SORT|PARTITION)_?KEY|^_*(?:DESKTOP|TMUX)_SESSION)$",
     re.IGNORECASE,
 )
 _DATABASE: Final = re.compile(
@@ -34,9 +34,12 @@ _DATABASE: Final = re.compile(
 )
 
 _FOLDER: Final = re.compile(
-    r"(?:~|\.{1,2})/|/(?:home|Users|root|var|etc|opt|srv|tmp|usr|mnt|media|run|data|app|workspaces?|Volumes|private)/"
+    r"(?:~|\.{1,2})/|/(?:home|Users|root|var|etc|opt|srv|tmp|usr|mnt|media|run|data|app|Volumes|private|builds"
+    r"|workspaces?|projects?|work|code|src|repos?|github)/|[A-Za-z]:[/\\]"
 )
 """How one begins that is none by chance: one of 64 secrets in base64 begins with `/`, too."""
+_OF_FOLDER: Final = re.compile(r"(?:ROOT|WORKSPACE|REPO|DIR|FOLDER|BASE)$", re.IGNORECASE)
+"""A variable that says that it is one."""
 _FILE: Final = re.compile(r"/(?:[\w.-]+/)*[\w.-]*\.[A-Za-z]\w{0,9}(?![\w./-])")
 _IN_URL_WITH_HOST: Final = re.compile(r"://[^/\s]\S*\Z")
 
@@ -126,8 +129,8 @@ def _is_folder(variable: str, value: str, before: str, after: str) -> bool:
     """Whether it is clearly one, in which something lies: not if the variable says that it is a credential."""
     if _is_credential(variable) or _IN_URL_WITH_HOST.search(before):
         return False
-    if _FOLDER.match(value):
-        return after.startswith("/")
+    if _FOLDER.match(value) or (_OF_FOLDER.search(variable) and value.startswith("/")):
+        return after.startswith(("/", "\\"))
     return value.startswith("/") and bool(_FILE.match(after))
 
 

@@ -13,8 +13,9 @@ REFERENCE: Final = "\0"
 """Stands for another reference in what is before and after one."""
 
 _NAME: Final = re.compile(
-    r"(?:HOST|SERVER|SOURCE|ADDR|ADDRESS|ENDPOINT|PORT|USER(?:_?ID)?|NAME|DATABASE|CATALOG|SCHEMA|ROLE|WAREHOUSE"
-    r"|ACCOUNT|APPLICATION|DRIVER|SERVICE|REGION|MODE|PATH|FILE|FOLDER|DIR|CERT)$|(?:^|_)(?:UID|DB)$",
+    r"(?:HOST|SERVER|SOURCE|ADDR|ADDRESS|ENDPOINT|PORT|USER(?:_?ID)?|NAME|DATABASE|CATALOG|SCHEMA|KEYSPACE"
+    r"|DATASET|TABLE|COLLECTION|INDEX|REPLICA_?SET|TENANT|PROJECT(?:_?ID)?|TIME_?ZONE|ROLE|WAREHOUSE|ACCOUNT"
+    r"|APPLICATION|DRIVER|SERVICE|REGION|MODE|PATH|FILE|FOLDER|DIR|CERT)$|(?:^|_)(?:UID|DB|LOC)$",
     re.IGNORECASE,
 )
 """Of a parameter or a variable that holds such a part."""
@@ -36,7 +37,8 @@ _IN_HOST: Final = re.compile(
 """In a URL before the path, in `user:password@tcp(host)` and `jdbc:oracle:thin:@host`, or behind `sqlite:`."""
 _IN_USER: Final = re.compile(r"://[\w.-]*\Z")
 _IN_PATH: Final = re.compile(
-    r"(?:postgres|mysql|mariadb|mongodb|redis|mssql|sqlserver|oracle|clickhouse|snowflake|cockroach|sqlite|duckdb|file)"
+    r"(?:postgres|mysql|mariadb|mongodb|redis|mssql|sqlserver|oracle|clickhouse|snowflake|cockroach|sqlite|duckdb|file"
+    r"|bigquery|redshift|trino|presto|databricks)"
     rf"[\w+.]*://{_HOSTS}{_HOST}/[\w./\0-]*\Z",
     re.IGNORECASE,
 )

@@ -59,6 +59,7 @@ def test_value_is_a_credential_by_the_option_before_it(tmp_path: Path, option: s
         "wifi-psk",
         "DB_CRED",
         "SESSION",
+        "REMOTE_DESKTOP_SESSION",
         "web_session_id",
         "SESSIONID",
         "DOOR_PIN",
@@ -146,6 +147,8 @@ def test_settings_are_no_credentials(tmp_path: Path, argument: str) -> None:
         "KEY_VAULT",
         "KMS_KEY_ARN",
         "sort-key",
+        "DESKTOP_SESSION",
+        "TMUX_SESSION",
     ],
 )
 def test_who_and_where_of_a_login_is_a_setting_and_its_secret_is_none(tmp_path: Path, name: str) -> None:
@@ -174,6 +177,41 @@ def test_folder_of_a_file_with_a_credential_is_none(
         assert found == (set() if is_folder else {value})
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("${KEPT}/oauth-state", "/projects/acme/shop-backend"),
+        ("${KEPT}/oauth-state", "/github/workspace/shop"),
+        ("${KEPT}/oauth-state", "/builds/acme/shop-backend"),
+        ("${KEPT}/oauth-state", "/src/acme/shop"),
+        ("${PROJECT_ROOT}/oauth-state", "/odd/acme/shop-backend"),
+        ("${CI_WORKSPACE}/oauth-state", "/odd/acme/shop-backend"),
+        (r"${KEPT}\oauth-state", r"C:\Users\ann\shop"),
+        ("${KEPT}/oauth-state", "D:/acme/shop-backend"),
+    ],
+)
+def test_folder_of_a_project_is_none_by_how_it_begins_or_is_called(
+    tmp_path: Path, text: str, value: str
+) -> None:
+    upstream = {"command": "x", "env": {"OAUTH_STATE": text}}
+    assert credentials(tmp_path, upstream, KEPT=value, PROJECT_ROOT=value, CI_WORKSPACE=value) == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("${KEPT}/oauth-state", "/odd/acme/shop-backend"),
+        ("${PROJECT_ROOT}/oauth-state", "s3cr3t+0123456789"),
+        ("${PROJECT_ROOT}", "/projects/acme/shop-backend"),
+        ("${TOKEN_ROOT}/oauth-state", "/projects/acme/shop-backend"),
+        ("https://h/${PROJECT_ROOT}/oauth-state", "/projects/acme/shop-backend"),
+    ],
+)
+def test_what_is_not_clearly_a_folder_is_a_credential(tmp_path: Path, text: str, value: str) -> None:
+    upstream = {"command": "x", "env": {"OAUTH_STATE": text}}
+    assert credentials(tmp_path, upstream, KEPT=value, PROJECT_ROOT=value, TOKEN_ROOT=value) == {value}
+
+
 @pytest.mark.parametrize("name", ["DATABASE_URL", "database-url", "CONNECTION_STRING", "dsn"])
 @pytest.mark.parametrize(
     "text",
@@ -193,6 +231,10 @@ def test_folder_of_a_file_with_a_credential_is_none(
         "libsql://db/${DB_NAME}?p=${KEPT}",
         "https://${OTHER}/x?sig=${KEPT}",
         "https://h/x?sas=${KEPT}",
+        "https://h/api/${KEPT}/${DB_NAME}",
+        "bigquery://p/d?credentials_base64=${KEPT}",
+        "databricks://token:${KEPT}@h/x",
+        "postgresql://h/x?block=${KEPT}",
         "https://h/x?code=${KEPT}",
         "https://h/x?${KEPT}",
         "https://h/x#${KEPT}",
@@ -264,6 +306,13 @@ def test_part_of_the_address_of_a_database_that_holds_a_login_is_a_credential(
         ("postgresql://app:x@${OTHER}/x", "[2001:db8:1234:5678::1]:5432"),
         ("mysql+pymysql://h:3306/${OTHER}", "shop"),
         ("mongodb://h1:1,h2:2/${OTHER}?tls=true", "shop"),
+        ("bigquery://${OTHER}/${DB_NAME}", "analytics_production"),
+        ("redshift+psycopg2://h:5439/${OTHER}", "analytics_production"),
+        ("trino://ann@h/${OTHER}/sales", "analytics_production"),
+        ("https://h/api/${TENANT}/${DATASET}", "analytics_production"),
+        ("https://h/v1/${MY_COLLECTION}", "analytics_production"),
+        ("mongodb://h1/x?replicaSet=${OTHER}", "atlas-1a2b3c-shard-0"),
+        ("app:x@tcp(h)/x?loc=${OTHER}", "America/Argentina/Ushuaia"),
         ("${DB_NAME}", "shop"),
         ("libsql://db/${DB_NAME}", "shop"),
     ],
@@ -272,7 +321,8 @@ def test_part_of_the_address_of_a_database_that_says_only_where_and_whose_is_non
     tmp_path: Path, text: str, value: str
 ) -> None:
     for entry in ({"env": {"DATABASE_URL": text}}, {"args": ["--dsn", text]}):
-        found = credentials(tmp_path, {"command": "x", **entry}, OTHER=value, DB_NAME=value)
+        names = ("OTHER", "DB_NAME", "TENANT", "DATASET", "MY_COLLECTION")
+        found = credentials(tmp_path, {"command": "x", **entry}, **dict.fromkeys(names, value))
         assert found == frozenset()
 
 
