@@ -8,7 +8,7 @@ from portal.budget.tokens import is_within
 from portal.compact_json import compact
 from portal.function_rows import rows, stub_code
 from portal.library.function import Function
-from portal.library.plain_text import spelt_out
+from portal.library.plain_text import spelt_out, unhidden
 
 _SUMMARY_CHARACTERS = (200, 60, 0)
 """Of what an upstream says about itself: the less, the more of them there are."""
@@ -40,7 +40,7 @@ class Found:
         answer: dict[str, Json] = {
             "functions": rows(self.functions, self.full),
             "total": self.total,
-            "notices": [spelt_out(notice) for notice in self.notices],
+            "notices": [unhidden(notice) for notice in self.notices],
         }
         if self.namespaces is not None:
             answer["namespaces"] = list(self.namespaces)

@@ -7,9 +7,11 @@ so each is spelt out: none of them steers the terminal, hides something, or has 
 import io
 import json
 import sys
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -84,9 +86,11 @@ class _Stream(Console):
             self.print(*self._rows(line) if self.file.isatty() else [line], sep="\n")
 
     def _rows(self, line: Text) -> list[Text]:
-        if line.cell_len <= self.width:
+        if sum(map(_cells, line.plain)) <= self.width:
             return [line]
-        first, *others = line.wrap(self, max(self.width - len(MARK), 2), overflow="fold")
+        width = max(self.width - len(MARK), 2)
+        wrapped = line.wrap(self, width, overflow="fold")
+        first, *others = [part for row in wrapped for part in row.divide(_folds(row.plain, width))]
         return [first, *(Text(MARK).append_text(row) for row in others)]
 
 
@@ -100,6 +104,26 @@ class _Stderr(_Stream):
     def on_broken_pipe(self) -> None:
         """Go on in silence: whoever read our logs went away, and the work goes on."""
         self.quiet = True
+
+
+def _folds(text: str, width: int) -> Iterator[int]:
+    """Where a text is to be divided so that no part is wider."""
+    filled = 0
+    for index, character in enumerate(text):
+        filled += _cells(character)
+        if filled > width:
+            yield index
+            filled = _cells(character)
+
+
+def _cells(character: str) -> int:
+    """How wide a character is at most: not every terminal joins and colours emoji, or puts signs above each other."""
+    if character.isascii():
+        return 1
+    if character == "\ufe0f" or unicodedata.category(character) == "Mc":
+        return 1  # what stands before it is one wider
+    is_emoji = character >= "\U0001f000" and unicodedata.category(character) in ("So", "Sk")
+    return 2 if is_emoji else cell_len(character)
 
 
 def counted(number: int, noun: str) -> str:

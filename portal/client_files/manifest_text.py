@@ -9,7 +9,7 @@ from typing import Final
 from manifests.json_value import Json
 from portal.client_files.merging import Taken
 from portal.client_files.servers import Origin
-from portal.library.plain_text import is_hidden
+from portal.library.hidden_characters import respelt
 
 HEADING: Final = """\
 # What clients had as their servers, taken over by `mcp-code-portal import`. `mcp-code-portal check` tries it out.
@@ -68,12 +68,8 @@ def _scalar(text: str) -> str:
 def _quoted(text: str) -> str:
     """In double quotes, with escapes for whatever YAML would not take as it is or an editor would not show."""
     escaped = json.dumps(text, ensure_ascii=False)
-    return "".join(c if _is_shown(c) else f"\\U{ord(c):08x}" for c in escaped)
+    return respelt(escaped, lambda character: f"\\U{ord(character):08x}")
 
 
 def _comment(text: str) -> str:
-    return "".join(c if _is_shown(c) else "?" for c in text)
-
-
-def _is_shown(character: str) -> bool:
-    return character.isprintable() and not is_hidden(character)
+    return respelt(text, lambda _: "?")

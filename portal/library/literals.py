@@ -4,7 +4,7 @@ import math
 import re
 
 from manifests.json_value import Json
-from portal.library.plain_text import is_hidden
+from portal.library.hidden_characters import is_hidden
 
 LONGEST_STRING = 200
 """Characters of a string that may stand in a `Literal`."""

@@ -6,17 +6,10 @@ a person reviews is what a model reads. In lines that a person reads to decide t
 """
 
 import re
-import unicodedata
+
+from portal.library.hidden_characters import is_hidden, respelt
 
 _UNSAFE_ASCII = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
-_HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
-# Of other categories, and show nothing all the same; variation selectors are the ranges.
-_BLANK = frozenset(
-    {
-        *"\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\U00016fe4\U0001d159",
-        *map(chr, (*range(0x180B, 0x1810), *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))),
-    }
-)
 _LINE_SEPARATORS = re.compile(r"\r\n|[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 _STEERING = re.compile(r"\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 MARK = "    | "
@@ -58,10 +51,13 @@ def visible(text: str) -> str:
 
 
 def spelt_out(text: str) -> str:
-    """The text on one line, with everything that shows nothing, or reorders what is shown, spelt out."""
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(_spelt(character) for character in text)
+    """The text on one line, with everything that hides something, or reorders what is shown, spelt out."""
+    return respelt(text, _spelt)
+
+
+def unhidden(text: str) -> str:
+    """The text spelt out in as many lines as it has: for data, where no line passes for one of ours."""
+    return respelt(text, lambda character: character if character in "\n\t" else _code_point(character))
 
 
 def marked_lines(text: str) -> str:
@@ -77,17 +73,8 @@ def unsteered(text: str) -> str:
     return _STEERING.sub(lambda found: _code_point(found[0]), text)
 
 
-def is_hidden(character: str) -> bool:
-    """Whether a character shows nothing, or changes how others are shown."""
-    return unicodedata.category(character) in _HIDDEN_CATEGORIES or character in _BLANK
-
-
 def _spelt(character: str) -> str:
-    if character == "\n":
-        return "\\n"
-    if is_hidden(character) or character in "\u2028\u2029" or (character.isspace() and character != " "):
-        return _code_point(character)
-    return character
+    return "\\n" if character == "\n" else _code_point(character)
 
 
 def _code_point(character: str) -> str:

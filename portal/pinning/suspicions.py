@@ -14,7 +14,8 @@ from typing import Final, Self
 
 from manifests.json_value import Json
 from manifests.pin import Pin
-from portal.library.plain_text import is_hidden, spelt_out
+from portal.library.hidden_characters import is_hidden_at
+from portal.library.plain_text import spelt_out
 
 MAX_TEXTS: Final = 10_000
 """Of one definition no more texts are looked at, which is told; those for readers come first."""
@@ -266,14 +267,13 @@ def _suspicion(pin: Pin, place: str, what: str, text: str, span: tuple[int, int]
 
 
 def _hidden(text: str) -> list[int]:
-    """Where the first character stands that nobody sees. What only joins and colours emoji is seen."""
+    """Where the first character stands that nobody sees. What only shapes letters and emoji is seen."""
     if text.isascii():
         return [found.start()] if (found := _CONTROL.search(text)) else []
     if _PLAIN_SPACE.sub("", text).isprintable() and not _UNSEEN_LETTER.search(text):
         return []
     for index, character in enumerate(text):
-        if is_hidden(character) and character not in "\n\r\t":
-            behind_emoji = character in "\ufe0f\u200d" and index > 0 and ord(text[index - 1]) > 0x203B
-            if not behind_emoji and not (index == 0 and character == "\ufeff"):
-                return [index]
+        is_mark = index == 0 and character == "\ufeff"
+        if character not in "\n\r\t" and not is_mark and is_hidden_at(text, index):
+            return [index]
     return []

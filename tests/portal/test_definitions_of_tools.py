@@ -97,7 +97,7 @@ ODD = [
 PLAIN = [
     "Read a file.",
     "Tells the user's name; never fails.\n\n- one\n- two\t3",
-    "Важно: читает файл. 読む。 ⚠️ 👩\u200d💻",
+    "Важно: читает файл. 読む。 ⚠️ 👩\u200d💻 1️⃣ می\u200cخواهم",
     "Before you start, list the files.",
     "Ignore case. Do not use for binary files.",
     "Returns <b>bold</b> and a <name>, List<String>, a -> b.",

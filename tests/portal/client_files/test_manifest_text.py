@@ -59,6 +59,12 @@ def test_nothing_that_shows_nothing_is_written_as_it_is(letter: str) -> None:
     assert_read_again(letter, letter, f"/x/{letter}")
 
 
+def test_ordinary_text_is_written_as_it_is() -> None:
+    text = "Grüße ❤\ufe0f 👩\u200d💻 می\u200cخواهم 全角\u3000"
+    assert f'"{text}"' in "\n".join(upstream_lines([taken("a", text)], Path("/home/me")))
+    assert_read_again(text, text, f"/x/{text}")
+
+
 @pytest.mark.parametrize(
     "word", ["no", "Null", "1", "0x1", "1e3", "~", "-", "a: b", "a #b", "@x", "*a", "&a", "!a", "{", "'"]
 )
