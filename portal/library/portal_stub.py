@@ -131,8 +131,12 @@ def portal_functions(name: str) -> Sequence[str]:
     ]
     for each in functions:
         if each.name == name:
-            return [f"every script has portal.{name}: {_signature(each)}: {ast.get_docstring(each)}"]
+            return [f"every script has portal.{name}: {_signature(each)}: {_docstring(each)}"]
     return [f"every script has {', '.join(f'portal.{each.name}' for each in functions)}"]
+
+
+def _docstring(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    return " ".join((ast.get_docstring(function) or "").split())
 
 
 def _signature(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:

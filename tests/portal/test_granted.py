@@ -185,3 +185,10 @@ async def test_model_is_told_from_where_it_may_fetch(tmp_path: Path) -> None:
             told = await portal.search_text(query)
             assert "api.example.com, *.example.org:8443, 10.0.0.7" in told and "await portal.fetch" in told
         assert "portal.fetch" not in await portal.search_text("create an issue")
+
+
+async def test_what_every_script_has_is_told_on_one_line(portal: Opened) -> None:
+    for query in ("portal.fetch", "portal.search", "portal.emit"):
+        answer = await portal.search(query)
+        [told] = [each for each in answer["notices"] if "every script has" in each]
+        assert "\n" not in told and "\\n" not in told and "  " not in told
