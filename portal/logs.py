@@ -2,18 +2,25 @@
 
 import io
 import logging
+import re
 import sys
 import traceback
 from collections.abc import Iterable
 from contextlib import suppress
 from types import TracebackType
-from typing import TextIO
+from typing import Final, TextIO
 
 import structlog
 from structlog.typing import EventDict, ExcInfo, Processor, WrappedLogger
 
+from portal.library.hidden_characters import respelt
 from portal.library.plain_text import marked_lines, spelt_out
 from portal.pipe_room import has_room
+
+_OURS: Final = frozenset({"timestamp", "level", "event", "exc_info"})
+"""What no stranger has a say in, or is spelt out otherwise."""
+
+_UNCLEAR: Final = re.compile(r"""[\s='"]|\A\Z""")
 
 
 def configure_logs(level: str) -> None:
@@ -78,7 +85,7 @@ def _processors() -> Iterable[Processor]:
     yield structlog.processors.add_log_level
     yield structlog.processors.TimeStamper(fmt="iso")
     if sys.stderr.isatty():
-        yield _spelt_out
+        yield _told
         # Rich tracebacks would show the values of variables, and some are secrets.
         yield structlog.dev.ConsoleRenderer(exception_formatter=_traceback)
     else:
@@ -86,9 +93,31 @@ def _processors() -> Iterable[Processor]:
         yield structlog.processors.JSONRenderer()
 
 
-def _spelt_out(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
-    """What is no text is written as Python writes it, which spells out as much."""
-    return {key: spelt_out(value) if isinstance(value, str) else value for key, value in event.items()}
+class _Told:
+    """A value as it is written on a terminal: in Python's quotes, if it is a text that without them is unclear. What is
+    ordinary stays as it is there.
+    """
+
+    def __init__(self, value: object) -> None:
+        self._value = value
+
+    def __repr__(self) -> str:
+        if not isinstance(self._value, str):
+            return respelt(repr(self._value), _escaped)
+        told = respelt(self._value.replace("\\", "\\\\"), _escaped)
+        if told == self._value and not _UNCLEAR.search(told):
+            return told
+        quote = '"' if "'" in told and '"' not in told else "'"
+        return quote + told.replace(quote, "\\" + quote) + quote
+
+
+def _told(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    told = {key: value if key in _OURS else _Told(value) for key, value in event.items()}
+    return {**told, "event": spelt_out(str(event["event"]))}
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode()
 
 
 def _traceback(out: TextIO, raised: ExcInfo) -> None:

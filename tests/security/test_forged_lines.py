@@ -263,6 +263,36 @@ def test_no_event_on_a_terminal_has_a_line_of_a_stranger(monkeypatch: pytest.Mon
         assert told in seen
 
 
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ("gh", "gh"),
+        ("é❤\ufe0f", "é❤\ufe0f"),
+        ("", "''"),
+        ("a\nb\tc", r"'a\nb\tc'"),
+        ("a b\nc", r"'a b\nc'"),
+        (r"a\nb", r"'a\\nb'"),
+        ("it's", '"it\'s"'),
+        ("a level=info", "'a level=info'"),
+        ('it\'s "x"', r"""'it\'s "x"'"""),
+        ("میخ می\u200cخ 👩\u200d💻", "'میخ می\u200cخ 👩\u200d💻'"),
+        ("\u202e\u3164\U000e0041\x1b", r"'\u202e\u3164\U000e0041\x1b'"),
+        (["a\n\u3164"], r"['a\n\u3164']"),
+        (7, "7"),
+    ],
+)
+def test_values_of_events_are_told_as_python_writes_them(
+    monkeypatch: pytest.MonkeyPatch, value: Json, told: str
+) -> None:
+    screen = Screen()
+    monkeypatch.setattr(sys, "stderr", screen)
+    with restored_logs():
+        configure_logs("info")
+        structlog.get_logger().warning("happened\n", detail=value, more=1)
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue())
+    assert "happened\\n " in plain and plain.endswith(f" detail={told} more=1\n")
+
+
 def test_no_event_in_a_file_has_a_line_of_a_stranger(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = logged(monkeypatch, io.StringIO())
     assert forged(seen) == [] and hidden(seen) == set()
