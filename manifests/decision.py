@@ -19,6 +19,8 @@ _MAX_ALTERNATIVES = 3
 
 _PLAIN = re.compile(r"[A-Za-z0-9_.:/-]{1,100}")
 
+_NO_HOSTS = "To grant hosts, write capabilities.network.allow: [api.example.com]"
+
 Verdict: TypeAlias = Literal["allow", "deny"]
 """`authorize()` matches all there are. Everybody else asks `Decision.granted`, to which a third would be a refusal."""
 
@@ -107,10 +109,15 @@ def decide_fetch(manifest: Manifest) -> Decision:
     if manifest.portal.capabilities.network is not None:
         return Decision("allow", _dotted(keys), where)
     if keys[0] == "profiles":
-        grant = f"To grant hosts that capabilities.network has, name them in {_dotted(keys)} at {where}."
+        named = f"name them in {_dotted(keys)}"
+        has_hosts = any(
+            place[:2] == ("capabilities", "network") and len(place) == 4 for place in manifest.places
+        )
+        grant = f"{_NO_HOSTS}, and {named}."
+        if has_hosts:
+            grant = f"To grant hosts that capabilities.network has, {named}."
         return Decision("deny", f"{_dotted(keys)} leaves scripts no host", where, grant)
-    grant = "To grant hosts, write capabilities.network.allow: [api.example.com]."
-    return Decision("deny", "scripts are granted no network", where, grant)
+    return Decision("deny", "scripts are granted no network", where, f"{_NO_HOSTS}.")
 
 
 def _keys_of_hosts(manifest: Manifest) -> KeyPath:

@@ -252,7 +252,10 @@ def test_what_decides_about_fetching_is_named_with_its_place(
 def test_profile_with_no_hosts_of_none_is_not_all_there_is_to_mend(load: Load) -> None:
     bare = load("profiles: {all: {}, none: {network: []}}\n")
     assert "capabilities.network.allow" in decide_fetch(narrowed(bare, "all")).grant
-    assert decide_fetch(narrowed(bare, "none")).where == "portal.yaml:1:28"
+    refused = decide_fetch(narrowed(bare, "none"))
+    assert refused.where == "portal.yaml:1:28"
+    assert "capabilities.network.allow" in refused.grant and "profiles.none.network" in refused.grant
+    assert refused.where not in refused.grant  # it is told beside it
 
 
 @pytest.mark.parametrize(("profile", "where"), [("one", "portal.yaml:3:9"), ("all", "portal.yaml:1:26")])
