@@ -15,6 +15,7 @@ from upstreams.errors import (
     UpstreamRefusedError,
     UpstreamRoomError,
     UpstreamTimeoutError,
+    UpstreamUnansweredError,
 )
 
 FAILURES_IN_A_ROW: Final = 5
@@ -37,7 +38,8 @@ class Circuit:
     Open, it refuses every call at once. After 5 s the next call is let through alone; any answer of the upstream closes
     the circuit, a failure opens it for twice as long, up to a minute. A call that ends otherwise, because its caller
     went away or it never left, says nothing, and the next one may try. Errors that the upstream itself answers are
-    answers. All calls that the end of one connection cuts off are one failure: they say the same thing.
+    answers. A call that ends because nobody answered what it asked closes the circuit only if it was let through alone.
+    All calls that the end of one connection cuts off are one failure: they say the same thing.
     `clock` gives seconds.
     """
 
@@ -71,6 +73,10 @@ class Circuit:
             # A probe is alone, so what it finds out is never another call's.
             if is_probe or not (isinstance(error, UpstreamLostError) and self._is_counted(connection)):
                 self._failed(str(error), is_probe)
+            raise
+        except UpstreamUnansweredError:
+            if is_probe:
+                self._close()  # it asked since; what other calls were asked may be older than a failure
             raise
         except (UpstreamRefusedError, UpstreamHalfwayError):  # a question is an answer, too
             self._close()

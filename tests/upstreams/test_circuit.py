@@ -11,6 +11,7 @@ from upstreams.errors import (
     UpstreamLostError,
     UpstreamRefusedError,
     UpstreamTimeoutError,
+    UpstreamUnansweredError,
     UpstreamUnavailableError,
 )
 
@@ -78,7 +79,10 @@ def test_an_answer_in_between_starts_the_count_anew(clock: Clock, answer: Upstre
     assert not circuit.is_open
 
 
-@pytest.mark.parametrize("error", [UpstreamUnavailableError("stale"), anyio.EndOfStream()])
+@pytest.mark.parametrize(
+    "error",
+    [UpstreamUnavailableError("stale"), UpstreamUnansweredError("nobody there"), anyio.EndOfStream()],
+)
 def test_what_was_not_sent_and_what_the_caller_did_do_not_count(clock: Clock, error: Exception) -> None:
     circuit = Circuit(clock)
     for _ in range(FAILURES_IN_A_ROW * 2):
@@ -142,3 +146,15 @@ def test_failures_of_calls_that_were_under_way_do_not_keep_it_open(clock: Clock)
         raise UpstreamLostError("cut")
     clock.seconds = FIRST_OPEN_SECONDS
     assert call(circuit) is None
+
+
+def test_a_question_of_long_ago_that_nobody_answered_leaves_it_open(clock: Clock, opened: Circuit) -> None:
+    circuit = Circuit(clock)
+    with pytest.raises(UpstreamUnansweredError), circuit.watching():
+        for _ in range(FAILURES_IN_A_ROW):
+            call(circuit, UpstreamTimeoutError("late"))
+        raise UpstreamUnansweredError("nobody there")
+    assert circuit.is_open
+    clock.seconds = FIRST_OPEN_SECONDS
+    assert call(opened, UpstreamUnansweredError("nobody there")) is UpstreamUnansweredError
+    assert not opened.is_open, "it asked since"
