@@ -110,13 +110,18 @@ class QuestionDesk:
         """Around one call: its questions end with it."""
         call = ServedCall(questioned)
         self._calls[call] = None
+        is_given_up = False
         try:
             yield call
+        except anyio.get_cancelled_exc_class():
+            is_given_up = True
+            raise
         finally:
             del self._calls[call]
             for question in [*call.questions]:
-                call.unanswered = question.method
-                question.call_ended(call)
+                if question.excused is call:
+                    call.unanswered = question.method
+                question.call_ended(call, is_given_up=is_given_up)
 
     async def rounds(
         self,
@@ -210,7 +215,12 @@ class ServedCall:
         self.questions: dict[_Question, None] = {}
         """Those that may belong to it, and wait for an answer."""
         self.unanswered = ""
-        """The method of one that waited for an answer when the call ended."""
+        """The method of one that waited for an answer when the call ended, or was taken back without any."""
+
+    @property
+    def is_excused(self) -> bool:
+        """Whether there is a question already that this may say it waits for."""
+        return bool(self.unanswered) or any(each.excused is self for each in self.questions)
 
 
 class _Question:
@@ -219,12 +229,22 @@ class _Question:
     def __init__(self, method: str, calls: Iterable[ServedCall]) -> None:
         self.method = method
         self.scope = anyio.CancelScope()
-        self._left = set(calls)
+        self._left = dict.fromkeys(calls)
+        self.excused = self._likeliest()
+        """The one call that may say that it waited for this. What others wait for is the upstream."""
 
-    def call_ended(self, call: ServedCall) -> None:
-        self._left.discard(call)
+    def call_ended(self, call: ServedCall, *, is_given_up: bool) -> None:
+        self._left.pop(call, None)
         if not self._left:
             self.scope.cancel()
+        elif self.excused is call and not is_given_up:
+            # It ended without what was asked, so that is asked for another.
+            self.excused = self._likeliest()
+
+    def _likeliest(self) -> ServedCall | None:
+        """The latest call that has no question yet: so many calls that ask one each have one each."""
+        free = [call for call in self._left if not call.is_excused]
+        return next(reversed(free or [*self._left]), None)
 
 
 @contextmanager
@@ -236,6 +256,11 @@ def _until_ended(method: str, calls: Collection[ServedCall]) -> Iterator[anyio.C
     try:
         with question.scope as scope:
             yield scope
+    except anyio.get_cancelled_exc_class():
+        # Its asker takes it back, maybe because another of these calls, to which it belongs, met its deadline just now.
+        if question.excused is not None:
+            question.excused.unanswered = method
+        raise
     finally:
         for call in calls:
             call.questions.pop(question, None)

@@ -9,7 +9,7 @@ from mcp_types import CreateMessageRequestParams, CreateMessageResult, ErrorData
 
 from manifests.json_value import Json
 from manifests.upstream_sections import HttpUpstream, SamplingRules
-from upstreams.questions import QuestionDesk, QuestionError
+from upstreams.questions import SAMPLE, QuestionDesk, QuestionError, ServedCall
 
 pytestmark = pytest.mark.anyio
 
@@ -73,3 +73,67 @@ async def test_whoever_may_have_been_asked_hears_that_nobody_was() -> None:
     with desk.serving(one), desk.serving(other):
         assert isinstance(await desk.callbacks()["sampling_callback"](None, PARAMS), ErrorData)
     assert (one.heard, other.heard, third.heard) == (["question_refused"], ["question_refused"], [])
+
+
+class Waiting:
+    """A call that is under way until its caller gives it up."""
+
+    def __init__(self) -> None:
+        self.scope = anyio.CancelScope()
+        self.served: ServedCall | None = None
+
+    async def __call__(self, desk: QuestionDesk, person: Person) -> None:
+        with self.scope, desk.serving(person) as self.served:
+            await anyio.sleep_forever()
+
+    async def give_up(self) -> str:
+        """What it was waiting for."""
+        self.scope.cancel()
+        await anyio.wait_all_tasks_blocked()
+        assert self.served is not None
+        return self.served.unanswered
+
+
+@pytest.mark.parametrize("first_out", [1, -1], ids=["the earliest ends first", "the latest ends first"])
+@pytest.mark.parametrize("questions", [0, 1, 6])
+async def test_a_question_excuses_one_call_and_no_other_beside_it(questions: int, first_out: int) -> None:
+    desk, person = QuestionDesk(HttpUpstream(url="http://x", sampling=SamplingRules())), Person()
+    calls = [Waiting() for _ in range(6)]
+    async with anyio.create_task_group() as tasks:
+        for call in calls:
+            tasks.start_soon(call, desk, person)
+            await anyio.wait_all_tasks_blocked()
+        for _ in range(questions):
+            tasks.start_soon(desk.callbacks()["sampling_callback"], None, PARAMS)
+        await anyio.wait_all_tasks_blocked()
+        waited_for = [await call.give_up() for call in calls[::first_out]]
+    expected = [""] * (len(calls) - questions) + [SAMPLE] * questions
+    assert waited_for == expected[::first_out]
+
+
+async def test_a_question_that_a_call_did_not_wait_for_excuses_another() -> None:
+    desk, person = QuestionDesk(HttpUpstream(url="http://x", sampling=SamplingRules())), Person()
+    earlier, call = Waiting(), Waiting()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(earlier, desk, person)
+        tasks.start_soon(call, desk, person)
+        await anyio.wait_all_tasks_blocked()
+        with desk.serving(person):
+            tasks.start_soon(desk.callbacks()["sampling_callback"], None, PARAMS)
+            await person.is_asked.wait()
+        assert [await call.give_up(), await earlier.give_up()] == [SAMPLE, ""]
+
+
+async def test_a_question_that_is_taken_back_excuses_the_call_that_waited_for_it() -> None:
+    desk, person = QuestionDesk(HttpUpstream(url="http://x", sampling=SamplingRules())), Person()
+    earlier, call = Waiting(), Waiting()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(earlier, desk, person)
+        tasks.start_soon(call, desk, person)
+        await anyio.wait_all_tasks_blocked()
+        with anyio.CancelScope() as asker:
+            async with anyio.create_task_group() as question:
+                question.start_soon(desk.callbacks()["sampling_callback"], None, PARAMS)
+                await person.is_asked.wait()
+                asker.cancel()
+        assert [await earlier.give_up(), await call.give_up()] == ["", SAMPLE]

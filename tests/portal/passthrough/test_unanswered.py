@@ -62,3 +62,23 @@ async def test_call_that_asks_nothing_and_is_not_answered_is_the_upstreams_failu
             answer = await ear.run(f"await {upstream}.hang()")
     assert answer["error"]["code"] == "upstream_timeout"
     assert "0.3 s" in answer["error"]["message"]
+
+
+@pytest.mark.parametrize("upstream", [name for name in UPSTREAMS if name.endswith("legacy")])
+async def test_calls_that_hang_beside_one_that_asks_are_the_upstreams_failure(
+    tmp_path: Path, upstream: str
+) -> None:
+    async with chatty_upstreams() as upstreams:
+        entry = upstreams[upstream] | {"call_seconds": CALL_SECONDS}
+        options = {"elicitation_callback": Absent()}
+        async with client_of(tmp_path, {upstream: entry}, "http", "legacy", options) as ear:
+            answer = await ear.run(
+                f"calls = [*({upstream}.hang() for _ in range({FAILURES_IN_A_ROW})), {upstream}.ask()]\n"
+                "failures = await asyncio.gather(*calls, return_exceptions=True)\n"
+                f"failures += await asyncio.gather({upstream}.count(), return_exceptions=True)\n"
+                "[failure.code for failure in failures]"
+            )
+    assert isinstance(answer["result"], list)
+    *codes, last = answer["result"]
+    assert sorted(codes) == ["question_unanswered", *["upstream_timeout"] * FAILURES_IN_A_ROW]
+    assert last == "circuit_open"
