@@ -17,6 +17,9 @@ from portal.client_files.toml_text import TomlTextError, read_toml, tables
 MAX_SERVERS: Final = 1000
 MAX_TEXT: Final = 1024 * 1024
 
+_GEMINI_RULES: Final = ((("mcp", "excluded"), "allowed"), (("excludeMCPServers",), "allowMCPServers"))
+"""Where it turns servers off, and beside it the only ones that it starts; older versions have the second pair."""
+
 
 @dataclass(frozen=True)
 class Contents:
@@ -54,6 +57,18 @@ def read_contents(place: Place, home: Path, here: Path, environ: Mapping[str, st
         left_out=[each for each in read if isinstance(each, LeftOut)],
         file=file,
     )
+
+
+def turned_off(place: Place, text: str, name: str) -> str:
+    """Why a client does not start a server of that name, put into its file; "" if it does.
+
+    Raises:
+        ClientFileError: The text is not JSON.
+    """
+    if place.client.is_toml:
+        return ""
+    refused = refused_names(place)
+    return _JsonReading(place, text, refused).off(name, refused)
 
 
 class _JsonReading:
@@ -101,17 +116,21 @@ class _JsonReading:
             except ValueError as error:
                 yield LeftOut(origin, str(error))
                 continue
-            yield Entry(origin, data, folder, self._off(key, off))
+            yield Entry(origin, data, folder, self.off(key, off))
 
-    def _off(self, name: str, off: Collection[str]) -> str:
+    def off(self, name: str, off: Collection[str]) -> str:
+        """Why the client does not start a server of that name; "" if it does."""
         if name in off:
             return "it is turned off in the client"
-        if self._place.client == GEMINI:
-            rules = self._at(self._root, "mcp")
-            older = (self._at(self._root, "excludeMCPServers"), self._at(self._root, "allowMCPServers"))
-            for excluded, allowed in ((self._at(rules, "excluded"), self._at(rules, "allowed")), older):
-                if name in texts(excluded) or (allowed and name not in texts(allowed)):
-                    return "it is turned off in the client (mcp.excluded, mcp.allowed)"
+        for (*path, excluded), allowed in _GEMINI_RULES if self._place.client == GEMINI else ():
+            rules = self._root
+            for key in path:
+                rules = self._at(rules, key)
+            if name in texts(self._at(rules, excluded)):
+                return f"it is turned off in the client ({'.'.join([*path, excluded])})"
+            only = self._at(rules, allowed)
+            if only and name not in texts(only):
+                return f"it is turned off in the client ({'.'.join([*path, allowed])} does not have it)"
         return ""
 
     def _at(self, node: Node | None, key: str) -> Node | None:

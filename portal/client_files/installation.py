@@ -6,7 +6,7 @@ from pathlib import Path
 
 from manifests.json_value import Json
 from portal.client_files.backups import Backups, Record, TakenOut, digest
-from portal.client_files.contents import Contents
+from portal.client_files.contents import Contents, turned_off
 from portal.client_files.entries import IS_PORTAL, is_portal
 from portal.client_files.errors import ClientFileError
 from portal.client_files.fields import Fields
@@ -73,7 +73,7 @@ def planned(
     """`origins` are the servers to take out, `entry` is the portal's. Another entry of a portal's makes room for it.
 
     Raises:
-        ClientFileError: The file cannot be edited; it says what to do by hand.
+        ClientFileError: The file cannot be edited, or the client would not start the portal; it says what to do.
     """
     place, file = contents.place, contents.file
     if file is None:
@@ -93,6 +93,9 @@ def planned(
     except (CannotEditError, JsonTextError, TomlTextError) as error:
         told = f"was left as it is, because {error}: put the portal in by hand, {json_text(entry)}"
         raise ClientFileError(place.path, told) from None
+    if why := turned_off(place, edit.text, name):
+        told = f"was left as it is, because {name!r} would not start: {why}; change that first"
+        raise ClientFileError(place.path, told)
     return Installation(place, file, edit.text.encode(), name, tuple(taken_out), manifest)
 
 

@@ -33,6 +33,28 @@ def test_the_portal_takes_the_place_of_the_servers_and_gives_it_back(person: Per
     assert person("--undo", client).returncode == 1
 
 
+@pytest.mark.parametrize(
+    ("rules", "is_started"),
+    [
+        ({"mcp": {"allowed": ["time"]}}, False),
+        ({"mcp": {"allowed": ["time", "portal"]}}, True),
+        ({"mcp": {"excluded": ["portal"]}}, False),
+        ({"mcp": {"excluded": ["hub"]}}, True),
+        ({"allowMCPServers": ["time"]}, False),
+        ({"excludeMCPServers": ["portal"]}, False),
+    ],
+)
+def test_portal_that_gemini_would_not_start_takes_nobodys_place(
+    person: Person, rules: dict[str, Json], is_started: bool
+) -> None:
+    path = person.home.write("gemini", json.dumps({"mcpServers": {"time": TIME}, **rules}))
+    before = path.read_bytes()
+    done = person("--install", "gemini")
+    assert (done.returncode == 0) is is_started
+    assert ("portal" in servers_of(path)) is is_started
+    assert is_started or path.read_bytes() == before
+
+
 @pytest.mark.parametrize("client", ["codex", "codex-project"])
 def test_codex_gets_a_table(person: Person, client: str) -> None:
     path = person.home.write(client, CODEX)

@@ -289,20 +289,21 @@ def test_claude_code_keeps_projects_in_the_users_file(home: Home) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rules", "taken"),
+    ("rules", "taken", "why"),
     [
-        ('"mcp": {"excluded": ["b"]}', ["a"]),
-        ('"mcp": {"allowed": ["b"]}', ["b"]),
-        ('"excludeMCPServers": ["b"]', ["a"]),
-        ('"allowMCPServers": ["b"]', ["b"]),
-        ('"allowMCPServers": ["a", "b"], "mcp": {"excluded": ["a"]}', ["b"]),
-        ('"allowMCPServers": null, "excludeMCPServers": null', ["a", "b"]),
+        ('"mcp": {"excluded": ["b"]}', ["a"], "(mcp.excluded)"),
+        ('"mcp": {"allowed": ["b"]}', ["b"], "(mcp.allowed "),
+        ('"excludeMCPServers": ["b"]', ["a"], "(excludeMCPServers)"),
+        ('"allowMCPServers": ["b"]', ["b"], "(allowMCPServers "),
+        ('"allowMCPServers": ["a", "b"], "mcp": {"excluded": ["a"]}', ["b"], "(mcp.excluded)"),
+        ('"allowMCPServers": null, "excludeMCPServers": null', ["a", "b"], ""),
     ],
 )
-def test_gemini_turns_servers_off_by_name(home: Home, rules: str, taken: list[str]) -> None:
+def test_gemini_turns_servers_off_by_name(home: Home, rules: str, taken: list[str], why: str) -> None:
     servers = '"mcpServers": {"a": {"command": "a"}, "b": {"command": "b"}}'
     home.write("gemini", f"{{{servers}, {rules}}}")
     assert list(home.taken()) == taken
+    assert all(why in out.reason for out in home.merged().left_out)
 
 
 @pytest.mark.parametrize(
