@@ -6,6 +6,7 @@ so each is spelt out: none of them steers the terminal, hides something, or has 
 
 import io
 import json
+import os
 import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from manifests.json_value import Json
-from portal.library.plain_text import MARK, marked_lines, spelt_out, unsteered
+from portal.library.plain_text import MARK, marked_lines, spelt_out, unsteered, visible
 
 
 class Terminal:
@@ -51,8 +52,9 @@ class Terminal:
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         table = Table(*columns, box=None, pad_edge=False)
         for row in rows:
-            table.add_row(*(Text(spelt_out(str(cell))) for cell in row))
-        self._out.print(table)
+            told = (spelt_out(str(cell)) for cell in row)
+            table.add_row(*map(Text, map(_apart, told) if self._out.is_terminal else told))
+        self._out.print(table, width=self._out.columns)
 
     def note(self, text: str) -> None:
         """Progress or advice, on stderr. Further lines of the text are marked, so that they are none of ours."""
@@ -85,10 +87,18 @@ class _Stream(Console):
         for line in text.split("\n", allow_blank=True):
             self.print(*self._rows(line) if self.file.isatty() else [line], sep="\n")
 
+    @property
+    def columns(self) -> int:
+        """How wide the terminal is: rich believes COLUMNS, which may be that of another, and with TERM=dumb says 80."""
+        try:
+            return os.get_terminal_size(self.file.fileno()).columns or self.width
+        except (OSError, ValueError):
+            return self.width
+
     def _rows(self, line: Text) -> list[Text]:
-        if sum(map(_cells, line.plain)) <= self.width:
+        if sum(map(_cells, line.plain)) <= self.columns:
             return [line]
-        width = max(self.width - len(MARK), 2)
+        width = max(self.columns - len(MARK), 2)
         wrapped = line.wrap(self, width, overflow="fold")
         first, *others = [part for row in wrapped for part in row.divide(_folds(row.plain, width))]
         return [first, *(Text(MARK).append_text(row) for row in others)]
@@ -114,6 +124,11 @@ def _folds(text: str, width: int) -> Iterator[int]:
         if filled > width:
             yield index
             filled = _cells(character)
+
+
+def _apart(text: str) -> str:
+    """The text for a column, with emoji that a terminal may not join next to each other, where rich would join them."""
+    return visible(text) if sum(map(_cells, text)) > cell_len(text) else text
 
 
 def _cells(character: str) -> int:

@@ -1,7 +1,9 @@
 """What a person sees on a terminal, and a program in a pipe."""
 
 import os
+import re
 import subprocess
+import termios
 from pathlib import Path
 
 import pytest
@@ -10,9 +12,10 @@ from portal.cli.terminal import counted
 from tests.portal.commands import COMMAND_SECONDS, started
 
 
-def on_terminal(*arguments: str, cwd: Path, env: dict[str, str]) -> str:
+def on_terminal(*arguments: str, cwd: Path, env: dict[str, str], columns: int = 80) -> str:
     """All that a command without input writes on a terminal."""
     ours, theirs = os.openpty()
+    termios.tcsetwinsize(theirs, (25, columns))
     process = started(*arguments, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs)
     os.close(theirs)
     seen = b""
@@ -40,6 +43,18 @@ def test_an_error_has_a_colour_on_a_terminal(tmp_path: Path) -> None:
     shown = on_terminal("check", cwd=tmp_path, env={"TERM": "xterm-256color"})
     assert "\x1b[" in shown
     assert "error:" in shown
+
+
+@pytest.mark.parametrize("env", [{"COLUMNS": "300"}, {"COLUMNS": "40"}, {"TERM": "dumb"}, {}])
+@pytest.mark.parametrize("columns", [60, 200])
+def test_rows_are_those_of_the_terminal(tmp_path: Path, env: dict[str, str], columns: int) -> None:
+    (tmp_path / "portal.yaml").write_text("{}\n")
+    given = {"NO_COLOR": "1", "TERM": "xterm", **env}
+    shown = on_terminal("check", "--profile", "x" * 900, cwd=tmp_path, env=given, columns=columns)
+    first, *others = re.sub(r"\x1b\[[0-9;]*m", "", shown[shown.index("no profile") :]).split("\r\n")
+    rows = [row for row in others if "xx" in row]
+    assert len(first) < columns == max(map(len, rows)), shown
+    assert {row[:6] for row in rows} == {"    | "}
 
 
 def test_waiting_is_shown_on_a_terminal(tmp_path: Path) -> None:

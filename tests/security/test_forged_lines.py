@@ -221,6 +221,17 @@ def test_no_row_of_a_terminal_begins_with_what_fills_those_before(
     assert not [row for row in rows if row.startswith(" ") and not row.startswith("    | ")]
 
 
+def test_no_row_of_a_table_is_wider_than_a_terminal_that_joins_no_emoji(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    screen = Screen()
+    monkeypatch.setattr(sys, "stdout", screen)
+    monkeypatch.setenv("COLUMNS", "40")
+    Terminal().table(["upstream", "server"], [["up", "👩\u200d💻" * each + FORGED] for each in range(40)])
+    rows = re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue()).splitlines()
+    assert max(sum(map(cell_len, row)) for row in rows) <= 40 and "👩💻" in screen.getvalue()
+
+
 def test_a_long_line_is_one_line_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
     Terminal().line("word " * 100)
     Terminal().error("word " * 100)
