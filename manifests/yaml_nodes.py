@@ -37,7 +37,7 @@ class Entries:
     pairs: "tuple[tuple[Node, Node], ...]"
 
 
-_STAR = 'A value that begins with * needs quotes: "*".'
+_STAR = 'a value that begins with * needs quotes: "*".'
 
 Node: TypeAlias = Scalar | Items | Entries
 
@@ -76,7 +76,7 @@ class _Composer:
             # An anchor counts once its node is complete, so that no node can contain itself.
             if event.anchor not in self._anchors:
                 told = f"the alias *{event.anchor} names no anchor that ends before it"
-                raise _refusal(event, told, _STAR)
+                raise _refusal(event, told, f"Give it the name of an anchor; if it is no alias: {_STAR}")
             return self._anchors[event.anchor]
         # The parser lets no other event stand for a node.
         assert isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent)
@@ -125,7 +125,7 @@ def _syntax_problem(error: yaml.YAMLError, text: str) -> Problem:
     mark = error.problem_mark
     message = f"not YAML: {error.problem}" + (f" {error.context}" if error.context else "")
     if error.context and error.context.endswith("scanning an alias"):
-        return Problem(message, mark.line + 1, mark.column + 1, _STAR)
+        return Problem(message, mark.line + 1, mark.column + 1, _STAR.capitalize())
     line_text = "".join(text.split("\n")[mark.line : mark.line + 1])
     return Problem(
         message, mark.line + 1, mark.column + 1, _syntax_hint(line_text, mark.column, _unclosed(error))
