@@ -69,8 +69,12 @@ BLANKS: Final = [
     "日",
 ]
 
-VISIBLE = st.lists(st.sampled_from(OURS) | st.sampled_from(MARKS), max_size=3).map("".join)
-TEXTS = st.lists(st.sampled_from(OURS) | st.sampled_from(MARKS + BLANKS), max_size=3).map("".join)
+IS_SET = re.compile(r"(?!.*\$A\w)", re.DOTALL).match
+"""Of another variable, as parts may make one by chance, nobody knows what it would have been."""
+VISIBLE = st.lists(st.sampled_from(OURS) | st.sampled_from(MARKS), max_size=3).map("".join).filter(IS_SET)
+TEXTS = (
+    st.lists(st.sampled_from(OURS) | st.sampled_from(MARKS + BLANKS), max_size=3).map("".join).filter(IS_SET)
+)
 LINES = VISIBLE.map(str.strip)
 FILTERS = st.lists(TEXTS.filter(bool), max_size=2)
 NAMES = TEXTS.filter(lambda text: text and "=" not in text)
