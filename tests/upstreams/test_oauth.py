@@ -6,7 +6,7 @@ import anyio
 import pytest
 from mcp.server.mcpserver import MCPServer
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from manifests.upstream_sections import HttpUpstream
 from tests.portal.peers import Barrier, Peer, never, tool
@@ -340,6 +340,26 @@ async def test_tool_that_refuses_every_token_leaves_the_others_their_connection(
     assert server.authorization.grants == ["authorization_code"] + ["refresh_token"] * MOST_REFUSED
     refused = [sent for sent in server.requests if sent.get("mcp-name") == "hang"]
     assert len(refused) == 2 * MOST_REFUSED + 3
+
+
+async def _unauthorized_but_for_discovery(request: Request) -> Response:
+    message = await request.json() if request.method == "POST" else {}
+    if message.get("method") != "server/discover":
+        return Response(status_code=401)
+    return JSONResponse({"jsonrpc": "2.0", "id": message["id"], "result": {}})
+
+
+async def test_server_that_refuses_every_token_is_down_also_if_it_says_to_everybody_what_it_is(
+    server: ProtectedServer,
+) -> None:
+    spec = server.spec()
+    await logged_in(spec)
+    async with fleet_of(**{NAME: spec}) as fleet:
+        await echo(fleet)
+        server.answers["/mcp"] = _unauthorized_but_for_discovery
+        with pytest.raises(UpstreamError):
+            await echo(fleet)
+        await fleet.until(lambda: fleet[NAME].state.status == "down")
 
 
 async def _unauthorized(request: Request) -> Response:
