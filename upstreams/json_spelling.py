@@ -10,7 +10,9 @@ QUOTE: Final = b"\xff"
 """Stands for a quotation mark within a string; one that begins or ends a string stays. It is in no UTF-8."""
 
 MOST_ESCAPES: Final = 2_000_000
-"""Of one text that are looked at: some seconds' work. A text with more stays unread."""
+"""Of one text that are looked at: some seconds' work. A text with more stays unread; see `upstreams.passages` for what
+need not be looked at.
+"""
 
 SHORT_ESCAPES: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "/": "/", "\\": "\\", '"': '"'}
 """What may stand behind a backslash, and the character that it stands for."""

@@ -10,6 +10,7 @@ from itertools import chain
 from typing import Final, TypeAlias
 
 from upstreams.json_spelling import QUOTE, SHORT_ESCAPES, places, unescaped
+from upstreams.passages import Clue, Place, merged, passages, put_together, taken_apart
 from upstreams.steps import STEP_BYTES, STEP_ITEMS, Steps
 
 Mask: TypeAlias = Callable[[bytes], Steps[bytes]]
@@ -26,8 +27,12 @@ _SURROGATES: Final = range(0xD800, 0xE000)
 # Where one of these is written as \uXXXX, a text within may have an escape that does not look so: "\\\u0075002b".
 _SPELLERS: Final = "\\u0123456789abcdefABCDEF"
 
-_Place: TypeAlias = tuple[int, int]
-"""Where something begins and ends."""
+_SHORTS: Final = {meant: short for short, meant in SHORT_ESCAPES.items()}
+_UNIT: Final = rb"u[0-9a-fA-F]{4}"
+_LONGEST_UNIT_BYTES: Final = 36
+"""\\uXXXX of a text within, each character of which is written so once more."""
+
+_BACKSLASHES_OR_ANOTHER: Final = re.compile(r"\\+|[^\\]")
 
 
 class CredentialMask:
@@ -46,6 +51,8 @@ class CredentialMask:
         units = _units("".join([_SPELLERS, *telling]))
         self._escape = _escape_of(units)
         self._escape_start = rb"\u00" if max(units) < "0100" else rb"\u"
+        longest = max((len(_encoded_units(each)) // 2 for each in telling), default=0) * _LONGEST_UNIT_BYTES
+        self._speller = Clue(_escape_of(_units(_SPELLERS)), longest, longest)
 
     def __call__(self, text: bytes) -> Steps[bytes]:
         if not self._hidden or b"\\" not in text:
@@ -54,7 +61,12 @@ class CredentialMask:
         there = [each for each in self._hidden if each.may_be_in(text, escaped)]
         if not escaped and all(each.is_plain for each in there):
             return _replaced(text, there)
-        return (yield from _without(text, there)) if there else text
+        clues = [each.clue(escaped) for each in there]
+        if any(unit in escaped for unit in map(ord, _SPELLERS)):
+            clues.append(self._speller)
+            there = self._hidden
+        looked_at = yield from passages(text, clues)
+        return (yield from _without(text, looked_at, there)) if looked_at else text
 
     def _escaped_units(self, text: bytes) -> Steps[frozenset[int]]:
         """Those of the credentials that are written as \\uXXXX somewhere, in the text or in one within."""
@@ -85,10 +97,36 @@ class _Credential:
         return self.core == self.meant
 
     def may_be_in(self, text: bytes, escaped: Collection[int]) -> bool:
-        """Whether it may, where no other units than these are written as \\uXXXX."""
-        if not escaped:
-            return self.core in text
-        return any(unit in escaped for unit in map(ord, _SPELLERS)) or _core(self.text, escaped) in text
+        """Whether it may, spelled with no other units than these as \\uXXXX."""
+        return (_core(self.text, escaped) if escaped else self.core) in text
+
+    def clue(self, escaped: Collection[int]) -> Clue:
+        """Finds each of these spellings, and some that are none; by what follows its first characters, where these can
+        be spelled in many ways: a search for what is spelled in one way is quick.
+        """
+        parts = _BACKSLASHES_OR_ANOTHER.findall(self.text)
+        patterns, longest = zip(*(_spelled(each, escaped) for each in parts), strict=True)
+        first = next((place for place, each in enumerate(parts) if patterns[place] == _literal(each)), 0)
+        return Clue(re.compile(b"".join(patterns[first:])), sum(longest[:first]), sum(longest))
+
+
+def _spelled(part: str, escaped: Collection[int]) -> tuple[bytes, int]:
+    """A pattern of what may stand for it, in the text or in one within, and how many bytes that are at most."""
+    # As one: the ways to share a run of them out would be too many to try.
+    if part[0] == "\\":
+        return rb"\\{%d,%d}" % (len(part), 4 * len(part)), 4 * len(part)
+    plain = _literal(part)
+    if part in _SHORTS:
+        return rb"\\{0,3}(?:%b|%b|%b)" % (plain, _SHORTS[part].encode(), _UNIT), len(rb"\\\u0000")
+    if part > "\uffff" and any(unit in _SURROGATES for unit in escaped):
+        return rb"(?:%b|(?:\\{1,2}%b){2})" % (plain, _UNIT), 2 * len(rb"\\u0000")
+    if ord(part) in escaped:
+        return rb"(?:%b|\\{1,2}%b)" % (plain, _UNIT), len(rb"\\u0000")
+    return plain, len(_encoded(part))
+
+
+def _literal(part: str) -> bytes:
+    return re.escape(_encoded(part))
 
 
 def _core(text: str, escaped: Collection[int]) -> bytes:
@@ -105,7 +143,11 @@ def _encoded(text: str) -> bytes:
 
 def _units(text: str) -> set[str]:
     """The XXXX of all \\uXXXX that it can be written with."""
-    return set(re.findall("....", text.encode("utf-16-be", "surrogatepass").hex()))
+    return set(re.findall("....", _encoded_units(text).hex()))
+
+
+def _encoded_units(text: str) -> bytes:
+    return text.encode("utf-16-be", "surrogatepass")
 
 
 def _escape_of(units: Iterable[str]) -> re.Pattern[bytes]:
@@ -127,25 +169,30 @@ def _replaced(text: bytes, credentials: Iterable[_Credential]) -> bytes:
     return text
 
 
-def _without(text: bytes, credentials: Collection[_Credential]) -> Steps[bytes]:
-    """The same, however they are spelled."""
-    once = yield from unescaped(text)
-    found = yield from _found(once, credentials)
-    if b"\\" in once:
-        twice = yield from unescaped(once)
-        within = yield from _found(twice, credentials)
-        found = _merged([*found, *(yield from _placed(once, within))])
+def _without(text: bytes, looked_at: Collection[Place], credentials: Collection[_Credential]) -> Steps[bytes]:
+    """The same, however they are spelled in these passages of it."""
+    found = yield from _found_spelled(put_together(text, looked_at), credentials)
     kept, kept_to = bytearray(), 0
-    for start, end in (yield from _placed(text, found)):
+    for start, end in (yield from taken_apart(found, looked_at)):
         kept += text[kept_to:start]
         kept += _MASK
         kept_to = end
     return bytes(kept) + text[kept_to:]
 
 
-def _found(text: bytes, credentials: Iterable[_Credential]) -> Steps[list[_Place]]:
+def _found_spelled(text: bytes, credentials: Collection[_Credential]) -> Steps[list[Place]]:
+    once = yield from unescaped(text)
+    found = yield from _found(once, credentials)
+    if b"\\" in once:
+        twice = yield from unescaped(once)
+        within = yield from _found(twice, credentials)
+        found = yield from merged([*found, *(yield from _placed(once, within))])
+    return (yield from _placed(text, found))
+
+
+def _found(text: bytes, credentials: Iterable[_Credential]) -> Steps[list[Place]]:
     """Where they are in unescaped text."""
-    found: list[_Place] = []
+    found: list[Place] = []
     for each in credentials:
         start = text.find(each.meant)
         while start >= 0:
@@ -157,21 +204,10 @@ def _found(text: bytes, credentials: Iterable[_Credential]) -> Steps[list[_Place
                 raise ValueError("more credentials than the portal takes out")
             start = text.find(each.meant, end)
         yield
-    return _merged(found)
+    return (yield from merged(found))
 
 
-def _merged(found: list[_Place]) -> list[_Place]:
-    """In order, those that overlap as one."""
-    merged: list[_Place] = []
-    for start, end in sorted(found):
-        if merged and start < merged[-1][1]:
-            before = merged.pop()
-            start, end = before[0], max(before[1], end)
-        merged.append((start, end))
-    return merged
-
-
-def _placed(text: bytes, found: list[_Place]) -> Steps[list[_Place]]:
+def _placed(text: bytes, found: list[Place]) -> Steps[list[Place]]:
     """Where in the text stands what was found there in the unescaped one."""
     edges = yield from places(text, chain.from_iterable(found))
     return [*zip(edges[::2], edges[1::2], strict=True)]

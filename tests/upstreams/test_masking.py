@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.upstreams.json_writers import as_dotnet_writes, as_go_writes, as_php_writes, unit_by_unit
 from upstreams.masking import CredentialMask
-from upstreams.steps import STEP_BYTES, Steps
+from upstreams.steps import STEP_BYTES, Steps, T
 
 TOKEN: Final = "tok+EN&se<cret>'x\"y/z\u00e9-0123456789\U0001f511"
 SHORT: Final = {"\b": "b", "\f": "f", "\n": "n", "\r": "r", "\t": "t", "/": "/", '"': '"', "\\": "\\"}
@@ -20,13 +20,13 @@ def masked(text: str, *credentials: str) -> str:
     return done(CredentialMask(credentials)(text.encode("utf-8", "surrogatepass"))).decode()
 
 
-def done(steps: Steps[bytes]) -> bytes:
+def done(steps: Steps[T]) -> T:
     """What comes of them."""
     while True:
         try:
             next(steps)
         except StopIteration as end:
-            value: bytes = end.value
+            value: T = end.value
             return value
 
 
@@ -57,10 +57,15 @@ def test_credential_is_hidden_whoever_wrote_the_json_it_is_in(
 
 @st.composite
 def spelled(draw: st.DrawFn, text: str) -> str:
-    """The text as the inside of a JSON string, each character in any of its spellings."""
+    """The text as the inside of a JSON string, each character in any of its spellings, or by a writer who has some of
+    them as \\uXXXX at most.
+    """
+    units = draw(st.sampled_from([text, '+&"/\n\u00e9\U0001f511', "n", ""]))
     spellings = []
     for character in text:
-        ways = [unit_by_unit(character, upper=draw(st.booleans()))]
+        ways = []
+        if character in units or (character < " " and character not in SHORT):
+            ways.append(unit_by_unit(character, upper=draw(st.booleans())))
         if character in SHORT:
             ways.append("\\" + SHORT[character])
         if character not in '"\\' and character >= " ":
@@ -80,7 +85,7 @@ def credential_and_json(draw: st.DrawFn) -> tuple[str, str, str]:
     within = draw(st.booleans())
     text = f"{before}{credential}{after}"
     said = f'{{"k": "{draw(spelled(text))}"}}' if within else text
-    return credential, said, f'{{"r": "{draw(spelled(said))}", "more": "\\u0041"}}'
+    return credential, said, f'{{"r": "{draw(spelled(said))}", "more": "\\u0047"}}'
 
 
 @given(credential_and_json())
@@ -88,7 +93,7 @@ def test_no_spelling_of_a_credential_leaves_a_character_of_it(given: tuple[str, 
     credential, said, text = given
     assert json.loads(text)["r"] == said
     left = json.loads(masked(text, credential))
-    assert left["more"] == "A"
+    assert left["more"] == "G"
     if said.startswith('{"k"') and said.endswith('"}'):
         left["r"] = json.loads(left["r"])["k"]
         said = json.loads(said)["k"]
@@ -132,3 +137,53 @@ def test_text_with_more_of_them_than_are_looked_for_is_not_read() -> None:
     credential = "0123456789abcdef+0123456789"
     with pytest.raises(ValueError, match="more credentials"):
         masked(f'["{as_dotnet_writes(credential)[1:-1] * 100_001}"]', credential)
+
+
+@st.composite
+def surroundings(draw: st.DrawFn) -> str:
+    """The inside of a JSON string without a credential, in which no escape goes on behind it."""
+    around = draw(st.text(st.sampled_from('aZ09u/"\\\n\u00e9\U0001f511b'), max_size=4))
+    if draw(st.booleans()):
+        around = draw(spelled(around))
+    return draw(spelled(around)) * draw(st.sampled_from([1, 50, 500])) + " "
+
+
+@given(surroundings(), credential_and_json(), surroundings(), st.sampled_from([1, 2, 20]))
+def test_credential_is_hidden_in_long_text_as_in_short(
+    before: str, given: tuple[str, str, str], between: str, times: int
+) -> None:
+    credential, _, text = given
+    hidden = masked(text, credential)
+    assert masked(f"{before}{text}{between}" * times, credential) == f"{before}{hidden}{between}" * times
+
+
+def test_credential_without_its_first_character_is_none_behind_an_escape_that_ends_with_it() -> None:
+    credential = "n0123456789/abcdef"
+    said = r'["\n0123456789\/abcdef \\\n0123456789\/abcdef %s"]'
+    assert masked(said % r"\\n0123456789\/abcdef", credential) == said % r"\\[hidden]"
+
+
+@pytest.mark.parametrize(
+    "row", [r"0.1\t0.2\n", r"<\/td>\"\n", r"\u0022a\u0022\n", r"mcp.example.com\/x\/y\n"]
+)
+def test_long_text_is_read_that_has_far_more_escapes_than_can_be_looked_at(row: str) -> None:
+    credential = 'https://mcp.example.com/"0123456789"/feed'
+    rows = row * (2_200_000 // row.count("\\"))
+    said = [f'["{rows} {each} {rows}"]' for each in (as_php_writes(credential)[1:-1], "[hidden]")]
+    assert masked(said[0], credential) == said[1]
+
+
+def test_text_with_a_credential_in_every_line_is_read() -> None:
+    credential = "postgres://portal:0123456789@db.example/main"
+    line = r"\t0.1\t0.2\t0.3\t0.4\t0.5\t0.6" * 20 + r"\n"
+    assert masked(f'["{(credential + line) * 10_000}"]', credential) == f'["{("[hidden]" + line) * 10_000}"]'
+
+
+@pytest.mark.parametrize(
+    "row", ["\\u005c", "\\\\", "0", "0123456789abcdef", "\\/0123456789abcde", "\\u002f "]
+)
+def test_text_made_to_be_hard_to_look_through_is_looked_through_in_steps(row: str) -> None:
+    credential = "/0123456789abcdef/\\\\\\\\\\\\/"
+    text = f'["{row * (20 * STEP_BYTES // len(row))} {as_php_writes(credential)[1:-1]}"]'
+    steps = CredentialMask([credential])(text.encode())
+    assert len([*steps]) >= 20
