@@ -85,8 +85,7 @@ class MessageReader:
         """The one message that a body or an event is; its call's error where that cannot be read."""
         try:
             value = yield from self._value(text)
-            message = self._message(value) if isinstance(value, dict) else None
-            problem = UpstreamAnswerError("the answer is no JSON-RPC message")
+            message, problem = self._message(value), UpstreamAnswerError("the answer is no JSON-RPC message")
         except ValueError as error:
             message, problem = None, UpstreamAnswerError(f"the answer is unreadable: {error}")
         return message or self._broken_answer(answered_id(text[:END_BYTES], text[-END_BYTES:]), problem)
@@ -109,10 +108,9 @@ class MessageReader:
         if start is None or start.start() == 0:
             return
         try:
-            value = yield from self._value(line[start.start() :])
+            message = self._message((yield from self._value(line[start.start() :])))
         except ValueError:
             return
-        message = self._message(value) if isinstance(value, dict) else None
         if message is not None:
             yield SessionMessage(message)
 
@@ -145,7 +143,9 @@ class MessageReader:
         else:
             yield SessionMessage(self._broken_answer(request_id, problem))
 
-    def _message(self, value: dict[str, Json]) -> JSONRPCMessage | None:
+    def _message(self, value: Json) -> JSONRPCMessage | None:
+        if not isinstance(value, dict):
+            return None
         request_id = _request_id(value.get("id"))
         method = value.get("method")
         if isinstance(method, str):
@@ -165,9 +165,9 @@ class MessageReader:
         return JSONRPCError.model_construct(jsonrpc="2.0", id=request_id, error=error)
 
 
-def _objects(values: list[Json]) -> Steps[list[dict[str, Json]]]:
+def _objects(values: list[Json]) -> Steps[list[Json]]:
     """Those that may be messages; a batch may have millions of other values."""
-    found: list[dict[str, Json]] = []
+    found: list[Json] = []
     for start in range(0, len(values), _GLANCED_AT):
         found += [value for value in values[start : start + _GLANCED_AT] if isinstance(value, dict)]
         if start + _GLANCED_AT < len(values):

@@ -66,11 +66,7 @@ def respelt(text: str, spell: Callable[[str], str]) -> str:
 
 
 def _is_shaping(text: str, index: int) -> bool:
-    character, before, after = (
-        text[index],
-        text[index - 1 : index] if index else "",
-        text[index + 1 : index + 2],
-    )
+    character, before, after = text[index], text[max(0, index - 1) : index], text[index + 1 : index + 2]
     if character in _VARIANTS:
         return _is_emoji(before) or (before in "0123456789#*" and before != "" and after == _KEYCAP)
     if character == _JOINER and _is_emoji(after):

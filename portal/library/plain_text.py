@@ -57,7 +57,7 @@ def spelt_out(text: str) -> str:
 
 def unhidden(text: str) -> str:
     """The text spelt out in as many lines as it has: for data, where no line passes for one of ours."""
-    return respelt(text, lambda character: character if character in "\n\t" else _code_point(character))
+    return respelt(text, lambda character: character if character in "\n\t" else code_point(character))
 
 
 def marked_lines(text: str) -> str:
@@ -70,14 +70,15 @@ def marked_lines(text: str) -> str:
 
 def unsteered(text: str) -> str:
     """The text, of as many lines as it has, with what moves a cursor, colours or reorders spelt out."""
-    return _STEERING.sub(lambda found: _code_point(found[0]), text)
+    return _STEERING.sub(lambda found: code_point(found[0]), text)
 
 
 def _spelt(character: str) -> str:
-    return "\\n" if character == "\n" else _code_point(character)
+    return "\\n" if character == "\n" else code_point(character)
 
 
-def _code_point(character: str) -> str:
+def code_point(character: str) -> str:
+    """How a character is spelt out."""
     return f"<U+{ord(character):04X}>"
 
 

@@ -15,7 +15,7 @@ from typing import Final, Self
 from manifests.json_value import Json
 from manifests.pin import Pin
 from portal.library.hidden_characters import is_hidden_at
-from portal.library.plain_text import spelt_out
+from portal.library.plain_text import code_point, spelt_out
 
 MAX_TEXTS: Final = 10_000
 """Of one definition no more texts are looked at, which is told; those for readers come first."""
@@ -257,7 +257,7 @@ def _is_disguised(name: str) -> bool:
 
 
 def _coded(text: str) -> str:
-    return "".join(spelt_out(each) if each.isascii() else f"<U+{ord(each):04X}>" for each in text[:_EXCERPT])
+    return "".join(spelt_out(each) if each.isascii() else code_point(each) for each in text[:_EXCERPT])
 
 
 def _suspicion(pin: Pin, place: str, what: str, text: str, span: tuple[int, int]) -> Suspicion:
