@@ -24,6 +24,12 @@ def usual_thresholds() -> Iterator[None]:
     gc.set_threshold(*before)
 
 
+@pytest.fixture
+def few_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("manifests.collection._MOVES_BEFORE_COLLECTION", 5)
+    monkeypatch.setattr("manifests.collection._MOST_MOVES", 50)
+
+
 class Knot:
     """Garbage that only the collector finds."""
 
@@ -52,9 +58,8 @@ def test_objects_of_a_long_text_are_not_looked_at() -> None:
     assert [each["collections"] for each in gc.get_stats()] == [each["collections"] for each in before], value
 
 
-def test_nothing_is_collected_in_the_midst_of_long_texts_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("manifests.collection._MOVES_BEFORE_COLLECTION", 5)
-    monkeypatch.setattr("manifests.collection._MOST_MOVES", 50)
+@pytest.mark.usefixtures("few_moves")
+def test_nothing_is_collected_in_the_midst_of_long_texts_for_long() -> None:
     gc.collect()
     knot = weakref.ref(Knot())
     with long_text():
@@ -65,9 +70,8 @@ def test_nothing_is_collected_in_the_midst_of_long_texts_for_long(monkeypatch: p
         assert knot() is None
 
 
-def test_collector_has_its_turn_when_there_is_always_a_long_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("manifests.collection._MOVES_BEFORE_COLLECTION", 5)
-    monkeypatch.setattr("manifests.collection._MOST_MOVES", 50)
+@pytest.mark.usefixtures("few_moves")
+def test_collector_has_its_turn_when_there_is_always_a_long_text() -> None:
     gc.collect()
     knot = weakref.ref(Knot())
     with long_text():

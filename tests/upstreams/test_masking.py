@@ -8,26 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.upstreams.at_once import at_once
 from tests.upstreams.json_writers import as_dotnet_writes, as_go_writes, as_php_writes, unit_by_unit
 from upstreams.masking import CredentialMask
-from upstreams.steps import STEP_BYTES, Steps, T
+from upstreams.steps import STEP_BYTES
 
 TOKEN: Final = "tok+EN&se<cret>'x\"y/z\u00e9-0123456789\U0001f511"
 SHORT: Final = {"\b": "b", "\f": "f", "\n": "n", "\r": "r", "\t": "t", "/": "/", '"': '"', "\\": "\\"}
 
 
 def masked(text: str, *credentials: str) -> str:
-    return done(CredentialMask(credentials)(text.encode("utf-8", "surrogatepass"))).decode()
-
-
-def done(steps: Steps[T]) -> T:
-    """What comes of them."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            value: T = end.value
-            return value
+    return at_once(CredentialMask(credentials)(text.encode("utf-8", "surrogatepass"))).decode()
 
 
 WRITERS: Final = [

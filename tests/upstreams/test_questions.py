@@ -5,6 +5,7 @@ from typing import Any
 
 import anyio
 import pytest
+from anyio.abc import TaskGroup
 from mcp_types import CreateMessageRequestParams, CreateMessageResult, ErrorData, SamplingMessage, TextContent
 
 from manifests.json_value import Json
@@ -16,6 +17,10 @@ pytestmark = pytest.mark.anyio
 PARAMS = CreateMessageRequestParams(
     messages=[SamplingMessage(role="user", content=TextContent(text="Well?"))], max_tokens=10
 )
+
+
+def sampling_desk() -> QuestionDesk:
+    return QuestionDesk(HttpUpstream(url="http://x", sampling=SamplingRules()))
 
 
 class Person:
@@ -42,7 +47,7 @@ class Person:
 async def test_a_question_ends_with_the_last_of_the_calls_that_it_may_belong_to(
     ended: tuple[int, ...],
 ) -> None:
-    desk = QuestionDesk(HttpUpstream(url="http://x", sampling=SamplingRules()))
+    desk = sampling_desk()
     ask = desk.callbacks()["sampling_callback"]
     person, answers = Person(), list[Any]()
     calls = [ExitStack(), ExitStack()]
@@ -66,7 +71,7 @@ async def test_a_question_ends_with_the_last_of_the_calls_that_it_may_belong_to(
 
 
 async def test_whoever_may_have_been_asked_hears_that_nobody_was() -> None:
-    desk = QuestionDesk(HttpUpstream(url="http://x", sampling=SamplingRules()))
+    desk = sampling_desk()
     one, other, third = Person("one"), Person("other"), Person("third")
     with desk.serving(third):
         pass
@@ -94,15 +99,21 @@ class Waiting:
         return self.served.unanswered
 
 
+async def under_way(number: int, desk: QuestionDesk, person: Person, tasks: TaskGroup) -> list[Waiting]:
+    """Calls, each begun after the one before."""
+    calls = [Waiting() for _ in range(number)]
+    for call in calls:
+        tasks.start_soon(call, desk, person)
+        await anyio.wait_all_tasks_blocked()
+    return calls
+
+
 @pytest.mark.parametrize("first_out", [1, -1], ids=["the earliest ends first", "the latest ends first"])
 @pytest.mark.parametrize("questions", [0, 1, 6])
 async def test_a_question_excuses_one_call_and_no_other_beside_it(questions: int, first_out: int) -> None:
-    desk, person = QuestionDesk(HttpUpstream(url="http://x", sampling=SamplingRules())), Person()
-    calls = [Waiting() for _ in range(6)]
+    desk, person = sampling_desk(), Person()
     async with anyio.create_task_group() as tasks:
-        for call in calls:
-            tasks.start_soon(call, desk, person)
-            await anyio.wait_all_tasks_blocked()
+        calls = await under_way(6, desk, person, tasks)
         for _ in range(questions):
             tasks.start_soon(desk.callbacks()["sampling_callback"], None, PARAMS)
         await anyio.wait_all_tasks_blocked()
@@ -112,12 +123,9 @@ async def test_a_question_excuses_one_call_and_no_other_beside_it(questions: int
 
 
 async def test_a_question_that_a_call_did_not_wait_for_excuses_another() -> None:
-    desk, person = QuestionDesk(HttpUpstream(url="http://x", sampling=SamplingRules())), Person()
-    earlier, call = Waiting(), Waiting()
+    desk, person = sampling_desk(), Person()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(earlier, desk, person)
-        tasks.start_soon(call, desk, person)
-        await anyio.wait_all_tasks_blocked()
+        earlier, call = await under_way(2, desk, person, tasks)
         with desk.serving(person):
             tasks.start_soon(desk.callbacks()["sampling_callback"], None, PARAMS)
             await person.is_asked.wait()
@@ -125,12 +133,9 @@ async def test_a_question_that_a_call_did_not_wait_for_excuses_another() -> None
 
 
 async def test_a_question_that_is_taken_back_excuses_the_call_that_waited_for_it() -> None:
-    desk, person = QuestionDesk(HttpUpstream(url="http://x", sampling=SamplingRules())), Person()
-    earlier, call = Waiting(), Waiting()
+    desk, person = sampling_desk(), Person()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(earlier, desk, person)
-        tasks.start_soon(call, desk, person)
-        await anyio.wait_all_tasks_blocked()
+        earlier, call = await under_way(2, desk, person, tasks)
         with anyio.CancelScope() as asker:
             async with anyio.create_task_group() as question:
                 question.start_soon(desk.callbacks()["sampling_callback"], None, PARAMS)
