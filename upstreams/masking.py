@@ -32,7 +32,7 @@ _UNIT: Final = rb"u[0-9a-fA-F]{4}"
 _LONGEST_UNIT_BYTES: Final = 36
 """\\uXXXX of a text within, each character of which is written so once more."""
 
-_BACKSLASHES_OR_ANOTHER: Final = re.compile(r"\\+|[^\\]")
+_BACKSLASHES_AND_ANOTHER: Final = re.compile(r"\\*[^\\]|\\+")
 
 
 class CredentialMask:
@@ -61,8 +61,9 @@ class CredentialMask:
         there = [each for each in self._hidden if each.may_be_in(text, escaped)]
         if not escaped and all(each.is_plain for each in there):
             return _replaced(text, there)
-        clues = [each.clue(escaped) for each in there]
-        if any(unit in escaped for unit in map(ord, _SPELLERS)):
+        spellers = escaped.intersection(map(ord, _SPELLERS))
+        clues = [each.clue(escaped - spellers) for each in there]
+        if spellers:
             clues.append(self._speller)
             there = self._hidden
         looked_at = yield from passages(text, clues)
@@ -103,26 +104,37 @@ class _Credential:
     def clue(self, escaped: Collection[int]) -> Clue:
         """Finds each of these spellings, and some that are none; by what follows its first characters, where these can
         be spelled in many ways: a search for what is spelled in one way is quick.
+
+        None of `_SPELLERS` is among the units: behind a backslash, a u that may be \\u0075 could be read in two ways.
         """
-        parts = _BACKSLASHES_OR_ANOTHER.findall(self.text)
+        parts = _BACKSLASHES_AND_ANOTHER.findall(self.text)
         patterns, longest = zip(*(_spelled(each, escaped) for each in parts), strict=True)
         first = next((place for place, each in enumerate(parts) if patterns[place] == _literal(each)), 0)
         return Clue(re.compile(b"".join(patterns[first:])), sum(longest[:first]), sum(longest))
 
 
 def _spelled(part: str, escaped: Collection[int]) -> tuple[bytes, int]:
-    """A pattern of what may stand for it, in the text or in one within, and how many bytes that are at most."""
-    # As one: the ways to share a run of them out would be too many to try.
-    if part[0] == "\\":
-        return rb"\\{%d,%d}" % (len(part), 4 * len(part)), 4 * len(part)
-    plain = _literal(part)
-    if part in _SHORTS:
-        return rb"\\{0,3}(?:%b|%b|%b)" % (plain, _SHORTS[part].encode(), _UNIT), len(rb"\\\u0000")
-    if part > "\uffff" and any(unit in _SURROGATES for unit in escaped):
-        return rb"(?:%b|(?:\\{1,2}%b){2})" % (plain, _UNIT), 2 * len(rb"\\u0000")
-    if ord(part) in escaped:
-        return rb"(?:%b|\\{1,2}%b)" % (plain, _UNIT), len(rb"\\u0000")
-    return plain, len(_encoded(part))
+    """A pattern of what may stand for it, in the text or in one within, and how many bytes that are at most.
+
+    It matches in one way only: with two for each of many parts, a search would try all of their combinations.
+    """
+    # A run of backslashes goes with those of the escape behind it: nothing tells them apart.
+    character = part.lstrip("\\")
+    run = len(part) - len(character)
+    plain = _literal(character)
+    if character in _SHORTS:
+        either = b"|".join(dict.fromkeys([plain, re.escape(_SHORTS[character].encode()), _UNIT]))
+        return _behind(run, 4 * run + 3, either), 4 * run + len(rb"\\\u0000")
+    if character > "\uffff" and any(unit in _SURROGATES for unit in escaped):
+        either = rb"%b|%b\\{1,2}+%b" % (plain, _UNIT, _UNIT)
+        return _behind(run, 4 * run + 2, either), 4 * run + 2 * len(rb"\\u0000")
+    if character and ord(character) in escaped:
+        return _behind(run, 4 * run + 2, rb"%b|%b" % (plain, _UNIT)), 4 * run + len(rb"\\u0000")
+    return _behind(run, 4 * run, plain) if run else plain, 4 * run + len(_encoded(character))
+
+
+def _behind(least: int, most: int, either: bytes) -> bytes:
+    return rb"\\{%d,%d}+(?:%b)" % (least, most, either)
 
 
 def _literal(part: str) -> bytes:

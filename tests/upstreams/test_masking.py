@@ -178,3 +178,40 @@ def test_text_made_to_be_hard_to_look_through_is_looked_through_in_steps(row: st
     text = f'["{row * (20 * STEP_BYTES // len(row))} {as_php_writes(credential)[1:-1]}"]'
     steps = CredentialMask([credential])(text.encode())
     assert len([*steps]) >= 20
+
+
+@st.composite
+def credential_and_near_match(draw: st.DrawFn) -> tuple[str, str, str]:
+    """A credential, most of whose characters have several spellings, JSON that says all of it but for its end, however
+    often, and what it says.
+    """
+    characters = st.sampled_from('/"\\+=&\u00e9\U0001f511\n\x01u0a')
+    credential = "k" + draw(st.text(characters, min_size=60, max_size=120)) + "Q"
+    said = draw(st.sampled_from([credential[:-1] + "q", f"{credential[:-1]} ", credential[1:-1] * 3]))
+    if draw(st.booleans()):
+        said = json.dumps({"k": said})
+    units = " ".join(
+        unit_by_unit(each, upper=False) for each in draw(st.sampled_from([credential, '/"+=&', ""]))
+    )
+    return credential, said, f'{{"r": "{draw(spelled(said))}", "more": "{units}Q0123456789"}}'
+
+
+@pytest.mark.timeout(60)  # with two ways to read each of its characters it would take 2^60 steps
+@given(credential_and_near_match())
+def test_what_is_all_but_a_credential_is_looked_at_in_one_way(given: tuple[str, str, str]) -> None:
+    credential, said, text = given
+    assert json.loads(text)["r"] == said
+    assert masked(text, credential) == text
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("writer", WRITERS)
+@pytest.mark.parametrize(
+    "piece", ["/", '"', "\\/", '\\"', "\\u0041", "\\\\", "+=&", "\u00e9", "\U0001f511", "\n"]
+)
+def test_tool_that_says_all_of_a_credential_but_its_end_holds_nobody_up(
+    piece: str, writer: Callable[[str], str]
+) -> None:
+    credential = f"begin {piece * 60} end"
+    near = json.dumps([writer(credential[:-1]), writer(writer(credential[:-1])), credential])
+    assert json.loads(masked(near, credential))[:2] == json.loads(near)[:2]
