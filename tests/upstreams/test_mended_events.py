@@ -11,7 +11,6 @@ pytestmark = pytest.mark.anyio
 
 BROKEN = b'data: "\\ud83d"'
 MENDED = b'data: "\\ufffd"'
-LONG = BROKEN + b" " * 3 * STEP_BYTES
 
 
 async def read(*pieces: bytes) -> bytes:
@@ -19,8 +18,9 @@ async def read(*pieces: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"])
-@pytest.mark.parametrize("piece_bytes", [10, 1_000, STEP_BYTES])
+@pytest.mark.parametrize("piece_bytes", [17, 1_000, STEP_BYTES])
 async def test_lines_are_mended_and_long_ones_left_to_their_own_reader(end: bytes, piece_bytes: int) -> None:
-    sent = BROKEN + end + LONG + end + BROKEN + end * 2
+    long = BROKEN + b" " * (STEP_BYTES + 2 * piece_bytes)
+    sent = BROKEN + end + long + end + BROKEN + end * 2
     pieces = [sent[start : start + piece_bytes] for start in range(0, len(sent), piece_bytes)]
-    assert await read(*pieces) == MENDED + end + LONG + end + MENDED + end * 2
+    assert await read(*pieces) == MENDED + end + long + end + MENDED + end * 2

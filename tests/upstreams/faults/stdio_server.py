@@ -25,6 +25,7 @@ TOOLS = [
 ]
 WAITING = []
 WRITING = threading.Lock()
+NEXT_TO_WRITE = threading.Lock()
 
 
 def note(*words):
@@ -38,9 +39,14 @@ def noted(*words):
 
 
 def raw(text):
-    with WRITING:
+    # Else a thread that floods would have its turn again before the one that answers wakes up.
+    with NEXT_TO_WRITE:
+        WRITING.acquire()
+    try:
         sys.stdout.write(text)
         sys.stdout.flush()
+    finally:
+        WRITING.release()
 
 
 def send(message):
