@@ -39,6 +39,7 @@ from upstreams.mended_events import MendedLines, with_mended_events
 from upstreams.nesting import shallow
 from upstreams.open_posts import OpenPost, OpenPosts, WantedEvents
 from upstreams.pace import Pace
+from upstreams.piled_text import PiledText
 from upstreams.room import Held, Room
 from upstreams.sent_text import asked_id, awaits_answer, given_up_id
 from upstreams.stand_ins import StandIns
@@ -286,19 +287,19 @@ _MAX_UNHEEDED_BYTES: Final = 64 * 1024
 
 
 async def _read_capped(response: httpx2.Response, held: Held) -> bytes:
-    body = bytearray()
+    body = PiledText()
     drips, pace = Drips(), Pace()
     try:
         async for chunk in unpacked(response):
             await drips.rest(chunk)
             await pace.keep(len(body))
-            body += chunk
+            body.add(chunk)
             if len(body) > MAX_MESSAGE_BYTES:
                 raise UpstreamAnswerError(f"the answer is longer than {MAX_MESSAGE_BYTES} bytes")
             held.hold(len(body))
     finally:
         await response.aclose()
-    return bytes(body)
+    return await in_steps(body.taken())
 
 
 def _fit(body: bytes) -> Steps[bytes]:

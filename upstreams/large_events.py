@@ -11,8 +11,10 @@ import httpx2
 
 from upstreams.barren_lines import BarrenLines, Rests
 from upstreams.errors import UpstreamError
+from upstreams.pace import Pace
+from upstreams.piled_text import PiledText
 from upstreams.room import Held
-from upstreams.steps import STEP_BYTES
+from upstreams.steps import STEP_BYTES, in_steps
 from upstreams.unasked_bytes import UnaskedBytes
 from upstreams.wire_text import MAX_MESSAGE_BYTES
 
@@ -44,7 +46,7 @@ class SmallEvents(httpx2.AsyncByteStream):
         self._most_bytes = most_bytes
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        event, is_half_ended = _Event(self._most_bytes), False
+        event, pace, is_half_ended = _Event(self._most_bytes), Pace(), False
         # An answer is the last message of its stream, unless all are handed over.
         barren, unasked = BarrenLines(self._rests), UnaskedBytes()
         async for piece in self._lines:
@@ -63,9 +65,10 @@ class SmallEvents(httpx2.AsyncByteStream):
                     elif event.is_message:
                         yield bytes(small)  # it came first
                         small.clear()
-                        if instead := await self._take_message(bytes(event.data)):
+                        data = await in_steps(event.data.taken())
+                        if instead := await self._take_message(data):
                             small += event.others + _FIELD + instead + b"\n\n"
-                    event = _Event(self._most_bytes)
+                    event, pace = _Event(self._most_bytes), Pace()
                     self._held.release()
                 if barren.are_many or unasked.are_many:
                     yield bytes(small)  # it does not wait for what is to come
@@ -74,6 +77,7 @@ class SmallEvents(httpx2.AsyncByteStream):
             self._hold(event)
             if small:
                 yield bytes(small)
+            await pace.keep(len(event.data))
 
     async def _rest(self, barren: BarrenLines, unasked: UnaskedBytes) -> None:
         if barren.are_many:
@@ -97,7 +101,7 @@ class _Event:
     def __init__(self, most_bytes: int) -> None:
         self.lines = bytearray()
         self.others = bytearray()
-        self.data = bytearray()
+        self.data = PiledText()
         self.is_message = True
         self.is_between_lines = True
         self._barren_lines = 0
@@ -156,8 +160,9 @@ class _Event:
         if not self._is_long:
             self.lines += part
         if self._field == b"data":
-            self.data += b"\n" if is_first and self.data else b""
-            self.data += memoryview(part)[start:end]
+            if is_first and self.data:
+                self.data.add(b"\n")
+            self.data.add(memoryview(part)[start:end])
         elif self._field == b"event":
             self.is_message = is_first and part[start:end] in (b"", b"message")
         elif is_first and self.is_between_lines and len(self.others) + len(part) <= STEP_BYTES:

@@ -20,6 +20,8 @@ from upstreams.diagnostics import Diagnostics
 from upstreams.errors import UpstreamAnswerError, UpstreamUnavailableError, UpstreamUnreadError
 from upstreams.json_rpc import Found, MessageReader
 from upstreams.masking import Mask
+from upstreams.pace import Pace
+from upstreams.piled_text import PiledText
 from upstreams.room import Held
 from upstreams.scrubber import Scrubber
 from upstreams.stderr_tail import StderrTail
@@ -124,7 +126,8 @@ class ChildOutput(AsyncResource):
         self._reader = reader
         self._held = held
         self._found: Found = iter(())
-        self._partial = bytearray()
+        self._partial = PiledText()
+        self._pace = Pace()
         self._skipped_bytes = 0
         self._why_skipped: UpstreamAnswerError | None = None
         self._lines_of_noise = 0
@@ -154,14 +157,17 @@ class ChildOutput(AsyncResource):
         yield from self._grow(rest)
 
     def _grow(self, piece: bytes) -> Found:
-        self._partial += piece
+        self._partial.add(piece)
         if self._why_skipped is None:
             self._why_skipped = self._why_not_held()
             if self._why_skipped is not None:
                 # Its call hears so at once: the line may never end.
-                yield from self._reader.too_long(bytes(self._partial[:END_BYTES]), self._why_skipped)
+                yield from self._reader.too_long(self._partial.start(END_BYTES), self._why_skipped)
         if self._why_skipped is not None:
             yield from self._skip()
+        elif rest_seconds := self._pace.rest_seconds(len(self._partial)):
+            self._pause_seconds += rest_seconds
+            yield None
 
     def _why_not_held(self) -> UpstreamAnswerError | None:
         if len(self._partial) > MAX_MESSAGE_BYTES:
@@ -171,7 +177,7 @@ class ChildOutput(AsyncResource):
     def _skip(self) -> Found:
         """Keep only the end of the line."""
         dropped = max(0, len(self._partial) - END_BYTES)
-        del self._partial[:dropped]
+        yield from self._partial.keep_end(END_BYTES)
         self._held.release()
         self._skipped_bytes += dropped
         if self._skipped_bytes > _MAX_SKIPPED_BYTES:
@@ -180,7 +186,7 @@ class ChildOutput(AsyncResource):
         yield None
 
     def _end_line(self) -> Found:
-        line, self._partial = bytes(self._partial), bytearray()
+        line, self._pace = (yield from self._partial.taken()), Pace()
         why_skipped, self._why_skipped, self._skipped_bytes = self._why_skipped, None, 0
         reader = self._reader
         messages = reader.end_of_too_long(line, why_skipped) if why_skipped else reader.read(line)

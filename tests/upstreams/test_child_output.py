@@ -10,6 +10,7 @@ from upstreams import stdio_wire
 from upstreams.diagnostics import Diagnostics
 from upstreams.json_rpc import MessageReader
 from upstreams.masking import CredentialMask
+from upstreams.pace import BYTES_AT_ONCE, BYTES_BETWEEN_RESTS, REST_SECONDS
 from upstreams.room import UPSTREAM_BYTES, Held, Room
 from upstreams.scrubber import Scrubber
 from upstreams.stdio_wire import ChildOutput
@@ -44,6 +45,19 @@ async def test_rest_of_a_line_that_is_too_long_is_rested_from(monkeypatch: pytes
     messages, seconds = await read(ANSWER % (b"x" * 8_000_000) + ANSWER)
     assert [type(each.message) for each in messages] == [JSONRPCError, JSONRPCResponse]
     assert seconds >= 0.9 * 0.18
+
+
+async def test_what_is_long_of_a_line_is_read_at_the_pace_of_other_answers() -> None:
+    messages, seconds = await read(ANSWER % (b"x" * (BYTES_AT_ONCE + 100 * BYTES_BETWEEN_RESTS)) + ANSWER)
+    assert [type(each.message) for each in messages] == [JSONRPCResponse] * 2
+    assert seconds >= 0.9 * 100 * REST_SECONDS
+
+
+async def test_answers_of_a_batch_come_in_its_order_among_whatever_else_it_has() -> None:
+    values = b"1," * 3_000
+    batch = b",".join(values + ANSWER.strip() % str(number).encode() for number in range(5))
+    messages, _ = await read(b"[" + batch + b"]\n")
+    assert [each.message.result["text"] for each in messages] == list("01234")
 
 
 async def test_long_message_is_read_without_rest_and_measured() -> None:

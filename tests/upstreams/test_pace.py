@@ -17,7 +17,7 @@ async def seconds_for(size: int) -> float:
     return anyio.current_time() - started
 
 
-async def test_what_is_long_rests_after_each_mebibyte() -> None:
+async def test_what_is_long_rests_after_each_piece() -> None:
     assert await seconds_for(BYTES_AT_ONCE + 4 * BYTES_BETWEEN_RESTS) >= 5 * REST_SECONDS
 
 
