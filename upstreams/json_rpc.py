@@ -31,7 +31,7 @@ from upstreams.wire import Failures
 from upstreams.wire_text import END_BYTES, answered_id, mended
 
 _MOST_TOLD: Final = 10_000
-_GLANCED_AT: Final = 10 * STEP_ITEMS
+_GLANCED_AT: Final = 4 * STEP_ITEMS
 """Values of a batch, in one step."""
 
 # In a text inside a message the quotes would be escaped, so this is none that a text quotes.
@@ -66,8 +66,9 @@ class MessageReader:
             yield from self._last_message(line)
             return
         members = value if isinstance(value, list) else [value]
+        number_of_members = len(members)
         objects = yield from _objects(members)
-        is_noise = len(objects) < len(members)
+        is_noise = len(objects) < number_of_members
         for number, member in enumerate(objects):
             message = self._message(member)
             if message is None:
@@ -166,12 +167,14 @@ class MessageReader:
 
 
 def _objects(values: list[Json]) -> Steps[list[Json]]:
-    """Those that may be messages; a batch may have millions of other values."""
+    """Those that may be messages, taken out of the others, which are dropped: a batch may have millions of them."""
     found: list[Json] = []
-    for start in range(0, len(values), _GLANCED_AT):
-        found += [value for value in values[start : start + _GLANCED_AT] if isinstance(value, dict)]
-        if start + _GLANCED_AT < len(values):
+    while values:
+        found += [value for value in reversed(values[-_GLANCED_AT:]) if isinstance(value, dict)]
+        del values[-_GLANCED_AT:]
+        if values:
             yield
+    found.reverse()
     return found
 
 

@@ -10,6 +10,9 @@ MAX_VALUES: Final = 4_000_000
 of the portal's time. Ten MiB of objects with ten short members have fewer."""
 
 _MOST_OF_A_BYTE: Final = 8
+_CLOSER_LOOK_BYTES: Final = STEP_BYTES // 4
+"""Of one step of that: a text may be nothing but quotes."""
+
 _NO_MARKS: Final = bytes(set(range(256)) - set(b'[{:,"'))
 
 
@@ -50,7 +53,7 @@ def has_too_many_values(text: bytes) -> Steps[bool]:
 def _has_too_many_outside_of_strings(text: bytes) -> Steps[bool]:
     values, start, is_string = 0, 0, False
     while start < len(text):
-        end = end_of_piece(text, start)
+        end = end_of_piece(text, start, _CLOSER_LOOK_BYTES)
         parts = without_escapes(text[start:end]).split(b'"')
         values += _weighed(b"".join(parts[is_string::2])) + len(parts) // 2
         if values > MAX_VALUES:
@@ -61,7 +64,7 @@ def _has_too_many_outside_of_strings(text: bytes) -> Steps[bool]:
     return False
 
 
-def end_of_piece(text: bytes, start: int, most_bytes: int = STEP_BYTES) -> int:
+def end_of_piece(text: bytes, start: int, most_bytes: int) -> int:
     """Where a piece of JSON ends that takes one step; what a backslash belongs to is in the same piece."""
     end = min(start + most_bytes, len(text))
     piece = text[start:end]
