@@ -187,7 +187,7 @@ class UpstreamHttpClient(KeptAliveClient):
             return self._with_mended_events(response, held)
         if response.next_request is not None:
             return await without_body(response, _MAX_UNHEEDED_BYTES)  # the SDK follows it or says why not
-        body = await _read_capped(response, held)
+        body = await _read_capped(response, held, self._rests)
         is_long = len(body) > STEP_BYTES
         told = await in_steps(self._admission.masked(body[:STEP_BYTES]))
         scrub = self._diagnostics.scrub
@@ -273,7 +273,7 @@ class SseHttpClient(UpstreamHttpClient):
     async def _readable(self, response: httpx2.Response, held: Held) -> httpx2.Response:
         if not response.is_error:
             return await without_body(response, _MAX_UNHEEDED_BYTES)
-        body = await _read_capped(response, held)
+        body = await _read_capped(response, held, self._rests)
         if response.status_code == HTTPStatus.NOT_FOUND:
             raise UpstreamSessionError("no longer knows this session")
         raise refusal(response, body, self._diagnostics.scrub)
@@ -286,13 +286,13 @@ class SseHttpClient(UpstreamHttpClient):
 _MAX_UNHEEDED_BYTES: Final = 64 * 1024
 
 
-async def _read_capped(response: httpx2.Response, held: Held) -> bytes:
+async def _read_capped(response: httpx2.Response, held: Held, rests: Rests) -> bytes:
     body = PiledText()
     drips, pace = Drips(), Pace()
     try:
         async for chunk in unpacked(response):
             await drips.rest(chunk)
-            await pace.keep(len(body))
+            await rests.rest_awaited(pace.rest_seconds(len(body)))
             body.add(chunk)
             if len(body) > MAX_MESSAGE_BYTES:
                 raise UpstreamAnswerError(f"the answer is longer than {MAX_MESSAGE_BYTES} bytes")

@@ -77,7 +77,7 @@ class SmallEvents(httpx2.AsyncByteStream):
             self._hold(event)
             if small:
                 yield bytes(small)
-            await pace.keep(len(event.data))
+            await self._rests.rest_awaited(pace.rest_seconds(len(event.data)))
 
     async def _rest(self, barren: BarrenLines, unasked: UnaskedBytes) -> None:
         if barren.are_many:

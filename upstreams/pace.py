@@ -2,8 +2,6 @@
 
 from typing import Final
 
-import anyio
-
 from upstreams.steps import STEP_BYTES
 
 BYTES_AT_ONCE: Final = 4 * 1024 * 1024
@@ -13,18 +11,16 @@ REST_SECONDS: Final = 0.001
 
 
 class Pace:
-    """Of one answer, at most 60 MiB a second once it is long: few come faster but those of a server on this machine."""
+    """Of one answer, at most 60 MiB a second once it is long: few come faster but those of a server on this machine.
+
+    All of one upstream that are long rest one after the other, so it is no more of them together.
+    """
 
     def __init__(self) -> None:
         self._next_rest = BYTES_AT_ONCE
 
-    async def keep(self, read_bytes: int) -> None:
-        """Rest, if it is time to, now that so many bytes of the answer were read."""
-        if rest_seconds := self.rest_seconds(read_bytes):
-            await anyio.sleep(rest_seconds)
-
     def rest_seconds(self, read_bytes: int) -> float:
-        """How long to rest now."""
+        """How long to rest, now that so many bytes of the answer were read."""
         if read_bytes < self._next_rest:
             return 0.0
         self._next_rest = read_bytes + BYTES_BETWEEN_RESTS
