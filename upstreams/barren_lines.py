@@ -38,8 +38,6 @@ class Rests:
 
     async def rest_awaited(self, seconds: float) -> None:
         """The same for what somebody waits for, which does not wait behind what nobody does; nothing is saved."""
-        if not seconds:
-            return
         now = anyio.current_time()
         self._awaited_end = max(now, self._awaited_end) + seconds
         await anyio.sleep(self._awaited_end - now)

@@ -85,6 +85,7 @@ class UpstreamHttpClient(KeptAliveClient):
         self.stand_ins = StandIns()
         """For the messages that the SDK does not read itself."""
         self._rests = Rests()
+        self._pace = Pace()
         self._unasked = UnaskedBytes()
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
@@ -187,7 +188,7 @@ class UpstreamHttpClient(KeptAliveClient):
             return self._with_mended_events(response, held)
         if response.next_request is not None:
             return await without_body(response, _MAX_UNHEEDED_BYTES)  # the SDK follows it or says why not
-        body = await _read_capped(response, held, self._rests)
+        body = await _read_capped(response, held, self._pace)
         is_long = len(body) > STEP_BYTES
         told = await in_steps(self._admission.masked(body[:STEP_BYTES]))
         scrub = self._diagnostics.scrub
@@ -224,7 +225,9 @@ class UpstreamHttpClient(KeptAliveClient):
         return response
 
     def _small_events(self, lines: MendedLines, held: Held) -> SmallEvents:
-        return SmallEvents(lines, partial(self._stand_in, is_of_call=held.is_of_call), self._rests, held)
+        return SmallEvents(
+            lines, partial(self._stand_in, is_of_call=held.is_of_call), self._rests, self._pace, held
+        )
 
     def _failed(self, request: httpx2.Request, error: UpstreamError) -> httpx2.Response:
         answer = self._standing_for(error, None)
@@ -263,7 +266,7 @@ class SseHttpClient(UpstreamHttpClient):
         return httpx2.Response(HTTPStatus.ACCEPTED, request=request)
 
     def _small_events(self, lines: MendedLines, held: Held) -> SmallEvents:
-        return SmallEvents(lines, self._read_message, self._rests, held, most_bytes=0)
+        return SmallEvents(lines, self._read_message, self._rests, self._pace, held, most_bytes=0)
 
     async def _read_message(self, text: bytes) -> bytes:
         message = await in_steps(self._reader.message(text))
@@ -273,7 +276,7 @@ class SseHttpClient(UpstreamHttpClient):
     async def _readable(self, response: httpx2.Response, held: Held) -> httpx2.Response:
         if not response.is_error:
             return await without_body(response, _MAX_UNHEEDED_BYTES)
-        body = await _read_capped(response, held, self._rests)
+        body = await _read_capped(response, held, self._pace)
         if response.status_code == HTTPStatus.NOT_FOUND:
             raise UpstreamSessionError("no longer knows this session")
         raise refusal(response, body, self._diagnostics.scrub)
@@ -286,13 +289,13 @@ class SseHttpClient(UpstreamHttpClient):
 _MAX_UNHEEDED_BYTES: Final = 64 * 1024
 
 
-async def _read_capped(response: httpx2.Response, held: Held, rests: Rests) -> bytes:
+async def _read_capped(response: httpx2.Response, held: Held, pace: Pace) -> bytes:
     body = PiledText()
-    drips, pace = Drips(), Pace()
+    drips = Drips()
     try:
         async for chunk in unpacked(response):
             await drips.rest(chunk)
-            await rests.rest_awaited(pace.rest_seconds(len(body)))
+            await pace.keep(chunk, len(body))
             body.add(chunk)
             if len(body) > MAX_MESSAGE_BYTES:
                 raise UpstreamAnswerError(f"the answer is longer than {MAX_MESSAGE_BYTES} bytes")

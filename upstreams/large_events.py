@@ -36,6 +36,7 @@ class SmallEvents(httpx2.AsyncByteStream):
         lines: httpx2.AsyncByteStream,
         take_message: Callable[[bytes], Awaitable[bytes]],
         rests: Rests,
+        pace: Pace,
         held: Held,
         most_bytes: int = STEP_BYTES,
     ) -> None:
@@ -43,10 +44,11 @@ class SmallEvents(httpx2.AsyncByteStream):
         self._held = held
         self._take_message = take_message
         self._rests = rests
+        self._pace = pace
         self._most_bytes = most_bytes
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        event, pace, is_half_ended = _Event(self._most_bytes), Pace(), False
+        event, is_half_ended = _Event(self._most_bytes), False
         # An answer is the last message of its stream, unless all are handed over.
         barren, unasked = BarrenLines(self._rests), UnaskedBytes()
         async for piece in self._lines:
@@ -68,7 +70,7 @@ class SmallEvents(httpx2.AsyncByteStream):
                         data = await in_steps(event.data.taken())
                         if instead := await self._take_message(data):
                             small += event.others + _FIELD + instead + b"\n\n"
-                    event, pace = _Event(self._most_bytes), Pace()
+                    event = _Event(self._most_bytes)
                     self._held.release()
                 if barren.are_many or unasked.are_many:
                     yield bytes(small)  # it does not wait for what is to come
@@ -77,7 +79,7 @@ class SmallEvents(httpx2.AsyncByteStream):
             self._hold(event)
             if small:
                 yield bytes(small)
-            await self._rests.rest_awaited(pace.rest_seconds(len(event.data)))
+            await self._pace.keep(piece, len(event.data))
 
     async def _rest(self, barren: BarrenLines, unasked: UnaskedBytes) -> None:
         if barren.are_many:

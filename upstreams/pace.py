@@ -1,27 +1,36 @@
-"""Keeps an answer that comes as fast as the portal reads from taking its time from the others."""
+"""Keeps long answers that come as fast as the portal reads from taking its time from the others."""
 
+import math
 from typing import Final
+
+import anyio
 
 from upstreams.steps import STEP_BYTES
 
-BYTES_AT_ONCE: Final = 4 * 1024 * 1024
-BYTES_BETWEEN_RESTS: Final = STEP_BYTES
-REST_SECONDS: Final = 0.001
-"""A clock's tick: fewer and longer rests would leave calls that meet several pieces in a row."""
+BYTES_AT_ONCE: Final = 4 * 1024 * 1024.0
+BYTES_A_SECOND: Final = 60 * 1024 * 1024.0
+"""That is a piece of `STEP_BYTES` in a clock's tick of a millisecond: somebody else's call meets one or two of them.
+Few answers come faster but those of servers on this machine."""
 
 
 class Pace:
-    """Of one answer, at most 60 MiB a second once it is long: few come faster but those of a server on this machine.
-
-    All of one upstream that are long rest one after the other, so it is no more of them together.
-    """
+    """Of all long answers of one upstream together, four MiB may come at once, and after that sixty a second."""
 
     def __init__(self) -> None:
-        self._next_rest = BYTES_AT_ONCE
+        self._left = 0.0
+        self._as_of = -math.inf
 
-    def rest_seconds(self, read_bytes: int) -> float:
-        """How long to rest, now that so many bytes of the answer were read."""
-        if read_bytes < self._next_rest:
+    def rest_seconds(self, piece: bytes, answer_bytes: int) -> float:
+        """How long to rest behind a piece of an answer of which so many bytes have come by now."""
+        if answer_bytes <= STEP_BYTES:
             return 0.0
-        self._next_rest = read_bytes + BYTES_BETWEEN_RESTS
-        return REST_SECONDS
+        now = anyio.current_time()
+        regained = (now - self._as_of) * BYTES_A_SECOND
+        self._left = min(BYTES_AT_ONCE, self._left + regained) - len(piece)
+        self._as_of = now
+        return max(0.0, -self._left / BYTES_A_SECOND)
+
+    async def keep(self, piece: bytes, answer_bytes: int) -> None:
+        """The same, and rest."""
+        if rest_seconds := self.rest_seconds(piece, answer_bytes):
+            await anyio.sleep(rest_seconds)

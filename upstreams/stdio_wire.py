@@ -165,7 +165,7 @@ class ChildOutput(AsyncResource):
                 yield from self._reader.too_long(self._partial.start(END_BYTES), self._why_skipped)
         if self._why_skipped is not None:
             yield from self._skip()
-        elif rest_seconds := self._pace.rest_seconds(len(self._partial)):
+        elif rest_seconds := self._pace.rest_seconds(piece, len(self._partial)):
             self._pause_seconds += rest_seconds
             yield None
 
@@ -186,7 +186,7 @@ class ChildOutput(AsyncResource):
         yield None
 
     def _end_line(self) -> Found:
-        line, self._pace = (yield from self._partial.taken()), Pace()
+        line = yield from self._partial.taken()
         why_skipped, self._why_skipped, self._skipped_bytes = self._why_skipped, None, 0
         reader = self._reader
         messages = reader.end_of_too_long(line, why_skipped) if why_skipped else reader.read(line)

@@ -22,6 +22,7 @@ from upstreams.barren_lines import (
 from upstreams.large_events import SmallEvents
 from upstreams.masking import CredentialMask
 from upstreams.mended_events import MendedLines
+from upstreams.pace import Pace
 from upstreams.room import UPSTREAM_BYTES, Held, Room
 
 pytestmark = pytest.mark.anyio
@@ -44,7 +45,7 @@ def events(*pieces: bytes, rests: Rests | None = None, held: Held | None = None)
         return b""
 
     held = held or Held(Room(UPSTREAM_BYTES))
-    return SmallEvents(MendedLines(Pieces(pieces), CredentialMask(())), take, rests or Rests(), held)
+    return SmallEvents(MendedLines(Pieces(pieces), CredentialMask(())), take, rests or Rests(), Pace(), held)
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ from upstreams import stdio_wire
 from upstreams.diagnostics import Diagnostics
 from upstreams.json_rpc import MessageReader
 from upstreams.masking import CredentialMask
-from upstreams.pace import BYTES_AT_ONCE, BYTES_BETWEEN_RESTS, REST_SECONDS
+from upstreams.pace import BYTES_A_SECOND, BYTES_AT_ONCE
 from upstreams.room import UPSTREAM_BYTES, Held, Room
 from upstreams.scrubber import Scrubber
 from upstreams.stdio_wire import ChildOutput
@@ -48,9 +48,10 @@ async def test_rest_of_a_line_that_is_too_long_is_rested_from(monkeypatch: pytes
 
 
 async def test_what_is_long_of_a_line_is_read_at_the_pace_of_other_answers() -> None:
-    messages, seconds = await read(ANSWER % (b"x" * (BYTES_AT_ONCE + 100 * BYTES_BETWEEN_RESTS)) + ANSWER)
+    text = b"x" * int(BYTES_AT_ONCE + BYTES_A_SECOND / 10)
+    messages, seconds = await read(ANSWER % text + ANSWER)
     assert [type(each.message) for each in messages] == [JSONRPCResponse] * 2
-    assert seconds >= 0.9 * 100 * REST_SECONDS
+    assert seconds >= 0.95 / 10
 
 
 async def test_answers_of_a_batch_come_in_its_order_among_whatever_else_it_has() -> None:

@@ -21,6 +21,7 @@ from upstreams.errors import UpstreamAnswerError
 from upstreams.http_client import SseHttpClient
 from upstreams.http_credentials import Admission, ConfiguredHeaders
 from upstreams.large_events import SmallEvents
+from upstreams.pace import Pace
 from upstreams.room import UPSTREAM_BYTES, Held, Room
 from upstreams.scrubber import Scrubber
 from upstreams.steps import STEP_BYTES
@@ -167,21 +168,25 @@ async def test_large_events_are_handed_over_and_small_ones_stay_in_their_order(e
         [*parts, whole[begin + len(LARGE) :]],
     ):
         seen: list[bytes] = []
-        async for piece in SmallEvents(Pieces(pieces), noted(seen), Rests(), plenty()):
+        async for piece in SmallEvents(Pieces(pieces), noted(seen), Rests(), Pace(), plenty()):
             seen.append(piece)  # noqa: PERF401 - in between come the large ones
         assert b"".join(seen).splitlines() == wanted.splitlines()
 
 
 async def test_what_stands_for_a_large_event_keeps_its_other_fields() -> None:
     pieces = [b"data: 1\n\nid: 5\nretry: 9\ndata: " + LARGE + b"\n\n: no\ndata: 2\n\n"]
-    seen = [piece async for piece in SmallEvents(Pieces(pieces), noted([], b"instead"), Rests(), plenty())]
+    seen = [
+        piece async for piece in SmallEvents(Pieces(pieces), noted([], b"instead"), Rests(), Pace(), plenty())
+    ]
     assert b"".join(seen) == b"data: 1\n\nid: 5\nretry: 9\ndata:instead\n\ndata: 2\n\n"
 
 
 async def test_large_events_of_other_kinds_are_dropped() -> None:
     seen: list[bytes] = []
     pieces = [b"event: other\ndata: ", LARGE, b"\n\n", b"event:\ndata: " + LARGE + b"\n\n"]
-    async for piece in SmallEvents(Pieces([b"".join(pieces[:3]), pieces[3]]), noted(seen), Rests(), plenty()):
+    async for piece in SmallEvents(
+        Pieces([b"".join(pieces[:3]), pieces[3]]), noted(seen), Rests(), Pace(), plenty()
+    ):
         assert not piece
     assert seen == [LARGE]
 
@@ -191,7 +196,7 @@ async def test_an_event_without_end_ends_the_stream() -> None:
     line = b"data: " + b"x" * 1024 * 1024 + b"\n"
     with pytest.raises(httpx2.DecodingError):
         async for _ in SmallEvents(
-            Pieces([line] * (MAX_MESSAGE_BYTES // len(line) + 2)), noted(seen), Rests(), plenty()
+            Pieces([line] * (MAX_MESSAGE_BYTES // len(line) + 2)), noted(seen), Rests(), Pace(), plenty()
         ):
             pass
     assert not seen
