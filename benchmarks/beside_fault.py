@@ -26,9 +26,11 @@ from tests.upstreams.faults.bench import STDIO_SERVER
 from upstreams.errors import UpstreamError
 from upstreams.fleet import Fleet, open_fleet
 
-CALLS: Final = 200
-CALLS_TO_WARM_UP: Final = 5
 FAULTY_CALL_SECONDS: Final = 0.5
+SECONDS: Final = 0.6
+"""Of calls that are measured in one go: so that a faulty call is given up among them."""
+
+CALLS_TO_WARM_UP: Final = 5
 NOTHING: Final = "no other upstream"
 NO_FAULT: Final = "no fault, over stdio"
 AT_ONCE: Final = "16 at once: "
@@ -44,12 +46,25 @@ def stdio(fault: str, folder: Path) -> StdioUpstream:
     return StdioUpstream(command=sys.executable, args=(str(STDIO_SERVER), behaviour))
 
 
-async def measure(fleet: Fleet) -> list[float]:
-    """Milliseconds of calls to the healthy upstream, one after the other."""
+async def measure(fleet: Fleet, callers: int) -> list[float]:
+    """Milliseconds of calls to the healthy upstream, one after the other, while so many provoke the fault.
+
+    None of their calls is under way before or behind it: that a process is halted must not be taken for a fault.
+    """
+    async with anyio.create_task_group() as tasks:
+        is_over = anyio.Event()
+        for _ in range(callers):
+            tasks.start_soon(_provoke, fleet, is_over)
+        milliseconds = await _call_healthy(fleet)
+        is_over.set()
+    return milliseconds
+
+
+async def _call_healthy(fleet: Fleet) -> list[float]:
     taken = []
-    for number in range(CALLS_TO_WARM_UP + CALLS):
-        began = time.perf_counter()
-        await fleet["healthy"].call("fine", {"n": number}, seconds=60)
+    end = time.perf_counter() + SECONDS
+    while (began := time.perf_counter()) < end:
+        await fleet["healthy"].call("fine", {"n": len(taken)}, seconds=60)
         taken.append((time.perf_counter() - began) * 1000)
     return taken[CALLS_TO_WARM_UP:]
 
@@ -81,9 +96,9 @@ async def _faulty(name: str, folder: Path) -> AsyncIterator[dict[str, Spec]]:
             process.kill()
 
 
-async def _provoke(fleet: Fleet) -> None:
+async def _provoke(fleet: Fleet, is_over: anyio.Event) -> None:
     """Have the fault happen, one call after the other, as a script would that does not give up."""
-    while True:
+    while not is_over.is_set():
         for tool in ("act", "look"):
             with suppress(UpstreamError):
                 await fleet["faulty"].call(tool, {}, seconds=FAULTY_CALL_SECONDS)
@@ -100,15 +115,12 @@ def _say(what: object) -> None:
 
 
 async def _beside(name: str) -> None:
-    async with open_beside(name) as fleet, anyio.create_task_group() as tasks:
-        if name != NOTHING:
-            for _ in range(CALLS_AT_ONCE if name.startswith(AT_ONCE) else 1):
-                tasks.start_soon(_provoke, fleet)
-        await measure(fleet)
+    callers = 0 if name == NOTHING else CALLS_AT_ONCE if name.startswith(AT_ONCE) else 1
+    async with open_beside(name) as fleet:
+        await measure(fleet, callers)
         _say("open")
         while (line := await _line()) == "\n":
-            _say(await measure(fleet))
-        tasks.cancel_scope.cancel()
+            _say(await measure(fleet, callers))
     if line:
         _say("closed")
 

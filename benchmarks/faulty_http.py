@@ -13,8 +13,18 @@ from tests.upstreams.faults import http_server
 from tests.upstreams.faults.http_server import Exchange, Fault, FaultyHttpServer, acted, status
 
 NO_FAULT: Final = "no fault, over HTTP"
+NO_FAULT_CLOSING: Final = "no fault, each on its connection"
+
+
+async def succeed_and_close(exchange: Exchange) -> None:
+    exchange.act()
+    await exchange.send("200 OK", exchange.body(), Connection="close")
+    exchange.close()
+
+
 FAULTS: Final[dict[str, Fault]] = {
     NO_FAULT: Exchange.succeed,
+    NO_FAULT_CLOSING: succeed_and_close,
     "HTTP 401": status("401 Unauthorized"),
     "HTTP 429": status("429 Too Many Requests"),
     "HTTP 503": status("503 Service Unavailable"),
