@@ -35,8 +35,10 @@ _MAX_SKIPPED_BYTES: Final = 256 * 1024 * 1024
 _MAX_UNREAD_BYTES: Final = 64 * 1024 * 1024
 _NOISE_AT_ONCE: Final = 50
 _NOISE_LINE_BYTES: Final = 1024
-_SKIPPED_LINE_BYTES: Final = 8 * 1024
-"""A longer line counts once more for each; one that is not looked at, for each of these."""
+"""A longer line counts once more for each."""
+
+_SKIPPED_BYTES_A_SECOND: Final = 40 * 1024 * 1024
+"""Of a line that is not looked at; after each piece of it, so that somebody else's call meets one or two."""
 
 _NOISE_PAUSE_SECONDS: Final = 0.01
 _LONGEST_PAUSE_SECONDS: Final = 5.0
@@ -182,7 +184,7 @@ class ChildOutput(AsyncResource):
         self._skipped_bytes += dropped
         if self._skipped_bytes > _MAX_SKIPPED_BYTES:
             raise EndlessLineError(f"wrote a line of more than {_MAX_SKIPPED_BYTES} bytes")
-        self._note_noise(dropped // _SKIPPED_LINE_BYTES)
+        self._pause_seconds += dropped / _SKIPPED_BYTES_A_SECOND
         yield None
 
     def _end_line(self) -> Found:
