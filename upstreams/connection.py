@@ -169,10 +169,10 @@ class Connection:
 
         try:
             with (
-                anyio.fail_after(seconds),
+                anyio.fail_after(seconds) as time,
                 self._under_way(),
                 self._changes.log_hearers.hearing(log_hearer),
-                self._questions.serving(questioned) as served,
+                self._questions.serving(questioned, time) as served,
             ):
                 raw = await self._questions.rounds(await send({}), send_again, served)
         except TimeoutError:
@@ -201,11 +201,11 @@ class Connection:
         deadline = anyio.current_time() + seconds
         try:
             with (
-                anyio.fail_after(seconds),
+                anyio.fail_after(seconds) as time,
                 self._under_way(),
                 # What it says meanwhile may be about this, and this is nobody's who could be told or asked.
                 self._changes.log_hearers.hearing(None),
-                self._questions.serving(None),
+                self._questions.serving(None, time),
             ):
                 raw = await self._send(method, self._envelope.params(params), options, None)
         except TimeoutError:

@@ -67,8 +67,8 @@ class Questioned(Protocol):
             QuestionError: Nobody answers it.
         """
 
-    def not_asked(self, error: QuestionError) -> None:
-        """Hear of a question that was not asked; it may be another call's."""
+    def not_answered(self, error: QuestionError, *, is_its_own: bool) -> None:
+        """Hear of a question that nobody answers; unless `is_its_own`, it may be another call's."""
 
 
 class QuestionDesk:
@@ -106,22 +106,18 @@ class QuestionDesk:
         return {**declared, "roots": {}} if LIST_ROOTS in self._allowed else declared
 
     @contextmanager
-    def serving(self, questioned: Questioned | None) -> Iterator["ServedCall"]:
-        """Around one call: its questions end with it."""
+    def serving(self, questioned: Questioned | None, time: anyio.CancelScope) -> Iterator["ServedCall"]:
+        """Around one call: its questions end with it. `time` is cancelled when the call's is over, and only then."""
         call = ServedCall(questioned)
         self._calls[call] = None
-        is_given_up = False
         try:
             yield call
-        except anyio.get_cancelled_exc_class():
-            is_given_up = True
-            raise
         finally:
             del self._calls[call]
             for question in [*call.questions]:
                 if question.excused is call:
                     call.unanswered = question.method
-                question.call_ended(call, is_given_up=is_given_up)
+                question.call_ended(call, in_time=not time.cancel_called)
 
     async def rounds(
         self,
@@ -156,6 +152,8 @@ class QuestionDesk:
         try:
             answer = await self._answer(method, params, call.questioned)
         except QuestionError as error:
+            if call.questioned is not None:
+                call.questioned.not_answered(error, is_its_own=True)
             raise UpstreamHalfwayError(str(error)) from error
         call.unanswered = ""
         return answer
@@ -187,9 +185,10 @@ class QuestionDesk:
                 return ErrorData(code=INVALID_REQUEST, message="the call that this belongs to is over")
             return answer
         except QuestionError as error:
+            is_its_own = len(calls) == 1 and not self.given_up.owners()
             for call in calls:
                 if call.questioned is not None:
-                    call.questioned.not_asked(error)
+                    call.questioned.not_answered(error, is_its_own=is_its_own)
             return ErrorData(code=INVALID_REQUEST, message=str(error))
 
     async def _elicit(
@@ -232,12 +231,15 @@ class _Question:
         self._left = dict.fromkeys(calls)
         self.excused = self._likeliest()
         """The one call that may say that it waited for this. What others wait for is the upstream."""
+        self.may_be_over = False
+        """Whether a call that it may belong to needs no answer any more: it was answered, or its caller gave it up."""
 
-    def call_ended(self, call: ServedCall, *, is_given_up: bool) -> None:
+    def call_ended(self, call: ServedCall, *, in_time: bool) -> None:
         self._left.pop(call, None)
+        self.may_be_over = self.may_be_over or in_time
         if not self._left:
             self.scope.cancel()
-        elif self.excused is call and not is_given_up:
+        elif self.excused is call and in_time:
             # It ended without what was asked, so that is asked for another.
             self.excused = self._likeliest()
 
@@ -258,7 +260,7 @@ def _until_ended(method: str, calls: Collection[ServedCall]) -> Iterator[anyio.C
             yield scope
     except anyio.get_cancelled_exc_class():
         # Its asker takes it back, maybe because another of these calls, to which it belongs, met its deadline just now.
-        if question.excused is not None:
+        if question.excused is not None and not question.may_be_over:
             question.excused.unanswered = method
         raise
     finally:

@@ -1,5 +1,6 @@
 """Asks the client of one request what upstreams want to know while they work on its calls."""
 
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
@@ -85,7 +86,7 @@ class AskedByUpstream:
 
     def __init__(self, asking: Asking, upstream: Upstream, spec: UpstreamSection) -> None:
         self._refusal: QuestionError | None = None
-        self._unclear: QuestionError | None = None
+        self._unclear = deque[QuestionError](maxlen=MAX_QUESTIONS)
         self._asking = asking
         self._upstream = upstream
         self._spec = spec
@@ -107,22 +108,20 @@ class AskedByUpstream:
         }
 
     async def answer(self, method: str, params: dict[str, Json]) -> dict[str, Json]:
-        try:
-            if method == SAMPLE:
-                return await self._asking.sample(self._upstream, self._spec, params)
-            return await self._asking.elicit(self._upstream, params)
-        except QuestionError as error:
-            self._refusal = error
-            raise
+        if method == SAMPLE:
+            return await self._asking.sample(self._upstream, self._spec, params)
+        return await self._asking.elicit(self._upstream, params)
 
-    def not_asked(self, error: QuestionError) -> None:
-        self._unclear = error
+    def not_answered(self, error: QuestionError, *, is_its_own: bool) -> None:
+        if is_its_own:
+            self._refusal = error
+        else:
+            self._unclear.append(error)
 
     def refusal(self, failure: str) -> QuestionError | None:
         """Why it got no answer, of a call that failed so; None if it got all, or asked nothing.
 
         A question that may be another call's is this one's if that failed by what the upstream was told.
         """
-        if self._refusal is None and self._unclear is not None and str(self._unclear) in failure:
-            return self._unclear
-        return self._refusal
+        told = (each for each in reversed(self._unclear) if str(each) in failure)
+        return next(told, None) if self._refusal is None else self._refusal

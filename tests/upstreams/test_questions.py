@@ -6,10 +6,19 @@ from typing import Any
 import anyio
 import pytest
 from anyio.abc import TaskGroup
-from mcp_types import CreateMessageRequestParams, CreateMessageResult, ErrorData, SamplingMessage, TextContent
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    CONNECTION_CLOSED,
+    CreateMessageRequestParams,
+    CreateMessageResult,
+    ErrorData,
+    SamplingMessage,
+    TextContent,
+)
 
 from manifests.json_value import Json
 from manifests.upstream_sections import HttpUpstream, SamplingRules
+from upstreams.errors import UpstreamHalfwayError
 from upstreams.questions import SAMPLE, QuestionDesk, QuestionError, ServedCall
 
 pytestmark = pytest.mark.anyio
@@ -29,18 +38,32 @@ class Person:
     def __init__(self, owner: str = "somebody") -> None:
         self.owner = owner
         self.is_asked, self.may_answer = anyio.Event(), anyio.Event()
-        self.heard: list[str] = []
+        self.heard: list[tuple[str, bool]] = []
+        self.refusal: QuestionError | None = None
 
     def capabilities(self) -> dict[str, Json]:
         return {"sampling": {}}
 
     async def answer(self, method: str, params: dict[str, Json]) -> dict[str, Json]:
         self.is_asked.set()
+        if self.refusal is not None:
+            raise self.refusal
         await self.may_answer.wait()
         return {"role": "assistant", "model": "m", "content": {"type": "text", "text": "hello"}}
 
-    def not_asked(self, error: QuestionError) -> None:
-        self.heard.append(error.code)
+    def not_answered(self, error: QuestionError, *, is_its_own: bool) -> None:
+        self.heard.append((error.code, is_its_own))
+
+
+def asking(method: str) -> dict[str, Json]:
+    """The answer of a call that wants to know something first."""
+    request: Json = {"method": method, "params": PARAMS.model_dump(by_alias=True, exclude_none=True)}
+    return {"resultType": "input_required", "inputRequests": {"it": request}}
+
+
+def in_time() -> anyio.CancelScope:
+    """The time of a call that does not end."""
+    return anyio.CancelScope()
 
 
 @pytest.mark.parametrize("ended", [(0,), (1,), (0, 1)], ids=["the first", "the last", "both"])
@@ -52,7 +75,7 @@ async def test_a_question_ends_with_the_last_of_the_calls_that_it_may_belong_to(
     person, answers = Person(), list[Any]()
     calls = [ExitStack(), ExitStack()]
     for call in calls:
-        call.enter_context(desk.serving(person))
+        call.enter_context(desk.serving(person, in_time()))
 
     async def question() -> None:
         answers.append(await ask(None, PARAMS))
@@ -73,27 +96,68 @@ async def test_a_question_ends_with_the_last_of_the_calls_that_it_may_belong_to(
 async def test_whoever_may_have_been_asked_hears_that_nobody_was() -> None:
     desk = sampling_desk()
     one, other, third = Person("one"), Person("other"), Person("third")
-    with desk.serving(third):
+    with desk.serving(third, in_time()):
         pass
-    with desk.serving(one), desk.serving(other):
+    with desk.serving(one, in_time()), desk.serving(other, in_time()):
         assert isinstance(await desk.callbacks()["sampling_callback"](None, PARAMS), ErrorData)
-    assert (one.heard, other.heard, third.heard) == (["question_refused"], ["question_refused"], [])
+    heard = [("question_refused", False)]
+    assert (one.heard, other.heard, third.heard) == (heard, heard, [])
+
+
+async def test_a_refused_question_is_said_to_be_a_calls_own_only_where_no_other_may_have_asked_it() -> None:
+    desk, person, beside = sampling_desk(), Person(), Person()
+    person.refusal = beside.refusal = QuestionError("sampling_refused", "no")
+    ask = desk.callbacks()["sampling_callback"]
+    with desk.serving(person, in_time()):
+        await ask(None, PARAMS)
+        with desk.serving(beside, in_time()):
+            await ask(None, PARAMS)
+    assert person.heard == [("sampling_refused", True), ("sampling_refused", False)]
+    assert beside.heard == [("sampling_refused", False)]
+    with pytest.raises(MCPError), desk.given_up.sending(person.owner):
+        raise MCPError(CONNECTION_CLOSED, "its answer was lost")
+    with desk.serving(person, in_time()):
+        await ask(None, PARAMS)
+    assert person.heard[2:] == [("sampling_refused", False)]
+
+
+async def test_a_question_that_is_the_answer_of_a_call_is_its_own_also_beside_others() -> None:
+    desk, person, beside = sampling_desk(), Person(), Person()
+    person.refusal = QuestionError("sampling_refused", "no")
+
+    async def again(answers: dict[str, Json]) -> dict[str, Json]:
+        raise AssertionError("it was not answered")
+
+    with (
+        desk.serving(person, in_time()) as call,
+        desk.serving(beside, in_time()),
+        pytest.raises(UpstreamHalfwayError),
+    ):
+        await desk.rounds(asking(SAMPLE), again, call)
+    assert (person.heard, beside.heard) == ([("sampling_refused", True)], [])
 
 
 class Waiting:
-    """A call that is under way until its caller gives it up."""
+    """A call that is under way until its time is over or its caller gives it up."""
 
     def __init__(self) -> None:
-        self.scope = anyio.CancelScope()
+        self.time, self.caller = anyio.CancelScope(), anyio.CancelScope()
         self.served: ServedCall | None = None
 
     async def __call__(self, desk: QuestionDesk, person: Person) -> None:
-        with self.scope, desk.serving(person) as self.served:
+        with self.caller, self.time, desk.serving(person, self.time) as self.served:
             await anyio.sleep_forever()
 
-    async def give_up(self) -> str:
-        """What it was waiting for."""
-        self.scope.cancel()
+    async def run_out(self) -> str:
+        """What it was waiting for when its time was over."""
+        self.time.cancel()
+        return await self._waited_for()
+
+    async def give_up(self) -> None:
+        self.caller.cancel()
+        await self._waited_for()
+
+    async def _waited_for(self) -> str:
         await anyio.wait_all_tasks_blocked()
         assert self.served is not None
         return self.served.unanswered
@@ -117,7 +181,7 @@ async def test_a_question_excuses_one_call_and_no_other_beside_it(questions: int
         for _ in range(questions):
             tasks.start_soon(desk.callbacks()["sampling_callback"], None, PARAMS)
         await anyio.wait_all_tasks_blocked()
-        waited_for = [await call.give_up() for call in calls[::first_out]]
+        waited_for = [await call.run_out() for call in calls[::first_out]]
     expected = [""] * (len(calls) - questions) + [SAMPLE] * questions
     assert waited_for == expected[::first_out]
 
@@ -126,10 +190,10 @@ async def test_a_question_that_a_call_did_not_wait_for_excuses_another() -> None
     desk, person = sampling_desk(), Person()
     async with anyio.create_task_group() as tasks:
         earlier, call = await under_way(2, desk, person, tasks)
-        with desk.serving(person):
+        with desk.serving(person, in_time()):
             tasks.start_soon(desk.callbacks()["sampling_callback"], None, PARAMS)
             await person.is_asked.wait()
-        assert [await call.give_up(), await earlier.give_up()] == [SAMPLE, ""]
+        assert [await call.run_out(), await earlier.run_out()] == [SAMPLE, ""]
 
 
 async def test_a_question_that_is_taken_back_excuses_the_call_that_waited_for_it() -> None:
@@ -141,4 +205,27 @@ async def test_a_question_that_is_taken_back_excuses_the_call_that_waited_for_it
                 question.start_soon(desk.callbacks()["sampling_callback"], None, PARAMS)
                 await person.is_asked.wait()
                 asker.cancel()
-        assert [await earlier.give_up(), await call.give_up()] == ["", SAMPLE]
+        assert [await earlier.run_out(), await call.run_out()] == ["", SAMPLE]
+
+
+async def test_a_question_whose_call_its_caller_gives_up_excuses_another() -> None:
+    desk, person = sampling_desk(), Person()
+    async with anyio.create_task_group() as tasks:
+        first, second, latest = await under_way(3, desk, person, tasks)
+        tasks.start_soon(desk.callbacks()["sampling_callback"], None, PARAMS)
+        await person.is_asked.wait()
+        await latest.give_up()
+        assert [await first.run_out(), await second.run_out()] == ["", SAMPLE]
+
+
+async def test_a_question_that_goes_with_the_call_that_was_given_up_excuses_no_other() -> None:
+    desk, person = sampling_desk(), Person()
+    async with anyio.create_task_group() as tasks:
+        hanging, call = await under_way(2, desk, person, tasks)
+        with anyio.CancelScope() as asker:
+            async with anyio.create_task_group() as question:
+                question.start_soon(desk.callbacks()["sampling_callback"], None, PARAMS)
+                await person.is_asked.wait()
+                await call.give_up()
+                asker.cancel()
+        assert await hanging.run_out() == ""

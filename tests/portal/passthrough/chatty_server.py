@@ -17,6 +17,7 @@ from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, Res
 from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 from mcp.shared.message import ServerMessageMetadata
 from mcp_types import (
+    INTERNAL_ERROR,
     INVALID_PARAMS,
     BlobResourceContents,
     CallToolResult,
@@ -58,11 +59,13 @@ TOOLS = (
     "flood",
     "hang",
     "hangs",
+    "fail",
     "cancelled",
     "deaf",
     "go_on",
     "level",
     "ask",
+    "asks",
     "open_page",
     "sample",
     "roots",
@@ -85,6 +88,8 @@ class Chatty:
         self.level = "none"
         self.cancelled = anyio.Event()
         self.hanging = anyio.Event()
+        self.asked = anyio.Event()
+        self.refused = anyio.Event()
         self.goes_on = anyio.Event()
         self.said: list[str] = []
         self.has_said = anyio.Event()
@@ -170,7 +175,12 @@ class Chatty:
         """Ask the client, as the era wants it."""
         if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
             about = ServerMessageMetadata(related_request_id=context.request_id)
-            return await context.session.send_request(request, kind, metadata=about)
+            self.asked.set()
+            try:
+                return await context.session.send_request(request, kind, metadata=about)
+            except MCPError:
+                self.refused.set()
+                raise
         params = self._params.get()
         if params.input_responses is None:
             raise AskError(request)
@@ -184,7 +194,11 @@ class Chatty:
         field: str = "who",
         choices: Any = None,
         logs: tuple[str, ...] = (),
+        beside: bool = False,
     ) -> str:
+        """`beside`: only while another call hangs."""
+        if beside:
+            await self.hanging.wait()
         own = {"type": "string", "enum": choices} if choices else {"type": "string"}
         schema = {"type": "object", "properties": {field: own}}
         asked = ElicitRequestFormParams(message=words, requested_schema=schema)
@@ -262,6 +276,16 @@ class Chatty:
     async def _cancelled(self, context: Any) -> str:
         await self.cancelled.wait()
         return "cancelled"
+
+    async def _fail(self, context: Any) -> str:
+        """Hang until a question of another call was refused, and fail by something else."""
+        self.hanging.set()
+        await self.refused.wait()
+        raise MCPError(INTERNAL_ERROR, "the disk is full")
+
+    async def _asks(self, context: Any) -> str:
+        await self.asked.wait()
+        return "asks"
 
     async def _hangs(self, context: Any) -> str:
         return "yes" if self.hanging.is_set() else ""

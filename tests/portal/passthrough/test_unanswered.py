@@ -82,3 +82,23 @@ async def test_calls_that_hang_beside_one_that_asks_are_the_upstreams_failure(
     *codes, last = answer["result"]
     assert sorted(codes) == ["question_unanswered", *["upstream_timeout"] * FAILURES_IN_A_ROW]
     assert last == "circuit_open"
+
+
+@pytest.mark.parametrize("upstream", [name for name in UPSTREAMS if name.endswith("legacy")])
+async def test_call_that_waits_for_a_person_is_told_so_also_if_the_script_gave_up_another(
+    tmp_path: Path, upstream: str
+) -> None:
+    code = f"""
+asking = asyncio.create_task({upstream}.ask(beside=True))
+hanging = asyncio.create_task({upstream}.hang())
+await {upstream}.asks()
+hanging.cancel()
+failures = await asyncio.gather(asking, return_exceptions=True)
+[failure.code for failure in failures]
+"""
+    async with chatty_upstreams() as upstreams:
+        entry = upstreams[upstream] | {"call_seconds": CALL_SECONDS}
+        options = {"elicitation_callback": Absent()}
+        async with client_of(tmp_path, {upstream: entry}, "http", "legacy", options) as ear:
+            answer = await ear.run(code)
+    assert answer["result"] == ["question_unanswered"]

@@ -87,3 +87,17 @@ await {upstream}.cancelled()
 await {upstream}.ask()
 """
     assert (await one.run(code))["result"] == "accept {'who': 'Ada'}"
+
+
+@pytest.mark.parametrize("order", [1, -1], ids=["the one that asks first", "the one that fails first"])
+@pytest.mark.parametrize("upstream", ["http_legacy", "stdio_legacy"])
+async def test_a_refused_question_is_no_reason_of_a_call_beside_that_fails_by_something_else(
+    one: Ear, person: Person, upstream: str, order: int
+) -> None:
+    code = f"""
+calls = [{upstream}.ask(field="password", beside=True), {upstream}.fail()][::{order}]
+failures = await asyncio.gather(*calls, return_exceptions=True)
+[failure.code for failure in failures][::{order}]
+"""
+    assert (await one.run(code))["result"] == ["elicitation_refused", "tool_error"]
+    assert person.asked == []
