@@ -222,10 +222,10 @@ class Broker:
             raise _WithheldError(refusal)
         _sent(entry, permit)
 
-    def absence(self, function: str) -> CallError:
-        """Why there is no such function; for the first few of a run also the nearest ones."""
+    def absence(self, function: str, snapshot: Snapshot | None = None) -> CallError:
+        """Why there is no such function (in this snapshot); for the first few of a run also the nearest ones."""
         self._absent += 1
-        return self._snapshot.absence(function, with_nearest=self._absent <= MAX_NEAREST)
+        return (snapshot or self._snapshot).absence(function, with_nearest=self._absent <= MAX_NEAREST)
 
 
 class _WithheldError(UpstreamWithheldError):

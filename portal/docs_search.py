@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -52,9 +52,32 @@ class DocsSearch:
 
     async def answer(self, request: DocsSearchRequest) -> DocsSearchAnswer:
         """Search once the upstreams have started, or have had `server.start_seconds` to."""
-        await self._started(self._key(request.upstream))
+        key = self._key(request.upstream)
+        await self._started(None if key is None else {key})
         found = self.look(await self._catalog.fresh(), request)
         return found.answer(self._manifest.portal.server.output_tokens)
+
+    async def completed(self, snapshot: Snapshot, upstream: str | None = None) -> Snapshot:
+        """The snapshot that a script was checked against, or that of now, if of an upstream that is searched no tools
+        were known then, and some are now. Such as are starting are waited for, as `answer` does.
+        """
+        key, namespaces = self._key(upstream), self._manifest.namespaces
+        unknown = {
+            each.name: each
+            for each in self._fleet
+            if key in (None, each.name) and namespaces[each.name] in snapshot.silent
+        }
+        await self._started(unknown)
+        return await self._catalog.fresh() if any(each.tools for each in unknown.values()) else snapshot
+
+    def has(self, upstream: str) -> bool:
+        """Whether an upstream has this name or namespace."""
+        return self._key(upstream) in self._manifest.namespaces
+
+    def is_complete(self, upstream: str | None) -> bool:
+        """Whether no upstream, or not the one that is searched, may soon bring what was not found."""
+        searched = [each for each in self._fleet if self._key(upstream) in (None, each.name)]
+        return not any(each.state.status == "starting" and not each.tools for each in searched)
 
     def look(self, snapshot: Snapshot, request: DocsSearchRequest) -> Found:
         """What the snapshot has for a request, here and now."""
@@ -64,7 +87,11 @@ class DocsSearch:
         notices = [
             *self._state_notices(query),
             *self._upstream_notices(upstream),
-            *(_absence_notices(snapshot, query, functions, exact) if len(self._fleet) else ()),
+            *(
+                _absence_notices(snapshot, query, functions, exact, self.is_complete(upstream))
+                if len(self._fleet)
+                else ()
+            ),
         ]
         if exact and not query.isalpha():
             # One plain word may be a function's name and still be a search: its others follow, briefly.
@@ -79,10 +106,10 @@ class DocsSearch:
         notices += [_oddities(u) for u in self._fleet if u.diagnostics][:MAX_STATE_NOTICES]
         return Found(functions, total, full, notices, self._namespaces(snapshot))
 
-    async def _started(self, upstream: str | None) -> None:
-        """Wait for all upstreams, or the one that is searched; a slow one keeps only the first searches waiting."""
+    async def _started(self, upstreams: Collection[str] | None) -> None:
+        """Wait for all upstreams, or those that are searched; a slow one keeps only the first searches waiting."""
         left_seconds = self._began + self._manifest.portal.server.start_seconds - anyio.current_time()
-        await self._fleet.settled(max(0.0, left_seconds), None if upstream is None else {upstream})
+        await self._fleet.settled(max(0.0, left_seconds), upstreams)
 
     def _state_notices(self, query: str) -> list[str]:
         """One line for each upstream that cannot be called now, first those that are asked for; of many, the names."""
@@ -135,6 +162,7 @@ def _standing_now(upstream: Upstream) -> str:
 
 
 _NOTHING = "nothing fits: try other words for one step of the task, or an empty query for the namespaces"
+_NOTHING_YET = "nothing fits so far: search again when all upstreams have started"
 
 
 def _found(
@@ -149,9 +177,12 @@ def _found(
 
 
 def _absence_notices(
-    snapshot: Snapshot, query: str, functions: Sequence[Function], exact: int
+    snapshot: Snapshot, query: str, functions: Sequence[Function], exact: int, is_complete: bool
 ) -> Iterator[str]:
-    """Why what was asked for is not among the functions or cannot be called, as far as whoever asks may know."""
+    """Why what was asked for is not among the functions or cannot be called, as far as whoever asks may know.
+
+    Without `is_complete` it is not said that something is not there.
+    """
     withheld = dict(snapshot.withheld(query))
     for best in functions[:1]:
         if decision := snapshot.denied.get(best.qualified):
@@ -163,10 +194,15 @@ def _absence_notices(
     if not query or exact or withheld or _is_about_portal(query):
         return
     if functions:
-        yield from snapshot.misses(query)
+        if is_complete:
+            yield from snapshot.misses(query)
         return
     near = snapshot.library.nearest(query[:MAX_NAME_CHARACTERS])
-    yield f"nothing is called {query!r}; nearest: {', '.join(near)}" if near else _NOTHING
+    if near:
+        so_far = "" if is_complete else " so far"
+        yield f"nothing is called {query!r}{so_far}; nearest: {', '.join(near)}"
+    else:
+        yield _NOTHING if is_complete else _NOTHING_YET
 
 
 def _is_about_portal(query: str) -> bool:

@@ -1,4 +1,7 @@
-"""`portal.search` and `portal.describe`: docs_search for a script, in the library that it was checked against."""
+"""`portal.search` and `portal.describe`: docs_search for a script, in the library that it was checked against.
+
+Tools of an upstream that had not listed any by then, because it was starting or down, are found as soon as it has.
+"""
 
 from typing import Final
 
@@ -8,7 +11,7 @@ from portal.docs_search import DocsSearch
 from portal.function_rows import rows
 from portal.library.function import Function
 from portal.requests import RequestError, docs_search_request
-from portal.snapshot import Snapshot
+from portal.snapshot import MAX_NAME_CHARACTERS, Snapshot
 from sandbox_runtime.calls import CallError, Outcome, ToolCall
 
 SEARCH: Final = "portal.search"
@@ -30,33 +33,46 @@ class ScriptSearch:
         if call.function not in (SEARCH, DESCRIBE):
             return await self._broker(call)
         entry = self._broker.ledger[call.seq]
-        told = self._found(call.arguments) if call.function == SEARCH else self._described(call.arguments)
+        tell = self._found if call.function == SEARCH else self._described
+        told = await tell(call.arguments)
         if isinstance(told, CallError):
             entry.end("refused", told)
             return Outcome(error=told)
         entry.end("done")
         return Outcome(value=told)
 
-    def _found(self, arguments: dict[str, Json]) -> dict[str, Json] | CallError:
+    async def _found(self, arguments: dict[str, Json]) -> dict[str, Json] | CallError:
         """What docs_search answers; not cut, because a script reads it and not a model."""
         try:
             request = docs_search_request(arguments)
         except RequestError as error:
             return CallError(error.code, str(error))
-        return self._docs_search.look(self._snapshot, request).structured()
+        snapshot = await self._completed(request.upstream)
+        return self._docs_search.look(snapshot, request).structured()
 
-    def _described(self, arguments: dict[str, Json]) -> dict[str, Json] | CallError:
+    async def _described(self, arguments: dict[str, Json]) -> dict[str, Json] | CallError:
         name = arguments.get("function")
         if not isinstance(name, str) or len(arguments) > 1:
             return CallError("invalid_arguments", "portal.describe takes the name of one function")
-        function = self._snapshot.library.functions.get(name) or self._only_one(name)
-        if function is None:
-            return self._broker.absence(next(iter(self._snapshot.withheld(name)), name))
-        (row,) = rows([function], full=1)
-        return row
+        owner = name.partition(".")[0]
+        upstream = owner if self._docs_search.has(owner) else None
+        snapshot = await self._completed(upstream)
+        function = snapshot.library.functions.get(name) or _only_one(snapshot, name)
+        if function is not None:
+            (row,) = rows([function], full=1)
+            return row
+        if upstream is None and not self._docs_search.is_complete(None):
+            told = f"nothing is called {name[:MAX_NAME_CHARACTERS]!r} so far, and upstreams are starting"
+            return CallError("upstream_unavailable", told, "Try again later.")
+        return self._broker.absence(next(iter(snapshot.withheld(name)), name), snapshot)
 
-    def _only_one(self, name: str) -> Function | None:
-        """The function of that name, whatever its namespace, if there is just one."""
-        assert self._snapshot.index is not None, "a script runs with a fresh snapshot"
-        hits = self._snapshot.index.search(name, 2)
-        return hits.functions[0] if hits.exact == 1 else None
+    async def _completed(self, upstream: str | None) -> Snapshot:
+        self._snapshot = await self._docs_search.completed(self._snapshot, upstream)
+        return self._snapshot
+
+
+def _only_one(snapshot: Snapshot, name: str) -> Function | None:
+    """The function of that name, whatever its namespace, if there is just one."""
+    assert snapshot.index is not None, "a script runs with a fresh snapshot"
+    hits = snapshot.index.search(name, 2)
+    return hits.functions[0] if hits.exact == 1 else None

@@ -1,11 +1,24 @@
 """Scripts search and describe functions as models do, in the library that they were checked against."""
 
+import os
 from collections.abc import AsyncIterator
+from pathlib import Path
 
+import anyio
 import pytest
 
 from manifests.json_value import Json
-from tests.portal.peers import Opened, Peer, opened, schema, states, tool
+from tests.portal.peers import (
+    DEADLINE_SECONDS,
+    Opened,
+    Peer,
+    opened,
+    raw,
+    raw_tools,
+    schema,
+    states,
+    tool,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -91,3 +104,77 @@ async def test_searches_run_in_parallel(portal: Opened) -> None:
 async def test_a_script_that_calls_docs_search_is_told_the_name_it_has_there(portal: Opened) -> None:
     error = await portal.error_of('await docs_search(query="issue")')
     assert "portal.search" in error["hint"]
+
+
+SEARCHES = {
+    "an attribute": "found, _ = await asyncio.gather(portal.search('late echo'), quick.reached())",
+    "imported": """from portal import search
+found, _ = await asyncio.gather(search('late echo'), quick.reached())""",
+    "by its name": """search = getattr(portal, 'sea' + 'rch')
+found, _ = await asyncio.gather(search('late echo'), quick.reached())""",
+    "after it has started": """import time
+await quick.reached()
+while not (found := await portal.search('late echo'))['functions']:
+    await asyncio.sleep(0.1)""",
+    "described": """row, _ = await asyncio.gather(portal.describe('late.echo'), quick.reached())
+found = {"functions": [row], "notices": []}""",
+    "described by its own name": """row, _ = await asyncio.gather(portal.describe('echo'), quick.reached())
+found = {"functions": [row], "notices": []}""",
+}
+
+
+@pytest.mark.parametrize("way", SEARCHES)
+async def test_a_search_finds_what_starts_while_its_script_runs(tmp_path: Path, way: str) -> None:
+    go = tmp_path / "go"
+    os.mkfifo(go)
+    late, quick = raw(waits_for=str(go), tools=raw_tools("echo")), Peer(tool("reached"))
+    found: list[Json] = []
+    async with (
+        opened(tmp_path, {"late": late, "quick": quick}) as portal,
+        anyio.create_task_group() as tasks,
+    ):
+
+        async def search() -> None:
+            found.append(await portal.result_of(f"import asyncio, portal, quick\n{SEARCHES[way]}\nfound"))
+
+        tasks.start_soon(search)
+        await quick.until(lambda: bool(quick.calls))
+        with anyio.fail_after(DEADLINE_SECONDS):
+            await anyio.to_thread.run_sync(go.write_text, "go")
+    (answer,) = found
+    assert [row["name"] for row in answer["functions"]] == ["late.echo"]
+    assert not any("late" in notice or "nothing" in notice for notice in answer["notices"])
+
+
+async def test_a_search_that_an_upstream_missed_does_not_say_that_nothing_fits(tmp_path: Path) -> None:
+    never = tmp_path / "never"
+    os.mkfifo(never)
+    upstreams: dict[str, Peer | dict[str, Json]] = {"slow": raw(waits_for=str(never)), "quick": Peer()}
+    script = """
+try:
+    await portal.describe("utc_clock")
+except ToolError as error:
+    code = error.code
+[code, (await portal.search("utc clock"))["notices"], (await portal.search("utc", upstream="quick"))["notices"]]
+"""
+    async with opened(tmp_path, upstreams, server={"start_seconds": 0.2}) as portal:
+        code, notices, of_quick = await portal.result_of(script)
+        assert notices == (await portal.search("utc clock"))["notices"]
+    assert code == "upstream_unavailable"
+    assert any("'slow' is starting" in notice for notice in notices)
+    assert any("so far" in notice for notice in notices)
+    assert not any("other words" in notice for notice in notices)
+    assert any("other words" in notice for notice in of_quick)
+
+
+async def test_a_script_that_searches_no_other_waits_for_no_other(tmp_path: Path) -> None:
+    never = tmp_path / "never"
+    os.mkfifo(never)
+    upstreams: dict[str, Peer | dict[str, Json]] = {"slow": raw(waits_for=str(never)), "quick": Peer()}
+    script = """
+await portal.describe("quick.echo")
+await portal.search("echo", upstream="quick")
+await quick.echo(query="portal.search")
+"""
+    async with opened(tmp_path, upstreams, server={"start_seconds": 2 * DEADLINE_SECONDS}) as portal:
+        assert await portal.result_of(script) == {"query": "portal.search"}
