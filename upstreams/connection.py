@@ -32,7 +32,15 @@ from upstreams.errors import (
 from upstreams.log_messages import LogHearer
 from upstreams.questions import QuestionDesk, Questioned
 from upstreams.recorded_tool import RecordedTool
-from upstreams.refusals import PROBE_SECONDS, YOUNG_SECONDS, is_refusal, of_call, was_renewed
+from upstreams.refusals import (
+    LOOK_SECONDS,
+    LOOK_TIMES,
+    YOUNG_SECONDS,
+    Looks,
+    is_refusal,
+    of_call,
+    was_renewed,
+)
 from upstreams.tool_listing import read_listing
 from upstreams.tool_result import ToolResult, read_result
 from upstreams.wire import Wire, is_closed, is_unreadable_stream
@@ -67,9 +75,10 @@ class Connection:
         """Whether it is too old for another call, while those that are under way may still be answered."""
         self.was_refused = False
         """Whether it was retired because the upstream did not take its session or its credentials."""
-        self.replaces_refused = False
-        """Whether the one before was: this one has just shown that it is taken."""
-        self._opened = anyio.current_time()
+        self._young_until = -inf
+        self._looks = Looks(self._takes_others)
+        self._page_seconds = 0.0
+        """What the slowest page of its listing took."""
         self.tools: tuple[RecordedTool, ...] = ()
 
     @property
@@ -99,6 +108,10 @@ class Connection:
         """Have a new one opened for the next calls, and let those of this one go on: see `last_call`."""
         self.is_retired = True
         self._wire.give_up(reason)
+
+    def replaces_refused(self) -> None:
+        """The one before was retired as refused: this one has just shown that it is taken."""
+        self._young_until = anyio.current_time() + YOUNG_SECONDS
 
     async def last_call(self) -> None:
         """Return when no call is under way; each has its deadline."""
@@ -252,12 +265,10 @@ class Connection:
 
     async def _as_it_concerns(self, failure: UpstreamError, deadline: float) -> UpstreamError:
         """The same, of the call alone where another connection would not help; else this one is retired."""
-        is_refused = is_refusal(failure)
-        if is_refused and (was_renewed(failure) or self._is_just_taken):
-            left_seconds = deadline - anyio.current_time()
-            # A ping is answered by many without a look at the session or the credentials, the tools by fewer.
-            if await self._is_answered("tools/list", min(PROBE_SECONDS, max(0.0, left_seconds))):
-                return of_call(failure)
+        is_refused, now = is_refusal(failure), anyio.current_time()
+        may_be_of_call = is_refused and (was_renewed(failure) or now < self._young_until)
+        if may_be_of_call and await self._looks.takes_others(max(0.0, deadline - now)):
+            return of_call(failure)
         if is_refused or isinstance(failure, UpstreamUnavailableError):
             # What this request could not use, a session or a credential, others that are under way have used already.
             # Why a server reads no more is told better once it is known how it ended.
@@ -265,9 +276,9 @@ class Connection:
             self.retire("" if isinstance(failure, UpstreamUnreadError) else str(failure))
         return failure
 
-    @property
-    def _is_just_taken(self) -> bool:
-        return self.replaces_refused and anyio.current_time() - self._opened < YOUNG_SECONDS
+    async def _takes_others(self) -> bool:
+        # A ping is answered by many without a look at the session or the credentials, the tools by fewer.
+        return await self._is_answered("tools/list", max(LOOK_SECONDS, LOOK_TIMES * self._page_seconds))
 
     async def list_tools(self) -> None:
         """Read `tools` anew. A server that has no tools/list has no tools.
@@ -287,12 +298,15 @@ class Connection:
 
     async def _page(self, cursor: str | None) -> dict[str, Json]:
         params = self._envelope.params({} if cursor is None else {"cursor": cursor})
+        began = anyio.current_time()
         try:
             return await self._wire.send_raw_request(
                 "tools/list", params, self._envelope.options("tools/list")
             )
         except MCPError as error:
             raise await self._failure(error) from error
+        finally:
+            self._page_seconds = max(self._page_seconds, anyio.current_time() - began)
 
     def _has_usable_headers(self, tool: RecordedTool) -> bool:
         """2026-07-28 wants tools excluded whose `x-mcp-header` cannot be obeyed."""

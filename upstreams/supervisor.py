@@ -274,7 +274,8 @@ class Supervisor:
     async def _serve(self, connection: Connection) -> str | None:
         """Follow the upstream until the connection ends; why it did, None if nobody used it."""
         self._connection, self._has_served, self._wanted = connection, True, anyio.Event()
-        connection.replaces_refused = self._was_refused
+        if self._was_refused:
+            connection.replaces_refused()
         self._become("failing" if self._circuit.is_open else "ready", self._scrub.start(self._circuit.reason))
         try:
             return await self._follow(connection)

@@ -25,6 +25,11 @@ class RawHttpServer:
         self.refused_tools: dict[str, int] = {}
         """Tools whose calls are all answered with a status; see `refused`."""
         self.refused = 0
+        self.listings = 0
+        self.listing_seconds = 0.0
+        self.lists_when_refused = 0
+        """It lists its tools only when it has refused so many calls."""
+        self._was_refused = anyio.Event()
         self.answers_every_ping = False
         """Whether it does so without a look at who asks."""
         self.sessions_opened = 0
@@ -60,7 +65,7 @@ class RawHttpServer:
         if "id" not in message:
             return Response(status_code=202)
         if message["method"] == "tools/list":
-            return self._answer(message, f'{{"tools":{self.tools_text}}}')
+            return await self._list(message)
         if message["method"] == "ping":
             return self._answer(message, "{}")
         return await self._call(message)
@@ -75,12 +80,21 @@ class RawHttpServer:
             {"jsonrpc": "2.0", "id": message["id"], "result": result}, headers={"mcp-session-id": session}
         )
 
+    async def _list(self, message: dict[str, Any]) -> Response:
+        self.listings += 1
+        await anyio.sleep(self.listing_seconds)
+        while self.refused < self.lists_when_refused:
+            await self._was_refused.wait()
+        return self._answer(message, f'{{"tools":{self.tools_text}}}')
+
     async def _call(self, message: dict[str, Any]) -> Response:
         if self.unauthorized_calls:
             self.unauthorized_calls -= 1
             return Response(status_code=401)
         if status := self.refused_tools.get(message.get("params", {}).get("name")):
             self.refused += 1
+            self._was_refused.set()
+            self._was_refused = anyio.Event()
             return Response(status_code=status)
         self.executed += 1
         if self.hangs_on_calls:
