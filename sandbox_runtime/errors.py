@@ -7,6 +7,7 @@ SandboxError
   BakeError               packages cannot be baked into a component: the operator's to mend
     BakeToolsError        what baking needs is not installed
   WorkerStartError        no worker process comes up: the machine's fault
+    NoProcessError          the machine has no more processes, threads or open files for one
   PlatformError           this system is not supported
   WorkspaceError          the folder that a manifest grants cannot be used: the operator's to mend
   RecordError             a record cannot be replayed: the fault of whoever kept it
@@ -55,6 +56,10 @@ class WorkerStartError(SandboxError):
     """No worker process comes up."""
 
     hint = "Check the memory and process limits of this machine, and that wasmtime supports its CPU."
+
+
+class NoProcessError(WorkerStartError):
+    """There are no more processes, threads or open files for another worker; the message says what is missing."""
 
 
 class PlatformError(SandboxError):

@@ -112,14 +112,18 @@ class ForkLauncher:
             self._server.kill()
             await _reap(self._server)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            self._server = child_process.start(
-                "sandbox_runtime.fork_server",
-                str(self._compiled),
-                descriptor=theirs.fileno(),
-                parent=os.getpid(),
-            )
         control = ForkControl(ours)
+        try:
+            with theirs:
+                self._server = child_process.start(
+                    "sandbox_runtime.fork_server",
+                    str(self._compiled),
+                    descriptor=theirs.fileno(),
+                    parent=os.getpid(),
+                )
+        except OSError:
+            control.close()
+            raise
         try:
             async with asyncio.timeout(_START_SECONDS):
                 answer = await asyncio.get_running_loop().sock_recv(ours, len(READY))

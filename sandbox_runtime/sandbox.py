@@ -11,7 +11,7 @@ from pathlib import Path
 from manifests.limits import Limits
 from sandbox_runtime.aot import AotCache, component_sha256, default_cache, guest_component
 from sandbox_runtime.bounds import Bounds, worker_lost
-from sandbox_runtime.errors import PlatformError, WorkerStartError
+from sandbox_runtime.errors import NoProcessError, PlatformError, WorkerStartError
 from sandbox_runtime.grants.run_grants import NO_GRANTS, RunGrants
 from sandbox_runtime.launchers import Launcher, default_launcher
 from sandbox_runtime.lockdown import MEASURES
@@ -191,6 +191,8 @@ async def _open_workers(
     compiled = await asyncio.to_thread(compiling)
     try:
         return await _started(build(compiled))
+    except NoProcessError:
+        raise
     except WorkerStartError:
         # A file that was damaged on disk fails here; a second failure has another cause.
         aot.discard(compiled)

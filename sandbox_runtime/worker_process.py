@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from sandbox_runtime.errors import WorkerStartError
+from sandbox_runtime.errors import NoProcessError, WorkerStartError
 from sandbox_runtime.frames import COUNT, FrameError, FrameReader, ToPortal, ToWorker
 from sandbox_runtime.launchers import Launcher
 from sandbox_runtime.outgoing import Outgoing
@@ -54,10 +54,13 @@ class WorkerProcess(asyncio.Protocol):
         """Start a worker and wait until it is ready.
 
         Raises:
-            WorkerStartError: It ended, or did not become ready in 10 s.
+            WorkerStartError: It ended, did not become ready in 10 s, or there is no room for it.
         """
         worker = cls(on_death)
-        ours, theirs = socket.socketpair()
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError as error:
+            raise NoProcessError(_reason(error)) from error
         ours.setblocking(False)
         try:
             with theirs:
@@ -68,6 +71,9 @@ class WorkerProcess(asyncio.Protocol):
         except TimeoutError as error:
             launcher.start_afresh()
             raise WorkerStartError("a worker did not become ready") from error
+        # What thread there is none for is a RuntimeError.
+        except (OSError, RuntimeError) as error:
+            raise NoProcessError(_reason(error)) from error
         finally:
             if not (
                 worker._ready.done() and not worker._ready.cancelled() and worker._ready.exception() is None
@@ -179,3 +185,8 @@ class WorkerProcess(asyncio.Protocol):
             self._ready.set_result(None)
         elif self.is_alive:
             raise FrameError(f"frame {kind} while no run is going on")
+
+
+def _reason(error: OSError | RuntimeError) -> str:
+    """Without the paths of the host that it may name."""
+    return error.strerror or "the system refuses" if isinstance(error, OSError) else str(error)

@@ -164,7 +164,7 @@ class Workers:
         while self._is_open:
             try:
                 self.give_back(await self.start(self._replace))
-            except (WorkerStartError, OSError) as error:
+            except WorkerStartError as error:
                 failures += 1
                 if failures == _QUICK_RETRIES:
                     self._report(f"workers do not start, trying on: {error}")

@@ -1,0 +1,116 @@
+"""Where the machine has no more open files, processes or threads for a worker, as long as it has none."""
+
+import errno
+import os
+import resource
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from manifests.limits import Limits
+from sandbox_runtime.errors import NoProcessError
+from sandbox_runtime.launchers import SpawnLauncher
+from sandbox_runtime.sandbox import open_sandbox
+from sandbox_runtime.turns import QueueLimits
+from tests.sandbox_runtime.running import Runner, where
+
+pytestmark = pytest.mark.anyio
+
+DEADLINE_SECONDS = 20.0
+SHORTAGES = [
+    OSError(errno.EMFILE, os.strerror(errno.EMFILE), "/srv/portal"),
+    BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)),
+    RuntimeError("can't start new thread"),
+]
+
+
+class ShortLauncher(SpawnLauncher):
+    """Starts nothing while there is a `shortage`."""
+
+    shortage: Exception | None = None
+
+    def __init__(self, compiled: Path) -> None:
+        super().__init__(compiled)
+        self.refused = anyio.Event()
+
+    async def launch(self, end: socket.socket) -> Callable[[], None]:
+        if self.shortage is not None:
+            self.refused.set()
+            raise self.shortage
+        return await super().launch(end)
+
+
+class Launchers:
+    """Makes them, and keeps them."""
+
+    def __init__(self) -> None:
+        self.made: list[ShortLauncher] = []
+        self.shortage: Exception | None = None
+
+    def __call__(self, compiled: Path) -> ShortLauncher:
+        self.made.append(ShortLauncher(compiled))
+        self.made[-1].shortage = self.shortage
+        return self.made[-1]
+
+
+@pytest.mark.parametrize("shortage", SHORTAGES, ids=lambda error: type(error).__name__)
+async def test_session_that_finds_no_room_says_what_is_missing_and_the_next_one_starts(
+    shortage: Exception,
+) -> None:
+    launchers = Launchers()
+    async with open_sandbox(workers=1, progress=print, launch=launchers) as sandbox:
+        launchers.made[0].shortage = shortage
+        with pytest.raises(NoProcessError) as caught:
+            await sandbox.open_session()
+        assert str(caught.value) in str(shortage)
+        assert "/srv" not in str(caught.value)
+        launchers.made[0].shortage = None
+        (await sandbox.open_session()).close()
+
+
+async def test_session_for_which_there_is_no_open_file_is_none() -> None:
+    async with open_sandbox(workers=1, progress=print, launch=Launchers()) as sandbox:
+        with no_more_open_files(), pytest.raises(NoProcessError):
+            await sandbox.open_session()
+        (await sandbox.open_session()).close()
+
+
+@pytest.mark.parametrize("shortage", SHORTAGES, ids=lambda error: type(error).__name__)
+async def test_workers_come_back_when_the_shortage_is_over(shortage: Exception) -> None:
+    launchers, queue = Launchers(), QueueLimits(seconds=DEADLINE_SECONDS)
+    async with open_sandbox(workers=1, progress=print, launch=launchers, queue=queue) as sandbox:
+        launcher = launchers.made[0]
+        launcher.shortage = shortage
+        async with sandbox.run(Limits(), where) as run:
+            assert run.worker_pid is not None
+            os.kill(run.worker_pid, signal.SIGKILL)
+            with anyio.fail_after(DEADLINE_SECONDS):
+                await launcher.refused.wait()
+        launcher.shortage = None
+        assert await Runner(sandbox).value("1 + 1") == 2
+
+
+async def test_component_is_not_compiled_anew_for_want_of_room() -> None:
+    launchers = Launchers()
+    launchers.shortage = SHORTAGES[0]
+    with pytest.raises(NoProcessError):
+        async with open_sandbox(workers=1, progress=print, launch=launchers):
+            pass
+    assert len(launchers.made) == 1
+
+
+@contextmanager
+def no_more_open_files() -> Iterator[None]:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.dup(0)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
