@@ -137,7 +137,8 @@ def _cells(character: str) -> int:
         return 1
     if character == "\ufe0f" or unicodedata.category(character) == "Mc":
         return 1  # what stands before it is one wider
-    is_emoji = character >= "\U0001f000" and unicodedata.category(character) in ("So", "Sk")
+    # Of those that Python does not know only what may be an emoji, or Chinese, is not spelt out.
+    is_emoji = character >= "\U0001f000" and unicodedata.category(character) in ("So", "Sk", "Cn")
     return 2 if is_emoji else cell_len(character)
 
 

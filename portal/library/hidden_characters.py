@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Callable
 from typing import Final
 
-_HIDDEN_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
+_HIDDEN_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Co"})
 # Of other categories, and show nothing all the same; variation selectors are the ranges.
 _BLANK: Final = frozenset(
     {
@@ -21,8 +21,10 @@ _VARIANTS: Final = "\ufe0e\ufe0f"
 _ZERO_WIDTH_SPACE, _NON_JOINER, _JOINER = "\u200b\u200c\u200d"
 _KEYCAP: Final = "\u20e3"
 _SYMBOLS: Final = frozenset({"So", "Sm"})
-# Signs that are no symbols above U+203B, and the colours of skin.
-_OTHER_EMOJI: Final = re.compile("[\u00a9\u00ae\u203c\u2049\u2139\u3030\U0001f3fb-\U0001f3ff]")
+# Signs that are no symbols above U+203B, and all of where emoji are added, colours of skin among them.
+_OTHER_EMOJI: Final = re.compile("[\u00a9\u00ae\u203c\u2049\u2139\u3030\u303d\U0001f000-\U0001faff]")
+# Where emoji and Chinese characters are added: Python learns of them years after everybody has them.
+_NEWCOMERS: Final = re.compile("[\U0001f000-\U0001faff\U00020000-\U0002fffd\U00030000-\U0003fffd]")
 # Only these three are recommended: of any other sequence of tags nothing is seen but a black flag.
 _FLAG: Final = re.compile(
     "\U0001f3f4(?:\U000e0067\U000e0062(?:\U000e0065\U000e006e\U000e0067|\U000e0073\U000e0063\U000e0074"
@@ -47,7 +49,10 @@ _SEEN_FORMATS: Final = frozenset(
 
 def is_hidden(character: str) -> bool:
     """Whether a character shows nothing, or changes how others are shown."""
-    return unicodedata.category(character) in _HIDDEN_CATEGORIES or character in _BLANK
+    if character in _BLANK:
+        return True
+    category = unicodedata.category(character)
+    return category in _HIDDEN_CATEGORIES or (category == "Cn" and not _NEWCOMERS.fullmatch(character))
 
 
 def is_hidden_at(text: str, index: int) -> bool:

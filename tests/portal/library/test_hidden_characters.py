@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from portal.library.hidden_characters import is_hidden
-from portal.library.plain_text import spelt_out, unhidden
+from portal.library.plain_text import spelt_out, unhidden, visible
 
 ORDINARY = [
     "⚠️ Datei fehlt : «a» 1️⃣ #️⃣ ❤︎ ❤️‍🔥 ™️ ‼️ ↔️",
@@ -20,6 +20,9 @@ ORDINARY = [
     "ᠮᠣᠩᠭᠣᠯ᠋ ᠬᠠ᠎ᠠ",
     "עברית עִבְרִית العربية ۝١",
     "全角　空白 읽다 Grüße 1 000 €",
+    # Newer than what one Python or another knows.
+    "🩷 \U0001fae9 \U0001fac8 \U0001fa8e\ufe0f 👩\u200d\U0001fa8e 〽️",
+    "\U00031350 \U0002ebf0 \U000323b0\U00033479",
 ]
 HIDING = {
     "abc\u202edef": "abc<U+202E>def",
@@ -41,12 +44,19 @@ HIDING = {
     "\U000e0067\U000e0062": "<U+E0067><U+E0062>",
     "कि\u2066\u2069": "कि<U+2066><U+2069>",
     "a\nb\t\u2028\x1b": "a\\nb<U+0009><U+2028><U+001B>",
+    "\u0378\U0002fffe\U0003ffff\U000e0080": "<U+0378><U+2FFFE><U+3FFFF><U+E0080>",
+    "葛\U000e0100": "葛<U+E0100>",
+    "ه\u200d.": "ه<U+200D>.",
 }
 
 
 @pytest.mark.parametrize("text", ORDINARY)
 def test_ordinary_text_is_printed_as_written(text: str) -> None:
     assert spelt_out(text) == unhidden(text) == text
+
+
+def test_what_python_does_not_know_yet_is_seen_by_models_too() -> None:
+    assert visible("Likes a post 🩷 \U0001fa8e \U000323b0\u0378") == "Likes a post 🩷 \U0001fa8e \U000323b0"
 
 
 @pytest.mark.parametrize("text", HIDING)
