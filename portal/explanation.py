@@ -134,7 +134,8 @@ def explain(manifest: Manifest, meant: Meant, arguments: dict[str, Json] | None 
 
 def explain_fetch(manifest: Manifest, function: str) -> Explanation:
     """Explain `portal.fetch`, as scripts call it by `function`."""
-    decision = decide_fetch(manifest)
+    fetching = decide_fetch(manifest)
+    decision = (_callless(manifest) if fetching.granted else None) or fetching
     return Explanation(
         tool=function,
         function=function,
@@ -142,7 +143,7 @@ def explain_fetch(manifest: Manifest, function: str) -> Explanation:
         rule=decision.rule,
         where=decision.where,
         grant=decision.grant,
-        is_granted=decision.granted,
+        is_granted=fetching.granted,
         is_shown=True,
         flows=list(_flows(manifest, NETWORK)),
         unknown=["which hosts it may reach is looked at by each request"] if decision.granted else [],
@@ -161,7 +162,7 @@ def _decided(
     if arguments is not None and tool.granted:
         decision = _of_call(manifest, meant, tool, arguments, repairs)
     if decision.granted:
-        decision = _spent(manifest, tool) or decision
+        decision = _spent(manifest, tool) or _callless(manifest) or decision
     return tool, decision
 
 
@@ -207,7 +208,9 @@ def _of_call(
 ) -> Decision:
     """Decide about the call; what would be repaired of it is put into `repairs`."""
     if meant.recorded is not None:
-        source = LibrarySource(meant.upstream, "up", "", [meant.recorded], {meant.tool: meant.function})
+        names = {meant.tool: meant.function}
+        namespace = manifest.namespaces[meant.upstream]
+        source = LibrarySource(meant.upstream, namespace, "", [meant.recorded], names)
         [function] = Library.compile([source]).functions.values()
         try:
             found = fitted(function, arguments, repairs=manifest.portal.server.repairs)
@@ -227,6 +230,14 @@ def _spent(manifest: Manifest, tool: Decision) -> Decision | None:
             grant = "Give the budget room for calls, or remove it."
             return Decision("deny", told, manifest.where(*budget.keys), grant)
     return None
+
+
+def _callless(manifest: Manifest) -> Decision | None:
+    """The refusal of every call of every script, where the limits have room for none."""
+    if manifest.portal.capabilities.limits.tool_calls > 0:
+        return None
+    where = manifest.where("capabilities", "limits", "tool_calls")
+    return Decision("deny", "limits.tool_calls: a run may make 0 calls", where, "Raise it, or remove it.")
 
 
 def _if_declared(

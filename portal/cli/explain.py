@@ -63,7 +63,10 @@ async def _explanations(
 def _arguments(text: str | None) -> dict[str, Json] | None:
     if text is None:
         return None
-    value = json.loads(text)
+    try:
+        value = json.loads(text)
+    except RecursionError as error:
+        raise ValueError("it nests too deep") from error
     if not isinstance(value, dict):
         raise ValueError(f"this is a {type(value).__name__}")
     return value

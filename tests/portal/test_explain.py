@@ -111,6 +111,21 @@ def test_budget_without_room_refuses(portal: PortalCommand, tmp_path: Path, budg
         assert not status or (explanation["where"], explanation["is_granted"]) == ("portal.yaml:2:34", True)
 
 
+@pytest.mark.parametrize("name", ["files.write", "portal.fetch"])
+@pytest.mark.parametrize(("limit", "status"), [(0, 1), (1, 0)])
+def test_limit_without_room_refuses(
+    portal: PortalCommand, tmp_path: Path, name: str, limit: int, status: int
+) -> None:
+    upstreams = f"upstreams: {{files: {json.dumps(raw(tools=TOOLS))}}}"
+    network = "capabilities: {network: {allow: [a.example]}}"
+    profile = f"profiles: {{some: {{limits: {{tool_calls: {limit}}}}}}}"
+    (tmp_path / "portal.yaml").write_text(f"{upstreams}\n{network}\n{profile}\n")
+    assert told(portal, tmp_path, name)[0] == 0
+    exits_with, explanation = told(portal, tmp_path, name, "--profile", "some")
+    assert (exits_with, explanation["is_granted"]) == (status, True)
+    assert (explanation["where"] == "portal.yaml:3:28") is bool(status)
+
+
 @pytest.mark.parametrize(
     ("arguments", "status"),
     [('{"path": "reports/x"}', 0), ('{"path": "reports/../x"}', 1), ("{}", 1), ('{"path": 5}', 1)],
@@ -177,7 +192,13 @@ def test_deny_is_known_without_the_upstream(portal: PortalCommand, folder: Path)
 
 
 @pytest.mark.parametrize(
-    "arguments", [("nothing",), ("files.nothing",), ("files.write", "--arguments", "[1]")]
+    "arguments",
+    [
+        ("nothing",),
+        ("files.nothing",),
+        ("files.write", "--arguments", "[1]"),
+        ("files.write", "--arguments", '{"path":' + "[" * 50_000 + "]" * 50_000 + "}"),
+    ],
 )
 def test_name_of_nothing_exits_with_2(
     portal: PortalCommand, folder: Path, arguments: tuple[str, ...]
@@ -253,6 +274,15 @@ def test_arguments_are_repaired_as_those_of_a_call_are(portal: PortalCommand, tm
     assert (status, explanation["repairs"]) == (0, [])
     write(tmp_path, LOCKED, repairs=False)
     assert told(portal, tmp_path, "up.read_page", "--arguments", '{"n": "3"}')[0] == 1
+
+
+def test_argument_that_is_not_there_is_told_with_the_name_that_scripts_use(
+    portal: PortalCommand, tmp_path: Path
+) -> None:
+    closed = {"name": "write", "inputSchema": {**TYPED, "additionalProperties": False}}
+    (tmp_path / "portal.yaml").write_text(json.dumps({"upstreams": {"git-hub": raw(tools=[closed])}}))
+    status, explanation = told(portal, tmp_path, "write", "--arguments", '{"n": 1, "zzz": 2}')
+    assert status == 1 and ": git_hub.write: has no argument" in explanation["rule"], explanation
 
 
 def test_tool_whose_arguments_are_refused_is_not_said_to_be_marked(
