@@ -60,12 +60,18 @@ def is_hidden_at(text: str, index: int) -> bool:
     return is_hidden(text[index]) and not _is_shaping(text, index)
 
 
-def respelt(text: str, spell: Callable[[str], str]) -> str:
-    """The text with everything that is hidden in it, or ends a line, as `spell` writes it."""
+def respelt(text: str, spell: Callable[[str], str], exactly: range = range(0)) -> str:
+    """The text with everything that is hidden in it, or ends a line, as `spell` writes it; at the places of `exactly`
+    also what only shapes something.
+    """
     if text.isascii() and text.isprintable():
         return text
     return "".join(
-        spell(character) if character in "\u2028\u2029" or is_hidden_at(text, index) else character
+        spell(character)
+        if character in "\u2028\u2029"
+        or is_hidden_at(text, index)
+        or (index in exactly and is_hidden(character))
+        else character
         for index, character in enumerate(text)
     )
 

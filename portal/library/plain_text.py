@@ -50,9 +50,11 @@ def visible(text: str) -> str:
     return "".join(character for character in text if character == "\n" or not is_hidden(character))
 
 
-def spelt_out(text: str) -> str:
-    """The text on one line, with everything that hides something, or reorders what is shown, spelt out."""
-    return respelt(text, _spelt)
+def spelt_out(text: str, exactly: range = range(0)) -> str:
+    """The text on one line, with everything that hides something, or reorders what is shown, spelt out; at the places
+    of `exactly` also what only shapes emoji and letters.
+    """
+    return respelt(text, _spelt, exactly)
 
 
 def unhidden(text: str) -> str:

@@ -121,24 +121,28 @@ def _of_text(path: str, before: str, now: str, quote: str = '"') -> Iterator[str
     )
     room = min(len(before), len(now)) - start
     end = next((n for n in range(room) if before[-1 - n] != now[-1 - n]), room)
-    yield f"{path} was {quote}{_cut(before, start, len(before) - end)}{quote}"
-    yield f"{' ' * len(path)} is  {quote}{_cut(now, start, len(now) - end)}{quote}"
+    yield f"{path} was {quote}{_cut(before, start, len(before) - end, is_exact=True)}{quote}"
+    yield f"{' ' * len(path)} is  {quote}{_cut(now, start, len(now) - end, is_exact=True)}{quote}"
 
 
-def _cut(text: str, start: int, end: int) -> str:
-    """The text from `start` to `end` with a little of what is around it."""
+def _cut(text: str, start: int, end: int, *, is_exact: bool = False) -> str:
+    """The text from `start` to `end` with a little of what is around it; if it is to be exact, so that no two look the
+    same because they differ in what is not seen by itself.
+    """
     first, last = max(0, start - _CONTEXT), min(len(text), end + _CONTEXT)
     shown = text[first : min(last, first + MAX_SHOWN)]
     more = last - first - len(shown)
     told = f" [{more:,} more characters]" if more > 0 else "…" if last < len(text) else ""
-    return f"{'…' if first else ''}{spelt_out(shown)}{told}"
+    exactly = range(start - first, end - first) if is_exact else range(0)
+    return f"{'…' if first else ''}{spelt_out(shown, exactly)}{told}"
 
 
 def _of_value(path: str, before: Json, now: Json) -> Iterator[str]:
     """The places at which two values differ. Both are of pins, so they do not nest deeper than JSON is written."""
     if isinstance(before, dict) and isinstance(now, dict):
         for key in sorted(before.keys() | now.keys()):
-            under = f"{path}.{spelt_out(key)}" if path else spelt_out(key)
+            name = spelt_out(key, range(len(key)))  # others may differ in what is not seen by itself
+            under = f"{path}.{name}" if path else name
             if key not in before:
                 yield f"{under} is new: {_shown(now[key])}"
             elif key not in now:

@@ -6,6 +6,7 @@ import pytest
 
 from manifests.json_value import Json
 from manifests.pin import Pin
+from portal.library.plain_text import visible
 from portal.pinning.differences import MAX_DETAILS, Difference, differences
 from portal.pinning.suspicions import MAX_SAID, MAX_TEXTS, Neighbours, suspicions
 
@@ -54,6 +55,35 @@ def test_nothing_hidden_stays_hidden() -> None:
     for code in ("U+200B", "U+202E", "U+001B", "U+2028", "U+E0041"):
         assert code in text
     assert "\\n" in text
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        ("Likes 👍.", "Likes 👍\ufe0f."),
+        ("❤\ufe0e", "❤\ufe0f"),
+        ("👩💻", "👩\u200d💻"),
+        ("میخواهم", "می\u200cخواهم"),
+        ("ខ្មែរភាសា", "ខ្មែរ\u200bភាសា"),
+    ],
+)
+def test_what_only_shapes_is_told_where_nothing_else_differs(before: str, now: str) -> None:
+    changes = (
+        (pin(before), pin(now)),
+        (pin(title=before), pin(title=now)),
+        (pin(enum=[before]), pin(enum=[now, 1])),
+    )
+    for each in changes:
+        [_, was, is_] = shown(*each).splitlines()
+        assert visible(was).partition(" was ")[2] != visible(is_).partition(" is  ")[2], (was, is_)
+    [_, *keys] = shown(pin(a={before: 1}), pin(a={now: 1})).splitlines()
+    assert len({visible(key).rpartition(" is ")[0] for key in keys}) == 2, keys
+
+
+def test_what_only_shapes_stays_as_written_where_nothing_differs() -> None:
+    text = shown(pin("👩\u200d💻 reads."), pin("👩\u200d💻 writes."))
+    assert text.count("👩\u200d💻") == 2 and "U+" not in text
+    assert "👩\u200d💻" in shown(None, pin("👩\u200d💻"))
 
 
 def test_words_far_inside_a_long_text_are_shown() -> None:
