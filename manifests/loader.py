@@ -91,16 +91,17 @@ def _load(
         templates=interpolation.templates,
         secrets=interpolation.secrets,
         taken=frozenset(interpolation.taken),
-        credentials=_credentials(source.data, interpolation),
+        credentials={
+            name: credentials_of(section, interpolation.environ, interpolation.secrets)
+            for name, section in _upstreams(source.data).items()
+        },
+        written=_upstreams(source.data),
     )
 
 
-def _credentials(written: Json, interpolation: Interpolation) -> dict[str, frozenset[str]]:
-    upstreams = written.get("upstreams") if isinstance(written, dict) else None
-    return {
-        name: credentials_of(section, interpolation.environ, interpolation.secrets)
-        for name, section in (upstreams if isinstance(upstreams, dict) else {}).items()
-    }
+def _upstreams(data: Json) -> dict[str, Json]:
+    upstreams = data.get("upstreams") if isinstance(data, dict) else None
+    return upstreams if isinstance(upstreams, dict) else {}
 
 
 def _slips_of_the_rest(

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from manifests.json_value import Json
 from manifests.lock import Lock
 from manifests.names import namespace_of
 from manifests.portal_manifest import PortalManifest
@@ -37,6 +38,8 @@ class Manifest:
     """What it took from the environment."""
     credentials: Mapping[str, frozenset[str]] = field(default_factory=dict, repr=False)
     """By upstream, what of all that is a credential: see `manifests.credentials`."""
+    written: Mapping[str, Json] = field(default_factory=dict, repr=False)
+    """The sections of `upstreams` as they were written, references as such."""
 
     @property
     def hidden(self) -> frozenset[str]:

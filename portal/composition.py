@@ -162,6 +162,7 @@ async def open_portal(
                 manifest.hidden,
                 manifest.credentials,
                 header_renewals(manifest),
+                manifest.written,
             )
         )
         queue = QueueLimits(settings.queue, settings.queue_seconds, partial(manifest.where, "server"))

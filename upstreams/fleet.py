@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 from anyio.abc import TaskGroup
 
+from manifests.json_value import Json
 from manifests.own_folders import state_folder
 from manifests.upstream_sections import HttpUpstream, StdioUpstream
 from upstreams.diagnostics import Diagnostics
@@ -78,13 +79,15 @@ async def open_fleet(
     secrets: Collection[str] = (),
     credentials: Mapping[str, Collection[str]] | None = None,
     renewals: Mapping[str, HeaderRenewal] | None = None,
+    written: Mapping[str, Json] | None = None,
 ) -> AsyncIterator[Fleet]:
     """Supervise all upstreams, each in its own task; returns before any is ready.
 
     Beyond `STARTED_AT_ONCE` they take turns at starting. `listings` is where lazy ones keep what they offer; None is
     nowhere, so that each is started once to be listed. `secrets` are hidden in whatever any of them sends to be read by
     people, beside what the specs themselves hold, and the `credentials` of an upstream in whatever it sends to scripts.
-    `renewals` get the headers of upstreams anew that do not take them.
+    `renewals` get the headers of upstreams anew that do not take them. `written` are the sections of the manifest with
+    references as such: where one says something else than before, that upstream is listed anew.
     `on_change` is called, in the event loop, whenever the state or the tools of an upstream changed; it must
     not raise. On leaving, all are closed at once, within 3 s if the machine has time for it, and no process of theirs
     is left.
@@ -111,7 +114,7 @@ async def open_fleet(
                 scrubbers[name],
                 starts,
                 on_change,
-                ListingStore(listings, name, spec, folder) if listings else None,
+                ListingStore(listings, name, spec, folder, (written or {}).get(name)) if listings else None,
             )
             for name, spec in specs.items()
         }

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -10,6 +11,7 @@ import anyio
 import anyio.to_thread
 import structlog
 
+from manifests.credentials import is_credential_name
 from manifests.json_value import Json
 from manifests.upstream_sections import HttpUpstream, StdioUpstream
 from manifests.whole_file import write_whole
@@ -34,17 +36,23 @@ class StoredListing:
 
 
 class ListingStore:
-    """The listing of one upstream, as it is configured: under another command or URL it is another one.
+    """The listing of one upstream, as it is configured: under another command or URL, or with other settings, it is
+    another one. `written` is its section of the manifest with references as such.
 
     A file that cannot be read counts as none; one that cannot be written is told in the log. Files are the user's own
     to read (mode 0600): descriptions may tell more than an upstream would tell a stranger.
     """
 
     def __init__(
-        self, folder: Path, name: str, spec: StdioUpstream | HttpUpstream, working_folder: Path
+        self,
+        folder: Path,
+        name: str,
+        spec: StdioUpstream | HttpUpstream,
+        working_folder: Path,
+        written: Json = None,
     ) -> None:
         self._name = name
-        self._file = folder / f"{_fingerprint(name, spec, working_folder)}.json"
+        self.file = folder / f"{_fingerprint(name, spec, working_folder, written)}.json"
 
     async def load(self) -> StoredListing | None:
         return await anyio.to_thread.run_sync(self._load)
@@ -54,7 +62,7 @@ class ListingStore:
 
     def _load(self) -> StoredListing | None:
         try:
-            with self._file.open("rb") as file:
+            with self.file.open("rb") as file:
                 kept = json.loads(file.read(2 * MAX_MESSAGE_BYTES))
         except (OSError, ValueError, RecursionError):
             return None
@@ -79,8 +87,8 @@ class ListingStore:
             "tools": [_as_listed(tool) for tool in listing.tools],
         }
         try:
-            self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_whole(self._file, json.dumps(kept).encode(), is_lasting=False)
+            self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_whole(self.file, json.dumps(kept).encode(), is_lasting=False)
         except OSError as error:
             log.warning("listing_not_kept", upstream=self._name, reason=error.strerror)
 
@@ -98,11 +106,22 @@ def _as_listed(tool: RecordedTool) -> dict[str, Json]:
     return {key: value for key, value in listed.items() if value is not None}
 
 
-def _fingerprint(name: str, spec: StdioUpstream | HttpUpstream, folder: Path) -> str:
-    """Of everything that says which server it is; of secrets only the names."""
+def _fingerprint(name: str, spec: StdioUpstream | HttpUpstream, folder: Path, written: Json) -> str:
+    """Of everything that says which server it is and what it offers; of secrets only the names."""
     if isinstance(spec, StdioUpstream):
         identity: list[Json] = [spec.command, list(spec.args), spec.cwd, sorted(spec.env)]
     else:
         identity = [spec.url, spec.transport, sorted(spec.headers)]
-    text = json.dumps([name, str(folder.resolve()), *identity])
+    text = json.dumps([name, str(folder.resolve()), *identity, *_settings(written)])
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _settings(written: Json) -> Iterator[Json]:
+    """What the section sets that may have a server offer other tools. What a reference fills in is not in it, nor what
+    has the name of a credential: from a hash it could be guessed.
+    """
+    for key in ("env", "headers", "oauth"):
+        section = written.get(key) if isinstance(written, dict) else None
+        for name, value in sorted(section.items()) if isinstance(section, dict) else ():
+            is_reference = isinstance(value, str) and "${" in value
+            yield [key, name, value if is_reference or not is_credential_name(name) else None]

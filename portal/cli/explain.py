@@ -88,7 +88,9 @@ async def _listed(
     specs = {name: manifest.portal.upstreams[name] for name in names}
     listings = state_folder(os.environ) / "listings"
     secrets = manifest.hidden, manifest.credentials
-    async with open_fleet(specs, manifest.folder, lambda upstream: None, listings, *secrets) as fleet:
+    async with open_fleet(
+        specs, manifest.folder, lambda upstream: None, listings, *secrets, written=manifest.written
+    ) as fleet:
         fleet.want_all()
         with terminal.waiting("asking the upstreams for their tools"):
             await tried(fleet, terminal)

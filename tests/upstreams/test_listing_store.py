@@ -1,0 +1,90 @@
+"""What a lazy upstream listed is known as long as it is configured as it was then; its file holds no secret."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from manifests.json_value import Json
+from manifests.loader import load_manifest
+from tests.upstreams.peers import DEADLINE_SECONDS, RAW_SERVER, http_peer
+from tests.upstreams.raw_http_server import RawHttpServer
+from upstreams.fleet import open_fleet
+from upstreams.listing_store import ListingStore
+
+pytestmark = pytest.mark.anyio
+
+TOOLS_OF_SETTING = """
+import json, os, runpy, sys
+names = os.environ["TOOLSET"].split(",")
+sys.argv[1:] = [json.dumps({"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in names]})]
+runpy.run_path(%r)
+"""
+
+
+async def listed(folder: Path, entry: Json, **environ: str) -> list[str]:
+    """The names of the tools that a portal knows that has the entry in its manifest."""
+    path = folder / "portal.yaml"
+    path.write_text(yaml.safe_dump({"upstreams": {"one": entry}}))
+    manifest = load_manifest(path, environ)
+    async with open_fleet(
+        manifest.portal.upstreams,
+        folder,
+        lambda upstream: None,
+        folder / "listings",
+        written=manifest.written,
+    ) as fleet:
+        assert not await fleet.settled(DEADLINE_SECONDS)
+        return [tool.name for tool in fleet["one"].tools]
+
+
+async def test_a_server_whose_environment_is_configured_otherwise_is_listed_anew(tmp_path: Path) -> None:
+    entry: dict[str, Json] = {
+        "command": sys.executable,
+        "args": ["-c", TOOLS_OF_SETTING % str(RAW_SERVER)],
+        "start": "lazy",
+    }
+    assert await listed(tmp_path, {**entry, "env": {"TOOLSET": "alpha"}}) == ["alpha"]
+    assert await listed(tmp_path, {**entry, "env": {"TOOLSET": "alpha,beta"}}) == ["alpha", "beta"]
+
+
+async def test_a_server_whose_headers_are_configured_otherwise_is_listed_anew(tmp_path: Path) -> None:
+    server = RawHttpServer()
+    async with http_peer(server.app) as peer:
+        entry: dict[str, Json] = {"url": f"http://127.0.0.1:{peer.port}/mcp", "start": "lazy"}
+        await listed(tmp_path, {**entry, "headers": {"X-MCP-Toolsets": "repos"}})
+    # Nobody is there any more, so that what is known is from before.
+    assert await listed(tmp_path, {**entry, "headers": {"X-MCP-Toolsets": "repos"}})
+    assert not await listed(tmp_path, {**entry, "headers": {"X-MCP-Toolsets": "repos,issues"}})
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_same"),
+    [
+        ({"env": {"A": "1", "B": "2"}}, {"env": {"B": "2", "A": "1"}}, True),
+        ({"env": {"A": "1"}}, {"env": {"A": "1"}, "call_seconds": 5, "tools": {"deny": ["x"]}}, True),
+        ({"env": {"A": "1"}}, {"env": {"A": "${A}"}}, False),
+        ({"env": {"A": "${A}"}}, {"env": {"A": "${B}"}}, False),
+        ({"env": {"PIN": "1234"}}, {"env": {"PIN": "4321"}}, True),
+        ({"env": {"PIN": "1234"}}, {"env": {"PIN": "${A}"}}, False),
+    ],
+)
+async def test_what_is_written_tells_configurations_apart(
+    tmp_path: Path, before: dict[str, Json], after: dict[str, Json], is_same: bool
+) -> None:
+    assert (kept_in(tmp_path, before) == kept_in(tmp_path, after)) is is_same
+
+
+async def test_what_a_reference_fills_in_is_in_no_hash(tmp_path: Path) -> None:
+    entry: dict[str, Json] = {"env": {"DOOR": "${DOOR}"}}
+    assert kept_in(tmp_path, entry, DOOR="1234") == kept_in(tmp_path, entry, DOOR="4321")
+
+
+def kept_in(folder: Path, entry: dict[str, Json], **environ: str) -> Path:
+    """The file of the listing of a server with this in its section."""
+    path = folder / "portal.yaml"
+    path.write_text(yaml.safe_dump({"upstreams": {"one": {"command": "server", **entry}}}))
+    manifest = load_manifest(path, {"A": "a", "B": "b", **environ})
+    spec, written = manifest.portal.upstreams["one"], manifest.written["one"]
+    return ListingStore(folder / "listings", "one", spec, folder, written).file
