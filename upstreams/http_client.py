@@ -279,7 +279,8 @@ class SseHttpClient(UpstreamHttpClient):
         body = await _read_capped(response, held, self._pace)
         if response.status_code == HTTPStatus.NOT_FOUND:
             raise UpstreamSessionError("no longer knows this session")
-        raise refusal(response, body, self._diagnostics.scrub)
+        told = await in_steps(self._admission.masked(body[:STEP_BYTES]))
+        raise refusal(response, told, self._diagnostics.scrub)
 
     def _failed(self, request: httpx2.Request, error: UpstreamError) -> httpx2.Response:
         self._deliver(self._standing_for(error, asked_id(request.content)))
