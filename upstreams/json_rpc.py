@@ -1,7 +1,6 @@
 """Reads what upstreams send into JSON-RPC messages, leniently: lines of a stdio server, and what is long on HTTP."""
 
 import json
-import re
 from collections.abc import Iterator
 from typing import Final, TypeAlias
 
@@ -23,8 +22,10 @@ from upstreams.diagnostics import Diagnostics
 from upstreams.errors import UpstreamAnswerError
 from upstreams.json_pieces import read_json, without_collection
 from upstreams.json_size import has_too_many_values, is_larger
+from upstreams.last_object import last_object
 from upstreams.masking import Mask
 from upstreams.nesting import says_too_deep, without_deep_tools
+from upstreams.piled_text import PiledText
 from upstreams.steps import STEP_BYTES, STEP_ITEMS, Steps, last_place
 from upstreams.unasked_bytes import MeasuredMessage
 from upstreams.wire import Failures
@@ -34,9 +35,7 @@ _MOST_TOLD: Final = 10_000
 _GLANCED_AT: Final = 4 * STEP_ITEMS
 """Values of a batch, in one step."""
 
-# In a text inside a message the quotes would be escaped, so this is none that a text quotes.
 _MESSAGE_MARK: Final = b'"jsonrpc"'
-_MESSAGE_START: Final = re.compile(rb'\{\s*"jsonrpc"\s*:\s*"2\.0"')
 
 Found: TypeAlias = Iterator[SessionMessage | None]
 """Messages, and None after each step of looking for them, for everybody else to have a turn."""
@@ -62,8 +61,12 @@ class MessageReader:
             value = yield from self._value(line)
         except ValueError as error:
             problem = UpstreamAnswerError(f"the answer is unreadable: {error}")
-            yield from self._unreadable(line, line[-END_BYTES:], problem)
-            yield from self._last_message(line)
+            place, last = yield from self._last_message(line)
+            # What an answer says last is no other's that it begins with.
+            tail = b"" if last else line[-END_BYTES:]
+            yield from self._unreadable(line[: min(place, STEP_BYTES)], tail, problem)
+            if last:
+                yield last
             return
         members = value if isinstance(value, list) else [value]
         number_of_members = len(members)
@@ -97,23 +100,27 @@ class MessageReader:
 
     def end_of_too_long(self, tail: bytes, problem: UpstreamAnswerError) -> Found:
         """The last bytes of such a line."""
-        if answered_id(b"", tail) is not None:
+        _, last = yield from self._last_message(tail)
+        if last:
+            yield last
+        elif answered_id(b"", tail) is not None:
             yield from self._unreadable(b"", tail, problem)
-        yield from self._last_message(tail)
 
-    def _last_message(self, line: bytes) -> Found:
-        """The message at the end of a line that began as something else: a banner, or half an answer."""
-        # Not by looking at all that might be one: a line may have millions of them.
+    def _last_message(self, line: bytes) -> Steps[tuple[int, MeasuredMessage | None]]:
+        """The message at the end of a line that began as something else, a banner or half an answer, and its place."""
+        none = len(line), None
         mark = yield from last_place(line, _MESSAGE_MARK)
-        start = _MESSAGE_START.match(line, line.rfind(b"{", max(0, mark - END_BYTES), max(0, mark)))
-        if start is None or start.start() == 0:
-            return
+        place = -1 if mark < 0 else (yield from last_object(line))
+        if not 0 < place < mark:
+            return none
         try:
-            message = self._message((yield from self._value(line[start.start() :])))
+            value = yield from self._value((yield from _from(line, place)))
         except ValueError:
-            return
-        if message is not None:
-            yield SessionMessage(message)
+            return none
+        # Without the mark it may be anything that a program prints in JSON.
+        is_marked = isinstance(value, dict) and value.get("jsonrpc") == "2.0"
+        message = self._message(value) if is_marked else None
+        return none if message is None else (place, MeasuredMessage(message, len(line)))
 
     def _value(self, line: bytes) -> Steps[Json]:
         """What it says, without credentials."""
@@ -164,6 +171,17 @@ class MessageReader:
     def _broken_answer(self, request_id: int | str | None, problem: UpstreamAnswerError) -> JSONRPCError:
         error = self._failures.carry(problem)
         return JSONRPCError.model_construct(jsonrpc="2.0", id=request_id, error=error)
+
+
+def _from(line: bytes, place: int) -> Steps[bytes]:
+    """The rest of it."""
+    rest = PiledText()
+    with memoryview(line) as view:
+        for start in range(place, len(line), STEP_BYTES):
+            rest.add(view[start : start + STEP_BYTES])
+            if start + STEP_BYTES < len(line):
+                yield
+    return (yield from rest.taken())
 
 
 def _objects(values: list[Json]) -> Steps[list[Json]]:

@@ -1,13 +1,17 @@
 """Lines of a stdio server become messages, and credentials are in none of them."""
 
-import pytest
-from mcp_types import JSONRPCResponse
+import json
 
+import pytest
+from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCResponse
+
+from manifests.json_value import Json
 from upstreams.diagnostics import Diagnostics
 from upstreams.errors import UpstreamAnswerError
-from upstreams.json_rpc import MessageReader
+from upstreams.json_rpc import Found, MessageReader
 from upstreams.masking import CredentialMask
 from upstreams.scrubber import Scrubber
+from upstreams.unasked_bytes import MeasuredMessage
 from upstreams.wire import Failures
 
 SECRET = b"a-long-credential-of-it"
@@ -22,3 +26,79 @@ def test_message_at_the_end_of_a_line_is_read_without_credentials(text: bytes) -
         answer = [*messages][-1].message
         assert isinstance(answer, JSONRPCResponse)
         assert answer.result == {"text": "[hidden]" if text == SECRET else text.decode()}
+
+
+FRONTS = {
+    "banner": b"Server ready: ",
+    "spinner": b"\r- working\r\\",
+    "colours": b"\x1b[2K\x1b[1m[==> ] {50 %} ",
+    "byte order mark": b"\xef\xbb\xbf",
+    "quote": b'loaded "a" and "b, ',
+    "object": b'INFO {"level": "info", "msg": "the \\"jsonrpc\\" of it"} ',
+    "half an object": b'{"result":{"text":"half ',
+}
+ANSWERS = [
+    b'{"jsonrpc":"2.0","id":7,"result":%b}',
+    b'{"result":%b,"jsonrpc":"2.0","id":7}',
+    b'{"jsonrpc":"2.0","result":%b,"id":7}',
+    b'{ "id" : 7 , "result" : %b , "jsonrpc" : "2.0" }',
+]
+RESULTS: list[Json] = [
+    {},
+    {"text": 'of "jsonrpc": "2.0", {"jsonrpc":"2.0","id":8,"result":{}} and a \\'},
+    {"inner": {"jsonrpc": "2.0", "id": 8, "result": {}}},
+    {"rows": [{"a": [{}]}] * 20_000},
+]
+
+
+def a_reader() -> MessageReader:
+    return MessageReader(Failures(), Diagnostics(Scrubber(())), CredentialMask(()))
+
+
+def messages_of(found: Found) -> list[JSONRPCMessage]:
+    return [each.message for each in found if each is not None]
+
+
+@pytest.mark.parametrize("front", FRONTS.values(), ids=FRONTS)
+@pytest.mark.parametrize("answer", ANSWERS, ids=["Python", "TypeScript", "in the middle", "spaced"])
+@pytest.mark.parametrize("result", RESULTS, ids=["empty", "text", "nested", "long"])
+def test_message_behind_anything_on_its_line_is_the_one_that_is_read(
+    front: bytes, answer: bytes, result: Json
+) -> None:
+    line = front + answer % json.dumps(result).encode() + b"\r"
+    expected = [JSONRPCResponse(jsonrpc="2.0", id=7, result=result)]
+    assert messages_of(a_reader().read(line)) == expected
+    assert messages_of(a_reader().end_of_too_long(line, UpstreamAnswerError("too long"))) == expected
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_half_an_answer_fails_its_own_call_and_not_that_of_the_answer_behind_it(answer: bytes) -> None:
+    line = b'{"jsonrpc":"2.0","id":6,"result":{"text":"half ' + answer % b"{}"
+    broken, whole = messages_of(a_reader().read(line))
+    assert isinstance(broken, JSONRPCError)
+    assert (broken.id, whole) == (6, JSONRPCResponse(jsonrpc="2.0", id=7, result={}))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'GET /x {"id":7,"method":"tools/list"}',
+        b'got {"jsonrpc":"1.0","id":7,"result":{}}',
+        b'got {"jsonrpc":"2.0","id":7,"result":{}} from it',
+        b'got \'{"jsonrpc":"2.0","id":7,"result":{}}\'',
+        rb'{"result":{"text":"{\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{}}"}',
+        rb'{"result":{"text":"{\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{}}',
+        b'"jsonrpc" {"id":7,"result":{}}',
+        b'{"a":{"jsonrpc":"2.0","id":7,"result":{}}} {"a":1}',
+        b'{"a":[{"jsonrpc":"2.0","id":7,"result":{}},{"b":1}}',
+    ],
+)
+def test_what_is_no_message_is_none_at_the_end_of_a_line_either(line: bytes) -> None:
+    assert messages_of(a_reader().read(line)) == []
+
+
+def test_message_behind_something_else_counts_as_long_as_its_line() -> None:
+    line = b"x" * 1_000 + b'{"method":"notifications/progress","jsonrpc":"2.0"}'
+    (message,) = [each for each in a_reader().read(line) if each is not None]
+    assert isinstance(message, MeasuredMessage)
+    assert message.text_bytes == len(line)

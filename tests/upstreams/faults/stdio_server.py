@@ -246,6 +246,13 @@ def banner_without_newline(request):
     raw("Working on it..." + frame(request))
 
 
+def spinner(request):
+    """Answers as the SDK for TypeScript writes them, behind what has no end of line."""
+    effect(request)
+    answer = {"result": result(request), "jsonrpc": "2.0", "id": request["id"]}
+    raw("\r-\r\\" + json.dumps(answer, separators=(",", ":")) + "\n")
+
+
 def flood_stderr(request):
     for _ in range(10):
         sys.stderr.write("x" * 1_000_000)
@@ -447,6 +454,7 @@ CALLS = {
         flood_answers,
         banner,
         banner_without_newline,
+        spinner,
         flood_stderr,
         flood_stderr_lines,
         flood_stderr_blank,

@@ -65,6 +65,7 @@ FAULTS = [
     Fault("flood_answers", OK, OK),
     Fault("banner", OK, OK),
     Fault("banner_without_newline", OK, OK),
+    Fault("spinner", OK, OK),
     Fault("flood_stderr", OK, OK),
     Fault("flood_stderr_lines", OK, OK),
     Fault("flood_stderr_blank", OK, OK),
