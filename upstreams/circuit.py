@@ -5,7 +5,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final, Protocol
+from typing import Final
 
 from upstreams.errors import (
     UpstreamAnswerError,
@@ -22,14 +22,7 @@ FAILURES_IN_A_ROW: Final = 5
 FIRST_OPEN_SECONDS: Final = 5.0
 LONGEST_OPEN_SECONDS: Final = 60.0
 
-_FAILURES: Final = (UpstreamTimeoutError, UpstreamLostError, UpstreamAnswerError)
-
-
-class Ending(Protocol):
-    """A connection that may end under its calls."""
-
-    @property
-    def has_ended(self) -> bool: ...
+_FAILURES: Final = (UpstreamTimeoutError, UpstreamAnswerError)
 
 
 class Circuit:
@@ -39,7 +32,8 @@ class Circuit:
     the circuit, a failure opens it for twice as long, up to a minute. A call that ends otherwise, because its caller
     went away or it never left, says nothing, and the next one may try. Errors that the upstream itself answers are
     answers. A call that ends because nobody answered what it asked closes the circuit only if it was let through alone.
-    All calls that the end of one connection cuts off are one failure: they say the same thing.
+    Of calls that were under way together and are cut off only the first is a failure: one crash says the same to all of
+    them, also over HTTP, where each has a connection of its own.
     `clock` gives seconds.
     """
 
@@ -49,7 +43,8 @@ class Circuit:
         self._open_seconds = FIRST_OPEN_SECONDS
         self._opened: float | None = None
         self._is_probing = False
-        self._counted_end: Ending | None = None
+        self._admitted = 0
+        self._admitted_at_loss = 0
         self.reason = ""
         """What the last failure was; empty while the circuit is closed."""
 
@@ -58,21 +53,27 @@ class Circuit:
         return self._opened is not None
 
     @contextmanager
-    def watching(self, connection: Ending | None = None) -> Iterator[None]:
-        """Around one call, on this connection.
+    def watching(self) -> Iterator[None]:
+        """Around one call.
 
         Raises:
             UpstreamCircuitOpenError: The call may not be made now.
         """
         is_probe = self._admit()
+        self._admitted += 1
+        number = self._admitted
         try:
             yield
         except UpstreamRoomError:
             raise  # it may be another's answers that take the room
-        except _FAILURES as error:
+        except UpstreamLostError as error:
             # A probe is alone, so what it finds out is never another call's.
-            if is_probe or not (isinstance(error, UpstreamLostError) and self._is_counted(connection)):
+            if is_probe or number > self._admitted_at_loss:
+                self._admitted_at_loss = self._admitted
                 self._failed(str(error), is_probe)
+            raise
+        except _FAILURES as error:
+            self._failed(str(error), is_probe)
             raise
         except UpstreamUnansweredError:
             if is_probe:
@@ -97,14 +98,6 @@ class Circuit:
             raise UpstreamCircuitOpenError(f"fails: {self.reason}; the next try {until}")
         self._is_probing = True
         return True
-
-    def _is_counted(self, connection: Ending | None) -> bool:
-        """Whether this connection has ended and that was a failure already."""
-        if connection is None or not connection.has_ended:
-            return False
-        is_counted = connection is self._counted_end
-        self._counted_end = connection
-        return is_counted
 
     def _failed(self, reason: str, is_probe: bool) -> None:
         if self._opened is not None:

@@ -196,7 +196,7 @@ class Upstream:
         async def attempt() -> T:
             nonlocal was_seen
             async with self._supervisor.connection(deadline) as connection:
-                with self._circuit.watching(connection):
+                with self._circuit.watching():
                     on_sent(was_seen)
                     try:
                         return await send(connection, max(0.0, deadline - anyio.current_time()))

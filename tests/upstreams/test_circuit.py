@@ -35,16 +35,11 @@ def call(circuit: Circuit, error: Exception | None = None) -> type[Exception] | 
     return None
 
 
-class Ending:
-    """What the circuit sees of a connection."""
-
-    def __init__(self, *, has_ended: bool = True) -> None:
-        self.has_ended = has_ended
-
-
-def lose(circuit: Circuit, connection: Ending) -> None:
-    """A call that was under way on this connection gets no answer any more."""
-    with pytest.raises(UpstreamLostError), circuit.watching(connection):
+def lose(circuit: Circuit, count: int) -> None:
+    """So many calls that are under way together get no answer any more."""
+    with pytest.raises(UpstreamLostError), circuit.watching():
+        if count > 1:
+            lose(circuit, count - 1)
         raise UpstreamLostError("exited")
 
 
@@ -90,22 +85,25 @@ def test_what_was_not_sent_and_what_the_caller_did_do_not_count(clock: Clock, er
     assert not circuit.is_open
 
 
-def test_one_end_of_a_connection_is_one_failure_however_many_calls_it_cuts(clock: Clock) -> None:
+def test_one_crash_is_one_failure_however_many_calls_it_cuts_off(clock: Clock) -> None:
     circuit = Circuit(clock)
     for _ in range(FAILURES_IN_A_ROW - 1):
-        connection = Ending()
-        for _ in range(FAILURES_IN_A_ROW * 2):
-            lose(circuit, connection)
+        lose(circuit, FAILURES_IN_A_ROW * 2)
     assert not circuit.is_open
-    lose(circuit, Ending())
+    lose(circuit, FAILURES_IN_A_ROW * 2)
     assert circuit.is_open
 
 
-def test_answers_that_break_off_on_a_connection_that_goes_on_count_each(clock: Clock) -> None:
+def test_losses_one_after_the_other_count_although_another_call_is_always_under_way(clock: Clock) -> None:
     circuit = Circuit(clock)
-    connection = Ending(has_ended=False)
-    for _ in range(FAILURES_IN_A_ROW):
-        lose(circuit, connection)
+    earlier = circuit.watching()
+    earlier.__enter__()
+    for _ in range(FAILURES_IN_A_ROW * 2 - 1):
+        later = circuit.watching()
+        later.__enter__()
+        error = UpstreamLostError("cut")
+        assert not earlier.__exit__(type(error), error, None)
+        earlier = later
     assert circuit.is_open
 
 

@@ -15,6 +15,7 @@ from tests.upstreams.faults.http_server import FaultyHttpServer, hang
 from tests.upstreams.json_writers import unit_by_unit
 from tests.upstreams.peers import DEADLINE_SECONDS, WatchedFleet, fleet_of, http_peer
 from tests.upstreams.raw_http_server import RawHttpServer
+from upstreams.circuit import FAILURES_IN_A_ROW
 from upstreams.errors import (
     UpstreamAnswerError,
     UpstreamError,
@@ -23,6 +24,7 @@ from upstreams.errors import (
     UpstreamUnavailableError,
 )
 from upstreams.tool_result import ToolResult
+from upstreams.upstream import Upstream
 
 pytestmark = pytest.mark.anyio
 
@@ -87,6 +89,61 @@ async def test_upstream_rides_over_a_restart_of_its_server(transport: str) -> No
                 await fleet.until(lambda: upstream.state.status == "ready")
                 result = await upstream.call("add", {"a": 1, "b": 1}, seconds=DEADLINE_SECONDS)
                 assert result.structured == {"result": 2}
+
+
+@pytest.mark.parametrize("transport", ["streamable-http", "sse"])
+async def test_calls_that_one_crash_cuts_off_do_not_open_the_circuit(transport: str) -> None:
+    all_there, cut = anyio.Event(), list[str]()
+
+    def app():  # type: ignore[no-untyped-def]  # two kinds of Starlette app
+        server = real_server()
+        waiting: list[None] = []
+
+        @server.tool()
+        async def hang() -> None:
+            waiting.append(None)
+            if len(waiting) == FAILURES_IN_A_ROW * 2:
+                all_there.set()
+            await anyio.sleep_forever()
+
+        return server.sse_app() if transport == "sse" else server.streamable_http_app()
+
+    path = "sse" if transport == "sse" else "mcp"
+    async with http_peer(app()) as peer:
+        spec = HttpUpstream.model_validate({"url": url_of(peer.port, path), "transport": transport})
+        async with fleet_of(real=spec) as fleet:
+            upstream = fleet["real"]
+
+            async def call() -> None:
+                with pytest.raises(UpstreamError) as caught:
+                    await upstream.call("hang", {}, seconds=DEADLINE_SECONDS)
+                cut.append(caught.value.code)
+
+            with anyio.fail_after(DEADLINE_SECONDS):
+                async with anyio.create_task_group() as callers:
+                    for _ in range(FAILURES_IN_A_ROW * 2):
+                        callers.start_soon(call)
+                    await all_there.wait()
+                    for connection in list(peer.server_state.connections):  # as those of a killed process
+                        assert connection.transport is not None
+                        connection.transport.abort()
+                    peer.should_exit = peer.force_exit = True
+                await peer.has_ended.wait()
+            assert cut == ["upstream_lost"] * (FAILURES_IN_A_ROW * 2)
+            async with http_peer(app(), peer.port):
+                await fleet.until(lambda: upstream.state.status in ("ready", "failing"))
+                with anyio.fail_after(DEADLINE_SECONDS):
+                    while (code := await outcome(upstream)) != "done":
+                        assert code != "circuit_open"
+                        await anyio.sleep(0.05)
+
+
+async def outcome(upstream: Upstream) -> str:
+    try:
+        await upstream.call("add", {"a": 1, "b": 1}, seconds=DEADLINE_SECONDS)
+    except UpstreamError as error:
+        return error.code
+    return "done"
 
 
 @pytest.mark.parametrize("transport", ["streamable-http", "sse"])
