@@ -17,6 +17,8 @@ need not be looked at.
 SHORT_ESCAPES: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "/": "/", "\\": "\\", '"': '"'}
 """What may stand behind a backslash, and the character that it stands for."""
 
+SHORTS: Final = {meant: short for short, meant in SHORT_ESCAPES.items()}
+
 _MEANINGS: Final = {short.encode(): meant.encode() for short, meant in SHORT_ESCAPES.items()} | {
     b'"': QUOTE,
     QUOTE: QUOTE,  # of a text within, whose backslashes and quotation marks were escaped
@@ -28,6 +30,11 @@ _ESCAPE: Final = re.compile(rb'\\(?:u(%b)\\u(%b)|u(%b{4})|([bfnrt/\\"\xff]))' % 
 
 _Escape: TypeAlias = tuple[int, int, bytes]
 """Where it begins and ends, and what it stands for."""
+
+
+def any_case(digits: str) -> str:
+    """A pattern of these hexadecimal digits in upper and lower case."""
+    return re.sub("[a-fA-F]", lambda found: f"[{found[0].lower()}{found[0].upper()}]", digits)
 
 
 def unescaped(text: bytes) -> Steps[bytes]:

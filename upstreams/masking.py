@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final, TypeAlias
 
-from upstreams.json_spelling import QUOTE, SHORT_ESCAPES, places, unescaped
+from upstreams.json_spelling import QUOTE, SHORT_ESCAPES, SHORTS, any_case, places, unescaped
 from upstreams.passages import Clue, Place, merged, passages, put_together, taken_apart
 from upstreams.steps import STEP_BYTES, STEP_ITEMS, Steps
 
@@ -27,7 +27,6 @@ _SURROGATES: Final = range(0xD800, 0xE000)
 # Where one of these is written as \uXXXX, a text within may have an escape that does not look so: "\\\u0075002b".
 _SPELLERS: Final = "\\u0123456789abcdefABCDEF"
 
-_SHORTS: Final = {meant: short for short, meant in SHORT_ESCAPES.items()}
 _UNIT: Final = rb"u[0-9a-fA-F]{4}"
 _LONGEST_UNIT_BYTES: Final = 36
 """\\uXXXX of a text within, each character of which is written so once more."""
@@ -122,8 +121,8 @@ def _spelled(part: str, escaped: Collection[int]) -> tuple[bytes, int]:
     character = part.lstrip("\\")
     run = len(part) - len(character)
     plain = _literal(character)
-    if character in _SHORTS:
-        either = b"|".join(dict.fromkeys([plain, re.escape(_SHORTS[character].encode()), _UNIT]))
+    if character in SHORTS:
+        either = b"|".join(dict.fromkeys([plain, re.escape(SHORTS[character].encode()), _UNIT]))
         return _behind(run, 4 * run + 3, either), 4 * run + len(rb"\\\u0000")
     if character > "\uffff" and any(unit in _SURROGATES for unit in escaped):
         either = rb"%b|%b\\{1,2}+%b" % (plain, _UNIT, _UNIT)
@@ -166,13 +165,9 @@ def _escape_of(units: Iterable[str]) -> re.Pattern[bytes]:
     """Any \\uXXXX with one of these."""
     starts: dict[str, set[str]] = {}
     for unit in units:
-        starts.setdefault(_any_case(unit[:3]), set()).update((unit[3], unit[3].upper()))
+        starts.setdefault(any_case(unit[:3]), set()).update((unit[3], unit[3].upper()))
     either = "|".join(f"{start}[{''.join(sorted(ends))}]" for start, ends in sorted(starts.items()))
     return re.compile(rb"\\u(?:%b)" % either.encode())
-
-
-def _any_case(digits: str) -> str:
-    return re.sub("[a-f]", lambda found: f"[{found[0]}{found[0].upper()}]", digits)
 
 
 def _replaced(text: bytes, credentials: Iterable[_Credential]) -> bytes:

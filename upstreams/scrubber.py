@@ -4,13 +4,13 @@ What is cut is scrubbed before: half a secret is one, too.
 """
 
 import base64
-import json
 import re
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Set
 from typing import Final
-from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from manifests.upstream_sections import HttpUpstream, StdioUpstream
+from upstreams.secret_spellings import any_of
 from upstreams.wire_text import one_line
 
 LONGEST_TOLD: Final = 2_000
@@ -20,14 +20,12 @@ _SHORTEST: Final = 4  # a shorter value hides nothing and would riddle every mes
 _SHORTEST_LINE: Final = 8
 _MOST_PASSING: Final = 100
 _MASK: Final = "[hidden]"
-_OF_GO: Final = str.maketrans({"&": "\\u0026", "<": "\\u003c", ">": "\\u003e"})
-_ESCAPED_BY_DOTNET: Final = frozenset("&'+<>`")
 _SCHEMES: Final = frozenset({"basic", "bearer", "digest", "token"})
 
 
 class Scrubber:
     """Replaces secrets wherever they occur: of an upstream's `env` and `headers`, in its URLs, and all others it is
-    told of, as they are, line by line, and as they stand in JSON, in Python and in URLs."""
+    told of, whole and line by line, however JSON, Python and URLs spell them."""
 
     def __init__(
         self, secrets: Iterable[str], settings: Iterable[str] = (), more_forms: Set[str] = frozenset()
@@ -57,9 +55,9 @@ class Scrubber:
 
     def _compile(self) -> None:
         certain = {*self._secrets, *self._passing}
-        self._pattern = _pattern(certain | self._settings)
-        self._content = self._pattern if self._settings <= certain else _pattern(certain)
-        self._longest = max(map(len, certain | self._settings), default=0)
+        pattern, self._longest = any_of(certain | self._settings)
+        self._pattern = re.compile(pattern)
+        self._content = self._pattern if self._settings <= certain else re.compile(any_of(certain)[0])
 
     def __call__(self, text: str) -> str:
         return self._pattern.sub(_MASK, text)
@@ -85,13 +83,6 @@ class Scrubber:
         return one_line(self.start(head.decode("utf-8", "replace").strip(), limit))
 
 
-def _pattern(secrets: Iterable[str]) -> re.Pattern[str]:
-    # The longest first: one secret may contain another. Without any it is the pattern that never matches.
-    # Always in one order: upstreams with the same secrets then share what `re` compiled.
-    longest_first = sorted(secrets, key=lambda secret: (-len(secret), secret))
-    return re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
-
-
 def _configured(spec: StdioUpstream | HttpUpstream) -> list[str]:
     if isinstance(spec, StdioUpstream):
         return [part for arg in spec.args for part in _secrets_of_url(arg)]
@@ -106,36 +97,14 @@ def _configured(spec: StdioUpstream | HttpUpstream) -> list[str]:
 
 
 def forms_of(secrets: Iterable[str]) -> set[str]:
-    """How secrets may stand in a text, of those that are long enough to be hidden."""
+    """What is hidden of secrets: they themselves, their lines, and what they are behind the quoting of a URL; of these
+    all that are long enough."""
     return {form for secret in secrets for form in _forms(secret) if len(form) >= _SHORTEST}
 
 
-def _forms(secret: str) -> Iterator[str]:
-    lines = [line for line in secret.splitlines() if len(line) >= _SHORTEST_LINE]
-    for part in {secret, unquote(secret), *lines}:
-        yield part
-        yield quote(part)
-        yield quote(part, safe="")
-        yield quote_plus(part)
-        yield json.dumps(part)[1:-1]
-        in_json = json.dumps(part, ensure_ascii=False)[1:-1]
-        yield in_json
-        yield in_json.translate(_OF_GO)
-        yield _as_dotnet_writes(in_json)
-        yield repr(part)[1:-1]
-
-
-def _as_dotnet_writes(in_json: str) -> str:
-    """What System.Text.Json makes of the same text."""
-    escaped = in_json.replace('\\"', "\\u0022")
-    return "".join(
-        _escape(each) if each in _ESCAPED_BY_DOTNET or not each.isascii() else each for each in escaped
-    )
-
-
-def _escape(character: str) -> str:
-    written = character.encode("utf-16-be", "surrogatepass").hex().upper()
-    return "".join(f"\\u{written[place : place + 4]}" for place in range(0, len(written), 4))
+def _forms(secret: str) -> set[str]:
+    lines = (line for line in secret.splitlines() if len(line) >= _SHORTEST_LINE)
+    return {secret, unquote(secret), *lines}
 
 
 def _secrets_of_url(url: str) -> list[str]:

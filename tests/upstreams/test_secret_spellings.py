@@ -1,0 +1,88 @@
+"""Secrets are found in whatever way a message for people spells them."""
+
+import json
+from collections.abc import Callable
+from urllib.parse import quote, quote_plus
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.upstreams.json_writers import as_dotnet_writes, as_go_writes, as_php_writes, unit_by_unit
+from upstreams.scrubber import Scrubber
+
+SECRET = 'it\'s \\a "s\u00e9cret"\tof/odd+signs% & <more>=\U0001f511'
+SHORT = {"\b": "b", "\f": "f", "\n": "n", "\r": "r", "\t": "t"}
+CHARACTERS = "/\"\\+=&%'<> \u00e9\U0001f511\n\x01u2Fa-"
+
+
+def as_gson_writes(text: str) -> str:
+    """Gson of Java."""
+    return as_go_writes(text).replace("=", "\\u003d").replace("'", "\\u0027")
+
+
+def as_properties(text: str) -> str:
+    return "".join(f"\\{each}" if each in "\\ =:#!" else each for each in text)
+
+
+def quoted_in_lower_case(text: str) -> str:
+    return "".join(quote(each, safe="").lower() if quote(each, safe="") != each else each for each in text)
+
+
+WRITERS = [json.dumps, as_go_writes, as_dotnet_writes, as_php_writes, as_gson_writes]
+
+
+@pytest.mark.parametrize("outer", [str, *WRITERS], ids=lambda outer: outer.__name__)
+@pytest.mark.parametrize(
+    "inner",
+    [str, repr, quote, quote_plus, quoted_in_lower_case, as_properties, *WRITERS],
+    ids=lambda inner: inner.__name__,
+)
+def test_secret_is_hidden_whoever_wrote_it_down(
+    inner: Callable[[str], str], outer: Callable[[str], str]
+) -> None:
+    told, other = (outer(f"no: {inner(each)}!") for each in (SECRET, SECRET.replace("more", "less")))
+    scrub = Scrubber([SECRET])
+    assert scrub(told).count("[hidden]") == 1
+    assert not any(part in scrub(told) for part in ("it", "cret", "odd", "more", "003d", "3D"))
+    assert scrub(other) == other
+
+
+@st.composite
+def written(draw: st.DrawFn, text: str) -> str:
+    """The text by somebody who spells each character that is no letter as they like."""
+    spellings = []
+    for each in text:
+        unit, escape = unit_by_unit(each, upper=draw(st.booleans())), "\\" + SHORT.get(each, each)
+        ways = [
+            each,
+            escape,
+            "\\" + escape,
+            unit,
+            "\\" + unit,
+            quote(each, safe=""),
+            quote(each, safe="").lower(),
+        ]
+        spellings.append(each if _is_plain(each) else draw(st.sampled_from(ways)))
+    return "".join(spellings)
+
+
+def _is_plain(character: str) -> bool:
+    return character == "-" or (character.isascii() and character.isalnum())
+
+
+@given(st.data(), st.text(st.sampled_from(CHARACTERS.replace("\\", "")), min_size=4, max_size=20))
+def test_secret_is_hidden_however_each_of_its_characters_is_spelled(data: st.DataObject, secret: str) -> None:
+    text = data.draw(written(f"x{secret}x"))
+    assert Scrubber([f"x{secret}x"])(f"<{text}>") == "<[hidden]>"
+
+
+@given(st.data(), st.text(st.sampled_from(CHARACTERS.replace("\n", "\t")), min_size=60, max_size=120))
+def test_what_is_all_but_a_secret_is_looked_at_in_one_way(data: st.DataObject, secret: str) -> None:
+    text = data.draw(st.sampled_from([quote(secret), json.dumps(json.dumps(secret)), secret * 20]))
+    assert Scrubber([secret + "Q"])(text + "q") == text + "q"
+
+
+def test_secret_within_another_leaves_nothing_of_the_longer_one() -> None:
+    scrub = Scrubber(["/abcd", "/abcd/efgh", "abcd", "abcdefgh", "%2Fabcd/ef"])
+    assert scrub("\\/abcd\\/efgh abcdefgh %2fabcd%2fef /abcd abcd") == "[hidden] " * 4 + "[hidden]"
