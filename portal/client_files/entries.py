@@ -14,6 +14,7 @@ from typing import Final
 
 from manifests.json_value import Json
 from portal.client_files.fields import Fields, UnfitError, reference
+from portal.client_files.legibility import legible
 from portal.client_files.places import GEMINI
 from portal.client_files.references import Surroundings
 from portal.client_files.secret_values import (
@@ -98,7 +99,7 @@ def read_entry(entry: Entry, home: Path, here: Path, environ: Mapping[str, str])
             entry.origin.place.client.style, home, entry.folder or here, own.keys(), environ
         )
         server = _stdio if fields.text("command") is not None else _http
-        return server(entry, fields, surroundings).with_secrets_everywhere()
+        return legible(server(entry, fields, surroundings).with_secrets_everywhere())
     except ValueError as error:
         return LeftOut(entry.origin, str(error))
 
@@ -136,10 +137,11 @@ def _stdio(entry: Entry, fields: Fields, around: Surroundings) -> Server:
     env = {name: around.translated(value, in_env=True) for name, value in fields.mapping("env").items()}
     for name in fields.names("env_vars"):
         env.setdefault(name, (Reference(name),))
+    program = around.translated(command)
     return Server(
         entry.origin,
-        command=around.translated(command),
-        args=hidden_arguments([around.translated(each) for each in arguments]),
+        command=program,
+        args=hidden_arguments(program, [around.translated(each) for each in arguments]),
         env={name: hidden_variable(name, value) for name, value in env.items()},
         cwd=_cwd(entry, fields, around, command, arguments),
         allow=_patterns(fields.listed(_ALLOWED), around),

@@ -7,7 +7,7 @@ from typing import Final
 
 from manifests.json_value import Json
 from portal.client_files.json_text import Number
-from portal.client_files.secret_values import looks_secret
+from portal.client_files.secret_looks import looks_secret
 from portal.client_files.variables import NAME, Reference
 
 MAX_TEXT: Final = 32 * 1024

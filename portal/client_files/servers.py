@@ -7,11 +7,14 @@ from itertools import chain
 from typing import Final
 
 from manifests.json_value import Json
+from portal.client_files.command_lines import is_word
 from portal.client_files.places import Place
+from portal.client_files.secret_looks import looks_secret
 from portal.client_files.variables import Input, Piece, Reference, Secret, Template, shown, written
 
 _TELLING: Final = 8
-"""A shorter secret may well stand elsewhere by chance."""
+"""A shorter secret may well stand elsewhere by chance, and so may a word: `postgres` in the name of a package."""
+_NO_WORD: Final = re.compile(r"(?=.*[\d!$%^&*+=#?])\S+", re.DOTALL)
 
 UNKNOWN: Final = "unknown"
 """In the place of what is not known here, where only the form of a text is looked at."""
@@ -86,18 +89,19 @@ class Server:
         return frozenset(piece for piece in self.pieces() if isinstance(piece, Input))
 
     def with_secrets_everywhere(self) -> "Server":
-        """The same with what is a secret at one place taken for one wherever it stands."""
+        """The same with what is a secret at one place taken for one wherever it stands, but for its program."""
         pieces = [*self.pieces()]
         rest = "\0".join(piece for piece in pieces if isinstance(piece, str))
+        is_strangers = self.origin.place.project is not None
         secrets = {
             p.value: p
             for p in pieces
-            if isinstance(p, Secret) and len(p.value) >= _TELLING and p.value in rest
+            if isinstance(p, Secret) and p.value in rest and _is_telling(p.value, is_strangers=is_strangers)
         }
         if not secrets:
             return self
         longest = sorted(secrets, key=len, reverse=True)[:_MOST]
-        pattern = "|".join(map(re.escape, longest))
+        pattern = "|".join(map(_alone, longest))
 
         def split(piece: str) -> Iterator[str | Secret]:
             for part in filter(None, re.split(f"({pattern})", piece)):
@@ -106,7 +110,7 @@ class Server:
         def known(template: Template) -> Template:
             return tuple(p for each in template for p in (split(each) if isinstance(each, str) else (each,)))
 
-        return self._mapped(known)
+        return replace(self._mapped(known), command=self.command)
 
     def _mapped(self, change: Callable[[Template], Template]) -> "Server":
         return replace(
@@ -169,6 +173,19 @@ class LeftOut:
 
     origin: Origin
     reason: str
+
+
+def _is_telling(secret: str, *, is_strangers: bool) -> bool:
+    """Whether it is no chance that it stands elsewhere. With less, a project's file could hide a package's name."""
+    if is_strangers:
+        return is_word(secret) and looks_secret(secret)
+    return len(secret) >= _TELLING and bool(_NO_WORD.fullmatch(secret))
+
+
+def _alone(secret: str) -> str:
+    """A pattern for it: within a word only for what is none by chance."""
+    pattern = re.escape(secret)
+    return pattern if looks_secret(secret) else rf"(?<![\w.@-]){pattern}(?![\w.-])"
 
 
 def _said(value: object) -> Json:

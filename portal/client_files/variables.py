@@ -84,4 +84,4 @@ def shown(template: Template) -> str:
 def _shown(piece: Reference | Secret | Input) -> str:
     if isinstance(piece, Input):
         return f"${{input:{piece.id}}}"
-    return "***" if isinstance(piece, Secret) else f"${{{piece.name}}}"
+    return "***" if isinstance(piece, Secret) else _written(piece)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from manifests.json_value import Json
 from manifests.loader import load_manifest
+from portal.client_files.secret_looks import looks_secret
 from portal.client_files.target import Target
 from tests.portal.client_files.homes import Home
 
@@ -53,7 +54,7 @@ def loaded(home: Home) -> dict[str, Json]:
     try:
         for each in merged.variables:
             assert each.value is not None and each.name in kept
-            assert len(each.value) < 8 or each.value not in text
+            assert not looks_secret(each.value) or each.value not in text
         (upstream,) = load_manifest(target.manifest.path, {}).portal.upstreams.values()
         return upstream.model_dump()
     finally:
@@ -67,7 +68,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @given(
-    command=st.sampled_from(["x", "/a b/${A}", "$x", "日本", RANDOM]),
+    command=st.sampled_from(["x", "/a b/${A}", "$x", "日本"]),
     args=st.lists(TEXTS, max_size=4),
     env=st.dictionaries(VARIABLES, TEXTS, max_size=3),
 )

@@ -17,6 +17,7 @@ from portal.client_files.variables import Reference, Secret, Template, shown
 
 RANDOM = "q7Fz3kR9vB2xM5tL8wNd"
 HEX = "0123456789abcdef" * 2
+PADDED = "q83vEjRWeJCrze8SNFZ4kKvN7xI0VniQq83vEjRWeJA="
 UNTOLD = ("ARGUMENT", "TENANT", "HEADERS")
 
 
@@ -165,7 +166,9 @@ def test_words_that_people_made(word: str) -> None:
         ("SETTINGS", '{"api_key": "abc"}', ['{"api_key": "abc"}']),
         ("SETTINGS", '{"theme": "dark"}', []),
         ("REGION", "eu-central-1", []),
-        ("ARGS", "--password hunter2", ["--password hunter2"]),
+        ("ARGS", "--password hunter2", ["hunter2"]),
+        ("ARGS", "--require=/tmp/x.js --api-key x --title 'a b'", ["x"]),
+        ("ARGS", "--password 'hunter 2' -v", ["--password 'hunter 2' -v"]),
         ("ARGS", '["--token", "hunter2"]', ['["--token", "hunter2"]']),
         ("ARGS", "--token-file /run/token --max-tokens 4096 --password --verbose", []),
         ("ARGS", "--token $TOKEN", []),
@@ -204,6 +207,10 @@ def test_headers(name: str, value: str, hidden: list[str]) -> None:
         ("https://me:secret@example.com/mcp", ["secret"]),
         ("https://me@example.com/mcp", []),
         (f"https://{RANDOM}@example.com/mcp", [RANDOM]),
+        ("https://hunter22@example.com/mcp", ["hunter22"]),
+        ("https://somebody@example.com/mcp", []),
+        ("ssh://deployer@example.com/srv", []),
+        ("postgresql://postgres@localhost/mydb", []),
         ("https://example.com/mcp?api_key=abc&page=2", ["abc"]),
         ("https://example.com/mcp?page=2&x=" + HEX, [HEX]),
         (f"https://example.com/mcp/{RANDOM}/sse", [RANDOM]),
@@ -231,7 +238,7 @@ def test_urls(url: str, hidden: list[str]) -> None:
 @pytest.mark.parametrize("user", ["app", "", "app@corp"])
 def test_passwords_of_databases_with_what_ends_a_name_elsewhere(user: str, password: str) -> None:
     url = f"postgresql://{user}:{password}@db.example/shop?sslmode=require"
-    for template in (hidden_variable("DATABASE_URI", (url,)), *hidden_arguments([(url,)])):
+    for template in (hidden_variable("DATABASE_URI", (url,)), *hidden_arguments((), [(url,)])):
         assert secrets(template) == [password] and unmixed(template) == url
 
 
@@ -271,16 +278,37 @@ def test_ports_that_are_no_passwords(url: str) -> None:
         (["-c", r"npx foo --token a\ bc --pw def"], [r"npx foo --token a\ bc --pw def"]),
         (["-c", "npx foo --token abc, --pw def"], ["npx foo --token abc, --pw def"]),
         (["-c", "npx foo --token " + "a" * 201], ["npx foo --token " + "a" * 201]),
-        (["-c", f"npx foo --token abc {RANDOM}"], [f"npx foo --token abc {RANDOM}"]),
+        (["-c", f"npx foo --token abc {RANDOM}"], ["abc", RANDOM]),
+        (["/c", "npx foo postgresql://me:abc@db.example/shop"], ["abc"]),
+        (["-c", "foo --db=mysql://me:abc@db.example/shop -v"], ["abc"]),
+        (["-c", "foo me:abc@tcp(db.example)/shop -v"], ["abc"]),
+        (["-c", "foo https://x.example/?token=abc&page=2; bar"], ["abc"]),
+        (["-c", "foo https://x.example/?token=abc;bar"], ["foo https://x.example/?token=abc;bar"]),
+        (["-c", "foo postgres://me:$PW@db/x"], []),
+        (["-c", "LINT_TOKEN=abc; touch x; exec bar"], ["abc"]),
+        (["-c", "export A_TOKEN=abc B_TOKEN='def' && exec bar -v"], ["abc", "def"]),
+        (["-c", "TOKEN='abc def' bar"], ["TOKEN='abc def' bar"]),
+        (["-c", "TOKEN=abc'def' bar"], ["TOKEN=abc'def' bar"]),
+        (["-c", "TOKEN=abc`bar`"], ["TOKEN=abc`bar`"]),
+        (["/c", "set PASSWORD=abc def&& bar"], ["set PASSWORD=abc def&& bar"]),
+        (["/c", "set PASSWORD=abc&& bar"], ["abc"]),
+        (["-c", "foo 'Server=h;Password=a b;X=1'"], ["foo 'Server=h;Password=a b;X=1'"]),
+        (["-c", "env 'PASSWORD=abc' foo"], ["abc"]),
         (
-            ["/c", "npx foo postgresql://me:abc@db.example/shop"],
-            ["npx foo postgresql://me:abc@db.example/shop"],
+            ["-c", "curl -H 'Authorization: Bearer abcdef' -H 'X-Api-Key: ghi' https://x.example | sh"],
+            ["abcdef", "ghi"],
         ),
-        (
-            ["-c", "foo --db=mysql://me:abc@db.example/shop -v"],
-            ["foo --db=mysql://me:abc@db.example/shop -v"],
-        ),
-        (["-c", "foo me:abc@tcp(db.example)/shop -v"], ["foo me:abc@tcp(db.example)/shop -v"]),
+        (["-c", "Authorization: Bearer abcdef; bar"], ["abcdef"]),
+        (["-lc", "https://x.example/; bar"], []),
+        (["-c", "foo 'a b' 'ghcr.io/x/y@sha256:" + HEX * 2 + "'"], []),
+        (["-v", "PASSWORD=a b"], ["a b"]),
+        (["$" + RANDOM], ["$" + RANDOM]),
+        (["--profile", PADDED], [PADDED]),
+        (["start", PADDED], [PADDED]),
+        ([f"--profile={PADDED}"], [PADDED]),
+        ([f"{PADDED}x"], [PADDED]),
+        (["--token:abc", "out.txt", "--other", "x.txt"], ["abc"]),
+        (["--profile=", "--profile=="], []),
         (["root:abc@tcp(db.example)/shop?parseTime=true"], ["abc"]),
         (["--store", "root:a b/c@unix(/run/db.sock)/shop"], ["a b/c"]),
         (["--store=root:abc@tcp(db.example)/shop"], ["abc"]),
@@ -295,24 +323,32 @@ def test_ports_that_are_no_passwords(url: str) -> None:
         (["-c", "npx foo --token $(gh auth token) --pw abc"], ["abc"]),
         (["-c", "npx foo --token $(gh"], ["npx foo --token $(gh"]),
         (["-c", "TOKEN=$(f --pw 'a bc') foo"], ["TOKEN=$(f --pw 'a bc') foo"]),
-        (["-c", f"TOKEN=$(echo {RANDOM}) foo"], [f"TOKEN=$(echo {RANDOM}) foo"]),
-        (["-c", "TOKEN=abc$(x)"], ["abc$(x)"]),
+        (["-c", f"TOKEN=$(echo {RANDOM}) foo"], [RANDOM]),
+        (["-c", "TOKEN=abc$(x)"], ["TOKEN=abc$(x)"]),
         (["-c", "npx mcp-remote https://x.example:8080/@scope/mcp postgres://me@db/x"], []),
         (["-c", "foo me@tcp(db.example)/shop"], []),
         (["-y", "@scope/server", "/data", "--port", "8080", "C:\\data"], []),
     ],
 )
 def test_arguments(arguments: list[str], hidden: list[str]) -> None:
-    found = hidden_arguments([(each,) for each in arguments])
+    found = hidden_arguments(("/bin/bash",), [(each,) for each in arguments])
     assert [value for template in found for value in secrets(template)] == hidden
     assert [unmixed(template) for template in found] == arguments
+
+
+@pytest.mark.parametrize("command", ["python", "psql", "x/bash/y", "C:\\bash\\x.exe"])
+def test_of_what_is_for_no_shell_a_value_goes_on_behind_blanks(command: str) -> None:
+    argument = "PASSWORD=abc def; x"
+    assert secrets(hidden_arguments((command,), [("-c",), (argument,)])[1]) == ["abc def; x"]
+    assert secrets(hidden_arguments((command,), [(r"C:\cmd.EXE",), ("/c",), (argument,)])[2]) == ["abc"]
 
 
 @pytest.mark.parametrize(
     ("arguments", "names"),
     [
-        (['{"apiKey": "abc"}'], ["ARGUMENT_SECRET"]),
-        (["run with Bearer abcdef"], ["ARGUMENT_SECRET"]),
+        (['{"apiKey": "abc"}'], ["API_KEY"]),
+        (['{"apiKey": "a b"}'], ["ARGUMENT_SECRET"]),
+        (["run with Bearer abcdef"], ["TOKEN"]),
         (["x ghp_abcdefghijklmnop1234"], ["ARGUMENT_SECRET"]),
         (["Host=h;Password=abc"], ["HOST_SECRET"]),
         (["--config=root:abc@tcp(db)/x"], ["CONFIG_PASSWORD"]),
@@ -324,7 +360,7 @@ def test_arguments(arguments: list[str], hidden: list[str]) -> None:
 )
 def test_name_that_is_made_for_a_secret_says_that_it_is_one(arguments: list[str], names: list[str]) -> None:
     """So that the portal takes it out of results; an id that only looks like one is what scripts work with."""
-    found = hidden_arguments([(each,) for each in arguments])
+    found = hidden_arguments((), [(each,) for each in arguments])
     assert [piece.name for template in found for piece in template if isinstance(piece, Secret)] == names
     assert [is_credential_name(name) for name in names] == [name not in UNTOLD for name in names]
 
@@ -332,7 +368,10 @@ def test_name_that_is_made_for_a_secret_says_that_it_is_one(arguments: list[str]
 def test_what_a_variable_fills_in_is_left_to_it() -> None:
     template: Template = ("Bearer ", Reference("TOKEN"))
     assert hidden_header("Authorization", template) == template
-    assert hidden_arguments([("--token",), (Reference("TOKEN"),)]) == (("--token",), (Reference("TOKEN"),))
+    assert hidden_arguments((), [("--token",), (Reference("TOKEN"),)]) == (
+        ("--token",),
+        (Reference("TOKEN"),),
+    )
 
 
 OTHER = Reference("OTHER")
@@ -421,7 +460,7 @@ def test_a_url_with_a_reference_in_it(url: str, hidden: list[str]) -> None:
     ],
 )
 def test_arguments_with_references_in_them(arguments: list[str], hidden: list[str]) -> None:
-    found = hidden_arguments([mixed(each) for each in arguments])
+    found = hidden_arguments((), [mixed(each) for each in arguments])
     assert [value for template in found for value in secrets(template)] == hidden
     assert [unmixed(template) for template in found] == arguments
 
@@ -454,4 +493,6 @@ def test_whatever_is_hidden_the_text_stays_what_it_was(text: str) -> None:
     template = mixed(text)
     for name in ("TOKEN", "X-Other", "Authorization"):
         found = (hidden_variable(name, template), hidden_header(name, template), hidden_url(template))
-        assert {unmixed(each) for each in (*found, *hidden_arguments([("--token",), template])[1:])} == {text}
+        assert {unmixed(each) for each in (*found, *hidden_arguments((), [("--token",), template])[1:])} == {
+            text
+        }

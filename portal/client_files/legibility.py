@@ -1,0 +1,49 @@
+"""Whether a person can read what a server starts, though its secrets are hidden."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from portal.client_files.command_lines import is_word
+from portal.client_files.fields import UnfitError
+from portal.client_files.secret_names import is_secret_name
+from portal.client_files.secret_values import is_command_line
+from portal.client_files.servers import Server
+from portal.client_files.variables import Secret, Template
+
+HIDDEN = "what is hidden here of its command as a secret, that file shows: look at it there"
+LONG = (
+    "one of its texts is hidden as a whole, as nobody can tell where the secret in it ends: look at it there"
+)
+
+
+def legible(server: Server) -> Server:
+    """The same with a note where somebody must look at the file itself.
+
+    Raises:
+        UnfitError: Whoever wrote a project could hide a command in what would be taken for its secret.
+    """
+    if server.command is None:
+        return server
+    hidden = [*_hidden(server)]
+    if server.origin.place.project is None:
+        is_long = any(re.search(r"\s", value) for value in hidden)
+        return replace(server, notes=(*server.notes, LONG)) if is_long else server
+    if _secrets(server.command) or not all(map(is_word, hidden)):
+        raise UnfitError(
+            "a secret in it could as well be a command, which would be hidden: write it into portal.yaml yourself"
+        )
+    return replace(server, notes=(*server.notes, HIDDEN)) if hidden else server
+
+
+def _hidden(server: Server) -> Iterator[str]:
+    """Where a command could be."""
+    for argument in server.args:
+        yield from _secrets(argument)
+    for name, template in server.env.items():
+        if not is_secret_name(name):
+            yield from filter(is_command_line, _secrets(template))
+
+
+def _secrets(template: Template) -> list[str]:
+    return [piece.value for piece in template if isinstance(piece, Secret)]
