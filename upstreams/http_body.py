@@ -5,6 +5,7 @@ goes on to keep whatever else comes.
 """
 
 import zlib
+from codecs import BOM_UTF8
 from collections.abc import AsyncIterator
 from typing import Final
 
@@ -64,6 +65,22 @@ def _unpack(unpacking: "zlib._Decompress", packed: bytes) -> bytes:
         return unpacking.decompress(packed, STEP_BYTES)
     except zlib.error as error:
         raise httpx2.DecodingError(str(error)) from error
+
+
+class ByteOrderMark:
+    """The one that a text may begin with, and that does not belong to it."""
+
+    def __init__(self) -> None:
+        self._begun: bytes | None = b""
+
+    def dropped_from(self, chunk: bytes) -> bytes:
+        """What the next chunk says of the text; of its first bytes nothing while they may be the mark."""
+        if self._begun is None:
+            return chunk
+        begun = self._begun + chunk
+        may_be_mark = len(begun) < len(BOM_UTF8) and BOM_UTF8.startswith(begun)
+        self._begun = begun if may_be_mark else None
+        return b"" if may_be_mark else begun.removeprefix(BOM_UTF8)
 
 
 async def without_body(response: httpx2.Response, most_bytes: int = 0) -> httpx2.Response:

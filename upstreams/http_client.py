@@ -28,7 +28,13 @@ from upstreams.errors import (
     UpstreamUnavailableError,
 )
 from upstreams.event_requests import EventRequests
-from upstreams.http_body import announced_bytes, headers_without_body, unpacked, without_body
+from upstreams.http_body import (
+    ByteOrderMark,
+    announced_bytes,
+    headers_without_body,
+    unpacked,
+    without_body,
+)
 from upstreams.http_credentials import Admission
 from upstreams.http_errors import error_of, kind_of, refusal
 from upstreams.http_status import described_http, status_line
@@ -292,12 +298,12 @@ _MAX_UNHEEDED_BYTES: Final = 64 * 1024
 
 async def _read_capped(response: httpx2.Response, held: Held, pace: Pace) -> bytes:
     body = PiledText()
-    drips = Drips()
+    drips, mark = Drips(), ByteOrderMark()
     try:
         async for chunk in unpacked(response):
             await drips.rest(chunk)
             await pace.keep(chunk, len(body))
-            body.add(chunk)
+            body.add(mark.dropped_from(chunk))
             if len(body) > MAX_MESSAGE_BYTES:
                 raise UpstreamAnswerError(f"the answer is longer than {MAX_MESSAGE_BYTES} bytes")
             held.hold(len(body))

@@ -6,7 +6,7 @@ from typing import Final
 import httpx2
 
 from upstreams.drips import Drips
-from upstreams.http_body import unpacked
+from upstreams.http_body import ByteOrderMark, unpacked
 from upstreams.masking import Mask
 from upstreams.nesting import shallow
 from upstreams.steps import STEP_BYTES, Steps, in_steps, turns_of_others
@@ -80,9 +80,10 @@ class MendedLines(httpx2.AsyncByteStream):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         partial = b""
         is_long = False
-        drips = Drips()
-        async for chunk in self._stream:
-            await drips.rest(chunk)
+        drips, mark = Drips(), ByteOrderMark()
+        async for each in self._stream:
+            await drips.rest(each)
+            chunk = mark.dropped_from(each)
             start = 0
             while end := _end_of_lines(chunk, start):
                 if start:

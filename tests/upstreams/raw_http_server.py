@@ -41,6 +41,8 @@ class RawHttpServer:
         self.as_events = False
         self.packs_events = False
         """Whether its events are compressed."""
+        self.front = b""
+        """What its answers begin with."""
         self.result_text = '{"content":[]}'
         self.tools_text = json.dumps(TOOLS)
         self._sessions: set[str] = set()
@@ -106,20 +108,20 @@ class RawHttpServer:
 
     def _answer(self, message: dict[str, Any], result: str) -> Response:
         if self.as_events:
-            return _events(message, result, is_packed=self.packs_events)
-        return _json(message, result)
+            return _events(message, result, self.front, is_packed=self.packs_events)
+        return _json(message, result, self.front)
 
 
 def _body(message: dict[str, Any], result: str) -> str:
     return f'{{"jsonrpc":"2.0","id":{message["id"]},"result":{result}}}'
 
 
-def _json(message: dict[str, Any], result: str) -> Response:
-    return Response(_body(message, result), media_type="application/json")
+def _json(message: dict[str, Any], result: str, front: bytes) -> Response:
+    return Response(front + _body(message, result).encode(), media_type="application/json")
 
 
-def _events(message: dict[str, Any], result: str, *, is_packed: bool) -> Response:
-    events = f"event: message\ndata: {_body(message, result)}\n\n".encode()
+def _events(message: dict[str, Any], result: str, front: bytes, *, is_packed: bool) -> Response:
+    events = front + f"data: {_body(message, result)}\nevent: message\n\n".encode()
     if not is_packed:
         return Response(events, media_type="text/event-stream")
     return Response(
