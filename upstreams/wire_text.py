@@ -18,8 +18,12 @@ END_BYTES: Final = 4096
 # UTF-8 cannot carry it. Behind a doubled backslash an escaped "\\ud800" stays text.
 _HALF: Final = rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
 _PAIR: Final = rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-_WHOLE: Final = rb"[^\\]++|(?!%b)\\[^\\]|\\\\|%b" % (_HALF, _PAIR)
-_WHOLE_AND_HALF: Final = re.compile(rb"((?:%b)*+)%b" % (_WHOLE, _HALF))
+_WHOLE: Final = rb"[^\\]{1,64}+|(?!%b)\\[^\\]|\\\\|%b" % (_HALF, _PAIR)
+_WHOLE_AND_HALF: Final = re.compile(rb"(?:%b){0,%d}+((?!%b)%b)?+" % (_WHOLE, STEP_ITEMS, _PAIR, _HALF))
+"""No more of it than can be looked at in one step."""
+
+_ESCAPES_BYTES: Final = STEP_BYTES // 4
+"""Of escapes, in one step."""
 
 MAX_HALVES: Final = 1_000_000
 """Of the half surrogates of one message that are mended; with more it stays unreadable, for that takes time, too."""
@@ -54,15 +58,16 @@ def mended(text: bytes) -> Steps[bytes]:
 
 def _without_halves(text: bytes) -> Steps[bytes]:
     whole = bytearray()
-    kept_to = 0
-    for half in range(1, MAX_HALVES + 1):
-        found = _WHOLE_AND_HALF.match(text, kept_to)
-        if found is None:
-            break
-        whole += found[1]
-        whole += rb"\ufffd"
-        kept_to = found.end()
-        if half % STEP_ITEMS == 0:
+    kept_to = at = stepped_at = halves = 0
+    while halves < MAX_HALVES and (found := _WHOLE_AND_HALF.match(text, at)) and found.end() > at:
+        at = found.end()
+        if found[1]:
+            whole += text[kept_to : found.start(1)]
+            whole += rb"\ufffd"
+            kept_to = at
+            halves += 1
+        if at - stepped_at >= _ESCAPES_BYTES:
+            stepped_at = at
             yield
     return bytes(whole) + text[kept_to:] if kept_to else text
 

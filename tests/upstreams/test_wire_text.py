@@ -10,9 +10,10 @@ from mcp_types import JSONRPCNotification, JSONRPCRequest
 from pydantic_core import from_json
 
 from manifests.upstream_sections import HttpUpstream, StdioUpstream
-from tests.upstreams.at_once import at_once
+from tests.upstreams.at_once import at_once, counted
 from upstreams.scrubber import Scrubber
 from upstreams.sent_text import awaits_answer, given_up_id
+from upstreams.steps import STEP_BYTES
 from upstreams.wire_text import MAX_HALVES, answered_id, mended
 
 JSON = st.recursive(
@@ -54,6 +55,15 @@ def test_only_half_surrogates_are_replaced(sent: str, read: str) -> None:
 def test_endless_half_surrogates_are_not_all_looked_at() -> None:
     text = at_once(mended(rb"\ud83d" * (MAX_HALVES + 5)))
     assert (text.count(rb"\ufffd"), text.count(rb"\ud83d")) == (MAX_HALVES, 5)
+
+
+@pytest.mark.parametrize("row", [r"\n", r"\\", r"\u00e9", r"\ud83d\ude00", r"\ud83d", r"\uzz", "x", '"'])
+def test_long_text_with_a_half_is_mended_in_steps_wherever_these_end(row: str) -> None:
+    rows = row * (20 * STEP_BYTES // len(row))
+    read, steps = counted(mended(f'["\\ud83d{rows}\\ud83d{rows}"]'.encode()))
+    whole = rows.replace(r"\ud83d", r"\ufffd") if row == r"\ud83d" else rows
+    assert read.decode() == f'["\\ufffd{whole}\\ufffd{whole}"]'
+    assert steps >= 40
 
 
 LONG = "7" * 4301
