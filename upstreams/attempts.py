@@ -13,6 +13,10 @@ PATIENCE_SECONDS: Final = 10.0
 PATIENCE_AFTER_HANGING_SECONDS: Final = 2.0
 """The same after an attempt that lasted as long in vain, or until its time was up: this one may hang as well."""
 
+PATIENCE_OF_REPEATS_SECONDS: Final = 10.0
+"""A call that was cut off, and is to be repeated, waits so long for the upstream, however many attempts fail meanwhile:
+a server that is restarted is soon back."""
+
 PATIENCE_TIMES: Final = 1.5
 """It is at least so many times what the last attempt took that succeeded, but after one that hung no more than
 `PATIENCE_SECONDS`: a server that once was slow to start may hang now."""

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Final, Literal
 
 import anyio
@@ -130,29 +131,37 @@ class Supervisor:
         self._wanted.set()
 
     @asynccontextmanager
-    async def connection(self, deadline: float) -> AsyncIterator[Connection]:
+    async def connection(self, deadline: float, patient_until: float = -inf) -> AsyncIterator[Connection]:
         """The connection for one call: open now or, while starting, soon.
 
-        After an attempt has failed, the next is waited for no longer than a moment (`Attempts.patience_end`).
+        After an attempt has failed, the next is waited for no longer than a moment (`Attempts.patience_end`), but by
+        whoever is patient until some later time, however many fail.
 
         Raises:
             UpstreamUnavailableError: There is none until `deadline`, or none to hope for.
         """
         with self._usage.one_call():
-            yield await self._connected(deadline)
+            yield await self._connected(deadline, patient_until)
             self._backoff.succeeded()
 
-    async def _connected(self, deadline: float) -> Connection:
+    async def _connected(self, deadline: float, patient_until: float) -> Connection:
         self.want()
         while (connection := self._connection) is None or connection.has_ended:
-            until = min(deadline, self._attempts.patience_end) if self._is_unreached else deadline
-            left_seconds = until - anyio.current_time()
+            left_seconds = min(deadline, self._patience_end(patient_until)) - anyio.current_time()
             if self.state.status == "stopped" or left_seconds <= 0:
                 raise self._unavailable()
             changed = self._changed
             with anyio.move_on_after(left_seconds):
                 await changed.wait()
         return connection
+
+    def _patience_end(self, patient_until: float) -> float:
+        """Until when a call waits, whatever its deadline is. Nobody waits for a person to sign in."""
+        if not self._is_unreached:
+            return inf
+        if self.state.status == "needs_login":
+            return self._attempts.patience_end
+        return max(self._attempts.patience_end, patient_until)
 
     def _unavailable(self) -> UpstreamUnavailableError:
         state = self.state

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from functools import partial
+from math import inf
 from typing import TypeVar
 
 import anyio
@@ -12,9 +13,10 @@ from manifests.names import function_names, identifier, namespace_of
 from manifests.retries import may_repeat
 from manifests.tool_names import ToolNames
 from manifests.upstream_sections import UpstreamSection
+from upstreams.attempts import PATIENCE_OF_REPEATS_SECONDS
 from upstreams.circuit import Circuit
 from upstreams.connection import Connection
-from upstreams.errors import UpstreamError, UpstreamTimeoutError
+from upstreams.errors import UpstreamError, UpstreamLostError, UpstreamTimeoutError
 from upstreams.listing_store import ListingStore
 from upstreams.log_messages import LogHearer
 from upstreams.offerings import LISTING_METHODS, Listed, OfferingChanges, read_offered
@@ -192,16 +194,19 @@ class Upstream:
     ) -> T:
         deadline = anyio.current_time() + seconds
         was_seen = False
+        patient_until = -inf
 
         async def attempt() -> T:
-            nonlocal was_seen
-            async with self._supervisor.connection(deadline) as connection:
+            nonlocal was_seen, patient_until
+            async with self._supervisor.connection(deadline, patient_until) as connection:
                 with self._circuit.watching():
                     on_sent(was_seen)
                     try:
                         return await send(connection, max(0.0, deadline - anyio.current_time()))
                     except UpstreamError as error:
                         was_seen = was_seen or error.outcome != "not_started"
+                        if isinstance(error, UpstreamLostError):
+                            patient_until = anyio.current_time() + PATIENCE_OF_REPEATS_SECONDS
                         raise
 
         try:

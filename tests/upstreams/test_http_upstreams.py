@@ -6,6 +6,7 @@ from typing import Literal
 import anyio
 import pytest
 from mcp.server.mcpserver import MCPServer
+from mcp_types import ToolAnnotations
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -13,7 +14,7 @@ from manifests.json_value import Json
 from manifests.upstream_sections import HttpUpstream
 from tests.upstreams.faults.http_server import FaultyHttpServer, hang
 from tests.upstreams.json_writers import unit_by_unit
-from tests.upstreams.peers import DEADLINE_SECONDS, WatchedFleet, fleet_of, http_peer
+from tests.upstreams.peers import DEADLINE_SECONDS, HttpPeer, WatchedFleet, fleet_of, http_peer
 from tests.upstreams.raw_http_server import RawHttpServer
 from upstreams.circuit import FAILURES_IN_A_ROW
 from upstreams.errors import (
@@ -124,10 +125,7 @@ async def test_calls_that_one_crash_cuts_off_do_not_open_the_circuit(transport: 
                     for _ in range(FAILURES_IN_A_ROW * 2):
                         callers.start_soon(call)
                     await all_there.wait()
-                    for connection in list(peer.server_state.connections):  # as those of a killed process
-                        assert connection.transport is not None
-                        connection.transport.abort()
-                    peer.should_exit = peer.force_exit = True
+                    crash(peer)
                 await peer.has_ended.wait()
             assert cut == ["upstream_lost"] * (FAILURES_IN_A_ROW * 2)
             async with http_peer(app(), peer.port):
@@ -136,6 +134,53 @@ async def test_calls_that_one_crash_cuts_off_do_not_open_the_circuit(transport: 
                     while (code := await outcome(upstream)) != "done":
                         assert code != "circuit_open"
                         await anyio.sleep(0.05)
+
+
+@pytest.mark.parametrize("transport", ["streamable-http", "sse"])
+async def test_a_safe_call_that_a_restart_cuts_off_is_sent_again_when_the_server_is_back(
+    transport: str,
+) -> None:
+    arrived = anyio.Event()
+
+    def app():  # type: ignore[no-untyped-def]  # two kinds of Starlette app
+        server = real_server()
+
+        @server.tool(annotations=ToolAnnotations(read_only_hint=True))
+        async def look() -> int:
+            if arrived.is_set():
+                return 7
+            arrived.set()
+            return await anyio.sleep_forever()
+
+        return server.sse_app() if transport == "sse" else server.streamable_http_app()
+
+    path = "sse" if transport == "sse" else "mcp"
+    async with http_peer(app()) as peer:
+        spec = HttpUpstream.model_validate({"url": url_of(peer.port, path), "transport": transport})
+        async with fleet_of(real=spec) as fleet, anyio.create_task_group() as tasks:
+            answered = anyio.Event()
+
+            async def call() -> None:
+                result = await fleet["real"].call("look", {}, seconds=DEADLINE_SECONDS)
+                assert result.structured == {"result": 7}
+                answered.set()
+
+            tasks.start_soon(call)
+            with anyio.fail_after(DEADLINE_SECONDS):
+                await arrived.wait()
+            crash(peer)
+            await fleet.until(lambda: fleet["real"].state.status == "down")
+            async with http_peer(app(), peer.port):
+                with anyio.fail_after(DEADLINE_SECONDS):
+                    await answered.wait()
+
+
+def crash(peer: HttpPeer) -> None:
+    """Cut off all connections, as those of a process that is killed."""
+    for connection in list(peer.server_state.connections):
+        assert connection.transport is not None
+        connection.transport.abort()
+    peer.should_exit = peer.force_exit = True
 
 
 async def outcome(upstream: Upstream) -> str:
