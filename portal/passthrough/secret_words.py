@@ -20,18 +20,21 @@ _SECRET: Final = re.compile(
 # enter anything but your PIN" and "do not forget your PIN" ask for one.
 _OF_A_LIST: Final = (
     r"your|any|an?|the|or|and|other|such|as|like|phone|numbers?|codes?|names?|e-?mail|address(?:es)?"
-    r"|sensitive|personal|private|confidential|info|information|data|details?|here"
+    r"|sensitive|personal|private|confidential|info|information|data|details?|tokens|here"
 )
+_PLACE: Final = "in (?:this|the|your) (?:field|form|answer|reply)"
 _UNWANTED: Final = re.compile(
-    r"\b(?:please )?(?:do not|don['\u2019]t|never) (?:(?:give|tell|send|show) us|give|enter|type|include|provide|write)"
-    rf"(?:[ ,/]++(?>{_SECRET.pattern}|{_OF_A_LIST})s?\b)++(?= ?[.;!){{\"]| ?$)"
+    r"\b(?:please )?(?:do not|don['\u2019]t|never)"
+    r" (?:(?:give|tell|send|show) us|give|enter|type|include|provide|write|put|paste)"
+    rf"(?:[ ,/]++(?>{_SECRET.pattern}|{_OF_A_LIST})s?\b)++(?: {_PLACE})?+(?= ?[.;!){{\"]| ?$)"
 )
 
 # It must be all that is said: "your account is closed if you do not enter your PIN" asks for one. So it begins a
 # sentence or a text in JSON, or is in a bracket behind words that it cannot go on from.
 _FAR: Final = 120
 _LEADING: Final = (
-    r"\b(?:if|in|unless|when|who\w*|one|those|you|they|we|any\w*|every\w*|all|users?|people|and|or|to)\b"
+    r"\b(?:if|in|unless|until|once|should|because|that|which|when|who\w*|one|those|you|they|we"
+    r"|any\w*|every\w*|all|users?|people|and|or|to)\b"
 )
 _ON_ITS_OWN: Final = re.compile(
     rf"(?:\A|\}}\ |\":\ ?\"|(?<![.!?])[.!?]\ )(?:(?:(?!{_LEADING})[^.!?:;(){{\"])++\()?\Z", re.VERBOSE
