@@ -3,6 +3,7 @@
 import io
 import logging
 import re
+import shutil
 import sys
 import traceback
 from collections.abc import Iterable
@@ -16,6 +17,7 @@ from structlog.typing import EventDict, ExcInfo, Processor, WrappedLogger
 from portal.library.hidden_characters import respelt
 from portal.library.plain_text import marked_lines, spelt_out
 from portal.pipe_room import has_room
+from portal.terminal_rows import columns_of, marked_rows
 
 _OURS: Final = frozenset({"timestamp", "level", "event", "exc_info"})
 """What no stranger has a say in, or is spelt out otherwise."""
@@ -49,14 +51,21 @@ def configure_logs(level: str) -> None:
 def tell_defect(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """What nobody expected ends the command: a `sys.excepthook`."""
     told = "".join(traceback.format_exception(kind, error, trace))
-    sys.stderr.write(f"{marked_lines(told)}\n")
+    sys.stderr.write(f"{_shown(marked_lines(told))}\n")
+
+
+def _shown(text: str) -> str:
+    """The text as stderr has it: on a terminal no row of it begins with what a stranger wrote, either."""
+    if not sys.stderr.isatty():
+        return text
+    return marked_rows(text, columns_of(sys.stderr) or shutil.get_terminal_size().columns)
 
 
 class _Marked(logging.Formatter):
     """Of the libraries' own messages: tracebacks stay readable, and no line of them passes for another event."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return marked_lines(super().format(record))
+        return _shown(marked_lines(super().format(record)))
 
 
 class _Stderr:
@@ -67,7 +76,7 @@ class _Stderr:
         if not _is_read():
             return
         with suppress(OSError, ValueError):
-            sys.stderr.write(line + "\n")
+            sys.stderr.write(_shown(line) + "\n")
             sys.stderr.flush()
 
     debug = info = warning = error = critical = exception = msg

@@ -6,9 +6,7 @@ so each is spelt out: none of them steers the terminal, hides something, or has 
 
 import io
 import json
-import os
 import sys
-import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -19,6 +17,7 @@ from rich.text import Text
 
 from manifests.json_value import Json
 from portal.library.plain_text import MARK, marked_lines, spelt_out, unsteered, visible
+from portal.terminal_rows import cells, columns_of, folds
 
 
 class Terminal:
@@ -81,26 +80,21 @@ class Terminal:
 
 class _Stream(Console):
     def print_lines(self, text: Text) -> None:
-        """Print each line, on a terminal in as many rows as it takes, all but the first of which are marked: whoever
-        guesses how wide it is could begin a row with words of their choice.
-        """
+        """Print each line, on a terminal in as many rows as it takes, all but the first of which are marked."""
         for line in text.split("\n", allow_blank=True):
             self.print(*self._rows(line) if self.file.isatty() else [line], sep="\n")
 
     @property
     def columns(self) -> int:
         """How wide the terminal is: rich believes COLUMNS, which may be that of another, and with TERM=dumb says 80."""
-        try:
-            return os.get_terminal_size(self.file.fileno()).columns or self.width
-        except (OSError, ValueError):
-            return self.width
+        return columns_of(self.file) or self.width
 
     def _rows(self, line: Text) -> list[Text]:
-        if sum(map(_cells, line.plain)) <= self.columns:
+        if sum(map(cells, line.plain)) <= self.columns:
             return [line]
         width = max(self.columns - len(MARK), 2)
         wrapped = line.wrap(self, width, overflow="fold")
-        first, *others = [part for row in wrapped for part in row.divide(_folds(row.plain, width))]
+        first, *others = [part for row in wrapped for part in row.divide(folds(row.plain, width))]
         return [first, *(Text(MARK).append_text(row) for row in others)]
 
 
@@ -116,30 +110,9 @@ class _Stderr(_Stream):
         self.quiet = True
 
 
-def _folds(text: str, width: int) -> Iterator[int]:
-    """Where a text is to be divided so that no part is wider."""
-    filled = 0
-    for index, character in enumerate(text):
-        filled += _cells(character)
-        if filled > width:
-            yield index
-            filled = _cells(character)
-
-
 def _apart(text: str) -> str:
     """The text for a column, with emoji that a terminal may not join next to each other, where rich would join them."""
-    return visible(text) if sum(map(_cells, text)) > cell_len(text) else text
-
-
-def _cells(character: str) -> int:
-    """How wide a character is at most: not every terminal joins and colours emoji, or puts signs above each other."""
-    if character.isascii():
-        return 1
-    if character == "\ufe0f" or unicodedata.category(character) == "Mc":
-        return 1  # what stands before it is one wider
-    # Of those that Python does not know only what may be an emoji, or Chinese, is not spelt out.
-    is_emoji = character >= "\U0001f000" and unicodedata.category(character) in ("So", "Sk", "Cn")
-    return 2 if is_emoji else cell_len(character)
+    return visible(text) if sum(map(cells, text)) > cell_len(text) else text
 
 
 def counted(number: int, noun: str) -> str:

@@ -1,5 +1,6 @@
 """What a person sees on a terminal, and a program in a pipe."""
 
+import json
 import os
 import re
 import subprocess
@@ -10,6 +11,7 @@ import pytest
 
 from portal.cli.terminal import counted
 from tests.portal.commands import COMMAND_SECONDS, started
+from tests.portal.peers import raw
 
 
 def on_terminal(*arguments: str, cwd: Path, env: dict[str, str], columns: int = 80) -> str:
@@ -54,6 +56,17 @@ def test_rows_are_those_of_the_terminal(tmp_path: Path, env: dict[str, str], col
     first, *others = re.sub(r"\x1b\[[0-9;]*m", "", shown[shown.index("no profile") :]).split("\r\n")
     rows = [row for row in others if "xx" in row]
     assert len(first) < columns == max(map(len, rows)), shown
+    assert {row[:6] for row in rows} == {"    | "}
+
+
+def test_rows_of_the_log_are_those_of_the_terminal(tmp_path: Path) -> None:
+    upstream = raw(stderr="x" * 300, exits_with=3)
+    (tmp_path / "portal.yaml").write_text(json.dumps({"upstreams": {"up": upstream}}))
+    given = {"NO_COLOR": "1", "TERM": "xterm", "COLUMNS": "200"}
+    shown = on_terminal("lock", "--log-level", "warning", cwd=tmp_path, env=given, columns=60)
+    told = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown[shown.index("upstream_not_reached") :])
+    rows = [row for row in told.partition("upstream=up")[0].split("\r\n") if "xx" in row]
+    assert max(map(len, rows)) == 60, shown
     assert {row[:6] for row in rows} == {"    | "}
 
 

@@ -16,7 +16,7 @@ from manifests.json_value import Json
 from portal.cli.terminal import Terminal
 from portal.library.hidden_characters import is_hidden
 from portal.library.plain_text import visible
-from portal.logs import configure_logs
+from portal.logs import configure_logs, tell_defect
 from tests.portal.client_files.homes import Home
 from tests.portal.client_files.person import Person
 from tests.portal.commands import ROOT, Done, PortalCommand, portal_command, restored_logs
@@ -196,9 +196,19 @@ def test_what_a_script_prints_does_not_steer_a_terminal(monkeypatch: pytest.Monk
     assert seen.startswith("a\tb\r\n<U+001B>[31mred") and seen.endswith("👩\u200d💻\n")
 
 
-@pytest.mark.parametrize(
-    "fill", [" ", "x", "\u4e2d", "x ", "\u3000", "\u2764\ufe0f", "\U0001f469\u200d\U0001f4bb", "\U0001faff"]
-)
+FILLS = (" ", "x", "\u4e2d", "x ", "\u3000", "\u2764\ufe0f", "\U0001f469\u200d\U0001f4bb", "\U0001faff")
+
+
+def rows_of(screen: Screen, width: int) -> list[str]:
+    """What a terminal shows, where none of it is wider than that."""
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue())
+    rows = plain.replace("\U0001faff", "\u4e2d").split("\n")  # some terminals know newer emoji
+    # Not every terminal joins emoji.
+    assert all(cell_len(row.replace("\u200d", " ")) <= width + row.count("\u200d") for row in rows)
+    return rows
+
+
+@pytest.mark.parametrize("fill", FILLS)
 @pytest.mark.parametrize("width", [20, 80, 203])
 def test_no_row_of_a_terminal_begins_with_what_fills_those_before(
     monkeypatch: pytest.MonkeyPatch, width: int, fill: str
@@ -214,10 +224,7 @@ def test_no_row_of_a_terminal_begins_with_what_fills_those_before(
         terminal.note(filled)
         terminal.quote(f"Traceback:\n{filled}")
         terminal.error(filled, filled)
-    rows = re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue()).split("\n")
-    # Not every terminal joins emoji, and some know newer ones.
-    rows = [row.replace("\U0001faff", "\u4e2d") for row in rows]
-    assert rows and all(cell_len(row.replace("\u200d", " ")) <= width + row.count("\u200d") for row in rows)
+    rows = rows_of(screen, width)
     assert {row[:1] for row in rows} == {"é", " ", "e", ""}
     assert not [row for row in rows if row.startswith(" ") and not row.startswith("    | ")]
 
@@ -249,6 +256,7 @@ def failure() -> Exception:
 def logged(monkeypatch: pytest.MonkeyPatch, stderr: io.StringIO) -> str:
     """What stands on stderr after events of ours and of libraries."""
     monkeypatch.setattr(sys, "stderr", stderr)
+    monkeypatch.setenv("COLUMNS", "300")
     with restored_logs():
         configure_logs("info")
         structlog.get_logger().warning("upstream_failed", reason=EVERYTHING, more=[EVERYTHING])
@@ -298,11 +306,32 @@ def test_values_of_events_are_told_as_python_writes_them(
 ) -> None:
     screen = Screen()
     monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("COLUMNS", "200")
     with restored_logs():
         configure_logs("info")
         structlog.get_logger().warning("happened\n", detail=value, more=1)
     plain = re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue())
     assert "happened\\n " in plain and plain.endswith(f" detail={told} more=1\n")
+
+
+@pytest.mark.parametrize("fill", FILLS)
+@pytest.mark.parametrize("width", [20, 80, 203])
+def test_no_row_of_the_log_begins_with_what_fills_those_before(
+    monkeypatch: pytest.MonkeyPatch, width: int, fill: str
+) -> None:
+    screen = Screen()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("COLUMNS", str(width))
+    with restored_logs():
+        configure_logs("info")
+        for length in range(width + 2):
+            filled = f"é{fill * length}{FORGED[:width]}{' ' * width}0 errors"
+            structlog.get_logger().warning("failed", reason=filled, more=[filled])
+            logging.getLogger("a.library").error(filled)
+            tell_defect(ValueError, ValueError(f"{filled}\n{filled}"), None)
+    rows = rows_of(screen, width)
+    assert {row[:1] for row in rows} == {"2", "a", "V", " ", ""}
+    assert not [row for row in rows if row.startswith(" ") and not row.startswith("    | ")]
 
 
 def test_no_event_in_a_file_has_a_line_of_a_stranger(monkeypatch: pytest.MonkeyPatch) -> None:
