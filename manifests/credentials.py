@@ -21,6 +21,8 @@ from manifests.secret_references import SecretReference
 _CREDENTIAL: Final = re.compile(
     r"TOKEN(?!IZ)|SECRET|PASSW|PASSPHRASE|PASSCODE|CREDENTIAL|AUTHORI[SZ]ATION|AUTH(?!OR)|BEARER|COOKIE|KEYS?(?:_|$)"
     r"|(?:^|_)(?:CREDS?|JWT|PASS|PW|PWD|PAT|PSK)(?:_|$)"
+    r"|MNEMONIC|(?:SEED|RECOVERY|BACKUP|WALLET)_?PHRASE|(?:^|_)(?:MFA|TOTP|OTP|HD|WALLET)_?SEED$"
+    r"|(?<!BY)(?<!COM)(?<!OVER)(?<!UNDER)(?<!SUR)(?<!TRES)PASS$|(?<!OLD)PWD$"
     r"|(?:^|_)(?:SESSION(?:_?ID)?|OTP|PIN|SIG|SIGNATURE|SAS|PRIVATE)$",
     re.IGNORECASE,
 )

@@ -19,6 +19,10 @@ _WEB: Final = re.compile(r"(?i)(?:[a-z][a-z0-9+.-]*\+)?(?:https?|wss?|ssh)://")
 _DRIVER_USER: Final = re.compile(r"[^\s:/@]*:")
 _DRIVER_NETWORK: Final = re.compile(r"@[a-z][a-z0-9]{0,20}\(")
 """What Go's drivers have behind the password: `root:password@tcp(db.example:3306)/shop`."""
+_ORACLE: Final = re.compile(r"(?:[\w-]{1,60}=)?(?i:jdbc:oracle:[a-z0-9]{1,9}:)[^\s/:@]{1,128}/(?=[^\s@])")
+_ORACLE_ALONE: Final = re.compile(r"[^\s/:@\0]{1,128}/(?=[^\s@])")
+_ORACLE_HOST: Final = re.compile(r"@(?://)?[\w.-]{1,253}:\d{2,5}[:/]\w")
+"""What Oracle's have behind theirs: `scott/tiger@db.example:1521/XE`; an image or a package has no port there."""
 _SCHEME_BEFORE: Final = re.compile(r"[A-Za-z0-9+.-]{1,30}\Z")
 _WORD_OF_ADDRESS: Final = re.compile(r"[^\s\"'<>\0]+")
 _FAR: Final = 200
@@ -30,8 +34,15 @@ def url_parts(text: str) -> re.Match[str] | None:
     return (None if _WEB.match(text) else _URL_WITH_PASSWORD.fullmatch(text)) or _URL.fullmatch(text)
 
 
-def driver_parts(text: str) -> tuple[str, str, str] | None:
-    """What stands before the password, the password and the rest, of a text that is such an address with one."""
+def driver_parts(text: str, *, is_connection: bool = False) -> tuple[str, str, str] | None:
+    """What stands before the password, the password and the rest, of a text that is such an address with one.
+
+    `is_connection` says that it goes under a name that promises one.
+    """
+    return _go_parts(text) or _oracle_parts(text, is_connection=is_connection)
+
+
+def _go_parts(text: str) -> tuple[str, str, str] | None:
     user = _DRIVER_USER.match(text)
     # The last one, looked for forwards: one expression for all of it would try each with each.
     *_, network = (None, *_DRIVER_NETWORK.finditer(text, user.end() + 1 if user else 0))
@@ -40,9 +51,22 @@ def driver_parts(text: str) -> tuple[str, str, str] | None:
     return user[0], text[user.end() : network.start()], text[network.start() :]
 
 
+def _oracle_parts(text: str, *, is_connection: bool) -> tuple[str, str, str] | None:
+    user = _ORACLE.match(text)
+    is_certain = bool(user) or is_connection
+    user = user or _ORACLE_ALONE.match(text)
+    at = text.rfind("@")
+    if not user or at <= user.end() or re.search(r"\s", text) or text.startswith("//", user.end() - 1):
+        return None
+    if not is_certain and not _ORACLE_HOST.match(text, at):
+        return None
+    return user[0], text[user.end() : at], text[at:]
+
+
 def has_password(text: str) -> bool:
     """Whether an address with a password stands anywhere in a text: `npx server postgres://me:x@db.example`."""
-    return any(map(_has_login, _WORD_OF_ADDRESS.findall(text))) or any(
+    words = _WORD_OF_ADDRESS.findall(text)
+    return any(_has_login(word) or _oracle_parts(word, is_connection=False) for word in words) or any(
         ":" in re.split(r"\s", text[max(0, found.start() - _FAR) : found.start()].replace(PLACE, ""))[-1][:-1]
         for found in _DRIVER_NETWORK.finditer(text)
     )

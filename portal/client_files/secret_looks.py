@@ -15,8 +15,23 @@ from portal.client_files.variables import Secret, variable_name
 _COUNT: Final = re.compile(r"\d{1,7}[\]}]*")
 """`tokens` with such a value are those of a text, perhaps where JSON ends: `CONTEXT_TOKENS=8000`."""
 _TRIVIAL: Final = frozenset(("", "true", "false", "yes", "no", "on", "off", "none", "null", "0", "1"))
-_KINDS_OF_LOGIN: Final = frozenset(("oauth", "oauth2", "oidc", "saml", "sso", "iam"))
+_KIND_OF_LOGIN: Final = re.compile(
+    r"oauth2?|oidc|saml|sso|iam|basic|bearer|digest|jwt|token|api[-_]?key|browser|interactive|device(?:[-_]?code)?"
+    r"|azcli|cli|env|default|msi|managed-identity|kerberos|ntlm|ldap",
+    re.IGNORECASE,
+)
 """Which `--auth` may say, and no password is."""
+_ROW_KEY: Final = re.compile(r"(?i)(?:sort|partition|primary|foreign)[_-]?key")
+_COLUMN: Final = re.compile(r"[A-Za-z_][A-Za-z_.-]{0,40}")
+_NUMBER: Final = re.compile(r"-?\d{1,20}")
+_PASSWORD: Final = re.compile(r"(?i)pass|pwd|pw$|pin$|phrase|otp")
+"""Which nobody keeps in a file that such a name tells."""
+_FILE: Final = re.compile(
+    r"(?:(?:~|\.{1,2}|[A-Za-z]:)[/\\]|/(?:home|Users|root|var|etc|opt|srv|tmp|usr|mnt|media|run|data|app|Volumes)/)"
+    r"[\w .@()/\\-]*|[/\\]?(?:[\w.-]+[/\\])*[\w.-]+\.(?:json|pem|key|crt|cer|p8|p12|pfx|env|txt|ya?ml|toml|ini)"
+    r"|(?:/[a-z][a-z_-]{0,30})+/?|/"
+)
+"""A path, though it is base64 that one secret of 64 begins with `/`, too."""
 
 _KNOWN: Final = re.compile(
     r"(sk|pk|rk|fc|ntn|figd|figu|tvly|ctx7sk)[-_](?=\S*\d)[\w-]{12,}|gh[opusr]_\w{16,}|github_pat_\w{16,}"
@@ -30,6 +45,13 @@ _PATH: Final = re.compile(r"(?:~|\.{1,2})?[/\\]|[A-Za-z]:\\")
 _HEX: Final = re.compile(r"[0-9a-fA-F]{32,}")
 _RUN: Final = re.compile(r"[A-Za-z0-9]{20,}")
 _BASE64: Final = re.compile(r"[A-Za-z0-9+][A-Za-z0-9+/]{22,}={0,2}")
+_SAFE_RUN: Final = re.compile(r"[\w-]{24,}", re.ASCII)
+"""Of URL-safe base64, or of words that somebody joined, of which few letters are in long pieces without words."""
+_BREAK: Final = re.compile(r"[-_]+")
+_UNIT: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
+_LEAST_PIECE: Final = 6
+_LETTERS_OF_A_UNIT: Final = 2.8
+"""Of random letters fewer look like one word. With these, 2 % of 24 random bytes are overlooked, 0.4 % of 32."""
 _LEAST_BITS: Final = 3.0
 """Shannon's entropy of one character: English words have less, random ones more."""
 
@@ -59,7 +81,17 @@ def _looks_secret(word: str) -> bool:
     word = _DIGEST.sub("", word)  # which commit or image it is, is no secret
     if _BASE64.fullmatch(word) and _is_random(word):
         return word.count("/") <= len(word) // 16
-    return any(_is_random(run) for run in _RUN.findall(word))
+    return any(map(_is_random, _RUN.findall(word))) or any(map(_is_safe_base64, _SAFE_RUN.findall(word)))
+
+
+def _is_safe_base64(run: str) -> bool:
+    pieces = _BREAK.split(run)
+    odd = [
+        p for p in pieces if len(p) >= _LEAST_PIECE and len(p) < _LETTERS_OF_A_UNIT * len(_UNIT.findall(p))
+    ]
+    bare = "".join(pieces)
+    is_mixed = bare.lower() != bare != bare.upper() and len(bare) >= 20
+    return is_mixed and 2 * sum(map(len, odd)) >= len(bare) and _is_random(bare)
 
 
 def holds_secret(text: str) -> bool:
@@ -98,9 +130,22 @@ def _said(text: str) -> Iterator[tuple[str, str]]:
 
 def is_named(name: str, value: str) -> bool:
     """Whether what goes under the name is a secret by the name, whatever it looks like."""
-    if name.lower().endswith("auth") and value.strip().lower() in _KINDS_OF_LOGIN:
+    if not is_worth(value) or _is_setting(name, value.strip()):
         return False
-    return is_worth(value) and is_secret_name(name, is_count=bool(_COUNT.fullmatch(value.strip())))
+    return is_secret_name(name, is_count=bool(_COUNT.fullmatch(value.strip())))
+
+
+def _is_setting(name: str, value: str) -> bool:
+    """Whether it is none though the name says so: a kind of login, a column, what random numbers begin with, a file."""
+    if name.lower().endswith("auth") and _KIND_OF_LOGIN.fullmatch(value):
+        return True
+    if _ROW_KEY.search(name) and _COLUMN.fullmatch(value):
+        return True
+    if name.lower().endswith("seed") and _NUMBER.fullmatch(value):
+        return True
+    return (
+        not _PASSWORD.search(name) and bool(_FILE.fullmatch(value)) and not looks_secret(value.strip("/\\~."))
+    )
 
 
 def is_worth(value: str) -> bool:

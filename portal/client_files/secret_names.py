@@ -11,24 +11,34 @@ def _words(text: str) -> frozenset[str]:
 _NAMING: Final = _words(
     """
     pwd pass key keys auth authorization bearer cookie cookies session jwt pat otp pin psk cred dsn sas signature sig
-    private
+    private mnemonic mnemonics
     """
 )
-_NAMING_STEMS: Final = _words("token secret password passwd passphrase passcode apikey credential")
+_NAMING_STEMS: Final = _words(
+    """
+    token secret password passwd passphrase passcode apikey credential accesskey accountkey authkey encryptionkey
+    licensekey masterkey passkey privatekey secretkey sharedkey signingkey
+    """
+)
 _NAMING_ENDS: Final = ("creds", *_NAMING_STEMS, *(f"{stem}s" for stem in _NAMING_STEMS))
-_NAMING_LAST: Final = _words("pw")
-"""At the end of a name only: `DB_PW`, but not `PW_BROWSER`."""
+_NAMING_LAST: Final = re.compile(
+    r"pw|seed|.*(?<!^old)pwd|.*(?<!^by)(?<!^com)(?<!^encom)(?<!^over)(?<!^under)(?<!^sur)(?<!^tres)pass"
+)
+"""At the end of a name only: `DB_PW`, but not `PW_BROWSER`; `DBPASS`, but not `BYPASS`."""
+_OF_PHRASES: Final = _words("seed recovery backup wallet secret key")
+"""With one of these before it, a phrase is one that opens a wallet."""
 _COUNTING: Final = _words("max maximum min minimum num number per total")
 """Beside one of these, `tokens` are those of a text: `MAX_OUTPUT_TOKENS`."""
 _PLACES: Final = _words("dir directory file folder path")
 """Where a secret is, is none."""
 _HARMLESS_ENDS: Final = _words(
     """
-    algorithm audience count email enabled endpoint expiry format header host id issuer length level limit method mode
-    name port provider region scope scopes size timeout ttl type uri url user username version
+    algorithm audience config count domain email enabled endpoint expiry format header host id issuer length level limit
+    mechanism method mode name port provider region scope scopes size source timeout ttl type uri url user username
+    version
     """
 )
-_MEASURES: Final = _words("count expiry length limit size timeout ttl")
+_MEASURES: Final = _words("count domain expiry length limit size timeout ttl")
 """Harmless even of a session or a cookie, which their names and formats may not be."""
 _WORDS_OF_A_NAME: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
@@ -44,7 +54,7 @@ def is_secret_name(name: str, *, is_count: bool = False) -> bool:
     is_of_session = bool({"session", "cookie", "cookies"} & set(words))
     if words[-1] in (_MEASURES if is_of_session else _HARMLESS_ENDS):
         return False
-    if words[-1] in _NAMING_LAST:
+    if _NAMING_LAST.fullmatch(words[-1]) or (words[-1] == "phrase" and _OF_PHRASES & set(words)):
         return True
     if is_count or _COUNTING & set(words):
         words = [word for word in words if not word.endswith("tokens")]

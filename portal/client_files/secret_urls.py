@@ -12,6 +12,9 @@ from portal.client_files.variables import Secret, variable_name
 
 _MOST_PARTS: Final = 200
 """Nobody looks through a URL of more."""
+_CONNECTION: Final = re.compile(
+    r"(?i)dsn$|conn(?:ection)?[_-]?str(?:ing)?$|(?:oracle|db|database)[_-]?ur[il]$"
+)
 _WEB: Final = re.compile(r"(?i)(?:git\+)?https?://")
 _TOKEN_AS_USER: Final = re.compile(r"(?=.*\d).{8,}", re.DOTALL)
 """On the web, where people have names without digits or a password."""
@@ -27,7 +30,7 @@ def url_pieces(text: str, name: str) -> Pieces | None:
 
 def driver_pieces(text: str, name: str) -> Pieces | None:
     """The same of an address with a password, as drivers of databases take it."""
-    if (parts := driver_parts(text)) is None:
+    if (parts := driver_parts(text, is_connection=bool(_CONNECTION.search(name)))) is None:
         return None
     user, password, rest = parts
     return (user, Secret(password, f"{variable_name(name)}_PASSWORD"), rest)

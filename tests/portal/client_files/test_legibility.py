@@ -64,7 +64,8 @@ def test_a_projects_server_is_left_out_that_could_hide_a_command_in_a_secret(
 
 
 def test_a_projects_program_cannot_be_hidden_in_a_default(home: Home) -> None:
-    assert told(home, "claude-code-project", "${LINT_KEY:-/tmp/pwned}") == ("", ())
+    assert told(home, "claude-code-project", "${LINT_KEY:-pwned}") == ("", ())
+    assert told(home, "claude-code-project", "${LINT_KEY:-/tmp/x}") == ("${LINT_KEY:-/tmp/x}", ())
     assert told(home, "claude-code-project", "${LINT:-/tmp/linter}") == ("${LINT:-/tmp/linter}", ())
 
 
