@@ -55,11 +55,13 @@ class CredentialMask:
 
     def __call__(self, text: bytes) -> Steps[bytes]:
         if not self._hidden or b"\\" not in text:
-            return _replaced(text, self._hidden)
-        escaped = (yield from self._escaped_units(text)) if self._escape_start in text else frozenset()
-        there = [each for each in self._hidden if each.may_be_in(text, escaped)]
+            return (yield from _replaced(text, self._hidden))
+        escaped = yield from self._escaped_units(text)
+        cores = [each.core_without(escaped) for each in self._hidden]
+        told = yield from _told(text, cores)
+        there = [each for each, core in zip(self._hidden, cores, strict=True) if core in told]
         if not escaped and all(each.is_plain for each in there):
-            return _replaced(text, there)
+            return (yield from _replaced(text, there))
         spellers = escaped.intersection(map(ord, _SPELLERS))
         clues = [each.clue(escaped - spellers) for each in there]
         if spellers:
@@ -74,7 +76,9 @@ class CredentialMask:
         for start in range(0, len(text), STEP_BYTES):
             if start:
                 yield
-            found.update(self._escape.findall(text, start, start + STEP_BYTES + _ESCAPE_BYTES - 1))
+            end = start + STEP_BYTES + _ESCAPE_BYTES - 1
+            if text.find(self._escape_start, start, end) >= 0:
+                found.update(self._escape.findall(text, start, end))
         return frozenset(int(each[2:], 16) for each in found)
 
 
@@ -96,9 +100,9 @@ class _Credential:
         """Whether each of these spellings is the same."""
         return self.core == self.meant
 
-    def may_be_in(self, text: bytes, escaped: Collection[int]) -> bool:
-        """Whether it may, spelled with no other units than these as \\uXXXX."""
-        return (_core(self.text, escaped) if escaped else self.core) in text
+    def core_without(self, escaped: Collection[int]) -> bytes:
+        """What each of its spellings has in it that has no other units than these as \\uXXXX."""
+        return _core(self.text, escaped) if escaped else self.core
 
     def clue(self, escaped: Collection[int]) -> Clue:
         """Finds each of these spellings, and some that are none; by what follows its first characters, where these can
@@ -170,9 +174,24 @@ def _escape_of(units: Iterable[str]) -> re.Pattern[bytes]:
     return re.compile(rb"\\u(?:%b)" % either.encode())
 
 
-def _replaced(text: bytes, credentials: Iterable[_Credential]) -> bytes:
+def _told(text: bytes, words: Collection[bytes]) -> Steps[set[bytes]]:
+    """Those of the words that are in the text."""
+    told, longest = set[bytes](), max(map(len, words), default=0)
+    for start in range(0, len(text), STEP_BYTES):
+        if start:
+            yield
+        end = start + STEP_BYTES + longest
+        told.update(word for word in words if word not in told and text.find(word, start, end) >= 0)
+    return told
+
+
+def _replaced(text: bytes, credentials: Collection[_Credential]) -> Steps[bytes]:
+    told = yield from _told(text, [each.meant for each in credentials])
     for each in credentials:
-        text = text.replace(each.meant, _MASK)
+        if each.meant in told:
+            text = text.replace(each.meant, _MASK)
+            if len(text) > STEP_BYTES:
+                yield
     return text
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.upstreams.at_once import at_once
+from tests.upstreams.at_once import at_once, counted
 from tests.upstreams.json_writers import as_dotnet_writes, as_go_writes, as_php_writes, unit_by_unit
 from upstreams.masking import CredentialMask
 from upstreams.steps import STEP_BYTES
@@ -122,6 +122,15 @@ def test_long_string_is_looked_through_in_steps_and_has_others_wait_for_none() -
     steps = CredentialMask([credential])(text.encode())
     assert len([*steps]) >= 10
     assert masked(text, credential) == f'["{"[hidden] " * 10_000}"]'
+
+
+@pytest.mark.parametrize("end", ["", "\\n"])
+def test_long_text_is_looked_through_for_many_credentials_in_steps(end: str) -> None:
+    credentials = [f"credential-{number:06}" for number in range(50)]
+    text = f'["{"credential-" * (20 * STEP_BYTES // 11)}{credentials[7]}{end}"]'
+    left, steps = counted(CredentialMask(credentials)(text.encode()))
+    assert left.decode() == text.replace(credentials[7], "[hidden]")
+    assert steps >= 20
 
 
 def test_text_with_more_of_them_than_are_looked_for_is_not_read() -> None:
