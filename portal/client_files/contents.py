@@ -9,6 +9,7 @@ from portal.client_files.entries import Entry, read_entry
 from portal.client_files.errors import ClientFileError
 from portal.client_files.json_text import JsonTextError, Members, Node, line_of, plain, read_json, texts
 from portal.client_files.places import CLAUDE_CODE, GEMINI, LOOKED_INTO, Place
+from portal.client_files.quotation import quoted
 from portal.client_files.raw_file import RawFile, read_raw
 from portal.client_files.refusals import refused_names
 from portal.client_files.servers import LeftOut, Origin, Server
@@ -106,7 +107,7 @@ class _JsonReading:
         if not isinstance(node, Members):
             raise self._error(f"{self._place.client.key} is no object", node)
         if node.repeated is not None:
-            raise self._error(f"the server {node.repeated[:60]!a} is there twice", node)
+            raise self._error(f"the server {quoted(node.repeated)} is there twice", node)
         container = (*path, self._place.client.key)
         for member in node.members:
             origin = Origin(self._place, member.key, line_of(self._text, member.start), container)

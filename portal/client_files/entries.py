@@ -16,6 +16,7 @@ from manifests.json_value import Json
 from portal.client_files.fields import Fields, UnfitError, reference
 from portal.client_files.legibility import legible
 from portal.client_files.places import GEMINI
+from portal.client_files.quotation import quoted
 from portal.client_files.references import Surroundings
 from portal.client_files.secret_values import (
     hidden_arguments,
@@ -266,4 +267,4 @@ def _notes(
 
 def _told(names: Sequence[str], most: int) -> str:
     more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(f"{name[:60]!a}" for name in names[:most]) + more
+    return ", ".join(map(quoted, names[:most])) + more

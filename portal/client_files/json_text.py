@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from manifests.json_value import Json
+from portal.client_files.quotation import quoted
 
 MAX_DEPTH: Final = 100
 MAX_VALUES: Final = 500_000
@@ -127,7 +128,7 @@ def plain(node: Node) -> Json:
     if isinstance(node, Items):
         return [plain(each) for each in node.nodes]
     if node.repeated is not None:
-        raise ValueError(f"the key {node.repeated!a} is there twice")
+        raise ValueError(f"the key {quoted(node.repeated)} is there twice")
     return {each.key: plain(each.node) for each in node.members}
 
 

@@ -11,13 +11,16 @@ from manifests.names import namespace_of
 from manifests.upstream_sections import HttpUpstream, StdioUpstream, Upstream
 from portal.client_files.contents import Contents
 from portal.client_files.existing import Existing, asked_for
+from portal.client_files.quotation import quoted
 from portal.client_files.secret_names import is_secret_name
 from portal.client_files.servers import LeftOut, Origin, Server
 from portal.client_files.variables import Input, Reference, Secret, variable_name
+from portal.library.hidden_characters import respelt
 
 MAX_NAME: Final = 70
 """A manifest takes 100: behind it there is room for a client's name and a number."""
 
+_BLANK: Final = re.compile(r"[^\S ]")
 _UPSTREAM: Final[TypeAdapter[StdioUpstream | HttpUpstream]] = TypeAdapter(Upstream)
 
 
@@ -254,7 +257,7 @@ def _taken(row: _Row, names: _Naming) -> Taken:
         return Taken(name, server, tuple(origins), is_new, server.notes)
     is_strangers = all(origin.place.project for origin in origins)
     found = names.of(name, server, is_strangers=is_strangers)
-    notes = [f"called {server.origin.name[:60]!a} there"] if name != server.origin.name else []
+    notes = [f"called {quoted(server.origin.name)} there"] if name != server.origin.name else []
     renamed = {piece.name: own for piece, own in found.items() if isinstance(piece, Reference)}
     notes += [
         f"{theirs} is {own} for it: {theirs} is another's, and it comes from a file of the project"
@@ -264,8 +267,8 @@ def _taken(row: _Row, names: _Naming) -> Taken:
 
 
 def _usable(name: str) -> str:
-    """A name that a manifest takes: printable, not too long, with a letter or digit for Python."""
-    name = "".join(c if c.isprintable() else "_" for c in name)[:MAX_NAME].strip()
+    """A name that a manifest takes: readable, not too long, with a letter or digit for Python."""
+    name = respelt(_BLANK.sub("_", name[:MAX_NAME]), lambda _: "_").strip()
     return name if re.search(r"[A-Za-z0-9]", name) else "server"
 
 

@@ -5,12 +5,12 @@ from collections.abc import Collection, Mapping, Sequence
 
 from manifests.json_value import Json
 from portal.client_files.json_edit import CannotEditError
-from portal.client_files.toml_text import Table, TomlTextError, read_toml, tables
+from portal.client_files.toml_text import BOM, Table, TomlTextError, read_toml, tables
 
 
 def table_texts(text: str, key: str, names: Collection[str]) -> dict[str, str]:
     """The tables of each of the servers, as they are written, with those inside of them."""
-    lines = text.splitlines(keepends=True)
+    lines = text.removeprefix(BOM).splitlines(keepends=True)
     spans = _spans(text, key, names)
     return {name: "".join("".join(lines[span]) for span in found) for name, found in spans.items()}
 
@@ -20,11 +20,11 @@ def without_tables(text: str, key: str, names: Collection[str]) -> str:
     Raises:
         CannotEditError: They are not written as tables of their own.
     """
-    lines = text.splitlines(keepends=True)
+    lines = text.removeprefix(BOM).splitlines(keepends=True)
     spans = [span for found in _spans(text, key, names).values() for span in found]
     for span in sorted(spans, key=lambda each: -each.start):
         del lines[span]
-    changed = "".join(lines)
+    changed = (BOM if text.startswith(BOM) else "") + "".join(lines)
     before = read_toml(text)
     servers = {name: value for name, value in before.get(key, {}).items() if name not in names}
     # The table of all servers may be gone with the last of them.
@@ -47,7 +47,13 @@ def with_tables(text: str, key: str, texts: Mapping[str, str]) -> str:
     line_end = "\r\n" if "\r\n" in text else "\n"
     changed = text
     for added in texts.values():
-        gap = "" if not changed.strip() else line_end if changed.endswith("\n") else line_end * 2
+        gap = (
+            ""
+            if not changed.removeprefix(BOM).strip()
+            else line_end
+            if changed.endswith("\n")
+            else line_end * 2
+        )
         changed += gap + added.replace("\r\n", "\n").replace("\n", line_end)
     before = read_toml(text)
     try:
@@ -67,7 +73,7 @@ def table_text(key: str, name: str, values: Mapping[str, Json]) -> str:
 
 
 def _spans(text: str, key: str, names: Collection[str]) -> dict[str, list[slice]]:
-    lines = text.splitlines()
+    lines = text.removeprefix(BOM).splitlines()
     spans: dict[str, list[slice]] = {name: [] for name in names}
     for each in tables(text):
         if each.keys[:1] == (key,) and len(each.keys) > 1 and each.keys[1] in spans:

@@ -9,6 +9,7 @@ from typing import Final
 from manifests.json_value import Json
 from portal.client_files.json_text import Number
 
+BOM: Final = "\ufeff"
 MAX_BYTES: Final = 1024 * 1024
 MAX_DOTS: Final = 100
 """In one line that is not just a key and its text: the reader's time grows with their square."""
@@ -48,7 +49,7 @@ def read_toml(text: str) -> dict[str, Json]:
         if line.count(".") > MAX_DOTS and not _TEXT.fullmatch(line):
             raise TomlTextError(f"a line with more than {MAX_DOTS} dots", number)
     try:
-        data = tomllib.loads(text.removeprefix("\ufeff"))
+        data = tomllib.loads(text.removeprefix(BOM))
     except tomllib.TOMLDecodeError as error:
         # Without the reader's own words, which repeat what stands there: it may be a secret.
         found = re.search(r"\(at line (\d+), column \d+\)$", str(error))
@@ -60,7 +61,7 @@ def read_toml(text: str) -> dict[str, Json]:
 
 def tables(text: str) -> Iterator[Table]:
     """The tables of a text, as its lines look; one inside a text of several lines looks like one, too."""
-    lines = text.splitlines()
+    lines = text.removeprefix(BOM).splitlines()
     starts = [index for index, line in enumerate(lines) if line.lstrip().startswith("[")]
     for index, following in zip(starts, [*starts[1:], len(lines)], strict=False):
         if header := _HEADER.fullmatch(lines[index]):

@@ -6,6 +6,7 @@ import pytest
 
 from manifests.json_value import Json
 from portal.client_files.merging import Merged
+from portal.client_files.quotation import quoted
 from portal.client_files.target import Target
 from tests.portal.client_files.homes import Home
 
@@ -286,6 +287,28 @@ def test_an_input_shares_no_variable_with_a_secret_or_a_reference(home: Home, ot
 def test_an_input_shares_no_variable_with_what_the_manifest_has(home: Home) -> None:
     asking(home, "vscode", demo=at("demo"))
     assert keys(home.merged("upstreams: {a: {command: '${API_KEY}'}}")) == {"demo": "${DEMO_API_KEY}"}
+
+
+def test_names_are_kept_and_told_as_they_are_read(home: Home) -> None:
+    joined = "dev \U0001f469\u200d\U0001f4bb"
+    home.servers(
+        "cursor", **{joined: {"command": "1"}, "日本": {"command": "2"}, "a\u202eb": {"command": "3"}}
+    )
+    taken = home.taken()
+    assert list(taken) == [joined, "server", "a_b"]
+    assert [each.notes for each in taken.values()] == [
+        (),
+        ("called '日本' there",),
+        (r"called 'a\u202eb' there",),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("it's\n", r"'it\'s\n'"), ("\\", r"'\\'"), ("é\ud800", r"'é\ud800'"), ("x" * 61, f"'{'x' * 60}'")],
+)
+def test_a_name_cannot_end_its_quotes(name: str, told: str) -> None:
+    assert quoted(name) == told
 
 
 def test_the_same_server_with_an_input_in_two_files_is_one(home: Home) -> None:

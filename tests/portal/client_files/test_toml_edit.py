@@ -37,6 +37,16 @@ def test_a_server_goes_with_its_tables() -> None:
     assert text == TEXT[:start] + TEXT[end:]
 
 
+def test_a_byte_order_mark_stays_where_it_is() -> None:
+    first = TEXT[TEXT.index("[mcp_servers.one]") :]
+    rest = without_tables(f"\ufeff{first}", KEY, ["one"])
+    assert rest == "\ufeff" + without_tables(first, KEY, ["one"])
+    assert table_texts(f"\ufeff{first}", KEY, ["one"]) == table_texts(first, KEY, ["one"])
+    added = table_text(KEY, "new", {"command": "x"})
+    assert with_tables("\ufeff", KEY, {"new": added}) == f"\ufeff{added}"
+    assert without_tables(with_tables(rest, KEY, {"new": added}), KEY, ["new"]).startswith(rest)
+
+
 def test_names_in_quotes_are_the_same_names() -> None:
     text = without_tables(TEXT, KEY, ["two words"])
     assert tomllib.loads(text)[KEY].keys() == {"one"} and "# profiles" in text
