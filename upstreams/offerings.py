@@ -43,15 +43,20 @@ _TEXTS: Final = ("uri", "uriTemplate", "name", "title", "description", "mimeType
 
 
 class OfferingChanges:
-    """Tells one listener that what an upstream offers may be other than before."""
+    """Tells one listener that what an upstream offers may be other than before.
+
+    `noted` is how often it may have changed.
+    """
 
     def __init__(self) -> None:
+        self.noted = 0
         self._heard: Callable[[], None] = lambda: None
 
     def listen(self, heard: Callable[[], None]) -> None:
         self._heard = heard
 
     def note(self) -> None:
+        self.noted += 1
         self._heard()
 
 

@@ -12,7 +12,7 @@ from manifests.json_value import Json
 from manifests.names import function_names, identifier, namespace_of
 from manifests.retries import may_repeat
 from manifests.tool_names import ToolNames
-from manifests.upstream_sections import UpstreamSection
+from manifests.upstream_sections import StdioUpstream, UpstreamSection
 from upstreams.attempts import PATIENCE_OF_REPEATS_SECONDS
 from upstreams.circuit import Circuit
 from upstreams.connection import Connection
@@ -54,6 +54,10 @@ class Upstream:
         self.connect_seconds = spec.connect_seconds
         self._scrub = scrub
         self._rules = spec.retries
+        self._may_rest = spec.start == "lazy" or (
+            isinstance(spec, StdioUpstream) and spec.idle_stop_seconds is not None
+        )
+        self._offered: dict[Listed, tuple[int, list[dict[str, Json]]]] = {}
         self._retries = Retries(spec.retries.attempts, anyio.current_time)
         self._circuit = Circuit(anyio.current_time)
         self._supervisor = Supervisor(
@@ -161,7 +165,15 @@ class Upstream:
             method = LISTING_METHODS[listed]
             return await self.ask(method, params, seconds=left_seconds, of_seconds=seconds, on_sent=on_sent)
 
-        return await read_offered(listed, page)
+        rows = await read_offered(listed, page)
+        if self._may_rest:
+            self._offered[listed] = self.offering_changes.noted, rows
+        return rows
+
+    def offered_before(self, listed: Listed) -> list[dict[str, Json]] | None:
+        """What it listed last, if it is idle and told of no change since; a server need not be started to hear it."""
+        noted, rows = self._offered.get(listed, (-1, []))
+        return rows if self.state.status == "idle" and noted == self.offering_changes.noted else None
 
     async def ask(
         self,

@@ -207,12 +207,13 @@ class OwnOffer:
         audit = self._audit.run(f"read_{secrets.token_hex(8)}", caller, view.manifest.profile)
         entry = Entry(1, function, time.monotonic())
         try:
-            yield Readings(view.manifest, Authorization(view.authority, set(), audit), self._fleet), entry
+            authorization = Authorization(view.authority, set(), audit)
+            yield Readings(view.manifest, authorization, self._fleet, cannot_name=True), entry
         except ReadingError as error:
             entry.end(error.state, error.told)
             if error.state == "refused":
                 audit.refused(entry.seq, function, error.told)
-            told = f"{error.told.code}: {error.told.message} {error.told.hint}".strip()
+            told = f"{error.told.code}: {_sentence(error.told.message)} {error.told.hint}".strip()
             raise MCPError(INVALID_PARAMS if error.state == "refused" else INTERNAL_ERROR, told) from error
         else:
             entry.end("done")
@@ -230,3 +231,7 @@ class OwnOffer:
         except (ValidationError, ValueError, RecursionError) as error:
             raise MCPError(INTERNAL_ERROR, f"upstream {key!r} answered what MCP does not know") from error
         raise MCPError(INTERNAL_ERROR, f"upstream {key!r} answered more than limits.outcome_bytes = {most:,}")
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", "!", "?")) else f"{text}."

@@ -47,12 +47,24 @@ class ReadingError(Exception):
 
 
 class Readings:
-    """What one run, or one client, may read of the upstreams of a manifest."""
+    """What one run, or one client, may read of the upstreams of a manifest.
 
-    def __init__(self, manifest: Manifest, authorization: Authorization, fleet: Fleet) -> None:
+    A script lists one upstream by name. Who `cannot_name` one, as a client, has those that are idle in a list of all:
+    as they were listed last or, if they never were, started to be asked.
+    """
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        authorization: Authorization,
+        fleet: Fleet,
+        *,
+        cannot_name: bool = False,
+    ) -> None:
         self._manifest = manifest
         self._authorization = authorization
         self._fleet = fleet
+        self._cannot_name = cannot_name
 
     async def answer(self, function: str, arguments: Mapping[str, Json], entry: Entry) -> Json:
         """What the function answers a script.
@@ -149,16 +161,18 @@ class Readings:
     async def _askable(self, method: Method) -> tuple[list[Upstream], list[Json]]:
         """All that are there to be asked, and what to know of those that are not.
 
-        To list them all is no reason to start a server, or to wait for one that is down. Of those that the rules hide
-        nothing is said; of one that may be asked, but not now, there is a notice.
+        To list them all is no reason to start a server for a script, or to wait for one that is down. Of those that
+        the rules hide nothing is said; of one that may be asked, but not now, there is a notice.
         """
         await self._fleet.settled(self._manifest.portal.server.start_seconds)
         allowed = [
             u for u in self._fleet if self._authorization.of_reading(u.name, method, dict).tool.granted
         ]
-        there = [each for each in allowed if each.state.status in ("ready", "failing")]
+        askable = ("ready", "failing", "idle") if self._cannot_name else ("ready", "failing")
+        there = [each for each in allowed if each.state.status in askable]
+        advice = "" if self._cannot_name else ": name it to ask it"
         return there, [
-            f"upstream {each.name!r} is {each.state.status} and was not asked: name it to ask it"
+            f"upstream {each.name!r} is {each.state.status} and was not asked{advice}"
             for each in allowed
             if each not in there
         ]
@@ -167,8 +181,13 @@ class Readings:
         self, key: str, listed: Listed, sent: "_Sent", *, most_seconds: float = math.inf
     ) -> list[Json]:
         seconds = min(self._manifest.portal.upstreams[key].call_seconds, most_seconds)
+        upstream = self._fleet[key]
+        rows = upstream.offered_before(listed) if self._cannot_name else None
         try:
-            rows = await self._fleet[key].offered(listed, seconds=seconds, on_sent=sent)
+            if rows is None:
+                rows = await upstream.offered(listed, seconds=seconds, on_sent=sent)
+            else:
+                sent(False)  # whoever reads it counts as if the upstream had been asked
         except UpstreamError as error:
             raise _failure(error) from error
         return [{**row, "upstream": key} for row in rows]

@@ -1,5 +1,7 @@
 """The portal offers resources and prompts of upstreams itself where its manifest says so, under the same rules."""
 
+import re
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -24,8 +26,16 @@ from mcp_types import (
 from manifests.json_value import Json
 from portal.passthrough.own_offer import NOTICES
 from tests.portal.passthrough.chatty_server import SECRET
-from tests.portal.passthrough.peers import CLIENTS, UPSTREAMS, chatty_upstreams, client_of, one_chatty, url_of
-from tests.portal.peers import DEADLINE_SECONDS
+from tests.portal.passthrough.peers import (
+    CLIENTS,
+    SERVER,
+    UPSTREAMS,
+    chatty_upstreams,
+    client_of,
+    one_chatty,
+    url_of,
+)
+from tests.portal.peers import DEADLINE_SECONDS, opened
 
 pytestmark = pytest.mark.anyio
 
@@ -146,6 +156,39 @@ async def test_list_says_what_it_lacks_for_now(tmp_path: Path, mode: str) -> Non
             assert second.resources == [] and "budgets" in (second.meta or {})[NOTICES][0]
 
 
+async def test_what_lazy_upstreams_offer_is_listed_and_stays_so_when_they_are_stopped(tmp_path: Path) -> None:
+    starts = tmp_path / "starts"
+    server = [sys.executable, str(SERVER), "legacy"]
+    lazy: dict[str, Json] = {
+        "command": "sh",
+        "args": ["-c", 'echo >> "$0"; exec "$@"', str(starts), *server],
+        "start": "lazy",
+        "idle_stop_seconds": 0.2,
+    }
+    async with opened(tmp_path, {"up": lazy}, mode="legacy", server=OFFERS) as portal:
+        up, client = portal.portal.fleet["up"], portal.client
+
+        async def idle() -> None:
+            with anyio.fail_after(DEADLINE_SECONDS):
+                while up.state.status != "idle":
+                    await anyio.lowlevel.checkpoint()
+
+        await idle()
+        resources, prompts = await client.list_resources(), await client.list_prompts()
+        assert [each.uri for each in resources.resources] == [
+            "portal://up/note://a",
+            "portal://up/note://b?x=1#y",
+        ]
+        assert [each.name for each in prompts.prompts] == ["up.greet"]
+        await idle()
+        # It may have been stopped between the two lists, and may offer something else since.
+        await client.list_resources()
+        await idle()
+        before = starts.read_text()
+        assert (await client.list_resources()).resources == resources.resources
+        assert starts.read_text() == before, "it was started to be listed once more"
+
+
 async def test_a_list_says_nothing_of_another_that_an_upstream_fails_at(tmp_path: Path) -> None:
     async def fail(context: Any, params: Any) -> Any:
         raise MCPError(INTERNAL_ERROR, "broken")
@@ -170,8 +213,9 @@ async def test_rules_for_scripts_hold_for_clients(tmp_path: Path, rules: Json) -
             await ready(ear.client)
             assert (await ear.client.list_resources()).resources == []
             assert (await ear.client.list_prompts()).prompts == []
-            with pytest.raises(MCPError):
+            with pytest.raises(MCPError) as caught:
                 await ear.client.read_resource("portal://up/note://a")
+            assert re.search(r"[\w*]\. [A-Z]", str(caught.value)), "its sentences have ends"
             with pytest.raises(MCPError):
                 await ear.client.get_prompt("up.greet", {"who": "x"})
     assert up.reads == []
