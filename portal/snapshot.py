@@ -143,7 +143,10 @@ class Snapshot:
         """What a misspelt function may have meant: the nearest with its signature, so that the next try is right."""
         near = self.library.nearest(qualified)
         if not near:
-            namespaces = difflib.get_close_matches(qualified.partition(".")[0], self.namespaces)
+            namespace = qualified.partition(".")[0]
+            if namespace in self.namespaces:
+                return ""
+            namespaces = difflib.get_close_matches(namespace, self.namespaces)
             return f"Nearest: {', '.join(namespaces)}." if namespaces else ""
         others = f" Or: {', '.join(near[1:])}." if near[1:] else ""
         return f"Nearest: {self.library.functions[near[0]].signature}.{others}"

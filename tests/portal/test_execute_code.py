@@ -195,6 +195,15 @@ async def test_an_unknown_function_is_refused_with_the_nearest_before_anything_r
     assert len(peer.calls) == before
 
 
+@pytest.mark.parametrize(("namespace", "has_nearest"), [("store", False), ("stoer", True)])
+async def test_a_namespace_that_is_right_is_not_the_nearest_to_itself(
+    portal: Opened, namespace: str, has_nearest: bool
+) -> None:
+    assert (
+        "Nearest: store." in (await portal.error_of(f"await {namespace}.zzzzzz()"))["hint"]
+    ) is has_nearest
+
+
 async def test_a_function_that_is_not_granted_is_refused_with_rule_and_place(
     portal: Opened, peer: Peer
 ) -> None:
