@@ -53,7 +53,7 @@ class UpstreamSection(Section):
         default=60.0,
         description=(
             "Seconds one call may take (default 60). A longer one ends in an error in the script, and its"
-            " outcome is unknown. Does not cover connecting."
+            " outcome is unknown. Waiting for a connection counts, too; a call that was never sent did nothing."
         ),
     )
     connect_seconds: Seconds = Field(
