@@ -16,7 +16,7 @@ from portal.client_files.variables import Secret, variable_name
 _SHELL: Final = re.compile(
     r"(?:.*[/\\])?(?:(?:ba|da|z|k|fi|a)?sh|busybox|cmd|powershell|pwsh)(?:\.exe)?", re.IGNORECASE | re.DOTALL
 )
-_CODE_FOLLOWS: Final = re.compile(r"-[a-z]{0,4}c|/[ck]|-command", re.IGNORECASE)
+_CODE_FOLLOWS: Final = re.compile(r"-[a-z]{0,4}c|/[ck]|-command|-enc|-encodedcommand", re.IGNORECASE)
 
 _VALUE: Final = r"[^\s\"'\\,;&|$`<>(){}]{1,200}"
 _ENDS: Final = r"(?![^\s;&|)])"
@@ -44,6 +44,8 @@ _SPOKEN: Final = re.compile(rf"(?i)\b(?:bearer|basic)\s{{1,9}}(?P<value>{_VALUE}
 _ADDRESS: Final = re.compile(r"[^\s\"'`<>|\\]{4,2000}")
 _SCHEME_BEFORE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,29}\Z")
 _ALONE: Final = re.compile(r"[^\s\"'\\,;&|$`<>(){}\[\]=]+={0,2}")
+_APART: Final = re.compile(rf"(?<![^\s\"',=(\[]){_ALONE.pattern}(?![^\s\"',)\]])")
+"""The same where `&` and `;` are no operators, but may be of the secret."""
 
 _FILLED_IN: Final = re.compile(r"\$(?:\w+|\{\w+\})")
 _PROGRAM: Final = re.compile(
@@ -77,6 +79,8 @@ def is_program(value: str) -> bool:
 
 def line_pieces(text: str, *, is_code: bool) -> Pieces:
     """The text with its secrets; all of it as one, if there are any of which it is not certain where they end."""
+    if not is_code and looks_secret(text) and not re.search(r"\s", text):
+        return (nameless(text, "argument"),)
     hidden: list[_Found] = []
     is_free = bytearray(b"\1" * len(text))
     for start, secret in _found(text, is_code=is_code):
@@ -113,7 +117,7 @@ def _found(text: str, *, is_code: bool) -> Iterator[_Found]:
                 yield found.start("value"), Secret(found["value"], variable_name(found["name"]))
     for found in _SPOKEN.finditer(text):
         yield found.start("value"), Secret(found["value"], "TOKEN")
-    for found in _ALONE.finditer(text):
+    for found in (_ALONE if is_code else _APART).finditer(text):
         if looks_secret(found[0]):
             yield found.start(), nameless(found[0], "argument")
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from portal.client_files.command_lines import is_word
+from portal.client_files.command_lines import codes, is_word
 from portal.client_files.fields import UnfitError
 from portal.client_files.secret_names import is_secret_name
 from portal.client_files.secret_values import is_command_line
@@ -29,11 +29,22 @@ def legible(server: Server) -> Server:
     if server.origin.place.project is None:
         is_long = any(re.search(r"\s", value) for value in hidden)
         return replace(server, notes=(*server.notes, LONG)) if is_long else server
-    if _secrets(server.command) or not all(map(is_word, hidden)):
+    if _secrets(server.command) or not all(map(is_word, hidden)) or any(_unreadable(server)):
         raise UnfitError(
             "a secret in it could as well be a command, which would be hidden: write it into portal.yaml yourself"
         )
     return replace(server, notes=(*server.notes, HIDDEN)) if hidden else server
+
+
+def _unreadable(server: Server) -> Iterator[bool]:
+    """Of what starts something whether all of it is hidden."""
+    words = ["".join(p for p in each if isinstance(p, str)) for each in (server.command or (), *server.args)]
+    texts = zip(words[1:], [*codes(words)][1:], server.args, strict=True)
+    yield from (
+        is_code and bool(_secrets(each)) and not re.search(r"\w", word) for word, is_code, each in texts
+    )
+    for name, template in server.env.items():
+        yield not is_secret_name(name) and any(map(is_command_line, _secrets(template)))
 
 
 def _hidden(server: Server) -> Iterator[str]:

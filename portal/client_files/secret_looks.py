@@ -41,7 +41,8 @@ _KNOWN: Final = re.compile(
 )
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}-?([0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}")
 _DIGEST: Final = re.compile(r"(?:@sha256:|@|#)[0-9a-f]{40,64}$")
-_PATH: Final = re.compile(r"(?:~|\.{1,2})?[/\\]|[A-Za-z]:\\")
+_PATH: Final = re.compile(r"(?:-{1,2}[A-Za-z][\w.-]{0,60}=)?(?:(?:~|\.{1,2})?[/\\]|[A-Za-z]:\\)")
+"""Perhaps an option's."""
 _HEX: Final = re.compile(r"[0-9a-fA-F]{32,}")
 _RUN: Final = re.compile(r"[A-Za-z0-9]{20,}")
 _BASE64: Final = re.compile(r"[A-Za-z0-9+][A-Za-z0-9+/]{22,}={0,2}")
