@@ -131,9 +131,10 @@ def _said(text: str) -> Iterator[tuple[str, str]]:
 
 def is_named(name: str, value: str) -> bool:
     """Whether what goes under the name is a secret by the name, whatever it looks like."""
-    if not is_worth(value) or _is_setting(name, value.strip()):
-        return False
-    return is_secret_name(name, is_count=bool(_COUNT.fullmatch(value.strip())))
+    is_count = bool(_COUNT.fullmatch(value.strip()))
+    return (
+        is_worth(value) and is_secret_name(name, is_count=is_count) and not _is_setting(name, value.strip())
+    )
 
 
 def _is_setting(name: str, value: str) -> bool:
