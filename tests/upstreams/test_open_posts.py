@@ -103,7 +103,7 @@ async def test_of_calls_that_were_given_up_only_so_many_are_read_on(
 
         async def call() -> None:
             with pytest.raises(UpstreamTimeoutError):
-                await fleet["raw"].call("echo", {}, seconds=1)
+                await fleet["raw"].call("echo", {}, seconds=3)
 
         async with anyio.create_task_group() as tasks:
             for _ in range(CALLS):

@@ -333,11 +333,16 @@ async def test_a_question_ends_with_the_time_of_its_call(tmp_path: Path) -> None
 
     async with chatty_upstreams() as upstreams:
         for entry in upstreams.values():
-            entry["call_seconds"] = 1.0
+            entry["call_seconds"] = 3.0
         async with client_of(tmp_path, upstreams, "http", "legacy", {"elicitation_callback": never}) as ear:
-            for upstream in UPSTREAMS:
+
+            async def ask(upstream: str) -> None:
                 answer = await ear.run(f"await {upstream}.ask()")
                 assert answer["error"]["code"] == "question_unanswered"
+
+            async with anyio.create_task_group() as tasks:
+                for upstream in UPSTREAMS:
+                    tasks.start_soon(ask, upstream)
 
 
 async def test_a_question_cannot_pass_for_one_of_somebody_else(ear: Ear, person: Person) -> None:
