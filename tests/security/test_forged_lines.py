@@ -218,7 +218,8 @@ def test_no_row_of_a_terminal_begins_with_what_fills_those_before(
         monkeypatch.setattr(sys, stream, screen)
     monkeypatch.setenv("COLUMNS", str(width))
     terminal = Terminal()
-    for length in range(2 * width + 2):
+    # The widest takes steps that come to each of its columns within a few rows.
+    for length in range(0, 2 * width + 2, 3 if width == 203 else 1):
         filled = f"é{fill * length}{FORGED[:width]}{' ' * width}"
         terminal.line(f"{filled}0 errors", style="red")
         terminal.note(filled)
