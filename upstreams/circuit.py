@@ -5,6 +5,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from math import inf
 from typing import Final
 
 from upstreams.errors import (
@@ -21,6 +22,8 @@ from upstreams.errors import (
 FAILURES_IN_A_ROW: Final = 5
 FIRST_OPEN_SECONDS: Final = 5.0
 LONGEST_OPEN_SECONDS: Final = 60.0
+CRASH_SECONDS: Final = 1.0
+"""From the first call that a crash cuts off to the last."""
 
 _FAILURES: Final = (UpstreamTimeoutError, UpstreamAnswerError)
 
@@ -32,8 +35,8 @@ class Circuit:
     the circuit, a failure opens it for twice as long, up to a minute. A call that ends otherwise, because its caller
     went away or it never left, says nothing, and the next one may try. Errors that the upstream itself answers are
     answers. A call that ends because nobody answered what it asked closes the circuit only if it was let through alone.
-    Of calls that were under way together and are cut off only the first is a failure: one crash says the same to all of
-    them, also over HTTP, where each has a connection of its own.
+    Of calls that were under way together and are cut off within a second only the first is a failure: one crash says
+    the same to all of them, also over HTTP, where each has a connection of its own.
     `clock` gives seconds.
     """
 
@@ -45,6 +48,7 @@ class Circuit:
         self._is_probing = False
         self._admitted = 0
         self._admitted_at_loss = 0
+        self._lost = -inf
         self.reason = ""
         """What the last failure was; empty while the circuit is closed."""
 
@@ -68,8 +72,8 @@ class Circuit:
             raise  # it may be another's answers that take the room
         except UpstreamLostError as error:
             # A probe is alone, so what it finds out is never another call's.
-            if is_probe or number > self._admitted_at_loss:
-                self._admitted_at_loss = self._admitted
+            if is_probe or number > self._admitted_at_loss or self._clock() - self._lost > CRASH_SECONDS:
+                self._admitted_at_loss, self._lost = self._admitted, self._clock()
                 self._failed(str(error), is_probe)
             raise
         except _FAILURES as error:

@@ -3,7 +3,13 @@
 import anyio
 import pytest
 
-from upstreams.circuit import FAILURES_IN_A_ROW, FIRST_OPEN_SECONDS, LONGEST_OPEN_SECONDS, Circuit
+from upstreams.circuit import (
+    CRASH_SECONDS,
+    FAILURES_IN_A_ROW,
+    FIRST_OPEN_SECONDS,
+    LONGEST_OPEN_SECONDS,
+    Circuit,
+)
 from upstreams.errors import (
     UpstreamCircuitOpenError,
     UpstreamError,
@@ -91,6 +97,18 @@ def test_one_crash_is_one_failure_however_many_calls_it_cuts_off(clock: Clock) -
         lose(circuit, FAILURES_IN_A_ROW * 2)
     assert not circuit.is_open
     lose(circuit, FAILURES_IN_A_ROW * 2)
+    assert circuit.is_open
+
+
+def test_calls_that_are_under_way_together_and_cut_off_one_by_one_are_failures(clock: Clock) -> None:
+    circuit = Circuit(clock)
+    calls = [circuit.watching() for _ in range(FAILURES_IN_A_ROW)]
+    for each in calls:
+        each.__enter__()
+    for each in calls:
+        assert not circuit.is_open
+        clock.seconds += 2 * CRASH_SECONDS
+        each.__exit__(UpstreamLostError, UpstreamLostError("cut"), None)
     assert circuit.is_open
 
 
