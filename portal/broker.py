@@ -54,8 +54,9 @@ MAX_NEAREST = 10
 class Broker:
     """The sandbox's call port and call observer of one run, against the library that the run was checked against.
 
-    `repairs` are those of its calls. `fetcher` is there where the manifest grants network. `audience` hears what
-    upstreams say of calls while they are under way.
+    `snapshot` is that library, and what searches of the run completed it with. `repairs` are those of its calls.
+    `fetcher` is there where the manifest grants network. `audience` hears what upstreams say of calls while they are
+    under way.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class Broker:
         self._fetcher = fetcher
         self._manifest = manifest
         self._authorization = authorization
-        self._snapshot = snapshot
+        self.snapshot = snapshot
         self._fleet = fleet
         self._observations = observations
         self._readings = Readings(manifest, authorization, fleet)
@@ -105,7 +106,7 @@ class Broker:
         entry = self.ledger[call.seq]
         if call.function in READINGS:
             return await self._read(call, entry)
-        function = self._snapshot.library.functions.get(call.function)
+        function = self.snapshot.library.functions.get(call.function)
         mended: list[Repair] = []
         if call.function == FETCH:
             request = self._authorization.of_fetch(FETCH, lambda: call.arguments, call.seq)
@@ -158,7 +159,7 @@ class Broker:
 
     def _known(self, function: str) -> str | None:
         """A name that a script wrote, if it is that of a function that there is."""
-        known = READINGS, {FETCH}, self._snapshot.library.functions, self._snapshot.denied
+        known = READINGS, {FETCH}, self.snapshot.library.functions, self.snapshot.denied
         return function if any(function in each for each in known) else None
 
     def _bound(self, function: Function, arguments: dict[str, Json], mended: list[Repair]) -> dict[str, Json]:
@@ -222,10 +223,10 @@ class Broker:
             raise _WithheldError(refusal)
         _sent(entry, permit)
 
-    def absence(self, function: str, snapshot: Snapshot | None = None) -> CallError:
-        """Why there is no such function (in this snapshot); for the first few of a run also the nearest ones."""
+    def absence(self, function: str) -> CallError:
+        """Why there is no such function; for the first few of a run also the nearest ones."""
         self._absent += 1
-        return (snapshot or self._snapshot).absence(function, with_nearest=self._absent <= MAX_NEAREST)
+        return self.snapshot.absence(function, with_nearest=self._absent <= MAX_NEAREST)
 
 
 class _WithheldError(UpstreamWithheldError):

@@ -57,18 +57,21 @@ class DocsSearch:
         found = self.look(await self._catalog.fresh(), request)
         return found.answer(self._manifest.portal.server.output_tokens)
 
-    async def completed(self, snapshot: Snapshot, upstream: str | None = None) -> Snapshot:
-        """The snapshot that a script was checked against, or that of now, if of an upstream that is searched no tools
-        were known then, and some are now. Such as are starting are waited for, as `answer` does.
+    async def since(self, known: Snapshot, upstream: str | None) -> Snapshot | None:
+        """The snapshot of now, if upstreams that are searched are silent in the one that is `known`.
+
+        Such of them as are starting are waited for, as `answer` does.
         """
         key, namespaces = self._key(upstream), self._manifest.namespaces
-        unknown = {
-            each.name: each
+        silent = {
+            each.name
             for each in self._fleet
-            if key in (None, each.name) and namespaces[each.name] in snapshot.silent
+            if key in (None, each.name) and namespaces[each.name] in known.silent
         }
-        await self._started(unknown)
-        return await self._catalog.fresh() if any(each.tools for each in unknown.values()) else snapshot
+        if not silent:
+            return None
+        await self._started(silent)
+        return await self._catalog.fresh()
 
     def has(self, upstream: str) -> bool:
         """Whether an upstream has this name or namespace."""

@@ -63,7 +63,7 @@ class Execution:
         sessions: Sessions,
         grants: OpenGrants,
         observations: Observations,
-        port: Callable[[Broker, Snapshot], CallPort],
+        port: Callable[[Broker], CallPort],
         audit: Audit = NO_AUDIT,
     ) -> None:
         """`port` makes what answers the calls of one run."""
@@ -179,18 +179,16 @@ class Execution:
                 audience,
             )
             audience.waits_for("running the script")
-            answer = await self._execute(run, prepared, broker, snapshot, run_id)
+            answer = await self._execute(run, prepared, broker, run_id)
         return replace(answer, notices=(*prepared.notices, *found.notices, *answer.notices))
 
     def _sources_of(self, session: Session | None) -> set[str]:
         """Where calls of the session's runs went: what came back may be in its variables."""
         return set() if session is None else self._sources.setdefault(session, set())
 
-    async def _execute(
-        self, run: Run, prepared: Prepared, broker: Broker, snapshot: Snapshot, run_id: str
-    ) -> Answer:
-        port = self._port(broker, snapshot)
-        result = await run.execute(snapshot.table(prepared.names), port, broker)
+    async def _execute(self, run: Run, prepared: Prepared, broker: Broker, run_id: str) -> Answer:
+        port = self._port(broker)
+        result = await run.execute(broker.snapshot.table(prepared.names), port, broker)
         log.info(
             "script_ran",
             run=run_id,

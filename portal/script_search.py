@@ -1,9 +1,14 @@
 """`portal.search` and `portal.describe`: docs_search for a script, in the library that it was checked against.
 
-Tools of an upstream that had not listed any by then, because it was starting or down, are found as soon as it has.
+Tools of an upstream that had not listed any by then, because it was starting or down, are found as soon as it has, and
+may be called from then on.
 """
 
+from collections.abc import Sequence
 from typing import Final
+
+import anyio
+import anyio.to_thread
 
 from manifests.json_value import Json
 from portal.broker import Broker
@@ -24,10 +29,10 @@ class ScriptSearch:
     They count as calls and stand in the ledger like them.
     """
 
-    def __init__(self, docs_search: DocsSearch, broker: Broker, snapshot: Snapshot) -> None:
+    def __init__(self, docs_search: DocsSearch, broker: Broker) -> None:
         self._broker = broker
         self._docs_search = docs_search
-        self._snapshot = snapshot
+        self._completing = anyio.Lock()
 
     async def __call__(self, call: ToolCall) -> Outcome:
         if call.function not in (SEARCH, DESCRIBE):
@@ -56,23 +61,28 @@ class ScriptSearch:
             return CallError("invalid_arguments", "portal.describe takes the name of one function")
         owner = name.partition(".")[0]
         upstream = owner if self._docs_search.has(owner) else None
-        snapshot = await self._completed(upstream)
-        function = snapshot.library.functions.get(name) or _only_one(snapshot, name)
-        if function is not None:
-            (row,) = rows([function], full=1)
+        named = _named(await self._completed(upstream), name)
+        if len(named) == 1:
+            (row,) = rows(named, full=1)
             return row
-        if upstream is None and not self._docs_search.is_complete(None):
+        if not named and upstream is None and not self._docs_search.is_complete(None):
             told = f"nothing is called {name[:MAX_NAME_CHARACTERS]!r} so far, and upstreams are starting"
             return CallError("upstream_unavailable", told, "Try again later.")
-        return self._broker.absence(next(iter(snapshot.withheld(name)), name), snapshot)
+        return self._broker.absence(next(iter(self._broker.snapshot.withheld(name)), name))
 
     async def _completed(self, upstream: str | None) -> Snapshot:
-        self._snapshot = await self._docs_search.completed(self._snapshot, upstream)
-        return self._snapshot
+        """The run's snapshot, with upstreams that are searched and have come since; calls are judged by it, too."""
+        later = await self._docs_search.since(self._broker.snapshot, upstream)
+        if later is not None:
+            async with self._completing:
+                self._broker.snapshot = await anyio.to_thread.run_sync(self._broker.snapshot.completed, later)
+        return self._broker.snapshot
 
 
-def _only_one(snapshot: Snapshot, name: str) -> Function | None:
-    """The function of that name, whatever its namespace, if there is just one."""
+def _named(snapshot: Snapshot, name: str) -> Sequence[Function]:
+    """The function of that name; two if there are more, in several namespaces."""
+    if (function := snapshot.library.functions.get(name)) is not None:
+        return (function,)
     assert snapshot.index is not None, "a script runs with a fresh snapshot"
     hits = snapshot.index.search(name, 2)
-    return hits.functions[0] if hits.exact == 1 else None
+    return hits.functions[: hits.exact]

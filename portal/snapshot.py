@@ -1,13 +1,14 @@
 """What scripts may call at one moment, and why they may not call the rest.
 
-Rule 1: a Snapshot never changes. A run keeps the one it was checked against; a new one is put in its place at once.
+Rule 1: a Snapshot never changes. A run keeps the one it was checked against, or completes it; a new one is put in its
+place at once.
 """
 
 import difflib
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -48,6 +49,25 @@ class Snapshot:
     silent: Mapping[str, str]
     is_on_disk: bool = True
     """Whether the stub files are this library's: a disk that is full must not make the checker refuse right scripts."""
+
+    def completed(self, later: "Snapshot") -> "Snapshot":
+        """This snapshot, with what `later` has of the namespaces that are silent in this one; no other changes.
+
+        Reads and indexes what differs: for a thread.
+        """
+        if later.silent.items() >= self.silent.items():
+            return self
+        silent = {name: later.silent[name] for name in self.silent if name in later.silent}
+        come = self.silent.keys() - silent.keys()
+        if not come:
+            return replace(self, silent=silent)
+        assert later.index is not None, "a fresh snapshot has one"
+        own, others = self.library.namespaces, later.library.namespaces
+        library = Library([*own.values(), *(others[name] for name in others if name in come)])
+        # Of the later one, which has all but what changed besides: mostly that is nothing.
+        index = later.index.updated({name: each.in_order for name, each in library.namespaces.items()})
+        denied = {name: each for name, each in later.denied.items() if name.partition(".")[0] in come}
+        return replace(self, library=library, index=index, denied={**self.denied, **denied}, silent=silent)
 
     @cached_property
     def namespaces(self) -> frozenset[str]:

@@ -12,7 +12,7 @@ from portal.library.nearest_names import nearest_functions
 
 class Library:
     """An immutable set of namespaces. A changed upstream makes a new library, which shares the namespaces
-    that did not change; a running script keeps the library that it was checked against.
+    that did not change; a running script keeps the library that it was checked against, or adds namespaces to it.
     """
 
     def __init__(

@@ -21,7 +21,6 @@ from portal.execution import ExecuteCode, Execution
 from portal.ledger import Ledger
 from portal.observed.observations import Observations
 from portal.sessions import Sessions
-from portal.snapshot import Snapshot
 from sandbox_runtime.calls import CallError, Outcome, ToolCall
 from sandbox_runtime.grants.open_grants import open_grants
 from tests.portal.commands import PortalCommand, finished, portal_command
@@ -186,7 +185,7 @@ async def failing_after_a_call(portal: Opened, log: Path) -> AsyncIterator[Execu
     """Runs of a portal that has a fault of its own: it shows when the second call of a script comes."""
 
     class FaultyPort:
-        def __init__(self, broker: Broker, snapshot: Snapshot) -> None:
+        def __init__(self, broker: Broker) -> None:
             self.broker = broker
 
         async def __call__(self, call: ToolCall) -> Outcome:

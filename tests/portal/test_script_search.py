@@ -146,6 +146,47 @@ async def test_a_search_finds_what_starts_while_its_script_runs(tmp_path: Path, 
     assert not any("late" in notice or "nothing" in notice for notice in answer["notices"])
 
 
+CALL_WHAT_IS_FOUND = """
+import asyncio, portal, quick
+found, _ = await asyncio.gather(portal.search("echo"), quick.reached())
+namespace = __import__(found["functions"][0]["name"].partition(".")[0])
+async def code_of(name):
+    try:
+        return await getattr(namespace, name)(a=1)
+    except ToolError as error:
+        return error.code
+[await code_of(name) for name in ("echo", "meta", "missing")]
+"""
+
+
+async def test_a_script_calls_what_started_while_it_searched(tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    os.mkfifo(go)
+    late, quick = raw(waits_for=str(go), tools=raw_tools("echo", "meta")), Peer(tool("reached"))
+    answers: list[dict[str, Json]] = []
+    async with (
+        opened(
+            tmp_path, {"late": late, "quick": quick}, capabilities={"tools": {"deny": ["late.meta"]}}
+        ) as portal,
+        anyio.create_task_group() as tasks,
+    ):
+
+        async def run() -> None:
+            answers.append(await portal.run(CALL_WHAT_IS_FOUND))
+
+        tasks.start_soon(run)
+        await quick.until(lambda: bool(quick.calls))
+        with anyio.fail_after(DEADLINE_SECONDS):
+            await anyio.to_thread.run_sync(go.write_text, "go")
+    (answer,) = answers
+    assert answer["result"] == [{"a": 1}, "not_granted", "unknown_function"]
+    assert states(answer)[2:] == [
+        ("late.echo", "done"),
+        ("late.meta", "refused"),
+        ("late.missing", "refused"),
+    ]
+
+
 async def test_a_search_that_an_upstream_missed_does_not_say_that_nothing_fits(tmp_path: Path) -> None:
     never = tmp_path / "never"
     os.mkfifo(never)
