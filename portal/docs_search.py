@@ -1,6 +1,7 @@
 """`docs_search`: finds functions and shows them as Python stub code."""
 
 import difflib
+import math
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -57,10 +58,10 @@ class DocsSearch:
         found = self.look(await self._catalog.fresh(), request)
         return found.answer(self._manifest.portal.server.output_tokens)
 
-    async def since(self, known: Snapshot, upstream: str | None) -> Snapshot | None:
+    async def since(self, known: Snapshot, upstream: str | None, most_seconds: float) -> Snapshot | None:
         """The snapshot of now, if upstreams that are searched are silent in the one that is `known`.
 
-        Such of them as are starting are waited for, as `answer` does.
+        Such of them as are starting are waited for, as `answer` does, at most `most_seconds`.
         """
         key, namespaces = self._key(upstream), self._manifest.namespaces
         silent = {
@@ -70,7 +71,7 @@ class DocsSearch:
         }
         if not silent:
             return None
-        await self._started(silent)
+        await self._started(silent, most_seconds)
         return await self._catalog.fresh()
 
     def has(self, upstream: str) -> bool:
@@ -109,10 +110,10 @@ class DocsSearch:
         notices += [_oddities(u) for u in self._fleet if u.diagnostics][:MAX_STATE_NOTICES]
         return Found(functions, total, full, notices, self._namespaces(snapshot))
 
-    async def _started(self, upstreams: Collection[str] | None) -> None:
+    async def _started(self, upstreams: Collection[str] | None, most_seconds: float = math.inf) -> None:
         """Wait for all upstreams, or those that are searched; a slow one keeps only the first searches waiting."""
         left_seconds = self._began + self._manifest.portal.server.start_seconds - anyio.current_time()
-        await self._fleet.settled(max(0.0, left_seconds), upstreams)
+        await self._fleet.settled(max(0.0, min(left_seconds, most_seconds)), upstreams)
 
     def _state_notices(self, query: str) -> list[str]:
         """One line for each upstream that cannot be called now, first those that are asked for; of many, the names."""

@@ -63,10 +63,10 @@ class Execution:
         sessions: Sessions,
         grants: OpenGrants,
         observations: Observations,
-        port: Callable[[Broker], CallPort],
+        port: Callable[[Broker, float], CallPort],
         audit: Audit = NO_AUDIT,
     ) -> None:
-        """`port` makes what answers the calls of one run."""
+        """`port` makes what answers the calls of one run, which begins then and has so many seconds."""
         self._authority = authority
         self._manifest = authority.manifest
         self._catalog = catalog
@@ -187,7 +187,7 @@ class Execution:
         return set() if session is None else self._sources.setdefault(session, set())
 
     async def _execute(self, run: Run, prepared: Prepared, broker: Broker, run_id: str) -> Answer:
-        port = self._port(broker)
+        port = self._port(broker, run.bounds.limits.wall_seconds)
         result = await run.execute(broker.snapshot.table(prepared.names), port, broker)
         log.info(
             "script_ran",

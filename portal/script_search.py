@@ -22,6 +22,9 @@ from sandbox_runtime.calls import CallError, Outcome, ToolCall
 SEARCH: Final = "portal.search"
 DESCRIBE: Final = "portal.describe"
 
+WAITING_SHARE: Final = 0.5
+"""After so much of a script's time no search waits any more: the rest is for what it found."""
+
 
 class ScriptSearch:
     """The sandbox's call port of one run: answers these two functions, and has the broker answer all others.
@@ -29,9 +32,10 @@ class ScriptSearch:
     They count as calls and stand in the ledger like them.
     """
 
-    def __init__(self, docs_search: DocsSearch, broker: Broker) -> None:
+    def __init__(self, docs_search: DocsSearch, broker: Broker, wall_seconds: float) -> None:
         self._broker = broker
         self._docs_search = docs_search
+        self._waits_until = anyio.current_time() + WAITING_SHARE * wall_seconds
         self._completing = anyio.Lock()
 
     async def __call__(self, call: ToolCall) -> Outcome:
@@ -61,7 +65,7 @@ class ScriptSearch:
             return CallError("invalid_arguments", "portal.describe takes the name of one function")
         owner = name.partition(".")[0]
         upstream = owner if self._docs_search.has(owner) else None
-        named = _named(await self._completed(upstream), name)
+        named = _named(self._broker.snapshot, name) or _named(await self._completed(upstream), name)
         if len(named) == 1:
             (row,) = rows(named, full=1)
             return row
@@ -72,7 +76,8 @@ class ScriptSearch:
 
     async def _completed(self, upstream: str | None) -> Snapshot:
         """The run's snapshot, with upstreams that are searched and have come since; calls are judged by it, too."""
-        later = await self._docs_search.since(self._broker.snapshot, upstream)
+        seconds = self._waits_until - anyio.current_time()
+        later = await self._docs_search.since(self._broker.snapshot, upstream, seconds)
         if later is not None:
             async with self._completing:
                 self._broker.snapshot = await anyio.to_thread.run_sync(self._broker.snapshot.completed, later)

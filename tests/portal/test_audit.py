@@ -185,7 +185,7 @@ async def failing_after_a_call(portal: Opened, log: Path) -> AsyncIterator[Execu
     """Runs of a portal that has a fault of its own: it shows when the second call of a script comes."""
 
     class FaultyPort:
-        def __init__(self, broker: Broker) -> None:
+        def __init__(self, broker: Broker, wall_seconds: float) -> None:
             self.broker = broker
 
         async def __call__(self, call: ToolCall) -> Outcome:

@@ -187,6 +187,25 @@ async def test_a_script_calls_what_started_while_it_searched(tmp_path: Path) -> 
     ]
 
 
+async def test_searches_leave_their_script_half_of_its_time(tmp_path: Path) -> None:
+    never = tmp_path / "never"
+    os.mkfifo(never)
+    upstreams: dict[str, Peer | dict[str, Json]] = {"slow": raw(waits_for=str(never)), "quick": Peer()}
+    script = """
+found = [await portal.search(query) for query in ("echo", "utc clock")]
+try:
+    await portal.describe("utc_clock")
+except ToolError as error:
+    code = error.code
+[code, [each["name"] for each in found[0]["functions"]], found[1]["notices"]]
+"""
+    async with opened(tmp_path, upstreams, server={"start_seconds": 2 * DEADLINE_SECONDS}) as portal:
+        code, names, notices = await portal.result_of(script, timeout_seconds=4)
+    assert (code, names) == ("upstream_unavailable", ["quick.echo"])
+    assert any("'slow' is starting" in notice for notice in notices)
+    assert any("so far" in notice for notice in notices)
+
+
 async def test_a_search_that_an_upstream_missed_does_not_say_that_nothing_fits(tmp_path: Path) -> None:
     never = tmp_path / "never"
     os.mkfifo(never)
@@ -214,6 +233,7 @@ async def test_a_script_that_searches_no_other_waits_for_no_other(tmp_path: Path
     upstreams: dict[str, Peer | dict[str, Json]] = {"slow": raw(waits_for=str(never)), "quick": Peer()}
     script = """
 await portal.describe("quick.echo")
+await portal.describe("echo")
 await portal.search("echo", upstream="quick")
 await quick.echo(query="portal.search")
 """
