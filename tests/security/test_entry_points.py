@@ -229,14 +229,14 @@ def test_upstreams_are_called_from_one_place_with_a_permit_from_one_place() -> N
     for file in sorted(Path(portal.__file__).parent.rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text())):
             called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
-            if called.endswith((".fetch", "upstream.call", "upstream.ask", "].offered")):
+            if called.endswith((".fetch", "upstream.call", "upstream.ask", ".offered")):
                 calls.append((file.name, called))
             if called == "Permit":
                 permits.append(file.name)
     assert calls == [
         ("broker.py", "upstream.call"),
         ("broker.py", "self._fetcher.fetch"),
-        ("readings.py", "self._fleet[key].offered"),
+        ("readings.py", "upstream.offered"),
         ("readings.py", "upstream.ask"),
     ]
     assert permits == ["authority.py"]
