@@ -19,7 +19,8 @@ _SCHEME: Final = re.compile(
     r"(?i)(?P<scheme>(?:bearer|basic|token|apikey|api-key|key)\s+)(?P<rest>\S.*)", re.DOTALL
 )
 _HEADER: Final = re.compile(r"(?P<name>[A-Za-z][A-Za-z0-9-]*)(?P<colon>:\s*)(?!//)(?P<value>\S.*)", re.DOTALL)
-_FLAG: Final = re.compile(r"-{1,2}([A-Za-z][\w.-]*)", re.ASCII)
+_FLAG: Final = re.compile(r"-++([^\s=]+)")
+"""Whatever its name: .NET's have colons, `--Smtp:Password`, and npm's addresses, `--//x.example/:_authToken`."""
 _SAID: Final = re.compile(
     r"(?P<name>-{0,2}[A-Za-z_][A-Za-z0-9_.-]*)=(?P<value>.*)|(?P<option>-{1,2}[A-Za-z][\w.-]*:\s*)(?P<rest>\S.*)",
     re.ASCII | re.DOTALL,
