@@ -16,6 +16,9 @@ _TELLING: Final = 8
 """A shorter secret may well stand elsewhere by chance, and so may a word: `postgres` in the name of a package."""
 _NO_WORD: Final = re.compile(r"(?=.*[\d!$%^&*+=#?])\S+", re.DOTALL)
 
+_NUMBERED_WORD: Final = re.compile(r"[A-Za-z][a-z]*(?:[-._][a-z]+)*[-._]?\d*")
+"""As packages and their versions are called, and passwords, too: `hunter22`."""
+
 UNKNOWN: Final = "unknown"
 """In the place of what is not known here, where only the form of a text is looked at."""
 
@@ -183,9 +186,11 @@ def _is_telling(secret: str, *, is_strangers: bool) -> bool:
 
 
 def _alone(secret: str) -> str:
-    """A pattern for it: within a word only for what is none by chance."""
+    """A pattern for it: within a word only for what is none by chance, or behind an option of one letter."""
     pattern = re.escape(secret)
-    return pattern if looks_secret(secret) else rf"(?<![\w.@-]){pattern}(?![\w.-])"
+    if looks_secret(secret) or not _NUMBERED_WORD.fullmatch(secret):
+        return pattern
+    return rf"(?:(?<![\w.@-])|(?<=\A-[A-Za-z])){pattern}(?![\w.-])"
 
 
 def _said(value: object) -> Json:
