@@ -20,6 +20,8 @@ _CODE_FOLLOWS: Final = re.compile(r"-[a-z]{0,4}c|/[ck]|-command|-enc|-encodedcom
 
 _VALUE: Final = r"[^\s\"'\\,;&|$`<>(){}]{1,200}"
 _ENDS: Final = r"(?![^\s;&|)])"
+_CLOSES: Final = re.compile(r"[\"'](?:[\s,})\];&|]|\Z)")
+"""A quote that ends a word: behind an apostrophe it goes on."""
 _WORD: Final = re.compile(_VALUE)
 """Nothing else to a shell, wherever it stands."""
 _OPTION: Final = re.compile(
@@ -35,8 +37,8 @@ _ASSIGNMENT: Final = re.compile(
 _SET: Final = re.compile(r"(?i)\bset\s{1,9}[\"']?\Z")
 """With this before it, Windows' value of a name goes on behind blanks."""
 _QUOTED: Final = re.compile(
-    rf"(?<![\w-])(?P<name>[A-Za-z_][\w-]{{0,59}})[\"']?\s{{0,9}}:\s{{0,9}}[\"']?"
-    rf"(?:(?:bearer|basic|token)\s{{1,9}})?(?P<value>{_VALUE})(?=[\"'])",
+    rf"(?<![\w-])(?P<name>[A-Za-z_][\w-]{{0,59}})[\"']?\s{{0,9}}:\s{{0,9}}(?P<quote>[\"']?)"
+    rf"(?:(?:bearer|basic|token)\s{{1,9}})?(?P<value>{_VALUE})(?={_CLOSES.pattern})",
     re.ASCII | re.IGNORECASE,
 )
 """A header, or a member of JSON: quotes end its value."""
@@ -47,7 +49,8 @@ _ALONE: Final = re.compile(r"[^\s\"'\\,;&|$`<>(){}\[\]=]+={0,2}")
 _APART: Final = re.compile(rf"(?<![^\s\"',=(\[]){_ALONE.pattern}(?![^\s\"',)\]])")
 """The same where `&` and `;` are no operators, but may be of the secret."""
 
-_FILLED_IN: Final = re.compile(r"\$(?:\w+|\{\w+\})")
+_FILLED_IN: Final = re.compile(r"(?<![^\s\"'=:/,(])\$(?:\w+|\{\w+\})(?![^\s\"'@:;&|),?])")
+"""All of a value, or the user or the password of an address: within a word a `$` may be one of a password."""
 _PROGRAM: Final = re.compile(
     r"(?i:(?:bearer|basic|token)\s{1,9})?(?:\$\((?=[^)]{0,200}\))|`(?=[^`]{1,200}`))"
 )
@@ -113,23 +116,26 @@ def _found(text: str, *, is_code: bool) -> Iterator[_Found]:
     yield from _in_addresses(text)
     for pattern in (_OPTION, _QUOTED, *((_ASSIGNMENT,) if is_code else ())):
         for found in pattern.finditer(text):
-            if is_named(found["name"], found["value"]) and (pattern is not _ASSIGNMENT or _is_whole(found)):
+            if is_named(found["name"], found["value"]) and (pattern is _OPTION or _is_whole(found)):
                 yield found.start("value"), Secret(found["value"], variable_name(found["name"]))
     for found in _SPOKEN.finditer(text):
-        yield found.start("value"), Secret(found["value"], "TOKEN")
+        if _is_whole(found):
+            yield found.start("value"), Secret(found["value"], "TOKEN")
     for found in (_ALONE if is_code else _APART).finditer(text):
         if looks_secret(found[0]):
             yield found.start(), nameless(found[0], "argument")
 
 
-def _is_whole(assignment: re.Match[str]) -> bool:
+def _is_whole(found: re.Match[str]) -> bool:
     """Whether it is certain that the value ends there: within quotes with them, elsewhere before the next word."""
-    text, start, end = assignment.string, *assignment.span()
+    text, start, end = found.string, *found.span()
     after = text[end : end + 1]
-    if after.isspace() and _SET.search(text[max(0, start - 20) : start]):
+    if found.re is _ASSIGNMENT and after.isspace() and _SET.search(text[max(0, start - 20) : start]):
         return False
-    is_quoted = any(text.count(quote, 0, start) % 2 for quote in "'\"")
-    return is_quoted == (after in ("'", '"'))
+    if found.re is _QUOTED and found["quote"]:
+        return after == found["quote"]
+    quotes = [quote for quote in "'\"" if text.count(quote, 0, start) % 2]
+    return after in quotes and bool(_CLOSES.match(text, end)) if quotes else after not in ("'", '"')
 
 
 def _in_addresses(text: str) -> Iterator[_Found]:
@@ -138,7 +144,11 @@ def _in_addresses(text: str) -> Iterator[_Found]:
         scheme = _SCHEME_BEFORE.search(before) if mark else None
         start = found.start() + (scheme.start() if scheme else 0)
         word = text[start : found.end()]
-        for piece in (url_pieces(word, "URL") if scheme else driver_pieces(word, "DATABASE")) or ():
+        pieces = [*((url_pieces(word, "URL") if scheme else driver_pieces(word, "DATABASE")) or ())]
+        if text[found.end() : found.end() + 1] in ("'", '"') and not _CLOSES.match(text, found.end()):
+            # No word, so that nothing of it is hidden for itself.
+            pieces = [Secret(text[start : found.end() + 1], "URL")]
+        for piece in pieces:
             if isinstance(piece, Secret):
                 yield start, piece
                 start += len(piece.value)
