@@ -88,7 +88,7 @@ def _argument(before: str, text: str) -> Pieces:
         return (Secret(text, variable_name(flag[1])),)
     said = _SAID.fullmatch(text)
     if said and said["option"]:
-        return (said["option"], *_header(said["option"].strip(": -"), said["rest"]))
+        return (said["option"], *_optional(said["option"].strip(": -"), said["rest"]))
     if said and said["value"].strip("=") and not looks_secret(said["name"]) and not is_program(said["value"]):
         return (said["name"] + "=", *_said(said["name"].lstrip("-"), said["value"]))
     if (pieces := driver_pieces(text, "DATABASE")) is not None:
@@ -96,6 +96,13 @@ def _argument(before: str, text: str) -> Pieces:
     if line := _HEADER.fullmatch(text):
         return (line["name"] + line["colon"], *_header(line["name"], line["value"]))
     return url_pieces(text, "URL") or line_pieces(text, is_code=False)
+
+
+def _optional(name: str, text: str) -> Pieces:
+    if is_named(name, text):
+        return _header(name, text)
+    # The name of an option is none that the file gives a variable.
+    return (nameless(text, name.lower()),) if is_worth(text) and holds_secret(text) else (text,)
 
 
 def _line(text: str) -> Pieces:
