@@ -21,8 +21,12 @@ _DRIVER_NETWORK: Final = re.compile(r"@[a-z][a-z0-9]{0,20}\(")
 """What Go's drivers have behind the password: `root:password@tcp(db.example:3306)/shop`."""
 _ORACLE: Final = re.compile(r"(?:[\w-]{1,60}=)?(?i:jdbc:oracle:[a-z0-9]{1,9}:)[^\s/:@]{1,128}/(?=[^\s@])")
 _ORACLE_ALONE: Final = re.compile(r"[^\s/:@\0]{1,128}/(?=[^\s@])")
-_ORACLE_HOST: Final = re.compile(r"@(?://)?[\w.-]{1,253}:\d{2,5}[:/]\w")
-"""What Oracle's have behind theirs: `scott/tiger@db.example:1521/XE`; an image or a package has no port there."""
+_ORACLE_HOST: Final = re.compile(
+    r"@(?://)?[\w.-]{1,253}:(?!(?:443|[358]000|80\d\d|8443|8888|80)\D)\d{2,5}[:/]\w"
+)
+"""What Oracle's have behind theirs: `scott/tiger@db.example:1521/XE`; an image or a package has no port there, and
+`owner/repo@host:8080/x` the web's.
+"""
 _SCHEME_BEFORE: Final = re.compile(r"[A-Za-z0-9+.-]{1,30}\Z")
 _WORD_OF_ADDRESS: Final = re.compile(r"[^\s\"'<>\0]+")
 _FAR: Final = 200

@@ -27,7 +27,8 @@ _NUMBER: Final = re.compile(r"-?\d{1,20}")
 _PASSWORD: Final = re.compile(r"(?i)pass|pwd|pw$|pin$|phrase|otp")
 """Which nobody keeps in a file that such a name tells."""
 _FILE: Final = re.compile(
-    r"(?:(?:~|\.{1,2}|[A-Za-z]:)[/\\]|/(?:home|Users|root|var|etc|opt|srv|tmp|usr|mnt|media|run|data|app|Volumes)/)"
+    r"(?:(?:~|\.{1,2}|[A-Za-z]:|\$(?:HOME|PWD|\{HOME\}|\{PWD\})|%USERPROFILE%)[/\\]"
+    r"|/(?:home|Users|root|var|etc|opt|srv|tmp|usr|mnt|media|run|data|app|Volumes)/)"
     r"[\w .@()/\\-]*|[/\\]?(?:[\w.-]+[/\\])*[\w.-]+\.(?:json|pem|key|crt|cer|p8|p12|pfx|env|txt|ya?ml|toml|ini)"
     r"|(?:/[a-z][a-z_-]{0,30})+/?|/"
 )
