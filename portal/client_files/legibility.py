@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Final
 
 from portal.client_files.command_lines import codes, is_word
 from portal.client_files.fields import UnfitError
@@ -11,10 +12,17 @@ from portal.client_files.secret_values import is_command_line
 from portal.client_files.servers import Server
 from portal.client_files.variables import Secret, Template
 
-HIDDEN = "what is hidden here of its command as a secret, that file shows: look at it there"
+HIDDEN = "what is hidden here of its command or its variables as a secret, that file shows: look at it there"
 LONG = (
     "one of its texts is hidden as a whole, as nobody can tell where the secret in it ends: look at it there"
 )
+
+_STARTS: Final = re.compile(
+    r"(?i)(?:\A|_)(?:env|exec|execute|program|init|rc|ssh|args?|flags|wrapper|launcher|hooks?|browser)(?:_|\Z)"
+    r"|(?:command|cmd|options?|opts?|preload|path|startup|editor|pager|shell|askpass|libraries|lib)\Z"
+)
+"""Names of variables of which programs take what to start, and how: BASH_ENV, GIT_SSH_COMMAND, LD_PRELOAD."""
+_EXPANDS: Final = re.compile(r"\$\(|`")
 
 
 def legible(server: Server) -> Server:
@@ -33,7 +41,8 @@ def legible(server: Server) -> Server:
         raise UnfitError(
             "a secret in it could as well be a command, which would be hidden: write it into portal.yaml yourself"
         )
-    return replace(server, notes=(*server.notes, HIDDEN)) if hidden else server
+    is_any = hidden or any(_secrets(each) for name, each in server.env.items() if not is_secret_name(name))
+    return replace(server, notes=(*server.notes, HIDDEN)) if is_any else server
 
 
 def _unreadable(server: Server) -> Iterator[bool]:
@@ -53,7 +62,11 @@ def _hidden(server: Server) -> Iterator[str]:
         yield from _secrets(argument)
     for name, template in server.env.items():
         if not is_secret_name(name):
-            yield from filter(is_command_line, _secrets(template))
+            yield from (each for each in _secrets(template) if _STARTS.search(name) or _is_command(each))
+
+
+def _is_command(text: str) -> bool:
+    return is_command_line(text) or bool(_EXPANDS.search(text))
 
 
 def _secrets(template: Template) -> list[str]:

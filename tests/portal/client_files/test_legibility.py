@@ -53,6 +53,9 @@ def test_of_a_text_for_a_shell_all_is_shown_but_the_secret(
         ("cmd", ["/c", "npx", "--token", "x & touch pwned"], {}),
         ("ssh", ["host", "TOKEN=x; touch pwned"], {}),
         ("npx", ["linter"], {"NODE_OPTIONS": "--require=/tmp/pwned.js --api-key 'a b'"}),
+        ("npx", ["linter"], {"NODE_OPTIONS": '"--require=/tmp/pwned.js" token=abc'}),
+        ("npx", ["linter"], {"GIT_SSH_COMMAND": "sh pwned.sh token=abc"}),
+        ("npx", ["linter"], {"LINT": "$(touch pwned) token=abc"}),
     ],
 )
 def test_a_projects_server_is_left_out_that_could_hide_a_command_in_a_secret(
@@ -61,6 +64,27 @@ def test_a_projects_server_is_left_out_that_could_hide_a_command_in_a_secret(
     assert told(home, "cursor-project", command, *args, **env) == ("", ())
     text, notes = told(home, "cursor", command, *args, **env)
     assert text and len(notes) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("LD_PRELOAD", f"{RANDOM}.so"),
+        ("PYTHONSTARTUP", f"{RANDOM}.py"),
+        ("PATH", f"{RANDOM}:/bin"),
+        ("STORE", "postgres://me:abc&def@db/x"),
+        ("HEADERS", '{"Authorization": "Bearer abc"}'),
+    ],
+)
+def test_what_is_hidden_of_a_projects_variables_is_told(home: Home, name: str, value: str) -> None:
+    text, notes = told(home, "cursor-project", "npx", "linter", **{name: value})
+    assert text == "npx linter" and len(notes) == 1
+    assert told(home, "cursor", "npx", "linter", **{name: value}) == (text, ())
+
+
+@pytest.mark.parametrize("name", ["LINT_TOKEN", "LINT_REGION"])
+def test_what_the_name_tells_and_what_is_shown_is_not_told(home: Home, name: str) -> None:
+    assert told(home, "cursor-project", "npx", "linter", **{name: "eu-1"}) == ("npx linter", ())
 
 
 @pytest.mark.parametrize("text", [RANDOM, f"{RANDOM}==", f"'{RANDOM}'"])
