@@ -4,13 +4,13 @@ What is cut is scrubbed before: half a secret is one, too.
 """
 
 import base64
-import re
-from collections.abc import Iterable, Set
-from typing import Final
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Final, TypeAlias
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from manifests.upstream_sections import HttpUpstream, StdioUpstream
-from upstreams.secret_spellings import any_of
+from upstreams.secret_spellings import Place, Spelling, places_of
 from upstreams.wire_text import one_line
 
 LONGEST_TOLD: Final = 2_000
@@ -22,58 +22,54 @@ _MOST_PASSING: Final = 100
 _MASK: Final = "[hidden]"
 _SCHEMES: Final = frozenset({"basic", "bearer", "digest", "token"})
 
+Forms: TypeAlias = Mapping[str, Spelling]
+"""What is hidden, and all its spellings."""
+
+_NONE: Final[Forms] = MappingProxyType({})
+
 
 class Scrubber:
     """Replaces secrets wherever they occur: of an upstream's `env` and `headers`, in its URLs, and all others it is
     told of, whole and line by line, however JSON, Python and URLs spell them."""
 
     def __init__(
-        self, secrets: Iterable[str], settings: Iterable[str] = (), more_forms: Set[str] = frozenset()
+        self, secrets: Iterable[str], settings: Iterable[str] = (), more_forms: Forms = _NONE
     ) -> None:
         """`settings` may be secrets, and may be words like `production`: see `content`."""
-        self._secrets = forms_of(secrets) | more_forms
+        self._secrets = {**forms_of(secrets), **more_forms}
         self._settings = forms_of(settings)
-        self._passing: dict[str, None] = {}
-        self._compile()
+        self._passing: dict[str, Spelling] = {}
 
     @classmethod
-    def for_upstream(
-        cls, spec: StdioUpstream | HttpUpstream, more_forms: Set[str] = frozenset()
-    ) -> "Scrubber":
+    def for_upstream(cls, spec: StdioUpstream | HttpUpstream, more_forms: Forms = _NONE) -> "Scrubber":
         """`more_forms` are those of other secrets, made once for all upstreams."""
         settings = spec.env.values() if isinstance(spec, StdioUpstream) else ()
         return cls(_configured(spec), settings, more_forms)
 
     def hide_for_now(self, secrets: Iterable[str]) -> None:
         """Hide these, too, until a hundred others came after them: tokens that are renewed again and again."""
-        for form in sorted(forms_of(secrets)):
+        for form, spelling in sorted(forms_of(secrets).items()):
             self._passing.pop(form, None)
-            self._passing[form] = None
+            self._passing[form] = spelling
         for form in list(self._passing)[:-_MOST_PASSING]:
             del self._passing[form]
-        self._compile()
-
-    def _compile(self) -> None:
-        certain = {*self._secrets, *self._passing}
-        pattern, self._longest = any_of(certain | self._settings)
-        self._pattern = re.compile(pattern)
-        self._content = self._pattern if self._settings <= certain else re.compile(any_of(certain)[0])
 
     def __call__(self, text: str) -> str:
-        return self._pattern.sub(_MASK, text)
+        return _without(text, self._places(text, len(text)))
 
     def content(self, text: str) -> str:
         """The same for text that is worked with: what an `env` says as it stands in the manifest is not hidden."""
-        return self._content.sub(_MASK, text)
+        certain = {**self._secrets, **self._passing}
+        return _without(text, places_of(certain.values(), text, len(text)))
 
     def start(self, text: str, limit: int = LONGEST_TOLD) -> str:
         """What is told of a text that may be long: no more than its first `limit` characters."""
         if len(text) <= limit:
             return self(text)
         end = limit
-        for secret in self._pattern.finditer(text, 0, limit + self._longest):
-            if secret.start() < limit:
-                end = max(end, secret.end())
+        for start, stop in self._places(text, limit + self._longest):
+            if start < limit:
+                end = max(end, stop)
         return self(text[:end]) + ("…" if end < len(text) else "")
 
     def excerpt(self, text: bytes, limit: int = 120) -> str:
@@ -81,6 +77,25 @@ class Scrubber:
         # A character takes up to four bytes.
         head = text.lstrip()[: 4 * (limit + self._longest)]
         return one_line(self.start(head.decode("utf-8", "replace").strip(), limit))
+
+    def _places(self, text: str, end: int) -> list[Place]:
+        return places_of(self._all.values(), text, end)
+
+    @property
+    def _all(self) -> Forms:
+        return {**self._secrets, **self._settings, **self._passing}
+
+    @property
+    def _longest(self) -> int:
+        return max((each.longest for each in self._all.values()), default=0)
+
+
+def _without(text: str, places: Iterable[Place]) -> str:
+    kept, kept_to = [], 0
+    for start, stop in places:
+        kept += [text[kept_to:start], _MASK]
+        kept_to = stop
+    return "".join([*kept, text[kept_to:]])
 
 
 def _configured(spec: StdioUpstream | HttpUpstream) -> list[str]:
@@ -96,10 +111,11 @@ def _configured(spec: StdioUpstream | HttpUpstream) -> list[str]:
     ]
 
 
-def forms_of(secrets: Iterable[str]) -> set[str]:
+def forms_of(secrets: Iterable[str]) -> dict[str, Spelling]:
     """What is hidden of secrets: they themselves, their lines, and what they are behind the quoting of a URL; of these
     all that are long enough."""
-    return {form for secret in secrets for form in _forms(secret) if len(form) >= _SHORTEST}
+    forms = {form for secret in secrets for form in _forms(secret)}
+    return {form: Spelling(form) for form in forms if len(form) >= _SHORTEST}
 
 
 def _forms(secret: str) -> set[str]:

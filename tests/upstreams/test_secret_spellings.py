@@ -1,6 +1,7 @@
 """Secrets are found in whatever way a message for people spells them."""
 
 import json
+import sys
 from collections.abc import Callable
 from urllib.parse import quote, quote_plus
 
@@ -86,3 +87,64 @@ def test_what_is_all_but_a_secret_is_looked_at_in_one_way(data: st.DataObject, s
 def test_secret_within_another_leaves_nothing_of_the_longer_one() -> None:
     scrub = Scrubber(["/abcd", "/abcd/efgh", "abcd", "abcdefgh", "%2Fabcd/ef"])
     assert scrub("\\/abcd\\/efgh abcdefgh %2fabcd%2fef /abcd abcd") == "[hidden] " * 4 + "[hidden]"
+
+
+@given(st.data(), st.text(st.sampled_from(CHARACTERS.replace("\\", "") + "5"), min_size=150, max_size=300))
+def test_long_secret_is_hidden_to_its_end_however_each_of_its_characters_is_spelled(
+    data: st.DataObject, secret: str
+) -> None:
+    text = data.draw(written(f"x{secret}x"))
+    assert Scrubber([f"x{secret}x"])(f"<{text}>") == "<[hidden]>"
+
+
+@pytest.mark.parametrize("inner", WRITERS, ids=lambda inner: inner.__name__)
+def test_what_begins_like_a_long_secret_is_hidden_as_far_as_it_goes_on(inner: Callable[[str], str]) -> None:
+    secret = json.dumps([{"key": f"a/b{number}"} for number in range(100)])
+    half, other = inner(f"no: {secret[:500]}")[:-1], inner(f"no: {secret[:100]} and so on")
+    scrub = Scrubber([secret])
+    assert scrub(half).startswith(inner("no: ")[:-1] + "[hidden]") and "key" not in scrub(half)
+    assert scrub(other) == other
+
+
+def test_long_secret_is_hidden_where_its_beginning_stands_in_it_again() -> None:
+    for secret in ("A" * 300 + "the-rest", '"/' * 150 + "the-rest"):
+        assert Scrubber([secret])(f"<{secret[:2]}{secret} {secret[:200]}{secret}>") == "<[hidden] [hidden]>"
+
+
+def test_secret_that_begins_where_another_ends_is_hidden_whole() -> None:
+    scrub = Scrubber(["abcd/efgh", "efgh/ijkl"])
+    assert scrub("abcd/efgh/ijkl abcd/efgh-efgh/ijkl") == "[hidden] [hidden]-[hidden]"
+
+
+def test_long_secret_costs_no_more_than_a_short_one_to_be_hidden() -> None:
+    def hide(count: int) -> None:
+        scrub = Scrubber([json.dumps([{"key": f"abc{number}"} for number in range(count)])])
+        scrub.hide_for_now([json.dumps({f"abc{number}": True for number in range(count)})])
+        assert scrub('no: [{"key": "abc0"}]') == 'no: [{"key": "abc0"}]'
+
+    hide(10)  # what is remembered for all secrets
+    assert _calls(lambda: hide(2_000)) < _calls(lambda: hide(20)) + 20_000
+
+
+@pytest.mark.parametrize("secret", ['"' * 1_000, '"/' * 500 + "?"])
+def test_text_full_of_what_is_all_but_a_secret_is_looked_at_a_few_times(secret: str) -> None:
+    scrub = Scrubber([secret])
+    scrub(secret)
+    text = f"{secret[:-1]}#" * 20
+    assert _calls(lambda: scrub(text)) < 100 * len(text)
+
+
+def _calls(work: Callable[[], object]) -> int:
+    """How many calls of functions it takes."""
+    count = 0
+
+    def note(*_: object) -> None:
+        nonlocal count
+        count += 1
+
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count
