@@ -39,6 +39,7 @@ class Scrubber:
         self._secrets = {**forms_of(secrets), **more_forms}
         self._settings = forms_of(settings)
         self._passing: dict[str, Spelling] = {}
+        self._gather()
 
     @classmethod
     def for_upstream(cls, spec: StdioUpstream | HttpUpstream, more_forms: Forms = _NONE) -> "Scrubber":
@@ -53,21 +54,27 @@ class Scrubber:
             self._passing[form] = spelling
         for form in list(self._passing)[:-_MOST_PASSING]:
             del self._passing[form]
+        self._gather()
+
+    def _gather(self) -> None:
+        certain = {**self._secrets, **self._passing}
+        self._certain = [*certain.values()]
+        self._all = [*{**certain, **self._settings}.values()]
+        self._longest = max((each.longest for each in self._all), default=0)
 
     def __call__(self, text: str) -> str:
-        return _without(text, self._places(text, len(text)))
+        return _without(text, places_of(self._all, text, len(text)))
 
     def content(self, text: str) -> str:
         """The same for text that is worked with: what an `env` says as it stands in the manifest is not hidden."""
-        certain = {**self._secrets, **self._passing}
-        return _without(text, places_of(certain.values(), text, len(text)))
+        return _without(text, places_of(self._certain, text, len(text)))
 
     def start(self, text: str, limit: int = LONGEST_TOLD) -> str:
         """What is told of a text that may be long: no more than its first `limit` characters."""
         if len(text) <= limit:
             return self(text)
         end = limit
-        for start, stop in self._places(text, limit + self._longest):
+        for start, stop in places_of(self._all, text, limit + self._longest):
             if start < limit:
                 end = max(end, stop)
         return self(text[:end]) + ("…" if end < len(text) else "")
@@ -77,17 +84,6 @@ class Scrubber:
         # A character takes up to four bytes.
         head = text.lstrip()[: 4 * (limit + self._longest)]
         return one_line(self.start(head.decode("utf-8", "replace").strip(), limit))
-
-    def _places(self, text: str, end: int) -> list[Place]:
-        return places_of(self._all.values(), text, end)
-
-    @property
-    def _all(self) -> Forms:
-        return {**self._secrets, **self._settings, **self._passing}
-
-    @property
-    def _longest(self) -> int:
-        return max((each.longest for each in self._all.values()), default=0)
 
 
 def _without(text: str, places: Iterable[Place]) -> str:
