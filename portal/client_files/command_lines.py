@@ -116,20 +116,24 @@ def _found(text: str, *, is_code: bool) -> Iterator[_Found]:
     yield from _in_addresses(text)
     for pattern in (_OPTION, _QUOTED, *((_ASSIGNMENT,) if is_code else ())):
         for found in pattern.finditer(text):
-            if is_named(found["name"], found["value"]) and (pattern is _OPTION or _is_whole(found)):
+            if is_named(found["name"], found["value"]) and _is_whole(found, is_code=is_code):
                 yield found.start("value"), Secret(found["value"], variable_name(found["name"]))
     for found in _SPOKEN.finditer(text):
-        if _is_whole(found):
+        if _is_whole(found, is_code=is_code):
             yield found.start("value"), Secret(found["value"], "TOKEN")
     for found in (_ALONE if is_code else _APART).finditer(text):
         if looks_secret(found[0]):
             yield found.start(), nameless(found[0], "argument")
 
 
-def _is_whole(found: re.Match[str]) -> bool:
+def _is_whole(found: re.Match[str], *, is_code: bool) -> bool:
     """Whether it is certain that the value ends there: within quotes with them, elsewhere before the next word."""
     text, start, end = found.string, *found.span()
     after = text[end : end + 1]
+    if after in (";", "&", "|") and not is_code:
+        return False
+    if found.re is _OPTION:
+        return True
     if found.re is _ASSIGNMENT and after.isspace() and _SET.search(text[max(0, start - 20) : start]):
         return False
     if found.re is _QUOTED and found["quote"]:

@@ -96,6 +96,14 @@ def test_a_secret_goes_on_behind_an_apostrophe_or_a_blank_in_quotes(
     assert seen(command, option, text) == [option, WHOLE]
 
 
+@pytest.mark.parametrize("sign", [";", "&"])
+def test_what_ends_a_word_of_a_shell_ends_none_of_another_text(sign: str) -> None:
+    text = f"-r x --token abc{sign}def9 -v"
+    assert seen("npx", "-c", text) == ["-c", WHOLE]
+    assert seen("bash", "-c", text) == ["-c", f"-r x --token ***{sign}def9 -v"]
+    assert seen("npx", "-r https://h/?token=abc&page=2 -v") == ["-r https://h/?token=***&page=2 -v"]
+
+
 @pytest.mark.parametrize(
     ("text", "shown_text"),
     [
