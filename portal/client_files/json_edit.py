@@ -8,6 +8,7 @@ from typing import Final, TypeAlias
 
 from manifests.json_value import Json
 from portal.client_files.json_text import (
+    BOM,
     Items,
     JsonTextError,
     Member,
@@ -79,7 +80,7 @@ def with_members(
     Raises:
         CannotEditError: Something else would change, too.
     """
-    if not text.removeprefix("\ufeff").strip():
+    if not text.removeprefix(BOM).strip():
         text = "{}\n"
     depth = next((d for d in range(len(path), -1, -1) if object_at(text, path[:d]) is not None), None)
     if depth is None:

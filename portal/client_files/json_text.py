@@ -13,6 +13,9 @@ from typing import Final, TypeAlias
 from manifests.json_value import Json
 from portal.client_files.quotation import quoted
 
+BOM: Final = "\ufeff"
+"""Editors on Windows begin a file with it."""
+
 MAX_DEPTH: Final = 100
 MAX_VALUES: Final = 500_000
 
@@ -151,7 +154,7 @@ class _Reader:
     def __init__(self, text: str, looked_into: frozenset[str] | None) -> None:
         self._text = text
         self._looked_into = looked_into
-        self._position = 1 if text.startswith("\ufeff") else 0
+        self._position = len(BOM) if text.startswith(BOM) else 0
         self._values = 0
 
     def document(self) -> Node | None:

@@ -4,7 +4,6 @@ import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from manifests.env_file import env_path, env_text, read_env
 from manifests.errors import ManifestError
@@ -12,13 +11,11 @@ from manifests.loader import load_manifest
 from manifests.secret_references import SecretReference
 from portal.client_files.errors import ClientFileError
 from portal.client_files.existing import Existing
+from portal.client_files.json_text import BOM
 from portal.client_files.manifest_text import HEADING, upstream_lines
 from portal.client_files.merging import Taken, Variable
 from portal.client_files.raw_file import RawFile, read_raw
 from portal.client_files.servers import UNKNOWN, UNKNOWN_URL
-
-BOM: Final = "\ufeff"
-"""Where a file begins with one, what is written begins with it again."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 from manifests.json_value import Json
 from portal.client_files.json_edit import CannotEditError
-from portal.client_files.toml_text import BOM, Table, TomlTextError, read_toml, tables
+from portal.client_files.json_text import BOM
+from portal.client_files.toml_text import Table, TomlTextError, read_toml, tables
 
 
 def table_texts(text: str, key: str, names: Collection[str]) -> dict[str, str]:
@@ -47,14 +48,9 @@ def with_tables(text: str, key: str, texts: Mapping[str, str]) -> str:
     line_end = "\r\n" if "\r\n" in text else "\n"
     changed = text
     for added in texts.values():
-        gap = (
-            ""
-            if not changed.removeprefix(BOM).strip()
-            else line_end
-            if changed.endswith("\n")
-            else line_end * 2
-        )
-        changed += gap + added.replace("\r\n", "\n").replace("\n", line_end)
+        if changed.removeprefix(BOM).strip():
+            changed += line_end if changed.endswith("\n") else line_end * 2
+        changed += added.replace("\r\n", "\n").replace("\n", line_end)
     before = read_toml(text)
     try:
         new = {name: read_toml(each)[key][name] for name, each in texts.items()}

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from manifests.json_value import Json
-from portal.client_files.json_text import Number
+from portal.client_files.json_text import BOM, Number
 
-BOM: Final = "\ufeff"
 MAX_BYTES: Final = 1024 * 1024
 MAX_DOTS: Final = 100
 """In one line that is not just a key and its text: the reader's time grows with their square."""
