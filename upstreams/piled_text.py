@@ -6,6 +6,7 @@ from typing import Final
 from upstreams.steps import STEP_BYTES, Steps
 
 _PIECES_OF_A_STEP: Final = 4
+_DROPPED_IN_A_STEP: Final = 16
 
 
 class PiledText:
@@ -32,28 +33,27 @@ class PiledText:
     def keep_end(self, count: int) -> Steps[None]:
         """Drop all but the last so many bytes, at most `STEP_BYTES`."""
         kept = b"".join(self._pieces[-2:])[-count:]
-        yield from self._drop()
+        pieces = self._emptied()
+        while pieces:
+            del pieces[-_DROPPED_IN_A_STEP:]
+            if pieces:
+                yield
         self.add(kept)
 
     def taken(self) -> Steps[bytes]:
         """All of it; nothing is left here."""
-        if len(self._pieces) <= _PIECES_OF_A_STEP:
-            text = b"".join(self._pieces)
-            self._pieces, self._bytes = [], 0
-            return text
+        size, pieces = self._bytes, self._emptied()
+        if len(pieces) <= _PIECES_OF_A_STEP:
+            return b"".join(pieces)
         # A buffer of that size has no memory before something is written there, and is given away without a copy.
-        whole = BytesIO(bytes(self._bytes))
-        for number, piece in enumerate(self._pieces, start=1):
+        whole = BytesIO(bytes(size))
+        for number, piece in enumerate(pieces, start=1):
             whole.write(piece)
             piece.clear()
             if number % _PIECES_OF_A_STEP == 0:
                 yield
-        self._pieces, self._bytes = [], 0
         return whole.getvalue()
 
-    def _drop(self) -> Steps[None]:
+    def _emptied(self) -> list[bytearray]:
         pieces, self._pieces, self._bytes = self._pieces, [], 0
-        while pieces:
-            del pieces[-_PIECES_OF_A_STEP * _PIECES_OF_A_STEP :]
-            if pieces:
-                yield
+        return pieces

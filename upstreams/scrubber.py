@@ -10,7 +10,8 @@ from typing import Final, TypeAlias
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from manifests.upstream_sections import HttpUpstream, StdioUpstream
-from upstreams.secret_spellings import Place, Spelling, places_of
+from upstreams.passages import Place
+from upstreams.secret_spellings import Spelling, places_of
 from upstreams.wire_text import one_line
 
 LONGEST_TOLD: Final = 2_000

@@ -4,13 +4,11 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import cached_property, lru_cache
 from itertools import accumulate
-from typing import Final, TypeAlias
+from typing import Final
 from urllib.parse import quote
 
 from upstreams.json_spelling import SHORTS, any_case
-
-Place: TypeAlias = tuple[int, int]
-"""Where it begins and ends in a text."""
+from upstreams.passages import Place
 
 # Text in JSON in JSON in JSON has seven before a quotation mark; so does what a shell or Java writes so.
 _MOST_BACKSLASHES: Final = 7
