@@ -63,12 +63,8 @@ class DocsSearch:
 
         Such of them as are starting are waited for, as `answer` does, at most `most_seconds`.
         """
-        key, namespaces = self._key(upstream), self._manifest.namespaces
-        silent = {
-            each.name
-            for each in self._fleet
-            if key in (None, each.name) and namespaces[each.name] in known.silent
-        }
+        namespaces = self._manifest.namespaces
+        silent = {u.name for u in self._searched(upstream) if namespaces[u.name] in known.silent}
         if not silent:
             return None
         await self._started(silent, most_seconds)
@@ -80,8 +76,11 @@ class DocsSearch:
 
     def is_complete(self, upstream: str | None) -> bool:
         """Whether no upstream, or not the one that is searched, may soon bring what was not found."""
-        searched = [each for each in self._fleet if self._key(upstream) in (None, each.name)]
-        return not any(each.state.status == "starting" and not each.tools for each in searched)
+        return not any(u.state.status == "starting" and not u.tools for u in self._searched(upstream))
+
+    def _searched(self, upstream: str | None) -> list[Upstream]:
+        key = self._key(upstream)
+        return [each for each in self._fleet if key in (None, each.name)]
 
     def look(self, snapshot: Snapshot, request: DocsSearchRequest) -> Found:
         """What the snapshot has for a request, here and now."""

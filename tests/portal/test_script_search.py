@@ -37,6 +37,13 @@ async def portal(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Open
         yield portal
 
 
+def slow_and_quick(folder: Path) -> dict[str, Peer | dict[str, Json]]:
+    """An upstream that never starts, and one that is there."""
+    never = folder / "never"
+    os.mkfifo(never)
+    return {"slow": raw(waits_for=str(never)), "quick": Peer()}
+
+
 @pytest.mark.parametrize(
     "arguments",
     ['"issue"', '""', '"issue", detail="full", limit=1', '"tracker.list_issues"', '"x", upstream="no"'],
@@ -188,9 +195,6 @@ async def test_a_script_calls_what_started_while_it_searched(tmp_path: Path) -> 
 
 
 async def test_searches_leave_their_script_half_of_its_time(tmp_path: Path) -> None:
-    never = tmp_path / "never"
-    os.mkfifo(never)
-    upstreams: dict[str, Peer | dict[str, Json]] = {"slow": raw(waits_for=str(never)), "quick": Peer()}
     script = """
 found = [await portal.search(query) for query in ("echo", "utc clock")]
 try:
@@ -199,7 +203,9 @@ except ToolError as error:
     code = error.code
 [code, [each["name"] for each in found[0]["functions"]], found[1]["notices"]]
 """
-    async with opened(tmp_path, upstreams, server={"start_seconds": 2 * DEADLINE_SECONDS}) as portal:
+    async with opened(
+        tmp_path, slow_and_quick(tmp_path), server={"start_seconds": 2 * DEADLINE_SECONDS}
+    ) as portal:
         code, names, notices = await portal.result_of(script, timeout_seconds=4)
     assert (code, names) == ("upstream_unavailable", ["quick.echo"])
     assert any("'slow' is starting" in notice for notice in notices)
@@ -207,9 +213,6 @@ except ToolError as error:
 
 
 async def test_a_search_that_an_upstream_missed_does_not_say_that_nothing_fits(tmp_path: Path) -> None:
-    never = tmp_path / "never"
-    os.mkfifo(never)
-    upstreams: dict[str, Peer | dict[str, Json]] = {"slow": raw(waits_for=str(never)), "quick": Peer()}
     script = """
 try:
     await portal.describe("utc_clock")
@@ -217,7 +220,7 @@ except ToolError as error:
     code = error.code
 [code, (await portal.search("utc clock"))["notices"], (await portal.search("utc", upstream="quick"))["notices"]]
 """
-    async with opened(tmp_path, upstreams, server={"start_seconds": 0.2}) as portal:
+    async with opened(tmp_path, slow_and_quick(tmp_path), server={"start_seconds": 0.2}) as portal:
         code, notices, of_quick = await portal.result_of(script)
         assert notices == (await portal.search("utc clock"))["notices"]
     assert code == "upstream_unavailable"
@@ -228,14 +231,13 @@ except ToolError as error:
 
 
 async def test_a_script_that_searches_no_other_waits_for_no_other(tmp_path: Path) -> None:
-    never = tmp_path / "never"
-    os.mkfifo(never)
-    upstreams: dict[str, Peer | dict[str, Json]] = {"slow": raw(waits_for=str(never)), "quick": Peer()}
     script = """
 await portal.describe("quick.echo")
 await portal.describe("echo")
 await portal.search("echo", upstream="quick")
 await quick.echo(query="portal.search")
 """
-    async with opened(tmp_path, upstreams, server={"start_seconds": 2 * DEADLINE_SECONDS}) as portal:
+    async with opened(
+        tmp_path, slow_and_quick(tmp_path), server={"start_seconds": 2 * DEADLINE_SECONDS}
+    ) as portal:
         assert await portal.result_of(script) == {"query": "portal.search"}
