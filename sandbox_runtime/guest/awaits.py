@@ -1,7 +1,7 @@
 """Puts in the awaits that a script forgot, as text, and says so."""
 
 import ast
-from collections.abc import Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 
 from sandbox_runtime.guest.dataflow import DataFlow
 from sandbox_runtime.guest.expression_flow import LibraryCall
@@ -10,6 +10,10 @@ from sandbox_runtime.guest.scopes import Scopes
 
 _MAX_NOTICES = 5
 _MAX_CALLS = 3  # named in one notice
+_GATHER = {
+    ("asyncio", "gather"),
+    ("builtins", "asyncio", "gather"),
+}  # imported, or as it lies ready for scripts
 _REMEDIES = {
     "a lambda": "use an `async def`",
     "a generator expression": "use a list comprehension",
@@ -23,9 +27,24 @@ def forgotten_calls(tree: ast.Module, scopes: Scopes, names: LibraryNames) -> li
     A script that is right as it stands has none: a call is forgotten only if its value can reach no `await`
     and no code that might await it.
     """
-    if all(call in scopes.awaited for call in names.calls):
+    awaited = scopes.awaited | set(_gathered(scopes, names))
+    if all(call in awaited for call in names.calls):
         return []
     return DataFlow(tree, scopes, names).forgotten()
+
+
+def _gathered(scopes: Scopes, names: LibraryNames) -> Iterator[ast.expr]:
+    """What an awaited `asyncio.gather` is given, one by one or as a list: nothing else is needed to see it awaited."""
+    for gather in scopes.awaited:
+        if isinstance(gather, ast.Call) and names.paths.get(gather.func) in _GATHER:
+            for argument in gather.args:
+                given = argument.value if isinstance(argument, ast.Starred) else argument
+                if given is not argument and isinstance(given, (ast.ListComp, ast.GeneratorExp)):
+                    yield given.elt
+                elif given is not argument and isinstance(given, (ast.List, ast.Tuple)):
+                    yield from given.elts
+                else:
+                    yield given
 
 
 def with_awaits(text: str, tree: ast.Module, followed: Set[ast.expr], calls: Sequence[LibraryCall]) -> str:
