@@ -4,7 +4,7 @@ import ast
 import builtins
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from sandbox_runtime.guest.scopes import Binding, Scope, Scopes
 
@@ -14,8 +14,7 @@ Path = tuple[str, ...]
 _DYNAMIC = {("builtins", name) for name in ("__import__", "eval", "exec", "globals", "locals", "vars")}
 
 
-@dataclass(frozen=True)
-class _Meaning:
+class _Meaning(NamedTuple):
     """What a name of one scope stands for: `path` if all its bindings agree, and from which statement on it does.
 
     `source` is what that statement evaluates before it binds the name, if that is not all of it.

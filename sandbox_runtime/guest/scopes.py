@@ -3,8 +3,8 @@
 import ast
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
@@ -15,7 +15,7 @@ _LEAVES = {ast.Constant, ast.Load, ast.Store, ast.Del}
 _GUARDS = {"AttributeError", "NameError", "ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class Binding:
     """One place that gives a name a value: an import, a definition, or an assignment.
 
@@ -61,8 +61,7 @@ class Scope:
         )
 
 
-@dataclass(frozen=True)
-class Mention:
+class Mention(NamedTuple):
     """A name, or a dotted name, that the script reads; guarded if it handles the name's absence itself."""
 
     node: ast.Name | ast.Attribute
@@ -71,8 +70,7 @@ class Mention:
     is_guarded: bool
 
 
-@dataclass(frozen=True)
-class Import:
+class Import(NamedTuple):
     """A dotted name that an import statement asks for; without its last part for `import *`."""
 
     path: tuple[str, ...]
@@ -80,8 +78,7 @@ class Import:
     is_guarded: bool
 
 
-@dataclass(frozen=True)
-class _Place:
+class _Place(NamedTuple):
     scope: Scope
     statement: int
     is_guarded: bool
@@ -112,51 +109,19 @@ class Scopes:
         self._todo: list[tuple[ast.AST, _Place]] = []
         self._bound: list[tuple[Scope, str, Binding]] = []
         self._nonlocal: list[tuple[Scope, str]] = []
-        self._readers: dict[type[ast.AST], Callable[[Any, _Place], None]] = {
-            ast.Name: self._read_name,
-            ast.Attribute: self._read_attribute,
-            ast.Subscript: self._read_subscript,
-            ast.Call: self._read_call,
-            ast.Await: self._read_await,
-            ast.Assign: self._read_assignment,
-            ast.AnnAssign: self._read_annotated,
-            ast.NamedExpr: self._read_walrus,
-            ast.For: self._read_loop,
-            ast.AsyncFor: self._read_loop,
-            ast.withitem: self._read_context,
-            ast.Import: self._read_import,
-            ast.ImportFrom: self._read_import_from,
-            ast.Global: self._read_global,
-            ast.Nonlocal: self._read_nonlocal,
-            ast.FunctionDef: self._read_function,
-            ast.AsyncFunctionDef: self._read_function,
-            ast.Lambda: self._read_lambda,
-            ast.ClassDef: self._read_class,
-            ast.ExceptHandler: self._read_handler,
-            ast.MatchAs: self._read_capture,
-            ast.MatchStar: self._read_capture,
-            ast.MatchMapping: self._read_capture,
-            ast.Try: self._read_try,
-            ast.TryStar: self._read_try,
-            ast.If: self._read_condition,
-            ast.IfExp: self._read_condition,
-            **dict.fromkeys(COMPREHENSIONS, self._read_comprehension),
-        }
-        if sys.version_info >= (3, 12):
-            self._readers[ast.TypeAlias] = self._read_type_alias
         for index, statement in enumerate(tree.body):
             self._todo.append((statement, _Place(self.module, index, False)))
             self._read()
         self._settle()
 
     def _read(self) -> None:
-        todo, readers = self._todo, self._readers
+        todo = self._todo
         while todo:
             node, place = todo.pop()
             kind = type(node)
-            read = readers.get(kind)
+            read = _READERS.get(kind)
             if read is not None:
-                read(node, place)
+                read(self, node, place)
             elif kind not in _LEAVES:
                 self._read_parts(node, place)
 
@@ -242,18 +207,18 @@ class Scopes:
             self._bound.append((place.scope, target.id, binding))
 
     def _read_loop(self, node: ast.For | ast.AsyncFor, place: _Place) -> None:
-        self._later([node.target], replace(place, source=node.iter))
+        self._later([node.target], place._replace(source=node.iter))
         self._later([node.iter, *node.body, *node.orelse], place)
 
     def _read_context(self, node: ast.withitem, place: _Place) -> None:
-        self._later([node.optional_vars], replace(place, source=node.context_expr))
+        self._later([node.optional_vars], place._replace(source=node.context_expr))
         self._later([node.context_expr], place)
 
     def _read_walrus(self, node: ast.NamedExpr, place: _Place) -> None:
         scope = place.scope
         while scope.kind == "comprehension" and scope.parent is not None:
             scope = scope.parent
-        self._bind(node.target.id, node.target, replace(place.inside(scope), source=node.value), node.value)
+        self._bind(node.target.id, node.target, place.inside(scope)._replace(source=node.value), node.value)
         self._later([node.value], place)
 
     def _read_import(self, node: ast.Import, place: _Place) -> None:
@@ -345,6 +310,40 @@ class Scopes:
         self._later([node.test], place)
         for part in (node.body, node.orelse):
             self._later(part if isinstance(part, list) else [part], guarded)
+
+
+_READERS: dict[type[ast.AST], Callable[[Scopes, Any, _Place], None]] = {
+    ast.Name: Scopes._read_name,
+    ast.Attribute: Scopes._read_attribute,
+    ast.Subscript: Scopes._read_subscript,
+    ast.Call: Scopes._read_call,
+    ast.Await: Scopes._read_await,
+    ast.Assign: Scopes._read_assignment,
+    ast.AnnAssign: Scopes._read_annotated,
+    ast.NamedExpr: Scopes._read_walrus,
+    ast.For: Scopes._read_loop,
+    ast.AsyncFor: Scopes._read_loop,
+    ast.withitem: Scopes._read_context,
+    ast.Import: Scopes._read_import,
+    ast.ImportFrom: Scopes._read_import_from,
+    ast.Global: Scopes._read_global,
+    ast.Nonlocal: Scopes._read_nonlocal,
+    ast.FunctionDef: Scopes._read_function,
+    ast.AsyncFunctionDef: Scopes._read_function,
+    ast.Lambda: Scopes._read_lambda,
+    ast.ClassDef: Scopes._read_class,
+    ast.ExceptHandler: Scopes._read_handler,
+    ast.MatchAs: Scopes._read_capture,
+    ast.MatchStar: Scopes._read_capture,
+    ast.MatchMapping: Scopes._read_capture,
+    ast.Try: Scopes._read_try,
+    ast.TryStar: Scopes._read_try,
+    ast.If: Scopes._read_condition,
+    ast.IfExp: Scopes._read_condition,
+    **dict.fromkeys(COMPREHENSIONS, Scopes._read_comprehension),
+}
+if sys.version_info >= (3, 12):
+    _READERS[ast.TypeAlias] = Scopes._read_type_alias
 
 
 def parameters(node: Function) -> list[ast.arg]:
