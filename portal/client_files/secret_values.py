@@ -115,7 +115,8 @@ def _is_left(text: str) -> bool:
 
 
 def _said(name: str, text: str) -> Pieces:
-    if driver_pieces(text, name) is None and (line := _HEADER.fullmatch(text)):
+    is_open = not is_named(name, text) and driver_pieces(text, name) is None
+    if is_open and (line := _HEADER.fullmatch(text)):
         return (line["name"] + line["colon"], *_header(line["name"], line["value"]))
     return _variable(name, text)
 

@@ -317,6 +317,7 @@ def test_ports_that_are_no_passwords(url: str) -> None:
         (["--token-file", "/run/token"], []),
         (["-e", "GITHUB_TOKEN=abc", "-e", "GITHUB_TOKEN", "-e", "DEBUG=1"], ["abc"]),
         (["-e", "PW=abc", "--max-tokens", "4096"], ["abc"]),
+        (["-e", "BASIC_AUTH=me:abc", "--token=id:def", "-e", "HOST=db:abc"], ["me:abc", "id:def"]),
         (["mcp-remote", "https://x.example/mcp", "--header", "Authorization: Bearer abc"], ["abc"]),
         (["--header", "Authorization:${AUTH}"], []),
         (["--header=X-Api-Key: abc"], ["abc"]),
