@@ -19,7 +19,8 @@ BOM: Final = "\ufeff"
 MAX_DEPTH: Final = 100
 MAX_VALUES: Final = 500_000
 
-_BLANK: Final = re.compile(r"(?:[ \t\r\n]+|//[^\r\n]*|/\*.*?\*/)*", re.DOTALL)
+_BLANK: Final = re.compile(r"(?:[ \t\r\n]+|//[^\r\n]*|/\*.*?\*/)*+", re.DOTALL)
+"""Possessive, as it need not remember where each of millions of comments began."""
 _STRING: Final = re.compile(r'"[^"\\\x00-\x1f]*(?:\\.[^"\\\x00-\x1f]*)*"')
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
 _WORD: Final = re.compile(r"[A-Za-z]+")
@@ -31,6 +32,8 @@ def _no_number(word: str) -> Json:
     raise ValueError(word)
 
 
+_MOST_FAILURES: Final = 100
+"""Of the fast reader, which counts the lines of all that is before each."""
 _FAST: Final = json.JSONDecoder(parse_constant=_no_number, parse_int=str, parse_float=str)
 
 
@@ -156,6 +159,7 @@ class _Reader:
         self._looked_into = looked_into
         self._position = len(BOM) if text.startswith(BOM) else 0
         self._values = 0
+        self._failures = 0
 
     def document(self) -> Node | None:
         if self._next() == "":
@@ -212,11 +216,12 @@ class _Reader:
     def _unread(self) -> Unread | None:
         """The object or list that begins here, if the fast reader takes it; it knows no comments and no bounds."""
         start = self._position
-        if self._text[start : start + 1] not in ("{", "["):
+        if self._text[start : start + 1] not in ("{", "[") or self._failures == _MOST_FAILURES:
             return None
         try:
             _, end = _FAST.raw_decode(self._text, start)
         except (ValueError, RecursionError):
+            self._failures += 1
             return None
         self._position = end
         return Unread(start, end, self._text[start:end])

@@ -2,6 +2,7 @@
 
 import json
 import re
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -116,6 +117,24 @@ def test_what_is_not_looked_into_is_read_by_the_same_rules(text: str) -> None:
         return node and plain(node)
 
     assert outcome(frozenset()) == outcome(None)
+
+
+@pytest.mark.timeout(30)
+def test_a_comment_in_each_of_many_members_is_read_in_time() -> None:
+    text = "{" + ",".join(['"x":[/**/1]'] * (MAX_VALUES // 3)) + "}"
+    node = read_json(text, frozenset())
+    assert isinstance(node, Members) and len(node.members) == MAX_VALUES // 3
+
+
+def test_comments_are_skipped_without_remembering_each() -> None:
+    text = "//\n" * (1024 * 1024) + "{}"
+    tracemalloc.start()
+    try:
+        assert data(text) == {}
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < len(text)
 
 
 def test_half_a_character_is_no_data() -> None:
