@@ -18,8 +18,8 @@ LONG = (
 )
 
 _STARTS: Final = re.compile(
-    r"(?i)(?:\A|_)(?:env|exec|execute|program|init|rc|ssh|args?|flags|wrapper|launcher|hooks?|browser)(?:_|\Z)"
-    r"|(?:command|cmd|options?|opts?|preload|path|startup|editor|pager|shell|askpass|libraries|lib)\Z"
+    r"(?i)(?<![^_])(?:env|exec|execute|program|init|rc|ssh|args?|flags|wrapper|launcher|hooks?|browser)(?![^_])"
+    r"|(?:command|cmd|options?|opts?|preload|path|startup|editor|pager|shell|askpass|libraries|lib|bus_address)\Z"
 )
 """Names of variables of which programs take what to start, and how: BASH_ENV, GIT_SSH_COMMAND, LD_PRELOAD."""
 _EXPANDS: Final = re.compile(r"\$\(|`")
@@ -41,7 +41,7 @@ def legible(server: Server) -> Server:
         raise UnfitError(
             "a secret in it could as well be a command, which would be hidden: write it into portal.yaml yourself"
         )
-    is_any = hidden or any(_secrets(each) for name, each in server.env.items() if not is_secret_name(name))
+    is_any = hidden or any(_secrets(each) for name, each in server.env.items() if _is_unsaid(name))
     return replace(server, notes=(*server.notes, HIDDEN)) if is_any else server
 
 
@@ -61,8 +61,19 @@ def _hidden(server: Server) -> Iterator[str]:
     for argument in server.args:
         yield from _secrets(argument)
     for name, template in server.env.items():
-        if not is_secret_name(name):
-            yield from (each for each in _secrets(template) if _STARTS.search(name) or _is_command(each))
+        if _is_unsaid(name):
+            yield from (each for each in _secrets(template) if _starts(name) or _is_command(each))
+
+
+def _is_unsaid(name: str) -> bool:
+    """Whether the name does not say alone why what goes under it is hidden."""
+    return not is_secret_name(name) or _starts(name)
+
+
+def _starts(name: str) -> bool:
+    """Whether programs start what goes under it; of a secret's name the end says so: `SSH_PASSWORD` is one's."""
+    *_, end = (0, *(found.end() for found in _STARTS.finditer(name)))
+    return end == len(name) or (end > 0 and not is_secret_name(name))
 
 
 def _is_command(text: str) -> bool:

