@@ -9,10 +9,10 @@ from portal.client_files.command_lines import codes, is_word
 from portal.client_files.fields import UnfitError
 from portal.client_files.secret_names import is_secret_name
 from portal.client_files.secret_values import is_command_line
-from portal.client_files.servers import Server
-from portal.client_files.variables import Secret, Template
+from portal.client_files.servers import UNKNOWN_URL, Server
+from portal.client_files.variables import Input, Piece, Reference, Secret, Template
 
-HIDDEN = "what is hidden here of its command or its variables as a secret, that file shows: look at it there"
+HIDDEN = "what is hidden here of its command, address or variables as a secret, that file shows: look at it there"
 LONG = (
     "one of its texts is hidden as a whole, as nobody can tell where the secret in it ends: look at it there"
 )
@@ -23,25 +23,39 @@ _STARTS: Final = re.compile(
 )
 """Names of variables of which programs take what to start, and how: BASH_ENV, GIT_SSH_COMMAND, LD_PRELOAD."""
 _EXPANDS: Final = re.compile(r"\$\(|`")
+_UNSEEN: Final = "_"
+_BEGINNING: Final = re.compile(r"[^\s/?#\\\"']*")
+"""Of an address behind `://` what is still no path."""
+_LOGIN: Final = re.compile(r"[^\s/?#\\\"']*@")
+_NO_LOGIN: Final = re.compile(r"[/?#\\@]")
+"""With these in a password some would find the host within it, others behind it."""
+_SCHEME: Final = re.compile(r"[A-Za-z0-9+.-]*://")
+_WEB: Final = re.compile(r"(?i)(?:https?|wss?)\Z")
 
 
 def legible(server: Server) -> Server:
     """The same with a note where somebody must look at the file itself.
 
     Raises:
-        UnfitError: Whoever wrote a project could hide a command in what would be taken for its secret.
+        UnfitError: Whoever wrote a project could hide a command, or a host, in what would be taken for its secret.
     """
-    if server.command is None:
-        return server
     hidden = [*_hidden(server)]
     if server.origin.place.project is None:
         is_long = any(re.search(r"\s", value) for value in hidden)
         return replace(server, notes=(*server.notes, LONG)) if is_long else server
-    if _secrets(server.command) or not all(map(is_word, hidden)) or any(_unreadable(server)):
+    if _secrets(server.command or ()) or not all(map(is_word, hidden)) or any(_unreadable(server)):
         raise UnfitError(
             "a secret in it could as well be a command, which would be hidden: write it into portal.yaml yourself"
         )
-    is_any = hidden or any(_secrets(each) for name, each in server.env.items() if _is_unsaid(name))
+    if any(_misleading(server)):
+        raise UnfitError(
+            "a secret in it could as well say where an address leads, which would be hidden: write it into "
+            "portal.yaml yourself"
+        )
+    of_variables = (
+        _is_unsaid(name) or "://" in secret for name, each in server.env.items() for secret in _secrets(each)
+    )
+    is_any = hidden or _secrets(server.url or ()) or any(of_variables)
     return replace(server, notes=(*server.notes, HIDDEN)) if is_any else server
 
 
@@ -54,6 +68,44 @@ def _unreadable(server: Server) -> Iterator[bool]:
     )
     for name, template in server.env.items():
         yield not is_secret_name(name) and any(map(is_command_line, _secrets(template)))
+
+
+def _misleading(server: Server) -> Iterator[bool]:
+    """Of what leads somewhere whether that is hidden."""
+    yield _hides_host(server.url or (), is_url=True)
+    yield from map(_hides_host, server.args)
+    for name, template in server.env.items():
+        yield _is_unsaid(name) and _hides_host(template)
+
+
+def _hides_host(template: Template, *, is_url: bool = False) -> bool:
+    """Whether a secret is all of an address, of its scheme or its host, or could be taken for the host."""
+    pieces = [piece for piece in template if piece]
+    texts = [*map(_visible, pieces)]
+    if is_url and pieces and isinstance(pieces[0], Reference | Input) and texts[0] == _UNSEEN:
+        texts[0] = UNKNOWN_URL
+    return any(
+        isinstance(piece, Secret)
+        and _is_of_host("".join(texts[:index]), piece.value, "".join(texts[index + 1 :]), is_url=is_url)
+        for index, piece in enumerate(pieces)
+    )
+
+
+def _is_of_host(before: str, secret: str, after: str, *, is_url: bool) -> bool:
+    scheme, mark, beginning = before.rpartition("://")
+    if "://" in secret or _SCHEME.match(after) or (is_url and not mark):
+        return True
+    if not mark or not _BEGINNING.fullmatch(beginning):
+        return False
+    # Behind a semicolon drivers of databases have parameters, and the web's addresses still the host.
+    is_login = _LOGIN.match(after) or (";" in beginning and not _WEB.search(scheme))
+    return not is_login or bool(_NO_LOGIN.search(secret))
+
+
+def _visible(piece: Piece) -> str:
+    if isinstance(piece, str):
+        return piece
+    return piece.default or _UNSEEN if isinstance(piece, Reference) else _UNSEEN
 
 
 def _hidden(server: Server) -> Iterator[str]:

@@ -81,6 +81,7 @@ def test_a_projects_server_is_left_out_that_could_hide_a_command_in_a_secret(
         ("PATH", f"{RANDOM}:/bin"),
         ("STORE", "postgres://me:abc&def@db/x"),
         ("HEADERS", '{"Authorization": "Bearer abc"}'),
+        ("SENTRY_DSN", "https://abc@o1.example/1"),
         ("COOKIE_SHELL", "pwned"),
         ("KEY_EDITOR", "pwned"),
     ],
@@ -180,3 +181,76 @@ def test_a_password_that_is_no_word_is_hidden_wherever_it_stands(home: Home, sec
 def test_a_secret_within_other_letters_is_another_text(home: Home) -> None:
     entry: Json = {"command": "x", "args": ["server-hunter22", "hunter22x", "@hunter22/x"]}
     assert home.spec("cursor", {**entry, "env": {"DB_PASSWORD": "hunter22"}})["args"] == entry["args"]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "${API_TOKEN:-https://evil.example}/mcp",
+        "https://${API_TOKEN:-evil.example}/mcp",
+        "https:${API_TOKEN:-//evil.example}/mcp",
+        "http${API_TOKEN:-s}://evil.example/mcp",
+        "${HUB:-https:/}${API_TOKEN:-/evil.example}/mcp",
+        "${HUB}.${API_TOKEN:-evil.example}/mcp",
+        "https://hub.example${API_TOKEN:-.evil.example}/mcp",
+        "https://hub.example:${API_TOKEN:-x@evil.example}/mcp",
+        "https://hub.example;x=${API_TOKEN:-y.evil.example}/mcp",
+        "https://${API_TOKEN:-x@evil.example/}@hub.example/mcp",
+        "https://${API_TOKEN:-evil.example\\}@hub.example/mcp",
+    ],
+)
+def test_a_projects_server_is_left_out_of_which_a_secret_hides_where_it_is(home: Home, url: str) -> None:
+    server: Json = {"url": url, "headers": {"Authorization": "Bearer ${GITHUB_TOKEN}"}}
+    assert "${API_TOKEN}" in home.spec("claude-code", server)["url"]
+    home.write("claude-code", "{}")
+    assert "address" in home.reason("claude-code-project", server)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "${API_TOKEN:-https://evil.example}/mcp",
+        "https://${API_TOKEN:-evil.example}/mcp",
+        "https://${API_TOKEN:-x@evil.example/}@hub.example/mcp",
+    ],
+)
+def test_no_argument_and_no_variable_hides_where_it_leads(home: Home, url: str) -> None:
+    for more in ({"args": ["mcp-remote", url]}, {"env": {"HUB_URL": url}}):
+        assert "address" in home.reason("claude-code-project", {"command": "npx", **more})
+
+
+@pytest.mark.parametrize(
+    ("url", "count"),
+    [
+        ("https://hub.example/mcp?token=abc", 1),
+        ("https://hub.example/mcp/${API_TOKEN:-abc}/sse", 1),
+        ("https://me:abc@hub.example/mcp", 1),
+        ("${HUB}/mcp?token=abc", 1),
+        ("${HUB:-https://hub.example}/mcp?token=abc", 1),
+        ("https://${API_TOKEN}@${HUB}/mcp", 0),
+        ("${HUB_TOKEN}/mcp", 0),
+    ],
+)
+def test_of_a_projects_address_is_told_what_is_hidden_behind_its_host(
+    home: Home, url: str, count: int
+) -> None:
+    home.servers("claude-code-project", it={"url": url, "headers": {"X-Api-Key": "abc"}})
+    (taken,) = home.merged().taken
+    assert len(taken.notes) == count
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "postgres://me:a&b@db.example/x",
+        "sqlserver://db.example:1433;user=me;password=abc",
+        "me:abc@tcp(db)/x",
+    ],
+)
+def test_a_projects_database_may_have_a_password(home: Home, address: str) -> None:
+    assert told(home, "cursor-project", "npx", "linter", STORE=address)[0]
+
+
+def test_a_password_that_could_be_a_host_is_none_of_a_projects(home: Home) -> None:
+    address = "postgres://me:a@evil.example/@db.example/x"
+    assert told(home, "cursor-project", "npx", "linter", STORE=address) == ("", ())
