@@ -67,7 +67,12 @@ def codes(words: Sequence[str]) -> Iterator[bool]:
     for word in words:
         yield is_shell and is_code
         is_shell = is_shell or bool(_SHELL.fullmatch(word))
-        is_code = bool(_CODE_FOLLOWS.fullmatch(word))
+        is_code = is_code_next(word)
+
+
+def is_code_next(option: str) -> bool:
+    """Whether a shell takes what follows the option as code."""
+    return bool(_CODE_FOLLOWS.fullmatch(option))
 
 
 def is_word(value: str) -> bool:

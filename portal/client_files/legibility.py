@@ -1,18 +1,20 @@
 """Whether a person can read what a server starts, though its secrets are hidden."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from portal.client_files.command_lines import codes, is_word
+from portal.client_files.command_lines import codes, is_code_next, is_word
 from portal.client_files.fields import UnfitError
 from portal.client_files.secret_names import is_secret_name
 from portal.client_files.secret_values import is_command_line
 from portal.client_files.servers import UNKNOWN_URL, Server
 from portal.client_files.variables import Input, Piece, Reference, Secret, Template
 
-HIDDEN = "what is hidden here of its command, address or variables as a secret, that file shows: look at it there"
+HIDDEN = (
+    "what is hidden here of its command, address or variables as a secret, that file shows: look at it there"
+)
 LONG = (
     "one of its texts is hidden as a whole, as nobody can tell where the secret in it ends: look at it there"
 )
@@ -23,6 +25,11 @@ _STARTS: Final = re.compile(
 )
 """Names of variables of which programs take what to start, and how: BASH_ENV, GIT_SSH_COMMAND, LD_PRELOAD."""
 _EXPANDS: Final = re.compile(r"\$\(|`")
+_VARIABLE: Final = re.compile(r"(?i)(?:\$\{?(?:env:)?|[%!])(?P<name>\w+)")
+_OF_WHAT: Final = re.compile(
+    r"(?i)(?:[=:]|:\s|://|(?<!\S)(?P<option>-{1,2}[a-z][\w.:-]{0,60})\s{1,9}|\b(?:bearer|basic|token)\s)\\*[\"']?\Z"
+)
+"""What stands before a variable in a text for a shell if it is the value of something, and nothing that is run."""
 _UNSEEN: Final = "_"
 _BEGINNING: Final = re.compile(r"[^\s/?#\\\"']*")
 """Of an address behind `://` what is still no path."""
@@ -55,19 +62,43 @@ def legible(server: Server) -> Server:
     of_variables = (
         _is_unsaid(name) or "://" in secret for name, each in server.env.items() for secret in _secrets(each)
     )
-    is_any = hidden or _secrets(server.url or ()) or any(of_variables)
+    is_any = hidden or _secrets(server.url or ()) or any(of_variables) or any(_named(server))
     return replace(server, notes=(*server.notes, HIDDEN)) if is_any else server
 
 
 def _unreadable(server: Server) -> Iterator[bool]:
     """Of what starts something whether all of it is hidden."""
-    words = ["".join(p for p in each if isinstance(p, str)) for each in (server.command or (), *server.args)]
-    texts = zip(words[1:], [*codes(words)][1:], server.args, strict=True)
-    yield from (
-        is_code and bool(_secrets(each)) and not re.search(r"\w", word) for word, is_code, each in texts
-    )
+    for word, template in _code(server):
+        yield bool(_secrets(template)) and not re.search(r"\w", word)
+    yield from (_is_run(found, secrets) for found, secrets in _named(server))
     for name, template in server.env.items():
         yield not is_secret_name(name) and any(map(is_command_line, _secrets(template)))
+
+
+def _code(server: Server) -> Iterator[tuple[str, Template]]:
+    """Texts for a shell: what of each is not hidden, and all of it."""
+    words = ["".join(p for p in each if isinstance(p, str)) for each in (server.command or (), *server.args)]
+    texts = zip(words[1:], [*codes(words)][1:], server.args, strict=True)
+    yield from ((word, template) for word, is_code, template in texts if is_code)
+
+
+def _named(server: Server) -> Iterator[tuple[re.Match[str], Sequence[str]]]:
+    """Where texts for a shell name variables of which something is hidden, and what that is."""
+    hidden: dict[str, list[str]] = {}
+    for name, template in server.env.items():
+        # In small letters, as Windows compares them.
+        hidden.setdefault(name.lower(), []).extend(_secrets(template))
+    for word, _ in _code(server):
+        for found in _VARIABLE.finditer(word):
+            if secrets := hidden.get(found["name"].lower()):
+                yield found, secrets
+
+
+def _is_run(found: re.Match[str], secrets: Sequence[str]) -> bool:
+    """Whether a shell could run what is hidden of a variable where its text names it."""
+    before = _OF_WHAT.search(found.string[max(0, found.start() - 100) : found.start()])
+    is_value = before is not None and not (before["option"] and is_code_next(before["option"]))
+    return not (is_value and all(map(is_word, secrets)))
 
 
 def _misleading(server: Server) -> Iterator[bool]:

@@ -254,3 +254,46 @@ def test_a_projects_database_may_have_a_password(home: Home, address: str) -> No
 def test_a_password_that_could_be_a_host_is_none_of_a_projects(home: Home) -> None:
     address = "postgres://me:a@evil.example/@db.example/x"
     assert told(home, "cursor-project", "npx", "linter", STORE=address) == ("", ())
+
+
+@pytest.mark.parametrize(
+    ("shell", "option", "text", "value"),
+    [
+        ("sh", "-c", "$LINT_KEY", "touch pwned"),
+        ("sh", "-c", "$LINT_KEY", "pwned"),
+        ("bash", "-c", 'eval "$LINT_KEY"', "touch pwned"),
+        ("bash", "-c", "x; ${LINT_KEY}", "pwned"),
+        ("bash", "-c", "A= $LINT_KEY", "pwned"),
+        ("bash", "-c", "bash -c $LINT_KEY", "pwned"),
+        ("bash", "-c", "/bin/$LINT_KEY", "pwned"),
+        ("bash", "-c", "npx linter --api-key $LINT_KEY", "x pwned"),
+        ("cmd", "/c", "%lint_key%", "pwned"),
+        ("pwsh", "-Command", "iex $env:LINT_KEY", "pwned"),
+    ],
+)
+def test_a_shell_of_a_project_runs_no_variable_that_is_hidden(
+    home: Home, shell: str, option: str, text: str, value: str
+) -> None:
+    assert told(home, "cursor", shell, option, text, LINT_KEY=value)[0] == f"{shell} {option} {text}"
+    home.write("cursor", "{}")
+    assert told(home, "cursor-project", shell, option, text, LINT_KEY=value) == ("", ())
+    shown = {"LINT": "x", "OTHER_KEY": value}
+    assert told(home, "cursor-project", shell, option, text.replace("LINT_KEY", "LINT"), **shown)[0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'npx linter --api-key "$LINT_KEY"',
+        "npx linter --api-key=${LINT_KEY}",
+        "LINT=$LINT_KEY npx linter",
+        'npx linter --header "Authorization: Bearer $LINT_KEY" -H "X-Key: $LINT_KEY"',
+        "npx linter https://me:$LINT_KEY@hub.example/",
+        "npx linter https://$LINT_KEY@hub.example/",
+        'npx linter --config "{\\"apiKey\\": \\"$LINT_KEY\\"}"',
+    ],
+)
+def test_a_shell_of_a_project_hands_on_a_variable_that_is_hidden(home: Home, text: str) -> None:
+    shown, notes = told(home, "cursor-project", "bash", "-c", text, LINT_KEY="abc")
+    assert shown == f"bash -c {text}" and len(notes) == 1
+    assert told(home, "cursor-project", "bash", "-c", "npx linter", LINT_KEY="a b")[0]
