@@ -25,7 +25,7 @@ _CLOSES: Final = re.compile(r"[\"'](?:[\s,})\];&|]|\Z)")
 _WORD: Final = re.compile(_VALUE)
 """Nothing else to a shell, wherever it stands."""
 _OPTION: Final = re.compile(
-    rf"(?<![\w-])-{{1,2}}(?P<name>[A-Za-z][\w.-]{{0,59}})\s{{1,9}}(?P<quote>[\"']?)(?!-)(?P<value>{_VALUE})"
+    rf"(?<![\w-])-{{1,2}}(?P<name>[A-Za-z](?:[\w.:-]{{0,58}}\w)?)\s{{1,9}}(?P<quote>[\"']?)(?!-)(?P<value>{_VALUE})"
     rf"(?P=quote){_ENDS}",
     re.ASCII,
 )

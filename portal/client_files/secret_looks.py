@@ -63,11 +63,21 @@ _FILLED_IN: Final = re.compile(r"\$(?:\w+|\{\w+\})|%\w+%")
 _WORD: Final = re.compile(r"[^\s\"'<>{}\[\](),;\0]+")
 _SPOKEN: Final = re.compile(r"(?i)\b(bearer|basic)\s+[^\s\"']{6,}|-----BEGIN ")
 _SAYS: Final = re.compile(r"[:=]")
-_SAID_NAME: Final = re.compile(r"\s{0,9}[\"']?([A-Za-z_-]{1,60})")
+_QUOTE: Final = r"(?:\\{0,7}[\"'])"
+"""Within quotes it has backslashes before it, each time twice as many and one."""
+_SAID_NAME: Final = re.compile(r"\s{0,9}(?:\]\s{0,9})?(?:[\"']\\{0,7})?([A-Za-z_-]{1,60})")
 """A name as it stands before a colon, read backwards: a search forwards would try every letter."""
-_SAID_VALUE: Final = re.compile(r"\s{0,9}[\"']?(?:(?:[Bb]earer|[Bb]asic)\s{1,9})?([^\s\"',;&]{1,60})")
+_SAID_VALUE: Final = re.compile(
+    rf"\s{{0,9}}{_QUOTE}?(?:(?:[Bb]earer|[Bb]asic)\s{{1,9}})?([^\s\"',;&]{{1,60}})"
+)
+_SAID_PAIR: Final = re.compile(
+    rf"\(\s{{0,9}}{_QUOTE}([A-Za-z_]\w{{0,59}}){_QUOTE}\s{{0,9}},\s{{0,9}}{_QUOTE}([^\s\"',;&]{{1,60}})",
+    re.ASCII,
+)
+"""What code is called with: `setenv("API_KEY", "x")`."""
 _FLAG: Final = re.compile(
-    r"(?<![\w-])-{1,2}([A-Za-z][\w.-]{0,59})[\"']?[\s,]{1,9}[\"']?(?!-)([^\s\"',;&]{1,60})", re.ASCII
+    rf"(?<![\w-])-{{1,2}}([A-Za-z](?:[\w.:-]{{0,58}}\w)?){_QUOTE}?[\s,]{{1,9}}{_QUOTE}?(?!-)([^\s\"',;&]{{1,60}})",
+    re.ASCII,
 )
 """An option with its value within one text: `npx server --token x`, `["--token", "x"]`."""
 
@@ -109,7 +119,7 @@ def says_secret(text: str) -> bool:
     """Whether there is no doubt, as there is of what only looks like one."""
     if _SPOKEN.search(text) or has_password(text) or any(map(_KNOWN.match, _WORD.findall(text))):
         return True
-    return any(is_named(name, value) for name, value in _said(text))
+    return any(is_named(name, value.rstrip("\\")) for name, value in _said(text))
 
 
 def nameless(text: str, name: str) -> Secret:
@@ -125,6 +135,7 @@ def nameless(text: str, name: str) -> Secret:
 def _said(text: str) -> Iterator[tuple[str, str]]:
     """The names in a text that have a value behind a colon or an equals sign, or as an option, and those values."""
     yield from _FLAG.findall(text)
+    yield from _SAID_PAIR.findall(text)
     for sign in _SAYS.finditer(text):
         before = text[max(0, sign.start() - 80) : sign.start()][::-1]
         name, value = _SAID_NAME.match(before), _SAID_VALUE.match(text, sign.end())

@@ -137,3 +137,40 @@ def test_a_known_secret_like_a_version_is_hidden_behind_an_option_only(home: Hom
     args = ["-phunter22", "x-phunter22", "server-hunter22", "-phunter22x"]
     spec = home.spec("cursor", {"command": "x", "args": [*args], "env": {"DB_PASSWORD": "hunter22"}})
     assert spec["args"] == ["-p${DB_PASSWORD}", *args[1:]]
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "text"),
+    [
+        ("npx", "--config", r'"{\"braveApiKey\":\"hunter2\"}"'),
+        ("npx", "--config", r"{\"user\":\"x\",\"password\": \"hunter2\"}"),
+        ("npx", "--config", r'"{\\\"apiKey\\\":\\\"hunter2\\\"}"'),
+        ("bash", "-c", r'npx -y server --config "{\"apiKey\":\"hunter2\"}"'),
+        ("bash", "-c", r'x "npx server --api-key \"hunter2\""'),
+        ("python", "-c", "import os; os.environ['API_KEY']='hunter2'; import x"),
+        ("python", "-c", "import os; os.environ[ 'API_KEY' ] = 'hunter2'"),
+        ("python", "-c", "import os; os.environ.setdefault('API_KEY', 'hunter2')"),
+        ("pwsh", "-Command", "[Environment]::SetEnvironmentVariable('API_KEY','hunter2')"),
+    ],
+)
+def test_a_secret_in_quotes_within_quotes_or_in_code_is_hidden(command: str, option: str, text: str) -> None:
+    assert seen(command, option, text) == [option, WHOLE]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        r'"{\"theme\":\"dark\",\"auth\":\"\",\"token\":\"${X}\",\"useKey\":\"true\"}"',
+        r"{\"required\": [\"API_KEY\", \"PASSWORD\"]}",
+        "import os; x(os.environ['API_KEY'])",
+        "require('API_KEY', x)",
+    ],
+)
+def test_names_of_secrets_in_quotes_hide_nothing(text: str) -> None:
+    assert seen("npx", "--config", text) == ["--config", text]
+
+
+def test_an_option_with_a_colon_says_what_follows_in_a_text() -> None:
+    text = "dotnet run --Smtp:Host x --Smtp:Password hunter2 -p 8080:80 -v auth:/y img"
+    assert seen("bash", "-c", text) == ["-c", text.replace("hunter2", "***")]
+    assert seen("npx", f"{text}, --Smtp:Password 'a b'") == [WHOLE]
