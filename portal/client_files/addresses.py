@@ -27,6 +27,19 @@ _ORACLE_HOST: Final = re.compile(
 """What Oracle's have behind theirs: `scott/tiger@db.example:1521/XE`; an image or a package has no port there, and
 `owner/repo@host:8080/x` the web's.
 """
+_NO_PASSWORD: Final = r"\s|\0+@|(?:\d{1,5}|\0|\$\w+|\$\{\w+\})(?![^/?#,;:\s\"'`\\)\]}>|])"
+"""Behind the colon of a port, or where the password is known already."""
+_QUOTED_LOGIN: Final = re.compile(
+    rf"://(?=(?!\[)[^\s/?#@:]{{0,200}}:(?!{_NO_PASSWORD})(?P<password>[^@\n]{{1,200}})@)"
+)
+"""A login with a password in which there is what elsewhere ends an address."""
+_NO_WEB_PASSWORD: Final = re.compile(r"[\s/?#]")
+_OF_ADDRESSES: Final = re.compile(r"(?i)(?:proxy|dsn|ur[il])\Z")
+_LOGIN_ALONE: Final = re.compile(
+    r"(?P<user>[^\s:/@]{1,128}:)(?P<password>[^\s/]{1,200})(?P<rest>@[\w.-]{1,253}(?::\d{1,5}(?![^/?])|/).*)",
+    re.DOTALL,
+)
+"""As proxies and some drivers are told without a scheme: `me:password@proxy.example:3128`."""
 _SCHEME_BEFORE: Final = re.compile(r"[A-Za-z0-9+.-]{1,30}\Z")
 _WORD_OF_ADDRESS: Final = re.compile(r"[^\s\"'<>\0]+")
 _FAR: Final = 200
@@ -44,6 +57,12 @@ def driver_parts(text: str, *, is_connection: bool = False) -> tuple[str, str, s
     `is_connection` says that it goes under a name that promises one.
     """
     return _go_parts(text) or _oracle_parts(text, is_connection=is_connection)
+
+
+def login_parts(text: str, name: str) -> tuple[str, str, str] | None:
+    """The same of an address without a scheme, if it goes under the name of one."""
+    found = _LOGIN_ALONE.fullmatch(text) if _OF_ADDRESSES.search(name) else None
+    return (found["user"], found["password"], found["rest"]) if found else None
 
 
 def _go_parts(text: str) -> tuple[str, str, str] | None:
@@ -70,10 +89,17 @@ def _oracle_parts(text: str, *, is_connection: bool) -> tuple[str, str, str] | N
 def has_password(text: str) -> bool:
     """Whether an address with a password stands anywhere in a text: `npx server postgres://me:x@db.example`."""
     words = _WORD_OF_ADDRESS.findall(text)
+    if any(map(_is_login, _QUOTED_LOGIN.finditer(text))):
+        return True
     return any(_has_login(word) or _oracle_parts(word, is_connection=False) for word in words) or any(
         ":" in re.split(r"\s", text[max(0, found.start() - _FAR) : found.start()].replace(PLACE, ""))[-1][:-1]
         for found in _DRIVER_NETWORK.finditer(text)
     )
+
+
+def _is_login(found: re.Match[str]) -> bool:
+    is_web = _WEB.search(found.string[max(0, found.start() - 30) : found.end()])
+    return not (is_web and _NO_WEB_PASSWORD.search(found["password"]))
 
 
 def _has_login(word: str) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from manifests.credentials import is_credential_name
-from portal.client_files.addresses import has_password
+from portal.client_files.addresses import has_password, login_parts
 from portal.client_files.mixed_text import PLACE
 from portal.client_files.secret_names import is_secret_name
 from portal.client_files.variables import Secret, variable_name
@@ -119,7 +119,8 @@ def says_secret(text: str) -> bool:
     """Whether there is no doubt, as there is of what only looks like one."""
     if _SPOKEN.search(text) or has_password(text) or any(map(_KNOWN.match, _WORD.findall(text))):
         return True
-    return any(is_named(name, value.rstrip("\\")) for name, value in _said(text))
+    said = [(name, value.rstrip("\\")) for name, value in _said(text)]
+    return any(is_named(name, value) or login_parts(value, name) for name, value in said)
 
 
 def nameless(text: str, name: str) -> Secret:

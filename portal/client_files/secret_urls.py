@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Final
 from urllib.parse import unquote
 
-from portal.client_files.addresses import driver_parts, url_parts
+from portal.client_files.addresses import driver_parts, login_parts, url_parts
 from portal.client_files.mixed_text import Pieces
 from portal.client_files.secret_looks import is_named, looks_secret
 from portal.client_files.variables import Secret, variable_name
@@ -30,7 +30,8 @@ def url_pieces(text: str, name: str) -> Pieces | None:
 
 def driver_pieces(text: str, name: str) -> Pieces | None:
     """The same of an address with a password, as drivers of databases take it."""
-    if (parts := driver_parts(text, is_connection=bool(_CONNECTION.search(name)))) is None:
+    parts = driver_parts(text, is_connection=bool(_CONNECTION.search(name))) or login_parts(text, name)
+    if parts is None:
         return None
     user, password, rest = parts
     return (user, Secret(password, f"{variable_name(name)}_PASSWORD"), rest)

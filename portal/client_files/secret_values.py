@@ -91,7 +91,7 @@ def _argument(before: str, text: str) -> Pieces:
         return (said["option"], *_optional(said["option"].strip(": -"), said["rest"]))
     if said and said["value"].strip("=") and not looks_secret(said["name"]) and not is_program(said["value"]):
         return (said["name"] + "=", *_said(said["name"].lstrip("-"), said["value"]))
-    if (pieces := driver_pieces(text, "DATABASE")) is not None:
+    if (pieces := driver_pieces(text, flag[1] if flag else "DATABASE")) is not None:
         return pieces
     if line := _HEADER.fullmatch(text):
         return (line["name"] + line["colon"], *_header(line["name"], line["value"]))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from portal.client_files.secret_values import hidden_arguments
+from portal.client_files.secret_values import hidden_arguments, hidden_variable
 from portal.client_files.variables import Secret, shown
 from tests.portal.client_files.homes import Home
 
@@ -174,3 +174,54 @@ def test_an_option_with_a_colon_says_what_follows_in_a_text() -> None:
     text = "dotnet run --Smtp:Host x --Smtp:Password hunter2 -p 8080:80 -v auth:/y img"
     assert seen("bash", "-c", text) == ["-c", text.replace("hunter2", "***")]
     assert seen("npx", f"{text}, --Smtp:Password 'a b'") == [WHOLE]
+
+
+@pytest.mark.parametrize("sign", " \"'<>|`\\")
+@pytest.mark.parametrize("scheme", ["postgres", "mongodb+srv", "redis"])
+def test_a_password_of_a_database_in_a_text_may_hold_what_ends_a_word(scheme: str, sign: str) -> None:
+    text = f"npx x --db {scheme}://me:hun{sign}ter2@db.example/x now"
+    assert seen("bash", "-c", text) == ["-c", WHOLE]
+    assert seen("npx", text) == [WHOLE]
+    assert shown(hidden_variable("NOTE", (text,))) == WHOLE
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "npx x redis://cache.example:6379/0 --mail me@x.example",
+        "npx x 'redis://[::1]:6379/0' --mail me@x.example",
+        'npx x "mongodb://a.example:27017,b.example:27017/x" me@x.example',
+        "npx x redis://$HOST:$PORT/0 --mail me@x.example",
+        "npx x postgres://me:$PW@db.example:5432/x me@x.example",
+        "see https://x.example: it's of me@x.example",
+        "see https://x.example/a:b for me@x.example",
+        "npx x http://x.example:x/y --mail me@x.example",
+    ],
+)
+def test_an_address_without_a_password_is_shown_beside_another_at_sign(text: str) -> None:
+    assert seen("bash", "-c", text) == ["-c", text]
+
+
+@pytest.mark.parametrize("name", ["HTTP_PROXY", "https_proxy", "DB_URI", "cacheUrl", "--proxy"])
+@pytest.mark.parametrize("rest", ["@proxy.example:3128", "@db.example:3306/x", "@db.example/x?y=z"])
+def test_a_login_needs_no_scheme_under_the_name_of_an_address(name: str, rest: str) -> None:
+    address = f"me:hunter2{rest}"
+    option = name if name.startswith("-") else f"--{name}"
+    assert shown(hidden_variable(name, (address,))) == f"me:***{rest}"
+    assert seen("npx", option, address) == [option, f"me:***{rest}"]
+    assert seen("docker", "-e", f"{name}={address}") == ["-e", f"{name}=me:***{rest}"]
+    assert seen("bash", "-c", f"{name}={address} npx x") == ["-c", WHOLE]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("PACKAGE_URL", "npm:x@1.2.3"),
+        ("IMAGE_URI", "postgres:16@sha256:" + "0123456789abcdef" * 4),
+        ("CONTACT_URL", "mailto:me@x.example"),
+        ("HTTP_PROXY", "proxy.example:3128"),
+        ("REMOTE", "me:x@h.example:22"),
+    ],
+)
+def test_what_looks_like_a_login_and_is_none_is_shown(name: str, text: str) -> None:
+    assert shown(hidden_variable(name, (text,))) == text
