@@ -115,22 +115,23 @@ def _hides_host(template: Template, *, is_url: bool = False) -> bool:
     texts = [*map(_visible, pieces)]
     if is_url and pieces and isinstance(pieces[0], Reference | Input) and texts[0] == _UNSEEN:
         texts[0] = UNKNOWN_URL
-    return any(
-        isinstance(piece, Secret)
-        and _is_of_host("".join(texts[:index]), piece.value, "".join(texts[index + 1 :]), is_url=is_url)
-        for index, piece in enumerate(pieces)
-    )
+    text, end = "".join(texts), 0
+    for piece, visible in zip(pieces, texts, strict=True):
+        start, end = end, end + len(visible)
+        if isinstance(piece, Secret) and _is_of_host(piece.value, text, start, end, is_url=is_url):
+            return True
+    return False
 
 
-def _is_of_host(before: str, secret: str, after: str, *, is_url: bool) -> bool:
-    scheme, mark, beginning = before.rpartition("://")
-    if "://" in secret or _SCHEME.match(after) or (is_url and not mark):
+def _is_of_host(secret: str, text: str, start: int, end: int, *, is_url: bool) -> bool:
+    mark = text.rfind("://", 0, start)
+    if "://" in secret or _SCHEME.match(text, end) or (is_url and mark < 0):
         return True
-    if not mark or not _BEGINNING.fullmatch(beginning):
+    if mark < 0 or not _BEGINNING.fullmatch(text, mark + 3, start):
         return False
     # Behind a semicolon drivers of databases have parameters, and the web's addresses still the host.
-    is_login = _LOGIN.match(after) or (";" in beginning and not _WEB.search(scheme))
-    return not is_login or bool(_NO_LOGIN.search(secret))
+    is_parameter = ";" in text[mark:start] and not _WEB.search(text[max(0, mark - 5) : mark])
+    return not (is_parameter or _LOGIN.match(text, end)) or bool(_NO_LOGIN.search(secret))
 
 
 def _visible(piece: Piece) -> str:
