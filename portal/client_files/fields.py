@@ -95,8 +95,8 @@ def reference(variable: str) -> Reference:
         UnfitError: There can be no variable of this name, or a token stands in its place.
     """
     if looks_secret(variable) and not _CAPITALS.fullmatch(variable):
-        # Whoever took the key for that of the token itself must not find it in the manifest or on the terminal.
         raise UnfitError("a token stands where it wants the name of an environment variable")
     if not NAME.fullmatch(variable):
-        raise UnfitError(f"{variable[:60]!a} cannot name an environment variable")
+        # Whoever took the key for that of the token itself must not find it in the manifest or on the terminal.
+        raise UnfitError("what stands where it wants the name of an environment variable cannot be one")
     return Reference(variable)

@@ -312,12 +312,13 @@ def test_gemini_turns_servers_off_by_name(home: Home, rules: str, taken: list[st
         'bearer_token_env_var = "ghp_abcdefghijklmnop1234"',
         'bearer_token_env_var = "sk-proj-abc123def456ghi789"',
         'env_http_headers = {"X-Key" = "q7Fz3kR9vB2xM5tL8wNd"}',
+        'env_http_headers = {"X-Key" = "hunter2-q7F"}',
     ],
 )
 def test_a_token_in_place_of_a_variables_name_is_shown_to_nobody(home: Home, line: str) -> None:
     home.write("codex", f'[mcp_servers.it]\nurl = "https://x.example/mcp"\n{line}\n')
     (out,) = home.merged().left_out
-    assert not any(token in out.reason for token in ("ghp_", "sk-", "q7Fz"))
+    assert not any(token in out.reason for token in ("ghp_", "sk-", "q7F"))
     home.write(
         "codex",
         '[mcp_servers.it]\nurl = "https://x.example/mcp"\nbearer_token_env_var = "MYCOMPANYACCESSTOKEN2"\n',
