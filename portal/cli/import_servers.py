@@ -144,6 +144,11 @@ class _Import:
         self._terminal.error(f"{self._target.manifest.path.name} {why}")
         if not self._options.json:
             self._terminal.result("\n".join(["upstreams:", *upstream_lines(self._new, self._home)]))
+        if self._options.save_secrets and any(each.value is not None for each in self._merged.variables):
+            env = self._target.env.path.name
+            self._terminal.note(
+                f"{env} was left as it is, too: --save-secrets again, once the servers are there"
+            )
 
     def _save(self) -> None:
         path = self._target.env.path

@@ -87,6 +87,8 @@ class Target:
             with path.open("x", encoding="utf-8", newline="") as file:
                 file.write(text)
         except FileExistsError:
+            if path.is_symlink() and not path.exists():
+                raise ClientFileError(path, "is a link to a file that is not there") from None
             raise ClientFileError(path, "somebody else has just written it; it was left as it is") from None
         except OSError as error:
             raise ClientFileError(path, f"cannot be written: {error.strerror or 'unknown reason'}") from None

@@ -111,6 +111,13 @@ def test_a_manifest_that_appears_meanwhile_is_not_overwritten(tmp_path: Path) ->
     assert path.read_text() == "ours"
 
 
+def test_a_link_to_no_manifest_is_told(person: Person) -> None:
+    person.home.servers("cursor", time={"command": "uvx"})
+    person.manifest.symlink_to("elsewhere.yaml")
+    done = person()
+    assert done.returncode and "is a link" in done.stderr
+
+
 def test_adding_keeps_the_mode_and_a_link(person: Person, tmp_path: Path) -> None:
     person.home.servers("cursor", time={"command": "uvx"})
     real = tmp_path / "elsewhere.yaml"
@@ -128,6 +135,19 @@ def test_one_written_on_one_line_is_left_and_told_what_to_write(person: Person) 
     done = person("--add")
     assert done.returncode == 2 and "uvx" in done.stdout
     assert person.manifest.read_text() == "upstreams: {mine: {command: x}}\n"
+
+
+@pytest.mark.parametrize("text", ["upstreams: {mine: {command: x}}\n", "upstreams:\n  mine: {command: x}\n"])
+def test_secrets_that_are_not_saved_are_told(person: Person, text: str) -> None:
+    person.manifest.write_text(text)
+    person.home.servers("cursor", hub={"command": "hub", "env": {"HUB_TOKEN": "hunter2"}})
+    add = ["--add"] if "{mine" in text else []
+    done = person("--save-secrets", *add)
+    assert done.returncode == 2 and "HUB_TOKEN" in done.stdout
+    assert not person.env.exists() and "portal.env" in done.stderr
+    assert "portal.env" not in person(*add).stderr
+    person.manifest.write_text("upstreams:\n  hub: {command: hub, env: {HUB_TOKEN: '${HUB_TOKEN}'}}\n")
+    assert person("--save-secrets").returncode == 0 and "hunter2" in person.env.read_text()
 
 
 def test_only_the_clients_that_are_asked_for_are_read(person: Person) -> None:
