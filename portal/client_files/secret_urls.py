@@ -7,7 +7,7 @@ from urllib.parse import unquote
 
 from portal.client_files.addresses import driver_parts, login_parts, url_parts
 from portal.client_files.mixed_text import Pieces
-from portal.client_files.secret_looks import is_named, looks_secret
+from portal.client_files.secret_looks import is_named, looks_secret, says_secret
 from portal.client_files.variables import Secret, variable_name
 
 _MOST_PARTS: Final = 200
@@ -16,6 +16,8 @@ _CONNECTION: Final = re.compile(
     r"(?i)dsn$|conn(?:ection)?[_-]?str(?:ing)?$|(?:oracle|db|database)[_-]?ur[il]$"
 )
 _WEB: Final = re.compile(r"(?i)(?:git\+)?https?://")
+_OF_SEVERAL: Final = re.compile(r"\s*[\[{]|[A-Za-z][\w+.-]*://")
+"""JSON, or another URL, as a parameter's value."""
 _TOKEN_AS_USER: Final = re.compile(r"(?=.*\d).{8,}", re.DOTALL)
 """On the web, where people have names without digits or a password."""
 
@@ -76,7 +78,14 @@ def _hidden_parameters(text: str, name: str) -> Iterator[str | Secret]:
             return
         else:
             yield key + equals
-            yield Secret(value, hint) if looks_secret(unquote(value)) else value
+            yield _hidden_value(value, hint)
+
+
+def _hidden_value(value: str, hint: str) -> str | Secret:
+    text = unquote(value)
+    if _OF_SEVERAL.match(text) and says_secret(text):
+        return Secret(value, f"{hint}_SECRET")
+    return Secret(value, hint) if looks_secret(text) else value
 
 
 def _is_token_alone(scheme: str, user: str, colon: str) -> bool:

@@ -282,6 +282,13 @@ def test_headers(name: str, value: str, hidden: list[str]) -> None:
         ("https://example.com/mcp?a=b;token=hunter2&c=d", ["hunter2"]),
         ("https://example.com/mcp?token=hunter2;x&c=d", ["hunter2;x"]),
         (f"https://example.com/mcp?{RANDOM}", [RANDOM]),
+        (
+            "https://example.com/mcp?config=%7B%22apiKey%22%3A%22abc%22%7D&x=y",
+            ["%7B%22apiKey%22%3A%22abc%22%7D"],
+        ),
+        ('https://example.com/mcp?c={"apiKey":"abc"}#x', ['{"apiKey":"abc"}']),
+        ("https://example.com/mcp?db=postgres://me:abc@db.example", ["postgres://me:abc@db.example"]),
+        ('https://example.com/mcp?c={"theme":"dark"}&next=https://x.example/&sort=key:asc', []),
         (f"https://example.com/mcp?{RANDOM}=x", [f"{RANDOM}=x"]),
         ("https://example.com/dGhpcyBpcyBhIHNlY3JldCBrZXk5NzUx==/x", ["dGhpcyBpcyBhIHNlY3JldCBrZXk5NzUx=="]),
         ("sqlserver://db.example:1433;user=me;password=hunter2", ["hunter2"]),
