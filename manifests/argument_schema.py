@@ -10,13 +10,17 @@ Source: JSON Schema 2020-12, validation.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
-from typing import Final
+from typing import Final, TypeAlias
 
 from manifests.json_value import Json
 
 MAX_DEPTH: Final = 20
+
+MAX_STEPS: Final = 5_000
+"""Looks at one part of the arguments of one call by a part of a schema, for all rules together: some milliseconds."""
 
 _NEGATED: Final = frozenset(("type", "enum", "const", "required"))
 """What `not` may say."""
@@ -30,6 +34,30 @@ _BOUNDS: Final = (
     ("minItems", "maxItems"),
     ("minProperties", "maxProperties"),
 )
+
+
+class TooMuchError(Exception):
+    """The arguments have more parts than are looked at."""
+
+
+class Work:
+    """What is looked at to decide about one call: everybody else waits meanwhile."""
+
+    def __init__(self) -> None:
+        self._left = MAX_STEPS
+
+    def take(self, steps: int = 1) -> None:
+        """Count so many looks at one part.
+
+        Raises:
+            TooMuchError: There were more than MAX_STEPS.
+        """
+        self._left -= steps
+        if self._left < 0:
+            raise TooMuchError
+
+
+Fit: TypeAlias = Callable[[Json, Work], bool]
 
 
 class SchemaConditionError(Exception):
@@ -53,11 +81,25 @@ def check_schema(schema: Json) -> None:
     _check(schema, 0)
 
 
+def compiled(schema: Json) -> Fit:
+    """What says whether a value fits a schema that was checked."""
+    if isinstance(schema, bool):
+        return lambda value, work: schema
+    keywords = [_KEYWORDS[keyword](operand, schema) for keyword, operand in schema.items()]
+
+    def fit(value: Json, work: Work) -> bool:
+        work.take()
+        for keyword in keywords:  # noqa: SIM110 - twice as fast as all()
+            if not keyword(value, work):
+                return False
+        return True
+
+    return fit
+
+
 def fits(value: Json, schema: Json) -> bool:
     """Whether a value fits a schema that was checked."""
-    if schema is True or schema is False:
-        return bool(schema)
-    return all(_KEYWORDS[keyword](value, operand, schema) for keyword, operand in schema.items())
+    return compiled(schema)(value, Work())
 
 
 def equal(one: Json, other: Json) -> bool:
@@ -69,6 +111,33 @@ def equal(one: Json, other: Json) -> bool:
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(equal(value, other[key]) for key, value in one.items())
     return bool(one == other)
+
+
+class OneOf:
+    """Some values, among which another one is found whatever number they are."""
+
+    def __init__(self, values: Iterable[Json]) -> None:
+        listed = list(values)
+        self._single = frozenset(map(_key, (each for each in listed if not _has_parts(each))))
+        self._with_parts = [each for each in listed if _has_parts(each)]
+
+    def __contains__(self, value: Json) -> bool:
+        return self.has(value, Work())
+
+    def has(self, value: Json, work: Work) -> bool:
+        """Whether one of them is equal to the value."""
+        if not _has_parts(value):
+            return value == value and _key(value) in self._single  # what is no number equals nothing
+        work.take(len(self._with_parts))
+        return any(equal(value, each) for each in self._with_parts)
+
+
+def _has_parts(value: Json) -> bool:
+    return isinstance(value, list | dict)
+
+
+def _key(value: Json) -> tuple[bool, Json]:
+    return isinstance(value, bool), value
 
 
 def _check(schema: Json, depth: int) -> None:
@@ -210,60 +279,95 @@ _TYPES: Final[Mapping[str, Callable[[Json], bool]]] = {
 }
 
 
-def _has_type(value: Json, operand: Json, _: Json) -> bool:
-    return any(_TYPES[name](value) for name in ([operand] if isinstance(operand, str) else operand))
+def _of_types(operand: Json, _: Json) -> Fit:
+    tests = [_TYPES[name] for name in ([operand] if isinstance(operand, str) else operand)]
+    [first, *others] = tests
+    if not others:
+        return lambda value, work: first(value)
+    return lambda value, work: any(test(value) for test in tests)
 
 
-def _properties_fit(value: Json, operand: Json, _: Json) -> bool:
-    return not isinstance(value, dict) or all(
-        fits(value[n], each) for n, each in operand.items() if n in value
+def _properties(operand: Json, _: Json) -> Fit:
+    nested = [(name, compiled(each)) for name, each in operand.items()]
+
+    def fit(value: Json, work: Work) -> bool:
+        if isinstance(value, dict):
+            for name, each in nested:
+                if name in value and not each(value[name], work):
+                    return False
+        return True
+
+    return fit
+
+
+def _other_properties(operand: Json, schema: Json) -> Fit:
+    known, nested = schema.get("properties", {}), compiled(operand)
+    return lambda value, work: (
+        operand is True
+        or not isinstance(value, dict)
+        or all(nested(each, work) for name, each in value.items() if name not in known)
     )
 
 
-def _others_fit(value: Json, operand: Json, schema: Json) -> bool:
-    known = schema.get("properties", {})
-    return not isinstance(value, dict) or all(
-        fits(each, operand) for n, each in value.items() if n not in known
+def _items(operand: Json, _: Json) -> Fit:
+    nested = compiled(operand)
+    return lambda value, work: (
+        operand is True or not isinstance(value, list) or all(nested(each, work) for each in value)
     )
 
 
-_Rule = Callable[[Json, Json, Json], bool]
+def _values(operand: Json) -> Fit:
+    return OneOf(operand).has
 
 
-def _of_numbers(holds: Callable[[Json, Json], bool]) -> _Rule:
-    return lambda value, operand, _: not _is_number(value) or holds(value, operand)
+def _not(operand: Json, _: Json) -> Fit:
+    fit = compiled(operand)
+    return lambda value, work: not fit(value, work)
+
+
+def _of_schemas(holds: Callable[[Iterable[bool]], bool]) -> "_Keyword":
+    def keyword(operand: Json, _: Json) -> Fit:
+        nested = list(map(compiled, operand))
+        return lambda value, work: holds(fit(value, work) for fit in nested)
+
+    return keyword
+
+
+def _of_numbers(holds: Callable[[Json, Json], bool]) -> "_Keyword":
+    return lambda bound, _: lambda value, work: not _is_number(value) or holds(value, bound)
 
 
 def _of_sizes(
     kind: type[str] | type[list[Json]] | type[dict[str, Json]], holds: Callable[[int, int], bool]
-) -> _Rule:
-    return lambda value, operand, _: not isinstance(value, kind) or holds(len(value), operand)
+) -> "_Keyword":
+    return lambda bound, _: lambda value, work: not isinstance(value, kind) or holds(len(value), bound)
 
 
-_KEYWORDS: Final[Mapping[str, _Rule]] = {
-    "type": _has_type,
-    "enum": lambda value, operand, _: any(equal(value, each) for each in operand),
-    "const": lambda value, operand, _: equal(value, operand),
-    "minimum": _of_numbers(lambda value, bound: value >= bound),
-    "maximum": _of_numbers(lambda value, bound: value <= bound),
-    "exclusiveMinimum": _of_numbers(lambda value, bound: value > bound),
-    "exclusiveMaximum": _of_numbers(lambda value, bound: value < bound),
-    "minLength": _of_sizes(str, lambda size, bound: size >= bound),
-    "maxLength": _of_sizes(str, lambda size, bound: size <= bound),
-    "minItems": _of_sizes(list, lambda size, bound: size >= bound),
-    "maxItems": _of_sizes(list, lambda size, bound: size <= bound),
-    "minProperties": _of_sizes(dict, lambda size, bound: size >= bound),
-    "maxProperties": _of_sizes(dict, lambda size, bound: size <= bound),
-    "items": lambda value, operand, _: (
-        not isinstance(value, list) or all(fits(each, operand) for each in value)
+_Keyword: TypeAlias = Callable[[Json, Json], Fit]
+"""Compiles the operand of a keyword, beside which stands the schema that has it."""
+
+_KEYWORDS: Final[Mapping[str, _Keyword]] = {
+    "type": _of_types,
+    "enum": lambda operand, _: _values(operand),
+    "const": lambda operand, _: _values([operand]),
+    "minimum": _of_numbers(operator.ge),
+    "maximum": _of_numbers(operator.le),
+    "exclusiveMinimum": _of_numbers(operator.gt),
+    "exclusiveMaximum": _of_numbers(operator.lt),
+    "minLength": _of_sizes(str, operator.ge),
+    "maxLength": _of_sizes(str, operator.le),
+    "minItems": _of_sizes(list, operator.ge),
+    "maxItems": _of_sizes(list, operator.le),
+    "minProperties": _of_sizes(dict, operator.ge),
+    "maxProperties": _of_sizes(dict, operator.le),
+    "items": _items,
+    "required": lambda names, _: (
+        lambda value, work: not isinstance(value, dict) or all(name in value for name in names)
     ),
-    "required": lambda value, operand, _: (
-        not isinstance(value, dict) or all(name in value for name in operand)
-    ),
-    "properties": _properties_fit,
-    "additionalProperties": _others_fit,
-    "anyOf": lambda value, operand, _: any(fits(value, each) for each in operand),
-    "allOf": lambda value, operand, _: all(fits(value, each) for each in operand),
-    "oneOf": lambda value, operand, _: sum(fits(value, each) for each in operand) == 1,
-    "not": lambda value, operand, _: not fits(value, operand),
+    "properties": _properties,
+    "additionalProperties": _other_properties,
+    "anyOf": _of_schemas(any),
+    "allOf": _of_schemas(all),
+    "oneOf": _of_schemas(lambda fitting: sum(fitting) == 1),
+    "not": _not,
 }

@@ -1,19 +1,27 @@
 """What a comparison with one argument means, and whether anything at all can meet it."""
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final
+from typing import Final, TypeAlias
 
-from manifests.argument_schema import equal
+from manifests.argument_schema import OneOf
 from manifests.json_value import Json
-from manifests.text_readings import detour, other_end, readings
+from manifests.text_readings import ReadText
 
 _OF_TEXTS: Final = ("prefix", "suffix")
 _OF_NUMBERS: Final = ("min", "max")
 
+Test: TypeAlias = Callable[[Json, ReadText | None], bool]
+"""Whether a value meets a comparison; beside it what was read of it, if it is a text."""
+
+
+def test_of(name: str, operand: Json) -> Test:
+    """What a comparison asks of a value: `name` is equals, one_of, prefix, suffix, min or max."""
+    return _TESTS[name](operand)
+
 
 def holds(name: str, value: Json, operand: Json) -> bool:
-    """Whether a value compares so: `name` is equals, one_of, prefix, suffix, min or max."""
-    return _HOLDS[name](value, operand)
+    """Whether a value compares so."""
+    return test_of(name, operand)(value, ReadText(value) if isinstance(value, str) else None)
 
 
 def contradiction(said: Mapping[str, Json]) -> str:
@@ -28,7 +36,7 @@ def contradiction(said: Mapping[str, Json]) -> str:
     for name in sorted(texts):
         if not any(holds(name, each, said[name]) for each in _texts_with(name, said[name])):
             part = said[name]
-            why = other_end(part, part) or "an encoding"
+            why = ReadText(part).other_end(part) or "an encoding"
             return f"the {name} has {why} in it, and a text with that meets none"
     values = [said["equals"]] if "equals" in said else said.get("one_of", ())
     if values and not any(all(holds(name, each, said[name]) for name in said) for each in values):
@@ -42,31 +50,20 @@ def _texts_with(name: str, part: str) -> Iterator[str]:
     yield f"{part}x" if name == "prefix" else f"x{part}"
 
 
-def _begins(value: Json, prefix: str) -> bool:
-    return (
-        isinstance(value, str)
-        and not detour(value)
-        and all(each.startswith(prefix) for each in readings(value))
-    )
-
-
-def _ends(value: Json, suffix: str) -> bool:
-    return (
-        isinstance(value, str)
-        and not other_end(value, suffix)
-        and all(each.endswith(suffix) for each in readings(value))
-    )
-
-
 def _is_number(value: Json) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-_HOLDS: Final[Mapping[str, Callable[[Json, Json], bool]]] = {
-    "equals": equal,
-    "one_of": lambda value, allowed: any(equal(value, each) for each in allowed),
-    "prefix": _begins,
-    "suffix": _ends,
-    "min": lambda value, bound: _is_number(value) and value >= bound,
-    "max": lambda value, bound: _is_number(value) and value <= bound,
+def _one_of(allowed: Json) -> Test:
+    values = OneOf(allowed)
+    return lambda value, _: value in values
+
+
+_TESTS: Final[Mapping[str, Callable[[Json], Test]]] = {
+    "equals": lambda operand: _one_of([operand]),
+    "one_of": _one_of,
+    "prefix": lambda prefix: lambda _, text: text is not None and text.begins(prefix),
+    "suffix": lambda suffix: lambda _, text: text is not None and text.ends(suffix),
+    "min": lambda bound: lambda value, _: _is_number(value) and value >= bound,
+    "max": lambda bound: lambda value, _: _is_number(value) and value <= bound,
 }

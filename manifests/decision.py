@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Literal, TypeAlias
 
+from manifests.argument_conditions import TOO_MUCH, CallArguments
 from manifests.hints import Hints
 from manifests.json_value import Json
 from manifests.manifest import Manifest
@@ -86,20 +87,38 @@ def decide(manifest: Manifest, *, upstream: str, tool: str, function: str, hints
     )
     budgets = tuple(budget for section in sections for budget in section.budgets(names))
     first = allowing[0][0]
-    rule = f"{_dotted(first.keys[:-1])}: {first}"
-    return Decision("allow", rule, _place(manifest, first), conditions=conditions, budgets=budgets)
+    return Decision("allow", _told(first), _place(manifest, first), conditions=conditions, budgets=budgets)
 
 
 def decide_arguments(manifest: Manifest, tool: Decision, arguments: Mapping[str, Json]) -> Decision:
-    """Decide about a call with these arguments, as they would be sent, of a tool that is granted."""
+    """Decide about a call with these arguments, as they would be sent, of a tool that is granted.
+
+    What they are is looked at once for all rules, and no longer than for some milliseconds.
+    """
+    if not tool.conditions:
+        return tool
+    asked = CallArguments(arguments)
+    met = []
     for rules in tool.conditions:
-        faults = [rule.condition.fault(arguments) for rule in rules if rule.condition is not None]
-        if all(faults):
-            told = f"{_dotted(rules[0].keys[:-1])}: {rules[0]}"
-            others = _alternatives(manifest, rules[1:])
-            grant = f"Call it with arguments that meet the condition{others}, or change the condition."
-            return Decision("deny", told, _place(manifest, rules[0]), grant, fault=faults[0])
-    return replace(tool, conditions=()) if tool.conditions else tool
+        found = next((rule for rule in rules if asked.meet(rule.condition)), None)
+        if found is None:
+            return _unmet(manifest, rules, asked)
+        met.append(found)
+    return replace(tool, conditions=(), rule=_told(met[0]), where=_place(manifest, met[0]))
+
+
+def _unmet(manifest: Manifest, rules: Sequence[Rule], asked: CallArguments) -> Decision:
+    undecided = next((rule for rule in rules if rule.condition in asked.undecided), None)
+    rule = undecided or rules[0]
+    fault = TOO_MUCH if undecided else rule.condition.fault(asked) if rule.condition else ""
+    others = _alternatives(manifest, [each for each in rules if each is not rule])
+    called = "with less at once" if undecided else "with arguments that meet the condition"
+    grant = f"Call it {called}{others}, or change the condition."
+    return Decision("deny", _told(rule), _place(manifest, rule), grant, fault=fault)
+
+
+def _told(rule: Rule) -> str:
+    return f"{_dotted(rule.keys[:-1])}: {rule}"
 
 
 def decide_fetch(manifest: Manifest) -> Decision:
@@ -146,13 +165,12 @@ def _alternatives(manifest: Manifest, rules: Sequence[Rule]) -> str:
 
 
 def _denied(manifest: Manifest, rule: Rule, names: ToolNames) -> Decision:
-    told = f"{_dotted(rule.keys[:-1])}: {rule}"
     where = _place(manifest, rule)
     grant = f"Remove {rule.written} from {_dotted(rule.keys[:-1])} at {where}, or make it narrower."
     if not rule.glob.fits(names.now):
         other = next(filter(rule.glob.match, chain(names.plain, *names.suffixed)))
         grant += f" It means the tool by {other}, which its function could be called if others were listed beside it."
-    return Decision("deny", told, where, grant, is_shown=False)
+    return Decision("deny", _told(rule), where, grant, is_shown=False)
 
 
 def _not_allowed(manifest: Manifest, allow: RuleList, names: Sequence[str]) -> Decision:

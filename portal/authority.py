@@ -6,7 +6,7 @@ Rule 2: nothing is awaited between looking at a budget and counting the call, so
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
@@ -15,7 +15,7 @@ from manifests.flows import NETWORK
 from manifests.hints import Hints
 from manifests.json_value import Json
 from manifests.manifest import Manifest
-from manifests.rules import Budget
+from manifests.rules import Budget, Rule
 from manifests.yaml_source import KeyPath
 from portal.audit.audit import UNHEARD, RunAudit, unrecorded
 from portal.call_rates import CallRates
@@ -90,17 +90,19 @@ class CallRequest:
 class Permit:
     """That one call may be made, with these arguments and no others."""
 
-    __slots__ = ("_authorization", "arguments", "destination", "is_recorded")
+    __slots__ = ("_authorization", "arguments", "conditions", "destination", "is_recorded")
 
     def __init__(
         self,
         authorization: "Authorization",
         destination: str,
         arguments: dict[str, Json],
+        conditions: tuple[Sequence[Rule], ...],
         *,
         is_recorded: bool,
     ) -> None:
         self._authorization = authorization
+        self.conditions = conditions
         self.destination = destination
         self.arguments = arguments
         self.is_recorded = is_recorded
@@ -166,7 +168,8 @@ class Authorization:
                 if not is_recorded and not request.is_readonly:
                     return unrecorded(request.function)
                 self._count(request.tool)
-                return Permit(self, request.destination, arguments, is_recorded=is_recorded)
+                conditions = request.tool.conditions
+                return Permit(self, request.destination, arguments, conditions, is_recorded=is_recorded)
             case "deny":
                 return refused(request.function, decision, code)
             case _:
@@ -180,7 +183,7 @@ class Authorization:
         once more towards its budgets.
         """
         decision, code = request.tool, request.tool.code
-        if decision.granted:
+        if decision.granted and decision.conditions != permit.conditions:
             decision = decide_arguments(self._manifest, request.tool, permit.arguments)
         if decision.granted and is_repeat:
             decision, code = self._within_budgets(request.tool)

@@ -34,7 +34,7 @@ from sandbox_runtime.grants.fetcher import FETCH, Fetcher
 from upstreams.errors import UpstreamError, UpstreamRefusedError, UpstreamWithheldError
 from upstreams.fleet import Fleet
 from upstreams.questions import QuestionError
-from upstreams.steps import in_steps
+from upstreams.steps import in_steps, turns_of_others
 from upstreams.tool_result import ToolResult
 
 log = structlog.get_logger()
@@ -44,6 +44,9 @@ MAX_ERROR_CHARACTERS = 4_000
 
 INVALID_PARAMS = -32602
 """What JSON-RPC calls arguments that do not pass validation, and MCP also a tool that is unknown."""
+
+LONG_TEXT = 500
+"""Characters of an argument from which on a call waits until others had a turn."""
 
 _NOT_SENT = "Nothing was sent. Whoever runs the portal finds more in its log."
 
@@ -108,6 +111,8 @@ class Broker:
             return await self._read(call, entry)
         function = self.snapshot.library.functions.get(call.function)
         mended: list[Repair] = []
+        if _is_long(call.arguments):
+            await turns_of_others()  # it is decided in one go, and scripts make many calls at once
         if call.function == FETCH:
             request = self._authorization.of_fetch(FETCH, lambda: call.arguments, call.seq)
         elif function is None:
@@ -235,6 +240,15 @@ class _WithheldError(UpstreamWithheldError):
     def __init__(self, told: CallError) -> None:
         super().__init__(told.message)
         self.told = told
+
+
+def _is_long(arguments: dict[str, Json]) -> bool:
+    """Whether it may take milliseconds to say what they are."""
+    return any(
+        len(value) > (LONG_TEXT if isinstance(value, str) else 0)
+        for value in arguments.values()
+        if isinstance(value, str | list | dict)
+    )
 
 
 def _sent(entry: Entry, permit: Permit) -> None:

@@ -1,5 +1,7 @@
 """Conditions on arguments: what meets them, and what must not slip through."""
 
+import time
+from collections.abc import Callable
 from urllib.parse import unquote
 
 import jsonschema
@@ -456,3 +458,98 @@ schemas = st.recursive(
 @given(values, schemas)
 def test_schemas_mean_what_they_mean_elsewhere(value: Json, schema: Json) -> None:
     assert fits(value, schema) is jsonschema.Draft202012Validator(schema).is_valid(value)
+
+
+TIMES = 20
+
+
+def seconds_of(ask: Callable[[], Decision]) -> float:
+    """Computed for TIMES decisions, so that what else the machine does is in none of them."""
+    began = time.process_time()
+    for _ in range(TIMES):
+        ask()
+    return time.process_time() - began
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "reports/" + "a" * 4_088,
+        "a" * 4_090 + "://x",
+        "a." * 2_000 + ":/",
+        "reports/a" + "\u0301\u0316" * 2_000,
+        "reports/" + "%25" * 4 + "\u200b" * 4_000 + "\uff05" * 20,
+        "reports/" + ("%25" * 5 + "％２５") * 150,
+        "reports/" + "\ufdfa" * 4_088,
+        "reports/" + "a/" * 2_000,
+        "reports/" + "\u0301\u0316" * 400_000,
+    ],
+    ids=["name", "scheme", "schemes", "marks", "invisible", "decoded", "ligatures", "slashes", "long"],
+)
+@pytest.mark.parametrize("comparison", ["prefix: reports{}/", "suffix: .{}.example"])
+def test_text_is_read_once_for_all_rules_whatever_it_is(load: Load, text: str, comparison: str) -> None:
+    rules = [f"{{tool: write, where: {{path: {{{comparison.format(number)}}}}}}}" for number in range(100)]
+    manifest = manifest_of(load, *rules)
+
+    assert not ask(manifest, {"path": text}).granted
+    assert seconds_of(lambda: ask(manifest, {"path": text})) < 1
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        f"{{enum: [{', '.join(f'v{number}' for number in range(500))}]}}",
+        "{type: object, properties: {a: {type: string}}, required: [a]}",
+        "{type: array, items: {enum: [[1], [2], {a: 1}]}}",
+    ],
+)
+def test_arguments_of_many_parts_are_refused_where_a_schema_looks_at_each(load: Load, items: str) -> None:
+    schema = f"{{properties: {{rows: {{type: array, items: {items}}}}}, required: [rows]}}"
+    manifest = manifest_of(
+        load, f"{{tool: write, schema: {schema}}}", "{tool: write, where: {mode: {equals: all}}}"
+    )
+    for rows in (["v499"] * 120_000, [{"a": "x"}] * 120_000, [[[3]] * 400] * 300):
+        arguments = {"rows": rows}
+        assert not ask(manifest, arguments).granted
+        assert seconds_of(lambda arguments=arguments: ask(manifest, arguments)) < 1
+        assert ask(manifest, {**arguments, "mode": "all"}).granted
+
+    few = [{"a": "x"}] if "object" in items else [[[1]] * 3] if "array" in items else ["v499"] * 2_000
+    many = (
+        [{"a": "x"}] * 9_000
+        if "object" in items
+        else [[[1]] * 9] * 900
+        if "array" in items
+        else ["v0"] * 9_000
+    )
+    assert ask(manifest, {"rows": few}).granted
+    refused = ask(manifest, {"rows": many})
+    assert (refused.verdict, refused.where) == ("deny", "portal.yaml:2:32")
+    assert "too many parts" in refused.reason
+
+
+def test_value_of_any_size_is_shown_short(load: Load) -> None:
+    manifest = manifest_of(load, "{tool: write, where: {path: {equals: x}}}")
+    for value in (10**5_000, ["x"] * 10_000, {"x": "y" * 10_000}, "x" * 10_000):
+        assert len(ask(manifest, {"path": value}).reason) < 200
+
+
+def test_rule_that_let_a_call_through_is_the_condition_that_it_met(load: Load) -> None:
+    manifest = manifest_of(
+        load,
+        '"*"',
+        "{tool: write, where: {path: {prefix: a/}}}",
+        "{tool: write, where: {path: {prefix: b/}}}",
+    )
+    first, second = (ask(manifest, {"path": path}) for path in ("a/x", "b/x"))
+    assert first.rule == second.rule == "capabilities.tools.allow: write"
+    assert [first.where, second.where] == ["portal.yaml:2:37", "portal.yaml:2:81"]
+
+
+@pytest.mark.parametrize(
+    "url", ["file:/etc/passwd?.md", "https:evil.example/x#.md", " data:x?.md", "file:///x?.md"]
+)
+def test_ending_of_a_file_is_no_ending_of_a_url(load: Load, url: str) -> None:
+    assert not meets(load, "{suffix: .md}", url)
+    assert meets(load, "{suffix: .md}", "notes/C#.md")
+    assert meets(load, "{suffix: .md}", "C:/notes/C#.md")
