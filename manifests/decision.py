@@ -12,7 +12,7 @@ from manifests.hints import Hints
 from manifests.json_value import Json
 from manifests.manifest import Manifest
 from manifests.rules import Budget, Rule, RuleList, ToolSection
-from manifests.tool_names import ToolNames
+from manifests.tool_names import ToolNames, granting
 from manifests.yaml_source import KeyPath
 
 _MAX_ALTERNATIVES = 3
@@ -85,7 +85,7 @@ def decide(manifest: Manifest, *, upstream: str, tool: str, function: str, hints
     conditions = tuple(
         group for section, found in both for group in rules.conditions(section, names, hints, found)
     )
-    budgets = tuple(budget for section in sections for budget in section.budgets(names))
+    budgets = tuple(budget for section in sections for budget in rules.budgets(section, names))
     first = allowing[0][0]
     return Decision("allow", _told(first), _place(manifest, first), conditions=conditions, budgets=budgets)
 
@@ -195,7 +195,9 @@ def _destructive(manifest: Manifest, keys: KeyPath, names: Sequence[str]) -> Dec
     dotted, pattern = _dotted(keys), _quoted(_pattern(names))
     is_default = (*keys, "allow") not in manifest.places
     added = f'write {dotted}.allow: ["*", {pattern}]' if is_default else f"add {pattern} to {dotted}.allow"
-    grant = f"To grant it, {added}; or, for all such tools, {dotted}.destructive: allow."
+    # In a profile nothing may be allowed that the others refuse.
+    of_all = f"remove {dotted}.destructive" if keys[0] == "profiles" else f"{dotted}.destructive: allow"
+    grant = f"To grant it, {added}; or, for all such tools, {of_all}."
     told = f"it declares itself destructive, and no rule of {dotted}.allow names it"
     place = next((key for key in ("destructive", "allow") if (*keys, key) in manifest.places), "destructive")
     return Decision("deny", told, manifest.where(*keys, place), grant)
@@ -211,7 +213,9 @@ def _pattern(names: Sequence[str]) -> str:
 
     An upstream's own name for it only if nothing can be hidden in that: whoever reads this may be a model.
     """
-    return glob.escape(names[2] if _PLAIN.fullmatch(names[2]) else names[3])
+    own, function = names[2:]
+    is_plain = _PLAIN.fullmatch(own) and own in granting((names[0], names[1], own, function))
+    return glob.escape(own if is_plain else function)
 
 
 def _quoted(pattern: str) -> str:

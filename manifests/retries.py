@@ -49,4 +49,4 @@ def may_repeat(rules: RetryRules, names: ToolNames, annotations: Mapping[str, Js
     if rules.attempts == 1 or any(Glob.of(pattern).restricts(names) for pattern in rules.deny):
         return False
     declares = Hints.of(annotations).readonly or annotations.get("idempotentHint") is True
-    return declares or any(Glob.of(pattern).fits(names.now) for pattern in rules.allow)
+    return declares or any(Glob.of(pattern).fits(names.granting) for pattern in rules.allow)

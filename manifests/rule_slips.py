@@ -52,7 +52,9 @@ def _retry_slips(manifest: Manifest, tools: Mapping[str, Sequence[ListedTool]]) 
         for side, patterns in (("allow", retries.allow), ("deny", retries.deny)):
             for index, pattern in enumerate(patterns):
                 glob = Glob.of(pattern)
-                meant = (glob.restricts(names) if side == "deny" else glob.fits(names.now) for names in named)
+                meant = (
+                    glob.restricts(names) if side == "deny" else glob.fits(names.granting) for names in named
+                )
                 if pattern != "*" and not any(meant):
                     keys = ("upstreams", upstream, "retries", side, index)
                     yield _told(manifest, keys, f"{pattern!r} matches no tool", _HINT)
@@ -118,8 +120,9 @@ class _Slips:
         for rules in (section.allow, section.deny):
             for rule in rules.unmatched(named):
                 yield rule, f"{str(rule)!r} matches no tool"
+        counting = {each.keys for names, _ in named for each in self._rules.budgets(section, names)}
         for budget in section.all_budgets:
-            if not any(budget.glob.restricts(names) for names, _ in named):
+            if budget.keys not in counting:
                 yield budget, f"{budget.pattern!r} matches no tool"
 
     def _unknown_arguments(

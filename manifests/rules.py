@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from operator import attrgetter
 from typing import Literal, TypeAlias
 
@@ -11,7 +12,7 @@ from manifests.flows import FlowRule
 from manifests.hints import Annotation, Hints
 from manifests.portal_manifest import PortalManifest
 from manifests.profiles import ProfileTools
-from manifests.tool_names import Glob, Names, ToolNames
+from manifests.tool_names import Glob, Names, ToolNames, granting
 from manifests.tool_rules import AllowRule, CallBudget, DenyRule, ToolRules
 from manifests.yaml_source import KeyPath
 
@@ -115,7 +116,7 @@ class RuleList:
         denies = self.keys[-1] == "deny"
         for names, hints in tools:
             if not denies:
-                matched.update(self.matching(names.now, hints))
+                matched.update(self.matching(names.granting, hints))
             if denies or self.has_conditions:
                 matched.update(r for r in self.restricting(names, hints) if denies or r.condition)
         return [rule for rule in self.rules if rule not in matched and str(rule) != "*"]
@@ -148,10 +149,6 @@ class ToolSection:
         self.destructive = section.destructive
         self.keys: KeyPath = (*keys, "tools")
         self._budgets = [_budget(each, (*self.keys, "budgets", i)) for i, each in enumerate(section.budgets)]
-
-    def budgets(self, names: ToolNames) -> Iterator[Budget]:
-        """Those that count the calls of a tool."""
-        return (budget for budget in self._budgets if budget.glob.restricts(names))
 
     @property
     def all_budgets(self) -> Sequence[Budget]:
@@ -200,7 +197,20 @@ class Rules:
 
     def allowing(self, section: ToolSection, upstream: str, names: Names, hints: Hints) -> Sequence[Rule]:
         """The section's rules that allow the tool which is called so."""
-        return section.allow.matching(self.own_names(upstream, names), hints)
+        return section.allow.matching(self.own_names(upstream, granting(names)), hints)
+
+    def budgets(self, section: ToolSection, names: ToolNames) -> list[Budget]:
+        """The section's budgets that count the calls of a tool. What it is called spends none of another upstream's."""
+        lasting = self.own_names(names.upstream, names.lasting)
+        return [
+            budget
+            for budget in section.all_budgets
+            if budget.glob.fits(lasting)
+            or (budget.glob.fits_suffix(names) and budget.glob.fits(self._suffixed(names)))
+        ]
+
+    def _suffixed(self, names: ToolNames) -> Iterator[str]:
+        return chain.from_iterable(self.own_names(names.upstream, each) for each in names.suffixed)
 
     def conditions(
         self, section: ToolSection, names: ToolNames, hints: Hints, allowing: Sequence[Rule]
@@ -215,6 +225,8 @@ class Rules:
         if not allow.has_conditions:
             return []
         found = [allowing]
+        if len(granting(names.now)) < len(names.now):
+            found.append(allow.matching(self.own_names(names.upstream, names.now), hints))
         if names.plain is not names.now:
             found.append(self.allowing(section, names.upstream, names.plain, hints))
         if spelling := allow.spelling(names, hints):
@@ -229,8 +241,7 @@ class Rules:
         Upstreams choose the names of their tools. One that calls its tool `files.read` must not be let in by
         an `allow` for `files.*`, which speaks of the upstream `files`.
         """
-        tool = names[0]
-        if "." not in tool and not self._has_dotted_upstreams:
+        if "." not in names[0] and not self._has_dotted_upstreams:
             return names
         return [name for name in names if self._owner(name) in (None, upstream)]
 

@@ -48,6 +48,13 @@ class ToolNames:
         """What a rule that restricts is compared with: both."""
         return self.now if self.plain is self.now else [*dict.fromkeys((*self.now, *self.plain))]
 
+    @property
+    def granting(self) -> Sequence[str]:
+        """Those of the moment under which a rule may grant it: rules for `resources/read` and `prompts/*` were written
+        for the methods, whatever an upstream calls its tools.
+        """
+        return granting(self.now)
+
     @cached_property
     def hash(self) -> str:
         """The digits that the function's name ends in where another tool takes the plain one; "" if none can."""
@@ -61,10 +68,24 @@ class ToolNames:
     @property
     def _is_method(self) -> bool:
         """One like `resources/read` is no tool, and has its own name for ever."""
-        return not self.function.isidentifier()
+        return _is_method(self.now)
 
     def _with(self, function: str) -> Names:
         return self.tool, function, f"{self.upstream}.{self.tool}", f"{self.namespace}.{function}"
+
+
+def granting(names: Names) -> Sequence[str]:
+    """The same of any of its names."""
+    return names[1::2] if is_named_as_method(names[0]) and not _is_method(names) else names
+
+
+def is_named_as_method(tool: str) -> bool:
+    """Whether a tool's own name may be taken for a method's."""
+    return "resources/" in tool or "prompts/" in tool
+
+
+def _is_method(names: Names) -> bool:
+    return not names[1].isidentifier()
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,10 +73,10 @@ def meant_by(name: str, manifest: Manifest, tools: Mapping[str, Sequence[Recorde
         for upstream, listed in {**accepted, **tools}.items()
         for each in _listed(name, manifest, upstream, listed)
     ]
-    if found:
-        return found
     if name in METHODS:
-        return [Meant(upstream, name, name, None) for upstream in manifest.portal.upstreams]
+        return [*found, *(Meant(upstream, name, name, None) for upstream in manifest.portal.upstreams)]
+    if found:
+        return [*found, *_readings(name, manifest)]
     return [
         Meant(upstream, rest, rest if rest in METHODS else identifier(rest), None)
         for upstream in manifest.portal.upstreams
@@ -179,6 +179,13 @@ def _behind(name: str, manifest: Manifest, upstream: str) -> str:
         if name.startswith(f"{prefix}."):
             return name[len(prefix) + 1 :]
     return ""
+
+
+def _readings(name: str, manifest: Manifest) -> Iterator[Meant]:
+    """The method that the name behind an upstream's is, beside the tool of that upstream that is called so."""
+    for upstream in manifest.portal.upstreams:
+        if (rest := _behind(name, manifest, upstream)) in METHODS:
+            yield Meant(upstream, rest, rest, None)
 
 
 def _is_reading(meant: Meant) -> bool:

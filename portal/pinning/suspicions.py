@@ -14,6 +14,7 @@ from typing import Final, Self
 
 from manifests.json_value import Json
 from manifests.pin import Pin
+from manifests.tool_names import is_named_as_method
 from portal.library.hidden_characters import is_hidden_at
 from portal.library.plain_text import code_point, spelt_out
 
@@ -203,6 +204,8 @@ def _of_pin(pin: Pin, neighbours: Neighbours, told: set[tuple[str, str]]) -> Ite
     if pin.tool is not None and not pin.tool.isascii():
         what = "characters beyond ASCII, which may look like others,"
         yield Suspicion(pin.name, "name", what, _coded(pin.tool), is_note=not _is_disguised(pin.tool))
+    if pin.tool is not None and is_named_as_method(pin.tool):
+        yield Suspicion(pin.name, "name", "the name of a request for resources or prompts", _coded(pin.tool))
     texts = _texts(pin)
     if len(texts) > MAX_TEXTS:
         place, text = texts.pop()

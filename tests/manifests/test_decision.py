@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manifests.decision import Decision, decide
-from manifests.hints import NO_HINTS
+from manifests.hints import NO_HINTS, Hints
 from manifests.manifest import Manifest
 from manifests.models import Capabilities
 from manifests.names import identifier
+from manifests.narrowing import narrowed
 from manifests.portal_manifest import PortalManifest
 from manifests.rule_slips import ListedTool, unmatched_rules
 from manifests.tool_rules import ToolRules
@@ -269,3 +270,59 @@ def test_thousand_patterns_decide_like_one(load: Load) -> None:
     assert ask(manifest, "a", "p998_x").rule == "capabilities.tools.deny: p998_*"
     assert ask(manifest, "a", "the_end").rule == "capabilities.tools.deny: *_end"
     assert ask(manifest, "a", "p999_x").granted
+
+
+def of_method(manifest: Manifest, tool: str, hints: Hints = NO_HINTS) -> tuple[Decision, Decision]:
+    """What is said of a tool that an upstream calls as a method, and of the method."""
+    named = {"upstream": "files", "tool": tool}
+    return (
+        decide(manifest, **named, function=identifier(tool), hints=hints),
+        decide(manifest, **named, function=tool, hints=Hints(readonly=True, is_silent=False)),
+    )
+
+
+@pytest.mark.parametrize(
+    "pattern", ["resources/read", "files.resources/read", "resources/*", "*/read", "files.r*/*"]
+)
+def test_rule_for_a_method_lets_no_tool_in(pattern: str) -> None:
+    tool, method = of_method(rules([pattern], []), "resources/read")
+    assert (tool.granted, method.granted) == (False, True)
+    assert tool.grant.startswith('Add "files.resources_read" to capabilities.tools.allow')
+    assert of_method(rules(["files.resources_read"], []), "resources/read")[0].granted
+    assert not any(each.granted for each in of_method(rules(["*"], [pattern]), "resources/read"))
+
+
+def test_rule_for_a_method_names_no_destructive_tool(load: Load) -> None:
+    rule = '{tool: files.resources/read, where: {uri: {prefix: "note://"}}}'
+    manifest = load(
+        f'upstreams: {{files: {{command: x}}}}\ncapabilities: {{tools: {{allow: ["*", {rule}]}}}}\n'
+    )
+    assert not of_method(manifest, "resources/read", Hints(destructive=True, is_silent=False))[0].granted
+    silent, method = of_method(manifest, "resources/read")
+    assert [len(silent.conditions), len(method.conditions)] == [1, 1]  # what restricts means both
+
+
+def test_tool_that_is_called_as_one_of_another_upstream_spends_no_budget_of_that(load: Load) -> None:
+    manifest = load(
+        "upstreams: {mail: {command: x}, evil: {command: x}}\n"
+        'capabilities: {tools: {budgets: [{tool: mail.search, calls: 1}, {tool: "*search", calls: 1}]}}\n'
+    )
+    assert [each.pattern for each in ask(manifest, "evil", "mail.search").budgets] == ["*search"]
+    assert [each.pattern for each in ask(manifest, "mail", "search").budgets] == ["mail.search", "*search"]
+
+
+@pytest.mark.parametrize("profile", ["profiles: {r: {tools: {destructive: refuse}}}\n", ""])
+def test_what_a_refusal_says_to_write_can_be_written(load: Load, profile: str) -> None:
+    text = "upstreams: {files: {command: x}}\n" + profile
+    text += "capabilities: {tools: {destructive: allow}}\n" if profile else ""
+    manifest = narrowed(load(text), "r") if profile else load(text)
+    refused = decide(
+        manifest, upstream="files", tool="rm", function="rm", hints=Hints(destructive=True, is_silent=False)
+    )
+    assert not refused.granted
+    if profile:
+        assert "remove profiles.r.tools.destructive" in refused.grant
+        assert "destructive: allow" not in refused.grant
+        assert 'profiles.r.tools.allow: ["*", "files.rm"]' in refused.grant
+    else:
+        assert "capabilities.tools.destructive: allow" in refused.grant
