@@ -56,6 +56,11 @@ def read_lock(path: Path) -> Lock | None:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
+        if path.is_symlink():  # somebody meant a lock to be there
+            problem = Problem(
+                "is a link to a file that is not there", hint="Remove the link, or put the file there."
+            )
+            raise ManifestError([problem], path.name) from None
         return None
     except OSError as error:
         problem = Problem(f"cannot be read: {error.strerror or 'unknown reason'}")

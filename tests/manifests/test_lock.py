@@ -152,3 +152,11 @@ def test_manifest_has_the_lock_beside_it(tmp_path: Path) -> None:
     (tmp_path / "portal.lock").write_text("")
     with pytest.raises(ManifestError):
         load_manifest(tmp_path / "portal.yaml", {})
+
+
+def test_link_to_a_lock_that_is_gone_is_no_portal_without_a_lock(tmp_path: Path) -> None:
+    path = tmp_path / "portal.lock"
+    assert read_lock(path) is None
+    path.symlink_to(tmp_path / "gone")
+    with pytest.raises(ManifestError, match="a link to a file that is not there"):
+        read_lock(path)
