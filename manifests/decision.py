@@ -126,7 +126,13 @@ def decide_fetch(manifest: Manifest) -> Decision:
     keys = _keys_of_hosts(manifest)
     where = manifest.where(*keys)
     if manifest.portal.capabilities.network is not None:
-        return Decision("allow", _dotted(keys), where)
+        sections = manifest.rules.of_portal
+        if denying := next((rule for each in sections for rule in each.deny.rules if rule.means_fetch), None):
+            place = _place(manifest, denying)
+            grant = f"Remove {denying.written} from {_dotted(denying.keys[:-1])} at {place}."
+            return Decision("deny", _told(denying), place, grant)
+        budgets = tuple(budget for each in sections for budget in each.all_budgets if budget.means_fetch)
+        return Decision("allow", _dotted(keys), where, budgets=budgets)
     if keys[0] == "profiles":
         named = f"name them in {_dotted(keys)}"
         has_hosts = any(
@@ -147,12 +153,11 @@ def _keys_of_hosts(manifest: Manifest) -> KeyPath:
 
 def decide_flow(manifest: Manifest, sources: Collection[str], destination: str) -> Decision:
     """Decide about a call to an upstream, or to NETWORK, after calls to `sources` may have answered."""
-    for rule, keys in manifest.rules.flows:
-        for source in sorted(sources):
-            if rule.forbids(source, destination):
-                told = f"{_dotted(keys)}: what came from {source} may not go to {destination}"
-                grant = f"Call {destination} before {source}, or in a script and a session that do not call {source}."
-                return Decision("deny", told, manifest.where(*keys), grant)
+    if found := manifest.rules.flow_against(sources, destination):
+        keys, source = found
+        told = f"{_dotted(keys)}: what came from {source} may not go to {destination}"
+        grant = f"Call {destination} before {source}, or in a script and a session that do not call {source}."
+        return Decision("deny", told, manifest.where(*keys), grant)
     return Decision("allow", "no rule of flows is against it", manifest.where("capabilities", "flows"))
 
 

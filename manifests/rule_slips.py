@@ -117,12 +117,14 @@ class _Slips:
         named = [
             (self._rules.names(upstream, each.tool, each.function), each.hints) for upstream, each in listed
         ]
+        is_of_portal = section in self._rules.of_portal
         for rules in (section.allow, section.deny):
             for rule in rules.unmatched(named):
-                yield rule, f"{str(rule)!r} matches no tool"
+                if not (rules is section.deny and rule.means_fetch and is_of_portal):
+                    yield rule, f"{str(rule)!r} matches no tool"
         counting = {each.keys for names, _ in named for each in self._rules.budgets(section, names)}
         for budget in section.all_budgets:
-            if budget.keys not in counting:
+            if budget.keys not in counting and not (budget.means_fetch and is_of_portal):
                 yield budget, f"{budget.pattern!r} matches no tool"
 
     def _unknown_arguments(

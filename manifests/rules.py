@@ -1,11 +1,11 @@
 """The rules of a manifest about tools, compiled once so that a question to them costs microseconds."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from manifests.argument_conditions import ArgumentCondition
 from manifests.flows import FlowRule
@@ -19,6 +19,10 @@ from manifests.yaml_source import KeyPath
 _SET = re.compile(r"\[!?\]?[^\]]*\]")
 
 Section: TypeAlias = ToolRules | ProfileTools
+
+
+FETCH: Final = "portal.fetch"
+"""What scripts call to reach the network, which `deny` and `budgets` may mean as they mean a tool."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,6 +54,10 @@ class Rule:
             return f'"{self.pattern}"'
         tool = "" if self.pattern == "*" else f'tool: "{self.pattern}", '
         return f"{{{tool}annotation: {self.annotation}}}"
+
+    @property
+    def means_fetch(self) -> bool:
+        return self.annotation is None and _means_fetch(self.glob)
 
     def applies(self, hints: Hints) -> bool:
         """Whether it may mean a tool that declares this."""
@@ -139,6 +147,15 @@ class Budget:
     keys: KeyPath
     pattern: str
 
+    @property
+    def means_fetch(self) -> bool:
+        return _means_fetch(self.glob)
+
+
+def _means_fetch(glob: Glob) -> bool:
+    """Whether it speaks of `portal.fetch`: by the portal's name, because `*` is of tools alone."""
+    return glob.start.startswith("portal.") and glob.fits((FETCH,))
+
 
 class ToolSection:
     """The lists of one `tools` section."""
@@ -175,16 +192,40 @@ class Rules:
         self.flows: list[tuple[FlowRule, KeyPath]] = _flows(portal.capabilities.flows, "capabilities")
         if own is not None:
             self.flows += _flows(own.flows, "profiles", str(profile))
+        self._flow_against: dict[tuple[str, str], int | None] = {}
         self._namespaces = namespaces
         self._owners = {name: upstream for upstream, name in namespaces.items()}
         self._owners.update({upstream: upstream for upstream in namespaces})
         self._has_dotted_upstreams = any("." in upstream for upstream in namespaces)
+
+    def flow_against(self, sources: Collection[str], destination: str) -> tuple[KeyPath, str] | None:
+        """The first rule against a call there after calls to `sources`, and the first of these that it means."""
+        found: list[tuple[int, str]] = []
+        for source in sources:
+            pair = source, destination
+            if pair not in self._flow_against:
+                forbidding = (
+                    n for n, (rule, _) in enumerate(self.flows) if rule.forbids(source, destination)
+                )
+                self._flow_against[pair] = next(forbidding, None)
+            number = self._flow_against[pair]
+            if number is not None:
+                found.append((number, source))
+        if not found:
+            return None
+        number, source = min(found)
+        return self.flows[number][1], source
 
     def __iter__(self) -> Iterator[ToolSection]:
         yield self.capabilities
         yield from self.upstreams.values()
         if self.profile is not None:
             yield self.profile
+
+    @property
+    def of_portal(self) -> list[ToolSection]:
+        """Those that mean what is no upstream's, too."""
+        return [each for each in (self.capabilities, self.profile) if each is not None]
 
     def sections(self, upstream: str) -> list[ToolSection]:
         """Those that a tool of an upstream must pass."""

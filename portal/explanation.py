@@ -118,15 +118,7 @@ def explain(manifest: Manifest, meant: Meant, arguments: dict[str, Json] | None 
             [{"where": manifest.where(*rule.keys), "demand": str(rule.condition)} for rule in rules]
             for rules in tool.conditions
         ],
-        budgets=[
-            {
-                "tool": budget.pattern,
-                "calls": budget.calls,
-                "per_minute": budget.per_minute,
-                "where": manifest.where(*budget.keys),
-            }
-            for budget in tool.budgets
-        ],
+        budgets=_budgets(manifest, tool),
         flows=list(_flows(manifest, meant.upstream)),
         unknown=[*_unknown(meant), *others.values()],
     )
@@ -135,7 +127,7 @@ def explain(manifest: Manifest, meant: Meant, arguments: dict[str, Json] | None 
 def explain_fetch(manifest: Manifest, function: str) -> Explanation:
     """Explain `portal.fetch`, as scripts call it by `function`."""
     fetching = decide_fetch(manifest)
-    decision = (_callless(manifest) if fetching.granted else None) or fetching
+    decision = (_spent(manifest, fetching) or _callless(manifest) if fetching.granted else None) or fetching
     return Explanation(
         tool=function,
         function=function,
@@ -145,6 +137,7 @@ def explain_fetch(manifest: Manifest, function: str) -> Explanation:
         grant=decision.grant,
         is_granted=fetching.granted,
         is_shown=True,
+        budgets=_budgets(manifest, fetching),
         flows=list(_flows(manifest, NETWORK)),
         unknown=["which hosts it may reach is looked at by each request"] if decision.granted else [],
     )
@@ -227,6 +220,18 @@ def _of_call(
         repairs.extend(repair.message for repair in found.repairs)
         arguments = found.bound.wire
     return decide_arguments(manifest, tool, arguments)
+
+
+def _budgets(manifest: Manifest, tool: Decision) -> list[Mapping[str, Json]]:
+    return [
+        {
+            "tool": budget.pattern,
+            "calls": budget.calls,
+            "per_minute": budget.per_minute,
+            "where": manifest.where(*budget.keys),
+        }
+        for budget in tool.budgets
+    ]
 
 
 def _spent(manifest: Manifest, tool: Decision) -> Decision | None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manifests.decision import Decision, decide
+from manifests.decision import Decision, decide, decide_fetch, decide_flow
 from manifests.hints import NO_HINTS, Hints
 from manifests.manifest import Manifest
 from manifests.models import Capabilities
@@ -326,3 +326,50 @@ def test_what_a_refusal_says_to_write_can_be_written(load: Load, profile: str) -
         assert 'profiles.r.tools.allow: ["*", "files.rm"]' in refused.grant
     else:
         assert "capabilities.tools.destructive: allow" in refused.grant
+
+
+@pytest.mark.parametrize("pattern", ["portal.fetch", "portal.*", '{tool: "portal.f*"}'])
+@pytest.mark.parametrize("profile", [False, True])
+def test_deny_and_budget_of_the_portals_fetch_hold_for_it(load: Load, pattern: str, profile: bool) -> None:
+    def of(deny: str, budget: str = "") -> Manifest:
+        rules = f"{{tools: {{deny: [{deny}], budgets: [{budget}]}}%s}}"
+        network = ", network: {allow: [a.example]}"
+        text = f"upstreams: {{files: {{command: x}}}}\ncapabilities: {rules % network}\n"
+        if profile:
+            text = f"upstreams: {{files: {{command: x}}}}\ncapabilities: {{{network[2:]}}}\n"
+            text += f"profiles: {{r: {rules % ''}}}\n"
+        return narrowed(load(text), "r") if profile else load(text)
+
+    refused = decide_fetch(of(pattern))
+    assert (refused.granted, refused.where.split(":")[:2]) == (
+        False,
+        ["portal.yaml", "3" if profile else "2"],
+    )
+    assert unmatched_rules(of(pattern), {"files": []}) == []
+    budget = f"{{tool: {pattern}, calls: 1}}" if "{" not in pattern else "{tool: portal.fetch, calls: 1}"
+    granted = decide_fetch(of('"*", fetch', budget))
+    assert granted.granted and [each.calls for each in granted.budgets] == [1]
+
+
+def test_flow_is_found_among_many_as_the_first_of_the_file(load: Load) -> None:
+    names = [f"u{number}" for number in range(30)]
+    flows = ", ".join(f"{{from: [{a}, {b}], not_to: {a}}}" for a in names for b in reversed(names) if a != b)
+    manifest = load(
+        f"upstreams: {{{', '.join(f'{name}: {{command: x}}' for name in names)}}}\n"
+        f'capabilities: {{flows: [{flows}, {{from: "*", not_to: network}}]}}\n'
+    )
+    for sources in ({"u5"}, {"u7", "u3"}, set(names), {"network"}, set()):
+        for destination in ("u3", "u9", "network"):
+            found = decide_flow(manifest, sources, destination)
+            first = next(
+                (
+                    (keys, source)
+                    for rule, keys in manifest.rules.flows
+                    for source in sorted(sources)
+                    if rule.forbids(source, destination)
+                ),
+                None,
+            )
+            assert found.granted == (first is None)
+            if first is not None:
+                assert found.where == manifest.where(*first[0]) and f"came from {first[1]} " in found.rule
