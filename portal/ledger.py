@@ -31,6 +31,8 @@ class Entry:
     state: CallState = "not_started"
     ended: float | None = None
     error: CallError | None = None
+    request: str = ""
+    """What one upstream was asked for it, where that is not the function: `files.resources/read`."""
 
     def sent(self) -> None:
         self.state = "unknown"

@@ -107,9 +107,15 @@ class RunAudit:
     def began(self, code: str) -> None:
         """A script was handed in; whether it runs is in the line that ends the run."""
         if self._audit.is_kept:
-            who = {"who": _named(self._caller), "profile": self._profile}
             script = hashlib.sha256(code.encode("utf-8", "surrogatepass")).hexdigest()
-            self._audit.note("run_began", run=self._run_id, **who, script=script)
+            self._audit.note("run_began", run=self._run_id, **self._who(), script=script)
+
+    def reading(self, function: str) -> None:
+        """A client asked for what upstreams offer besides tools; the lines of the request's calls follow."""
+        self._audit.note("read_began", run=self._run_id, **self._who(), function=_cut(function))
+
+    def _who(self) -> dict[str, Json]:
+        return {"who": _named(self._caller), "profile": self._profile}
 
     def ended(self, status: str, code: str, ledger: Ledger) -> None:
         more = {"more_refused": self._refused - MAX_REFUSALS} if self._refused > MAX_REFUSALS else {}
@@ -138,11 +144,17 @@ class RunAudit:
         if not self._audit.is_kept:
             return
         if entry.state == "refused" and entry.error is not None:
-            self._refusal(entry.seq, entry.function, entry.error)
+            self._refusal(entry.seq, entry.request or entry.function, entry.error)
             return
         ms = None if entry.ended is None else round((entry.ended - entry.began) * 1000, 1)
         code = entry.error.code if entry.error else None
-        self._call("call_ended", entry.seq, entry.function, state=entry.state, code=code, ms=ms)
+        self._call(
+            "call_ended", entry.seq, entry.request or entry.function, state=entry.state, code=code, ms=ms
+        )
+
+    def waited(self, seq: int, function: str | None) -> None:
+        """A call had no turn before its run ended, so nothing was decided about it."""
+        self._call("call_ended", seq, function, state="not_started", code=None, ms=None)
 
     def _refusal(self, seq: int, function: str | None, error: CallError) -> None:
         rule: dict[str, Json] = {}

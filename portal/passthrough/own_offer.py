@@ -205,6 +205,7 @@ class OwnOffer:
         caller = caller_of(context)
         view = self._views[caller.profile]
         audit = self._audit.run(f"read_{secrets.token_hex(8)}", caller, view.manifest.profile)
+        audit.reading(function)
         entry = Entry(1, function, time.monotonic())
         try:
             authorization = Authorization(view.authority, set(), audit)
@@ -212,7 +213,7 @@ class OwnOffer:
         except ReadingError as error:
             entry.end(error.state, error.told)
             if error.state == "refused":
-                audit.refused(entry.seq, function, error.told)
+                audit.refused(entry.seq, entry.request or function, error.told)
             told = f"{error.told.code}: {_sentence(error.told.message)} {error.told.hint}".strip()
             raise MCPError(INVALID_PARAMS if error.state == "refused" else INTERNAL_ERROR, told) from error
         else:

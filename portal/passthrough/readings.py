@@ -117,6 +117,7 @@ class Readings:
     ) -> dict[str, Json]:
         if upstream is None:
             return await self._all_listed(method, kinds, entry)
+        entry.request = self._request(upstream, method, {}, entry).function
         sent = self._permit(upstream, method, {}, entry)
         rows = {name: await self._rows(upstream, listed, sent) for name, listed in kinds.items()}
         return {**rows, "notices": []}
@@ -195,6 +196,7 @@ class Readings:
     async def _asked(
         self, key: str, method: Method, arguments: dict[str, Json], entry: Entry
     ) -> dict[str, Json]:
+        entry.request = self._request(key, method, arguments, entry).function
         sent = self._permit(key, method, arguments, entry)
         seconds = self._manifest.portal.upstreams[key].call_seconds
         upstream = self._fleet[key]

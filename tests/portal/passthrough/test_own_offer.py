@@ -1,5 +1,6 @@
 """The portal offers resources and prompts of upstreams itself where its manifest says so, under the same rules."""
 
+import json
 import re
 import sys
 from collections.abc import AsyncIterator
@@ -232,7 +233,26 @@ async def test_reads_stand_in_the_audit_log(tmp_path: Path) -> None:
         lines = (tmp_path / "audit.jsonl").read_text().splitlines()
     decided = [line for line in lines if '"call_decided"' in line]
     assert len(decided) == 1 and "http_modern.resources/read" in decided[0] and "note://a" not in decided[0]
-    assert any('"call_ended"' in line and '"done"' in line for line in lines)
+    ended = [line for line in lines if '"call_ended"' in line and '"done"' in line]
+    assert len(ended) == 1 and "http_modern.resources/read" in ended[0]
+
+
+async def test_who_reads_stands_in_the_audit_log_whatever_becomes_of_it(tmp_path: Path) -> None:
+    refused: Json = {"tools": {"deny": ["resources/*"]}}
+    sections: dict[str, Json] = {"server": OFFERS, "audit": {"to": "audit.jsonl"}, "capabilities": refused}
+    async with one_chatty() as (_, upstreams):
+        async with client_of(tmp_path, upstreams, "http", "auto", **sections) as ear:
+            await ready(ear.client)
+            await ear.client.list_resources()
+            with pytest.raises(MCPError):
+                await ear.client.read_resource("portal://up/note://a")
+        lines = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
+    began = [line for line in lines if line["event"] == "read_began"]
+    assert [line["function"] for line in began] == ["resources/list", "resources/read"]
+    assert all(line["who"] and line["profile"] is None for line in began)
+    [told] = [line for line in lines if line["event"] == "call_refused"]
+    assert (told["run"], told["function"]) == (began[1]["run"], "up.resources/read")
+    assert told["rule"] == "capabilities.tools.deny: resources/*"
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
