@@ -27,6 +27,7 @@ from portal.passthrough.audience import NOBODY, Audience
 from portal.passthrough.readings import FUNCTIONS as READINGS
 from portal.passthrough.readings import ReadingError, Readings
 from portal.repair_notes import RepairNotes
+from portal.session_tools import SessionTools
 from portal.snapshot import Snapshot
 from sandbox_runtime.calls import CallError, Outcome, ToolCall
 from sandbox_runtime.grants.fetch_error import FetchError
@@ -59,7 +60,7 @@ class Broker:
 
     `snapshot` is that library, and what searches of the run completed it with. `repairs` are those of its calls.
     `fetcher` is there where the manifest grants network. `audience` hears what upstreams say of calls while they are
-    under way.
+    under way. `session_tools` is what the names of functions meant in the session before.
     """
 
     def __init__(
@@ -74,8 +75,11 @@ class Broker:
         fetcher: Fetcher | None = None,
         audit: RunAudit = UNHEARD,
         audience: Audience = NOBODY,
+        session_tools: SessionTools | None = None,
     ) -> None:
         self.ledger = ledger
+        self._session_tools = session_tools or SessionTools()
+        self._begun: set[int] = set()
         self._audience = audience
         self._run_id = run_id
         self._audit = audit
@@ -97,8 +101,14 @@ class Broker:
         """A limit kept the call from the upstream, or its answer from the script."""
         entry = self.ledger[seq]
         if entry.state != "done":
-            self._audit.refused(seq, self._known(entry.function), error)
+            self._audit.refused(seq, entry.request or self._known(entry.function), error)
         entry.withhold(error)
+
+    def close(self) -> None:
+        """The run is over: write down the calls that waited for their turn until then."""
+        for entry in self.ledger.entries.values():
+            if entry.state == "not_started" and entry.seq not in self._begun:
+                self._audit.waited(entry.seq, self._known(entry.function))
 
     async def __call__(self, call: ToolCall) -> Outcome:
         """Forward one call of the running script, if its manifest grants it.
@@ -107,6 +117,7 @@ class Broker:
         `code`, never as an exception.
         """
         entry = self.ledger[call.seq]
+        self._begun.add(call.seq)
         if call.function in READINGS:
             return await self._read(call, entry)
         function = self.snapshot.library.functions.get(call.function)
@@ -117,6 +128,8 @@ class Broker:
             request = self._authorization.of_fetch(FETCH, lambda: call.arguments, call.seq)
         elif function is None:
             return self._refused(call, entry, self.absence(call.function))
+        elif (changed := self._session_tools.change(function)) is not None:
+            return self._refused(call, entry, changed)
         else:
             request = self._authorization.of_function(
                 function,
@@ -148,7 +161,8 @@ class Broker:
             value = await self._readings.answer(call.function, call.arguments, entry)
         except ReadingError as error:
             if error.state == "refused":
-                return self._refused(call, entry, error.told)
+                self._audit.refused(call.seq, entry.request or call.function, error.told)
+                return _ended(entry, "refused", error.told)
             _ended(entry, error.state, error.told)
             return Outcome(error=error.told)
         else:

@@ -23,6 +23,7 @@ from portal.first_steps import NO_UPSTREAMS
 from portal.ledger import Ledger
 from portal.observed.observations import Observations
 from portal.passthrough.audience import NOBODY, Audience
+from portal.session_tools import SessionTools
 from portal.sessions import SessionError, Sessions
 from portal.snapshot import Snapshot
 from sandbox_runtime.calls import CallPort
@@ -80,6 +81,7 @@ class Execution:
         self._audit = audit
         self._histories: WeakKeyDictionary[Session, SessionHistory] = WeakKeyDictionary()
         self._sources: WeakKeyDictionary[Session, set[str]] = WeakKeyDictionary()
+        self._tools: WeakKeyDictionary[Session, SessionTools] = WeakKeyDictionary()
 
     async def run(
         self,
@@ -166,6 +168,8 @@ class Execution:
             if found.error is not None:
                 return _refused(run_id, found.error, (*prepared.notices, *found.notices))
             authorization = Authorization(self._authority, self._sources_of(session), audit)
+            tools = self._tools_of(session)
+            tools.note(snapshot.library, prepared.names)
             broker = Broker(
                 self._manifest,
                 authorization,
@@ -177,6 +181,7 @@ class Execution:
                 fetcher,
                 audit,
                 audience,
+                tools,
             )
             audience.waits_for("running the script")
             answer = await self._execute(run, prepared, broker, run_id)
@@ -186,9 +191,15 @@ class Execution:
         """Where calls of the session's runs went: what came back may be in its variables."""
         return set() if session is None else self._sources.setdefault(session, set())
 
+    def _tools_of(self, session: Session | None) -> SessionTools:
+        return SessionTools() if session is None else self._tools.setdefault(session, SessionTools())
+
     async def _execute(self, run: Run, prepared: Prepared, broker: Broker, run_id: str) -> Answer:
         port = self._port(broker, run.bounds.limits.wall_seconds)
-        result = await run.execute(broker.snapshot.table(prepared.names), port, broker)
+        try:
+            result = await run.execute(broker.snapshot.table(prepared.names), port, broker)
+        finally:
+            broker.close()
         log.info(
             "script_ran",
             run=run_id,

@@ -169,6 +169,24 @@ async def test_refused_script_and_script_that_is_cancelled_are_written(tmp_path:
     ]
 
 
+async def test_call_that_waited_for_its_turn_when_its_run_ended_has_a_line(tmp_path: Path) -> None:
+    up = Peer(tool("hang"), hang=never)
+    limits: Json = {"limits": {"parallel_calls": 1, "wall_seconds": 1}}
+    async with opened(tmp_path, {"up": up}, audit=AUDIT, capabilities=limits) as portal:
+        code = "import asyncio\nawait asyncio.gather(up.hang(), up.hang(), portal.read_resource('a', 'up'))"
+        assert [state for _, state in states(await portal.run(code))] == [
+            "unknown",
+            "not_started",
+            "not_started",
+        ]
+    ended = [(each["call"], each["function"], each["state"]) for each in events(tmp_path, "call_ended")]
+    assert ended == [
+        (1, "up.hang", "unknown"),
+        (2, "up.hang", "not_started"),
+        (3, "portal.read_resource", "not_started"),
+    ]
+
+
 async def test_run_that_its_client_cancels_is_written_as_cancelled(tmp_path: Path) -> None:
     up = Peer(tool("hang"), hang=never)
     async with opened(tmp_path, {"up": up}, audit=AUDIT) as portal, anyio.create_task_group() as tasks:

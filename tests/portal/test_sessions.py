@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 import anyio
 import pytest
@@ -13,7 +14,7 @@ from portal.sessions import Sessions, SessionStartError
 from sandbox_runtime.errors import WorkerStartError
 from sandbox_runtime.sandbox import Sandbox
 from sandbox_runtime.workers import Workers
-from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, never, opened, tool
+from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, never, opened, raw, raw_tools, states, tool
 
 pytestmark = pytest.mark.anyio
 
@@ -201,3 +202,27 @@ async def test_a_session_that_cannot_start_is_refused_and_leaves_its_place() -> 
             async with sessions.use(sandbox, "new", LOCAL):
                 pass
         assert caught.value.code == "sandbox_busy"
+
+
+async def test_a_function_that_a_session_kept_does_not_become_another_tool(tmp_path: Path) -> None:
+    tools = raw_tools(
+        "change", "echo", "raw-again"
+    )  # the last one is the function raw_again, as long as it may be
+    async with opened(tmp_path, {"raw": raw(tools=tools)}) as portal:
+        kept = "from tools.raw import raw_again as kept\nasync def mine():\n    return await raw.raw_again()"
+        session = (await portal.run(kept, session="new"))["session"]
+        await portal.run("await raw.change(name='raw_again')")
+        with anyio.fail_after(DEADLINE_SECONDS):
+            while not await has_changed(portal):
+                pass
+
+        for call in ("await kept()", "await mine()", "await raw.raw_again()"):
+            answer = await portal.run(call, session=session)
+            assert (answer["status"], states(answer)) == ("error", [("raw.raw_again", "refused")])
+            assert "'raw_again' now, and was 'raw-again' before" in answer["error"]["message"]
+        assert (await portal.run("await raw.echo(a=1)", session=session))["result"] == {"a": 1}
+        assert states(await portal.run("await raw.raw_again(content=[])")) == [("raw.raw_again", "done")]
+
+
+async def has_changed(portal: Opened) -> bool:
+    return [each["tool"] for each in (await portal.search("raw.raw_again"))["functions"]][:1] == ["raw_again"]
