@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from manifests.json_value import Json
+from manifests.loader import load_manifest
+from portal.explanation import explain, meant_by
 from tests.portal.peers import Peer, opened, raw, raw_tools, schema, states, tool
 from tests.upstreams.faults.http_server import (
     Exchange,
@@ -16,6 +18,7 @@ from tests.upstreams.faults.http_server import (
 )
 from tests.upstreams.peers import http_peer
 from tests.upstreams.raw_http_server import RawHttpServer
+from upstreams.recorded_tool import RecordedTool
 
 pytestmark = pytest.mark.anyio
 
@@ -307,3 +310,35 @@ async def test_fetching_is_going_to_the_network(tmp_path: Path) -> None:
     async with opened(tmp_path, {"mail": mail}, capabilities=capabilities) as portal:
         assert await portal.result_of(fetch) != "not_granted"
         assert await portal.result_of(f"await mail.read()\n{fetch}") == "not_granted"
+
+
+async def test_tool_that_an_upstream_calls_as_a_method_is_explained_beside_it_and_refused_like_that(
+    tmp_path: Path,
+) -> None:
+    deleting: Json = {
+        "name": "resources/read",
+        "inputSchema": {"type": "object"},
+        "annotations": {"destructiveHint": True},
+    }
+    tools: Json = {"allow": ["*", {"tool": "raw.resources/read", "where": {"uri": {"prefix": "note://"}}}]}
+    async with opened(
+        tmp_path, {"raw": raw(tools=[deleting, *raw_tools("echo")])}, capabilities={"tools": tools}
+    ) as portal:
+        answer = await portal.run("await getattr(raw, 'resources_' + 'read')(uri='note://x', cmd='rm')")
+        assert (answer["status"], states(answer)) == ("error", [("raw.resources_read", "refused")])
+        assert states(await portal.run("await raw.echo()")) == [("raw.echo", "done")]
+        manifest = load_manifest(tmp_path / "portal.yaml", {})
+        listed = {
+            "raw": [
+                RecordedTool(
+                    "resources/read", "", deleting["inputSchema"], None, deleting["annotations"], None
+                )
+            ]
+        }
+        method = {"uri": "note://x"}
+        told = [explain(manifest, each, method) for each in meant_by("raw.resources/read", manifest, listed)]
+        assert [(each.function, each.verdict) for each in told] == [
+            ("raw.resources_read", "deny"),
+            ("raw.resources/read", "allow"),
+        ]
+        assert 'add "raw.resources_read" to' in told[0].grant

@@ -268,3 +268,10 @@ def test_of_a_new_tool_everything_is_shown() -> None:
     )
     assert 'inputSchema: {"required": ["note"]}' in text and 'title: "Do it"' in text
     assert text.count("readOnlyHint") == 1 and "more characters" in text
+
+
+def test_tool_that_is_named_like_a_request_for_resources_is_told() -> None:
+    for name in ("resources/read", "prompts/get", "up.resources/read"):
+        [found] = suspicions([Pin("files", name, "")])
+        assert (found.place, found.is_note) == ("name", False)
+    assert list(suspicions([Pin("files", "resources_read", "")])) == []
