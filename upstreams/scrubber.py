@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from manifests.upstream_sections import HttpUpstream, StdioUpstream
 from upstreams.passages import Place
-from upstreams.secret_spellings import Spelling, places_of
+from upstreams.secret_spellings import Spelling, Spellings, spellings_of
 from upstreams.wire_text import one_line
 
 LONGEST_TOLD: Final = 2_000
@@ -20,6 +20,12 @@ LONGEST_TOLD: Final = 2_000
 _SHORTEST: Final = 4  # a shorter value hides nothing and would riddle every message
 _SHORTEST_LINE: Final = 8
 _MOST_PASSING: Final = 100
+_MOST_WORK: Final = 10_000
+"""Some milliseconds, for which all others wait. A text with which it takes longer is hidden as a whole: where hundreds
+of secrets are made of the same few words, and the text is, too.
+"""
+_MOST_WORK_OF_CONTENT: Final = 4
+"""Of each character; in a thread, so that others wait for nothing."""
 _MASK: Final = "[hidden]"
 _SCHEMES: Final = frozenset({"basic", "bearer", "digest", "token"})
 
@@ -59,31 +65,28 @@ class Scrubber:
 
     def _gather(self) -> None:
         certain = {**self._secrets, **self._passing}
-        self._certain = [*certain.values()]
-        self._all = [*{**certain, **self._settings}.values()]
-        self._longest = max((each.longest for each in self._all), default=0)
+        self._certain = Spellings(certain.values())
+        self._all = Spellings({**certain, **self._settings}.values())
 
     def __call__(self, text: str) -> str:
-        return _without(text, places_of(self._all, text, len(text)))
+        return _without(text, self._all.places(text, most_work=_MOST_WORK))
 
     def content(self, text: str) -> str:
         """The same for text that is worked with: what an `env` says as it stands in the manifest is not hidden."""
-        return _without(text, places_of(self._certain, text, len(text)))
+        return _without(
+            text, self._certain.places(text, most_work=_MOST_WORK + _MOST_WORK_OF_CONTENT * len(text))
+        )
 
     def start(self, text: str, limit: int = LONGEST_TOLD) -> str:
         """What is told of a text that may be long: no more than its first `limit` characters."""
-        if len(text) <= limit:
-            return self(text)
-        end = limit
-        for start, stop in places_of(self._all, text, limit + self._longest):
-            if start < limit:
-                end = max(end, stop)
-        return self(text[:end]) + ("…" if end < len(text) else "")
+        places = self._all.places(text, limit, _MOST_WORK)
+        end = max([limit, *(stop for _, stop in places)])
+        return _without(text[:end], places) + ("…" if end < len(text) else "")
 
     def excerpt(self, text: bytes, limit: int = 120) -> str:
         """The same of what a stranger sent: in one line, printable."""
         # A character takes up to four bytes.
-        head = text.lstrip()[: 4 * (limit + self._longest)]
+        head = text.lstrip()[: 4 * (limit + self._all.longest)]
         return one_line(self.start(head.decode("utf-8", "replace").strip(), limit))
 
 
@@ -112,7 +115,7 @@ def forms_of(secrets: Iterable[str]) -> dict[str, Spelling]:
     """What is hidden of secrets: they themselves, their lines, and what they are behind the quoting of a URL; of these
     all that are long enough."""
     forms = {form for secret in secrets for form in _forms(secret)}
-    return {form: Spelling(form) for form in forms if len(form) >= _SHORTEST}
+    return spellings_of(form for form in forms if len(form) >= _SHORTEST)
 
 
 def _forms(secret: str) -> set[str]:

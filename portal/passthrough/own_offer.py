@@ -104,7 +104,7 @@ class OwnOffer:
         for each in contents:
             theirs = each.get("uri")
             each["uri"] = f"{PREFIX}{namespace}/{theirs if isinstance(theirs, str) else uri}"
-        return self._bounded(context, key, ReadResourceResult, {"contents": contents})
+        return await self._bounded(context, key, ReadResourceResult, {"contents": contents})
 
     async def get_prompt(self, context: Context, params: GetPromptRequestParams) -> GetPromptResult:
         namespace, _, name = params.name.partition(".")
@@ -112,7 +112,7 @@ class OwnOffer:
         arguments: dict[str, Json] = dict(params.arguments or {})
         async with self._readings(context, "prompts/get") as (readings, entry):
             filled = await readings.prompt(key, name, arguments, entry)
-        return self._bounded(context, key, GetPromptResult, filled)
+        return await self._bounded(context, key, GetPromptResult, filled)
 
     async def _page(
         self,
@@ -222,8 +222,12 @@ class OwnOffer:
             if entry.state != "refused":
                 audit.outcome(entry)
 
-    def _bounded(self, context: Context, key: str, kind: type[Answer], raw: Json) -> Answer:
+    async def _bounded(self, context: Context, key: str, kind: type[Answer], raw: Json) -> Answer:
         most = self._views[caller_of(context).profile].manifest.portal.capabilities.limits.outcome_bytes
+        # In a thread: looking through megabytes for secrets takes time, and other clients wait for nobody.
+        return await anyio.to_thread.run_sync(self._clean, key, kind, raw, most)
+
+    def _clean(self, key: str, kind: type[Answer], raw: Json, most: int) -> Answer:
         try:
             text = compact(raw)
             if len(text) <= most and len(text.encode("utf-8", "replace")) <= most:

@@ -26,6 +26,11 @@ def as_properties(text: str) -> str:
     return "".join(f"\\{each}" if each in "\\ =:#!" else each for each in text)
 
 
+def as_node_quotes(text: str) -> str:
+    """Node's URLSearchParams and Java's URLEncoder."""
+    return quote_plus(text, safe="*").replace("~", "%7E")
+
+
 def quoted_in_lower_case(text: str) -> str:
     return "".join(quote(each, safe="").lower() if quote(each, safe="") != each else each for each in text)
 
@@ -36,7 +41,7 @@ WRITERS = [json.dumps, as_go_writes, as_dotnet_writes, as_php_writes, as_gson_wr
 @pytest.mark.parametrize("outer", [str, *WRITERS], ids=lambda outer: outer.__name__)
 @pytest.mark.parametrize(
     "inner",
-    [str, repr, quote, quote_plus, quoted_in_lower_case, as_properties, *WRITERS],
+    [str, repr, quote, quote_plus, as_node_quotes, quoted_in_lower_case, as_properties, *WRITERS],
     ids=lambda inner: inner.__name__,
 )
 def test_secret_is_hidden_whoever_wrote_it_down(
@@ -107,8 +112,8 @@ def test_what_begins_like_a_long_secret_is_hidden_as_far_as_it_goes_on(inner: Ca
 
 
 def test_long_secret_is_hidden_where_its_beginning_stands_in_it_again() -> None:
-    for secret in ("A" * 300 + "the-rest", '"/' * 150 + "the-rest"):
-        assert Scrubber([secret])(f"<{secret[:2]}{secret} {secret[:200]}{secret}>") == "<[hidden] [hidden]>"
+    for secret in ("A" * 300 + "the-rest", '"/' * 75 + "the-rest"):
+        assert Scrubber([secret])(f"<{secret[:2]}{secret} {secret[:100]}{secret}>") == "<[hidden] [hidden]>"
 
 
 def test_secret_that_begins_where_another_ends_is_hidden_whole() -> None:
@@ -132,6 +137,55 @@ def test_text_full_of_what_is_all_but_a_secret_is_looked_at_a_few_times(secret: 
     scrub(secret)
     text = f"{secret[:-1]}#" * 20
     assert _calls(lambda: scrub(text)) < 100 * len(text)
+
+
+def lines(*each: str, count: int = 400) -> str:
+    return "\n".join(line.format(number) for number in range(count) for line in each)
+
+
+WORDS = [
+    "tickets.example-company.com",
+    "alpha",
+    "beta",
+    "gamma",
+    "a/",
+    '"',
+    "=",
+    "x" * 130,
+    "{0}",
+    "{0}",
+    " ",
+]
+
+
+@given(
+    st.lists(st.lists(st.sampled_from(WORDS), min_size=2, max_size=6), min_size=1, max_size=3),
+    st.sampled_from([0, 1, 20, 400]),
+    st.lists(st.sampled_from([*WORDS[:-3], "17", " "]), max_size=12),
+    st.booleans(),
+)
+def test_work_of_a_text_is_bounded_whatever_it_and_the_lines_of_secrets_have_in_common(
+    line: list[list[str]], count: int, text: list[str], is_secret: bool
+) -> None:
+    secret = lines(*map("".join, line), count=count)
+    said = secret if is_secret else "".join(text) * 2_000
+    scrub = Scrubber([secret])
+    assert _calls(lambda: scrub.start(said)) < 150_000
+
+
+def test_lines_that_are_alike_are_looked_for_by_what_the_others_do_not_have() -> None:
+    scrub = Scrubber([lines('"svc{0}": "https://tickets.example-company.com/1"')])
+    text = "GET https://tickets.example-company.com/1 200\n" * 2_000
+    assert _calls(lambda: scrub.content(text)) < 10_000
+    assert scrub.content(text) == text
+    assert scrub.start(text) == text[:2_000] + "\u2026"
+    assert scrub('no "svc17": "https://tickets.example-company.com/1"!') == "no [hidden]!"
+
+
+def test_text_that_would_take_too_long_is_hidden_as_a_whole() -> None:
+    scrub = Scrubber([lines("x" * 130 + "{0}")])
+    assert scrub.start("x" * 4_000) == "[hidden]"
+    assert scrub.start("x" * 63 + " at 17") == "x" * 63 + " at 17"
 
 
 def _calls(work: Callable[[], object]) -> int:
