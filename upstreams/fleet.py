@@ -12,6 +12,7 @@ from anyio.abc import TaskGroup
 from manifests.json_value import Json
 from manifests.own_folders import state_folder
 from manifests.upstream_sections import HttpUpstream, StdioUpstream
+from upstreams.configured_secrets import basic_login
 from upstreams.diagnostics import Diagnostics
 from upstreams.http_credentials import ConfiguredHeaders, HeaderRenewal, HttpCredentials
 from upstreams.http_wire import open_http_wire, open_sse_wire
@@ -171,6 +172,8 @@ def _credentials(
     renew: HeaderRenewal | None,
     tasks: TaskGroup,
 ) -> HttpCredentials:
+    # What is sent for a login in the URL is none of the headers.
+    configured = {*configured, basic_login(spec.url)}
     if spec.oauth is None:
         return ConfiguredHeaders(spec.headers, configured, scrub, renew)
     # Here, because no other upstream has need of what it imports.

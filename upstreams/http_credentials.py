@@ -9,6 +9,7 @@ from typing import Final, Protocol, TypeAlias
 import anyio
 import httpx2
 
+from upstreams.configured_secrets import secrets_of_headers, words_of
 from upstreams.errors import UpstreamRefusedError
 from upstreams.masking import CredentialMask
 from upstreams.scrubber import Scrubber
@@ -95,7 +96,7 @@ class ConfiguredHeaders:
             self._renewed_at = anyio.current_time()
             if renewed is None or renewed.headers.items() <= self._headers.items():
                 return False
-            self._scrub.hide_for_now(renewed.secrets)
+            self._scrub.hide_for_now({*renewed.secrets, *secrets_of_headers(renewed.headers)})
             self._headers = {**self._headers, **renewed.headers}
             self._sent.append(secrets_in(self._headers, {*self._credentials, *renewed.secrets}))
             return True
@@ -109,8 +110,8 @@ class ConfiguredHeaders:
 
 def secrets_in(headers: Mapping[str, str], credentials: Collection[str]) -> frozenset[str]:
     """What must not come back to a script: what an `Authorization` says, and the credentials."""
-    words = (word for name in headers if name.lower() == "authorization" for word in headers[name].split())
-    return frozenset(words).union(credentials)
+    said = (word for name in headers if name.lower() == "authorization" for word in words_of(headers[name]))
+    return frozenset(said).union(credentials)
 
 
 IS_RENEWED: Final = "credentials_renewed"

@@ -20,7 +20,7 @@ _LEAST_CHARACTERS: Final = 16
 _LETTER: Final = re.compile("[A-DF-Za-df-z]")  # none of which is in a number
 _MASK: Final = b"[hidden]"
 _MOST_FOUND: Final = 100_000
-_SCHEME: Final = re.compile(r"(?:basic|bearer|token)\s+(\S+)", re.IGNORECASE)
+_SCHEME: Final = re.compile(r"(?:basic|bearer|token)\s+(?:token=)?(\S+)", re.IGNORECASE)
 _ESCAPE_BYTES: Final = len(rb"\u0000")
 _SURROGATES: Final = range(0xD800, 0xE000)
 
@@ -43,6 +43,8 @@ class CredentialMask:
 
     def __init__(self, credentials: Iterable[str]) -> None:
         given = set(credentials)
+        # A server reads a file or a variable without the end of its line.
+        given |= {each.strip() for each in given}
         given |= {found[1] for found in map(_SCHEME.fullmatch, given) if found}
         telling = {each for each in given if len(each) >= _LEAST_CHARACTERS and _LETTER.search(each)}
         # The longest first: one may contain another.

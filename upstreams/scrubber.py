@@ -3,15 +3,16 @@
 What is cut is scrubbed before: half a secret is one, too.
 """
 
-import base64
+import re
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final, TypeAlias
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import unquote
 
 from manifests.upstream_sections import HttpUpstream, StdioUpstream
+from upstreams.configured_secrets import ConfiguredSecrets, secrets_within
 from upstreams.passages import Place
-from upstreams.secret_spellings import Spelling, Spellings, spellings_of
+from upstreams.secret_spellings import Spelling, Spellings, as_one, spellings_of
 from upstreams.wire_text import one_line
 
 LONGEST_TOLD: Final = 2_000
@@ -27,7 +28,11 @@ of secrets are made of the same few words, and the text is, too.
 _MOST_WORK_OF_CONTENT: Final = 4
 """Of each character; in a thread, so that others wait for nothing."""
 _MASK: Final = "[hidden]"
-_SCHEMES: Final = frozenset({"basic", "bearer", "digest", "token"})
+_LONGEST_WORD: Final = 15
+"""What is longer is no part of another word by chance."""
+_BARE: Final = re.compile(r"[-+.\deE]+|true|false|fals|alse|null")
+"""What stands in JSON without quotation marks: without it that were none."""
+_ESCAPE_BEFORE: Final = re.compile(r"(?:\\[a-z]|\\[ux][0-9a-fA-F]{2,8}|%[0-9a-fA-F]{2})\Z")
 
 Forms: TypeAlias = Mapping[str, Spelling]
 """What is hidden, and all its spellings."""
@@ -51,8 +56,8 @@ class Scrubber:
     @classmethod
     def for_upstream(cls, spec: StdioUpstream | HttpUpstream, more_forms: Forms = _NONE) -> "Scrubber":
         """`more_forms` are those of other secrets, made once for all upstreams."""
-        settings = spec.env.values() if isinstance(spec, StdioUpstream) else ()
-        return cls(_configured(spec), settings, more_forms)
+        configured = ConfiguredSecrets.of(spec)
+        return cls(configured.certain, configured.settings, more_forms)
 
     def hide_for_now(self, secrets: Iterable[str]) -> None:
         """Hide these, too, until a hundred others came after them: tokens that are renewed again and again."""
@@ -65,28 +70,41 @@ class Scrubber:
 
     def _gather(self) -> None:
         certain = {**self._secrets, **self._passing}
-        self._certain = Spellings(certain.values())
-        self._all = Spellings({**certain, **self._settings}.values())
+        words = {
+            form: spelling
+            for form, spelling in {**certain, **self._settings}.items()
+            if len(form) <= _LONGEST_WORD and (form not in certain or _BARE.fullmatch(form))
+        }
+        self._content = Spellings(each for form, each in certain.items() if not _BARE.fullmatch(form))
+        self._parts = Spellings(
+            each for form, each in {**certain, **self._settings}.items() if form not in words
+        )
+        self._words = Spellings(words.values())
+        self._longest = max(self._parts.longest, self._words.longest)
 
     def __call__(self, text: str) -> str:
-        return _without(text, self._all.places(text, most_work=_MOST_WORK))
+        return _without(text, self._places(text, len(text)))
+
+    def _places(self, text: str, last: int) -> list[Place]:
+        parts = self._parts.places(text, last, _MOST_WORK)
+        words = self._words.places(text, last, _MOST_WORK)
+        return as_one([*parts, *(place for place in words if _is_word(text, *place))])
 
     def content(self, text: str) -> str:
-        """The same for text that is worked with: what an `env` says as it stands in the manifest is not hidden."""
-        return _without(
-            text, self._certain.places(text, most_work=_MOST_WORK + _MOST_WORK_OF_CONTENT * len(text))
-        )
+        """The same for text that is worked with: settings are not hidden, and nothing that stands in JSON as it is."""
+        most_work = _MOST_WORK + _MOST_WORK_OF_CONTENT * len(text)
+        return _without(text, self._content.places(text, most_work=most_work))
 
     def start(self, text: str, limit: int = LONGEST_TOLD) -> str:
         """What is told of a text that may be long: no more than its first `limit` characters."""
-        places = self._all.places(text, limit, _MOST_WORK)
+        places = self._places(text, limit)
         end = max([limit, *(stop for _, stop in places)])
         return _without(text[:end], places) + ("…" if end < len(text) else "")
 
     def excerpt(self, text: bytes, limit: int = 120) -> str:
         """The same of what a stranger sent: in one line, printable."""
         # A character takes up to four bytes.
-        head = text.lstrip()[: 4 * (limit + self._all.longest)]
+        head = text.lstrip()[: 4 * (limit + self._longest)]
         return one_line(self.start(head.decode("utf-8", "replace").strip(), limit))
 
 
@@ -98,42 +116,21 @@ def _without(text: str, places: Iterable[Place]) -> str:
     return "".join([*kept, text[kept_to:]])
 
 
-def _configured(spec: StdioUpstream | HttpUpstream) -> list[str]:
-    if isinstance(spec, StdioUpstream):
-        return [part for arg in spec.args for part in _secrets_of_url(arg)]
-    # "Bearer abc": an upstream may echo the token without its scheme.
-    words = [word for value in spec.headers.values() for word in value.split()]
-    return [
-        *spec.headers.values(),
-        *(word for word in words if word.lower() not in _SCHEMES),
-        *([spec.oauth.client_secret] if spec.oauth and spec.oauth.client_secret else []),
-        *_secrets_of_url(spec.url),
-    ]
+def _is_word(text: str, start: int, stop: int) -> bool:
+    """Whether no letter or digit stands beside it, but those of an escape."""
+    before = text[max(0, start - 10) : start]
+    is_glued = text[start].isalnum() and before[-1:].isalnum() and not _ESCAPE_BEFORE.search(before)
+    return not is_glued and not (text[stop - 1].isalnum() and text[stop : stop + 1].isalnum())
 
 
 def forms_of(secrets: Iterable[str]) -> dict[str, Spelling]:
-    """What is hidden of secrets: they themselves, their lines, and what they are behind the quoting of a URL; of these
-    all that are long enough."""
+    """What is hidden of secrets: they themselves, their lines, the passwords and tokens in them, and what they
+    are behind the quoting of a URL; of these all that are long enough."""
     forms = {form for secret in secrets for form in _forms(secret)}
-    return spellings_of(form for form in forms if len(form) >= _SHORTEST)
+    return spellings_of(form for form in forms if len(form) >= _SHORTEST and not form.isspace())
 
 
 def _forms(secret: str) -> set[str]:
     lines = (line for line in secret.splitlines() if len(line) >= _SHORTEST_LINE)
-    return {secret, unquote(secret), *lines}
-
-
-def _secrets_of_url(url: str) -> list[str]:
-    if "://" not in url:
-        return []
-    try:
-        parts = urlsplit(url)
-    except ValueError:  # an argument that only looks like a URL
-        return []
-    user, password = parts.username or "", parts.password or ""
-    values = [value for _, value in parse_qsl(parts.query)]
-    if user or password:
-        sent = f"{unquote(user)}:{unquote(password)}"
-        values.append(base64.b64encode(sent.encode("utf-8", "surrogatepass")).decode())
-    # Beside a password it only says whose that is.
-    return [*values, password or user]
+    within = [*secrets_within(secret)]
+    return {secret, unquote(secret), *lines, *within, *map(unquote, within)}

@@ -59,8 +59,8 @@ class Spelling:
             key=lambda core: (min(len(core), _TELLING) - 2 * log2(shared.get(core, 1)), len(core)),
             default="",
         )
-        """Each of its spellings has this in it. Lines of one secret are often alike, and each is looked for wherever its
-        core is, so that should be what the others do not have."""
+        """Each of its spellings has this in it. Lines of one secret are often alike, and each is looked for wherever
+        its core is, so that should be what the others do not have."""
 
         at = self._first.index(self.core) if self.core else 0
         self._parts_before, self._parts_behind = self._first[:at], self._first[at + 1 :]
@@ -150,16 +150,9 @@ class Spellings:
         likely = [each for each in self._likely(near) if each.core in near]
         work = _Work(most_work)
         try:
-            places = sorted(place for each in likely for place in each.places(text, end, last, work))
+            return as_one(place for each in likely for place in each.places(text, end, last, work))
         except _TooMuchWorkError:
             return [(0, end)]
-        found: list[Place] = []
-        for start, stop in places:
-            if found and start < found[-1][1]:
-                found[-1] = found[-1][0], max(stop, found[-1][1])
-            else:
-                found.append((start, stop))
-        return found
 
     def _likely(self, text: str) -> Iterable[Spelling]:
         """Those whose core may be in the text."""
@@ -168,6 +161,17 @@ class Spellings:
         grams = {text[at : at + _GRAM] for at in range(len(text) - _GRAM + 1)}
         likely = [*self._short, *(self._by_gram.keys() & grams)]
         return (each for gram in likely for each in self._by_gram[gram])
+
+
+def as_one(places: Iterable[Place]) -> list[Place]:
+    """In order, those that overlap as one."""
+    found: list[Place] = []
+    for start, stop in sorted(places):
+        if found and start < found[-1][1]:
+            found[-1] = found[-1][0], max(stop, found[-1][1])
+        else:
+            found.append((start, stop))
+    return found
 
 
 class _TooMuchWorkError(Exception):

@@ -1,0 +1,128 @@
+"""What an upstream's section says in so many words is hidden where it is a secret, and stays where it is a setting."""
+
+import json
+from base64 import b64encode
+
+import pytest
+
+from manifests.json_value import Json
+from manifests.upstream_sections import HttpUpstream, StdioUpstream
+from tests.upstreams.at_once import at_once
+from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, http_peer
+from tests.upstreams.raw_http_server import RawHttpServer
+from upstreams.http_credentials import ConfiguredHeaders, RenewedHeaders, secrets_in
+from upstreams.masking import CredentialMask
+from upstreams.scrubber import Scrubber
+
+PASSWORD = "hunter2secret"
+BASIC = b64encode(f"app:{PASSWORD}-and-long".encode()).decode()
+
+
+def by_url(url: str = "https://h/mcp", **headers: str) -> Scrubber:
+    return Scrubber.for_upstream(HttpUpstream(url=url, headers=headers))
+
+
+def by_command(*args: str, **env: str) -> Scrubber:
+    return Scrubber.for_upstream(StdioUpstream(command="x", args=args, env=env))
+
+
+@pytest.mark.parametrize(
+    "scrub",
+    [
+        by_command(f"postgresql://app:{PASSWORD}@db/x"),
+        by_command(f"--db=postgresql://app:{PASSWORD}@db/x"),
+        by_command("-c", f"server --db postgresql://app:{PASSWORD}@db/x"),
+        by_command(DATABASE_URL=f"postgresql://app:{PASSWORD}@db/x"),
+        by_command(OPENAPI_MCP_HEADERS=f'{{"Authorization": "Bearer {PASSWORD}", "Notion-Version": "2022"}}'),
+        by_url(Cookie=f"session={PASSWORD}; theme=dark"),
+        by_url(Cookie=f"theme=dark; sid={PASSWORD}"),
+        by_url(Authorization=f"Basic {b64encode(f'app:{PASSWORD}'.encode()).decode()}"),
+        Scrubber([f"postgresql://app:{PASSWORD}@db/x"]),
+    ],
+)
+def test_secret_within_a_longer_text_is_hidden_by_itself(scrub: Scrubber) -> None:
+    for told in (f"no {PASSWORD}-0123456789", f"no postgresql://app:{PASSWORD}@db:5432/x"):
+        assert PASSWORD not in scrub(told)
+        assert PASSWORD not in scrub.content(told)
+    assert scrub("theme: dark, Notion-Version") == "theme: dark, Notion-Version"
+
+
+SAID = '{"private": true, "issues": ["open"], "mode": "live", "released": "2022-06-28", "note": "Acme delivered 1000"}'
+
+
+@pytest.mark.parametrize(
+    "scrub",
+    [
+        by_url(**{"X-MCP-Readonly": "true", "X-MCP-Toolsets": "issues", "Notion-Version": "2022-06-28"}),
+        by_url("https://h/mcp?readonly=true&mode=live", **{"User-Agent": "Acme Issue Agent"}),
+        by_url(**{"X-Auth-Enabled": "true", "X-Token-Count": "1000"}),
+        by_command("postgres://live:live@h/live", MODE="live"),
+        Scrubber(["true", "1000"]),
+    ],
+)
+def test_settings_stay_in_what_is_worked_with(scrub: Scrubber) -> None:
+    assert scrub.content(SAID) == SAID
+    assert scrub.content(f"no {PASSWORD}") == f"no {PASSWORD}"
+
+
+def test_secrets_do_not_stay_in_what_is_worked_with() -> None:
+    scrub = by_url(f"https://h/mcp?api_key={PASSWORD}", **{"X-Api-Key": "key-of-header"})
+    assert scrub.content(f'["{PASSWORD}", "key-of-header", true]') == '["[hidden]", "[hidden]", true]'
+
+
+def test_user_beside_what_is_no_password_is_a_token() -> None:
+    for url in ("https://ghp_0123456789abcd:x-oauth-basic@h/mcp", "https://short:x-oauth-basic@h/mcp"):
+        told = by_url(url)("no ghp_0123456789abcd, short: x-oauth-basic")
+        assert told in ("no [hidden], short: x-oauth-basic", "no ghp_0123456789abcd, [hidden]: x-oauth-basic")
+
+
+@pytest.mark.parametrize("told", ["row 31000 of 10001", "invalid information", "reproductions"])
+def test_setting_is_no_part_of_a_word(told: str) -> None:
+    assert by_command(LEVEL="info", BATCH="1000", MODE="production", SEP="    ")(told) == told
+
+
+@pytest.mark.parametrize("around", ['"{}"', "\\n{}\\n", "%20{}%20", "\\u00e9{}.", "={},", "\\u00e9{}\\u00e9"])
+def test_setting_is_hidden_as_a_word_of_its_own(around: str) -> None:
+    assert by_command(MODE="Pr0duction")(around.format("Pr0duction")) == around.format("[hidden]")
+
+
+@pytest.mark.anyio
+async def test_what_is_hidden_of_a_renewed_header_is_what_was_of_the_first() -> None:
+    async def renew() -> RenewedHeaders:
+        return RenewedHeaders({"Authorization": "Bearer short-tok-2"}, {"Bearer short-tok-2"})
+
+    first = {"Authorization": "Bearer short-tok-1"}
+    scrub = by_url(**first)
+    kept = ConfiguredHeaders(first, (), scrub, renew)
+    assert await kept.renewed(first)
+    assert scrub("no short-tok-1, short-tok-2") == "no [hidden], [hidden]"
+
+
+def masked(secrets: frozenset[str] | set[str], told: str) -> Json:
+    return json.loads(at_once(CredentialMask(secrets)(json.dumps(told).encode())))
+
+
+def test_login_of_a_basic_header_is_taken_out_of_results_whichever_way_it_is_told() -> None:
+    secrets = secrets_in({"Authorization": f"Basic {BASIC}"}, ())
+    assert masked(secrets, f"{BASIC} app:{PASSWORD}-and-long Basic") == "[hidden] [hidden] Basic"
+    assert (
+        masked(secrets_in({"Authorization": "AWS4-HMAC-SHA256 x"}, ()), "AWS4-HMAC-SHA256")
+        == "AWS4-HMAC-SHA256"
+    )
+
+
+@pytest.mark.parametrize("given", ["{}\n", " {}\r\n", "Bearer {} ", "Token token={}"])
+def test_credential_is_taken_out_of_results_without_what_stands_around_it(given: str) -> None:
+    token = "ghp_0123456789abcdefghij"
+    assert masked({given.format(token)}, f"TOKEN={token}") == "TOKEN=[hidden]"
+
+
+@pytest.mark.anyio
+async def test_login_that_is_sent_for_a_url_is_taken_out_of_results() -> None:
+    server = RawHttpServer()
+    server.result_text = json.dumps({"content": [], "structuredContent": {"seen": f"Basic {BASIC}"}})
+    async with http_peer(server.app) as peer:
+        url = f"http://app:{PASSWORD}-and-long@127.0.0.1:{peer.port}/mcp"
+        async with fleet_of(real=HttpUpstream(url=url)) as fleet:
+            result = await fleet["real"].call("echo", {}, seconds=DEADLINE_SECONDS)
+    assert result.structured == {"seen": "Basic [hidden]"}
