@@ -1,10 +1,10 @@
 """Which of the values that references filled in are credentials: they are taken out of results, settings are not.
 
 A script works with the name of a bucket, so a variable is none unless something says so: its name, or what it is put
-into. What comes from a command or the keyring is one wherever it stands, and so is all that is sent in a header. A
-folder that only goes on behind the reference is none, and neither is what clearly says no more than where a database
-is, and who comes to it. Where that is not clear, it is one: a script that lacks a name does not work, one that has a
-secret may tell it.
+into; or its value itself, as a URL with a password does. What comes from a command or the keyring is one wherever it
+stands, and so is all that is sent in a header. A folder that only goes on behind the reference is none, and neither
+is what clearly says no more than where a database is, and who comes to it. Where that is not clear, it is one: a
+script that lacks a name does not work, one that has a secret may tell it.
 """
 
 import re
@@ -16,10 +16,13 @@ from manifests.database_address import REFERENCE, is_part_of_address
 from manifests.interpolation import NO_SECRETS
 from manifests.json_value import Json
 from manifests.references import Piece, VariableReference, pieces
+from manifests.said_secrets import passwords_in, values_said
 from manifests.secret_references import SecretReference
 
 _CREDENTIAL: Final = re.compile(
-    r"TOKEN(?!IZ)|SECRET|PASSW|PASSPHRASE|PASSCODE|CREDENTIAL|AUTHORI[SZ]ATION|AUTH(?!OR)|BEARER|COOKIE|KEYS?(?:_|$)"
+    r"TOKEN(?!IZ|S_?(?:USED|COUNT|LIMIT))|SECRET(?!AR)|PASSW(?!ORDLESS)|PASSPHRASE|PASSCODE|CREDENTIAL|AUTHORI[SZ]ATION"
+    r"|AUTH(?!OR)|BEARER|COOKIE"
+    r"|(?<!^MON)(?<!_MON)(?<!^TUR)(?<!_TUR)(?<!^DON)(?<!_DON)(?<!^HOC)(?<!_HOC)(?<!^WHIS)(?<!_WHIS)KEYS?(?:_|$)"
     r"|(?:^|_)(?:CREDS?|JWT|PASS|PW|PWD|PAT|PSK)(?:_|$)"
     r"|MNEMONIC|(?:SEED|RECOVERY|BACKUP|WALLET)_?PHRASE|(?:^|_)(?:MFA|TOTP|OTP|HD|WALLET)_?SEED$"
     r"|(?<!BY)(?<!COM)(?<!OVER)(?<!UNDER)(?<!SUR)(?<!TRES)PASS$|(?<!OLD)PWD$"
@@ -62,13 +65,20 @@ def credentials_of(
     upstream: Json, environ: Mapping[str, str], secrets: Mapping[SecretReference, str]
 ) -> frozenset[str]:
     """The credentials among what references filled in anywhere in a section of `upstreams`, given as it was written."""
-    found = (
+    found = {
         secrets.get(each, "") if isinstance(each, SecretReference) else environ.get(each.name, "")
         for key, value in upstream.items()
         for name, text in _strings(value, key)
         for each in _to_credentials(list(pieces(text)), name, environ, is_header=key == "headers")
-    )
-    return frozenset(filter(None, found))
+    }
+    # Drivers show a URL otherwise than it was written.
+    return frozenset(filter(None, found.union(*map(secrets_within, found))))
+
+
+def secrets_within(text: str) -> Iterator[str]:
+    """What the text itself says is secret in it."""
+    yield from passwords_in(text)
+    yield from values_said(text, is_credential_name)
 
 
 def is_credential_name(name: str) -> bool:
@@ -85,7 +95,7 @@ def _to_credentials(
         elif isinstance(part, VariableReference) and part.name not in NO_SECRETS:
             before, after = _plain(parts[:index]), _plain(parts[index + 1 :])
             value = environ.get(part.name, "")
-            if is_header or (
+            if (is_header or any(secrets_within(value))) or (
                 not _is_folder(part.name, value, before, after)
                 and (
                     any(map(is_credential_name, (part.name, _said(before))))

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from manifests.credentials import is_credential_name
-from manifests.said_secrets import passwords_in, values_said
+from manifests.credentials import is_credential_name, secrets_within
 from manifests.upstream_sections import HttpUpstream, StdioUpstream
 
 _LEAST_OF_COOKIE: Final = 8  # shorter ones are like `dark`
@@ -61,11 +60,6 @@ def words_of(header: str) -> Iterator[str]:
         except (binascii.Error, UnicodeDecodeError):
             return
         yield from (login, login.partition(":")[2])
-
-
-def secrets_within(text: str) -> Iterator[str]:
-    yield from passwords_in(text)
-    yield from values_said(text, is_credential_name)
 
 
 def basic_login(url: str) -> str:

@@ -9,8 +9,9 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 from urllib.parse import unquote
 
+from manifests.credentials import secrets_within
 from manifests.upstream_sections import HttpUpstream, StdioUpstream
-from upstreams.configured_secrets import ConfiguredSecrets, secrets_within
+from upstreams.configured_secrets import ConfiguredSecrets
 from upstreams.passages import Place
 from upstreams.secret_spellings import Spelling, Spellings, as_one, spellings_of
 from upstreams.wire_text import one_line

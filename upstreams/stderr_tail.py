@@ -42,7 +42,8 @@ class StderrTail:
     def _add(self, chunk: bytes) -> int:
         """How many lines of it were looked at, the one among them that has not ended."""
         whole, newline, rest = (self._partial + chunk).rpartition(b"\n")
-        self._partial = rest[:LINE_BYTES]
+        # Blanks are not told, and a secret behind many of them is not to be cut.
+        self._partial = rest.lstrip()[:LINE_BYTES]
         if not newline:
             return 1
         lines = whole.rstrip().rsplit(b"\n", LINES)[-LINES:]

@@ -5,7 +5,7 @@ import pytest
 
 from tests.upstreams.streams import CHUNK_BYTES, Written
 from upstreams.scrubber import Scrubber
-from upstreams.stderr_tail import LINES, PAUSE_SECONDS, StderrTail
+from upstreams.stderr_tail import LINE_BYTES, LINES, PAUSE_SECONDS, StderrTail
 
 pytestmark = pytest.mark.anyio
 
@@ -42,6 +42,12 @@ async def test_line_without_end_is_known_by_its_beginning() -> None:
     tail, _, _ = await followed(b"began ", *[b"x" * CHUNK_BYTES] * 20, b"\nlast\n")
     words = tail.last_words().split(" | ")
     assert [word[:6] for word in words] == ["began ", "last"]
+
+
+async def test_secret_behind_many_blanks_is_not_cut() -> None:
+    for ending in (b"", b" refused\n"):
+        tail, _, _ = await followed(b" " * (LINE_BYTES - 10) + KEY[:4].encode(), KEY[4:].encode() + ending)
+        assert tail.last_words().startswith("[hidden]")
 
 
 @pytest.mark.parametrize("line", [b"x\n", b"\n", b"x" * 1_000 + b"\n"])
