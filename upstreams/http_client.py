@@ -9,10 +9,11 @@ from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from functools import partial
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import anyio
 import httpx2
+from mcp.shared.dispatcher import coerce_request_id
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCError, JSONRPCResponse
 
@@ -43,19 +44,19 @@ from upstreams.kept_alive import KeptAliveClient
 from upstreams.large_events import SmallEvents
 from upstreams.mended_events import MendedLines, with_mended_events
 from upstreams.nesting import shallow
+from upstreams.notices import NOTICE_SECONDS, Notices
 from upstreams.open_posts import OpenPost, OpenPosts, WantedEvents
 from upstreams.pace import Pace
 from upstreams.piled_text import PiledText
 from upstreams.room import Held, Room
-from upstreams.sent_text import asked_id, awaits_answer, given_up_id
+from upstreams.sent_text import asked_id, awaits_answer, given_up_id, is_initialized, is_notification
 from upstreams.stand_ins import StandIns
 from upstreams.steps import STEP_BYTES, Steps, in_steps
 from upstreams.unasked_bytes import MeasuredMessage, UnaskedBytes
 from upstreams.wire import Failures
 from upstreams.wire_text import END_BYTES, MAX_MESSAGE_BYTES, answered_id, mended
 
-# Nobody waits for these but the connection itself, so a server that hangs must not hold it up.
-NOTIFICATION_SECONDS: Final = 2.0
+# Nobody waits for it but the connection itself, so a server that hangs must not hold it up.
 CLOSE_SECONDS: Final = 1.0
 
 _METHOD_HEADER: Final = "mcp-method"
@@ -93,6 +94,21 @@ class UpstreamHttpClient(KeptAliveClient):
         self._rests = Rests()
         self._pace = Pace()
         self._unasked = UnaskedBytes()
+        self._tasks = anyio.create_task_group()
+        self._notifications = Notices(self._tasks, diagnostics)
+        self._replies = Notices(self._tasks, diagnostics)
+
+    async def __aenter__(self) -> Self:
+        await super().__aenter__()
+        await self._tasks.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: Any) -> None:
+        self._tasks.cancel_scope.cancel()
+        try:
+            await self._tasks.__aexit__(*error)
+        finally:
+            await super().__aexit__(*error)
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         if request.method == "GET" or request.headers.get(_METHOD_HEADER) == "subscriptions/listen":
@@ -105,9 +121,16 @@ class UpstreamHttpClient(KeptAliveClient):
         if request.method == "POST" and awaits_answer(content):
             self._event_requests.begin_call()
             return await self._ask(request, options)
+        if request.method == "DELETE":
+            return await self._tell_now(request, options, CLOSE_SECONDS)
+        if is_initialized(content):  # nothing may come before it
+            return await self._tell_now(request, options, NOTICE_SECONDS)
         if (given_up := given_up_id(content)) is not None:
             self._posts.give_up(given_up)
-        return await self._tell(request, options)
+        # The SDK sends these one by one, and nothing else meanwhile: not even that a call was cancelled.
+        notices = self._notifications if is_notification(content) else self._replies
+        notices.send(partial(self._followed, self._tell, request, options))
+        return httpx2.Response(HTTPStatus.ACCEPTED, request=request)
 
     async def _listen(self, request: httpx2.Request, options: dict[str, Any]) -> httpx2.Response:
         """Ask for events: of what nobody asked for, or of an answer whose stream broke off."""
@@ -132,17 +155,37 @@ class UpstreamHttpClient(KeptAliveClient):
             return await without_body(response, _MAX_UNHEEDED_BYTES)  # the SDK would read all of it
         return self._with_mended_events(response, held)
 
+    async def _followed(
+        self,
+        send: Callable[[httpx2.Request, dict[str, Any]], Awaitable[httpx2.Response]],
+        request: httpx2.Request,
+        options: dict[str, Any],
+    ) -> httpx2.Response:
+        """What the SDK does with its own: go where the server says, unless the message would be lost on the way."""
+        for _ in range(self.max_redirects):
+            response = await send(request, options)
+            following = response.next_request
+            if following is None or following.method != request.method:
+                break
+            request = following
+        return response
+
+    async def _tell_now(
+        self, request: httpx2.Request, options: dict[str, Any], seconds: float
+    ) -> httpx2.Response:
+        with anyio.move_on_after(seconds):
+            return await self._tell(request, options)
+        return httpx2.Response(HTTPStatus.ACCEPTED, request=request)
+
     async def _tell(self, request: httpx2.Request, options: dict[str, Any]) -> httpx2.Response:
         """Send what has no answer: a notification, a reply, the end of a session."""
-        seconds = CLOSE_SECONDS if request.method == "DELETE" else NOTIFICATION_SECONDS
-        with anyio.move_on_after(seconds):
-            try:
-                response = await self._send(request, options)
-                return await without_body(response, announced_bytes(response, _MAX_UNHEEDED_BYTES))
-            except httpx2.RequestError as error:
-                self._diagnostics.note(f"a notification was not delivered: {described_http(error)}")
-            except UpstreamError as error:
-                self._diagnostics.note(f"a notification was not delivered: {error}")
+        try:
+            response = await self._send(request, options)
+            return await without_body(response, announced_bytes(response, _MAX_UNHEEDED_BYTES))
+        except httpx2.RequestError as error:
+            self._diagnostics.note(f"a notification was not delivered: {described_http(error)}")
+        except UpstreamError as error:
+            self._diagnostics.note(f"a notification was not delivered: {error}")
         return httpx2.Response(HTTPStatus.ACCEPTED, request=request)
 
     async def _ask(self, request: httpx2.Request, options: dict[str, Any]) -> httpx2.Response:
@@ -248,7 +291,11 @@ class UpstreamHttpClient(KeptAliveClient):
 
 class SseHttpClient(UpstreamHttpClient):
     """What the SDK's older HTTP+SSE transport sends with. Answers arrive on the stream of events: `take_message` is
-    handed its messages, each with its length, and `deliver` those that stand for requests that were not taken."""
+    handed its messages, each with its length, and `deliver` those that stand for requests that were not taken.
+
+    Some servers answer the POST of a request only when they have done what it asks for, and the SDK sends nothing else
+    until then. So requests are sent in the background here, beside each other.
+    """
 
     def __init__(
         self,
@@ -264,10 +311,16 @@ class SseHttpClient(UpstreamHttpClient):
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         if request.method == "GET":
             return await self._events(request, options, Held(self._room))
-        response = await super().send(request, **options)
+        return await super().send(request, **options)
+
+    async def _ask(self, request: httpx2.Request, options: dict[str, Any]) -> httpx2.Response:
+        self._tasks.start_soon(self._followed, super()._ask, request, options)
+        return httpx2.Response(HTTPStatus.ACCEPTED, request=request)
+
+    async def _tell(self, request: httpx2.Request, options: dict[str, Any]) -> httpx2.Response:
+        response = await super()._tell(request, options)
         if not response.is_error:
             return response
-        await response.aclose()
         self._diagnostics.note(f"a notification was not delivered: {status_line(response)}")
         return httpx2.Response(HTTPStatus.ACCEPTED, request=request)
 
@@ -276,6 +329,10 @@ class SseHttpClient(UpstreamHttpClient):
 
     async def _read_message(self, text: bytes) -> bytes:
         message = await in_steps(self._reader.message(text))
+        if isinstance(message, JSONRPCResponse | JSONRPCError) and message.id is not None:
+            answered = coerce_request_id(message.id)
+            if isinstance(answered, int):  # nobody waits for what its POST is answered with
+                self._posts.give_up(answered)
         await self._take_message(MeasuredMessage(message, len(text)))
         return b""
 

@@ -11,6 +11,7 @@ _CANCELLED: Final = re.compile(
     rb'\{\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*"method"\s*:\s*"notifications/cancelled"\s*,'
     rb'\s*"params"\s*:\s*\{\s*"requestId"\s*:\s*(\d+)'
 )
+_NOTIFICATION: Final = re.compile(rb'\{\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*"method"\s*:\s*"([^"]*)"')
 
 
 def awaits_answer(content: bytes) -> bool:
@@ -22,6 +23,17 @@ def asked_id(content: bytes) -> int | None:
     """The number of the request in a POST's body; None if its id is no number."""
     match = _REQUEST.match(content)
     return int(match[1]) if match and match[1] else None
+
+
+def is_notification(content: bytes) -> bool:
+    """Whether a POST's body is one, rather than a request or a reply."""
+    return _NOTIFICATION.match(content) is not None
+
+
+def is_initialized(content: bytes) -> bool:
+    """Whether it is the notification that ends the handshake."""
+    match = _NOTIFICATION.match(content)
+    return match is not None and match[1] == b"notifications/initialized"
 
 
 def given_up_id(content: bytes) -> int | None:

@@ -593,8 +593,8 @@ async def test_notifications_leave_their_connections_to_what_comes_next() -> Non
             with pytest.raises(UpstreamTimeoutError):
                 await fleet["real"].call("act", {}, seconds=0.2)
             await fleet["real"].call("fine", {}, seconds=DEADLINE_SECONDS)
-        # Each of those that are read on has one for itself.
-        assert server.connections <= connections + calls
+        # Each of those that are read on has one for itself, and a notification may be sent beside a call.
+        assert server.connections <= connections + calls + 1
 
 
 TOKEN = "a-long-token-that-nobody-may-see"

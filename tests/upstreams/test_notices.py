@@ -1,0 +1,268 @@
+"""Nobody waits for a server that does not take what has no answer: that a call was cancelled, or a reply."""
+
+import json
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, Literal
+
+import anyio
+import httpx2
+import pytest
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from manifests.upstream_sections import HttpUpstream
+from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, http_peer
+from tests.upstreams.raw_http_server import RawHttpServer
+from tests.upstreams.test_http_upstreams import real_server, url_of
+from upstreams import http_client, notices
+from upstreams.circuit import FAILURES_IN_A_ROW
+from upstreams.diagnostics import Diagnostics
+from upstreams.errors import UpstreamTimeoutError
+from upstreams.http_client import UpstreamHttpClient
+from upstreams.http_credentials import Admission, ConfiguredHeaders
+from upstreams.notices import MAX_WAITING, SENT_AT_ONCE, Notices
+from upstreams.room import UPSTREAM_BYTES, Room
+from upstreams.scrubber import Scrubber
+from upstreams.upstream import Upstream
+from upstreams.wire import Failures
+
+pytestmark = pytest.mark.anyio
+
+URL = "http://peer.test/mcp"
+CALLS = SENT_AT_ONCE + 4
+AT_ONCE_SECONDS = 3.0
+"""Less than the SDK has a cancelled caller wait for its notice."""
+
+
+class Held:
+    """How many calls are not answered."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._changed = anyio.Event()
+
+    def add(self) -> None:
+        self._count += 1
+        self._changed.set()
+        self._changed = anyio.Event()
+
+    async def until(self, count: int) -> None:
+        with anyio.fail_after(DEADLINE_SECONDS):
+            while self._count < count:
+                await self._changed.wait()
+
+
+class Mute(RawHttpServer):
+    """Never answers a POST of a notification but the first one, which ends the handshake."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held = Held()
+        self.cancelled: set[int] = set()
+        self.all_cancelled = anyio.Event()
+
+    async def _handle(self, request: Any) -> Response:
+        message = await request.json() if request.method == "POST" else {}
+        if message.get("method") != "notifications/cancelled":
+            return await super()._handle(request)
+        self.cancelled.add(message["params"]["requestId"])
+        if len(self.cancelled) == CALLS:
+            self.all_cancelled.set()
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        return Response(status_code=202)
+
+    async def _call(self, message: dict[str, Any]) -> Response:
+        if message["params"]["name"] == "wait":
+            self.held.add()
+            await anyio.sleep_forever()
+        return await super()._call(message)
+
+
+class SlowToTake:
+    """An HTTP+SSE server that answers no POST of a call of `wait`, as if it did that first."""
+
+    def __init__(self) -> None:
+        self.held = Held()
+        self._app: ASGIApp = real_server().sse_app()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope.get("method") != "POST":
+            await self._app(scope, receive, send)
+            return
+        message = await receive()
+        if json.loads(message["body"]).get("params", {}).get("name") == "wait":
+            self.held.add()
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            return
+        rest = iter([message])
+
+        async def again() -> Any:
+            return next(rest, None) or await receive()
+
+        await self._app(scope, again, send)
+
+
+SERVERS: dict[Literal["streamable-http", "sse"], tuple[Callable[[], Any], str, str]] = {
+    "streamable-http": (Mute, "mcp", "echo"),
+    "sse": (SlowToTake, "sse", "add"),
+}
+
+
+@asynccontextmanager
+async def served(transport: Literal["streamable-http", "sse"]) -> AsyncIterator[tuple[Any, Upstream, str]]:
+    """A server that does not take all that it is sent, an upstream of it, and a tool that works there."""
+    new_server, path, tool = SERVERS[transport]
+    server = new_server()
+    async with http_peer(getattr(server, "app", server)) as peer:
+        spec = HttpUpstream(url=url_of(peer.port, path), transport=transport)
+        async with fleet_of(real=spec) as fleet:
+            yield server, fleet["real"], tool
+
+
+async def wait_in_vain(upstream: Upstream, seconds: float = 60) -> None:
+    with pytest.raises(UpstreamTimeoutError):
+        await upstream.call("wait", {}, seconds=seconds)
+
+
+@pytest.mark.parametrize("transport", ["streamable-http", "sse"])
+async def test_calls_that_meet_their_deadline_end_and_others_go_on_although_no_notice_of_it_is_taken(
+    transport: Literal["streamable-http", "sse"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (notices, http_client):
+        monkeypatch.setattr(module, "NOTICE_SECONDS", 1_000.0)
+    async with served(transport) as (_, upstream, tool):
+        with anyio.fail_after(AT_ONCE_SECONDS):
+            async with anyio.create_task_group() as tasks:
+                for _ in range(FAILURES_IN_A_ROW - 1):
+                    tasks.start_soon(wait_in_vain, upstream, 0.2)
+            await upstream.call(tool, {"a": 1, "b": 1}, seconds=DEADLINE_SECONDS)
+
+
+@pytest.mark.parametrize("transport", ["streamable-http", "sse"])
+async def test_cancelled_callers_are_free_at_once_although_no_notice_of_it_is_taken(
+    transport: Literal["streamable-http", "sse"],
+) -> None:
+    async with served(transport) as (server, upstream, _):
+        async with anyio.create_task_group() as tasks:
+            for _ in range(CALLS):
+                tasks.start_soon(wait_in_vain, upstream)
+            await server.held.until(CALLS)
+            tasks.cancel_scope.cancel()
+            deadline = anyio.current_time() + AT_ONCE_SECONDS
+        assert anyio.current_time() < deadline
+
+
+async def test_every_call_that_is_given_up_is_cancelled_at_the_upstream_in_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(notices, "NOTICE_SECONDS", 0.2)
+    async with served("streamable-http") as (server, upstream, _):
+        async with anyio.create_task_group() as tasks:
+            for _ in range(CALLS):
+                tasks.start_soon(wait_in_vain, upstream)
+            await server.held.until(CALLS)
+            tasks.cancel_scope.cancel()
+        with anyio.fail_after(DEADLINE_SECONDS):
+            await server.all_cancelled.wait()
+
+
+async def test_calls_on_the_older_transport_are_sent_although_one_before_them_is_not_taken() -> None:
+    async with served("sse") as (server, upstream, tool), anyio.create_task_group() as tasks:
+        tasks.start_soon(wait_in_vain, upstream)
+        await server.held.until(1)
+        for _ in range(FAILURES_IN_A_ROW + 1):
+            result = await upstream.call(tool, {"a": 1, "b": 1}, seconds=DEADLINE_SECONDS)
+            assert result.structured == {"result": 2}
+        tasks.cancel_scope.cancel()
+
+
+Handler = Callable[[httpx2.Request], Coroutine[None, None, httpx2.Response]]
+
+
+@asynccontextmanager
+async def client_of(handle: Handler) -> AsyncIterator[UpstreamHttpClient]:
+    diagnostics = Diagnostics(Scrubber(()))
+    async with UpstreamHttpClient(
+        Failures(),
+        diagnostics,
+        Admission(URL, ConfiguredHeaders({}, (), diagnostics.scrub)),
+        Room(UPSTREAM_BYTES),
+        transport=httpx2.MockTransport(handle),
+    ) as client:
+        yield client
+
+
+def cancelled(number: int) -> dict[str, object]:
+    return {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": number}}
+
+
+REPLY = {"jsonrpc": "2.0", "id": "asked", "result": {}}
+
+
+async def test_reply_does_not_wait_behind_cancellations_and_none_outlives_its_connection() -> None:
+    began, replied, ended = list[int](), anyio.Event(), list[int]()
+
+    async def handle(request: httpx2.Request) -> httpx2.Response:
+        message = json.loads(request.content)
+        if "result" in message:
+            replied.set()
+            return httpx2.Response(202)
+        began.append(message["params"]["requestId"])
+        try:
+            await anyio.sleep_forever()
+        finally:
+            ended.append(message["params"]["requestId"])
+        raise AssertionError
+
+    with anyio.fail_after(DEADLINE_SECONDS):
+        async with client_of(handle) as client:
+            for number in range(CALLS):
+                assert (await client.post(URL, json=cancelled(number))).status_code == 202
+            assert (await client.post(URL, json=REPLY)).status_code == 202
+            await replied.wait()
+    assert sorted(ended) == sorted(began) == [*range(SENT_AT_ONCE)]
+
+
+@pytest.mark.parametrize("message", [cancelled(1), REPLY])
+@pytest.mark.parametrize(("place", "is_told"), [("/elsewhere", True), ("http://other.test/mcp", False)])
+async def test_notice_follows_a_redirect_within_the_server(
+    message: dict[str, object], place: str, is_told: bool
+) -> None:
+    told, asked = list[str](), anyio.Event()
+
+    async def handle(request: httpx2.Request) -> httpx2.Response:
+        if str(request.url) == URL:
+            asked.set()
+            return httpx2.Response(307, headers={"location": place})
+        told.append(f"{request.url.path} {request.content.decode()}")
+        return httpx2.Response(202)
+
+    async with client_of(handle) as client:
+        await client.post(URL, json=message)
+        with anyio.fail_after(DEADLINE_SECONDS):
+            await asked.wait()
+        await anyio.wait_all_tasks_blocked()
+    assert [json.loads(each.partition(" ")[2]) for each in told] == [message] * is_told
+
+
+async def test_of_what_is_not_taken_only_so_many_wait() -> None:
+    diagnostics, sent = Diagnostics(Scrubber(())), 0
+    may_end = anyio.Event()
+
+    async def send() -> None:
+        nonlocal sent
+        sent += 1
+        await may_end.wait()
+
+    async with anyio.create_task_group() as tasks:
+        kind = Notices(tasks, diagnostics)
+        for _ in range(SENT_AT_ONCE + MAX_WAITING):
+            kind.send(send)
+        assert not diagnostics.remarks
+        kind.send(send)
+        assert "so slowly" in diagnostics.remarks[0]
+        may_end.set()
+    assert sent == SENT_AT_ONCE + MAX_WAITING
