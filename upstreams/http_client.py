@@ -236,9 +236,12 @@ class UpstreamHttpClient(KeptAliveClient):
         if response.is_success and kind == "text/event-stream":
             return self._with_mended_events(response, held)
         if response.next_request is not None:
-            return await without_body(response, _MAX_UNHEEDED_BYTES)  # the SDK follows it or says why not
+            return await _redirect(response)
         body = await _read_capped(response, held, self._pace)
         is_long = len(body) > STEP_BYTES
+        asked, answered = asked_id(response.request.content), answered_id(body[:END_BYTES], body[-END_BYTES:])
+        if response.is_client_error and answered == asked and (result := await self._result_in(body, asked)):
+            return _answer(response, HTTPStatus.OK, result)
         told = await in_steps(self._admission.masked(body[:STEP_BYTES]))
         scrub = self._diagnostics.scrub
         if response.is_error and (error := await error_of(response, told, scrub, is_whole=not is_long)):
@@ -247,19 +250,27 @@ class UpstreamHttpClient(KeptAliveClient):
             raise UpstreamAnswerError(
                 f"the answer is {kind or 'of no type'} instead of JSON: {scrub.excerpt(told)!r}"
             )
-        answered = answered_id(body[:END_BYTES], body[-END_BYTES:])
-        if answered is not None and answered != asked_id(response.request.content):
+        if answered is not None and answered != asked:
             raise UpstreamAnswerError("the answer is that of another request")
-        content = await (self._stand_in(body) if is_long else in_steps(_fit(told)))
-        return httpx2.Response(
-            response.status_code,
-            headers=headers_without_body(response),
-            content=content,
-            request=response.request,
-        )
+        if asked is None or (answered == asked and not is_long):
+            content = await in_steps(_fit(told))
+        else:
+            content = await self._answer_in(body, asked)
+        return _answer(response, response.status_code, content)
+
+    async def _result_in(self, body: bytes, asked: int | None) -> bytes | None:
+        """What the SDK reads instead of a result, if it is one."""
+        if asked is None or b'"result"' not in body or b'"jsonrpc"' not in body:
+            return None
+        message = await in_steps(self._reader.answer(body, asked))
+        return self.stand_ins.stand_in(message) if isinstance(message, JSONRPCResponse) else None
+
+    async def _answer_in(self, body: bytes, asked: int) -> bytes:
+        """What the SDK reads instead of an answer that is long, or does not say to which request."""
+        return self.stand_ins.stand_in(await in_steps(self._reader.answer(body, asked)))
 
     async def _stand_in(self, text: bytes, *, is_of_call: bool = True) -> bytes:
-        """What the SDK reads instead of a long message. One that nobody asked for waits until so many bytes may come:
+        """What the SDK reads instead of a long event. One that nobody asked for waits until so many bytes may come:
         one that is no answer, or comes where no call's answer is read."""
         message = await in_steps(self._reader.message(text))
         if not is_of_call or not isinstance(message, JSONRPCResponse | JSONRPCError):
@@ -337,6 +348,8 @@ class SseHttpClient(UpstreamHttpClient):
         return b""
 
     async def _readable(self, response: httpx2.Response, held: Held) -> httpx2.Response:
+        if response.next_request is not None:
+            return await _redirect(response)
         if not response.is_error:
             return await without_body(response, _MAX_UNHEEDED_BYTES)
         body = await _read_capped(response, held, self._pace)
@@ -351,6 +364,26 @@ class SseHttpClient(UpstreamHttpClient):
 
 
 _MAX_UNHEEDED_BYTES: Final = 64 * 1024
+
+
+async def _redirect(response: httpx2.Response) -> httpx2.Response:
+    """One that the SDK follows, or says why not.
+
+    Raises:
+        UpstreamAnswerError: Nobody can: to a POST it may say that the request was carried out, and where to look now.
+    """
+    bare = await without_body(response, _MAX_UNHEEDED_BYTES)
+    following = bare.next_request
+    if following is None or following.method == bare.request.method:
+        return bare
+    place = f"a redirect to {following.url}, where the call would be lost"
+    raise UpstreamAnswerError(f"{status_line(bare)}: {place}; use that URL if the server is there")
+
+
+def _answer(response: httpx2.Response, status: int, content: bytes) -> httpx2.Response:
+    """The same with another body, which may be an answer in spite of its status."""
+    headers = headers_without_body(response)
+    return httpx2.Response(status, headers=headers, content=content, request=response.request)
 
 
 async def _read_capped(response: httpx2.Response, held: Held, pace: Pace) -> bytes:

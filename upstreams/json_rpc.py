@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from typing import Final, TypeAlias
 
-from mcp.shared.dispatcher import as_request_id
+from mcp.shared.dispatcher import as_request_id, coerce_request_id
 from mcp.shared.message import SessionMessage
 from mcp_types import (
     INTERNAL_ERROR,
@@ -86,13 +86,36 @@ class MessageReader:
             )
 
     def message(self, text: bytes) -> Steps[JSONRPCMessage]:
-        """The one message that a body or an event is; its call's error where that cannot be read."""
+        """The one message that an event is; its call's error where that cannot be read."""
         try:
             value = yield from self._value(text)
             message, problem = self._message(value), UpstreamAnswerError("the answer is no JSON-RPC message")
         except ValueError as error:
             message, problem = None, UpstreamAnswerError(f"the answer is unreadable: {error}")
         return message or self._broken_answer(answered_id(text[:END_BYTES], text[-END_BYTES:]), problem)
+
+    def answer(self, text: bytes, request_id: int) -> Steps[JSONRPCResponse | JSONRPCError]:
+        """What a request was answered with in a body: that names no other request, and perhaps none at all.
+
+        Some servers that fail before they know the id say null, or a word.
+        """
+        try:
+            value = yield from self._value(text)
+        except ValueError as error:
+            return self._broken_answer(request_id, UpstreamAnswerError(f"the answer is unreadable: {error}"))
+        if isinstance(value, list) and len(value) == 1:
+            (value,) = value
+        is_marked = isinstance(value, dict) and value.get("jsonrpc") == "2.0"
+        if is_marked and not isinstance(_number(value.get("id")), int):
+            value["id"] = request_id
+        message = self._message(value)
+        if not isinstance(message, JSONRPCResponse | JSONRPCError):
+            problem = UpstreamAnswerError("the answer is no JSON-RPC response")
+        elif _number(message.id) != request_id:
+            problem = UpstreamAnswerError("the answer is that of another request")
+        else:
+            return message
+        return self._broken_answer(request_id, problem)
 
     def too_long(self, head: bytes, problem: UpstreamAnswerError) -> Found:
         """The beginning of a line that is not read for that, and may never end."""
@@ -200,6 +223,12 @@ def _request_id(value: Json) -> int | str | None:
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return as_request_id(value)
+
+
+def _number(value: Json) -> int | str | None:
+    """The id that it is, as a number if it says one."""
+    request_id = _request_id(value)
+    return None if request_id is None else coerce_request_id(request_id)
 
 
 def _request(request_id: int | str | None, method: str, params: Json) -> JSONRPCRequest | JSONRPCNotification:

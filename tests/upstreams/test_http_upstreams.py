@@ -7,7 +7,8 @@ import anyio
 import pytest
 from mcp.server.mcpserver import MCPServer
 from mcp_types import ToolAnnotations
-from starlette.responses import Response
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from manifests.json_value import Json
@@ -451,6 +452,24 @@ async def test_bad_http_answer_is_an_error_of_its_call_alone(
         server.call_answer = None
         await fleet["raw"].call("echo", {}, seconds=DEADLINE_SECONDS)
         assert [status for _, status in fleet.history] == ["ready"]
+
+
+@pytest.mark.parametrize("method", ["initialize", "tools/list"])
+async def test_why_an_upstream_does_not_start_is_told_although_its_error_has_no_id(method: str) -> None:
+    class Failing(RawHttpServer):
+        async def _handle(self, request: Request) -> Response:
+            message = await request.json() if request.method == "POST" else {}
+            if message.get("method") != method:
+                return await super()._handle(request)
+            error = {"code": -32603, "message": "database is locked"}
+            return JSONResponse({"jsonrpc": "2.0", "id": None, "error": error})
+
+    async with (
+        http_peer(Failing().app) as peer,
+        fleet_of(settled=False, failing=HttpUpstream(url=url_of(peer.port))) as fleet,
+    ):
+        await fleet.until(lambda: fleet["failing"].state.status == "down")
+        assert "database is locked" in fleet["failing"].state.detail
 
 
 async def test_hanging_calls_do_not_hold_up_others() -> None:

@@ -102,3 +102,48 @@ def test_message_behind_something_else_counts_as_long_as_its_line() -> None:
     (message,) = [each for each in a_reader().read(line) if each is not None]
     assert isinstance(message, MeasuredMessage)
     assert message.text_bytes == len(line)
+
+
+NO_ID = [b"", b'"id":null,', b'"id":"server-error",', b'"id":"7",', b'"id":7,']
+
+
+@pytest.mark.parametrize("request_id", NO_ID)
+@pytest.mark.parametrize("form", [b"%b", b"[%b]"], ids=["alone", "batch of one"])
+def test_body_that_names_no_other_request_answers_the_one_that_it_came_for(
+    request_id: bytes, form: bytes
+) -> None:
+    def answer(rest: bytes) -> JSONRPCMessage:
+        steps = a_reader().answer(form % (b'{"jsonrpc":"2.0",' + request_id + rest + b"}"), 7)
+        with pytest.raises(StopIteration) as end:
+            while True:
+                next(steps)
+        message: JSONRPCMessage = end.value.value
+        return message
+
+    error = answer(b'"error":{"code":-32603,"message":"database is locked"}')
+    assert isinstance(error, JSONRPCError) and error.error.message == "database is locked"
+    result = answer(b'"result":{}')
+    assert isinstance(result, JSONRPCResponse)
+    assert {str(error.id), str(result.id)} == {"7"}
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (b'{"jsonrpc":"2.0","id":8,"result":{}}', "another request"),
+        (b'{"jsonrpc":"2.0","id":"8","error":{"code":1,"message":"no"}}', "another request"),
+        (b'{"jsonrpc":"2.0","method":"notifications/message"}', "no JSON-RPC response"),
+        (b'{"jsonrpc":"2.0","id":7,"method":"ping"}', "no JSON-RPC response"),
+        (b'{"result":{}}', "no JSON-RPC response"),
+        (b'[{"jsonrpc":"2.0","result":{}},{"jsonrpc":"2.0","result":{}}]', "no JSON-RPC response"),
+        (b"{oops", "unreadable"),
+    ],
+)
+def test_any_other_body_fails_the_request_that_it_came_for(body: bytes, told: str) -> None:
+    steps = a_reader().answer(body, 7)
+    with pytest.raises(StopIteration) as end:
+        while True:
+            next(steps)
+    message = end.value.value
+    assert isinstance(message, JSONRPCError) and message.id == 7
+    assert told in message.error.message

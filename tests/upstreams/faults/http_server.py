@@ -503,6 +503,16 @@ async def wrong_id(exchange: Exchange) -> None:
     await exchange.send("200 OK", exchange.body(id=999_999))
 
 
+def result_and(line: str, **changes: Any) -> Fault:
+    """Succeeds, with a status that says something else."""
+
+    async def fault(exchange: Exchange) -> None:
+        exchange.act()
+        await exchange.send(line, exchange.body(**changes))
+
+    return fault
+
+
 async def redirect(exchange: Exchange) -> None:
     await exchange.send("307 Temporary Redirect", Location="http://127.0.0.1:9/elsewhere")
 
