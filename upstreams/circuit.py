@@ -11,6 +11,7 @@ from typing import Final
 from upstreams.errors import (
     UpstreamAnswerError,
     UpstreamCircuitOpenError,
+    UpstreamFaultError,
     UpstreamHalfwayError,
     UpstreamLostError,
     UpstreamRefusedError,
@@ -35,8 +36,9 @@ class Circuit:
     the circuit, a failure opens it for twice as long, up to a minute. A call that ends otherwise, because its caller
     went away or it never left, says nothing, and the next one may try. Errors that the upstream itself answers are
     answers. A call that ends because nobody answered what it asked closes the circuit only if it was let through alone.
-    Of calls that were under way together and are cut off within a second only the first is a failure: one crash says
-    the same to all of them, also over HTTP, where each has a connection of its own.
+    Of calls that were under way together and are cut off, or get an HTTP 5xx, within a second only the first is a
+    failure: one crash says the same to all of them, also over HTTP, where each has a connection of its own, and so does
+    a server that is shut down, or the gateway before it.
     `clock` gives seconds.
     """
 
@@ -70,7 +72,7 @@ class Circuit:
             yield
         except UpstreamRoomError:
             raise  # it may be another's answers that take the room
-        except UpstreamLostError as error:
+        except (UpstreamLostError, UpstreamFaultError) as error:
             # A probe is alone, so what it finds out is never another call's.
             if is_probe or number > self._admitted_at_loss or self._clock() - self._lost > CRASH_SECONDS:
                 self._admitted_at_loss, self._lost = self._admitted, self._clock()

@@ -1,5 +1,7 @@
 """A circuit opens on an upstream that keeps failing, and closes when it answers again."""
 
+from collections.abc import Sequence
+
 import anyio
 import pytest
 
@@ -41,12 +43,12 @@ def call(circuit: Circuit, error: Exception | None = None) -> type[Exception] | 
     return None
 
 
-def lose(circuit: Circuit, count: int) -> None:
-    """So many calls that are under way together get no answer any more."""
-    with pytest.raises(UpstreamLostError), circuit.watching():
+def lose(circuit: Circuit, count: int, errors: Sequence[UpstreamError] = (UpstreamLostError("exited"),)) -> None:
+    """So many calls that are under way together get no answer any more, each hearing the next of these."""
+    with pytest.raises(UpstreamError), circuit.watching():
         if count > 1:
-            lose(circuit, count - 1)
-        raise UpstreamLostError("exited")
+            lose(circuit, count - 1, errors)
+        raise errors[count % len(errors)]
 
 
 @pytest.fixture
@@ -91,12 +93,31 @@ def test_what_was_not_sent_and_what_the_caller_did_do_not_count(clock: Clock, er
     assert not circuit.is_open
 
 
-def test_one_crash_is_one_failure_however_many_calls_it_cuts_off(clock: Clock) -> None:
+@pytest.mark.parametrize(
+    "errors",
+    [
+        [UpstreamLostError("exited")],
+        [UpstreamFaultError("HTTP 503")],
+        [UpstreamFaultError("HTTP 500"), UpstreamLostError("closed the connection")],
+    ],
+    ids=["lost", "answered by a gateway", "both"],
+)
+def test_one_crash_is_one_failure_however_many_calls_it_cuts_off(
+    clock: Clock, errors: list[UpstreamError]
+) -> None:
     circuit = Circuit(clock)
     for _ in range(FAILURES_IN_A_ROW - 1):
-        lose(circuit, FAILURES_IN_A_ROW * 2)
+        lose(circuit, FAILURES_IN_A_ROW * 2, errors)
     assert not circuit.is_open
-    lose(circuit, FAILURES_IN_A_ROW * 2)
+    lose(circuit, FAILURES_IN_A_ROW * 2, errors)
+    assert circuit.is_open
+
+
+def test_faults_one_after_the_other_are_failures(clock: Clock) -> None:
+    circuit = Circuit(clock)
+    for _ in range(FAILURES_IN_A_ROW):
+        assert not circuit.is_open
+        call(circuit, UpstreamFaultError("HTTP 500"))
     assert circuit.is_open
 
 
