@@ -16,7 +16,12 @@ from manifests.upstream_sections import StdioUpstream, UpstreamSection
 from upstreams.attempts import PATIENCE_OF_REPEATS_SECONDS
 from upstreams.circuit import Circuit
 from upstreams.connection import Connection
-from upstreams.errors import UpstreamError, UpstreamLostError, UpstreamTimeoutError
+from upstreams.errors import (
+    UpstreamError,
+    UpstreamLostError,
+    UpstreamTimeoutError,
+    UpstreamWithheldError,
+)
 from upstreams.listing_store import ListingStore
 from upstreams.log_messages import LogHearer
 from upstreams.offerings import LISTING_METHODS, Listed, OfferingChanges, read_offered
@@ -205,18 +210,21 @@ class Upstream:
         is_safe: Callable[[], bool],
     ) -> T:
         deadline = anyio.current_time() + seconds
-        was_seen = False
+        was_seen = may_have_acted = False
         patient_until = -inf
 
         async def attempt() -> T:
-            nonlocal was_seen, patient_until
+            nonlocal was_seen, may_have_acted, patient_until
             async with self._supervisor.connection(deadline, patient_until) as connection:
+                if may_have_acted and not is_safe():  # as it was when it failed
+                    raise UpstreamWithheldError("the tool no longer says that it is safe to repeat")
                 with self._circuit.watching():
                     on_sent(was_seen)
                     try:
                         return await send(connection, max(0.0, deadline - anyio.current_time()))
                     except UpstreamError as error:
                         was_seen = was_seen or error.outcome != "not_started"
+                        may_have_acted = may_have_acted or error.outcome == "unknown"
                         if isinstance(error, UpstreamLostError):
                             patient_until = anyio.current_time() + PATIENCE_OF_REPEATS_SECONDS
                         raise

@@ -1,5 +1,6 @@
 """Calls over stdio: answers as they were on the wire, deadlines, cancellation, crashes."""
 
+import json
 from pathlib import Path
 
 import anyio
@@ -220,3 +221,21 @@ def test_whoever_meets_the_deadline_hears_what_is_configured_and_what_was_left_o
     left: float, told: str
 ) -> None:
     assert in_time(left, 6.0) == told
+
+
+@pytest.mark.parametrize(("annotations", "times"), [({"readOnlyHint": True}, 3), ({}, 1)])
+async def test_call_is_repeated_as_long_as_its_tool_says_that_it_is_safe(
+    tmp_path: Path, annotations: dict[str, bool], times: int
+) -> None:
+    tools, acted = tmp_path / "tools.json", tmp_path / "acted"
+
+    def declare(annotations: dict[str, bool]) -> None:
+        row = {"name": "crash", "inputSchema": {"type": "object"}, "annotations": annotations}
+        tools.write_text(json.dumps([row]))
+
+    declare({"readOnlyHint": True})
+    async with fleet_of(tmp_path, raw=raw_server(tools_file=str(tools))) as fleet:
+        declare(annotations)  # seen when it is started anew
+        with pytest.raises(UpstreamLostError):
+            await fleet["raw"].call("crash", {"acts_on": str(acted)}, seconds=DEADLINE_SECONDS)
+    assert len(acted.read_text().splitlines()) == times

@@ -43,7 +43,9 @@ def call(circuit: Circuit, error: Exception | None = None) -> type[Exception] | 
     return None
 
 
-def lose(circuit: Circuit, count: int, errors: Sequence[UpstreamError] = (UpstreamLostError("exited"),)) -> None:
+def lose(
+    circuit: Circuit, count: int, errors: Sequence[UpstreamError] = (UpstreamLostError("exited"),)
+) -> None:
     """So many calls that are under way together get no answer any more, each hearing the next of these."""
     with pytest.raises(UpstreamError), circuit.watching():
         if count > 1:
