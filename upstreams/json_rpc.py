@@ -35,6 +35,9 @@ _MOST_TOLD: Final = 10_000
 _GLANCED_AT: Final = 4 * STEP_ITEMS
 """Values of a batch, in one step."""
 
+_MAX_ON_A_LINE: Final = 100
+"""Objects that are looked for on a line that is no JSON."""
+
 _MESSAGE_MARK: Final = b'"jsonrpc"'
 
 Found: TypeAlias = Iterator[SessionMessage | None]
@@ -61,12 +64,12 @@ class MessageReader:
             value = yield from self._value(line)
         except ValueError as error:
             problem = UpstreamAnswerError(f"the answer is unreadable: {error}")
-            place, last = yield from self._last_message(line)
-            # What an answer says last is no other's that it begins with.
-            tail = b"" if last else line[-END_BYTES:]
-            yield from self._unreadable(line[: min(place, STEP_BYTES)], tail, problem)
-            if last:
-                yield last
+            place, messages = yield from self._last_messages(line)
+            if place:
+                # What an answer says last is no other's that it begins with.
+                tail = b"" if messages else line[-END_BYTES:]
+                yield from self._unreadable(line[: min(place, STEP_BYTES)], tail, problem)
+            yield from messages
             return
         members = value if isinstance(value, list) else [value]
         number_of_members = len(members)
@@ -123,27 +126,46 @@ class MessageReader:
 
     def end_of_too_long(self, tail: bytes, problem: UpstreamAnswerError) -> Found:
         """The last bytes of such a line."""
-        _, last = yield from self._last_message(tail)
-        if last:
-            yield last
-        elif answered_id(b"", tail) is not None:
+        _, messages = yield from self._last_messages(tail)
+        yield from messages
+        if not messages and answered_id(b"", tail) is not None:
             yield from self._unreadable(b"", tail, problem)
 
-    def _last_message(self, line: bytes) -> Steps[tuple[int, MeasuredMessage | None]]:
-        """The message at the end of a line that began as something else, a banner or half an answer, and its place."""
-        none = len(line), None
-        mark = yield from last_place(line, _MESSAGE_MARK)
-        place = -1 if mark < 0 else (yield from last_object(line))
-        if not 0 < place < mark:
-            return none
+    def _last_messages(self, line: bytes) -> Steps[tuple[int, list[MeasuredMessage]]]:
+        """The messages at the end of a line that began as something else, a banner or half an answer, and their place.
+
+        Several if a server's threads write one behind the other: what each ends with is no message of its own if all
+        that stands before it are such objects, or no JSON.
+        """
+        objects: list[tuple[int, JSONRPCMessage | None]] = []
+        end = len(line)
+        if (yield from last_place(line, _MESSAGE_MARK)) >= 0:
+            while end and len(objects) < _MAX_ON_A_LINE:
+                place, value = yield from self._last_value(line, end)
+                if value is None:
+                    break
+                # Without the mark it may be anything that a program prints in JSON.
+                objects.append((place, self._message(value) if value.get("jsonrpc") == "2.0" else None))
+                end = place
+        if line.find(b"{", 0, end) >= 0:
+            objects = objects[:1]
+        messages = [message for _, message in reversed(objects) if message is not None]
+        if not messages:
+            return len(line), []
+        measured = [MeasuredMessage(each, 0 if number else len(line)) for number, each in enumerate(messages)]
+        return objects[-1][0], measured
+
+    def _last_value(self, line: bytes, end: int) -> Steps[tuple[int, dict[str, Json] | None]]:
+        """The object that ends there, if one does, and its place."""
+        place = yield from last_object(line, before=end)
+        if place < 0 or (place == 0 and end == len(line)):  # which is no JSON
+            return place, None
+        yield
         try:
-            value = yield from self._value((yield from _from(line, place)))
+            value = yield from self._value((yield from _part(line, place, end)))
         except ValueError:
-            return none
-        # Without the mark it may be anything that a program prints in JSON.
-        is_marked = isinstance(value, dict) and value.get("jsonrpc") == "2.0"
-        message = self._message(value) if is_marked else None
-        return none if message is None else (place, MeasuredMessage(message, len(line)))
+            return place, None
+        return place, value if isinstance(value, dict) else None
 
     def _value(self, line: bytes) -> Steps[Json]:
         """What it says, without credentials."""
@@ -196,15 +218,15 @@ class MessageReader:
         return JSONRPCError.model_construct(jsonrpc="2.0", id=request_id, error=error)
 
 
-def _from(line: bytes, place: int) -> Steps[bytes]:
-    """The rest of it."""
-    rest = PiledText()
+def _part(line: bytes, start: int, end: int) -> Steps[bytes]:
+    """What stands there in it."""
+    part = PiledText()
     with memoryview(line) as view:
-        for start in range(place, len(line), STEP_BYTES):
-            rest.add(view[start : start + STEP_BYTES])
-            if start + STEP_BYTES < len(line):
+        for at in range(start, end, STEP_BYTES):
+            part.add(view[at : min(at + STEP_BYTES, end)])
+            if at + STEP_BYTES < end:
                 yield
-    return (yield from rest.taken())
+    return (yield from part.taken())
 
 
 def _objects(values: list[Json]) -> Steps[list[Json]]:

@@ -17,14 +17,17 @@ _LEVELS: Final = bytes.maketrans(b"[{]}", b"\xff\xff\x01\x01")
 """What each bracket adds to the levels when one goes back, as a signed byte."""
 
 
-def last_object(text: bytes, piece_bytes: int = _PIECE_BYTES) -> Steps[int]:
+def last_object(text: bytes, piece_bytes: int = _PIECE_BYTES, *, before: int | None = None) -> Steps[int]:
     """Where it begins; -1 if the text ends with none, with more values than are read, or with endless backslashes.
+
+    The text is what stands `before` a place, if one is given.
 
     It is the one whose last bracket the text ends with, so nothing else is tried: each byte is looked at once, from the
     end on, where no string is open. Quotes and brackets in front of the object do not matter.
     """
-    tail = text[-END_BYTES:]
-    end = len(text) - len(tail) + len(tail.rstrip())
+    end = len(text) if before is None else before
+    tail = text[max(0, end - END_BYTES) : end]
+    end += len(tail.rstrip()) - len(tail)
     if text[end - 1 : end] != b"}":
         return -1
     levels = looked_at = 0

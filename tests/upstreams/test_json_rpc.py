@@ -79,6 +79,28 @@ def test_half_an_answer_fails_its_own_call_and_not_that_of_the_answer_behind_it(
     assert (broken.id, whole) == (6, JSONRPCResponse(jsonrpc="2.0", id=7, result={}))
 
 
+LOGGED = b'{"level":"info"}'
+
+
+@pytest.mark.parametrize("front", [b"", b"ready: ", LOGGED, b" "])
+@pytest.mark.parametrize("between", [b"", b" ", LOGGED, b"\r"])
+@pytest.mark.parametrize("behind", [b"", LOGGED])
+@pytest.mark.parametrize("result", RESULTS, ids=["empty", "text", "nested", "long"])
+def test_each_message_on_a_line_is_read(front: bytes, between: bytes, behind: bytes, result: Json) -> None:
+    answers = [b'{"jsonrpc":"2.0","id":%d,"result":%b}' % (i, json.dumps(result).encode()) for i in range(3)]
+    found = [each for each in a_reader().read(front + between.join(answers) + behind) if each is not None]
+    assert [each.message for each in found] == [
+        JSONRPCResponse(jsonrpc="2.0", id=i, result=result) for i in range(3)
+    ]
+
+
+def test_what_half_an_answer_ends_with_is_none_of_several() -> None:
+    line = b'{"jsonrpc":"2.0","id":6,"result":{"a":' + ANSWERS[0] % b"{}" + ANSWERS[1] % b"{}"
+    broken, whole = messages_of(a_reader().read(line))
+    assert isinstance(broken, JSONRPCError)
+    assert (broken.id, whole) == (6, JSONRPCResponse(jsonrpc="2.0", id=7, result={}))
+
+
 @pytest.mark.parametrize(
     "line",
     [
