@@ -13,6 +13,7 @@ from manifests.limits import Limits
 from portal.answer import Answer
 from portal.audit.audit import NO_AUDIT, Audit, RunAudit
 from portal.authority import Authority, Authorization
+from portal.awaited_names import awaited_names
 from portal.broker import Broker
 from portal.caller import LOCAL, Caller
 from portal.catalog import Catalog
@@ -219,8 +220,11 @@ class Execution:
         )
 
     async def _await_upstreams(self, snapshot: Snapshot, prepared: Prepared) -> None:
-        """Return once the upstreams that the script names are in the library, or have had their time to start."""
-        waited = snapshot.silent.keys() & prepared.names
+        """Return once the upstreams that the script may reach are in the library, or have had their time to start."""
+        silent = snapshot.silent.keys() & prepared.names
+        if not silent:
+            return
+        waited = awaited_names(prepared.source, snapshot.namespaces, silent)
         if waited:
             keys = {key for key, namespace in self._manifest.namespaces.items() if namespace in waited}
             await self._fleet.settled(self._manifest.portal.server.start_seconds, keys)
