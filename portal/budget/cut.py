@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 _MAX_KEY_CHARS = 40
 _MAX_PATH_CHARS = 120
@@ -10,7 +10,9 @@ _MAX_PATH_CHARS = 120
 Path: TypeAlias = "tuple[Path, str | None] | tuple[()]"
 """Where a value sits, innermost key last; None stands for any item of a list."""
 
-Kind = Literal["text", "items", "keys", "depth", "number", "rows", "characters"]
+Kind = Literal["text", "items", "keys", "key", "depth", "number", "rows", "characters"]
+
+_OF_WHOLE_VALUES: Final = {"items", "keys", "depth", "rows"}
 
 
 @dataclass
@@ -41,6 +43,8 @@ class Cut:
                 return f"{where}: the first {self.kept:,} of {total} characters kept"
             case "text":
                 return f"{where}: {left} of {total} characters left out{times}"
+            case "key":
+                return f"{where}: shown under a key without {left} of its {total} characters{times}"
             case "depth":
                 return f"{where}: deeper levels left out{times}"
             case "number":
@@ -53,8 +57,8 @@ class Cut:
 
 
 def sentences(cuts: Sequence[Cut], limit: int) -> list[str]:
-    """One for each of the largest cuts, and one for the number of the others."""
-    told = sorted(cuts, key=lambda cut: -cut.weight)
+    """One for each of the largest cuts, and one for the number of the others; first those that left values out."""
+    told = sorted(cuts, key=lambda cut: (cut.kind not in _OF_WHOLE_VALUES, -cut.weight))
     more = len(told) - limit
     others = [f"{more:,} more place{'s were' if more > 1 else ' was'} cut"] if more > 0 and limit else []
     return [*map(str, told[:limit]), *others]
@@ -81,8 +85,8 @@ def _written(path: Path) -> str:
 
 def _step(key: str) -> str:
     if len(key) > _MAX_KEY_CHARS:
-        key = key[:_MAX_KEY_CHARS] + "…"
-    return f".{key}" if key.isidentifier() else f"[{key!a}]"
+        key = f"{key[: _MAX_KEY_CHARS // 2]}…{key[-_MAX_KEY_CHARS // 2 :]}"
+    return f".{key}" if key.isidentifier() else f"[{key!r}]"
 
 
 def _keys(path: Path) -> list[str | None]:

@@ -125,17 +125,32 @@ class Excerpt:
             return self._too_deep(f"{len(value):,} keys", path)
         self._spend(2)
         kept = len(value) if len(value) <= detail.keys + 1 else detail.keys
-        shown = {}
+        shown: dict[str, Json] = {}
         for key in islice(value, kept):
             inside: Path = (path, key)
-            name = self._text(key, inside, max(_MIN_KEY_CHARS, detail.characters))
+            short = _short_key(key, max(_MIN_KEY_CHARS, detail.characters))
+            name = self._unicode(short, inside)
+            if name in shown:
+                continue  # it differs from that one only in what is not shown
+            if short != key:
+                self.cut(inside, "key", len(short), len(key))
+            self._spend(len(name) + 3)
             shown[name] = self.value(value[key], inside, depth + 1)
         if len(shown) < len(value):
             self.cut(path, "keys", len(shown), len(value))
-            shown[f"… {len(value) - len(shown):,} more keys left out"] = None
+            shown.setdefault(f"… {len(value) - len(shown):,} more keys left out", None)
         return shown
 
     def _too_deep(self, size: str, path: Path) -> str:
         self._spend(_SLACK_CHARS)
         self.cut(path, "depth", 0, 1)
         return f"… [{size}, too deep to show]"
+
+
+def _short_key(key: str, characters: int) -> str:
+    """Its beginning and its end, which is where addresses and paths differ."""
+    left = len(key) - characters
+    if left <= min(characters, _SLACK_CHARS):
+        return key
+    end = characters // 2
+    return f"{key[: characters - end]}… [{left:,} characters] …{key[-end:]}"

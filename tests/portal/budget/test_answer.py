@@ -103,6 +103,43 @@ def test_texts_are_cut_before_keys_are_dropped() -> None:
     assert fitted["result"].keys() == result.keys()
 
 
+def _pages(number: int, key: str) -> dict[str, Json]:
+    return {key.format(page): {"n": page, "text": _WORDS * 40} for page in range(number)}
+
+
+_ADDRESS = "https://raw.githubusercontent.com/example/servers/refs/heads/main/src/filesystem/documents/of/2026/page-{:04}.md"
+
+
+@pytest.mark.parametrize("number", [50, 80, 100, 150, 300, 2_000])
+@pytest.mark.parametrize("key", [_ADDRESS, "a" * 3_000 + "{:04}", "{:04}" + "a" * 3_000])
+def test_long_keys_stay_apart_and_keep_their_values(number: int, key: str) -> None:
+    fitted, notices = fit(answer(_pages(number, key)), 6_000)
+    shown = {name: page["n"] for name, page in fitted["result"].items() if page is not None}
+    assert len(shown) >= 40
+    assert list(shown.values()) == list(range(len(shown)))
+    assert all(f"{n:04}" in name for name, n in shown.items())
+    missing = number - len(shown)
+    assert not missing or any(
+        f"result: {missing:,} of {number:,} keys left out" in notice for notice in notices
+    )
+    assert count_tokens(compact(fitted)) > min(5_000, 40 * number)
+
+
+def test_keys_that_differ_in_what_is_not_shown_are_left_out_and_counted() -> None:
+    pages = _pages(100, "a" * 500 + "{:04}" + "b" * 500)
+    fitted, notices = fit(answer(pages), 2_000)
+    shown = [page["n"] for page in fitted["result"].values() if page is not None]
+    assert shown == [0]
+    assert "… 99 more keys left out" in fitted["result"]
+    assert "result: 99 of 100 keys left out" in notices
+
+
+def test_keys_that_json_cannot_carry_do_not_take_each_others_place() -> None:
+    fitted, notices = fit(answer({"\ud800": 1, "\ud801": 2}), 6_000)
+    assert fitted["result"] == {"\ufffd": 1, "… 1 more keys left out": None}
+    assert "result: 1 of 2 keys left out" in notices
+
+
 def test_stdout_gets_a_share_beside_a_large_result() -> None:
     for result in (_huge("rows"), _huge("one text")):
         fitted, notices = fit(answer(result, stdout="line of a log\n" * 10_000), 6_000)
