@@ -57,7 +57,9 @@ async def stopped(sandbox: Sandbox, script: str) -> tuple[RunResult, EchoPort]:
     async with sandbox.run(Limits(), where) as run:
         await run.prepare(script, ("git",))
         executing = asyncio.create_task(run.execute({}, port))
-        await port.hanging.wait()
+        hanging = asyncio.create_task(port.hanging.wait())
+        await asyncio.wait({hanging, executing}, return_when=asyncio.FIRST_COMPLETED)
+        assert not executing.done(), executing.result()  # where the machine has no time for a worker, say so
         stop(run.worker_pid)
         return await executing, port
 
