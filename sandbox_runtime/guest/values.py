@@ -1,5 +1,6 @@
 """Python values as JSON text, and words for a value that is none."""
 
+import asyncio
 import collections.abc
 import dataclasses
 import datetime
@@ -233,6 +234,7 @@ def _shorter(value: object) -> str:
 _ADVICE: tuple[tuple[Any, Callable[[Any], str]], ...] = (
     (Uncrossable, lambda value: value.advice()),
     (types.CoroutineType, lambda value: f"write `await {value.__name__}(...)`"),
+    (asyncio.Future, lambda value: "write `await` before it"),
     ((datetime.date, datetime.time), lambda value: "use value.isoformat()"),
     (datetime.timedelta, lambda value: "use value.total_seconds()"),
     (decimal.Decimal, lambda value: "use str(value) or float(value)"),
