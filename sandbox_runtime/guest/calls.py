@@ -25,8 +25,14 @@ class Calls:
         self._outbox: list[str] = []
         self._outbox_chars = 0
         self._pending: dict[int, _CallFuture | _Answer] = {}
+        self._unsent: dict[int, str] = {}
         self._unstarted: dict[int, tuple[str, int]] = {}
         self._replaced: dict[str, None] = {}
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether calls were begun of which the host has not heard."""
+        return bool(self._unsent)
 
     @property
     def is_waiting(self) -> bool:
@@ -37,8 +43,16 @@ class Calls:
         """Start a run: what an earlier one left open is nobody's business now."""
         self._outbox.clear()
         self._pending.clear()
+        self._unsent.clear()
         self._unstarted.clear()
         self._replaced.clear()
+
+    def end(self) -> None:
+        """End a run. Calls that were begun and not sent are not made any more; the host hears that there were some."""
+        if self._unsent:
+            sent = [line for line in self._outbox if int(line.partition(" ")[0]) not in self._unsent]
+            self._outbox = sent + [f"{identity} {function} ~" for identity, function in self._unsent.items()]
+            self.cross(0)
 
     def create(
         self,
@@ -67,6 +81,7 @@ class Calls:
         self._last += 1
         future = _CallFuture(self, self._last, convert)
         self._pending[self._last] = future
+        self._unsent[self._last] = function
         self._post(f"{self._last} {function} {text}")
         return future
 
@@ -96,6 +111,7 @@ class Calls:
         outbox = "\n".join(self._outbox)
         self._outbox.clear()
         self._outbox_chars = 0
+        self._unsent.clear()
         news = self._border.exchange(outbox, timeout_ms)
         if news:
             self._deliver(news)

@@ -2,6 +2,7 @@
 
 import asyncio
 import builtins
+import contextlib
 import io
 import json
 import os
@@ -72,6 +73,8 @@ class Interpreter:
             value, notices = self._value(script)
         except BaseException as error:  # noqa: BLE001  # anything a script raises is its result
             header["error"] = self._error(error)
+        with contextlib.suppress(MemoryError):
+            self._calls.end()
         unsaved = self._files.save()
         self._output.flush()
         told = (self._portal, self._output, self._calls)

@@ -23,6 +23,7 @@ class HostLoop(asyncio.base_events.BaseEventLoop):
 
     def __init__(self, calls: Calls) -> None:
         super().__init__()
+        self._calls = calls
         self._selector = self._polling = _HostSelector(self, calls)
         self._main: asyncio.Future[Any] | None = None
         self._is_deadlocked = False
@@ -49,6 +50,11 @@ class HostLoop(asyncio.base_events.BaseEventLoop):
             raise DeadlockError(_DEADLOCK).with_traceback(error.__traceback__) from None
         finally:
             self._main = outer
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether the main task is done: what else was begun is about to be cancelled."""
+        return self._main is None or self._main.done()
 
     def end_deadlock(self) -> None:
         """Wake the main task with a cancellation, so that the error shows the line where it waits."""
@@ -77,6 +83,7 @@ class HostLoop(asyncio.base_events.BaseEventLoop):
         return future
 
     def _end_leftovers(self) -> None:
+        self._calls.end()
         leftovers = asyncio.all_tasks(self)
         if not leftovers:
             return
@@ -111,9 +118,10 @@ class _HostSelector:
         elif timeout > 0:
             self._calls.cross(_milliseconds(timeout))
         else:
-            # A busy script must not starve answers, nor pay for a crossing at every step.
+            # A busy script must not starve answers, nor pay for a crossing at every step; what it began is on its way.
             self.polls += 1
-            if self.polls % _POLLS_PER_CROSSING == 0 and self._calls.is_waiting:
+            is_due = self.polls % _POLLS_PER_CROSSING == 0 and self._calls.is_waiting
+            if is_due or (self._calls.has_unsent and not self._loop.is_ending):
                 self._calls.cross(0)
         self._loop.poll_ended()
         return ()

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from manifests.json_value import Json
 from manifests.limits import Limits
-from sandbox_runtime.calls import CallError, CallPort, Outcome, ToolCall
+from sandbox_runtime.calls import CallError, CallObserver, CallPort, Outcome, ToolCall
 from sandbox_runtime.grants.run_grants import NO_GRANTS, RunGrants
 from sandbox_runtime.prepared import Prepared
 from sandbox_runtime.result import RunResult
@@ -75,13 +75,14 @@ class Runner:
         session: Session | None = None,
         grants: RunGrants = NO_GRANTS,
         then: Callable[[Prepared], Awaitable[None]] | None = None,
+        observer: CallObserver | None = None,
     ) -> RunResult:
         async with self.sandbox.run(limits or Limits(), where, session, grants=grants) as run:
             prepared = await run.prepare(script, NAMESPACES)
             if then is not None:
                 await then(prepared)
             table = {name: TABLE[name] for name in prepared.names if name in TABLE}
-            return await run.execute(table, port or EchoPort())
+            return await run.execute(table, port or EchoPort(), observer)
 
     async def value(self, script: str, *, port: CallPort | None = None) -> Json:
         result = await self(script, port=port)
