@@ -135,7 +135,7 @@ def test_keys_that_differ_in_what_is_not_shown_are_left_out_and_counted() -> Non
 
 
 def test_keys_that_json_cannot_carry_do_not_take_each_others_place() -> None:
-    fitted, notices = fit(answer({"\ud800": 1, "\ud801": 2}), 6_000)
+    fitted, notices = fit(answer({chr(0xD800): 1, chr(0xD801): 2}), 6_000)
     assert fitted["result"] == {"\ufffd": 1, "… 1 more keys left out": None}
     assert "result: 1 of 2 keys left out" in notices
 
