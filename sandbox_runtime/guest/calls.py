@@ -262,6 +262,6 @@ class Call(Uncrossable, collections.abc.Coroutine):  # type: ignore[type-arg]
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __mod__ = __or__ = __ror__ = __and__ = (
         _refuse
     )
-    __truediv__ = __floordiv__ = __neg__ = __int__ = __float__ = __index__ = __enter__ = __aenter__ = (
-        __aiter__
-    ) = _refuse
+    __truediv__ = __floordiv__ = __neg__ = __int__ = __float__ = __index__ = __enter__ = __exit__ = (
+        __aenter__
+    ) = __aexit__ = __aiter__ = _refuse

@@ -6,6 +6,7 @@ import importlib.metadata
 import os
 import posix
 import re
+import socket
 import sys
 import types
 from collections.abc import Collection
@@ -19,6 +20,9 @@ _NO_FILES = (
 )
 _FILES = (
     f"Scripts have the files in {MOUNT}, their working directory, and no others; no processes, no sockets."
+)
+_NO_SOCKETS = (
+    "Scripts have no sockets: call upstream functions, or portal.fetch where an operator grants network."
 )
 _FILE_NUMBERS = {errno.ENOENT, errno.EBADF, errno.EACCES, errno.EPERM, errno.ENOTSUP}
 _NO_THREADS = "There are no threads here: use asyncio.gather for calls in parallel."
@@ -42,6 +46,8 @@ def hint(error: BaseException, namespaces: Collection[str], line: str) -> str:
             return _all(namespaces)
         case RuntimeError() if str(error) == "can't start new thread":
             return _NO_THREADS
+        case OSError() if isinstance(error, socket.gaierror) or hasattr(error, "reason"):
+            return _NO_SOCKETS  # what has a reason is urllib's
         case OSError() if error.errno in _FILE_NUMBERS:
             # A workspace that is mounted puts another function there.
             return _NO_FILES if os.getcwd is posix.getcwd else _FILES

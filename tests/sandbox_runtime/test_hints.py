@@ -67,3 +67,21 @@ async def test_only_what_is_near_is_proposed(run: Runner, script: str, named: li
     assert all(name in proposed for name in named)
     assert bool(proposed) is bool(named)
     assert ("docs_search" in message) is not bool(named)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "import urllib.request\nurllib.request.urlopen('https://example.com')",
+        "import socket\nsocket.create_connection(('example.com', 443))",
+        "import http.client\nhttp.client.HTTPConnection('example.com').request('GET', '/')",
+        "import urllib.request\nurllib.request.urlopen('http://example.com')",
+    ],
+)
+async def test_network_that_is_not_there_is_told(run: Runner, script: str) -> None:
+    assert "portal.fetch" in (await error(run, script)).hint
+
+
+async def test_call_is_no_context(run: Runner) -> None:
+    told = (await error(run, "async with github.create_issue() as issue:\n    pass")).message
+    assert "was not awaited: write `await github.create_issue(...)`" in told
