@@ -311,11 +311,12 @@ def _check_error(diagnostics: list[Diagnostic]) -> RunError:
 
 
 def _with_effects(error: RunError, ledger: Ledger) -> RunError:
-    """The error, with a warning where calls of the failed run had or may have had effects."""
+    """The error, with a warning where calls of the failed run, also the one it failed at, had or may have had effects."""
     done, unknown = ledger.count("done"), ledger.count("unknown")
     if not (done or unknown):
         return error
     told = ", ".join(f"{count} {state}" for count, state in ((done, "done"), (unknown, "unknown")) if count)
-    return replace(
-        error, hint=f"{error.hint} Calls before that: {told}. See `calls` before you run it again.".strip()
-    )
+    effects = f"Calls of this run: {told}. See `calls` before you run it again."
+    hint = error.hint.strip()
+    end = "" if not hint or hint.endswith((".", "!", "?", ":")) else "."
+    return replace(error, hint=f"{hint}{end} {effects}".strip())

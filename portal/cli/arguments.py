@@ -57,7 +57,9 @@ def _serve(commands: _Commands) -> None:
 
 
 def _run(commands: _Commands) -> None:
-    command = _command(commands, "run", "run a script file as execute_code would")
+    command = _command(
+        commands, "run", "run a script file as execute_code would; exits with 1 if it fails or is refused"
+    )
     command.add_argument("script", help="the Python file, or - for standard input")
     command.add_argument("--timeout", type=_seconds, metavar="SECONDS", help="lower than limits.wall_seconds")
     _json_option(command, "print the whole answer as JSON")

@@ -19,7 +19,10 @@ from sandbox_runtime.result import RunError
 
 
 async def command(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
-    """Run a script; its prints and its value go to stdout; the ledger, notices and what it emitted to stderr."""
+    """Run a script; its prints and its value go to stdout; the ledger, notices and what it emitted to stderr.
+
+    Exits with 1 if it failed or was refused, 2 if it cannot be read.
+    """
     try:
         code = await anyio.to_thread.run_sync(_code, options.script, abandon_on_cancel=True)
     except (OSError, UnicodeDecodeError) as error:
@@ -32,7 +35,7 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
                 request = ExecuteCode(code, timeout_seconds=options.timeout)
                 answer = await portal.execution.run(request, ledger=ledger)
         except anyio.get_cancelled_exc_class():
-            if ledger.calls:
+            if ledger.calls or options.json:
                 _tell(_interrupted(ledger), options, terminal)
             raise
     _tell(answer, options, terminal)
@@ -86,6 +89,7 @@ def _show(answer: dict[str, Json], terminal: Terminal) -> None:
         if traceback := error.get("traceback"):
             terminal.quote(traceback)
         at = f" (line {error['line']})" if error["line"] else ""
-        terminal.error(f"{answer['status']}, {error['code']}{at}: {error['message']}")
+        refused = "refused, " if answer["status"] == "refused" else ""
+        terminal.error(f"{refused}{error['code']}{at}: {error['message']}")
         if error["hint"]:
             terminal.note(f"hint: {error['hint']}")

@@ -167,7 +167,7 @@ def test_nothing_that_clients_are_configured_with_has_a_line_of_its_own(
 def test_an_error_of_several_lines_stays_readable(portal: PortalCommand, folder: Path) -> None:
     done = portal("run", "-", cwd=folder, stdin="def divide(a):\n\treturn a / 0\n\ndivide(1)")
     assert "    | Traceback (most recent call last):\n" in done.stderr
-    assert "error: error, script_error (line 2): ZeroDivisionError" in done.stderr
+    assert "error: script_error (line 2): ZeroDivisionError" in done.stderr
 
 
 PRINTED = "a\tb\r\n\x1b[31mred\x1b[0m \u202eabc 👩\u200d💻\n"
