@@ -311,7 +311,7 @@ def _check_error(diagnostics: list[Diagnostic]) -> RunError:
 
 
 def _with_effects(error: RunError, ledger: Ledger) -> RunError:
-    """The error, with a warning where calls of the failed run, also the one it failed at, had or may have had effects."""
+    """The error, with a warning where calls of the failed run, also the one it failed at, may have had effects."""
     done, unknown = ledger.count("done"), ledger.count("unknown")
     if not (done or unknown):
         return error
