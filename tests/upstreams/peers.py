@@ -91,7 +91,7 @@ class HttpPeer(uvicorn.Server):
         )
         self.is_up = anyio.Event()
         self.has_ended = anyio.Event()
-        self._socket = socket.socket()
+        self._socket = socket.socket(proto=socket.IPPROTO_TCP)  # else asyncio leaves Nagle's algorithm on
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._socket.bind(("127.0.0.1", port))
         self.port = self._socket.getsockname()[1]
