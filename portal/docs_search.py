@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 import anyio
+import anyio.to_thread
 
 from manifests.json_value import Json
 from manifests.manifest import Manifest
+from portal.budget.encoding import is_loaded, o200k_base
 from portal.catalog import Catalog, standing
 from portal.first_steps import NO_UPSTREAMS
 from portal.found import DocsSearchAnswer, Found
@@ -24,6 +26,9 @@ from upstreams.upstream import Upstream
 
 PORTAL = "portal"
 """The module that every script has. It is no namespace, but a query may ask what it does."""
+
+_FEW_ROWS = 12
+_ROWS_OF_FULL = 3
 
 MAX_DETAIL_CHARACTERS = 300
 """Of why an upstream is not ready no more is told in a notice."""
@@ -56,6 +61,9 @@ class DocsSearch:
         key = self._key(request.upstream)
         await self._started(None if key is None else {key})
         found = self.look(await self._catalog.fresh(), request)
+        rows = len(found.functions) + len(found.namespaces or ()) + _ROWS_OF_FULL * found.full
+        if rows > _FEW_ROWS and not is_loaded():
+            await anyio.to_thread.run_sync(o200k_base)  # their tokens may have to be counted
         return found.answer(self._manifest.portal.server.output_tokens)
 
     async def since(self, known: Snapshot, upstream: str | None, most_seconds: float) -> Snapshot | None:

@@ -29,6 +29,7 @@ from mcp_types import (
 from manifests.json_value import Json
 from portal.answer import Answer
 from portal.budget.answer import fit
+from portal.budget.encoding import is_loaded
 from portal.caller import Caller, caller_of
 from portal.compact_json import compact
 from portal.composition import Portal
@@ -51,6 +52,7 @@ Context: TypeAlias = ServerRequestContext[Any, Any]
 """What the SDK hands to every handler."""
 
 _SMALL_CHARACTERS = 20_000
+_FEW_CALLS = 20
 _INSIDE = "the portal failed at this request; its log has it under {}"
 _ABSENT = ("cancelled", "the client hung up")
 
@@ -208,7 +210,8 @@ async def _execute_code(portal: Portal, asked: Asked) -> CallToolResult:
     execution = portal.views[asked.caller.profile].execution
     answer = await execution.run(request, asked.caller, asked.ledger, asked.audience)
     output_tokens = portal.manifest.portal.server.output_tokens
-    if is_larger([answer.stdout, answer.result, *answer.emitted], _SMALL_CHARACTERS):
+    most = _SMALL_CHARACTERS if is_loaded() else output_tokens // 2
+    if is_larger([answer.stdout, answer.result, *answer.emitted], most) or len(answer.calls) > _FEW_CALLS:
         # In a thread: ten megabytes take a tenth of a second to cut, and other clients wait for nobody.
         return await anyio.to_thread.run_sync(tool_result, answer, output_tokens)
     return tool_result(answer, output_tokens)

@@ -37,6 +37,11 @@ def o200k_base() -> "Encoding":
     return Encoding("o200k_base", pat_str=_PIECE, mergeable_ranks=_ranks(), special_tokens=_SPECIAL_TOKENS)
 
 
+def is_loaded() -> bool:
+    """Whether it was used before. The first use holds an event loop for its 0.3 s: have a thread do it."""
+    return o200k_base.cache_info().currsize > 0
+
+
 def _ranks() -> dict[bytes, int]:
     data = lzma.decompress(files("portal.budget").joinpath(_RANKS).read_bytes())
     if hashlib.sha256(data).hexdigest() != _RANKS_SHA256:
