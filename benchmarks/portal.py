@@ -2,12 +2,12 @@
 
     python -m benchmarks.portal [--registries FILE] [--servers 1 150 897 1576]
 
-Everything goes through an MCP client over stdio: a trivial script, five upstream calls in one script (one after the
-other, and gathered) beside the same five calls made directly by the same client, with the CPU that the processes used
-for them; start to first answers, memory of the portal and all its processes. The servers behind the portal are
-recorded registries served over HTTP, next to one stdio upstream that answers at once; beyond those that were recorded,
-the same again under other names: 1,576 servers have 11,000 tools. Each portal starts twice: `cold` without compiled
-namespaces on disk, and then with them. Writes benchmarks/results/portal.json.
+Everything goes through an MCP client over stdio: a trivial script (over Streamable HTTP, too), five upstream calls in
+one script (one after the other, and gathered) beside the same five calls made directly by the same client, with the CPU
+that the processes used for them; start to first answers, memory of the portal and all its processes. The servers behind
+the portal are recorded registries served over HTTP, next to one stdio upstream that answers at once; beyond those that
+were recorded, the same again under other names: 1,576 servers have 11,000 tools. Each portal starts twice: `cold`
+without compiled namespaces on disk, and then with them. Writes benchmarks/results/portal.json.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
 from benchmarks import processes
-from benchmarks.measuring import RESULTS, machine, percentile
+from benchmarks.measuring import RESULTS, free_port, machine, percentile, wait_for_port
 from benchmarks.registries import REGISTRIES, read_tools, served
 from sandbox_runtime.aot import default_cache
 
@@ -50,6 +50,23 @@ async def connected(command: list[str]) -> AsyncIterator[Client]:
     parameters = StdioServerParameters(command=command[0], args=command[1:], env=dict(os.environ))
     async with Client(stdio_client(parameters)) as client:
         yield client
+
+
+@contextlib.asynccontextmanager
+async def connected_over_http(manifest: Path) -> AsyncIterator[Client]:
+    """With a portal of its own, which has nothing else to do then: all that is behind it has started."""
+    port = free_port()
+    address = f"127.0.0.1:{port}"
+    command = [*PORTAL, "--config", str(manifest), "--http", address]
+    async with await anyio.open_process(command, stdout=None, stderr=None) as process:
+        try:
+            wait_for_port(port, seconds=DEADLINE_SECONDS)
+            async with Client(f"http://{address}/mcp") as client:
+                await whole_library(client)
+                yield client
+        finally:
+            process.terminate()
+            await process.wait()
 
 
 async def timed(action: Callable[[], Awaitable[Any]], rounds: int = ROUNDS) -> dict[str, Any]:
@@ -103,6 +120,9 @@ async def measure(manifest: Path, servers: int) -> dict[str, Any]:
         row["five_calls_gathered"] = await timed(lambda: execute(client, GATHERED, [0, 1, 2, 3, 4]))
         row["search"] = await timed(lambda: client.call_tool("docs_search", {"query": "create an issue"}))
         row["memory_mb"] = own_memory()
+    async with connected_over_http(manifest) as client:
+        await execute(client, TRIVIAL, 2)
+        row["trivial_over_http"] = await timed(lambda: execute(client, TRIVIAL, 2))
     async with connected(ECHO) as client:
         row["five_direct_calls"] = await timed(lambda: direct(client))
     return row
@@ -145,7 +165,14 @@ def report(rows: list[dict[str, Any]], measured_on: dict[str, Any]) -> None:
         "cold_start_to_whole_library_ms",
     ):
         print(f"{key:32}" + "".join(f"{row[key]:>15,}" for row in rows))
-    for key in ("trivial", "five_calls", "five_calls_gathered", "five_direct_calls", "search"):
+    for key in (
+        "trivial",
+        "trivial_over_http",
+        "five_calls",
+        "five_calls_gathered",
+        "five_direct_calls",
+        "search",
+    ):
         cells = (f"{row[key]['p50_ms']:.2f} / {row[key]['p99_ms']:.2f}" for row in rows)
         print(f"{key + ' p50/p99 ms':32}" + "".join(f"{cell:>15}" for cell in cells))
     print(f"{'memory MB':32}" + "".join(f"{sum(row['memory_mb'].values()):>15,.0f}" for row in rows))

@@ -39,12 +39,18 @@ def portal_rows() -> Iterator[str]:
     yield "|---|" + "---|" * len(rows)
     for key, label in (
         ("trivial", "a trivial script, p50 / p99"),
+        ("trivial_over_http", "the same over Streamable HTTP"),
         ("five_calls", "five upstream calls in one script, one after the other"),
         ("five_calls_gathered", "the same, gathered"),
         ("five_direct_calls", "five direct calls, without a portal"),
         ("search", "docs_search"),
     ):
-        yield f"| {label} | " + " | ".join(f"{r[key]['p50_ms']} / {r[key]['p99_ms']} ms" for r in rows) + " |"
+        if all(key in row for row in rows):
+            yield (
+                f"| {label} | "
+                + " | ".join(f"{r[key]['p50_ms']} / {r[key]['p99_ms']} ms" for r in rows)
+                + " |"
+            )
     for key, label in (
         ("start_to_tools_list_ms", "start to tools/list"),
         ("start_to_first_script_ms", "start to the first script's answer"),
