@@ -6,6 +6,7 @@ more than a word. Of what is left, `holds_secret` says whether anything was over
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Final
 
 from portal.client_files.mixed_text import PLACE, Pieces
@@ -14,9 +15,14 @@ from portal.client_files.secret_urls import driver_pieces, url_pieces
 from portal.client_files.variables import Secret, variable_name
 
 _SHELL: Final = re.compile(
-    r"(?:.*[/\\])?(?:(?:ba|da|z|k|fi|a)?sh|busybox|cmd|powershell|pwsh)(?:\.exe)?", re.IGNORECASE | re.DOTALL
+    r"(?:.*[/\\])?(?:(?:ba|da|z|k|fi|a|c|tc|mk|ya)?sh|busybox|cmd|powershell|pwsh)(?:\.exe)?",
+    re.IGNORECASE | re.DOTALL,
 )
-_CODE_FOLLOWS: Final = re.compile(r"-[a-z]{0,4}c|/[ck]|-command|-enc|-encodedcommand", re.IGNORECASE)
+_CODE_FOLLOWS: Final = re.compile(
+    r"-[abefhiklmnoprstuvx]{0,4}c[abefhiklmnoprstuvx]{0,4}|(?:/[a-z:]{1,9})*/[ckr]"
+    r"|-comman?d?|-enc[a-z]{1,11}|--call",
+    re.IGNORECASE,
+)
 
 _VALUE: Final = r"[^\s\"'\\,;&|$`<>(){}]{1,200}"
 _ENDS: Final = r"(?![^\s;&|)])"
@@ -64,10 +70,12 @@ _Found = tuple[int, Secret]
 def codes(words: Sequence[str]) -> Iterator[bool]:
     """For each word of a command whether it is a text for a shell."""
     is_shell = is_code = False
-    for word in words:
+    for before, word in pairwise(["", *words]):
         yield is_shell and is_code
+        # Between `-c` and its text may be options: `bash -c -o pipefail "…"`.
+        is_option = word.startswith(("-", "+")) or re.fullmatch("[-+].*[oO]", before)
+        is_code = is_code_next(word) or (is_shell and is_code and bool(is_option))
         is_shell = is_shell or bool(_SHELL.fullmatch(word))
-        is_code = is_code_next(word)
 
 
 def is_code_next(option: str) -> bool:

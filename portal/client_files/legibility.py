@@ -21,13 +21,17 @@ LONG = (
 
 _STARTS: Final = re.compile(
     r"(?i)(?<![^_])(?:env|exec|execute|program|init|rc|ssh|args?|flags|wrapper|launcher|hooks?|browser)(?![^_])"
-    r"|(?:command|cmd|options?|opts?|preload|path|startup|editor|pager|shell|askpass|libraries|lib|bus_address)\Z"
+    r"|(?:commands?|cmd|config_value_\d{1,5}|options?|opts?|preload|path|startup|editor|pager|shell|askpass|libraries"
+    r"|lib|bus_address)\Z"
 )
 """Names of variables of which programs take what to start, and how: BASH_ENV, GIT_SSH_COMMAND, LD_PRELOAD."""
+_CALLING: Final = re.compile(r"(?i)(?:.*[/\\])?(?:npx|npm|su|runuser|script)(?:\.cmd)?")
+"""Which give what follows their `-c` to a shell."""
 _EXPANDS: Final = re.compile(r"\$\(|`")
 _VARIABLE: Final = re.compile(r"(?i)(?:\$\{?(?:env:)?|[%!])(?P<name>\w+)")
 _OF_WHAT: Final = re.compile(
-    r"(?i)(?:[=:]|:\s|://|(?<!\S)(?P<option>-{1,2}[a-z][\w.:-]{0,60})\s{1,9}|\b(?:bearer|basic|token)\s)\\*[\"']?\Z"
+    r"(?i)(?:[=:]|:[ \t]|://|(?<!\S)(?P<option>-{1,2}[a-z][\w.:-]{0,60})[ \t]{1,9}"
+    r"|\b(?:bearer|basic|token)[ \t])\\*[\"']?\Z"
 )
 """What stands before a variable in a text for a shell if it is the value of something, and nothing that is run."""
 _UNSEEN: Final = "_"
@@ -77,28 +81,42 @@ def _unreadable(server: Server) -> Iterator[bool]:
 
 def _code(server: Server) -> Iterator[tuple[str, Template]]:
     """Texts for a shell: what of each is not hidden, and all of it."""
+    yield from ((word, template) for word, is_code, template in _words(server) if is_code)
+
+
+def _words(server: Server) -> Iterator[tuple[str, bool, Template]]:
+    """Of each argument what is not hidden, whether it is a text for a shell, and all of it."""
     words = ["".join(p for p in each if isinstance(p, str)) for each in (server.command or (), *server.args)]
-    texts = zip(words[1:], [*codes(words)][1:], server.args, strict=True)
-    yield from ((word, template) for word, is_code, template in texts if is_code)
+    program = "sh" if _CALLING.fullmatch(words[0]) else words[0]
+    yield from zip(words[1:], [*codes([program, *words[1:]])][1:], server.args, strict=True)
 
 
-def _named(server: Server) -> Iterator[tuple[re.Match[str], Sequence[str]]]:
-    """Where texts for a shell name variables of which something is hidden, and what that is."""
-    hidden: dict[str, list[str]] = {}
+def _shell_texts(server: Server) -> Iterator[str]:
+    """Each text for a shell, and all of them with what follows as one, as cmd and PowerShell read it."""
+    words = ["".join(map(_visible, each)) for each in server.args]
+    is_code = [is_code for _, is_code, _ in _words(server)]
+    yield from (word for word, is_code in zip(words, is_code, strict=True) if is_code)
+    yield from (" ".join(words[is_code.index(True) :]),) if any(is_code) else ()
+
+
+def _named(server: Server) -> Iterator[tuple[re.Match[str], Sequence[Template]]]:
+    """Where texts for a shell name variables of which something is hidden, and what these are."""
+    hidden: dict[str, list[Template]] = {}
     for name, template in server.env.items():
-        # In small letters, as Windows compares them.
-        hidden.setdefault(name.lower(), []).extend(_secrets(template))
-    for word, _ in _code(server):
-        for found in _VARIABLE.finditer(word):
-            if secrets := hidden.get(found["name"].lower()):
-                yield found, secrets
+        if _secrets(template):
+            # In small letters, as Windows compares them.
+            hidden.setdefault(name.lower(), []).append(template)
+    for text in _shell_texts(server):
+        for found in _VARIABLE.finditer(text):
+            if templates := hidden.get(found["name"].lower()):
+                yield found, templates
 
 
-def _is_run(found: re.Match[str], secrets: Sequence[str]) -> bool:
+def _is_run(found: re.Match[str], templates: Sequence[Template]) -> bool:
     """Whether a shell could run what is hidden of a variable where its text names it."""
     before = _OF_WHAT.search(found.string[max(0, found.start() - 100) : found.start()])
     is_value = before is not None and not (before["option"] and is_code_next(before["option"]))
-    return not (is_value and all(map(is_word, secrets)))
+    return not (is_value and all(is_word(secret) for each in templates for secret in _secrets(each)))
 
 
 def _misleading(server: Server) -> Iterator[bool]:

@@ -269,6 +269,16 @@ def test_a_password_that_could_be_a_host_is_none_of_a_projects(home: Home) -> No
         ("bash", "-c", "npx linter --api-key $LINT_KEY", "x pwned"),
         ("cmd", "/c", "%lint_key%", "pwned"),
         ("pwsh", "-Command", "iex $env:LINT_KEY", "pwned"),
+        ("pwsh", "-Comm", "iex $env:LINT_KEY", "pwned"),
+        ("bash", "-cl", "$LINT_KEY", "touch pwned"),
+        ("sh", "-ce", "$LINT_KEY", "pwned"),
+        ("tcsh", "-c", "$LINT_KEY", "pwned"),
+        ("cmd", "/s/c", "%LINT_KEY%", "pwned"),
+        ("cmd", "/r", "%LINT_KEY%", "pwned"),
+        ("npx", "-c", "$LINT_KEY", "pwned"),
+        ("su", "-c", "$LINT_KEY", "pwned"),
+        ("sh", "-c", "echo token\n$LINT_KEY", "pwned"),
+        ("sh", "-c", "set -x\n$LINT_KEY", "pwned"),
     ],
 )
 def test_a_shell_of_a_project_runs_no_variable_that_is_hidden(
@@ -297,3 +307,32 @@ def test_a_shell_of_a_project_hands_on_a_variable_that_is_hidden(home: Home, tex
     shown, notes = told(home, "cursor-project", "bash", "-c", text, LINT_KEY="abc")
     assert shown == f"bash -c {text}" and len(notes) == 1
     assert told(home, "cursor-project", "bash", "-c", "npx linter", LINT_KEY="a b")[0]
+
+
+@pytest.mark.parametrize(
+    ("command", "args"),
+    [
+        ("bash", ["-c", "--", "$LINT_KEY"]),
+        ("bash", ["-c", "-e", "$LINT_KEY"]),
+        ("bash", ["-c", "-o", "pipefail", "-e", "$LINT_KEY"]),
+        ("bash", ["-co", "pipefail", "$LINT_KEY"]),
+        ("cmd", ["/c", "call", "%LINT_KEY%"]),
+        ("powershell", ["-NoProfile", "-Command", "iex", "$env:LINT_KEY"]),
+    ],
+)
+def test_a_shell_of_a_project_runs_no_hidden_variable_in_a_word_further_behind(
+    home: Home, command: str, args: list[str]
+) -> None:
+    assert told(home, "cursor-project", command, *args, LINT_KEY="pwned") == ("", ())
+    assert told(home, "cursor-project", command, *args, LINT="pwned")[0]
+
+
+def test_a_value_in_a_word_of_its_own_is_handed_on(home: Home) -> None:
+    args = ["/c", "npx", "linter", "--api-key", "%LINT_KEY%"]
+    assert len(told(home, "cursor-project", "cmd", *args, LINT_KEY="abc")[1]) == 1
+    assert told(home, "cursor-project", "cmd", *args[:-1], "abc")[1]
+
+
+def test_a_setting_of_git_is_no_hidden_command(home: Home) -> None:
+    git = {"GIT_CONFIG_KEY_0": "credential.helper", "GIT_CONFIG_VALUE_0": "!f() { echo password=x; }; f"}
+    assert told(home, "cursor-project", "git", "fetch", **git) == ("", ())
