@@ -28,6 +28,8 @@ _STARTS: Final = re.compile(
 _CALLING: Final = re.compile(r"(?i)(?:.*[/\\])?(?:npx|npm|su|runuser|script)(?:\.cmd)?")
 """Which give what follows their `-c` to a shell."""
 _EXPANDS: Final = re.compile(r"\$\(|`")
+_COMPOSED: Final = re.compile(r"[|<;&(`\n]")
+"""In a text for a shell that does more than to start one program: `$(gh auth token)`."""
 _VARIABLE: Final = re.compile(r"(?i)(?:\$\{?(?:env:)?|[%!])(?P<name>\w+)")
 _OF_WHAT: Final = re.compile(
     r"(?i)(?:[=:]|:[ \t]|://|(?<!\S)(?P<option>-{1,2}[a-z][\w.:-]{0,60})[ \t]{1,9}"
@@ -41,6 +43,12 @@ _LOGIN: Final = re.compile(r"[^\s/?#\\\"']*@")
 _NO_LOGIN: Final = re.compile(r"[/?#\\@]")
 """With these in a password some would find the host within it, others behind it."""
 _SCHEME: Final = re.compile(r"[A-Za-z0-9+.-]*://")
+_LOCAL: Final = re.compile(
+    r"(?i)(?:[\w.-]{1,60}=)?[a-z][a-z0-9+.-]{0,30}://(?:[^\s/?#@\\]*@)?"
+    r"(?:localhost|127(?:\.\d{1,3}){3}|\[::1\]|host\.docker\.internal)(?::\d{1,5})?(?:/[\w./-]*)?"
+    r"(?:\?(?:schema|ssl(?:mode)?)=\w{1,60})?"
+)
+"""All of an address on this machine. With other parameters drivers of databases are led elsewhere: `?host=`."""
 _WEB: Final = re.compile(r"(?i)(?:https?|wss?)\Z")
 
 
@@ -58,7 +66,7 @@ def legible(server: Server) -> Server:
         raise UnfitError(
             "a secret in it could as well be a command, which would be hidden: write it into portal.yaml yourself"
         )
-    if any(_misleading(server)):
+    if _hides_host(server.url or (), is_url=True) or (_has_own(server) and any(_misleading(server))):
         raise UnfitError(
             "a secret in it could as well say where an address leads, which would be hidden: write it into "
             "portal.yaml yourself"
@@ -116,12 +124,29 @@ def _is_run(found: re.Match[str], templates: Sequence[Template]) -> bool:
     """Whether a shell could run what is hidden of a variable where its text names it."""
     before = _OF_WHAT.search(found.string[max(0, found.start() - 100) : found.start()])
     is_value = before is not None and not (before["option"] and is_code_next(before["option"]))
-    return not (is_value and all(is_word(secret) for each in templates for secret in _secrets(each)))
+    is_harmless = is_value or all(map(_is_address, templates))
+    return not (is_harmless and all(is_word(secret) for each in templates for secret in _secrets(each)))
+
+
+def _is_address(template: Template) -> bool:
+    """Whether it begins as an address, to be read, and is a single word to a shell, whatever is hidden of it."""
+    first = next(iter(template), "")
+    is_begun = isinstance(first, str) and bool(_SCHEME.match(first))
+    return is_begun and is_word("".join(map(_visible, template)))
+
+
+def _has_own(server: Server) -> bool:
+    """Whether it gets a secret of the person's own: a variable of theirs, or what another program tells a shell."""
+    own = (
+        isinstance(piece, Input)
+        or (isinstance(piece, Reference) and (not piece.default or is_secret_name(piece.name)))
+        for piece in server.pieces()
+    )
+    return any(own) or any(map(_COMPOSED.search, _shell_texts(server)))
 
 
 def _misleading(server: Server) -> Iterator[bool]:
-    """Of what leads somewhere whether that is hidden."""
-    yield _hides_host(server.url or (), is_url=True)
+    """Of the arguments and variables that lead somewhere whether that is hidden."""
     yield from map(_hides_host, server.args)
     for name, template in server.env.items():
         yield _is_unsaid(name) and _hides_host(template)
@@ -143,7 +168,9 @@ def _hides_host(template: Template, *, is_url: bool = False) -> bool:
 
 def _is_of_host(secret: str, text: str, start: int, end: int, *, is_url: bool) -> bool:
     mark = text.rfind("://", 0, start)
-    if "://" in secret or _SCHEME.match(text, end) or (is_url and mark < 0):
+    if not is_url and end == len(text) and _LOCAL.fullmatch(text[:start] + secret):
+        return False
+    if "://" in text[max(0, start - 2) : start] + secret or _SCHEME.match(text, end) or (is_url and mark < 0):
         return True
     if mark < 0 or not _BEGINNING.fullmatch(text, mark + 3, start):
         return False
