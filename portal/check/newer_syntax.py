@@ -9,7 +9,7 @@ import re
 from typing import Final
 
 _STRING_OR_COMMENT: Final = re.compile(
-    r"\#[^\n]*|(\"{3}|'{3})(?:\\.|(?!\1).)*\1|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'", re.DOTALL
+    r"\#[^\n]*|(\"{3}|'{3})(?:\\.|(?!\1)[^\\])*\1|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'", re.DOTALL
 )
 _DEFINITION: Final = re.compile(r"\b(?:def|class)[ \t]+\w+[ \t]*(?=\[)")
 _ALIAS: Final = re.compile(r"(?m)^([ \t]*)type[ \t]+(\w+)[ \t]*((?:\[[^\n]*?\])?)[ \t]*=(?!=)[ \t]*")

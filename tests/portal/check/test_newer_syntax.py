@@ -1,6 +1,8 @@
 """Scripts with newer statements, made readable for older Pythons."""
 
 import ast
+import subprocess
+import sys
 
 import pytest
 
@@ -38,3 +40,14 @@ def test_every_python_can_read_them(text: str) -> None:
 @pytest.mark.parametrize("text", ["def f[", "class A[(]", "type X[ = ", "except A, B", "'''", "def f[" * 300])
 def test_what_is_no_python_is_left_or_changed_and_never_fails(text: str) -> None:
     assert with_older_syntax(text).count("\n") == text.count("\n")
+
+
+@pytest.mark.parametrize("quote", ['"""', "'''", '"', "'"])
+def test_text_that_never_ends_is_read_once(quote: str) -> None:
+    """Each of its backslashes once doubled the time: behind a hundred of them it would never end."""
+    source = "x = " + quote + "\\\\" * 100
+    code = f"from portal.check.newer_syntax import with_older_syntax; print(with_older_syntax({source!r}) == {source!r})"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True
+    )
+    assert done.stdout == "True\n"
