@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Set
 from typing import Final
 
 from portal.check.script_tree import ScriptTree
-from sandbox_runtime.guest.library_names import LIBRARY
+from sandbox_runtime.guest.library_names import LIBRARY, Path
 
 _RUN_CODE: Final = {("builtins", "eval"), ("builtins", "exec")}
 _TAKE_NAMES: Final = {
@@ -23,12 +23,18 @@ def awaited_names(source: str, namespaces: Collection[str], mentioned: Set[str])
     Of a script that runs strings as code, or that cannot be read here, all that it mentions are awaited.
     """
     script = ScriptTree.read(source, namespaces)
-    if script is None or not _RUN_CODE.isdisjoint(script.paths.values()):
+    if script is None or not script.is_as_written or not _RUN_CODE.isdisjoint(script.paths.values()):
         return mentioned
     names = {*_named(script)}
-    if any(path in _TAKE_NAMES or path[0] == "importlib" for path in script.paths.values()):
+    if any(map(_takes_names, script.paths.values())):
         names |= {*_spelled(script, {*namespaces, LIBRARY})}
     return mentioned & names
+
+
+def _takes_names(path: Path) -> bool:
+    """Whether it may find a namespace by a string: `tools.__dict__` does, too."""
+    of_library = path[0] == LIBRARY and path[-1].startswith("__")
+    return of_library or path in _TAKE_NAMES or path[0] == "importlib"
 
 
 def _named(script: ScriptTree) -> Iterator[str]:

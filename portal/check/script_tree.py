@@ -37,6 +37,8 @@ class ScriptTree:
     """All of them but operators and contexts, parents first."""
     scopes: Scopes
     paths: Mapping[ast.expr, Path]
+    is_as_written: bool = True
+    """Whether nothing had to be taken out of it to be read."""
     is_whole: bool = True
     """Whether no assignment lies in a text that this Python cannot look into."""
 
@@ -46,6 +48,7 @@ class ScriptTree:
         if len(source) > MAX_SOURCE_CHARACTERS:
             return None
         module, is_whole = _parsed(source), True
+        is_as_written = module is not None
         if module is None:
             older = without_f_strings(source)
             is_whole = source.count(":=") == older.count(":=")
@@ -58,7 +61,7 @@ class ScriptTree:
         except RecursionError:
             return None
         paths = {**dict(_imported_for_it(scopes)), **names.paths}
-        return cls(source, module, [*_walk(module)], scopes, paths, is_whole)
+        return cls(source, module, [*_walk(module)], scopes, paths, is_as_written, is_whole)
 
     @cached_property
     def _by_kind(self) -> Mapping[type[ast.AST], Sequence[ast.AST]]:
