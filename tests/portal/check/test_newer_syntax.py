@@ -46,7 +46,10 @@ def test_what_is_no_python_is_left_or_changed_and_never_fails(text: str) -> None
 def test_text_that_never_ends_is_read_once(quote: str) -> None:
     """Each of its backslashes once doubled the time: behind a hundred of them it would never end."""
     source = "x = " + quote + "\\\\" * 100
-    code = f"from portal.check.newer_syntax import with_older_syntax; print(with_older_syntax({source!r}) == {source!r})"
+    code = (
+        "from portal.check.newer_syntax import with_older_syntax\n"
+        f"print(with_older_syntax({source!r}) == {source!r})"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True
     )
