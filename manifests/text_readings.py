@@ -32,6 +32,8 @@ _SCHEME: Final = re.compile(r"(?<![A-Za-z0-9+.-])[A-Za-z][A-Za-z0-9+.-]{0,40}://
 _OWN_SCHEME: Final = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]+:")
 """What a text begins with that is read as a URL, with slashes behind it or without. `C:` is none."""
 _MARKS: Final = re.compile(rb"[^\x00]{%d}" % (MAX_MARKS + 1))
+_LATER_MARKS: Final = str.maketrans(dict.fromkeys("\u0f73\u0f75\u0f81\uff9e\uff9f", "\u0301"))
+"""What is no combining mark, and becomes one or two of them by NFKC. There are no others."""
 _SEPARATORS: Final = str.maketrans(
     dict.fromkeys("\\\u2044\u2215\u2216\u29f5\u29f8\u29f9\ufe68\uff0f\uff3c", "/")
 )
@@ -149,7 +151,7 @@ def _normalised(text: str) -> Iterator[str]:
     """The text, and what it is by NFKC."""
     yield text
     if not text.isascii():
-        marks = bytes(map(unicodedata.combining, text))
+        marks = bytes(map(unicodedata.combining, text.translate(_LATER_MARKS)))
         yield _UNREADABLE if _MARKS.search(marks) else unicodedata.normalize("NFKC", text)
 
 
