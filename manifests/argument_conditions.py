@@ -16,13 +16,17 @@ _MISSING = object()
 
 
 class CallArguments:
-    """The arguments of one call, by the tool's own names, as they would be sent. Each text is read once."""
+    """The arguments of one call, by the tool's own names, as they would be sent. Each text is read once.
 
-    def __init__(self, values: Mapping[str, Json]) -> None:
+    They are held against so many `schemas`, which share what may be looked at: what one of them takes leaves another
+    no less, so it is the same whichever stands first.
+    """
+
+    def __init__(self, values: Mapping[str, Json], schemas: int) -> None:
         self.values = dict(values)
         self.undecided: list[ArgumentCondition] = []
         """Conditions that would take too long to be held against them."""
-        self._work = Work()
+        self._steps = MAX_STEPS // max(schemas, 1)
         self._read: dict[str, ReadText] = {}
 
     def read(self, name: str) -> ReadText | None:
@@ -37,7 +41,7 @@ class CallArguments:
         if condition is None:
             return True
         try:
-            return condition.is_met(self, self._work)
+            return condition.is_met(self, Work(self._steps))
         except TooMuchError:
             self.undecided.append(condition)
             return False
@@ -105,7 +109,7 @@ class ArgumentCondition:
         return "; ".join([*told, *(["the arguments must fit the schema"] if self.schema is not None else [])])
 
 
-TOO_MUCH = f"the arguments have too many parts to be held against a schema, which looks at {MAX_STEPS:,}"
+TOO_MUCH = f"the arguments have too many parts to be held against a schema: all schemas of a tool share {MAX_STEPS:,} looks"
 
 
 _WORDS = {

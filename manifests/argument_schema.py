@@ -19,8 +19,8 @@ from manifests.json_value import Json
 
 MAX_DEPTH: Final = 20
 
-MAX_STEPS: Final = 5_000
-"""Looks at one part of the arguments of one call by a part of a schema, for all rules together: some milliseconds."""
+MAX_STEPS: Final = 25_000
+"""Looks at one part of the arguments of one call by a part of a schema: some ten milliseconds."""
 
 _NEGATED: Final = frozenset(("type", "enum", "const", "required"))
 """What `not` may say."""
@@ -41,16 +41,16 @@ class TooMuchError(Exception):
 
 
 class Work:
-    """What is looked at to decide about one call: everybody else waits meanwhile."""
+    """What is looked at for one rule: everybody else waits meanwhile."""
 
-    def __init__(self) -> None:
-        self._left = MAX_STEPS
+    def __init__(self, steps: int = MAX_STEPS) -> None:
+        self._left = steps
 
     def take(self, steps: int = 1) -> None:
         """Count so many looks at one part.
 
         Raises:
-            TooMuchError: There were more than MAX_STEPS.
+            TooMuchError: There were more than there may be.
         """
         self._left -= steps
         if self._left < 0:

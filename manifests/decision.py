@@ -93,11 +93,16 @@ def decide(manifest: Manifest, *, upstream: str, tool: str, function: str, hints
 def decide_arguments(manifest: Manifest, tool: Decision, arguments: Mapping[str, Json]) -> Decision:
     """Decide about a call with these arguments, as they would be sent, of a tool that is granted.
 
-    What they are is looked at once for all rules, and no longer than for some milliseconds.
+    What they are is looked at once for all rules, and no longer than for some ten milliseconds.
     """
     if not tool.conditions:
         return tool
-    asked = CallArguments(arguments)
+    schemas = sum(
+        rule.condition is not None and rule.condition.schema is not None
+        for rules in tool.conditions
+        for rule in rules
+    )
+    asked = CallArguments(arguments, schemas)
     met = []
     for rules in tool.conditions:
         found = next((rule for rule in rules if asked.meet(rule.condition)), None)

@@ -547,16 +547,47 @@ def test_arguments_of_many_parts_are_refused_where_a_schema_looks_at_each(load: 
 
     few = [{"a": "x"}] if "object" in items else [[[1]] * 3] if "array" in items else ["v499"] * 2_000
     many = (
-        [{"a": "x"}] * 9_000
+        [{"a": "x"}] * 40_000
         if "object" in items
-        else [[[1]] * 9] * 900
+        else [[[1]] * 9] * 4_000
         if "array" in items
-        else ["v0"] * 9_000
+        else ["v0"] * 40_000
     )
     assert ask(manifest, {"rows": few}).granted
     refused = ask(manifest, {"rows": many})
     assert (refused.verdict, refused.where) == ("deny", "portal.yaml:2:32")
     assert "too many parts" in refused.reason
+
+
+TEXT = "{type: string}"
+ROW = f"{{type: object, properties: {{a: {TEXT}, b: {TEXT}, c: {TEXT}}}, required: [a, b, c]}}"
+LEAN, DEAR = f"{{type: array, items: {TEXT}}}", f"{{type: array, items: {{anyOf: [{ROW}, {ROW}, {TEXT}]}}}}"
+
+
+def test_two_thousand_rows_of_five_texts_are_looked_at(load: Load) -> None:
+    names = "abcde"
+    cells = ", ".join(f"{name}: {{type: string}}" for name in names)
+    rows = (
+        f"{{type: array, items: {{type: object, properties: {{{cells}}}, required: [{', '.join(names)}]}}}}"
+    )
+    manifest = manifest_of(
+        load, f"{{tool: write, schema: {{properties: {{rows: {rows}}}, required: [rows]}}}}"
+    )
+    assert ask(manifest, {"rows": [dict.fromkeys(names, "x")] * 2_000}).granted
+    assert not ask(manifest, {"rows": [dict.fromkeys(names, 1)] * 2_000}).granted
+
+
+@pytest.mark.parametrize("count", [6_000, 12_000, 13_000])
+def test_same_is_granted_whichever_schema_stands_first(load: Load, count: int) -> None:
+    """The dear one looks at each item four times, and runs out of its share first."""
+    rules = [
+        f"{{tool: write, schema: {{properties: {{rows: {rows}}}, required: [rows]}}}}"
+        for rows in (DEAR, LEAN)
+    ]
+    for order in (rules, rules[::-1]):
+        decision = ask(manifest_of(load, *order), {"rows": ["x"] * count})
+        assert decision.granted == (count <= 12_000)
+        assert decision.granted or "too many parts" in decision.reason
 
 
 def test_value_of_any_size_is_shown_short(load: Load) -> None:
