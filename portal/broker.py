@@ -4,11 +4,13 @@ Rule 1: nothing the guest says is believed. Whether a call may be is decided in 
 sizes are looked at just before, in the sandbox's host side.
 Rule 2: every call has an entry in the ledger before anything is done with it, and the entry is `unknown` from the
 moment at which the upstream may have seen the call until its answer was read.
+Rule 3: calls are decided in the order in which the script made them, also where one is long to decide.
 """
 
 import json
 from functools import partial
 
+import anyio
 import structlog
 
 from manifests.json_value import Json
@@ -80,6 +82,7 @@ class Broker:
         self.ledger = ledger
         self._session_tools = session_tools or SessionTools()
         self._begun: set[int] = set()
+        self._order = anyio.Lock(fast_acquire=True)
         self._audience = audience
         self._run_id = run_id
         self._audit = audit
@@ -104,11 +107,14 @@ class Broker:
             self._audit.refused(seq, entry.request or self._known(entry.function), error)
         entry.withhold(error)
 
-    def close(self) -> None:
-        """The run is over: write down the calls that waited for their turn until then."""
-        for entry in self.ledger.entries.values():
-            if entry.state == "not_started" and entry.seq not in self._begun:
-                self._audit.waited(entry.seq, self._known(entry.function))
+    async def close(self) -> None:
+        """The run is over: write down the calls of which nothing was decided until then."""
+        waited = [
+            (entry.seq, self._known(entry.function))
+            for entry in self.ledger.entries.values()
+            if entry.state == "not_started" and entry.seq not in self._begun
+        ]
+        await self._audit.waited(waited)
 
     async def __call__(self, call: ToolCall) -> Outcome:
         """Forward one call of the running script, if its manifest grants it.
@@ -117,34 +123,15 @@ class Broker:
         `code`, never as an exception.
         """
         entry = self.ledger[call.seq]
-        self._begun.add(call.seq)
-        if call.function in READINGS:
-            return await self._read(call, entry)
-        function = self.snapshot.library.functions.get(call.function)
         mended: list[Repair] = []
-        if _is_long(call.arguments):
-            await turns_of_others()  # it is decided in one go, and scripts make many calls at once
-        if call.function == FETCH:
-            request = self._authorization.of_fetch(FETCH, lambda: call.arguments, call.seq)
-        elif function is None:
-            return self._refused(call, entry, self.absence(call.function))
-        elif (changed := self._session_tools.change(function)) is not None:
-            return self._refused(call, entry, changed)
-        else:
-            request = self._authorization.of_function(
-                function,
-                self._fleet[function.upstream].tools,
-                partial(self._bound, function, call.arguments, mended),
-                call.seq,
-            )
-        try:
-            permit = self._authorization.authorize(request)
-        except ArgumentError as error:
-            permit = CallError("invalid_arguments", str(error), error.hint)
-        except Exception as error:
-            # Rule 1 holds for what cannot be decided, too; and what other calls did must still be told.
-            log.exception("decision_failed", function=call.function[:200], error=type(error).__name__)
-            permit = CallError("internal_error", "the portal failed to decide about this call", _NOT_SENT)
+        async with self._order:
+            if self._is_long_to_decide(call):
+                await turns_of_others()  # it is decided in one go, and scripts make many calls at once
+            self._begun.add(call.seq)
+            function = self.snapshot.library.functions.get(call.function)
+            permit = None if call.function in READINGS else self._permit(call, function, mended)
+        if permit is None:
+            return await self._read(call, entry)
         if isinstance(permit, CallError):
             return self._refused(call, entry, permit)
         try:
@@ -154,6 +141,38 @@ class Broker:
             return await self._forward(entry, function, permit)
         finally:
             self._audit.outcome(entry)
+
+    def _is_long_to_decide(self, call: ToolCall) -> bool:
+        """Whether there are conditions on the arguments, and these may take milliseconds to be held against them."""
+        function = self.snapshot.library.functions.get(call.function)
+        if function is None or not _is_long(call.arguments):
+            return False
+        listed = self._fleet[function.upstream].tools
+        return bool(self._authorization.of_function(function, listed, dict).tool.conditions)
+
+    def _permit(self, call: ToolCall, function: Function | None, mended: list[Repair]) -> Permit | CallError:
+        """Decide about a call. What is repaired of its arguments is put into `mended`."""
+        if call.function == FETCH:
+            request = self._authorization.of_fetch(FETCH, lambda: call.arguments, call.seq)
+        elif function is None:
+            return self.absence(call.function)
+        elif (changed := self._session_tools.change(function)) is not None:
+            return changed
+        else:
+            request = self._authorization.of_function(
+                function,
+                self._fleet[function.upstream].tools,
+                partial(self._bound, function, call.arguments, mended),
+                call.seq,
+            )
+        try:
+            return self._authorization.authorize(request)
+        except ArgumentError as error:
+            return CallError("invalid_arguments", str(error), error.hint)
+        except Exception as error:
+            # Rule 1 holds for what cannot be decided, too; and what other calls did must still be told.
+            log.exception("decision_failed", function=call.function[:200], error=type(error).__name__)
+            return CallError("internal_error", "the portal failed to decide about this call", _NOT_SENT)
 
     async def _read(self, call: ToolCall, entry: Entry) -> Outcome:
         """What upstreams offer besides tools; each request to one of them is authorised for itself."""

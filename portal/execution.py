@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from weakref import WeakKeyDictionary
 
+import anyio
 import structlog
 
 from manifests.limits import Limits
@@ -200,7 +201,8 @@ class Execution:
         try:
             result = await run.execute(broker.snapshot.table(prepared.names), port, broker)
         finally:
-            broker.close()
+            with anyio.CancelScope(shield=True):  # of a run that is cancelled, too
+                await broker.close()
         log.info(
             "script_ran",
             run=run_id,

@@ -2,7 +2,8 @@
 
 import fcntl
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import anyio
 import pytest
 
 from manifests.json_value import Json
-from portal.audit.audit import Audit
+from portal.audit.audit import LINES_AT_ONCE, MAX_WAITED, Audit
 from portal.audit.sinks import FileSink
 from portal.audit.verification import verify
 from portal.authority import Authorization
@@ -25,6 +26,7 @@ from sandbox_runtime.calls import CallError, Outcome, ToolCall
 from sandbox_runtime.grants.open_grants import open_grants
 from tests.portal.commands import PortalCommand, finished, portal_command
 from tests.portal.peers import Opened, Peer, never, opened, raw, raw_tools, states, text, tool, write_manifest
+from tests.upstreams.streams import turns_of_others
 
 pytestmark = pytest.mark.anyio
 
@@ -185,6 +187,45 @@ async def test_call_that_waited_for_its_turn_when_its_run_ended_has_a_line(tmp_p
         (2, "up.hang", "not_started"),
         (3, "portal.read_resource", "not_started"),
     ]
+
+
+async def test_calls_that_were_not_decided_when_their_run_ended_have_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("portal.broker.turns_of_others", anyio.sleep_forever)
+    rule: Json = {"tool": "up.read", "schema": {"minProperties": 1}}
+    capabilities: Json = {"tools": {"allow": [rule]}, "limits": {"wall_seconds": 1}}
+    code = "import asyncio\nawait asyncio.gather(up.read(path='L' * 600), up.read(path='x'))"
+    async with opened(tmp_path, {"up": peer()}, audit=AUDIT, capabilities=capabilities) as portal:
+        assert [state for _, state in states(await portal.run(code))] == ["not_started", "not_started"]
+    assert [(each["call"], each["state"]) for each in events(tmp_path, "call_ended")] == [
+        (1, "not_started"),
+        (2, "not_started"),
+    ]
+
+
+async def test_lines_of_many_calls_that_had_no_turn_are_bounded_and_let_others_have_theirs() -> None:
+    class Waiting:
+        """A log that tells how many lines it got in one go."""
+
+        def __init__(self) -> None:
+            self.lines: list[Mapping[str, Json]] = []
+            self.at_once = Counter[int]()
+
+        def append(self, event: Mapping[str, Json]) -> None:
+            self.lines.append(event)
+            self.at_once[turns.count] += 1
+
+        def close(self) -> None: ...
+
+    sink = Waiting()
+    audit = Audit(sink).run("run_x", LOCAL, None)
+    async with turns_of_others() as turns:
+        await audit.waited([(seq, "up.read") for seq in range(1_500)])
+    assert len(sink.lines) == MAX_WAITED
+    assert max(sink.at_once.values()) <= LINES_AT_ONCE
+    audit.ended("error", "wall_limit", Ledger())
+    assert sink.lines[-1]["more_not_started"] == 1_500 - MAX_WAITED
 
 
 async def test_run_that_its_client_cancels_is_written_as_cancelled(tmp_path: Path) -> None:

@@ -342,3 +342,49 @@ async def test_tool_that_an_upstream_calls_as_a_method_is_explained_beside_it_an
             ("raw.resources/read", "allow"),
         ]
         assert 'add "raw.resources_read" to' in told[0].grant
+
+
+LONG = "L" * 600
+
+
+@pytest.mark.parametrize("first", [f"up.write(path='{LONG}')", "up.write(path='x', rows=[1])"])
+async def test_calls_at_once_spend_a_budget_in_the_order_in_which_they_were_made(
+    tmp_path: Path, first: str
+) -> None:
+    """One that is long to decide waits until others had a turn, and those behind it wait with it."""
+    up = Peer(tool("write", schema("path", path={"type": "string"}, rows={"type": "array"})))
+    one: Json = {"tool": "up.write", "schema": {"minProperties": 1}}
+    tools: Json = {"allow": [one], "budgets": [{"tool": "up.write", "calls": 3}]}
+    calls = ", ".join([first, first, *(f"up.write(path='{name}')" for name in "abc")])
+    code = f"import asyncio\nawait asyncio.gather({calls}, return_exceptions=True)\n1"
+    async with opened(tmp_path, {"up": up}, capabilities={"tools": tools}) as portal:
+        answer = await portal.run(code)
+    assert [state for _, state in states(answer)] == ["done", "done", "done", "refused", "refused"]
+
+
+async def test_call_of_many_parts_is_decided_before_what_a_later_one_brings(tmp_path: Path) -> None:
+    web, mail = Peer(tool("post", schema("body", body={"type": "object"}))), Peer(tool("read"))
+    capabilities: Json = {
+        "tools": {"allow": ["*", {"tool": "web.post", "schema": {"minProperties": 1}}]},
+        "flows": [{"from": "mail", "not_to": "web"}],
+    }
+    code = "import asyncio\nawait asyncio.gather(web.post(body={'a': 1}), mail.read())\n1"
+    async with opened(tmp_path, {"web": web, "mail": mail}, capabilities=capabilities) as portal:
+        assert states(await portal.run(code)) == [("web.post", "done"), ("mail.read", "done")]
+
+
+async def test_only_a_call_with_conditions_on_it_waits_to_be_decided(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits = []
+
+    async def turns() -> None:
+        waits.append(1)
+
+    monkeypatch.setattr("portal.broker.turns_of_others", turns)
+    up = Peer(tool("free"), tool("bound"))
+    tools: Json = {"allow": ["*", {"tool": "up.bound", "schema": {"minProperties": 1}}]}
+    async with opened(tmp_path, {"up": up}, capabilities={"tools": tools}) as portal:
+        for name, path, expected in (("free", LONG, 0), ("bound", "x", 0), ("bound", LONG, 1)):
+            await portal.result_of(f"await up.{name}(path='{path}')")
+            assert len(waits) == expected
