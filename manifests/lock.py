@@ -57,9 +57,8 @@ def read_lock(path: Path) -> Lock | None:
             content = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         if path.is_symlink():  # somebody meant a lock to be there
-            problem = Problem(
-                "is a link to a file that is not there", hint="Remove the link, or put the file there."
-            )
+            hint = "Put the lockfile it stood for there; or remove the link, and `mcp-code-portal lock` writes one."
+            problem = Problem("is a link to a file that is not there", hint=hint)
             raise ManifestError([problem], path.name) from None
         return None
     except OSError as error:

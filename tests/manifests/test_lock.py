@@ -158,5 +158,7 @@ def test_link_to_a_lock_that_is_gone_is_no_portal_without_a_lock(tmp_path: Path)
     path = tmp_path / "portal.lock"
     assert read_lock(path) is None
     path.symlink_to(tmp_path / "gone")
-    with pytest.raises(ManifestError, match="a link to a file that is not there"):
+    with pytest.raises(ManifestError, match="a link to a file that is not there") as raised:
         read_lock(path)
+    [problem] = raised.value.problems
+    assert "remove the link, and `mcp-code-portal lock` writes" in problem.hint
