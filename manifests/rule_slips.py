@@ -10,7 +10,7 @@ from manifests.hints import Hints
 from manifests.manifest import Manifest
 from manifests.rules import Budget, Rule, ToolSection
 from manifests.text_readings import FILE_ENDING
-from manifests.tool_names import Glob
+from manifests.tool_names import Glob, is_named_as_method
 from manifests.tool_rules import Comparison
 from manifests.yaml_source import KeyPath
 
@@ -19,6 +19,10 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _DOMAIN = re.compile(r"(?:\.[A-Za-z0-9-]+)+\.(?:[A-Za-z]{2,}|xn--[A-Za-z0-9-]+)")
 _HINT = (
     "A pattern is compared with the tool's name, the function's name, upstream.tool and namespace.function."
+)
+_METHOD_HINT = (
+    "A name with resources/ or prompts/ in it means a method, and grants no tool that is called so: write "
+    "namespace.function."
 )
 
 
@@ -57,7 +61,7 @@ def _retry_slips(manifest: Manifest, tools: Mapping[str, Sequence[ListedTool]]) 
                 )
                 if pattern != "*" and not any(meant):
                     keys = ("upstreams", upstream, "retries", side, index)
-                    yield _told(manifest, keys, f"{pattern!r} matches no tool", _HINT)
+                    yield _told(manifest, keys, f"{pattern!r} matches no tool", _hint(pattern, keys))
 
 
 def _open_ends(manifest: Manifest) -> Iterator[Problem]:
@@ -151,7 +155,11 @@ def _prefixes(manifest: Manifest, upstreams: Iterable[str]) -> tuple[str, ...]:
 
 
 def _problem(manifest: Manifest, rule: Rule | Budget, message: str) -> Problem:
-    return _told(manifest, rule.keys, message, _HINT)
+    return _told(manifest, rule.keys, message, _hint(rule.pattern, rule.keys))
+
+
+def _hint(pattern: str, keys: KeyPath) -> str:
+    return _METHOD_HINT if "allow" in keys and is_named_as_method(pattern) else _HINT
 
 
 def _told(manifest: Manifest, keys: KeyPath, message: str, hint: str) -> Problem:

@@ -157,6 +157,18 @@ def test_patterns_that_match_nothing_are_reported(load: Load) -> None:
     ]
 
 
+@pytest.mark.parametrize("pattern", ["files.prompts/search", "human-resources/list"])
+def test_pattern_that_is_taken_for_a_method_is_reported_with_what_means_the_tool(
+    load: Load, pattern: str
+) -> None:
+    allowing = 'upstreams: {{files: {{command: x}}}}\ncapabilities: {{tools: {{allow: ["*", {}]}}}}\n'
+    tools = {"files": listed(pattern.removeprefix("files."))}
+    [found] = unmatched_rules(load(allowing.format(pattern)), tools)
+    assert "means a method" in found.hint and "namespace.function" in found.hint
+    [other] = unmatched_rules(load(allowing.format("files.x")), tools)
+    assert "means a method" not in other.hint
+
+
 def test_patterns_that_may_mean_tools_of_an_upstream_that_is_down_are_not_reported(load: Load) -> None:
     manifest = load(MANIFEST)
     assert unmatched_rules(manifest, {}) == []
