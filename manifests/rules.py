@@ -151,6 +151,11 @@ class Budget:
     def means_fetch(self) -> bool:
         return _means_fetch(self.glob)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has room for no call."""
+        return 0 in (self.calls, self.per_minute)
+
 
 def _means_fetch(glob: Glob) -> bool:
     """Whether it speaks of `portal.fetch`: by the portal's name, because `*` is of tools alone."""

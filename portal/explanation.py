@@ -237,7 +237,7 @@ def _budgets(manifest: Manifest, tool: Decision) -> list[Mapping[str, Json]]:
 def _spent(manifest: Manifest, tool: Decision) -> Decision | None:
     """The refusal of every call, where a budget has room for none."""
     for budget in tool.budgets:
-        if 0 in (budget.calls, budget.per_minute):
+        if budget.is_empty:
             told = f"{'.'.join(map(str, budget.keys[:-1]))}: there may be 0 calls of {budget.pattern}"
             grant = "Give the budget room for calls, or remove it."
             return Decision("deny", told, manifest.where(*budget.keys), grant)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from manifests.decision import decide_fetch
 from manifests.grants import FileGrant
 from manifests.manifest import Manifest
 from manifests.models import Capabilities
@@ -19,7 +20,15 @@ _SHARED_BY = {
 
 def granted(manifest: Manifest) -> list[str]:
     """One line for each kind of grant; none, unless the manifest grants something. Holds no value of a variable."""
-    return list(_lines(manifest.portal.capabilities))
+    return list(_lines(reachable(manifest)))
+
+
+def reachable(manifest: Manifest) -> Capabilities:
+    """What scripts are granted: no network where the rules leave `portal.fetch` no call."""
+    fetching, capabilities = decide_fetch(manifest), manifest.portal.capabilities
+    if fetching.granted and not any(budget.is_empty for budget in fetching.budgets):
+        return capabilities
+    return capabilities.model_copy(update={"network": None})
 
 
 def reach(capabilities: Capabilities) -> str:

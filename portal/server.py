@@ -35,6 +35,7 @@ from portal.compact_json import compact
 from portal.composition import Portal
 from portal.definitions import DOCS_SEARCH, EXECUTE_CODE, INSTRUCTIONS, tool_definitions
 from portal.emitted import content_blocks
+from portal.granted import reachable
 from portal.ledger import Ledger
 from portal.passthrough.asking import Ask, Asking
 from portal.passthrough.audience import Audience, audience_of
@@ -79,7 +80,7 @@ def build_server(portal: Portal) -> Server[Any]:
     async def list_tools(context: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
         modules = portal.baked.modules if portal.baked else ()
         view = portal.views[caller_of(context).profile]
-        return ListToolsResult(tools=tool_definitions(view.manifest.portal.capabilities, modules))
+        return ListToolsResult(tools=tool_definitions(reachable(view.manifest), modules))
 
     async def call_tool(
         context: Context, params: CallToolRequestParams

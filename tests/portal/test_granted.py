@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from manifests.json_value import Json
+from manifests.loader import load_manifest
+from portal.granted import granted
 from sandbox_runtime.errors import WorkspaceError
 from tests.portal.peers import Opened, opened, states
 from tests.sandbox_runtime.fetching import Server, hanging, response, served
@@ -185,6 +187,19 @@ async def test_model_is_told_from_where_it_may_fetch(tmp_path: Path) -> None:
             told = await portal.search_text(query)
             assert "api.example.com, *.example.org:8443, 10.0.0.7" in told and "await portal.fetch" in told
         assert "portal.fetch" not in await portal.search_text("create an issue")
+
+
+@pytest.mark.parametrize(
+    "tools", [{"deny": ["portal.*"]}, {"budgets": [{"tool": "portal.fetch", "calls": 0}]}]
+)
+async def test_fetch_that_the_rules_refuse_is_not_told_as_granted(tmp_path: Path, tools: Json) -> None:
+    grants: Json = {"network": {"allow": ["api.example.com"]}, "tools": tools}
+    async with opened(tmp_path, capabilities=grants) as portal:
+        for query in ("", "portal.fetch"):
+            assert "api.example.com" not in await portal.search_text(query)
+        [definition] = [t for t in (await portal.client.list_tools()).tools if t.name == "execute_code"]
+    assert definition.description and "no network" in definition.description
+    assert not [line for line in granted(load_manifest(tmp_path / "portal.yaml", {})) if "fetch" in line]
 
 
 async def test_what_every_script_has_is_told_on_one_line(portal: Opened) -> None:
