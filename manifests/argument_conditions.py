@@ -109,7 +109,7 @@ class ArgumentCondition:
         return "; ".join([*told, *(["the arguments must fit the schema"] if self.schema is not None else [])])
 
 
-TOO_MUCH = f"the arguments have too many parts to be held against a schema: all schemas of a tool share {MAX_STEPS:,} looks"
+TOO_MUCH = f"the arguments have too many parts to be held against a schema: those of a tool share {MAX_STEPS:,} looks"
 
 
 _WORDS = {
