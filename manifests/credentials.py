@@ -16,7 +16,7 @@ from manifests.database_address import REFERENCE, is_part_of_address
 from manifests.interpolation import NO_SECRETS
 from manifests.json_value import Json
 from manifests.references import Piece, VariableReference, pieces
-from manifests.said_secrets import passwords_in, values_said
+from manifests.said_secrets import secrets_within
 from manifests.secret_references import SecretReference
 
 _CREDENTIAL: Final = re.compile(
@@ -73,12 +73,6 @@ def credentials_of(
     }
     # Drivers show a URL otherwise than it was written.
     return frozenset(filter(None, found.union(*map(secrets_within, found))))
-
-
-def secrets_within(text: str) -> Iterator[str]:
-    """What the text itself says is secret in it."""
-    yield from passwords_in(text)
-    yield from values_said(text, is_credential_name)
 
 
 def is_credential_name(name: str) -> bool:

@@ -1,35 +1,54 @@
-"""Secrets within a longer text, by what that says of them: passwords in URLs, and what goes by a credential's name."""
+"""Secrets within a longer text, by what that says of them: passwords in URLs, and what goes by a password's name."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
-from urllib.parse import unquote
 
-_LOGIN: Final = re.compile(r"://(?P<user>[^\s/?#:@\"'<>]{0,500}):(?P<password>[^\s/?#\"'<>]{1,500})@")
+_LOGINS: Final = (
+    re.compile(r"://(?P<user>[^\s/?#:\"'<>]{0,500}):(?P<password>[^\s/?#\"'<>]{1,500})@"),
+    # Where nothing stands around it, no quotation mark can be one of that.
+    re.compile(
+        r"\A(?:-{0,2}[\w.-]{1,100}=)?[A-Za-z][\w+.-]{0,50}://(?P<user>[^/?#:]{0,500}):(?P<password>[^/?#]{1,500})@"
+    ),
+)
 _NO_PASSWORD: Final = frozenset({"x-oauth-basic", "x-token-auth"})
 """What hosts of Git want beside a token."""
-_TOKEN: Final = re.compile(r"(?=\D*\d)\S{16,}")
+_WORD: Final = re.compile("[a-z]{1,15}")
+
 _SAID: Final = re.compile(
-    r"(?P<name>[A-Za-z_][\w.-]{0,99})[\"'\\]{0,3}\s{0,9}[:=]\s{0,9}[\"'\\]{0,3}"
+    r"(?:PASSWORD|PASSWD|PWD|PASSPHRASE|(?:ACCOUNT|ACCESS|API|SECRET)[_-]?KEY|(?:CLIENT|APP|API)[_-]?SECRET|TOKEN"
+    r"|AUTHORI[SZ]ATION)[\"'\\]{0,3}\s{0,9}[:=]\s{0,9}[\"'\\]{0,3}"
     r"(?:(?:basic|bearer|token)\s{1,9})?(?P<value>[^\s\"'\\&;,}]{8,})",
     re.IGNORECASE,
+)
+"""By names that mean nothing else: `key`, `auth` and `session` are said of columns and settings, too."""
+_ORDINARY: Final = re.compile(
+    r"[A-Za-z]*(?:[-_.:][A-Za-z]*)*"  # words, and `-----BEGIN`
+    r"|[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+"  # the name of a variable
+    r"|(?:~|\.{1,2}|[A-Za-z]:)?[/\\][\w.-]*(?:[/\\][\w.-]*)*"  # a path
 )
 
 
 def passwords_in(text: str) -> Iterator[str]:
-    """Of the URLs in it: `user:password`, and what of that is secret by itself."""
-    for login in _LOGIN.finditer(text):
-        user, password = login["user"], login["password"]
-        yield f"{user}:{password}"
-        if password in _NO_PASSWORD or _TOKEN.fullmatch(user):
+    """Of the URLs in it."""
+    return (password for _, password in _logins(text) if password not in _NO_PASSWORD)
+
+
+def secrets_within(text: str) -> Iterator[str]:
+    """What the text itself says is secret in it, and is no word that is told anywhere."""
+    for user, password in _logins(text):
+        if user != password:  # not `postgresql://postgres:postgres@localhost`
+            yield f"{user}:{password}"
+        if password in _NO_PASSWORD:
             yield user
-        # `postgresql://postgres:postgres@localhost` has a word for it that is told anywhere.
-        if password not in _NO_PASSWORD and text.count(password) == 1:
+        elif text.count(password) == 1 and not _WORD.fullmatch(password):
             yield password
-
-
-def values_said(text: str, is_credential: Callable[[str], bool]) -> Iterator[str]:
-    """What goes under the name of a credential: `{"Authorization": "Bearer x"}`, `session=x; theme=dark`."""
     for said in _SAID.finditer(text):
-        if is_credential(unquote(said["name"])):
+        if not _ORDINARY.fullmatch(said["value"]):
             yield said["value"]
+
+
+def _logins(text: str) -> Iterator[tuple[str, str]]:
+    for pattern in _LOGINS:
+        for login in pattern.finditer(text):
+            yield login["user"], login["password"]

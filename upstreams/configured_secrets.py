@@ -2,16 +2,25 @@
 
 import base64
 import binascii
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from manifests.credentials import is_credential_name, secrets_within
+from manifests.credentials import is_credential_name
+from manifests.said_secrets import passwords_in, secrets_within
 from manifests.upstream_sections import HttpUpstream, StdioUpstream
 
 _LEAST_OF_COOKIE: Final = 8  # shorter ones are like `dark`
 _SCHEMES: Final = frozenset({"basic", "bearer", "digest", "token", "aws4-hmac-sha256"})
+_PLAIN: Final = re.compile(
+    r"(?:^|[_-])(?:LEVEL|MODE|ENV|ENVIRONMENT|DEBUG|VERBOSE|BATCH|SIZE|COUNT|LIMIT|MAX|MIN|TIMEOUT|SECONDS|RETRIES"
+    r"|INTERVAL|PORT|LANG|LANGUAGE|LOCALE|TZ|TIMEZONE|FORMAT|TYPE|REGION|VERSION|ENABLED|DISABLED|READ_?ONLY"
+    r"|TOOLSETS?|USER[_-]AGENT)$",
+    re.IGNORECASE,
+)
+"""Names of what is a setting for sure."""
 
 
 @dataclass(frozen=True)
@@ -20,22 +29,30 @@ class ConfiguredSecrets:
     settings: frozenset[str]
     """They may be secrets, and may be words like `production`."""
 
+    words: frozenset[str]
+    """They are settings, by their names."""
+
     @classmethod
     def of(cls, spec: StdioUpstream | HttpUpstream) -> "ConfiguredSecrets":
         if isinstance(spec, StdioUpstream):
-            said = [secret for text in (*spec.args, *spec.env.values()) for secret in secrets_within(text)]
+            texts = (*spec.args, *spec.env.values())
             in_urls = [_of_url(arg) for arg in spec.args]
+            words = frozenset(value for name, value in spec.env.items() if _is_plain(name))
+            others = frozenset(value for name, value in spec.env.items() if not _is_plain(name))
             return cls(
-                frozenset(said).union(*(each.certain for each in in_urls)),
-                frozenset(spec.env.values()).union(*(each.settings for each in in_urls)),
+                frozenset().union(*map(secrets_within, texts), *(each.certain for each in in_urls)),
+                others.union(*map(passwords_in, texts), *(each.settings for each in in_urls)),
+                words.union(*(each.words for each in in_urls)),
             )
         url = _of_url(spec.url)
-        credentials = {name: value for name, value in spec.headers.items() if is_credential_name(name)}
-        others = {name: value for name, value in spec.headers.items() if name not in credentials}
+        by_kind: dict[str, dict[str, str]] = {"certain": {}, "settings": {}, "words": {}}
+        for name, value in spec.headers.items():
+            by_kind[_kind(name)][name] = value
         secret = spec.oauth.client_secret if spec.oauth else None
         return cls(
-            frozenset({*secrets_of_headers(credentials), *url.certain, *([secret] if secret else [])}),
-            frozenset({*secrets_of_headers(others), *url.settings}),
+            url.certain.union(secrets_of_headers(by_kind["certain"]), [secret] if secret else []),
+            url.settings.union(secrets_of_headers(by_kind["settings"]), passwords_in(spec.url)),
+            url.words.union(secrets_of_headers(by_kind["words"])),
         )
 
 
@@ -76,15 +93,27 @@ def basic_login(url: str) -> str:
 
 def _of_url(url: str) -> ConfiguredSecrets:
     try:
-        parts = urlsplit(url)
+        parts = urlsplit(url if "://" in url else "")
     except ValueError:
-        return ConfiguredSecrets(frozenset(), frozenset())
-    if "://" not in url:
-        return ConfiguredSecrets(frozenset(), frozenset())
-    query = parse_qsl(parts.query)
-    certain = {value for name, value in query if is_credential_name(name)}
-    certain |= {basic_login(url), *secrets_within(url)}
+        parts = urlsplit("")
+    by_kind: dict[str, set[str]] = {
+        "certain": {basic_login(url), *secrets_within(url)},
+        "settings": set(),
+        "words": set(),
+    }
+    for name, value in parse_qsl(parts.query):
+        by_kind[_kind(name)].add(value)
     # Beside a password it only says whose that is.
     if parts.username and not parts.password:
-        certain.add(parts.username)
-    return ConfiguredSecrets(frozenset(certain), frozenset(value for _, value in query) - certain)
+        by_kind["certain"].add(parts.username)
+    return ConfiguredSecrets(**{kind: frozenset(values) for kind, values in by_kind.items()})
+
+
+def _kind(name: str) -> str:
+    if is_credential_name(name):
+        return "certain"
+    return "words" if _is_plain(name) else "settings"
+
+
+def _is_plain(name: str) -> bool:
+    return bool(_PLAIN.search(name)) and not is_credential_name(name)

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 from urllib.parse import unquote
 
-from manifests.credentials import secrets_within
+from manifests.said_secrets import secrets_within
 from manifests.upstream_sections import HttpUpstream, StdioUpstream
 from upstreams.configured_secrets import ConfiguredSecrets
 from upstreams.passages import Place
@@ -33,6 +33,7 @@ _LONGEST_WORD: Final = 15
 """What is longer is no part of another word by chance."""
 _BARE: Final = re.compile(r"[-+.\deE]+|true|false|fals|alse|null")
 """What stands in JSON without quotation marks: without it that were none."""
+_PEM_EDGE: Final = re.compile(r"\s*-----(?:BEGIN|END) [A-Z0-9 ]+-----\s*")
 _ESCAPE_BEFORE: Final = re.compile(r"(?:\\[a-z]|\\[ux][0-9a-fA-F]{2,8}|%[0-9a-fA-F]{2})\Z")
 
 Forms: TypeAlias = Mapping[str, Spelling]
@@ -46,11 +47,17 @@ class Scrubber:
     told of, whole and line by line, however JSON, Python and URLs spell them."""
 
     def __init__(
-        self, secrets: Iterable[str], settings: Iterable[str] = (), more_forms: Forms = _NONE
+        self,
+        secrets: Iterable[str],
+        settings: Iterable[str] = (),
+        more_forms: Forms = _NONE,
+        words: Iterable[str] = (),
     ) -> None:
-        """`settings` may be secrets, and may be words like `production`: see `content`."""
+        """`settings` may be secrets, and may be words like `production`: see `content`. `words` are such for sure, and
+        are hidden where they are no part of another, if they are short."""
         self._secrets = {**forms_of(secrets), **more_forms}
         self._settings = forms_of(settings)
+        self._words = forms_of(words)
         self._passing: dict[str, Spelling] = {}
         self._gather()
 
@@ -58,7 +65,7 @@ class Scrubber:
     def for_upstream(cls, spec: StdioUpstream | HttpUpstream, more_forms: Forms = _NONE) -> "Scrubber":
         """`more_forms` are those of other secrets, made once for all upstreams."""
         configured = ConfiguredSecrets.of(spec)
-        return cls(configured.certain, configured.settings, more_forms)
+        return cls(configured.certain, configured.settings, more_forms, configured.words)
 
     def hide_for_now(self, secrets: Iterable[str]) -> None:
         """Hide these, too, until a hundred others came after them: tokens that are renewed again and again."""
@@ -71,25 +78,19 @@ class Scrubber:
 
     def _gather(self) -> None:
         certain = {**self._secrets, **self._passing}
-        words = {
-            form: spelling
-            for form, spelling in {**certain, **self._settings}.items()
-            if len(form) <= _LONGEST_WORD and (form not in certain or _BARE.fullmatch(form))
-        }
+        anywhere = {**certain, **self._settings}
+        anywhere |= {form: each for form, each in self._words.items() if len(form) > _LONGEST_WORD}
+        words = (each for form, each in self._words.items() if form not in anywhere)
         self._content = Spellings(each for form, each in certain.items() if not _BARE.fullmatch(form))
-        self._parts = Spellings(
-            each for form, each in {**certain, **self._settings}.items() if form not in words
-        )
-        self._words = Spellings(words.values())
-        self._longest = max(self._parts.longest, self._words.longest)
+        self._all = [Spellings(anywhere.values()), Spellings(words, _is_word)]
+        self._longest = max(each.longest for each in self._all)
 
     def __call__(self, text: str) -> str:
         return _without(text, self._places(text, len(text)))
 
     def _places(self, text: str, last: int) -> list[Place]:
-        parts = self._parts.places(text, last, _MOST_WORK)
-        words = self._words.places(text, last, _MOST_WORK)
-        return as_one([*parts, *(place for place in words if _is_word(text, *place))])
+        anywhere, words = (each.places(text, last, _MOST_WORK) for each in self._all)
+        return as_one([*anywhere, *words])
 
     def content(self, text: str) -> str:
         """The same for text that is worked with: settings are not hidden, and nothing that stands in JSON as it is."""
@@ -132,6 +133,8 @@ def forms_of(secrets: Iterable[str]) -> dict[str, Spelling]:
 
 
 def _forms(secret: str) -> set[str]:
-    lines = (line for line in secret.splitlines() if len(line) >= _SHORTEST_LINE)
+    lines = (
+        line for line in secret.splitlines() if len(line) >= _SHORTEST_LINE and not _PEM_EDGE.fullmatch(line)
+    )
     within = [*secrets_within(secret)]
     return {secret, unquote(secret), *lines, *within, *map(unquote, within)}

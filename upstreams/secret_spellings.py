@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property, lru_cache
 from itertools import accumulate
 from math import inf, log2
@@ -42,6 +42,9 @@ _TELLING: Final = 8
 _CHARACTERS_OF_WORK: Final = 16
 """A search looks at so many in a tenth of a microsecond or ten."""
 
+_SPELLED: Final = re.compile("%[c-fC-F][0-9a-fA-F]|[uU][0-9a-fA-F]{4}")
+"""How else a character beyond Latin-1 may be written."""
+
 _Head: TypeAlias = tuple[int, int, int]
 """Where what spells the first characters of a secret begins and ends, and from where on to look for the next."""
 
@@ -61,6 +64,9 @@ class Spelling:
         )
         """Each of its spellings has this in it. Lines of one secret are often alike, and each is looked for wherever
         its core is, so that should be what the others do not have."""
+
+        self.foreign = frozenset(each for each in "".join(self._first) if each > "\xff")
+        """A text without these has none of its spellings, but where `_SPELLED` has a match."""
 
         at = self._first.index(self.core) if self.core else 0
         self._parts_before, self._parts_behind = self._first[:at], self._first[at + 1 :]
@@ -132,8 +138,12 @@ def spellings_of(secrets: Iterable[str]) -> dict[str, Spelling]:
 class Spellings:
     """Those of many secrets. A text costs what it is long, and a little for each secret of which it has the core."""
 
-    def __init__(self, spellings: Iterable[Spelling]) -> None:
+    def __init__(
+        self, spellings: Iterable[Spelling], is_place: Callable[[str, int, int], bool] | None = None
+    ) -> None:
+        """`is_place` says of a text, and where one of them stands there, whether it counts; None is always."""
         self._all = [*spellings]
+        self._is_place = is_place
         self._by_gram: dict[str, list[Spelling]] = {}
         for each in self._all:
             self._by_gram.setdefault(each.core[-_GRAM:], []).append(each)
@@ -148,9 +158,17 @@ class Spellings:
         end = min(len(text), last + self.longest)
         near = text[: last + self._longest_head]
         likely = [each for each in self._likely(near) if each.core in near]
+        if any(each.foreign for each in likely) and not _SPELLED.search(near):
+            characters = set(near)
+            likely = [each for each in likely if each.foreign <= characters]
         work = _Work(most_work)
         try:
-            return as_one(place for each in likely for place in each.places(text, end, last, work))
+            return as_one(
+                place
+                for each in likely
+                for place in each.places(text, end, last, work)
+                if self._is_place is None or self._is_place(text, *place)
+            )
         except _TooMuchWorkError:
             return [(0, end)]
 

@@ -122,6 +122,30 @@ def test_value_is_none_by_a_part_of_a_word_or_an_at_in_a_url(
     assert found == frozenset()
 
 
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("DBT_VARS", '{"unique_key": "customer_order_line_id", "sort_key": "created_at"}'),
+        ("SCHEMA_JSON", '{"primaryKey": "customer_identifier", "foreignKey": "orders.customer_id"}'),
+        ("SQL_CONN", "Server=tcp:x.example;Database=tickets;Authentication=ActiveDirectoryDefault;"),
+        ("JIRA_FILTER", "project = OPS AND key = OPERATIONS-12345678"),
+        ("POSTGRES_URL", "postgresql://postgres:postgres@localhost:5432/tickets"),
+    ],
+)
+def test_ordinary_value_is_no_credential(tmp_path: Path, variable: str, value: str) -> None:
+    found = credentials(
+        tmp_path, {"command": "x", "env": {variable: f"${{{variable}}}"}}, **{variable: value}
+    )
+    assert found == frozenset()
+
+
+def test_user_beside_a_password_is_no_credential(tmp_path: Path) -> None:
+    for user, password in (("analytics_reader_2024", "canary-0123"), ("postgres", "postgres")):
+        url = f"postgresql://{user}:{password}@db/x"
+        found = credentials(tmp_path, {"command": "x", "env": {"X": "${DATABASE_URL}"}}, DATABASE_URL=url)
+        assert url in found and not found & {user, "postgres:postgres"}
+
+
 @pytest.mark.parametrize("text", ["${NOTION_TOKEN}", "x${NOTION_TOKEN:-}y"])
 def test_value_is_a_credential_by_its_own_name(tmp_path: Path, text: str) -> None:
     for entry in ({"args": [text]}, {"env": {"X": text}}, {"cwd": text}):

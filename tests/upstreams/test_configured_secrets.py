@@ -86,6 +86,108 @@ def test_setting_is_hidden_as_a_word_of_its_own(around: str) -> None:
     assert by_command(MODE="Pr0duction")(around.format("Pr0duction")) == around.format("[hidden]")
 
 
+@pytest.mark.parametrize(
+    "scrub",
+    [
+        by_command(DB_PASSWORD=PASSWORD),
+        by_command(WHATEVER=PASSWORD),
+        by_command(MODE=PASSWORD, WHATEVER=PASSWORD),
+        by_url(**{"X-Access": PASSWORD}),
+        by_url(f"https://h/mcp?code={PASSWORD}"),
+        Scrubber([PASSWORD]),
+    ],
+)
+@pytest.mark.parametrize(
+    "told",
+    [
+        "\x1b[31m{}\x1b[0m",
+        "\\u001b[1m{}x",
+        "\u5bc6\u7801{}\u9519\u8bef",
+        "mysql -p{}",
+        "%252F{}",
+        "caf\u00e9{}",
+    ],
+)
+def test_what_is_no_setting_by_its_name_is_hidden_whatever_stands_beside_it(
+    scrub: Scrubber, told: str
+) -> None:
+    assert scrub(told.format(PASSWORD)) == told.format("[hidden]")
+    assert scrub.start(told.format(PASSWORD)) == told.format("[hidden]")
+
+
+def test_number_that_a_reference_gave_is_hidden_whatever_stands_beside_it() -> None:
+    assert Scrubber(["48291734"])("PIN48291734 b48291734") == "PIN[hidden] b[hidden]"
+
+
+def test_secret_is_hidden_where_looking_for_words_would_take_too_long() -> None:
+    signs = "\n".join(
+        "!$&/()=?"[number % 8 :] + "!$&/()=?*#"[number % 7 :] + "#*" * (number % 3) for number in range(600)
+    )
+    scrub = by_command(DB_PASSWORD=PASSWORD, LOCALE=signs)
+    for length in range(3_000, 3_006):
+        told = scrub.start((f"login with {PASSWORD} failed: " + "the server answered why " * 400)[:length])
+        assert PASSWORD not in told
+
+
+@pytest.mark.parametrize(
+    ("url", "password"),
+    [
+        ("amqp://app:it'sasecret1@h/mcp", "it'sasecret1"),
+        ('https://app:it"sasecret1@h/mcp', 'it"sasecret1'),
+        ("https://app:a<b>csecret1@h/mcp", "a<b>csecret1"),
+        ("https://me@corp.example:hunter2secret@h/mcp", "hunter2secret"),
+        ("https://app:tickets1@h/tickets1/mcp", "tickets1"),
+        ("https://hunter2:hunter2@h/mcp", "hunter2"),
+        ("nats://u:hunter2secret@h1:4222,nats://u:hunter2secret@h2:4222", "hunter2secret"),
+        ("https://app:p%40sswordx@h/mcp", "p@sswordx"),
+    ],
+)
+def test_password_of_a_url_is_hidden_in_errors(url: str, password: str) -> None:
+    by_urls = [by_url(url)] if url.startswith("http") else []
+    for scrub in (*by_urls, by_command(url), by_command(f"--db={url}"), by_command(URL=url)):
+        assert scrub(f"no login with x{password}x") == "no login with x[hidden]x"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "--auth=required",
+        "--session=persistent",
+        "--pin=disabled",
+        "--primary-key=customer_id",
+        "--key=customer_id_2024",
+        "--api-key-env=ACME_KEY_NAME",
+        "--api-key=ACME_KEY_2",
+        "--token=/home/me/token-1.json",
+        "auth: disabled",
+        "token: required",
+        '{"private_key": "-----BEGIN PRIVATE KEY-----\\nMIIB"}',
+        '{"token": "-----BEGIN CERTIFICATE-----\\nMIIB"}',
+        "postgres://app:required@db/x",
+        "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n",
+    ],
+)
+def test_ordinary_words_within_a_longer_text_stay(text: str) -> None:
+    told = "required persistent disabled customer_id_2024 ACME_KEY_NAME ACME_KEY_2 /home/me/token-1.json"
+    told += " -----BEGIN CERTIFICATE-----\nMIIC\n-----END CERTIFICATE-----"
+    assert (
+        by_command(text).content(told)
+        == by_command(X=text).content(told)
+        == Scrubber([text]).content(told)
+        == told
+    )
+    if "://" not in text:
+        assert by_command(text)(told) == told
+
+
+@pytest.mark.parametrize(
+    "said", ["--api-key={}", "--token={}", "Server=db;Password={};X=1", '{{"apiKey": "{}"}}']
+)
+def test_secret_within_an_argument_is_hidden(said: str) -> None:
+    scrub = by_command(said.format("sk-hunter2secret"))
+    assert scrub("no sk-hunter2secret") == scrub.content("no sk-hunter2secret") == "no [hidden]"
+
+
 @pytest.mark.anyio
 async def test_what_is_hidden_of_a_renewed_header_is_what_was_of_the_first() -> None:
     async def renew() -> RenewedHeaders:
