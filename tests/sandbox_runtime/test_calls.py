@@ -105,7 +105,8 @@ x
 
 async def test_call_that_nobody_awaits_ends_with_the_run(run: Runner) -> None:
     port = EchoPort()
-    script = "import asyncio\nt = asyncio.create_task(git.hangs())\nawait git.git_log()\n'done'"
+    # The pause lets the task begin its call: one that begins as the script ends is not made any more.
+    script = "t = asyncio.create_task(git.hangs())\nawait asyncio.sleep(0)\nawait git.git_log()\n'done'"
     assert await run.value(script, port=port) == "done"
     assert [call.function for call in port.calls if call.seq in port.cancelled] == ["git.hangs"]
 
