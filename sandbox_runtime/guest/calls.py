@@ -30,11 +30,6 @@ class Calls:
         self._replaced: dict[str, None] = {}
 
     @property
-    def has_unsent(self) -> bool:
-        """Whether calls were begun of which the host has not heard."""
-        return bool(self._unsent)
-
-    @property
     def is_waiting(self) -> bool:
         """Whether the host owes an answer."""
         return bool(self._pending)

@@ -51,11 +51,6 @@ class HostLoop(asyncio.base_events.BaseEventLoop):
         finally:
             self._main = outer
 
-    @property
-    def is_ending(self) -> bool:
-        """Whether the main task is done: what else was begun is about to be cancelled."""
-        return self._main is None or self._main.done()
-
     def end_deadlock(self) -> None:
         """Wake the main task with a cancellation, so that the error shows the line where it waits."""
         self._is_deadlocked = True
@@ -118,10 +113,9 @@ class _HostSelector:
         elif timeout > 0:
             self._calls.cross(_milliseconds(timeout))
         else:
-            # A busy script must not starve answers, nor pay for a crossing at every step; what it began is on its way.
+            # A busy script must not starve answers, nor pay for a crossing at every step.
             self.polls += 1
-            is_due = self.polls % _POLLS_PER_CROSSING == 0 and self._calls.is_waiting
-            if is_due or (self._calls.has_unsent and not self._loop.is_ending):
+            if self.polls % _POLLS_PER_CROSSING == 0 and self._calls.is_waiting:
                 self._calls.cross(0)
         self._loop.poll_ended()
         return ()

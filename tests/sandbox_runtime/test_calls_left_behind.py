@@ -65,15 +65,6 @@ async def test_call_that_began_as_the_script_ended_is_entered(run: Runner) -> No
     assert (heard.opened, heard.port.calls) == (["git.git_log"], [])
 
 
-async def test_call_is_on_its_way_while_the_script_goes_on(run: Runner) -> None:
-    """A task that has begun its call does not wait for the script's next pause to have it sent."""
-    script = (
-        "t = asyncio.create_task(git.git_log(count=1))\nfor _ in range(3):\n    await asyncio.sleep(0)\n"
-        "print('busy')\n(await t)['count']"
-    )
-    assert await run.value(script) == 1
-
-
 async def test_many_left_behind_do_not_fail_the_script(run: Runner) -> None:
     script = LOG + "for i in range(3000):\n    asyncio.create_task(log(i))\nawait asyncio.sleep(0)\n'sent'"
     heard = Heard()
