@@ -38,13 +38,12 @@ def _gathered(scopes: Scopes, names: LibraryNames) -> Iterator[ast.expr]:
     for gather in scopes.awaited:
         if isinstance(gather, ast.Call) and names.paths.get(gather.func) in _GATHER:
             for argument in gather.args:
-                given = argument.value if isinstance(argument, ast.Starred) else argument
-                if given is not argument and isinstance(given, (ast.ListComp, ast.GeneratorExp)):
-                    yield given.elt
-                elif given is not argument and isinstance(given, (ast.List, ast.Tuple)):
-                    yield from given.elts
-                else:
-                    yield given
+                if not isinstance(argument, ast.Starred):
+                    yield argument
+                elif isinstance(argument.value, (ast.ListComp, ast.GeneratorExp)):
+                    yield argument.value.elt
+                elif isinstance(argument.value, (ast.List, ast.Tuple)):
+                    yield from argument.value.elts
 
 
 def with_awaits(text: str, tree: ast.Module, followed: Set[ast.expr], calls: Sequence[LibraryCall]) -> str:

@@ -20,6 +20,7 @@ a = await asyncio.gather(*[git.f(x=x["x"]) for x in await git.f(y=1)])
 FOLLOWED = """\
 asyncio.gather(git.f(x=1))
 await asyncio.gather([git.f(x=1)])
+await asyncio.gather(*git.f(x=1))
 await asyncio.gather(*[git.f(x=x)["x"] for x in range(3)])
 await asyncio.gather(*[git.f(x=x) if x else None for x in range(3)])
 await asyncio.gather(*{git.f(x=x) for x in range(3)})
