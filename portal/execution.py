@@ -3,7 +3,7 @@
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from weakref import WeakKeyDictionary
 
@@ -81,9 +81,7 @@ class Execution:
         self._observations = observations
         self._port = port
         self._audit = audit
-        self._histories: WeakKeyDictionary[Session, SessionHistory] = WeakKeyDictionary()
-        self._sources: WeakKeyDictionary[Session, set[str]] = WeakKeyDictionary()
-        self._tools: WeakKeyDictionary[Session, SessionTools] = WeakKeyDictionary()
+        self._pasts: WeakKeyDictionary[Session, _Past] = WeakKeyDictionary()
 
     async def run(
         self,
@@ -169,9 +167,9 @@ class Execution:
                 found = await self._check(prepared, snapshot, session)
             if found.error is not None:
                 return _refused(run_id, found.error, (*prepared.notices, *found.notices))
-            authorization = Authorization(self._authority, self._sources_of(session), audit)
-            tools = self._tools_of(session)
-            tools.note(snapshot.library, prepared.names)
+            past = self._past_of(session)
+            authorization = Authorization(self._authority, past.sources, audit)
+            past.tools.note(snapshot.library, prepared.names)
             broker = Broker(
                 self._manifest,
                 authorization,
@@ -183,18 +181,14 @@ class Execution:
                 fetcher,
                 audit,
                 audience,
-                tools,
+                past.tools,
             )
             audience.waits_for("running the script")
             answer = await self._execute(run, prepared, broker, run_id)
         return replace(answer, notices=(*prepared.notices, *found.notices, *answer.notices))
 
-    def _sources_of(self, session: Session | None) -> set[str]:
-        """Where calls of the session's runs went: what came back may be in its variables."""
-        return set() if session is None else self._sources.setdefault(session, set())
-
-    def _tools_of(self, session: Session | None) -> SessionTools:
-        return SessionTools() if session is None else self._tools.setdefault(session, SessionTools())
+    def _past_of(self, session: Session | None) -> "_Past":
+        return _Past() if session is None else self._pasts.setdefault(session, _Past())
 
     async def _execute(self, run: Run, prepared: Prepared, broker: Broker, run_id: str) -> Answer:
         port = self._port(broker, run.bounds.limits.wall_seconds)
@@ -235,13 +229,13 @@ class Execution:
     async def _check(self, prepared: Prepared, snapshot: Snapshot, session: Session | None) -> "_Finding":
         if self._checker is None:
             return _Finding()
-        history = NO_HISTORY if session is None else self._histories.get(session, NO_HISTORY)
-        diagnostics = await self._checker.check(prepared, snapshot, history)
+        past = self._past_of(session)
+        diagnostics = await self._checker.check(prepared, snapshot, past.history)
         refusing = [diagnostic for diagnostic in diagnostics if diagnostic.refuses]
         if refusing and self._manifest.portal.server.check == "strict":
             return _Finding(error=_check_error(refusing))
         if session is not None:
-            self._histories[session] = history.after(prepared.source, prepared.names)
+            past.history = past.history.after(prepared.source, prepared.names)
         return _Finding(notices=tuple(_told(diagnostic) for diagnostic in diagnostics))
 
     def _limits(self, timeout_seconds: float | None) -> tuple[Limits, list[str]]:
@@ -271,6 +265,17 @@ class Execution:
         where = self._where("stdout_bytes")
         limit = f"limits.stdout_bytes = {kept:,} ({where})"
         return (f"stdout: {result.stdout_bytes_dropped:,} bytes beyond {limit} were dropped",)
+
+
+@dataclass
+class _Past:
+    """What the runs of a session so far may have left for its next one."""
+
+    history: SessionHistory = NO_HISTORY
+    sources: set[str] = field(default_factory=set)
+    """Where their calls went: what came back may be in its variables."""
+
+    tools: SessionTools = field(default_factory=SessionTools)
 
 
 @dataclass(frozen=True)
