@@ -9,7 +9,10 @@ from portal.requests import RequestError, docs_search_request
 
 
 async def command(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
-    """Print what docs_search answers: stub code, or JSON."""
+    """Print what docs_search answers: stub code, or JSON.
+
+    Exits with 1 if there is no upstream of the name, 2 if an option cannot be what it is.
+    """
     try:
         request = docs_search_request(
             {
@@ -25,8 +28,9 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
     async with open_portal(manifest, terminal.note, runs_scripts=False, profile=options.profile) as portal:
         with terminal.waiting("starting the upstreams"):
             answer = await portal.docs_search.answer(request)
+        is_known = request.upstream is None or portal.docs_search.has(request.upstream)
     if options.json:
         terminal.json(answer.structured)
     else:
         terminal.result(answer.text)
-    return 0
+    return 0 if is_known else 1

@@ -74,6 +74,13 @@ def test_search_answers_json(manifest: Path) -> None:
     ]
 
 
+def test_search_of_an_upstream_that_is_not_there_fails(manifest: Path) -> None:
+    done = portal("search", "time", "--upstream", "tiem", "--json", "--config", str(manifest))
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["functions"] == []
+    assert "there is no upstream 'tiem'" in done.stdout
+
+
 def test_search_works_without_any_manifest(tmp_path: Path) -> None:
     done = portal("search", cwd=tmp_path)
     assert done.returncode == 0
