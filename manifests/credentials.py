@@ -12,38 +12,14 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 from urllib.parse import unquote
 
+from manifests.credential_names import is_credential_name, is_database_name, is_secret_name
 from manifests.database_address import REFERENCE, is_part_of_address
 from manifests.interpolation import NO_SECRETS
 from manifests.json_value import Json
 from manifests.references import Piece, VariableReference, pieces
-from manifests.said_secrets import secrets_within
+from manifests.said_secrets import FOLDER, secrets_within
 from manifests.secret_references import SecretReference
 
-_CREDENTIAL: Final = re.compile(
-    r"TOKEN(?!IZ|S_?(?:USED|COUNT|LIMIT))|SECRET(?!AR)|PASSW(?!ORDLESS)|PASSPHRASE|PASSCODE|CREDENTIAL|AUTHORI[SZ]ATION"
-    r"|AUTH(?!OR)|BEARER|COOKIE"
-    r"|(?<!^MON)(?<!_MON)(?<!^TUR)(?<!_TUR)(?<!^DON)(?<!_DON)(?<!^HOC)(?<!_HOC)(?<!^WHIS)(?<!_WHIS)KEYS?(?:_|$)"
-    r"|(?:^|_)(?:CREDS?|JWT|PASS|PW|PWD|PAT|PSK)(?:_|$)"
-    r"|MNEMONIC|(?:SEED|RECOVERY|BACKUP|WALLET)_?PHRASE|(?:^|_)(?:MFA|TOTP|OTP|HD|WALLET)_?SEED$"
-    r"|(?<!BY)(?<!COM)(?<!OVER)(?<!UNDER)(?<!SUR)(?<!TRES)PASS$|(?<!OLD)PWD$"
-    r"|(?:^|_)(?:SESSION(?:_?ID)?|OTP|PIN|SIG|SIGNATURE|SAS|PRIVATE)$",
-    re.IGNORECASE,
-)
-_SETTING: Final = re.compile(
-    r"(?:FILE|FOLDER|PATH|DIR|DIRECTORY|HOST|PORT|ENDPOINT|UR[IL]|NAME|TYPE|MODE|METHOD|PROVIDER|REGION|SCOPES?"
-    r"|DOMAIN|TENANT(?:_?ID)?|ISSUER|AUDIENCE|REALM|CLIENT_?ID|SOCK|VAULT|ARN|(?:SORT|PARTITION)_?KEY"
-    r"|^_*(?:DESKTOP|TMUX)_SESSION)$",
-    re.IGNORECASE,
-)
-_DATABASE: Final = re.compile(
-    r"DSN(?:_|$)|CONNECTION_?STRING|(?:DB|DATABASE|SQL|MONGO|REDIS)\w*UR[IL]$", re.IGNORECASE
-)
-
-_FOLDER: Final = re.compile(
-    r"(?:~|\.{1,2})/|/(?:home|Users|root|var|etc|opt|srv|tmp|usr|mnt|media|run|data|app|Volumes|private|builds"
-    r"|workspaces?|projects?|work|code|src|repos?|github)/|[A-Za-z]:[/\\]"
-)
-"""How one begins that is none by chance: one of 64 secrets in base64 begins with `/`, too."""
 _OF_FOLDER: Final = re.compile(r"(?:ROOT|WORKSPACE|REPO|DIR|FOLDER|BASE)$", re.IGNORECASE)
 """A variable that says that it is one."""
 _FILE: Final = re.compile(r"/(?:[\w.-]+/)*[\w.-]*\.[A-Za-z]\w{0,9}(?![\w./-])")
@@ -75,11 +51,6 @@ def credentials_of(
     return frozenset(filter(None, found.union(*map(secrets_within, found))))
 
 
-def is_credential_name(name: str) -> bool:
-    """Whether a variable of that name is filled with a credential, wherever it stands."""
-    return _is_credential(name) or _is_database(name)
-
-
 def _to_credentials(
     parts: list[Piece], name: str, environ: Mapping[str, str], *, is_header: bool
 ) -> Iterator[SecretReference | VariableReference]:
@@ -93,8 +64,8 @@ def _to_credentials(
                 not _is_folder(part.name, value, before, after)
                 and (
                     any(map(is_credential_name, (part.name, _said(before))))
-                    or _is_credential(name)
-                    or (_is_database(name) and not is_part_of_address(part.name, value, before, after))
+                    or is_secret_name(name)
+                    or (is_database_name(name) and not is_part_of_address(part.name, value, before, after))
                     or _is_login(before, after)
                 )
             ):
@@ -134,17 +105,8 @@ def _is_login(before: str, after: str) -> bool:
 
 def _is_folder(variable: str, value: str, before: str, after: str) -> bool:
     """Whether it is clearly one, in which something lies: not if the variable says that it is a credential."""
-    if _is_credential(variable) or _IN_URL_WITH_HOST.search(before):
+    if is_secret_name(variable) or _IN_URL_WITH_HOST.search(before):
         return False
-    if _FOLDER.match(value) or (_OF_FOLDER.search(variable) and value.startswith("/")):
+    if FOLDER.match(value) or (_OF_FOLDER.search(variable) and value.startswith("/")):
         return after.startswith(("/", "\\"))
     return value.startswith("/") and bool(_FILE.match(after))
-
-
-def _is_database(name: str) -> bool:
-    return bool(_DATABASE.search(name.replace("-", "_")))
-
-
-def _is_credential(name: str) -> bool:
-    name = name.replace("-", "_")
-    return bool(_CREDENTIAL.search(name)) and not _SETTING.search(name)

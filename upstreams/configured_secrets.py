@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from manifests.credentials import is_credential_name
+from manifests.credential_names import is_credential_name
 from manifests.said_secrets import passwords_in, secrets_within
 from manifests.upstream_sections import HttpUpstream, StdioUpstream
 
@@ -21,6 +21,8 @@ _PLAIN: Final = re.compile(
     re.IGNORECASE,
 )
 """Names of what is a setting for sure."""
+_PLAIN_VALUE: Final = re.compile(r"[A-Za-z]?[a-z]{0,14}|[A-Z]{1,15}|[-+\d.,:]{1,15}")
+"""Words and numbers: where they are secrets, they are told as words of their own."""
 
 
 @dataclass(frozen=True)
@@ -30,24 +32,24 @@ class ConfiguredSecrets:
     """They may be secrets, and may be words like `production`."""
 
     words: frozenset[str]
-    """They are settings, by their names."""
+    """They are settings by their names, or are no more than a word or a number."""
 
     @classmethod
     def of(cls, spec: StdioUpstream | HttpUpstream) -> "ConfiguredSecrets":
         if isinstance(spec, StdioUpstream):
             texts = (*spec.args, *spec.env.values())
             in_urls = [_of_url(arg) for arg in spec.args]
-            words = frozenset(value for name, value in spec.env.items() if _is_plain(name))
-            others = frozenset(value for name, value in spec.env.items() if not _is_plain(name))
+            words = {name: value for name, value in spec.env.items() if _kind(name, value) == "words"}
+            others = frozenset(value for name, value in spec.env.items() if name not in words)
             return cls(
                 frozenset().union(*map(secrets_within, texts), *(each.certain for each in in_urls)),
-                others.union(*map(passwords_in, texts), *(each.settings for each in in_urls)),
-                words.union(*(each.words for each in in_urls)),
+                others.union(*map(passwords_in, spec.args), *(each.settings for each in in_urls)),
+                frozenset(words.values()).union(*(each.words for each in in_urls)),
             )
         url = _of_url(spec.url)
         by_kind: dict[str, dict[str, str]] = {"certain": {}, "settings": {}, "words": {}}
         for name, value in spec.headers.items():
-            by_kind[_kind(name)][name] = value
+            by_kind[_kind(name, value)][name] = value
         secret = spec.oauth.client_secret if spec.oauth else None
         return cls(
             url.certain.union(secrets_of_headers(by_kind["certain"]), [secret] if secret else []),
@@ -102,18 +104,14 @@ def _of_url(url: str) -> ConfiguredSecrets:
         "words": set(),
     }
     for name, value in parse_qsl(parts.query):
-        by_kind[_kind(name)].add(value)
+        by_kind[_kind(name, value)].add(value)
     # Beside a password it only says whose that is.
     if parts.username and not parts.password:
         by_kind["certain"].add(parts.username)
     return ConfiguredSecrets(**{kind: frozenset(values) for kind, values in by_kind.items()})
 
 
-def _kind(name: str) -> str:
+def _kind(name: str, value: str) -> str:
     if is_credential_name(name):
         return "certain"
-    return "words" if _is_plain(name) else "settings"
-
-
-def _is_plain(name: str) -> bool:
-    return bool(_PLAIN.search(name)) and not is_credential_name(name)
+    return "words" if _PLAIN.search(name) or _PLAIN_VALUE.fullmatch(value) else "settings"

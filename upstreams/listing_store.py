@@ -11,7 +11,7 @@ import anyio
 import anyio.to_thread
 import structlog
 
-from manifests.credentials import is_credential_name
+from manifests.credential_names import is_credential_name
 from manifests.json_value import Json
 from manifests.upstream_sections import HttpUpstream, StdioUpstream
 from manifests.whole_file import write_whole

@@ -5,11 +5,12 @@ What is cut is scrubbed before: half a secret is one, too.
 
 import re
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from types import MappingProxyType
 from typing import Final, TypeAlias
 from urllib.parse import unquote
 
-from manifests.said_secrets import secrets_within
+from manifests.said_secrets import passwords_in, secrets_within
 from manifests.upstream_sections import HttpUpstream, StdioUpstream
 from upstreams.configured_secrets import ConfiguredSecrets
 from upstreams.passages import Place
@@ -34,7 +35,10 @@ _LONGEST_WORD: Final = 15
 _BARE: Final = re.compile(r"[-+.\deE]+|true|false|fals|alse|null")
 """What stands in JSON without quotation marks: without it that were none."""
 _PEM_EDGE: Final = re.compile(r"\s*-----(?:BEGIN|END) [A-Z0-9 ]+-----\s*")
-_ESCAPE_BEFORE: Final = re.compile(r"(?:\\[a-z]|\\[ux][0-9a-fA-F]{2,8}|%[0-9a-fA-F]{2})\Z")
+_ESCAPE_BEFORE: Final = re.compile(
+    r"(?:\\[a-z]|\\[ux][0-9a-fA-F]{2,8}|%[0-9a-fA-F]{2}|(?:\x1b|\\u001[bB]|\\x1[bB]|\\033)\[[\d;]{0,12}[A-Za-z])\Z"
+)
+"""Of JSON, Python or a URL, or what gives a terminal its colours."""
 
 Forms: TypeAlias = Mapping[str, Spelling]
 """What is hidden, and all its spellings."""
@@ -55,8 +59,9 @@ class Scrubber:
     ) -> None:
         """`settings` may be secrets, and may be words like `production`: see `content`. `words` are such for sure, and
         are hidden where they are no part of another, if they are short."""
+        secrets, settings = [*secrets], [*settings]
         self._secrets = {**forms_of(secrets), **more_forms}
-        self._settings = forms_of(settings)
+        self._settings = forms_of([*settings, *chain(*map(passwords_in, secrets + settings))])
         self._words = forms_of(words)
         self._passing: dict[str, Spelling] = {}
         self._gather()
@@ -119,10 +124,14 @@ def _without(text: str, places: Iterable[Place]) -> str:
 
 
 def _is_word(text: str, start: int, stop: int) -> bool:
-    """Whether no letter or digit stands beside it, but those of an escape."""
-    before = text[max(0, start - 10) : start]
-    is_glued = text[start].isalnum() and before[-1:].isalnum() and not _ESCAPE_BEFORE.search(before)
-    return not is_glued and not (text[stop - 1].isalnum() and text[stop : stop + 1].isalnum())
+    """Whether no letter or digit of English stands beside it, but those of an escape."""
+    before = text[max(0, start - 20) : start]
+    is_glued = _are_one_word(before[-1:], text[start]) and not _ESCAPE_BEFORE.search(before)
+    return not is_glued and not _are_one_word(text[stop - 1], text[stop : stop + 1])
+
+
+def _are_one_word(one: str, other: str) -> bool:
+    return one.isalnum() and other.isalnum() and one.isascii() and other.isascii()
 
 
 def forms_of(secrets: Iterable[str]) -> dict[str, Spelling]:
@@ -134,7 +143,9 @@ def forms_of(secrets: Iterable[str]) -> dict[str, Spelling]:
 
 def _forms(secret: str) -> set[str]:
     lines = (
-        line for line in secret.splitlines() if len(line) >= _SHORTEST_LINE and not _PEM_EDGE.fullmatch(line)
+        line
+        for line in secret.replace("\\n", "\n").splitlines()
+        if len(line) >= _SHORTEST_LINE and not _PEM_EDGE.fullmatch(line)
     )
     within = [*secrets_within(secret)]
     return {secret, unquote(secret), *lines, *within, *map(unquote, within)}

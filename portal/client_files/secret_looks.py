@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from manifests.credentials import is_credential_name
+from manifests.credential_names import is_credential_name
 from portal.client_files.addresses import has_password, login_parts
 from portal.client_files.mixed_text import PLACE
 from portal.client_files.secret_names import is_secret_name

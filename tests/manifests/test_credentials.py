@@ -8,6 +8,11 @@ import pytest
 from manifests.json_value import Json
 from manifests.loader import load_manifest
 
+PRIVATE_KEY = """-----BEGIN PRIVATE KEY-----
+MIIEvQIBADANBgkqhkiG9w0BAQEF
+AASCBKcwggSjAgEAAoIBAQC7VJTU
+-----END PRIVATE KEY-----"""
+
 
 def credentials(folder: Path, upstream: Json, **variables: str) -> frozenset[str]:
     """Of one upstream; variables hold `of-` and their name or what is given, and a command gives its own line."""
@@ -137,6 +142,27 @@ def test_ordinary_value_is_no_credential(tmp_path: Path, variable: str, value: s
         tmp_path, {"command": "x", "env": {variable: f"${{{variable}}}"}}, **{variable: value}
     )
     assert found == frozenset()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        json.dumps({"type": "service_account", "private_key": PRIVATE_KEY}),
+        PRIVATE_KEY.replace("\n", "\\n"),
+        "https://x.blob.example/files?sv=2024-11-04&sig=4h%2Bq8Zk1Lw0Xv7%2F3d&se=2027-01-01",
+        '{"X-Auth-Key": "9f86d081884c7d659a2f"}',
+        '{"Cookie": "session=0123456789abcdef01"}',
+        '{"webhook_secret": "mysecretphraseoflast"}',
+        '{"encryption_key": "9f86d081884c7d65"}',
+        '{"password": "abcdefghijklmnop"}',
+        "Server=db;Database=x;Password=CorrectHorseBattery",
+        '{"Authorization": "Bearer AbCdEfGhIjKlMnOpQrStUvWx"}',
+        "AWS_SECRET_ACCESS_KEY=/wJalrXUtnFEMI0K7MDENG0bPxRfiCYEXAMPLEKEY",
+        "TOKEN=ABCD_EFGH2345_IJKL",
+    ],
+)
+def test_value_is_one_by_a_secret_that_it_holds(tmp_path: Path, value: str) -> None:
+    assert value in credentials(tmp_path, {"command": "x", "env": {"X": "${SETTINGS}"}}, SETTINGS=value)
 
 
 def test_user_beside_a_password_is_no_credential(tmp_path: Path) -> None:

@@ -115,6 +115,34 @@ def test_what_is_no_setting_by_its_name_is_hidden_whatever_stands_beside_it(
     assert scrub.start(told.format(PASSWORD)) == told.format("[hidden]")
 
 
+SETTINGS = {
+    "RUST_LOG": "info",
+    "POSTGRES_USER": "user",
+    "MAX_ROWS": "1000",
+    "GIT_BRANCH": "main",
+    "LOG": "error",
+}
+
+
+def test_words_and_numbers_are_no_parts_of_others_in_errors() -> None:
+    told = 'invalid information: no relation "users" in row 31000 of the domain, remaining errors: 2'
+    assert by_command("postgresql://postgres:postgres@localhost/x", **SETTINGS)(told) == told
+    assert by_url(**SETTINGS)(told) == told
+    assert by_url("https://h/mcp?user=user&level=info")(told) == told
+
+
+def test_word_of_a_url_that_is_user_and_password_stays() -> None:
+    told = 'no database "postgres", see https://www.postgresql.org/docs'
+    assert by_command("postgresql://postgres:postgres@localhost/x")(told) == told
+
+
+@pytest.mark.parametrize(
+    "around", ["\x1b[1;31m{}\x1b[0m", "\\u001b[1m{}\\u001b[0m", "\u5bc6\u7801{}\u9519\u8bef", "caf\u00e9{}"]
+)
+def test_word_is_one_beside_colours_and_other_scripts(around: str) -> None:
+    assert by_command(WHATEVER="correcthorse")(around.format("correcthorse")) == around.format("[hidden]")
+
+
 def test_number_that_a_reference_gave_is_hidden_whatever_stands_beside_it() -> None:
     assert Scrubber(["48291734"])("PIN48291734 b48291734") == "PIN[hidden] b[hidden]"
 
@@ -178,6 +206,50 @@ def test_ordinary_words_within_a_longer_text_stay(text: str) -> None:
     )
     if "://" not in text:
         assert by_command(text)(told) == told
+
+
+@pytest.mark.parametrize(
+    ("said", "secret"),
+    [
+        ("STRIPE_KEY={}", "sk_live_4eC39HqLyjWDarjtT1"),
+        ("SLACK_SIGNING_SECRET={}", "8f742231b10e8888abcd99yyyzzz85a5"),
+        ("AWS_SECRET_ACCESS_KEY={}", "/wJalrXUtnFEMI0K7MDENG0bPxRfiCYEXAMPLEKEY"),
+        ("PRIVATE_KEY={}", "0x4c0883a69102937d6231471b5dbb6204fe512961708279"),
+        ("JIRA_PAT={}", "ATATT3xFfGF0T4JNjAfjMs7Dx"),
+        ("--secret={}", "correct-horse7battery"),
+        ("--key={}", "9f86d081884c7d65"),
+        ("Cookie: session={}", "0123456789abcdef01"),
+        ("--header=X-Auth-Key: {}", "9f86d081884c7d65"),
+        ('{{"password": "{}"}}', "abcdefghijklmnop"),
+        ("Server=db;Password={};X=1", "CorrectHorseBattery"),
+        ("Authorization: Bearer {}", "AbCdEfGhIjKlMnOpQrStUvWx"),
+    ],
+)
+def test_secret_that_an_argument_says_is_hidden_by_itself(said: str, secret: str) -> None:
+    scrub = by_command("-e", said.format(secret))
+    assert scrub(f"refused: {secret}!") == scrub.content(f"refused: {secret}!") == "refused: [hidden]!"
+
+
+@pytest.mark.parametrize(
+    "scrub",
+    [
+        by_url(**{"X-Database": "postgres://app:correcthorse@db/x"}),
+        by_url("https://h/mcp?db=postgres%3A%2F%2Fapp%3Acorrecthorse%40db"),
+        by_command("--db=postgres://app:correcthorse@db/x"),
+        Scrubber(["postgres://app:correcthorse@db/x"]),
+    ],
+)
+def test_password_of_a_url_that_is_a_word_is_hidden_in_errors_alone(scrub: Scrubber) -> None:
+    assert scrub("no login with correcthorse") == "no login with [hidden]"
+    assert scrub.content("a correcthorse") == "a correcthorse"
+
+
+def test_key_in_one_line_is_hidden_in_several() -> None:
+    body = "MIIEvQIBADANBgkqhkiG9w0BAQEF\nAASCBKcwggSjAgEAAoIBAQC7VJTU"
+    key = f"-----BEGIN PRIVATE KEY-----\n{body}\n-----END PRIVATE KEY-----"
+    scrub = Scrubber([key.replace("\n", "\\n")])
+    for told in (key, key.replace("\n", "\\n"), json.dumps(key)):
+        assert "MIIEv" not in scrub(told) and "AASCB" not in scrub(told)
 
 
 @pytest.mark.parametrize(
