@@ -1,6 +1,6 @@
 """What a rule demands of the arguments of a call, compiled."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
@@ -18,16 +18,17 @@ _MISSING = object()
 class CallArguments:
     """The arguments of one call, by the tool's own names, as they would be sent. Each text is read once.
 
-    They are held against so many `schemas`, which share what may be looked at: what one of them takes leaves another
-    no less, so it is the same whichever stands first.
+    The schemas of `conditions` whose `where` they meet share what may be looked at: what one of them takes leaves
+    another no less, so it is the same whichever stands first.
     """
 
-    def __init__(self, values: Mapping[str, Json], schemas: int) -> None:
+    def __init__(self, values: Mapping[str, Json], conditions: Iterable["ArgumentCondition | None"]) -> None:
         self.values = dict(values)
         self.undecided: list[ArgumentCondition] = []
         """Conditions that would take too long to be held against them."""
-        self._steps = MAX_STEPS // max(schemas, 1)
         self._read: dict[str, ReadText] = {}
+        schemas = sum(each is not None and each.needs_schema(self) for each in conditions)
+        self._steps = MAX_STEPS // max(schemas, 1)
 
     def read(self, name: str) -> ReadText | None:
         """What was read of a text; None if it is none."""
@@ -62,6 +63,10 @@ class ArgumentCondition:
     def of(cls, rule: AllowRule) -> "ArgumentCondition | None":
         """None if the rule demands nothing."""
         return cls(rule.where, rule.schema_) if rule.where or rule.schema_ is not None else None
+
+    def needs_schema(self, arguments: CallArguments) -> bool:
+        """Whether its schema decides about the arguments."""
+        return self.schema is not None and self._unmet(arguments) is None
 
     def is_met(self, arguments: CallArguments, work: Work) -> bool:
         """Whether the arguments are what it demands.

@@ -97,12 +97,7 @@ def decide_arguments(manifest: Manifest, tool: Decision, arguments: Mapping[str,
     """
     if not tool.conditions:
         return tool
-    schemas = sum(
-        rule.condition is not None and rule.condition.schema is not None
-        for rules in tool.conditions
-        for rule in rules
-    )
-    asked = CallArguments(arguments, schemas)
+    asked = CallArguments(arguments, (rule.condition for rules in tool.conditions for rule in rules))
     met = []
     for rules in tool.conditions:
         found = next((rule for rule in rules if asked.meet(rule.condition)), None)

@@ -125,7 +125,7 @@ class Broker:
         entry = self.ledger[call.seq]
         mended: list[Repair] = []
         async with self._order:
-            if self._is_long_to_decide(call):
+            if _is_long(call.arguments):
                 await turns_of_others()  # it is decided in one go, and scripts make many calls at once
             self._begun.add(call.seq)
             function = self.snapshot.library.functions.get(call.function)
@@ -141,14 +141,6 @@ class Broker:
             return await self._forward(entry, function, permit)
         finally:
             self._audit.outcome(entry)
-
-    def _is_long_to_decide(self, call: ToolCall) -> bool:
-        """Whether there are conditions on the arguments, and these may take milliseconds to be held against them."""
-        function = self.snapshot.library.functions.get(call.function)
-        if function is None or not _is_long(call.arguments):
-            return False
-        listed = self._fleet[function.upstream].tools
-        return bool(self._authorization.of_function(function, listed, dict).tool.conditions)
 
     def _permit(self, call: ToolCall, function: Function | None, mended: list[Repair]) -> Permit | CallError:
         """Decide about a call. What is repaired of its arguments is put into `mended`."""
@@ -276,7 +268,7 @@ class _WithheldError(UpstreamWithheldError):
 
 
 def _is_long(arguments: dict[str, Json]) -> bool:
-    """Whether it may take milliseconds to say what they are."""
+    """Whether it may take milliseconds to look whether they fit."""
     return any(
         len(value) > (LONG_TEXT if isinstance(value, str) else 0)
         for value in arguments.values()

@@ -590,6 +590,17 @@ def test_same_is_granted_whichever_schema_stands_first(load: Load, count: int) -
         assert decision.granted or "too many parts" in decision.reason
 
 
+def test_schemas_of_rules_that_mean_other_arguments_take_no_share(load: Load) -> None:
+    schema = f"{{properties: {{rows: {LEAN}}}, required: [rows]}}"
+    rules = [
+        f"{{tool: write, where: {{repo: {{equals: r{number}}}}}, schema: {schema}}}" for number in range(20)
+    ]
+    manifest = manifest_of(load, *rules)
+    for repo in ("r0", "r19"):
+        assert ask(manifest, {"repo": repo, "rows": ["x"] * 20_000}).granted
+    assert not ask(manifest, {"repo": "r20", "rows": ["x"]}).granted
+
+
 def test_value_of_any_size_is_shown_short(load: Load) -> None:
     manifest = manifest_of(load, "{tool: write, where: {path: {equals: x}}}")
     for value in (10**5_000, ["x"] * 10_000, {"x": "y" * 10_000}, "x" * 10_000):

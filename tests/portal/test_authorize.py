@@ -373,7 +373,7 @@ async def test_call_of_many_parts_is_decided_before_what_a_later_one_brings(tmp_
         assert states(await portal.run(code)) == [("web.post", "done"), ("mail.read", "done")]
 
 
-async def test_only_a_call_with_conditions_on_it_waits_to_be_decided(
+async def test_others_have_their_turns_before_each_call_with_long_arguments(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits = []
@@ -382,9 +382,7 @@ async def test_only_a_call_with_conditions_on_it_waits_to_be_decided(
         waits.append(1)
 
     monkeypatch.setattr("portal.broker.turns_of_others", turns)
-    up = Peer(tool("free"), tool("bound"))
-    tools: Json = {"allow": ["*", {"tool": "up.bound", "schema": {"minProperties": 1}}]}
-    async with opened(tmp_path, {"up": up}, capabilities={"tools": tools}) as portal:
-        for name, path, expected in (("free", LONG, 0), ("bound", "x", 0), ("bound", LONG, 1)):
-            await portal.result_of(f"await up.{name}(path='{path}')")
+    async with opened(tmp_path, {"up": Peer(tool("write"))}) as portal:
+        for path, expected in (("x", 0), (LONG, 3)):
+            await portal.result_of(f"await asyncio.gather(*(up.write(path='{path}') for _ in range(3)))")
             assert len(waits) == expected
