@@ -41,8 +41,9 @@ issues = await tickets.list_issues(state="open")
 a, b = await asyncio.gather(crm.get(id=1), crm.get(id=2))  # independent calls: in parallel
 [i["title"] for i in issues if "login" in i["title"]]
 
-Only the last expression (or a top-level `return`), as JSON, and prints come back: return just what matters. A failed \
-call raises ToolError. `calls` in the answer says what each call did: read it before running anything again."""
+Only the last expression (or a top-level `return`), as JSON, and prints come back: return just what matters. \
+`portal.emit(block)` shows an image. A failed call raises ToolError. `calls` in the answer says what each call did: \
+read it before running anything again."""
 
 
 def tool_definitions(capabilities: Capabilities, modules: Sequence[str] = ()) -> list[Tool]:

@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
 from typing import Any, TypeAlias
@@ -28,6 +28,7 @@ from mcp_types import (
 
 from manifests.json_value import Json
 from portal.answer import Answer
+from portal.binary_content import without_binaries
 from portal.budget.answer import fit
 from portal.budget.encoding import is_loaded
 from portal.caller import Caller, caller_of
@@ -221,8 +222,9 @@ async def _execute_code(portal: Portal, asked: Asked) -> CallToolResult:
 def tool_result(answer: Answer, output_tokens: int) -> CallToolResult:
     """The same facts in `content` and in `structuredContent`: some clients show the model only one of them."""
     emitted = content_blocks(answer.emitted, output_tokens // 2)
-    structured = answer.structured()
-    structured["notices"].extend(emitted.notices)
+    result, left_out = without_binaries(answer.result)
+    structured = replace(answer, result=result).structured()
+    structured["notices"].extend([*left_out, *emitted.notices])
     structured, _ = fit(structured, output_tokens - emitted.tokens)
     structured = _clean(structured)
     return CallToolResult(
