@@ -44,8 +44,8 @@ commits = Counter(date.fromisoformat(day).strftime("%A") for day in days)
 week = [[row["weekday"], row["sales"], commits[row["weekday"]]] for row in ast.literal_eval(rows)]
 await excel.create_workbook(path="week.xlsx", sheets=["Week"], overwrite=True)
 await excel.write_range(path="week.xlsx", sheet="Week", at="A1", rows=[["day", "sales", "commits"], *week])
-best, sales, made = max(week, key=lambda row: row[1])
-{{"best day": best, "sales": sales, "commits on it": made, "it is in Tokyo": clock["datetime"]}}
+busiest, sales, made = max(week, key=lambda row: row[2])
+{{"most commits on a": busiest, "commits": made, "its sales": sales, "it is in Tokyo": clock["datetime"]}}
 """
 
 

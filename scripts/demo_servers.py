@@ -127,11 +127,11 @@ def make_repository() -> None:
 
 
 def make_database() -> None:
-    """A shop with some orders on most weekdays, always the same."""
+    """A shop with some orders on each weekday, always the same."""
     DATABASE.unlink(missing_ok=True)
     days = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
     items = (("tea", 4.5), ("pot", 21.0), ("cup", 7.25))
-    orders = [(days[number * number % 11 % 7], *items[number * 3 % 7 % 3]) for number in range(90)]
+    orders = [(days[number % 7], *items[number * number % 11 % 3]) for number in range(90)]
     with closing(sqlite3.connect(DATABASE)) as database:
         database.execute("create table orders (id integer primary key, weekday text, item text, price real)")
         database.executemany("insert into orders (weekday, item, price) values (?, ?, ?)", orders)

@@ -66,8 +66,10 @@ def tickets() -> Peer:
 def test_the_manifest_is_one(tmp_path: Path) -> None:
     manifest, *_ = snippets("yaml")
     (tmp_path / "portal.yaml").write_text(manifest)
+    assert load_manifest(tmp_path / "portal.yaml", {}).portal.upstreams.keys() == {"git"}
+    (tmp_path / "portal.yaml").write_text(re.sub(r"(?m)^  # ", "  ", manifest))
     loaded = load_manifest(tmp_path / "portal.yaml", {"TICKETS_TOKEN": "x"})
-    assert loaded.portal.upstreams.keys() == {"files", "tickets"}
+    assert loaded.portal.upstreams.keys() == {"git", "tickets"}
 
 
 def test_the_grants_can_be_granted(tmp_path: Path) -> None:
