@@ -49,7 +49,7 @@ class BakeError(SandboxError):
 class BakeToolsError(BakeError):
     """What baking needs is not installed."""
 
-    hint = "Install mcp-code-portal with its extra: uv tool install 'mcp-code-portal[bake]', or the same with pipx."
+    hint = "In the clone, install the portal as you did, with this extra: `pip install '.[bake]'`."
 
 
 class WorkerStartError(SandboxError):

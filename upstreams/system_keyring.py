@@ -49,7 +49,7 @@ def _keyring() -> Iterator["KeyringBackend"]:
     except ImportError:
         raise SecretError(
             "the keyring cannot be asked: the package keyring is not installed",
-            "Install the portal with the extra: uv tool install 'mcp-code-portal[keyring]'.",
+            "In the clone, install the portal as you did, with this extra: `pip install '.[keyring]'`.",
         ) from None
     try:
         yield keyring.get_keyring()

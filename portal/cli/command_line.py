@@ -82,8 +82,9 @@ def _causes(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]
 def _lines(error: BaseException) -> list[str]:
     if isinstance(error, ManifestError):
         return [*error.lines()]
-    hint = getattr(error, "hint", "")
-    return [f"{error} {hint}".strip()]
+    told, hint = str(error), getattr(error, "hint", "")
+    end = "." if hint and told[-1:].isalnum() else ""
+    return [f"{told}{end} {hint}".strip()]
 
 
 def _no_profile(name: str, manifest: Manifest) -> str:

@@ -201,4 +201,4 @@ def test_missing_package_is_told_with_the_extra_that_brings_it(
 ) -> None:
     monkeypatch.setitem(sys.modules, "keyring", None)
     found = problem(tmp_path, "${keyring:a/b}")
-    assert "not installed" in found.message and "mcp-code-portal[keyring]" in found.hint
+    assert "not installed" in found.message and "'.[keyring]'" in found.hint
