@@ -11,11 +11,12 @@ from typing import Final
 
 from portal.client_files.mixed_text import PLACE, Pieces
 from portal.client_files.secret_looks import holds_secret, is_named, looks_secret, nameless
+from portal.client_files.secret_names import is_secret_name
 from portal.client_files.secret_urls import driver_pieces, url_pieces
 from portal.client_files.variables import Secret, variable_name
 
 _SHELL: Final = re.compile(
-    r"(?:.*[/\\])?(?:(?:ba|da|z|k|fi|a|c|tc|mk|ya)?sh|busybox|cmd|powershell|pwsh)(?:\.exe)?",
+    r"(?:.*[/\\])?(?:(?:ba|da|z|k|fi|a|c|tc|mk|ya)?sh|busybox|(?P<cmd>cmd)|powershell|pwsh)(?:\.exe)?",
     re.IGNORECASE | re.DOTALL,
 )
 _CODE_FOLLOWS: Final = re.compile(
@@ -23,12 +24,15 @@ _CODE_FOLLOWS: Final = re.compile(
     r"|-comman?d?|-enc[a-z]{1,11}|--call",
     re.IGNORECASE,
 )
+_CODE_MAY_FOLLOW: Final = re.compile(r"(?i)-[a-z]*c[a-z]*|(?:--|/)command|--?en[a-z]*")
+"""The same before a shell's first text, where the options are its own."""
 
-_VALUE: Final = r"[^\s\"'\\,;&|$`<>(){}]{1,200}"
+_CHARACTER: Final = r"[^\s\"'\\,;&|$`<>(){}]"
+_VALUE: Final = _CHARACTER + "{1,200}"
 _ENDS: Final = r"(?![^\s;&|)])"
 _CLOSES: Final = re.compile(r"[\"'](?:[\s,})\];&|]|\Z)")
 """A quote that ends a word: behind an apostrophe it goes on."""
-_WORD: Final = re.compile(_VALUE)
+_WORD: Final = re.compile(_CHARACTER + "+")
 """Nothing else to a shell, wherever it stands."""
 _OPTION: Final = re.compile(
     rf"(?<![\w-])-{{1,2}}(?P<name>[A-Za-z](?:[\w.:-]{{0,58}}\w)?)\s{{1,9}}(?P<quote>[\"']?)(?!-)(?P<value>{_VALUE})"
@@ -67,15 +71,28 @@ _Found = tuple[int, Secret]
 """Where a secret begins, and it."""
 
 
-def codes(words: Sequence[str]) -> Iterator[bool]:
-    """For each word of a command whether it is a text for a shell."""
-    is_shell = is_code = False
+def codes(words: Sequence[str], *, is_wide: bool = False) -> Iterator[bool]:
+    """For each word of a command whether it is a text for a shell; `is_wide` takes it for one in case of doubt."""
+    is_shell = is_code = is_before = False
     for before, word in pairwise(["", *words]):
-        yield is_shell and is_code
+        is_text = is_shell and is_code
+        yield is_text
         # Between `-c` and its text may be options: `bash -c -o pipefail "…"`.
         is_option = word.startswith(("-", "+")) or re.fullmatch("[-+].*[oO]", before)
-        is_code = is_code_next(word) or (is_shell and is_code and bool(is_option))
-        is_shell = is_shell or bool(_SHELL.fullmatch(word))
+        is_code = is_code_next(word) or (is_text and bool(is_option)) or (is_before and _may_begin_code(word))
+        is_new = bool(_SHELL.fullmatch(word))
+        is_shell = is_shell or is_new
+        is_before = is_wide and (is_new or (is_before and not is_text))
+
+
+def _may_begin_code(option: str) -> bool:
+    return bool(_CODE_MAY_FOLLOW.fullmatch(option)) and not is_secret_name(option)
+
+
+def is_for_cmd(words: Sequence[str]) -> bool:
+    """Whether no shell but cmd is among the words, or within one."""
+    shells = (_SHELL.fullmatch(each) for word in words for each in re.split(r"[\s\"'&|]+", word))
+    return all(shell["cmd"] for shell in shells if shell)
 
 
 def is_code_next(option: str) -> bool:

@@ -1,11 +1,11 @@
 """Whether a person can read what a server starts, though its secrets are hidden."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from portal.client_files.command_lines import codes, is_code_next, is_word
+from portal.client_files.command_lines import codes, is_code_next, is_for_cmd, is_word
 from portal.client_files.fields import UnfitError
 from portal.client_files.secret_names import is_secret_name
 from portal.client_files.secret_values import is_command_line
@@ -25,12 +25,15 @@ _STARTS: Final = re.compile(
     r"|lib|bus_address)\Z"
 )
 """Names of variables of which programs take what to start, and how: BASH_ENV, GIT_SSH_COMMAND, LD_PRELOAD."""
-_CALLING: Final = re.compile(r"(?i)(?:.*[/\\])?(?:npx|npm|su|runuser|script)(?:\.cmd)?")
+_CALLING: Final = re.compile(r"(?i)(?:.*[/\\])?(?:(?P<node>npx|npm)|su|runuser|script)(?:\.cmd)?")
 """Which give what follows their `-c` to a shell."""
 _EXPANDS: Final = re.compile(r"\$\(|`")
 _COMPOSED: Final = re.compile(r"[|<;&(`\n]")
 """In a text for a shell that does more than to start one program: `$(gh auth token)`."""
-_VARIABLE: Final = re.compile(r"(?i)(?:\$\{?(?:env:)?|[%!])(?P<name>\w+)")
+_VARIABLE: Final = re.compile(r"(?i)(?:\$[{=]{0,2}(?:env[:.])?|[%!])(?P<name>\w+)")
+_WITHIN_NAMES: Final = re.compile(r"\\\r?\n|[\"'^]")
+"""What a shell takes out of a text before it looks for variables in it."""
+_SPOKEN: Final = re.compile(r"(?i)\A(?:bearer|basic|token) ")
 _OF_WHAT: Final = re.compile(
     r"(?i)(?:[=:]|:[ \t]|://|(?<!\S)(?P<option>-{1,2}[a-z][\w.:-]{0,60})[ \t]{1,9}"
     r"|\b(?:bearer|basic|token)[ \t])\\*[\"']?\Z"
@@ -74,7 +77,8 @@ def legible(server: Server) -> Server:
     of_variables = (
         _is_unsaid(name) or "://" in secret for name, each in server.env.items() for secret in _secrets(each)
     )
-    is_any = hidden or _secrets(server.url or ()) or any(of_variables) or any(_named(server))
+    is_named = any(_named(server, _texts(server)))
+    is_any = hidden or _secrets(server.url or ()) or any(of_variables) or is_named
     return replace(server, notes=(*server.notes, HIDDEN)) if is_any else server
 
 
@@ -82,7 +86,9 @@ def _unreadable(server: Server) -> Iterator[bool]:
     """Of what starts something whether all of it is hidden."""
     for word, template in _code(server):
         yield bool(_secrets(template)) and not re.search(r"\w", word)
-    yield from (_is_run(found, secrets) for found, secrets in _named(server))
+    yield from (_is_run(found, secrets) for found, secrets in _named(server, _shell_texts(server)))
+    for _, templates in _named(server, _texts(server)):
+        yield not all(is_word(_SPOKEN.sub("", secret)) for each in templates for secret in _secrets(each))
     for name, template in server.env.items():
         yield not is_secret_name(name) and any(map(is_command_line, _secrets(template)))
 
@@ -95,26 +101,35 @@ def _code(server: Server) -> Iterator[tuple[str, Template]]:
 def _words(server: Server) -> Iterator[tuple[str, bool, Template]]:
     """Of each argument what is not hidden, whether it is a text for a shell, and all of it."""
     words = ["".join(p for p in each if isinstance(p, str)) for each in (server.command or (), *server.args)]
-    program = "sh" if _CALLING.fullmatch(words[0]) else words[0]
-    yield from zip(words[1:], [*codes([program, *words[1:]])][1:], server.args, strict=True)
+    calling = _CALLING.fullmatch(words[0])
+    is_code = codes(["sh" if calling else words[0], *words[1:]], is_wide=not (calling and calling["node"]))
+    yield from zip(words[1:], [*is_code][1:], server.args, strict=True)
 
 
 def _shell_texts(server: Server) -> Iterator[str]:
     """Each text for a shell, and all of them with what follows as one, as cmd and PowerShell read it."""
-    words = ["".join(map(_visible, each)) for each in server.args]
+    program, *words = ("".join(map(_visible, each)) for each in (server.command or (), *server.args))
+    if is_for_cmd([program, *words]) and not _CALLING.fullmatch(program):
+        words = [word.replace("$", "_") for word in words]  # names no variable there
     is_code = [is_code for _, is_code, _ in _words(server)]
     yield from (word for word, is_code in zip(words, is_code, strict=True) if is_code)
     yield from (" ".join(words[is_code.index(True) :]),) if any(is_code) else ()
 
 
-def _named(server: Server) -> Iterator[tuple[re.Match[str], Sequence[Template]]]:
-    """Where texts for a shell name variables of which something is hidden, and what these are."""
+def _texts(server: Server) -> Iterator[str]:
+    """All in which some program could look for variables, as it would."""
+    for template in (*server.args, *server.env.values()):
+        yield _WITHIN_NAMES.sub("", "".join(map(_visible, template)))
+
+
+def _named(server: Server, texts: Iterable[str]) -> Iterator[tuple[re.Match[str], Sequence[Template]]]:
+    """Where the texts name variables of which something is hidden, and what these are."""
     hidden: dict[str, list[Template]] = {}
     for name, template in server.env.items():
         if _secrets(template):
             # In small letters, as Windows compares them.
             hidden.setdefault(name.lower(), []).append(template)
-    for text in _shell_texts(server):
+    for text in texts:
         for found in _VARIABLE.finditer(text):
             if templates := hidden.get(found["name"].lower()):
                 yield found, templates

@@ -120,7 +120,8 @@ def test_a_name_that_ends_as_a_secrets_starts_nothing(home: Home, name: str) -> 
 
 @pytest.mark.parametrize("text", [RANDOM, f"{RANDOM}==", f"'{RANDOM}'"])
 @pytest.mark.parametrize(
-    ("shell", "option"), [("bash", "-c"), ("pwsh", "-EncodedCommand"), ("cmd.exe", "/c")]
+    ("shell", "option"),
+    [("bash", "-c"), ("pwsh", "-EncodedCommand"), ("powershell", "-en"), ("cmd.exe", "/c")],
 )
 def test_a_projects_server_is_left_out_if_nothing_is_left_of_what_a_shell_starts(
     home: Home, shell: str, option: str, text: str
@@ -362,6 +363,11 @@ def test_a_password_that_could_be_a_host_is_none_of_a_projects(home: Home) -> No
         ("su", "-c", "$LINT_KEY", "pwned"),
         ("sh", "-c", "echo token\n$LINT_KEY", "pwned"),
         ("sh", "-c", "set -x\n$LINT_KEY", "pwned"),
+        ("script", "-qc", "$LINT_KEY", "pwned"),
+        ("bash", "-euxlic", "$LINT_KEY", "pwned"),
+        ("zsh", "-dfc", "$LINT_KEY", "pwned"),
+        ("su", "--command", "$LINT_KEY", "pwned"),
+        ("powershell", "/Command", "iex $env:LINT_KEY", "pwned"),
     ],
 )
 def test_a_shell_of_a_project_runs_no_variable_that_is_hidden(
@@ -408,6 +414,63 @@ def test_a_shell_of_a_project_runs_no_hidden_variable_in_a_word_further_behind(
 ) -> None:
     assert told(home, "cursor-project", command, *args, LINT_KEY="pwned") == ("", ())
     assert told(home, "cursor-project", command, *args, LINT="pwned")[0]
+
+
+@pytest.mark.parametrize(
+    ("command", "args", "env"),
+    [
+        ("script", ["-qc", "$LINT_KEY", "/dev/null"], {}),
+        ("bash", ["-euxlic", "$LINT_KEY"], {}),
+        ("npx", ["--call=$LINT_KEY"], {}),
+        ("flock", ["lock", "-c", "${LINT_KEY#x}"], {}),
+        ("sh", ["-c", "$LINT_\\\nKEY"], {}),
+        ("zsh", ["-dfc", "$=LINT_KEY"], {}),
+        ("cmd", ["/c%LINT^_KEY%"], {}),
+        ("runner", ["!lint_key!"], {}),
+        ("nu", ["-c", "sh -c $env.LINT_KEY"], {}),
+        ("git", ["fetch"], {"GIT_SSH_COMMAND": '$LINT_"KEY"'}),
+    ],
+)
+def test_no_program_of_a_project_is_handed_a_variable_that_could_hide_a_command(
+    home: Home, command: str, args: list[str], env: dict[str, str]
+) -> None:
+    for value in ("touch pwned", "Bearer x;pwned"):
+        assert told(home, "cursor-project", command, *args, LINT_KEY=value, **env) == ("", ())
+    assert told(home, "cursor", command, *args, LINT_KEY="touch pwned", **env)[0]
+    home.write("cursor", "{}")
+    assert told(home, "cursor-project", command, *args, OTHER_KEY="touch pwned", **env)[0]
+    assert told(home, "cursor-project", "docker", "run", "-e", "LINT_KEY", LINT_KEY="touch pwned")[0]
+
+
+@pytest.mark.parametrize("command", [["npx"], ["cmd", "/c", "npx"]])
+@pytest.mark.parametrize("value", ["abc", "Bearer abc", "Basic YWJjOmRlZg==", f"Bearer {RANDOM * 20}"])
+def test_a_program_of_a_project_is_handed_a_token_behind_its_scheme(
+    home: Home, command: list[str], value: str
+) -> None:
+    args = ["-y", "mcp-remote", "https://hub.example/sse", "--header", "Authorization:${LINT_AUTH}"]
+    text, notes = told(home, "cursor-project", *command, *args, LINT_AUTH=value)
+    assert text == " ".join([*command, *args]) and len(notes) == 1
+
+
+def test_no_variable_that_is_hidden_is_run_by_a_shell_within_cmd(home: Home) -> None:
+    for args in (["bash", "-c", "$LINT_KEY"], ["call bash -c $LINT_KEY"]):
+        assert told(home, "cursor-project", "cmd", "/c", *args, LINT_KEY="pwned") == ("", ())
+
+
+@pytest.mark.parametrize(
+    ("command", "args"),
+    [
+        ("npx", ["-y", "linter", "-account", RANDOM]),
+        ("cmd", ["/c", "linter", "-account", RANDOM]),
+        ("powershell", ["-File", "lint.ps1", "-ClientSecret", "abc"]),
+        ("npx", ["-y", "linter", "--api-key", RANDOM * 20]),
+    ],
+)
+def test_an_option_of_a_projects_program_is_none_of_a_shells(
+    home: Home, command: str, args: list[str]
+) -> None:
+    text, notes = told(home, "cursor-project", command, *args)
+    assert text.startswith(" ".join([command, *args[:-1]])) and args[-1] not in text and len(notes) == 1
 
 
 def test_a_value_in_a_word_of_its_own_is_handed_on(home: Home) -> None:

@@ -343,7 +343,7 @@ def test_ports_that_are_no_passwords(url: str) -> None:
         (["-c", "npx foo --token 'a bc'"], ["npx foo --token 'a bc'"]),
         (["-c", r"npx foo --token a\ bc --pw def"], [r"npx foo --token a\ bc --pw def"]),
         (["-c", "npx foo --token abc, --pw def"], ["npx foo --token abc, --pw def"]),
-        (["-c", "npx foo --token " + "a" * 201], ["npx foo --token " + "a" * 201]),
+        (["-c", "npx foo --token " + "a" * 201], ["a" * 201]),
         (["-c", f"npx foo --token abc {RANDOM}"], ["abc", RANDOM]),
         (["/c", "npx foo postgresql://me:abc@db.example/shop"], ["abc"]),
         (["-c", "foo --db=mysql://me:abc@db.example/shop -v"], ["abc"]),
