@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
+from manifests.credential_names import is_credential_name
 from portal.client_files.command_lines import codes, is_code_next, is_for_cmd, is_word
 from portal.client_files.fields import UnfitError
 from portal.client_files.secret_names import is_secret_name
@@ -47,7 +48,7 @@ _NO_LOGIN: Final = re.compile(r"[/?#\\@]")
 """With these in a password some would find the host within it, others behind it."""
 _SCHEME: Final = re.compile(r"[A-Za-z0-9+.-]*://")
 _LOCAL: Final = re.compile(
-    r"(?i)(?:[\w.-]{1,60}=)?[a-z][a-z0-9+.-]{0,30}://(?:[^\s/?#@\\]*@)?"
+    r"(?i)(?:[\w.-]{1,60}=)?[a-z][a-z0-9+.-]{0,30}://(?:[^\s/?#@\\;]*@)?"
     r"(?:localhost|127(?:\.\d{1,3}){3}|\[::1\]|host\.docker\.internal)(?::\d{1,5})?(?:/[\w./-]*)?"
     r"(?:\?(?:schema|ssl(?:mode)?)=\w{1,60})?"
 )
@@ -79,6 +80,7 @@ def legible(server: Server) -> Server:
     )
     is_named = any(_named(server, _texts(server)))
     is_any = hidden or _secrets(server.url or ()) or any(of_variables) or is_named
+    server = server.with_names_of_project() if any(_misleading(server)) else server
     return replace(server, notes=(*server.notes, HIDDEN)) if is_any else server
 
 
@@ -154,7 +156,10 @@ def _has_own(server: Server) -> bool:
     """Whether it gets a secret of the person's own: a variable of theirs, or what another program tells a shell."""
     own = (
         isinstance(piece, Input)
-        or (isinstance(piece, Reference) and (not piece.default or is_secret_name(piece.name)))
+        or (
+            isinstance(piece, Reference)
+            and (not piece.default or is_secret_name(piece.name) or is_credential_name(piece.name))
+        )
         for piece in server.pieces()
     )
     return any(own) or any(map(_COMPOSED.search, _shell_texts(server)))

@@ -115,6 +115,17 @@ class Server:
 
         return replace(self._mapped(known), command=self.command)
 
+    def with_names_of_project(self) -> "Server":
+        """The same with names for its secrets that no variable of a person has, so that none goes in their place.
+
+        A server's name in front is not enough: of `GH` and `TOKEN` it makes `GH_TOKEN`.
+        """
+
+        def piece(old: Piece) -> Piece:
+            return Secret(old.value, f"OF_PROJECT_{old.name}") if isinstance(old, Secret) else old
+
+        return self._mapped(lambda template: tuple(map(piece, template)))
+
     def _mapped(self, change: Callable[[Template], Template]) -> "Server":
         return replace(
             self,

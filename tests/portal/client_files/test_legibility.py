@@ -227,6 +227,8 @@ def test_no_argument_and_no_variable_hides_where_it_leads(home: Home, url: str) 
     [
         (["${GITHUB_TOKEN}"], {}),
         (["${GITHUB_TOKEN:-}"], {}),
+        (["${DATABASE_URL:-x}"], {}),
+        ([], {"LINT": "${AZURE_STORAGE_CONNECTION_STRING:-x}"}),
         ([], {"LINT": "${GITHUB_TOKEN}"}),
         ([], {"LINT": "Bearer ${GITHUB_TOKEN:-none}"}),
     ],
@@ -259,6 +261,25 @@ def test_no_secret_that_a_shell_puts_in_goes_where_nobody_can_read(home: Home, t
         "env": {"HUB": "${API_TOKEN:-https://evil.example}"},
     }
     assert "address" in home.reason("claude-code-project", entry)
+
+
+def test_no_secret_of_somebodys_own_ever_goes_in_the_place_of_one_beside_a_hidden_address(home: Home) -> None:
+    hub = {"HUB_URL": "https://${API_TOKEN:-evil.example}/v1"}
+    home.servers(
+        "claude-code-project",
+        it={"command": "npx", "env": {**hub, "LINT": "${GH_TOKEN:-abc}"}},
+        gh={"command": "npx", "args": ["--token", "abc"], "env": {**hub, "GH_TOKEN": "abcd"}},
+        shown={"command": "npx", "env": {"GITHUB_TOKEN": "abc"}},
+    )
+    names = {variable.name for variable in home.merged().variables}
+    ours = {
+        "IT_OF_PROJECT_API_TOKEN",
+        "IT_OF_PROJECT_GH_TOKEN",
+        "GH_OF_PROJECT_API_TOKEN",
+        "GH_OF_PROJECT_TOKEN",
+        "GH_OF_PROJECT_GH_TOKEN",
+    }
+    assert names == {*ours, "GITHUB_TOKEN"}
 
 
 def test_secrets_of_a_projects_own_are_taken_with_the_address_that_they_are_in(home: Home) -> None:
@@ -299,6 +320,12 @@ def test_a_database_on_this_machine_may_be_hidden_beside_a_secret_of_somebodys_o
     for more in ({"args": ["pg", database]}, {"env": {"DATABASE_URL": database}}):
         env = {"LINT_KEY": "${LINT_KEY}", **more.get("env", {})}
         assert home.spec("claude-code-project", {"command": "npx", **more, "env": env})
+
+
+def test_a_database_is_not_on_this_machine_because_of_what_stands_before_its_at_sign(home: Home) -> None:
+    store = "${DB_URL:-sqlserver://evil.example:1433;user=sa;password=abc;x=a@localhost:1433/x}"
+    entry: Json = {"command": "npx", "env": {"DATABASE_URL": store, "LINT_KEY": "${LINT_KEY}"}}
+    assert "address" in home.reason("claude-code-project", entry)
 
 
 @pytest.mark.parametrize(
