@@ -97,7 +97,7 @@ def is_for_cmd(words: Sequence[str]) -> bool:
 
 def is_code_next(option: str) -> bool:
     """Whether a shell takes what follows the option as code."""
-    return bool(_CODE_FOLLOWS.fullmatch(option))
+    return bool(_CODE_FOLLOWS.fullmatch(option)) and not is_secret_name(option)
 
 
 def is_word(value: str) -> bool:

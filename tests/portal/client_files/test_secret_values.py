@@ -339,6 +339,7 @@ def test_ports_that_are_no_passwords(url: str) -> None:
         (["--db", "postgresql://me:abc@localhost/db"], ["abc"]),
         ([RANDOM], [RANDOM]),
         (["-c", "npx foo --api-key abc"], ["abc"]),
+        (["/c", "server", "-secret", "hunter22x"], ["hunter22x"]),
         (["/c", "npx foo -token 'abc' -v --pw def"], ["abc", "def"]),
         (["-c", "npx foo --token 'a bc'"], ["npx foo --token 'a bc'"]),
         (["-c", r"npx foo --token a\ bc --pw def"], [r"npx foo --token a\ bc --pw def"]),
