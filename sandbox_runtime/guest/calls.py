@@ -237,7 +237,9 @@ class Call(Uncrossable, collections.abc.Coroutine):  # type: ignore[type-arg]
     def __repr__(self) -> str:
         return f"<call of {self._function}, not awaited>"
 
-    def __getattr__(self, name: str) -> NoReturn:
+    def __getattr__(self, name: str) -> str:
+        if name in ("__name__", "__qualname__"):
+            return self._function  # a coroutine has it, and asyncio tells it
         if name.startswith(("_", "cr_", "gi_", "ag_")):
             raise AttributeError(name)
         _refuse(self)

@@ -4,13 +4,15 @@ import asyncio
 import asyncio.base_events
 import asyncio.events
 import math
+import sys
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from sandbox_runtime.guest import locks, polling
+from sandbox_runtime.guest import futures, locks, polling
 from sandbox_runtime.guest.calls import Calls
 from sandbox_runtime.guest.deadlock_error import DeadlockError
+from sandbox_runtime.guest.tracebacks import describe
 
 _POLLS_PER_CROSSING = 16
 _DEADLOCK = (
@@ -76,6 +78,16 @@ class HostLoop(asyncio.base_events.BaseEventLoop):
         except Exception as error:  # noqa: BLE001  # the script's own error, handed back through its future
             future.set_exception(error)
         return future
+
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        """Tell in one line what a task failed with that nobody awaits; one that ends with the script did not fail."""
+        error = context.get("exception")
+        if error is None:
+            super().default_exception_handler(context)
+        elif not isinstance(error, asyncio.CancelledError):
+            told = describe(error, ())
+            place = f"script.py:{told['line']}: " if told["line"] else ""
+            sys.stderr.write(f"{place}{context['message']}: {told['message']}\n")
 
     def _end_leftovers(self) -> None:
         self._calls.end()
@@ -152,6 +164,7 @@ def install(calls: Calls) -> HostLoop:
     names: dict[str, Any] = vars(asyncio)
     names["EventLoop"] = names["SelectorEventLoop"] = _loop_class_of(calls)
     sleep = time.sleep = _sleep_of(calls)  # type: ignore[assignment]  # whole numbers are floats enough
+    futures.install()
     polling.install(sleep)
     locks.install(sleep)
     return policy.new_event_loop()
