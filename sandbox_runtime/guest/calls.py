@@ -2,15 +2,19 @@
 
 import asyncio
 import collections.abc
+import sys
 from collections.abc import Callable, Generator
+from types import FrameType
 from typing import Any, NoReturn
 
 from sandbox_runtime.guest.border import Border
 from sandbox_runtime.guest.output import Output
+from sandbox_runtime.guest.program import FILENAME
 from sandbox_runtime.guest.tool_error import ToolError
 from sandbox_runtime.guest.values import Uncrossable, clean, decode, encode_arguments, replacement
 
 _OUTBOX_CHARS = 1 << 20
+_RUN_STEP = asyncio.Handle._run.__code__  # by which the loop takes the next step of a task
 
 
 class Calls:
@@ -26,7 +30,7 @@ class Calls:
         self._outbox_chars = 0
         self._pending: dict[int, _CallFuture | _Answer] = {}
         self._unsent: dict[int, str] = {}
-        self._unstarted: dict[int, tuple[str, int]] = {}
+        self._unstarted: dict[int, tuple[str, int | None]] = {}
         self._replaced: dict[str, None] = {}
 
     @property
@@ -53,12 +57,11 @@ class Calls:
         self,
         function: str,
         arguments: dict[str, object],
-        line: int,
         convert: Callable[[Any], Any] | None = None,
     ) -> "Call":
         """A call that has not started; `convert` makes of its value what the script gets."""
         self._created += 1
-        self._unstarted[self._created] = (function, line)
+        self._unstarted[self._created] = (function, _script_line())
         return Call(self, self._created, function, arguments, convert)
 
     def start(
@@ -115,7 +118,7 @@ class Calls:
         """About calls that were written and never ran, and arguments that did not reach the host as they were."""
         places = dict.fromkeys(self._unstarted.values())
         never_awaited = [
-            f"`{function}(...)` on line {line} was never awaited, so it never ran"
+            f"`{function}(...)`{f' on line {line}' if line else ''} was never awaited, so it never ran"
             for function, line in places
         ]
         return never_awaited[:10] + [replacement(f"arguments of {name}") for name in self._replaced][:10]
@@ -135,6 +138,16 @@ class Calls:
                 future.set_result(answer[2] if future.convert is None else future.convert(answer[2]))
             else:
                 future.set_exception(ToolError(answer[3], answer[2], answer[4]))
+
+
+def _script_line() -> int | None:
+    """The line of the script that is at work, if any: a task may have been begun by a library."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_code is not _RUN_STEP:
+        if frame.f_code.co_filename == FILENAME:
+            return frame.f_lineno
+        frame = frame.f_back
+    return None
 
 
 class _Answer:

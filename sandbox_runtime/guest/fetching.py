@@ -3,7 +3,6 @@
 import base64
 import json as json_codec
 import re
-import sys
 import urllib.parse
 from collections.abc import Mapping
 from typing import Any, Self
@@ -124,7 +123,7 @@ class Fetching:
             arguments["timeout"] = timeout
         if not follow_redirects:
             arguments["follow_redirects"] = False
-        return self._calls.create(FUNCTION, arguments, sys._getframe(1).f_lineno, Response)
+        return self._calls.create(FUNCTION, arguments, Response)
 
 
 def _with_query(url: str, params: Any) -> str:

@@ -37,7 +37,7 @@ class LibraryFunction(Uncrossable):
         if positional:
             shown = f": {self._signature}" if self._signature else ""
             raise TypeError(f"{self.__qualname__}() takes keyword arguments only{shown}")
-        return self._calls.create(self.__qualname__, arguments, sys._getframe(1).f_lineno)
+        return self._calls.create(self.__qualname__, arguments)
 
     @property
     def __signature__(self) -> inspect.Signature:

@@ -1,6 +1,5 @@
 """`portal.resources`, `read_resource`, `prompts` and `get_prompt`: what upstreams offer besides functions."""
 
-import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,16 +19,16 @@ class Readings:
 
     def resources(self, upstream: Any = None) -> Call:
         """What can be read: {"resources": [{"uri", "name", "upstream", ...}], "templates", "notices"}."""
-        return self._calls.create(RESOURCES, _of(upstream), sys._getframe(1).f_lineno)
+        return self._calls.create(RESOURCES, _of(upstream))
 
     def read_resource(self, resource: Any, upstream: Any = None) -> Call:
         """The contents of a resource, given its URI or a row of `resources`: [{"uri", "text" or "blob", ...}]."""
         uri, upstream = _named(resource, "uri", upstream)
-        return self._calls.create(READ_RESOURCE, {"uri": uri, **_of(upstream)}, sys._getframe(1).f_lineno)
+        return self._calls.create(READ_RESOURCE, {"uri": uri, **_of(upstream)})
 
     def prompts(self, upstream: Any = None) -> Call:
         """The prompts of upstreams: {"prompts": [{"name", "arguments", "upstream", ...}], "notices"}."""
-        return self._calls.create(PROMPTS, _of(upstream), sys._getframe(1).f_lineno)
+        return self._calls.create(PROMPTS, _of(upstream))
 
     def get_prompt(
         self, prompt: Any, arguments: Mapping[str, str] | None = None, upstream: Any = None
@@ -37,7 +36,7 @@ class Readings:
         """A prompt, given its name or a row of `prompts`, filled in: {"description", "messages"}."""
         name, upstream = _named(prompt, "name", upstream)
         sent = {"name": name, "arguments": dict(arguments or {}), **_of(upstream)}
-        return self._calls.create(GET_PROMPT, sent, sys._getframe(1).f_lineno)
+        return self._calls.create(GET_PROMPT, sent)
 
 
 def _named(given: Any, key: str, upstream: Any) -> tuple[Any, Any]:

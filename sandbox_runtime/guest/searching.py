@@ -1,7 +1,5 @@
 """`portal.search` and `portal.describe`: what docs_search tells, told to a script."""
 
-import sys
-
 from sandbox_runtime.guest.calls import Call, Calls
 from sandbox_runtime.guest.library_function import LibraryFunction
 
@@ -22,7 +20,7 @@ class Searching:
         arguments: dict[str, object] = {"query": query, "detail": detail, "limit": limit}
         if upstream is not None:
             arguments["upstream"] = upstream
-        return self._calls.create(SEARCH, arguments, sys._getframe(1).f_lineno)
+        return self._calls.create(SEARCH, arguments)
 
     def describe(self, function: object) -> Call:
         """All that is known of one function, given itself or its name: as a row of `search`, with its `stub`."""
@@ -31,4 +29,4 @@ class Searching:
             raise TypeError(
                 f'portal.describe takes a function or its name, "tickets.get", not {type(function).__name__}'
             )
-        return self._calls.create(DESCRIBE, {"function": name}, sys._getframe(1).f_lineno)
+        return self._calls.create(DESCRIBE, {"function": name})

@@ -118,6 +118,25 @@ async def test_call_that_was_never_awaited_is_told(run: Runner) -> None:
 
 
 @pytest.mark.parametrize(
+    ("script", "place"),
+    [
+        ("await asyncio.gather(asyncio.to_thread(git.git_log))\n1", ""),
+        (
+            "async def main():\n    await asyncio.gather(asyncio.to_thread(git.git_log))\nasyncio.run(main())\n1",
+            "",
+        ),
+        ("\nawait asyncio.to_thread(git.git_log)\n1", " on line 2"),
+        ("import functools\nkept = functools.partial(git.git_log)()\n1", " on line 2"),
+    ],
+)
+async def test_call_that_a_library_makes_is_told_with_the_line_of_the_script(
+    run: Runner, script: str, place: str
+) -> None:
+    result = await run(script)
+    assert result.notices == (f"`git.git_log(...)`{place} was never awaited, so it never ran",)
+
+
+@pytest.mark.parametrize(
     "use",
     [
         "c['x']",
