@@ -16,6 +16,7 @@ from typing import Any, TextIO
 from sandbox_runtime.guest import loop
 from sandbox_runtime.guest.border import Border
 from sandbox_runtime.guest.calls import Calls
+from sandbox_runtime.guest.coroutines import never_begun
 from sandbox_runtime.guest.library import Library
 from sandbox_runtime.guest.output import Output
 from sandbox_runtime.guest.portal_module import PortalModule, ResultLimitError
@@ -130,7 +131,7 @@ class Interpreter:
             value = None
         text, notices = encode_value(value)
         self._portal.charge(len(text) if text.isascii() else len(text.encode()))
-        return text, notices
+        return text, (*notices, *never_begun(self._main.__dict__))
 
     def _error(self, error: BaseException) -> dict[str, Any]:
         try:
