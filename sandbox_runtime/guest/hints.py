@@ -1,5 +1,6 @@
 """What to do next about an exception that ended a script: the mistakes that are made often, and only those."""
 
+import asyncio
 import difflib
 import errno
 import importlib.metadata
@@ -10,6 +11,7 @@ import socket
 import sys
 import types
 from collections.abc import Collection
+from traceback import walk_tb
 
 from sandbox_runtime.guest.tool_error import ToolError
 from sandbox_runtime.guest.workspace_path import MOUNT
@@ -25,8 +27,17 @@ _NO_SOCKETS = (
     "Scripts have no sockets: call upstream functions, or portal.fetch where an operator grants network."
 )
 _FILE_NUMBERS = {errno.ENOENT, errno.EBADF, errno.EACCES, errno.EPERM, errno.ENOTSUP}
-_NO_THREADS = "There are no threads here: use asyncio.gather for calls in parallel."
+_RUNTIME = {
+    "can't start new thread": "There are no threads here: use asyncio.gather for calls in parallel.",
+    "no running event loop": "A task runs only while the script awaits: write `await` before the call, or `await` the "
+    "task later in the script.",
+}
 _NOT_HERE = "This module of the standard library needs what the sandbox does not have."
+_GATHER = asyncio.gather.__code__
+_GATHERED = (
+    "asyncio.gather takes calls that are not awaited: `await asyncio.gather(a(), b())`, of a list "
+    "`await asyncio.gather(*calls)`."
+)
 _MAX_QUERY_CHARS = 60
 _VERY_NEAR = 0.75  # a package that is not there is more often meant than a namespace
 
@@ -44,8 +55,10 @@ def hint(error: BaseException, namespaces: Collection[str], line: str) -> str:
             return _missing_module(error.name or "", namespaces)
         case ImportError() if error.name == "tools":
             return _all(namespaces)
-        case RuntimeError() if str(error) == "can't start new thread":
-            return _NO_THREADS
+        case TypeError() if any(frame.f_code is _GATHER for frame, _ in walk_tb(error.__traceback__)):
+            return _GATHERED
+        case RuntimeError():
+            return _RUNTIME.get(str(error), "")
         case OSError() if isinstance(error, socket.gaierror) or hasattr(error, "reason"):
             return _NO_SOCKETS  # what has a reason is urllib's
         case OSError() if error.errno in _FILE_NUMBERS:

@@ -85,3 +85,26 @@ async def test_network_that_is_not_there_is_told(run: Runner, script: str) -> No
 async def test_call_is_no_context(run: Runner) -> None:
     told = (await error(run, "async with github.create_issue() as issue:\n    pass")).message
     assert "was not awaited: write `await github.create_issue(...)`" in told
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "await github.create_issue()",
+        "[github.create_issue()]",
+        "await github.create_issue(), github.create_issue()",
+        "*[1]",
+    ],
+)
+async def test_gather_that_is_given_no_calls_says_what_it_takes(run: Runner, arguments: str) -> None:
+    assert "asyncio.gather(*calls)" in (await error(run, f"await asyncio.gather({arguments})")).hint
+
+
+async def test_other_mistakes_in_what_is_gathered_are_not_taken_for_it(run: Runner) -> None:
+    script = "async def main():\n    return 1 + ''\nawait asyncio.gather(main())"
+    assert (await error(run, script)).hint == ""
+
+
+@pytest.mark.parametrize("task", ["asyncio.create_task(github.create_issue())", "asyncio.current_task()"])
+async def test_task_of_a_script_that_awaits_nothing_is_told_why_it_cannot_run(run: Runner, task: str) -> None:
+    assert "write `await`" in (await error(run, f"t = {task}\n1")).hint
