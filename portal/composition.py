@@ -16,7 +16,7 @@ from portal.authority import Authority
 from portal.call_rates import CallRates
 from portal.catalog import Catalog
 from portal.docs_search import DocsSearch
-from portal.execution import Execution
+from portal.execution import AwaitUpstreams, Execution
 from portal.header_renewals import header_renewals
 from portal.library.namespace_cache import NamespaceCache
 from portal.observed.observations import Observations, open_observations
@@ -117,11 +117,13 @@ async def open_portal(
     runs_scripts: bool = True,
     profile: str | None = None,
     bound: Collection[str] = (),
+    await_upstreams: AwaitUpstreams | None = None,
 ) -> AsyncIterator[Portal]:
     """Start upstreams, sandbox and checker side by side; nothing here waits for any of them.
 
     `progress` hears a line whenever something takes seconds. Without `runs_scripts` the sandbox stays closed until
     somebody runs one after all. `profile` binds all callers but those that are themselves bound to one of `bound`.
+    `await_upstreams` waits for those that a script names; by default `server.start_seconds` at most.
 
     Raises:
         AuditError: The audit log cannot be written to.
@@ -178,7 +180,8 @@ async def open_portal(
             left = grants.narrowed(own.portal.capabilities, own.where)
             parts = shelf.authority, shelf.catalog, fleet, opening.sandbox, shelf.checker, sessions, left
             search = DocsSearch(own, shelf.catalog, fleet)
-            execution = Execution(*parts, observations, partial(ScriptSearch, search), audit)
+            port = partial(ScriptSearch, search)
+            execution = Execution(*parts, observations, port, audit, await_upstreams)
             return View(own, shelf.authority, shelf.catalog, search, execution)
 
         if runs_scripts:

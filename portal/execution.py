@@ -1,10 +1,11 @@
 """One `execute_code`: prepare, check, run, answer."""
 
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TypeAlias
 from weakref import WeakKeyDictionary
 
 import anyio
@@ -44,6 +45,10 @@ MAX_DIAGNOSTICS = 8
 """Findings told in one refusal; more are counted."""
 
 
+AwaitUpstreams: TypeAlias = Callable[[Fleet, Collection[str]], Awaitable[object]]
+"""Returns when these upstreams have started, or have had their time to."""
+
+
 @dataclass(frozen=True)
 class ExecuteCode:
     """The arguments of one call, already of the right types."""
@@ -68,8 +73,12 @@ class Execution:
         observations: Observations,
         port: Callable[[Broker, float], CallPort],
         audit: Audit = NO_AUDIT,
+        await_upstreams: AwaitUpstreams | None = None,
     ) -> None:
-        """`port` makes what answers the calls of one run, which begins then and has so many seconds."""
+        """`port` makes what answers the calls of one run, which begins then and has so many seconds.
+
+        `await_upstreams` waits for those that a script names; by default `server.start_seconds` at most.
+        """
         self._authority = authority
         self._manifest = authority.manifest
         self._catalog = catalog
@@ -81,6 +90,7 @@ class Execution:
         self._observations = observations
         self._port = port
         self._audit = audit
+        self._wait = await_upstreams or self._settled
         self._pasts: WeakKeyDictionary[Session, _Past] = WeakKeyDictionary()
 
     async def run(
@@ -223,8 +233,11 @@ class Execution:
         waited = awaited_names(prepared.source, snapshot.namespaces, silent)
         if waited:
             keys = {key for key, namespace in self._manifest.namespaces.items() if namespace in waited}
-            await self._fleet.settled(self._manifest.portal.server.start_seconds, keys)
+            await self._wait(self._fleet, keys)
             await self._catalog.fresh()
+
+    async def _settled(self, fleet: Fleet, names: Collection[str]) -> None:
+        await fleet.settled(self._manifest.portal.server.start_seconds, names)
 
     async def _check(self, prepared: Prepared, snapshot: Snapshot, session: Session | None) -> "_Finding":
         if self._checker is None:

@@ -3,6 +3,7 @@
 import json
 import sys
 from argparse import Namespace
+from collections.abc import Collection
 from pathlib import Path
 
 import anyio
@@ -12,10 +13,12 @@ from manifests.json_value import Json
 from manifests.manifest import Manifest
 from portal.answer import Answer
 from portal.cli.terminal import Terminal
+from portal.cli.upstream_wait import tried
 from portal.composition import open_portal
 from portal.execution import ExecuteCode
 from portal.ledger import Ledger
 from sandbox_runtime.result import RunError
+from upstreams.fleet import Fleet
 
 
 async def command(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
@@ -29,7 +32,14 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
         terminal.error(f"cannot read {options.script}: {error}")
         return 2
     ledger = Ledger()
-    async with open_portal(manifest, terminal.note, profile=options.profile) as portal:
+
+    async def await_upstreams(fleet: Fleet, names: Collection[str]) -> None:
+        # All of them end with this command: those that it runs again would start from nothing.
+        await tried(fleet, terminal, names)
+
+    async with open_portal(
+        manifest, terminal.note, profile=options.profile, await_upstreams=await_upstreams
+    ) as portal:
         try:
             with terminal.waiting(f"running {options.script}"):
                 request = ExecuteCode(code, timeout_seconds=options.timeout)

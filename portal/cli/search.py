@@ -4,6 +4,7 @@ from argparse import Namespace
 
 from manifests.manifest import Manifest
 from portal.cli.terminal import Terminal
+from portal.cli.upstream_wait import tried
 from portal.composition import open_portal
 from portal.requests import RequestError, docs_search_request
 
@@ -27,6 +28,7 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
         return 2
     async with open_portal(manifest, terminal.note, runs_scripts=False, profile=options.profile) as portal:
         with terminal.waiting("starting the upstreams"):
+            await tried(portal.fleet, terminal, _searched(manifest, request.upstream))
             answer = await portal.docs_search.answer(request)
         is_known = request.upstream is None or portal.docs_search.has(request.upstream)
     if options.json:
@@ -34,3 +36,8 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
     else:
         terminal.result(answer.text)
     return 0 if is_known else 1
+
+
+def _searched(manifest: Manifest, upstream: str | None) -> list[str]:
+    """Which upstreams are waited for: the one that has this name or namespace, or all."""
+    return [name for name, space in manifest.namespaces.items() if upstream in (None, name, space)]
