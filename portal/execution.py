@@ -102,11 +102,11 @@ class Execution:
     ) -> Answer:
         """Run one script. Never raises for what the script, its tools or its worker did.
 
-        `ledger` is filled as the run goes on: whoever cancels it can read there what its calls did. `audience` hears
-        what is waited for.
+        `ledger` is filled as the run goes on: whoever cancels it can read there what its calls did, and what it
+        printed. `audience` hears what is waited for.
         """
         ledger = ledger if ledger is not None else Ledger()
-        run_id = f"run_{secrets.token_hex(8)}"
+        ledger.run_id = run_id = f"run_{secrets.token_hex(8)}"
         audit = self._audit.run(run_id, caller, self._manifest.profile)
         audit.began(request.code)
         status, code = "cancelled", ""
@@ -204,6 +204,9 @@ class Execution:
         port = self._port(broker, run.bounds.limits.wall_seconds)
         try:
             result = await run.execute(broker.snapshot.table(prepared.names), port, broker)
+        except anyio.get_cancelled_exc_class():
+            broker.ledger.stdout = run.stdout
+            raise
         finally:
             with anyio.CancelScope(shield=True):  # of a run that is cancelled, too
                 await broker.close()

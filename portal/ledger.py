@@ -53,6 +53,10 @@ class Ledger:
     calls: int = 0
     files: FileService | None = None
     """Where a run is granted files: it counts what was done to them."""
+    run_id: str = ""
+    """Of the run, once it has begun."""
+    stdout: str = ""
+    """What a run that was cancelled had printed; of one that was not its answer has that."""
 
     def open(self, seq: int, function: str) -> None:
         self.calls += 1

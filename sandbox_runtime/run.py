@@ -103,6 +103,11 @@ class Run:
         """The process that runs the script; an operator's tools may watch it."""
         return None if self.worker is None else self.worker.pid
 
+    @property
+    def stdout(self) -> str:
+        """What the script has printed so far."""
+        return self._captured.stdout
+
     async def prepare(self, script: str, namespaces: Collection[str]) -> Prepared:
         """Parse a script inside the sandbox; nothing of it runs.
 

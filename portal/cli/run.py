@@ -45,8 +45,9 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
                 request = ExecuteCode(code, timeout_seconds=options.timeout)
                 answer = await portal.execution.run(request, ledger=ledger)
         except anyio.get_cancelled_exc_class():
-            if ledger.calls or options.json:
-                _tell(_interrupted(ledger), options, terminal)
+            answer = _interrupted(ledger)
+            if answer.calls or answer.stdout or options.json:
+                _tell(answer, options, terminal)
             raise
     _tell(answer, options, terminal)
     return 0 if answer.status == "ok" else 1
@@ -54,9 +55,11 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
 
 def _interrupted(ledger: Ledger) -> Answer:
     """What is known of a run that a signal ended."""
-    hint = "A call that the ledger calls unknown may have happened: check before running it again."
+    hint = ""
+    if ledger.count("unknown"):
+        hint = "A call that the ledger calls unknown may have happened: check before running it again."
     error = RunError("cancelled", "the run was interrupted", hint=hint)
-    return Answer("error", run_id="", error=error, calls=ledger.rows())
+    return Answer("error", ledger.run_id, stdout=ledger.stdout, error=error, calls=ledger.rows())
 
 
 def _code(script: str) -> str:

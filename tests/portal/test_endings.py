@@ -6,6 +6,7 @@ import os
 import select
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -119,6 +120,32 @@ def test_a_script_with_calls_in_flight_tells_what_they_may_have_done(tmp_path: P
         rows = [line.split() for line in err.splitlines()]
         states = [row[1] for row in rows if row and row[0].isdigit()]
     assert states == ["done", "unknown", "unknown", "not_started"]
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_script_whose_calls_are_done_tells_what_it_printed(tmp_path: Path, as_json: bool) -> None:
+    """The id is that of the audit log; of the calls nothing has to be looked at."""
+    write_manifest(tmp_path, {"raw": raw()}, audit={"to": "audit.jsonl"})
+    script = "import asyncio\nprint('said')\nawait raw.echo()\nawait raw.echo()\nawait asyncio.sleep(1_000)"
+    (tmp_path / "script.py").write_text(script)
+    with running("run", "script.py", *(["--json"] if as_json else []), cwd=tmp_path) as process:
+        wait_for_lines(tmp_path / "audit.jsonl", '"call_ended"', 2)
+        assert ended_by(process, signal.SIGINT) == STATUSES[signal.SIGINT]
+        out, err = process.communicate()
+    if as_json:
+        answer = json.loads(out)
+        assert answer["run_id"] and f'"{answer["run_id"]}"' in (tmp_path / "audit.jsonl").read_text()
+        assert (answer["stdout"], answer["error"]["hint"]) == ("said\n", "")
+    else:
+        assert out == "said\n"
+        assert "unknown" not in err
+
+
+def wait_for_lines(log: Path, words: str, count: int) -> None:
+    deadline = time.monotonic() + COMMAND_SECONDS
+    while not log.exists() or log.read_text().count(words) < count:
+        assert time.monotonic() < deadline, f"{words} did not come"
+        time.sleep(0.05)
 
 
 @SIGNALS
