@@ -31,6 +31,16 @@ from manifests.yaml_source import KeyPath, Place
 
 _PRIVATE = frozenset({"env", "environment", "headers", "args", "url", "token", "client_secret"})
 _SHOWN = 60
+_CLIENTS_SECTIONS = frozenset({"mcpServers", "servers", "mcp_servers"})
+"""Under which MCP clients list their servers: Claude and Cursor, VS Code, Codex."""
+
+_IMPORT = (
+    "Upstreams stand under `upstreams`; `mcp-code-portal import` takes over the servers of Claude, Cursor, VS Code, "
+    "Codex and others."
+)
+_LEAVE_OFF = (
+    "Remove the entry, or make a comment of it; with `start: lazy` it is only started when a script calls it."
+)
 _KEY_ERROR = "[key]"  # pydantic's mark, at the end of a location, for an error in the key itself
 _WANTED = {
     "string_type": "a string",
@@ -52,7 +62,7 @@ class Complaint:
     def problem(self, error: ErrorDetails) -> Problem:
         path, kind, is_key = self._subject(error["loc"])
         if error["type"] == "extra_forbidden":
-            message, hint = _unknown_key(path, kind)
+            message, hint = _unknown_key(path, kind, error["input"])
             is_key = True
         elif error["type"] == "missing":
             message, hint = f"{_label(path[:-1])} needs {path[-1]}", ""
@@ -128,7 +138,9 @@ def _range(metadata: Sequence[object]) -> str:
     return ", " + " and ".join(bounds) if bounds else ""
 
 
-def _unknown_key(path: KeyPath, kind: str) -> tuple[str, str]:
+def _unknown_key(path: KeyPath, kind: str, value: Json) -> tuple[str, str]:
+    if hint := _hint_for_key_of_clients(path, kind, value):
+        return f"unknown key {_label(path)}", hint
     key, section = str(path[-1]), _section_at(path[:-1], kind)
     allowed = list(_keys(section)) if section else []
     message = f"unknown key {_label(path)}"
@@ -138,6 +150,20 @@ def _unknown_key(path: KeyPath, kind: str) -> tuple[str, str]:
         message = f"{key} has no meaning for an upstream that is {wrong}"
     near = get_close_matches(key, allowed, n=1)
     return message, f"{f'Did you mean {near[0]}? ' if near else ''}Allowed here: {', '.join(allowed)}."
+
+
+def _hint_for_key_of_clients(path: KeyPath, kind: str, value: Json) -> str:
+    """What to write for a key that MCP clients have in their own files; "" for any other."""
+    match path:
+        case (str(key),) if key in _CLIENTS_SECTIONS:
+            return _IMPORT
+        case ("upstreams", _, "type"):
+            if kind == "url" and value == "sse":
+                return "Write `transport: sse` in its place."
+            return f"Leave it out: `{kind}` says how the server is reached."
+        case ("upstreams", _, "disabled" | "enabled" as key):
+            return "Leave it out." if value is (key == "enabled") else _LEAVE_OFF
+    return ""
 
 
 def _kindless_upstream(path: KeyPath, value: Json) -> tuple[str, str]:

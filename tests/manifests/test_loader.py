@@ -14,6 +14,7 @@ from tests.manifests.conftest import Load, Problems
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 UPSTREAM = "upstreams:\n  a:\n    command: x\n"
+URL = "upstreams:\n  a:\n    url: https://a.example/mcp\n"
 
 DESIGN = """\
 upstreams:
@@ -99,6 +100,21 @@ def test_where_names_the_key_in_the_file_or_says_default(load: Load) -> None:
         ("upstreams: {a: npx}\n", "upstreams.a", 1, 13, ["mapping", "command"]),
         ("upstreams: {a: }\n", "upstreams.a", 1, 13, ["command"]),
         ("upstreams: {a: {args: [x]}}\n", "upstreams.a", 1, 13, ["neither"]),
+        ("mcpServers: {a: {command: x}}\n", "mcpServers", 1, 1, ["`upstreams`", "mcp-code-portal import"]),
+        ("servers: {a: {command: x}}\n", "servers", 1, 1, ["`upstreams`", "mcp-code-portal import"]),
+        ("mcp_servers: {a: {command: x}}\n", "mcp_servers", 1, 1, ["`upstreams`", "mcp-code-portal import"]),
+        (UPSTREAM + "    type: stdio\n", "upstreams.a.type", 4, 5, ["Leave it out: `command`"]),
+        (URL + "    type: http\n", "upstreams.a.type", 4, 5, ["Leave it out: `url`"]),
+        (URL + "    type: sse\n", "upstreams.a.type", 4, 5, ["Write `transport: sse`"]),
+        (
+            UPSTREAM + "    disabled: true\n",
+            "upstreams.a.disabled",
+            4,
+            5,
+            ["Remove the entry", "start: lazy"],
+        ),
+        (UPSTREAM + "    disabled: false\n", "upstreams.a.disabled", 4, 5, ["Leave it out"]),
+        (UPSTREAM + "    enabled: false\n", "upstreams.a.enabled", 4, 5, ["Remove the entry"]),
         ("upstreams: {a: {comand: x}}\n", "upstreams.a", 1, 13, ["Did you mean command"]),
         ("upstreams: {a: {command: x, url: 'http://x'}}\n", "upstreams.a", 1, 13, ["both"]),
         ("upstreams: {a: {url: 'http://x', args: []}}\n", "upstreams.a.args", 1, 34, ["reached by url"]),
