@@ -6,6 +6,7 @@ import os
 import select
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from typing import IO
 import pytest
 
 from tests.end_to_end.process_tree import ProcessTree
-from tests.portal.commands import COMMAND_SECONDS, started
+from tests.portal.commands import COMMAND_SECONDS, ROOT, started
 from tests.portal.peers import raw, raw_tools, write_manifest
 
 SIGNALS = pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM], ids=lambda sent: sent.name)
@@ -146,6 +147,14 @@ def wait_for_lines(log: Path, words: str, count: int) -> None:
     while not log.exists() or log.read_text().count(words) < count:
         assert time.monotonic() < deadline, f"{words} did not come"
         time.sleep(0.05)
+
+
+def test_the_demo_while_it_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "rich.py").write_text("raise KeyboardInterrupt")
+    demo = [sys.executable, str(ROOT / "scripts/demo.py")]
+    env = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    done = subprocess.run(demo, env=env, capture_output=True, text=True, timeout=COMMAND_SECONDS)
+    assert (done.returncode, done.stderr) == (STATUSES[signal.SIGINT], "")
 
 
 @SIGNALS
