@@ -19,6 +19,7 @@ from portal.client_files.manifest_text import origin_text, path_text, upstream_l
 from portal.client_files.merging import Merged, Variable, merged
 from portal.client_files.places import Place, places
 from portal.client_files.target import Target
+from portal.first_steps import SMALLEST_MANIFEST
 
 PARTLY = 1
 """The exit status when a file could not be used, or no servers were found."""
@@ -87,7 +88,7 @@ class _Import:
         target, path = self._target, self._target.manifest.path
         if not self._new:
             if not self._merged.taken:
-                self._terminal.error(self._nothing())
+                self._terminal.error(*self._nothing())
                 return 0
             self._terminal.note(f"{path.name} has all of them already")
             if self._options.save_secrets and not self._options.dry_run:
@@ -115,16 +116,23 @@ class _Import:
         self._tell_written()
         return 0
 
-    def _nothing(self) -> str:
+    def _nothing(self) -> list[str]:
         """Why there is nothing to take over: after an installation the portal is all that is there."""
         portals = [
             each.place.name for each in self._contents if any(o.reason == IS_PORTAL for o in each.left_out)
         ]
         there = [name for name in self._options.install or () if name in portals]
-        if not there:
-            return "no servers were found that could be taken over"
-        undoing = " ".join(f"--undo {name}" for name in there)
-        return f"{', '.join(there)}: has the portal already; {undoing} takes it out again"
+        if there:
+            undoing = " ".join(f"--undo {name}" for name in there)
+            return [f"{', '.join(there)}: has the portal already; {undoing} takes it out again"]
+        looked = [
+            f"    {path_text(each.place.path, self._home)}" for each in self._contents if not each.is_there
+        ]
+        return [
+            "no servers were found that could be taken over",
+            *(["these files are not there:", *looked] if looked else []),
+            *([] if self._target.is_there else [f"now: write portal.yaml yourself. {SMALLEST_MANIFEST}"]),
+        ]
 
     def _install(self) -> int:
         """Put the portal into the files that were asked for, with the manifest as it is now, or would be."""

@@ -171,8 +171,15 @@ def test_an_unusable_file_is_told_and_the_others_are_taken_over(person: Person) 
 
 
 def test_nothing_found_is_told(person: Person) -> None:
-    assert person().returncode == 1
+    person.home.servers("windsurf")
+    done = person()
+    assert done.returncode == 1
     assert not person.manifest.exists()
+    assert "0 servers" in done.stdout and "/windsurf/" not in done.stderr
+    for told in ("~/.cursor/mcp.json", "~/.claude.json", "write portal.yaml"):
+        assert told in done.stderr
+    person.manifest.write_text("upstreams: {}")
+    assert "write portal.yaml" not in person().stderr
 
 
 def test_what_is_still_to_be_set_is_told(person: Person) -> None:
