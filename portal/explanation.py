@@ -262,7 +262,9 @@ def _if_declared(
         _, decision = _decided(manifest, meant, hints, arguments, [])
         if decision.granted is not silent.granted:
             verdict = "granted" if decision.granted else "refused"
-            told = f"if it declares itself {annotation} it is {verdict}: {decision.reason} ({decision.where})"
+            # That it declares so is the condition here, and no reason that holds.
+            reason = decision.reason.removeprefix(f"it declares itself {annotation}, and ")
+            told = f"if it declares itself {annotation} it is {verdict}: {reason} ({decision.where})"
             found[annotation] = f"{told}. {decision.grant}".removesuffix(" ")
     return found
 
