@@ -53,7 +53,7 @@ def _serve(commands: _Commands) -> None:
     command.add_argument(
         "--http", metavar="HOST:PORT", type=_address, help="listen here, at /mcp, instead of using stdio"
     )
-    _profile_option(command)
+    _profile_option(command, "give this profile to callers whose token has none")
 
 
 def _run(commands: _Commands) -> None:
@@ -63,7 +63,7 @@ def _run(commands: _Commands) -> None:
     command.add_argument("script", help="the Python file, or - for standard input")
     command.add_argument("--timeout", type=_seconds, metavar="SECONDS", help="lower than limits.wall_seconds")
     _json_option(command, "print the whole answer as JSON")
-    _profile_option(command)
+    _profile_option(command, "run it as a caller with this profile")
 
 
 def _search(commands: _Commands) -> None:
@@ -208,8 +208,10 @@ def _command(
     return parser
 
 
-def _profile_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--profile", metavar="NAME", help="with what this profile of the manifest leaves")
+def _profile_option(
+    parser: argparse.ArgumentParser, text: str = "see what callers with this profile see"
+) -> None:
+    parser.add_argument("--profile", metavar="NAME", help=text)
 
 
 def _json_option(parser: argparse.ArgumentParser, text: str) -> None:
