@@ -163,4 +163,4 @@ def standing(upstream: Upstream, max_detail_characters: int | None = None) -> st
     state = upstream.state
     since = state.since.strftime("%H:%M:%S")
     detail = f": {state.detail}" if state.detail else ""
-    return f"upstream {upstream.name!r} is {state.status} since {since}{detail[:max_detail_characters]}"
+    return f"upstream {upstream.name!r} is {state.adjective} since {since}{detail[:max_detail_characters]}"

@@ -22,6 +22,14 @@ class UpstreamState:
         """Whether a call would be sent now, as far as is known."""
         return self.status in ("ready", "idle")
 
+    @property
+    def adjective(self) -> str:
+        """The status as a sentence has it."""
+        return "waiting for a login" if self.status == "needs_login" else self.status
+
+    def __str__(self) -> str:
+        return f"{self.adjective}: {self.detail}" if self.detail else self.adjective
+
 
 class StateHistory:
     """The state of one upstream. One that is down has been so since it first was, however often it was tried since."""

@@ -17,6 +17,7 @@ from portal.cli.terminal import Terminal, counted
 from portal.cli.upstream_wait import tried
 from portal.composition import Portal, open_portal
 from portal.execution import ExecuteCode
+from portal.first_steps import NO_UPSTREAMS
 from portal.granted import granted
 from portal.listed_tools import listed_tools
 from portal.pinning.pins import QUARANTINED, pins_of
@@ -68,11 +69,13 @@ def tell_unusable(error: ManifestError, terminal: Terminal) -> None:
 async def command(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
     """Start everything, look at it, and report; the manifest itself was read before this is called."""
     findings = Findings(manifest=manifest.path.name if manifest.path else "none (all defaults)")
+    if not manifest.portal.upstreams:
+        findings.notes.append(NO_UPSTREAMS)
     async with open_portal(manifest, terminal.note, profile=options.profile) as portal:
         portal.fleet.want_all()
         with terminal.waiting("starting the sandbox"):
             await _look_at_sandbox(portal, findings)
-            _look_at_engine(findings)
+            _look_at_engine(findings, is_asked=options.json or options.strict)
         try:
             with terminal.waiting("starting the upstreams"):
                 await tried(portal.fleet, terminal)
@@ -120,12 +123,14 @@ async def _look_at_sandbox(portal: Portal, findings: Findings) -> None:
         findings.sandbox += f"; baked in: {portal.baked.listed() or 'nothing more'}"
 
 
-def _look_at_engine(findings: Findings) -> None:
+def _look_at_engine(findings: Findings, *, is_asked: bool) -> None:
+    """Notes of flaws that reach no script are for those who ask, or have something to mend anyway."""
     engine = report(installed_engine(), known_advisories(), date.today())
     findings.engine = engine.facts()
     findings.errors.extend(engine.errors)
     findings.warnings.extend(engine.warnings)
-    findings.notes.extend(engine.notes)
+    if is_asked or engine.errors or engine.warnings:
+        findings.notes.extend(engine.notes)
 
 
 def _look_at_upstreams(portal: Portal, findings: Findings) -> None:
@@ -150,7 +155,7 @@ def _look_at_upstream(upstream: Upstream, portal: Portal, findings: Findings) ->
         }
     )
     if not state.is_well:
-        findings.errors.append(f"upstream {upstream.name!r} is {state.status}: {state.detail}")
+        findings.errors.append(f"upstream {upstream.name!r} is {state}")
     findings.warnings.extend(f"upstream {upstream.name!r}: {text}" for text in upstream.diagnostics)
 
 

@@ -96,9 +96,7 @@ async def _listed(
             await tried(fleet, terminal)
         for upstream in fleet:
             if upstream.state.status != "ready":
-                terminal.note(
-                    f"upstream {upstream.name!r} is {upstream.state.status}: {upstream.state.detail}"
-                )
+                terminal.note(f"upstream {upstream.name!r} is {upstream.state}")
         return {upstream.name: upstream.tools for upstream in fleet if upstream.tools}
 
 

@@ -8,6 +8,7 @@ from manifests.manifest import Manifest
 from portal.cli.terminal import Terminal, counted
 from portal.cli.upstream_wait import tried
 from portal.composition import open_portal
+from portal.first_steps import NO_UPSTREAMS
 from portal.library.library import Library
 from portal.library.stub_package import ForeignFileError, write_stubs
 
@@ -15,13 +16,15 @@ from portal.library.stub_package import ForeignFileError, write_stubs
 async def command(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
     """Print the stubs of one namespace or all, or write them as a package; waits for the upstreams they are of."""
     names = _upstreams(manifest, options)
+    if not manifest.portal.upstreams:
+        terminal.note(f"notice: {NO_UPSTREAMS}")
     async with open_portal(manifest, terminal.note, runs_scripts=False, profile=options.profile) as portal:
         with terminal.waiting("starting the upstreams"):
             await tried(portal.fleet, terminal, names)
             library = (await portal.catalog.fresh()).library
         missing = [u for u in portal.fleet if u.name in names and u.state.status != "ready"]
         for upstream in missing:
-            terminal.error(f"upstream {upstream.name!r} is {upstream.state.status}: {upstream.state.detail}")
+            terminal.error(f"upstream {upstream.name!r} is {upstream.state}")
     if options.namespace and options.namespace not in library.namespaces:
         if not names:
             known = sorted(manifest.namespaces.values())

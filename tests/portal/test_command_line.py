@@ -5,17 +5,23 @@ import re
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from manifests.json_value import Json
+from portal.first_steps import NO_UPSTREAMS
+from sandbox_runtime.advisories import EngineReport
+from sandbox_runtime.engine_version import InstalledEngine
 from tests.portal.commands import COMMAND_SECONDS, PortalCommand, finished, portal_command, started
 from tests.portal.peers import raw, raw_tools, write_manifest
 from tests.upstreams.peers import closed_port
 
 SCRIPT = "print('said')\nfound = await store.echo(n=41)\nfound['n'] + 1\n"
 SECRET = "s3cret-of-the-tests"
+SOUND = EngineReport(InstalledEngine((50, 0, 0), "50", True), "x86_64", (), notes=["2 flaws reach no script"])
+FLAWED = replace(SOUND, warnings=["scripts can reach a flaw"])
 HOSTILE = "\x1b]0;owned\x07 :boom: [red]"
 
 
@@ -144,8 +150,10 @@ def test_commands_work_without_any_manifest(portal: PortalCommand, bare: Path) -
         done = portal("search", *query, cwd=bare)
         assert done.returncode == 0
         assert "portal.yaml" in done.stdout
-    assert portal("check", cwd=bare).returncode == 0
-    assert portal("stubs", cwd=bare).returncode == 0
+    done = portal("check", cwd=bare)
+    assert (done.returncode, NO_UPSTREAMS in done.stdout) == (0, True)
+    done = portal("stubs", cwd=bare)
+    assert (done.returncode, NO_UPSTREAMS in done.stderr) == (0, True)
 
 
 def test_stubs_written_are_found_by_a_type_checker(
@@ -217,6 +225,27 @@ def test_check_tells_the_engine_and_its_advisories(portal: PortalCommand, folder
     for advisory in engine["advisories"]:
         assert advisory["reaches_scripts"] is not bool(advisory["why_not"])
         assert advisory["fixed_in"] > engine["version"]
+
+
+@pytest.mark.parametrize(
+    ("engine", "options", "is_told"),
+    [
+        (SOUND, (), False),
+        (SOUND, ("--strict",), True),
+        (SOUND, ("--json",), True),
+        (FLAWED, (), True),
+    ],
+)
+def test_flaws_that_reach_no_script_are_told_to_those_who_ask_or_have_to_mend_others(
+    portal: PortalCommand,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    engine: EngineReport,
+    options: tuple[str, ...],
+    is_told: bool,
+) -> None:
+    monkeypatch.setattr("portal.cli.check.report", lambda *_: engine)
+    assert ("reach no script" in portal("check", *options, cwd=folder).stdout) is is_told
 
 
 def test_check_tells_what_protects_the_workers(portal: PortalCommand, folder: Path) -> None:

@@ -241,6 +241,7 @@ def test_a_check_that_waits_for_an_upstream_tells_what_it_found(tmp_path: Path, 
         states = {row["name"]: row["status"] for row in json.loads(out)["upstreams"]}
     else:
         states = {row[0]: row[2] for line in out.splitlines() if len(row := line.split()) > 3}
+        assert "error: upstream 'slow' is starting\n" in out
     assert (states["quick"], states["slow"]) == ("ready", "starting")
 
 

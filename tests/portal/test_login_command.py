@@ -142,6 +142,7 @@ async def test_portal_says_everywhere_what_to_run(
     assert done.returncode == 1
     findings = json.loads(done.stdout)
     assert [row["status"] for row in findings["upstreams"] if row["name"] == "tickets"] == ["needs_login"]
+    assert any("waiting for a login: " in error for error in findings["errors"])
     assert any("mcp-code-portal login tickets" in error for error in findings["errors"])
 
 
