@@ -22,6 +22,7 @@ from mcp_types import (
     ListRootsResult,
 )
 from pydantic import BaseModel, ValidationError
+from pydantic_core import PydanticSerializationError, to_json
 
 from manifests.json_value import Json
 from manifests.upstream_sections import UpstreamSection
@@ -139,8 +140,11 @@ class QuestionDesk:
             if not requests:
                 await anyio.sleep(min(_LONGEST_PAUSE_SECONDS, 0.05 * 2**number))
             answers = {key: await self._of_round(each, call) for key, each in requests.items()}
-            more = {"inputResponses": answers} if answers else {}
-            raw = await again(more if state is None else {**more, "requestState": state})
+            more: dict[str, Json] = {"inputResponses": answers} if answers else {}
+            more = more if state is None else {**more, "requestState": state}
+            if not can_be_sent(more):
+                raise UpstreamHalfwayError("what it wants back with the answers cannot be sent as JSON")
+            raw = await again(more)
         raise UpstreamHalfwayError("it asks for more input again and again, or for too much")
 
     async def _of_round(self, request: Json, call: "ServedCall") -> dict[str, Json]:
@@ -167,7 +171,10 @@ class QuestionDesk:
             raise QuestionError("question_unsupported", "there is no client that could be asked")
         if method not in self._allowed:
             raise QuestionError("question_refused", f"the manifest does not let it ask for {method[:100]}")
-        return await questioned.answer(method, params)
+        answer = await questioned.answer(method, params)
+        if not can_be_sent(answer):
+            raise QuestionError("question_unanswered", "the client's answer cannot be sent as JSON")
+        return answer
 
     async def _live(self, method: str, params: BaseModel | None) -> dict[str, Json] | ErrorData:
         """Answer a request that does not say which call it belongs to: the latest one, if all are of one owner."""
@@ -266,6 +273,15 @@ def _until_ended(method: str, calls: Collection[ServedCall]) -> Iterator[anyio.C
     finally:
         for call in calls:
             call.questions.pop(question, None)
+
+
+def can_be_sent(value: Json) -> bool:
+    """Whether it can be written as JSON: half a surrogate pair cannot, and would end the connection."""
+    try:
+        to_json(value)
+    except (PydanticSerializationError, ValueError):
+        return False
+    return True
 
 
 def _typed(kind: type[Result], answer: dict[str, Json] | ErrorData) -> Result | ErrorData:

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from manifests.json_value import Json
 from manifests.upstream_sections import UpstreamSection
+from portal.passthrough.clean_json import sendable, sendable_json
 from portal.passthrough.elicitation import elicitation
 from portal.passthrough.form_answer import as_meant, is_ambiguous
 from portal.passthrough.sampling import Depths, TokenAllowance, sample
@@ -76,9 +77,10 @@ class Asking:
 
     async def _put(self, question: Question) -> dict[str, Json]:
         try:
-            return await self._ask(question)
+            answer = await self._ask(question)
         except (MCPError, ValidationError) as error:
             raise QuestionError("question_unanswered", "the client gave no answer") from error
+        return {sendable(name): sendable_json(value) for name, value in answer.items()}
 
 
 class AskedByUpstream:

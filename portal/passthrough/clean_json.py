@@ -48,6 +48,17 @@ def clean_text(text: str, scrub: Scrub, longest: int) -> str:
     return sendable(scrub(text, longest))
 
 
+def sendable_json(value: Json) -> Json:
+    """The same with lone surrogates replaced in all of its texts, names too."""
+    if isinstance(value, str):
+        return sendable(value)
+    if isinstance(value, list):
+        return [sendable_json(item) for item in value]
+    if isinstance(value, dict):
+        return {sendable(key): sendable_json(item) for key, item in value.items()}
+    return value
+
+
 def sendable(text: str) -> str:
     """The same with lone surrogates replaced: one of them would end the SDK's whole stdio server."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()

@@ -125,16 +125,48 @@ async def test_a_question_that_is_the_answer_of_a_call_is_its_own_also_beside_ot
     desk, person, beside = sampling_desk(), Person(), Person()
     person.refusal = QuestionError("sampling_refused", "no")
 
-    async def again(answers: dict[str, Json]) -> dict[str, Json]:
-        raise AssertionError("it was not answered")
-
     with (
         desk.serving(person, in_time()) as call,
         desk.serving(beside, in_time()),
         pytest.raises(UpstreamHalfwayError),
     ):
-        await desk.rounds(asking(SAMPLE), again, call)
+        await desk.rounds(asking(SAMPLE), never_made, call)
     assert (person.heard, beside.heard) == ([("sampling_refused", True)], [])
+
+
+@pytest.mark.parametrize("answer", [{"text": "\ud83d"}, {"\ud83d": "text"}], ids=["text", "name"])
+async def test_answer_that_cannot_be_sent_is_none(answer: dict[str, Json]) -> None:
+    """Below this point it would end the connection, with all calls on it."""
+    desk, person = sampling_desk(), Answering(answer)
+    with desk.serving(person, in_time()) as call:
+        assert isinstance(await desk.callbacks()["sampling_callback"](None, PARAMS), ErrorData)
+        with pytest.raises(UpstreamHalfwayError):
+            await desk.rounds(asking(SAMPLE), never_made, call)
+    assert person.heard == [("question_unanswered", True)] * 2
+
+
+@pytest.mark.parametrize("key", ["\ud83d", "it"])
+async def test_what_an_upstream_wants_back_and_cannot_be_sent_is_not(key: str) -> None:
+    desk, raw = sampling_desk(), asking(SAMPLE)
+    request = raw["inputRequests"]["it"]
+    sent = raw | {"inputRequests": {key: request}, "requestState": "state" if key != "it" else "\ud83d"}
+    with desk.serving(Answering({}), in_time()) as call, pytest.raises(UpstreamHalfwayError):
+        await desk.rounds(sent, never_made, call)
+
+
+class Answering(Person):
+    """Answers so at once."""
+
+    def __init__(self, answer: dict[str, Json]) -> None:
+        super().__init__()
+        self._answer = answer
+
+    async def answer(self, method: str, params: dict[str, Json]) -> dict[str, Json]:
+        return self._answer
+
+
+async def never_made(answers: dict[str, Json]) -> dict[str, Json]:
+    raise AssertionError("the call was made again")
 
 
 class Waiting:
