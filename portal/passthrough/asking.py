@@ -5,7 +5,14 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
 from mcp.shared.exceptions import MCPError
-from mcp_types import ClientCapabilities, CreateMessageRequest, ElicitRequest, ElicitRequestFormParams
+from mcp_types import (
+    ClientCapabilities,
+    CreateMessageRequest,
+    CreateMessageResultWithTools,
+    ElicitRequest,
+    ElicitRequestFormParams,
+    ElicitResult,
+)
 from pydantic import ValidationError
 
 from manifests.json_value import Json
@@ -78,6 +85,9 @@ class Asking:
     async def _put(self, question: Question) -> dict[str, Json]:
         try:
             answer = await self._ask(question)
+            # Since 2026-07-28 a client may answer a form with a sample: nothing is refused before it is here.
+            kind = ElicitResult if isinstance(question, ElicitRequest) else CreateMessageResultWithTools
+            kind.model_validate(answer, by_name=False)
         except (MCPError, ValidationError) as error:
             raise QuestionError("question_unanswered", "the client gave no answer") from error
         return {sendable(name): sendable_json(value) for name, value in answer.items()}

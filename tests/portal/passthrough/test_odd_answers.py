@@ -80,3 +80,13 @@ async def test_half_a_surrogate_is_answered_with_and_ends_no_connection(odd: Odd
     assert (await odd.run(f"await {upstream}.ask()", {**FORM, "content": {HALF: "x"}}))["status"] == "ok"
     sample = {**SAMPLE, "content": {"type": "text", "text": f"half {HALF}"}}
     assert (await odd.run(f"await {upstream}.sample()", sample))["result"] == "half ?"
+
+
+@pytest.mark.parametrize("upstream", UPSTREAMS)
+async def test_answer_to_something_else_is_none(odd: Odd, upstream: str) -> None:
+    wrong = [("ask", {"roots": []}), ("ask", SAMPLE), ("sample", {"roots": []}), ("sample", FORM)]
+    for tool, answer in wrong:
+        error = (await odd.run(f"await {upstream}.{tool}()", answer))["error"]
+        assert (tool, error["code"]) == (tool, "question_unanswered")
+    assert (await odd.run(f"await {upstream}.ask()", FORM))["result"] == "accept {'who': 'Ada'}"
+    assert (await odd.run(f"await {upstream}.sample()", SAMPLE))["result"] == "hello"
