@@ -24,6 +24,8 @@ class Caller:
     """The profile that its token binds it to."""
     tenant: str | None = None
     """Whom its token is said to belong to."""
+    is_one_client: bool = True
+    """Whether all of its requests come from one client, so that what belongs to one of them may be told to another."""
 
 
 BEARER = "mcp_code_portal.bearer"
@@ -61,7 +63,9 @@ def caller_of(context: ServerRequestContext[Any, Any]) -> Caller:
         return caller
     # No session of theirs is anybody's who came with another token, or with none.
     # However many sessions they open, they take turns as one.
-    return Caller(bearer.name, f"{bearer.name} {caller.owner}", bearer.profile, bearer.tenant)
+    owner = f"{bearer.name} {caller.owner}"
+    # Without a session nothing tells apart the clients that have one token.
+    return Caller(bearer.name, owner, bearer.profile, bearer.tenant, caller.is_one_client)
 
 
 def _client(context: ServerRequestContext[Any, Any], request: Request) -> Caller:
@@ -69,4 +73,4 @@ def _client(context: ServerRequestContext[Any, Any], request: Request) -> Caller
     if context.protocol_version not in MODERN_PROTOCOL_VERSIONS and _SESSION_HEADER in request.headers:
         session = f"session {request.headers[_SESSION_HEADER]}"
         return Caller(session, session)
-    return Caller(f"address {request.client.host if request.client else ''}", "")
+    return Caller(f"address {request.client.host if request.client else ''}", "", is_one_client=False)

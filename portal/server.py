@@ -161,8 +161,8 @@ async def _heard(
 ) -> CallToolResult | InputRequiredResult:
     """The answer to a request whose client hears of it until it is there, and may be asked before."""
     caller, ledger = caller_of(context), Ledger()
-    # Callers that nobody knows may be anybody: what is logged for one of them is for no other.
-    owner = caller.owner or secrets.token_hex(8)
+    # Requests that may come from several clients: what is logged or asked about one of them is for no other.
+    owner = caller.owner if caller.is_one_client else secrets.token_hex(8)
     capabilities, depths = context.session.client_capabilities, portal.depths
 
     def asking(ask: Ask) -> Asking:

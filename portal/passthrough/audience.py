@@ -67,6 +67,7 @@ class Relay(Audience):
     def __init__(self, asking: Asking) -> None:
         super().__init__(None, None, asking)
         self.current = NOBODY
+        self._owner = asking.owner
         self._hearers: dict[str, LogHearer] = {}
 
     def waits_for(self, stage: str) -> None:
@@ -92,7 +93,7 @@ class Relay(Audience):
             if message is None or reaches(message.level, hearer.level):
                 hearer.hear(message)
 
-        self._hearers[upstream.name] = LogHearer(now.owner, now.level, heard)
+        self._hearers[upstream.name] = LogHearer(self._owner, now.level, heard)
         return self._hearers[upstream.name]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import anyio
 from mcp import Client, StdioServerParameters
+from mcp.client._transport import Transport
 from mcp_types import CallToolResult, ElicitResult, LoggingMessageNotificationParams
 
 from manifests.json_value import Json
@@ -125,14 +126,18 @@ async def client_of(
                 command=COMMAND, args=["serve", "--config", str(manifest)], cwd=folder
             )
         else:
-            portal = await stack.enter_async_context(
-                open_portal(load_manifest(manifest, {}), lambda line: None)
-            )
-            rules = gate_rules("127.0.0.1", token=None, allowed_hosts=(), allowed_origins=())
-            app = build_http_app(portal, build_server(portal), rules)
-            peer = await stack.enter_async_context(http_peer(app))
-            server = f"http://127.0.0.1:{peer.port}/mcp"
+            server = await stack.enter_async_context(served(manifest))
         yield await stack.enter_async_context(ear_of(server, mode, options))
+
+
+@asynccontextmanager
+async def served(manifest: Path) -> AsyncIterator[str]:
+    """The URL of a portal over HTTP in this process."""
+    async with open_portal(load_manifest(manifest, {}), lambda line: None) as portal:
+        tokens = portal.manifest.portal.server.tokens
+        rules = gate_rules("127.0.0.1", token=None, allowed_hosts=(), allowed_origins=(), tokens=tokens)
+        async with http_peer(build_http_app(portal, build_server(portal), rules)) as peer:
+            yield f"http://127.0.0.1:{peer.port}/mcp"
 
 
 def url_of(client: Client) -> str:
@@ -143,7 +148,7 @@ def url_of(client: Client) -> str:
 
 @asynccontextmanager
 async def ear_of(
-    server: StdioServerParameters | str, mode: str, options: dict[str, Any] | None = None
+    server: StdioServerParameters | str | Transport, mode: str, options: dict[str, Any] | None = None
 ) -> AsyncIterator[Ear]:
     """A client that notes what it is told."""
     ears: list[Ear] = []

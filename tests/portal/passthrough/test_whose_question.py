@@ -1,12 +1,24 @@
 """Nothing says which call a question of an older upstream is about: nobody is asked what may be about another's."""
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
+import httpx2
 import pytest
+from mcp.client.streamable_http import streamable_http_client
 
-from tests.portal.passthrough.peers import Ear, Person, chatty_upstreams, client_of, ear_of, url_of
+from tests.portal.passthrough.peers import (
+    Ear,
+    Person,
+    chatty_upstreams,
+    client_of,
+    ear_of,
+    served,
+    url_of,
+)
+from tests.portal.peers import DEADLINE_SECONDS, write_manifest
 
 pytestmark = pytest.mark.anyio
 
@@ -101,3 +113,43 @@ failures = await asyncio.gather(*calls, return_exceptions=True)
 """
     assert (await one.run(code))["result"] == ["elicitation_refused", "tool_error"]
     assert person.asked == []
+
+
+@asynccontextmanager
+async def bearer(url: str, mode: str, person: Person) -> AsyncIterator[Ear]:
+    """A client with the one token of the portal, who hears all that is logged."""
+    headers = {"Authorization": "Bearer team-token"}
+    options = {"elicitation_callback": person} | ({"log_level": "debug"} if mode == "auto" else {})
+    async with (
+        httpx2.AsyncClient(headers=headers, timeout=DEADLINE_SECONDS) as http,
+        ear_of(streamable_http_client(url, http_client=http), mode, options) as ear,
+    ):
+        yield ear
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+@pytest.mark.parametrize("upstream", ["http_legacy", "stdio_legacy"])
+async def test_clients_with_one_token_are_not_asked_for_each_other(
+    tmp_path: Path, upstream: str, mode: str
+) -> None:
+    one_person, other_person = Person(), Person()
+    async with chatty_upstreams() as upstreams:
+        manifest = write_manifest(tmp_path, upstreams, server={"tokens": [{"token": "team-token"}]})
+        async with (
+            served(manifest) as url,
+            bearer(url, mode, one_person) as one,
+            bearer(url, mode, other_person) as other,
+        ):
+            alone = await one.run(f"await {upstream}.ask(logs=['error'])")
+            assert alone["result"] == "accept {'who': 'Ada'}"
+            await one.until(lambda: len(one.logs) == 1)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(lambda: other.run(f"await {upstream}.hang()"))
+                answer = await one.run(
+                    f"await asyncio.gather({upstream}.ask(beside=True), return_exceptions=True)\n"
+                    f"await {upstream}.log(level='error')"
+                )
+                tasks.cancel_scope.cancel()
+    assert answer["calls"][0]["error"]["code"] == "question_refused"
+    assert (len(one_person.asked), other_person.asked) == (1, [])
+    assert (one.logs, other.logs) == ([], [])
