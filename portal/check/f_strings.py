@@ -7,8 +7,9 @@ same length that holds nothing, so that all else keeps its place.
 import re
 from typing import Final
 
+# Of a word before a quote all but what may be its prefix is one token: no letter of it is looked at again and again.
 _TOKEN: Final = re.compile(
-    r"""(?P<skipped>\#[^\n]*|[^\W\d]\w*(?=[^\w'"])|\w+(?!['"\w])|[^\w\#'"]+)"""
+    r"""\#[^\n]*|\w+(?!['"\w])|\w+(?=\w{3}['"])|[^\w\#'"]+"""
     r"""|(?P<prefix>[A-Za-z]{0,3})(?P<quote>\"{3}|'{3}|"|')|.""",
     re.DOTALL,
 )
@@ -68,16 +69,13 @@ def _field_end(source: str, at: int, depth: int) -> int:
     awaited = ["}"]
     is_spec = False
     while at < len(source) and awaited and depth <= _MAX_DEPTH:
-        token = _TOKEN.match(source, at)
-        assert token is not None
         each = source[at]
-        if is_spec and each != "{":
-            at += 1
-        elif token["quote"]:
-            at = _string_end(source, token, depth)
+        if not is_spec and (each.isalnum() or each in "_#'\""):
+            token = _TOKEN.match(source, at)
+            assert token is not None
+            at = _string_end(source, token, depth) if token["quote"] else token.end()
             continue
-        else:
-            at += len(token["skipped"]) if (token["skipped"] or "").isidentifier() else 1
+        at += 1
         if each in _CLOSING and not is_spec:
             awaited.append(_CLOSING[each])
         elif each == "{":

@@ -54,3 +54,36 @@ def test_text_that_never_ends_is_read_once(quote: str) -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True
     )
     assert done.stdout == "True\n"
+
+
+LONG = {
+    "spaces behind except": "'except' + ' ' * n + '!'",
+    "spaces behind exceptions": "'except A, B' + ' ' * n + '!'",
+    "spaces behind an alias": "'type X' + ' ' * n + '!'",
+    "spaces behind its parameters": "'type X[T]' + ' ' * n + '!'",
+    "brackets that stay open": "'def f[' * (n // 6)",
+    "brackets in one another": "'def f[' * (n // 7) + ']' * (n // 7)",
+    "quotes that are escaped": "'\"' + '\\\\\"' * (n // 2) + chr(10)",
+    "texts that never end": "3 * chr(39) + ('\\\\' + 3 * chr(39) + chr(10)) * (n // 5)",
+    "a word before a quote": "'a' * n + chr(34)",
+    "a format of one sign": "'f\"{x:' + '#' * n",
+    "an expression of one sign": "'f\"{' + '#' * n",
+    "an expression of digits": "'f\"{' + '1' * n",
+    "an expression of brackets": "'f\"' + '{(' * (n // 2)",
+}
+
+
+@pytest.mark.parametrize("source", LONG.values(), ids=LONG.keys())
+def test_long_text_is_read_about_once(source: str) -> None:
+    """With the square of its length it would take minutes, in which nobody else is served."""
+    code = (
+        "from portal.check.f_strings import without_f_strings\n"
+        "from portal.check.newer_syntax import with_older_syntax\n"
+        "n = 1_000_000\n"
+        f"text = {source}\n"
+        "print(len(with_older_syntax(text)) == len(without_f_strings(text)) == len(text))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True
+    )
+    assert done.stdout == "True\n"
