@@ -2,8 +2,8 @@
 
 import ipaddress
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 import anyio
 import uvicorn
@@ -55,7 +55,11 @@ async def serve_http(
     )
     listener = _listener(host, port)
     bound = {token.profile for token in settings.tokens if token.profile is not None}
-    async with open_portal(manifest, progress, profile=profile, bound=bound) as portal:
+    # Responses end before the upstreams and workers that they need: those are cancelled by nobody but this.
+    async with (
+        _told_to_end() as is_over,
+        open_portal(manifest, progress, profile=profile, bound=bound) as portal,
+    ):
         app = build_http_app(portal, build_server(portal), rules)
         config = uvicorn.Config(
             app,
@@ -66,29 +70,45 @@ async def serve_http(
         )
         shown = f"[{host}]" if ":" in host else host
         progress(f"listening on http://{shown}:{listener.getsockname()[1]}/mcp")
-        await _HttpServer(config).serve_until_cancelled(listener)
+        await _HttpServer(config).serve_until(is_over, listener)
+
+
+@asynccontextmanager
+async def _told_to_end() -> AsyncIterator[anyio.Event]:
+    """Set when this is cancelled from outside; what is within goes on."""
+    is_over = anyio.Event()
+
+    async def wait() -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            is_over.set()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(wait)
+        with anyio.CancelScope(shield=True):
+            yield is_over
+        tasks.cancel_scope.cancel()
 
 
 class _HttpServer(uvicorn.Server):
-    """uvicorn, ended by cancellation: its own handling of SIGTERM ends the process before upstreams are closed."""
+    """uvicorn, ended by an event: its own handling of SIGTERM ends the process before upstreams are closed."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
 
-    async def serve_until_cancelled(self, listener: socket.socket) -> None:
-        """Responses that are under way get SHUTDOWN_SECONDS to end."""
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._serve_shielded, listener, tasks.cancel_scope)
-            try:
-                await anyio.sleep_forever()
-            finally:
-                self.should_exit = True
+    async def serve_until(self, is_over: anyio.Event, listener: socket.socket) -> None:
+        """Responses that are under way then get SHUTDOWN_SECONDS to end."""
 
-    async def _serve_shielded(self, listener: socket.socket, whole: anyio.CancelScope) -> None:
-        with anyio.CancelScope(shield=True):
+        async def end() -> None:
+            await is_over.wait()
+            self.should_exit = True
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(end)
             await self.serve(sockets=[listener])
-        whole.cancel()
+            tasks.cancel_scope.cancel()
 
 
 def _listener(host: str, port: int) -> socket.socket:

@@ -122,7 +122,9 @@ class UpstreamHttpClient(KeptAliveClient):
             self._event_requests.begin_call()
             return await self._ask(request, options)
         if request.method == "DELETE":
-            return await self._tell_now(request, options, CLOSE_SECONDS)
+            # It is closed because somebody ended it, who would end this, too.
+            with anyio.CancelScope(shield=True):
+                return await self._tell_now(request, options, CLOSE_SECONDS)
         if is_initialized(content):  # nothing may come before it
             return await self._tell_now(request, options, NOTICE_SECONDS)
         if (given_up := given_up_id(content)) is not None:

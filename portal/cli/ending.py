@@ -11,7 +11,7 @@ INTERRUPTED = 128 + signal.SIGINT
 
 TERMINATED = 128 + signal.SIGTERM
 
-END_SECONDS = 10
+END_SECONDS = 15
 """How long a cancelled command may take to end its upstreams, workers and responses."""
 
 

@@ -33,6 +33,9 @@ class RawHttpServer:
         self.answers_every_ping = False
         """Whether it does so without a look at who asks."""
         self.sessions_opened = 0
+        self.sessions_ended: list[str | None] = []
+        self.notified: list[str] = []
+        """The methods of the notifications."""
         self.call_answer: Response | None = None
         self.hangs_on_calls = False
         self.is_hanging = anyio.Event()
@@ -57,7 +60,7 @@ class RawHttpServer:
         if self.authorization and request.headers.get("authorization") != self.authorization:
             return Response("who are you?", status_code=401, media_type="text/plain")
         if request.method != "POST":
-            return Response(status_code=405)
+            return self._end_session(request)
         if message["method"] == "server/discover":
             return Response("unknown method", status_code=400, media_type="text/plain")
         if message["method"] == "initialize":
@@ -65,12 +68,19 @@ class RawHttpServer:
         if request.headers.get("mcp-session-id") not in self._sessions:
             return Response(status_code=404)
         if "id" not in message:
+            self.notified.append(message["method"])
             return Response(status_code=202)
         if message["method"] == "tools/list":
             return await self._list(message)
         if message["method"] == "ping":
             return self._answer(message, "{}")
         return await self._call(message)
+
+    def _end_session(self, request: Request) -> Response:
+        if request.method != "DELETE":
+            return Response(status_code=405)
+        self.sessions_ended.append(request.headers.get("mcp-session-id"))
+        return Response(status_code=204)
 
     def _initialize(self, message: dict[str, Any]) -> Response:
         self.sessions_opened += 1

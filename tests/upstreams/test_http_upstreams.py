@@ -59,6 +59,15 @@ async def test_real_server_answers_over_streamable_http() -> None:
         assert fleet["real"].server == "real 3"
 
 
+async def test_session_is_ended_with_its_connection() -> None:
+    server = RawHttpServer()
+    async with http_peer(server.app) as peer:
+        async with fleet_of(raw=HttpUpstream(url=url_of(peer.port))) as fleet:
+            await fleet["raw"].call("echo", {}, seconds=DEADLINE_SECONDS)
+            assert server.sessions_ended == []
+        assert server.sessions_ended == ["session-1"]
+
+
 async def test_real_server_answers_over_sse() -> None:
     async with (
         http_peer(real_server().sse_app()) as peer,

@@ -43,7 +43,7 @@ class Odd:
         """What execute_code answers; what it asks before is answered so."""
         result = await self._call(code, {})
         while result.get("resultType") == "input_required":
-            answers = {name: answer for name in result["inputRequests"]}
+            answers = dict.fromkeys(result["inputRequests"], answer)
             more = {"inputResponses": answers, "requestState": result["requestState"]}
             result = await self._call(code, more)
         structured = result["structuredContent"]

@@ -1,0 +1,83 @@
+"""A portal over HTTP that is told to end answers first what is under way, and then ends what worked on it."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import anyio
+import pytest
+from mcp import Client
+from mcp.shared.exceptions import MCPError
+from mcp_types import CallToolResult
+
+from manifests.loader import load_manifest
+from portal import serving
+from tests.portal.peers import DEADLINE_SECONDS, write_manifest
+from tests.upstreams.peers import http_peer
+from tests.upstreams.raw_http_server import RawHttpServer
+
+pytestmark = pytest.mark.anyio
+
+
+@asynccontextmanager
+async def told_to_end_while_a_call_is_under_way(
+    folder: Path, up: RawHttpServer
+) -> AsyncIterator[list[CallToolResult]]:
+    """What its client is answered comes until the block is left; the portal ends within it."""
+    answers: list[CallToolResult] = []
+    urls: list[str] = []
+    is_told = anyio.Event()
+    up.hangs_on_calls = True
+
+    def hear(line: str) -> None:
+        if line.startswith("listening on "):
+            urls.append(line.removeprefix("listening on "))
+            is_told.set()
+
+    async def ask() -> None:
+        async with Client(urls[0], mode="legacy") as client:
+            await client.list_tools()  # what it would look up later
+            with suppress(MCPError):  # it is cut off
+                answers.append(await client.call_tool("execute_code", {"code": "await up.echo()\n'done'"}))
+            await anyio.sleep_forever()
+
+    async def serve(scope: anyio.CancelScope) -> None:
+        with scope:
+            await serving.serve_http(manifest, "127.0.0.1", 0, hear)
+        has_ended.set()
+
+    scope, has_ended = anyio.CancelScope(), anyio.Event()
+    with anyio.fail_after(DEADLINE_SECONDS):
+        async with http_peer(up.app) as peer, anyio.create_task_group() as tasks:
+            entry = {"url": f"http://127.0.0.1:{peer.port}/mcp"}
+            manifest = load_manifest(write_manifest(folder, {"up": entry}), {})
+            tasks.start_soon(serve, scope)
+            await is_told.wait()
+            tasks.start_soon(ask)
+            await up.is_hanging.wait()
+            scope.cancel()
+            yield answers
+            await has_ended.wait()
+            tasks.cancel_scope.cancel()
+
+
+async def test_script_that_ends_soon_is_answered(tmp_path: Path) -> None:
+    up = RawHttpServer()
+    async with told_to_end_while_a_call_is_under_way(tmp_path, up) as answers:
+        await anyio.wait_all_tasks_blocked()
+        up.may_go_on.set()
+    (answer,) = answers
+    assert answer.structured_content is not None
+    assert (answer.structured_content["status"], answer.structured_content["result"]) == ("ok", "done")
+    assert up.sessions_ended == ["session-1"]
+
+
+async def test_call_that_does_not_is_cancelled_at_its_upstream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "SHUTDOWN_SECONDS", 1)
+    up = RawHttpServer()
+    async with told_to_end_while_a_call_is_under_way(tmp_path, up):
+        pass
+    assert "notifications/cancelled" in up.notified
+    assert up.sessions_ended == ["session-1"]
