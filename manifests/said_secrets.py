@@ -30,11 +30,13 @@ _NAME: Final = re.compile(
     re.IGNORECASE,
 )
 _VALUE: Final = re.compile(r"[^\s\"'\\&;,}]{8,4096}")
-_OF_PASSWORD: Final = re.compile(r"(?:PASSWORD|PASSWD|PWD|PASSPHRASE)$", re.IGNORECASE)
+_ASSIGNED: Final = re.compile(r"\A-{0,2}(?P<name>[A-Za-z_][\w.-]{0,99})=(?P<value>.{8,4096})\Z", re.DOTALL)
+"""Where it is all of an argument, nothing ends a value."""
+_OF_PASSWORD: Final = re.compile(r"(?:PASSWORD|PASSWD|PASS|PWD|PASSPHRASE|PASSCODE)$", re.IGNORECASE)
 _NO_VALUES: Final = frozenset({"required", "optional", "disabled", "prompted"})
 """What is said of passwords themselves."""
 _OF_TOKEN: Final = re.compile(
-    r"(?:TOKEN|SECRET|JWT|AUTHORI[SZ]ATION|(?:ACCOUNT|ACCESS|API|SECRET|PRIVATE|SIGNING|ENCRYPTION)[_-]?KEY)$",
+    r"(?:TOKEN|SECRET|JWT|PAT|AUTHORI[SZ]ATION|(?:ACCOUNT|ACCESS|API|SECRET|PRIVATE|SIGNING|ENCRYPTION)[_-]?KEY)$",
     re.IGNORECASE,
 )
 _WORDS: Final = re.compile(r"[a-z]{1,15}(?:[-_.:/][a-z]{0,15})*")
@@ -43,6 +45,7 @@ _ELSEWHERE: Final = re.compile(
     r"-----(?:BEGIN|END)"
     r"|[A-Z]+\d{0,2}(?:_(?:[A-Z]+\d{0,2}|\d{1,4}))+"  # the name of a variable
     rf"|(?:{FOLDER.pattern})\S*|[\\/](?:[\w-]+/)*[\w.-]*\.[A-Za-z]\w{{0,9}}"  # a path
+    r"|[\w-]+(?:\.[\w-]+)*\.(?:json|pem|key|crt|p12|pfx|txt|ya?ml)"  # a file
 )
 _PRIVATE_KEY: Final = re.compile(
     r"-----BEGIN (?P<kind>[A-Z0-9 ]{0,30}PRIVATE KEY)-----(?:[^-]|-(?!----)){1,20000}-----END (?P=kind)-----"
@@ -69,11 +72,18 @@ def secrets_within(text: str) -> Iterator[str]:
         elif text.count(password) == 1 and not _WORD.fullmatch(password):
             yield password
     for name, value in islice(_said(text), _MOST):
-        if _is_secret(name, value):
+        if _is_secret(name, value) and not _WORD.fullmatch(value):
             yield value
     for key in _PRIVATE_KEY.finditer(text):
         yield key[0]
         yield key[0].replace("\\n", "\n")
+
+
+def words_said(text: str) -> Iterator[str]:
+    """Words that it says are passwords: `Username=postgres;Password=postgres`. They are told anywhere."""
+    for name, value in islice(_said(text), _MOST):
+        if _WORD.fullmatch(value) and _is_secret(name, value):
+            yield value
 
 
 def _is_secret(name: str, value: str) -> bool:
@@ -92,6 +102,8 @@ def _said(text: str) -> Iterator[tuple[str, str]]:
     for said in _NAME.finditer(text):
         if is_secret_name(said["name"]) and (value := _VALUE.match(text, said.end())):
             yield said["name"], value[0]
+    if (all_of_it := _ASSIGNED.match(text)) and is_secret_name(all_of_it["name"]):
+        yield all_of_it["name"], all_of_it["value"]
 
 
 def _logins(text: str) -> Iterator[tuple[str, str]]:

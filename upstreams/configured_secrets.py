@@ -5,11 +5,12 @@ import binascii
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from manifests.credential_names import is_credential_name
-from manifests.said_secrets import passwords_in, secrets_within
+from manifests.said_secrets import passwords_in, secrets_within, words_said
 from manifests.upstream_sections import HttpUpstream, StdioUpstream
 
 _LEAST_OF_COOKIE: Final = 8  # shorter ones are like `dark`
@@ -37,14 +38,15 @@ class ConfiguredSecrets:
     @classmethod
     def of(cls, spec: StdioUpstream | HttpUpstream) -> "ConfiguredSecrets":
         if isinstance(spec, StdioUpstream):
-            texts = (*spec.args, *spec.env.values())
+            options = [f"{option}={value}" for option, value in pairwise(spec.args) if _is_option(option)]
+            texts = (*spec.args, *options, *spec.env.values())
             in_urls = [_of_url(arg) for arg in spec.args]
             words = {name: value for name, value in spec.env.items() if _kind(name, value) == "words"}
             others = frozenset(value for name, value in spec.env.items() if name not in words)
             return cls(
                 frozenset().union(*map(secrets_within, texts), *(each.certain for each in in_urls)),
                 others.union(*map(passwords_in, spec.args), *(each.settings for each in in_urls)),
-                frozenset(words.values()).union(*(each.words for each in in_urls)),
+                frozenset(words.values()).union(*map(words_said, texts), *(each.words for each in in_urls)),
             )
         url = _of_url(spec.url)
         by_kind: dict[str, dict[str, str]] = {"certain": {}, "settings": {}, "words": {}}
@@ -115,3 +117,7 @@ def _kind(name: str, value: str) -> str:
     if is_credential_name(name):
         return "certain"
     return "words" if _PLAIN.search(name) or _PLAIN_VALUE.fullmatch(value) else "settings"
+
+
+def _is_option(argument: str) -> bool:
+    return argument.startswith("-") and "=" not in argument

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 from urllib.parse import unquote
 
-from manifests.said_secrets import passwords_in, secrets_within
+from manifests.said_secrets import passwords_in, secrets_within, words_said
 from manifests.upstream_sections import HttpUpstream, StdioUpstream
 from upstreams.configured_secrets import ConfiguredSecrets
 from upstreams.passages import Place
@@ -62,7 +62,7 @@ class Scrubber:
         secrets, settings = [*secrets], [*settings]
         self._secrets = {**forms_of(secrets), **more_forms}
         self._settings = forms_of([*settings, *chain(*map(passwords_in, secrets + settings))])
-        self._words = forms_of(words)
+        self._words = forms_of([*words, *chain(*map(words_said, secrets + settings))])
         self._passing: dict[str, Spelling] = {}
         self._gather()
 
@@ -142,9 +142,10 @@ def forms_of(secrets: Iterable[str]) -> dict[str, Spelling]:
 
 
 def _forms(secret: str) -> set[str]:
+    in_lines = secret.replace("\\n", "\n") if "-----BEGIN" in secret else secret
     lines = (
         line
-        for line in secret.replace("\\n", "\n").splitlines()
+        for line in in_lines.splitlines()
         if len(line) >= _SHORTEST_LINE and not _PEM_EDGE.fullmatch(line)
     )
     within = [*secrets_within(secret)]

@@ -223,11 +223,42 @@ def test_ordinary_words_within_a_longer_text_stay(text: str) -> None:
         ('{{"password": "{}"}}', "abcdefghijklmnop"),
         ("Server=db;Password={};X=1", "CorrectHorseBattery"),
         ("Authorization: Bearer {}", "AbCdEfGhIjKlMnOpQrStUvWx"),
+        ("--password={}", "Tr0ub4dor&3x"),
+        ("PGPASSWORD={}", "xK}9;aa, 7Qm2"),
+        ("SMTP_PASS={}", "Summerbreeze"),
+        ("ADO_PAT={}", "abcdefghijklmnopqrstuvwxyz"),
     ],
 )
 def test_secret_that_an_argument_says_is_hidden_by_itself(said: str, secret: str) -> None:
     scrub = by_command("-e", said.format(secret))
     assert scrub(f"refused: {secret}!") == scrub.content(f"refused: {secret}!") == "refused: [hidden]!"
+
+
+@pytest.mark.parametrize(
+    ("option", "secret"),
+    [("--access-token", "sbp_0123456789abcdef"), ("--password", "Summerbreeze"), ("-token", "a-b-c-1&2")],
+)
+def test_secret_behind_its_option_is_hidden(option: str, secret: str) -> None:
+    scrub = by_command("-y", option, secret, "--read-only", "project-ref-2024")
+    assert scrub(f"{option} {secret}, project-ref-2024") == f"{option} [hidden], project-ref-2024"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "POSTGRES_PASSWORD=postgres",
+        "Host=localhost;Username=postgres;Password=postgres",
+        "--password=postgres",
+    ],
+)
+def test_word_that_is_said_to_be_a_password_is_hidden_only_as_a_word_and_in_errors(said: str) -> None:
+    for scrub in (by_command("-e", said), by_command(X=said), Scrubber([said])):
+        assert scrub("postgresql://h, no postgres") == "postgresql://h, no [hidden]"
+        assert scrub.content("PostgreSQL, postgres_fdw, postgres") == "PostgreSQL, postgres_fdw, postgres"
+
+
+def test_folder_of_windows_is_no_text_of_two_lines() -> None:
+    assert Scrubber(["C:\\Users\\jo\\notes"])("C:\\Users\\jo\\AppData") == "C:\\Users\\jo\\AppData"
 
 
 @pytest.mark.parametrize(
