@@ -41,7 +41,7 @@ from portal.ledger import Ledger
 from portal.passthrough.asking import Ask, Asking
 from portal.passthrough.audience import Audience, audience_of
 from portal.passthrough.changing_server import ChangingServer
-from portal.passthrough.clean_json import sendable
+from portal.passthrough.clean_json import sendable, sendable_json
 from portal.passthrough.live_questions import comes_in_rounds, live_questions
 from portal.presence import while_present
 from portal.requests import RequestError, docs_search_request, execute_code_request
@@ -204,7 +204,7 @@ async def _guarded(tool: str, portal: Portal, asked: Asked) -> CallToolResult:
 async def _docs_search(portal: Portal, asked: Asked) -> CallToolResult:
     asked.audience.waits_for("waiting for upstreams that are starting")
     answer = await portal.views[asked.caller.profile].docs_search.answer(docs_search_request(asked.arguments))
-    return CallToolResult(content=[_text(answer.text)], structured_content=_clean(answer.structured))
+    return CallToolResult(content=[_text(answer.text)], structured_content=sendable_json(answer.structured))
 
 
 async def _execute_code(portal: Portal, asked: Asked) -> CallToolResult:
@@ -226,7 +226,7 @@ def tool_result(answer: Answer, output_tokens: int) -> CallToolResult:
     structured = replace(answer, result=result).structured()
     structured["notices"].extend([*left_out, *emitted.notices])
     structured, _ = fit(structured, output_tokens - emitted.tokens)
-    structured = _clean(structured)
+    structured = sendable_json(structured)
     return CallToolResult(
         content=[_text(compact(structured)), *emitted.blocks],
         structured_content=structured,
@@ -238,7 +238,7 @@ def _failure(tool: str, code: str, message: str) -> CallToolResult:
     """An answer in the shape of the tool's own."""
     if tool == EXECUTE_CODE:
         return tool_result(Answer("refused", run_id="", error=RunError(code, message)), output_tokens=1_000)
-    answer = _clean(
+    answer = sendable_json(
         {"functions": [], "total": 0, "notices": [message], "error": {"code": code, "message": message}}
     )
     return CallToolResult(content=[_text(compact(answer))], structured_content=answer, is_error=True)
@@ -246,17 +246,6 @@ def _failure(tool: str, code: str, message: str) -> CallToolResult:
 
 def _text(text: str) -> TextContent:
     return TextContent(type="text", text=sendable(text))
-
-
-def _clean(value: Json) -> Json:
-    """The same with all its texts sendable."""
-    if isinstance(value, str):
-        return sendable(value)
-    if isinstance(value, list):
-        return [_clean(item) for item in value]
-    if isinstance(value, dict):
-        return {sendable(key): _clean(item) for key, item in value.items()}
-    return value
 
 
 _TOOLS: dict[str, ToolHandler] = {DOCS_SEARCH: _docs_search, EXECUTE_CODE: _execute_code}
