@@ -11,7 +11,6 @@ from mcp.shared.dispatcher import CallOptions, ProgressFnT
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import find_invalid_x_mcp_header
 from mcp_types import LOG_LEVEL_META_KEY, METHOD_NOT_FOUND, PARSE_ERROR
-from pydantic_core import PydanticSerializationError, to_json
 
 from manifests.json_value import Json
 from upstreams.changes import Changes
@@ -41,6 +40,7 @@ from upstreams.refusals import (
     of_call,
     was_renewed,
 )
+from upstreams.sent_json import unsendable
 from upstreams.tool_listing import read_listing
 from upstreams.tool_result import ToolResult, read_result
 from upstreams.wire import Wire, is_closed, is_unreadable_stream
@@ -369,8 +369,5 @@ def _require_complete(raw: dict[str, Json]) -> None:
 
 
 def _require_sendable(arguments: dict[str, Json]) -> None:
-    # Half a surrogate pair cannot be sent as UTF-8; below this point it would end the connection.
-    try:
-        to_json(arguments)
-    except (PydanticSerializationError, ValueError) as error:
-        raise UpstreamArgumentError(f"the arguments cannot be sent as JSON: {error}") from error
+    if fault := unsendable(arguments):
+        raise UpstreamArgumentError(f"the arguments cannot be sent as JSON: {fault}")

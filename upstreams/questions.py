@@ -22,12 +22,12 @@ from mcp_types import (
     ListRootsResult,
 )
 from pydantic import BaseModel, ValidationError
-from pydantic_core import PydanticSerializationError, to_json
 
 from manifests.json_value import Json
 from manifests.upstream_sections import UpstreamSection
 from upstreams.errors import UpstreamHalfwayError
 from upstreams.given_up import GivenUp
+from upstreams.sent_json import unsendable
 
 ELICIT: Final = "elicitation/create"
 SAMPLE: Final = "sampling/createMessage"
@@ -142,7 +142,7 @@ class QuestionDesk:
             answers = {key: await self._of_round(each, call) for key, each in requests.items()}
             more: dict[str, Json] = {"inputResponses": answers} if answers else {}
             more = more if state is None else {**more, "requestState": state}
-            if not can_be_sent(more):
+            if unsendable(more):
                 raise UpstreamHalfwayError("what it wants back with the answers cannot be sent as JSON")
             raw = await again(more)
         raise UpstreamHalfwayError("it asks for more input again and again, or for too much")
@@ -172,7 +172,7 @@ class QuestionDesk:
         if method not in self._allowed:
             raise QuestionError("question_refused", f"the manifest does not let it ask for {method[:100]}")
         answer = await questioned.answer(method, params)
-        if not can_be_sent(answer):
+        if unsendable(answer):
             raise QuestionError("question_unanswered", "the client's answer cannot be sent as JSON")
         return answer
 
@@ -273,15 +273,6 @@ def _until_ended(method: str, calls: Collection[ServedCall]) -> Iterator[anyio.C
     finally:
         for call in calls:
             call.questions.pop(question, None)
-
-
-def can_be_sent(value: Json) -> bool:
-    """Whether it can be written as JSON: half a surrogate pair cannot, and would end the connection."""
-    try:
-        to_json(value)
-    except (PydanticSerializationError, ValueError):
-        return False
-    return True
 
 
 def _typed(kind: type[Result], answer: dict[str, Json] | ErrorData) -> Result | ErrorData:
