@@ -40,3 +40,8 @@ def is_secret_name(name: str) -> bool:
 def is_database_name(name: str) -> bool:
     """Whether it is of an address that holds a login, such as `DATABASE_URL`."""
     return bool(_DATABASE.search(name.replace("-", "_")))
+
+
+def is_option(argument: str) -> bool:
+    """Whether it names what the next argument is."""
+    return argument.startswith("-") and "=" not in argument

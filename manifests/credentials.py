@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 from urllib.parse import unquote
 
-from manifests.credential_names import is_credential_name, is_database_name, is_secret_name
+from manifests.credential_names import is_credential_name, is_database_name, is_option, is_secret_name
 from manifests.database_address import REFERENCE, is_part_of_address
 from manifests.interpolation import NO_SECRETS
 from manifests.json_value import Json
 from manifests.references import Piece, VariableReference, pieces
-from manifests.said_secrets import FOLDER, secrets_within
+from manifests.said_secrets import FOLDER, NAME_SAID, secrets_within
 from manifests.secret_references import SecretReference
 
 _OF_FOLDER: Final = re.compile(r"(?:ROOT|WORKSPACE|REPO|DIR|FOLDER|BASE)$", re.IGNORECASE)
@@ -25,8 +25,7 @@ _OF_FOLDER: Final = re.compile(r"(?:ROOT|WORKSPACE|REPO|DIR|FOLDER|BASE)$", re.I
 _FILE: Final = re.compile(r"/(?:[\w.-]+/)*[\w.-]*\.[A-Za-z]\w{0,9}(?![\w./-])")
 _IN_URL_WITH_HOST: Final = re.compile(r"://[^/\s]\S*\Z")
 
-_SAID: Final = re.compile(r"([A-Za-z_][\w.-]{0,99})[\"'\\]{0,3}\s{0,9}[:=]")
-"""A name that something is said of, as in `--token=`, `{"Authorization":` and `?api_key=`."""
+_SAID: Final = re.compile(NAME_SAID)
 _IN_WHAT_IS_SAID: Final = re.compile(
     r"\s*[\"'\\]{0,3}(?:(?:basic|bearer|token)\s+)?[^\s\"'&;,]*", re.IGNORECASE
 )
@@ -83,7 +82,7 @@ def _strings(value: Json, name: str) -> Iterator[tuple[str, str]]:
         option = ""
         for item in value:
             yield from _strings(item, option)
-            option = item if isinstance(item, str) and item.startswith("-") and "=" not in item else ""
+            option = item if isinstance(item, str) and is_option(item) else ""
 
 
 def _plain(parts: list[Piece]) -> str:
@@ -94,7 +93,7 @@ def _said(before: str) -> str:
     """The name behind which a text stands, at the end of `before`; "" if it stands behind none."""
     before = unquote(before[-_FAR:])
     *_, last = (None, *_SAID.finditer(before))
-    return last[1] if last and _IN_WHAT_IS_SAID.fullmatch(before, last.end()) else ""
+    return last["name"] if last and _IN_WHAT_IS_SAID.fullmatch(before, last.end()) else ""
 
 
 def _is_login(before: str, after: str) -> bool:

@@ -24,8 +24,11 @@ FOLDER: Final = re.compile(
 )
 """How one begins that is none by chance: one of 64 secrets in base64 begins with `/`, too."""
 
+NAME_SAID: Final = r"(?P<name>[A-Za-z_][\w.-]{0,99})[\"'\\]{0,3}\s{0,9}[:=]"
+"""A name that something is said of, as in `--token=`, `{"Authorization":` and `?api_key=`."""
+
 _NAME: Final = re.compile(
-    r"(?<![\w.])(?P<name>[A-Za-z_][\w.-]{0,99})[\"'\\]{0,3}\s{0,9}[:=]\s{0,9}[\"'\\]{0,3}"
+    rf"(?<![\w.]){NAME_SAID}\s{{0,9}}[\"'\\]{{0,3}}"
     r"(?:(?:basic|bearer|token)\s{1,9})?",
     re.IGNORECASE,
 )

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from manifests.credential_names import is_credential_name
+from manifests.credential_names import is_credential_name, is_option
 from manifests.said_secrets import passwords_in, secrets_within, words_said
 from manifests.upstream_sections import HttpUpstream, StdioUpstream
 
@@ -38,7 +38,7 @@ class ConfiguredSecrets:
     @classmethod
     def of(cls, spec: StdioUpstream | HttpUpstream) -> "ConfiguredSecrets":
         if isinstance(spec, StdioUpstream):
-            options = [f"{option}={value}" for option, value in pairwise(spec.args) if _is_option(option)]
+            options = [f"{option}={value}" for option, value in pairwise(spec.args) if is_option(option)]
             texts = (*spec.args, *options, *spec.env.values())
             in_urls = [_of_url(arg) for arg in spec.args]
             words = {name: value for name, value in spec.env.items() if _kind(name, value) == "words"}
@@ -117,7 +117,3 @@ def _kind(name: str, value: str) -> str:
     if is_credential_name(name):
         return "certain"
     return "words" if _PLAIN.search(name) or _PLAIN_VALUE.fullmatch(value) else "settings"
-
-
-def _is_option(argument: str) -> bool:
-    return argument.startswith("-") and "=" not in argument
