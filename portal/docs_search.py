@@ -72,7 +72,7 @@ class DocsSearch:
         Such of them as are starting are waited for, as `answer` does, at most `most_seconds`.
         """
         namespaces = self._manifest.namespaces
-        silent = {u.name for u in self._searched(upstream) if namespaces[u.name] in known.silent}
+        silent = {u.name for u in self.searched(upstream) if namespaces[u.name] in known.silent}
         if not silent:
             return None
         await self._started(silent, most_seconds)
@@ -84,9 +84,10 @@ class DocsSearch:
 
     def is_complete(self, upstream: str | None) -> bool:
         """Whether no upstream, or not the one that is searched, may soon bring what was not found."""
-        return not any(u.state.status == "starting" and not u.tools for u in self._searched(upstream))
+        return not any(u.state.status == "starting" and not u.tools for u in self.searched(upstream))
 
-    def _searched(self, upstream: str | None) -> list[Upstream]:
+    def searched(self, upstream: str | None) -> list[Upstream]:
+        """Those that a search is of: the one that has this name or namespace, or all."""
         key = self._key(upstream)
         return [each for each in self._fleet if key in (None, each.name)]
 

@@ -28,16 +28,11 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
         return 2
     async with open_portal(manifest, terminal.note, runs_scripts=False, profile=options.profile) as portal:
         with terminal.waiting("starting the upstreams"):
-            await tried(portal.fleet, terminal, _searched(manifest, request.upstream))
+            searched = portal.docs_search.searched(request.upstream)
+            await tried(portal.fleet, terminal, [upstream.name for upstream in searched])
             answer = await portal.docs_search.answer(request)
-        is_known = request.upstream is None or portal.docs_search.has(request.upstream)
     if options.json:
         terminal.json(answer.structured)
     else:
         terminal.result(answer.text)
-    return 0 if is_known else 1
-
-
-def _searched(manifest: Manifest, upstream: str | None) -> list[str]:
-    """Which upstreams are waited for: the one that has this name or namespace, or all."""
-    return [name for name, space in manifest.namespaces.items() if upstream in (None, name, space)]
+    return 0 if searched or request.upstream is None else 1
