@@ -1,6 +1,6 @@
 """Images and audio in the value of a script, of which a model would read base64 in vain: `portal.emit` shows them."""
 
-from typing import Final
+from typing import Final, TypeAlias
 
 from manifests.json_value import Json
 
@@ -11,6 +11,9 @@ _MOST_DEPTH: Final = 20
 """No more of a value are looked at. What else there is is cut as any text is."""
 _MOST_TOLD: Final = 3
 
+_Path: TypeAlias = "tuple[_Path, int | str] | None"
+"""Where a value stands, the innermost key or index last; None is the whole."""
+
 
 def without_binaries(value: Json) -> tuple[Json, list[str]]:
     """The value without the data of its content blocks, and a notice that says what to do about it.
@@ -18,7 +21,7 @@ def without_binaries(value: Json) -> tuple[Json, list[str]]:
     Source: MCP 2026-07-28, server/tools#tool-result.
     """
     reading = _Reading()
-    shown = reading.shown(value, "result", 0)
+    shown = reading.shown(value, None, 0)
     if not reading.left_out:
         return value, []
     more = ", ..." if len(reading.left_out) > _MOST_TOLD else ""
@@ -35,18 +38,34 @@ class _Reading:
         """Where blocks stand, and what they are."""
         self._values = 0
 
-    def shown(self, value: Json, path: str, depth: int) -> Json:
+    def shown(self, value: Json, path: _Path, depth: int) -> Json:
+        """The value itself where nothing of it is left out: that is nearly always so, and some are large."""
         self._values += 1
-        if self._values > _MOST_VALUES or depth > _MOST_DEPTH:
+        if not isinstance(value, list | dict) or depth > _MOST_DEPTH:
+            return value
+        if isinstance(value, dict) and (key := _binary(value)):
+            self.left_out.append(f"{_written(path)} ({str(value['mimeType'])[:100]})")
+            return {**value, key: f"[{len(str(value[key])):,} characters of base64]"}
+        changed: dict[int | str, Json] = {}
+        for name, item in enumerate(value) if isinstance(value, list) else value.items():
+            if self._values >= _MOST_VALUES:
+                break
+            told = self.shown(item, (path, name), depth + 1)
+            if told is not item:
+                changed[name] = told
+        if not changed:
             return value
         if isinstance(value, list):
-            return [self.shown(item, f"{path}[{index}]", depth + 1) for index, item in enumerate(value)]
-        if not isinstance(value, dict):
-            return value
-        if key := _binary(value):
-            self.left_out.append(f"{path} ({str(value['mimeType'])[:100]})")
-            return {**value, key: f"[{len(str(value[key])):,} characters of base64]"}
-        return {name: self.shown(item, f"{path}[{name[:40]!r}]", depth + 1) for name, item in value.items()}
+            return [changed.get(index, item) for index, item in enumerate(value)]
+        return {name: changed.get(name, item) for name, item in value.items()}
+
+
+def _written(path: _Path) -> str:
+    if path is None:
+        return "result"
+    outer, name = path
+    shown = name[:40] if isinstance(name, str) else name
+    return f"{_written(outer)}[{shown!r}]"
 
 
 def _binary(value: dict[str, Json]) -> str:
