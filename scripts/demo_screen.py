@@ -2,10 +2,12 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from mcp_types import CallToolResult, Tool
 from rich.console import Console
 from rich.syntax import Syntax
+from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
 from portal.budget.tokens import count_tokens
@@ -16,8 +18,19 @@ WIDTH = 118
 class Screen:
     """Prints the parts of the demo one after the other."""
 
-    def __init__(self) -> None:
-        self._console = Console(highlight=False, soft_wrap=True)
+    def __init__(self, picture: Path | None = None) -> None:
+        """With `picture` what is printed is also kept, for `save_picture`."""
+        self._picture = picture
+        if picture is None:
+            self._console = Console(highlight=False, soft_wrap=True)
+        else:
+            self._console = Console(
+                highlight=False, soft_wrap=True, record=True, width=WIDTH, force_terminal=True
+            )
+
+    def save_picture(self) -> None:
+        if self._picture is not None:
+            self._console.save_svg(str(self._picture), title="scripts/demo", theme=MONOKAI)
 
     def show_tools(self, tools: Sequence[Tool]) -> None:
         self._title("tools/list", "all that a model ever reads of the servers behind the portal")

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 from typing import TextIO
 
 import anyio
@@ -49,14 +50,17 @@ busiest, sales, made = max(week, key=lambda row: row[2])
 """
 
 
-def run_demo() -> int:
+def run_demo(picture: Path | None) -> int:
+    """Run it, and with `picture` also write what it shows there, as SVG."""
     started = time.monotonic()
     try:
         HOME.mkdir(exist_ok=True)
         with open(LOG, "w") as log:
             prepare(log)
         with open(LOG, "w") as log:
-            anyio.run(show, Screen(), log)
+            screen = Screen(picture)
+            anyio.run(show, screen, log)
+        screen.save_picture()
     except (DemoError, MCPError, OSError, ExceptionGroup) as error:
         print(f"demo: {reason(error)}", file=sys.stderr)
         return 1
