@@ -1,4 +1,4 @@
-"""Writes README's table of numbers from benchmarks/results/*.json, and that of goals in benchmarks/README.md.
+"""Writes the numbers of README, docs/benchmarks.md and benchmarks/README.md from benchmarks/results/*.json.
 
 python -m benchmarks.table
 """
@@ -13,7 +13,7 @@ from benchmarks.measuring import RESULTS
 from benchmarks.sandbox import workload
 
 _HERE = Path(__file__).resolve().parent
-README, GOALS = _HERE.parent / "README.md", _HERE / "README.md"
+README, NUMBERS, GOALS = _HERE.parent / "README.md", _HERE.parent / "docs/benchmarks.md", _HERE / "README.md"
 
 
 _SANDBOX_ROWS = (
@@ -64,42 +64,63 @@ def portal_rows() -> Iterator[str]:
     yield f"({_machine(measured['machine'])}; client, portal and upstreams share it.)"
 
 
-def peer_rows() -> Iterator[str]:
+def readme_rows() -> Iterator[str]:
+    """The portal beside its peers, in the few columns that choose between them."""
     measured = read("peers")
     alone, among = measured["settings"]
-    tasks = {
-        "trivial": "a trivial script",
-        "five_calls": "five calls",
-        "five_calls_gathered": "five gathered",
-    }
-    yield (
-        "| beside other portals, in turns; p50 | a script runs in | a new script finds | "
-        + " | ".join(tasks.values())
-        + f" | five calls, {among['tools']} tools | first answer | memory | a model reads, {among['tools']} tools |"
-    )
-    yield "|---" * (len(tasks) + 7) + "|"
-    for row, later in zip(alone["systems"], among["systems"], strict=True):
-        if "cannot" in row:
-            continue
+    tools = f"{among['tools']} tools"
+    yield f"| p50 | a script runs in | a trivial script | five calls | first answer | a model reads, {tools} |"
+    yield "|---" * 6 + "|"
+    for row, later in _measured_peers(alone, among):
         cells = [
             f"{row['system']} {row['version']}".strip(),
             row["isolation"],
-            {True: "what the last one left", False: "nothing", None: "-"}[row["keeps_state"]],
-            *(_p50(row, task) for task in tasks),
-            _p50(later, "five_calls"),
-            f"{row['start_ms'].get('trivial', row['start_ms']['five_calls']) / 1000:.1f} s",
-            f"{row['memory_mb']:.0f} MB" if row["memory_mb"] else "-",
+            _p50(row, "trivial"),
+            _p50(row, "five_calls"),
+            _first_answer(row),
             f"{later['definition_tokens']:,} tokens" if "definition_tokens" in later else "-",
+        ]
+        yield "| " + " | ".join(cells) + " |"
+    yield ""
+    yield f"(One run in turns, {_machine(measured['machine'])}; `python -m benchmarks.peers`.)"
+
+
+def peer_rows() -> Iterator[str]:
+    measured = read("peers")
+    alone, among = measured["settings"]
+    yield (
+        "| beside other portals, in turns; p50 | a new script finds | five calls gathered "
+        f"| five calls, {among['tools']} tools | memory |"
+    )
+    yield "|---" * 5 + "|"
+    for row, later in _measured_peers(alone, among):
+        cells = [
+            f"{row['system']} {row['version']}".strip(),
+            {True: "what the last one left", False: "nothing", None: "-"}[row["keeps_state"]],
+            _p50(row, "five_calls_gathered"),
+            _p50(later, "five_calls"),
+            f"{row['memory_mb']:.0f} MB" if row["memory_mb"] else "-",
         ]
         yield "| " + " | ".join(cells) + " |"
     yield ""
     notes = [f"{row['system']}: {row['note']}" for row in alone["systems"] if row.get("note")]
     cannot = [f"{row['system']}: {row['cannot']}." for row in among["systems"] if "cannot" in row]
     yield (
-        f"(One run in front of one and the same stdio upstream, {_machine(measured['machine'])}; the "
+        f"(The same run as the table in README: one stdio upstream, {_machine(measured['machine'])}; the "
         f"{among['tools']} tools are of {among['servers']} servers, the others over HTTP. {' '.join(notes + cannot)} "
         "Versions, p99, CPU and who was left out: `python -m benchmarks.peers` and its peers.json.)"
     )
+
+
+def _measured_peers(
+    alone: dict[str, Any], among: dict[str, Any]
+) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    pairs = zip(alone["systems"], among["systems"], strict=True)
+    return ((row, later) for row, later in pairs if "cannot" not in row)
+
+
+def _first_answer(row: dict[str, Any]) -> str:
+    return f"{row['start_ms'].get('trivial', row['start_ms']['five_calls']) / 1000:.1f} s"
 
 
 def task_rows() -> Iterator[str]:
@@ -273,7 +294,8 @@ def main() -> None:
         search_rows,
         token_rows,
     )
-    _put(README, "numbers", "\n\n".join(text for rows in kinds if (text := _text(rows))))
+    _put(README, "numbers", _text(readme_rows))
+    _put(NUMBERS, "numbers", "\n\n".join(text for rows in kinds if (text := _text(rows))))
     _put(GOALS, "goals", _text(lambda: goal_rows(read("sandbox"))))
 
 

@@ -1,4 +1,4 @@
-"""What README shows works as it is printed."""
+"""What README and the pages beside it show works as it is printed."""
 
 import json
 import re
@@ -20,12 +20,14 @@ from tests.portal.peers import Peer, opened, schema, structured, text, tool
 pytestmark = pytest.mark.anyio
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text("utf-8")
+README, CLIENTS, MANIFEST = (
+    (ROOT / page).read_text("utf-8") for page in ("README.md", "docs/clients.md", "docs/manifest.md")
+)
 UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20}
 
 
-def snippets(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+def snippets(language: str, page: str = README) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
 
 
 async def issues(arguments: dict[str, Json]) -> CallToolResult:
@@ -64,7 +66,7 @@ def tickets() -> Peer:
 
 
 def test_the_manifest_is_one(tmp_path: Path) -> None:
-    manifest, *_ = snippets("yaml")
+    (manifest,) = snippets("yaml")
     (tmp_path / "portal.yaml").write_text(manifest)
     assert load_manifest(tmp_path / "portal.yaml", {}).portal.upstreams.keys() == {"git"}
     (tmp_path / "portal.yaml").write_text(re.sub(r"(?m)^  # ", "  ", manifest))
@@ -73,7 +75,7 @@ def test_the_manifest_is_one(tmp_path: Path) -> None:
 
 
 def test_the_grants_can_be_granted(tmp_path: Path) -> None:
-    _, grants = snippets("yaml")
+    (grants,) = snippets("yaml", MANIFEST)
     (tmp_path / "portal.yaml").write_text(grants)
     capabilities = load_manifest(tmp_path / "portal.yaml", {"REPORT_KEY": "x"}).portal.capabilities
     assert capabilities.environment["REPORT_KEY"] == "x"
@@ -102,7 +104,7 @@ async def test_the_scripts_run(tmp_path: Path) -> None:
 
 
 def test_every_client_starts_a_command_that_there_is(capsys: pytest.CaptureFixture[str]) -> None:
-    for entry in map(json.loads, snippets("json")):
+    for entry in map(json.loads, snippets("json") + snippets("json", CLIENTS)):
         (server,) = entry.get("mcpServers", entry.get("servers")).values()
         assert server["command"] == "mcp-code-portal"
         with pytest.raises(SystemExit) as ended:
@@ -111,17 +113,18 @@ def test_every_client_starts_a_command_that_there_is(capsys: pytest.CaptureFixtu
 
 
 def test_every_limit_is_told_with_its_default() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| ([\d]+) ?(\w*) \|", README, re.MULTILINE)
+    _, _, told = MANIFEST.partition("| `capabilities.limits` |")
+    rows = re.findall(r"^\| `(\w+)` \| ([\d]+) ?(\w*) \|", told.partition("\n\n")[0], re.MULTILINE)
     assert {name: int(number) * UNITS[unit] for name, number, unit in rows} == Limits().model_dump()
 
 
 def files_to_read() -> list[str]:
-    _, _, told = README.partition("can be followed by reading eleven files")
-    return re.findall(r"`([\w/]+\.py)`", told.partition("`docs/decisions/`")[0])
+    _, _, told = README.partition("can be followed by reading these files in order")
+    return re.findall(r"`([\w/]+\.py)`", told.partition("\n\n")[0])
 
 
 def test_the_files_to_read_are_there() -> None:
-    assert len(files_to_read()) == 11
+    assert 6 <= len(files_to_read()) <= 11
     assert all((ROOT / file).is_file() for file in files_to_read())
 
 
@@ -145,3 +148,21 @@ async def test_a_run_goes_through_the_files_to_read_in_their_order(tmp_path: Pat
     assert [file for file in entered if file in {str(ROOT / each) for each in here}] == [
         str(ROOT / file) for file in here
     ]
+
+
+def test_readme_is_short() -> None:
+    assert len(README.split()) <= 1300
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = (ROOT / "docs/README.md").read_text("utf-8")
+    pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"}
+    assert {name for name in pages if f"]({name})" not in index} == set()
+
+
+def test_every_link_between_pages_leads_somewhere() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    links = {
+        (page, link) for page in pages for link in re.findall(r"\]\(([\w./-]+)\)", page.read_text("utf-8"))
+    }
+    assert {str(link) for page, link in links if not (page.parent / link).exists()} == set()
