@@ -12,8 +12,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from tests.end_to_end.portal_process import HttpPortal, listening_url
-from tests.end_to_end.scratch import free_port
+from tests.acceptance.portal_process import HttpPortal, listening_url
+from tests.acceptance.scratch import free_port
 from tests.packaging.source_tree import COMMAND_SECONDS, ROOT, bring_component, copy_source
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(400)]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from mcp import Client, StdioServerParameters
 
-from tests.end_to_end.model import Model
+from tests.acceptance.model import Model
 from tests.packaging.source_tree import (
     CONSTRAINTS,
     ROOT,

@@ -15,7 +15,7 @@ from typing import IO
 
 import pytest
 
-from tests.end_to_end.process_tree import ProcessTree
+from tests.acceptance.process_tree import ProcessTree
 from tests.portal.commands import COMMAND_SECONDS, ROOT, started
 from tests.portal.peers import raw, raw_tools, write_manifest
 

@@ -1,12 +1,14 @@
 """What a model behind an MCP client does: it searches for functions and runs scripts."""
 
 import json
+from typing import Any, TypeAlias
 
 import anyio
 from mcp import Client
 from mcp_types import CallToolResult, TextContent
 
-from manifests.json_value import Json
+Json: TypeAlias = Any
+"""A JSON value. The suite has its own name for it, because it imports nothing of the portal."""
 
 CALL_SECONDS = 90
 """The deadline of one call. Generous: the first one may wait for a dozen servers and for the sandbox to compile."""

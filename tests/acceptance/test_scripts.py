@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from mcp_types import TextContent
 
-from tests.end_to_end.model import Model
-from tests.end_to_end.portal_process import stdio_model, write_manifest
+from tests.acceptance.model import Model
+from tests.acceptance.portal_process import stdio_model, write_manifest
 
 pytestmark = pytest.mark.anyio
 

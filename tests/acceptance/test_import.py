@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 from mcp import Client, StdioServerParameters
 
-from manifests.json_value import Json
-from tests.end_to_end import real_servers
-from tests.end_to_end.model import Model
-from tests.end_to_end.portal_process import COMMAND
-from tests.end_to_end.scratch import make_database
+from tests.acceptance import real_servers
+from tests.acceptance.model import Json, Model
+from tests.acceptance.portal_process import COMMAND
+from tests.acceptance.scratch import make_database
 from tests.portal.client_files.homes import FILES
 
 pytestmark = pytest.mark.anyio

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from manifests.json_value import Json
-from tests.end_to_end import real_servers
-from tests.end_to_end.model import Model
-from tests.end_to_end.portal_process import (
+from tests.acceptance import real_servers
+from tests.acceptance.model import Json, Model
+from tests.acceptance.portal_process import (
     COMMAND,
     HttpPortal,
     http_model,

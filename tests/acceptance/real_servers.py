@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from manifests.json_value import Json
+from tests.acceptance.model import Json
 
 ROOT = Path(__file__).parents[2]
 INSTALLED = ROOT / ".cache/servers"

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from manifests.json_value import Json
-from tests.end_to_end import real_servers
-from tests.end_to_end.model import Model
-from tests.end_to_end.portal_process import stdio_model, write_manifest
-from tests.end_to_end.scratch import git_output, make_database, make_repository, rows
-from tests.end_to_end.tool_listing import assert_every_tool_is_a_function
+from tests.acceptance import real_servers
+from tests.acceptance.model import Json, Model
+from tests.acceptance.portal_process import stdio_model, write_manifest
+from tests.acceptance.scratch import git_output, make_database, make_repository, rows
+from tests.acceptance.tool_listing import assert_every_tool_is_a_function
 
 pytestmark = pytest.mark.anyio
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from manifests.json_value import Json
-from tests.end_to_end import real_servers
-from tests.end_to_end.portal_process import COMMAND, http_portal, write_manifest
+from tests.acceptance import real_servers
+from tests.acceptance.model import Json
+from tests.acceptance.portal_process import COMMAND, http_portal, write_manifest
 
 pytestmark = pytest.mark.servers
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end import real_servers
-from tests.end_to_end.model import Model
-from tests.end_to_end.portal_process import stdio_model, write_manifest
+from tests.acceptance import real_servers
+from tests.acceptance.model import Model
+from tests.acceptance.portal_process import stdio_model, write_manifest
 
 pytestmark = pytest.mark.anyio
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end import real_servers
-from tests.end_to_end.model import Model
-from tests.end_to_end.portal_process import (
+from tests.acceptance import real_servers
+from tests.acceptance.model import Model
+from tests.acceptance.portal_process import (
     COMMAND,
     STOP_SECONDS,
     HttpPortal,
@@ -22,7 +22,7 @@ from tests.end_to_end.portal_process import (
     stdio_model,
     write_manifest,
 )
-from tests.end_to_end.process_tree import ProcessTree, descendants
+from tests.acceptance.process_tree import ProcessTree, descendants
 
 pytestmark = pytest.mark.anyio
 

@@ -5,8 +5,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client import ClientRequestContext
 from mcp_types import ElicitRequestParams, ElicitResult
 
-from manifests.json_value import Json
-from tests.end_to_end.model import Model
+from tests.acceptance.model import Json, Model
 
 LISTING_SECONDS = 60
 MAX_SEARCH_LIMIT = 50

@@ -7,8 +7,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from tests.end_to_end import real_servers
-from tests.end_to_end.portal_process import COMMAND, HttpPortal, http_model, http_portal, write_manifest
+from tests.acceptance import real_servers
+from tests.acceptance.portal_process import COMMAND, HttpPortal, http_model, http_portal, write_manifest
 
 pytestmark = pytest.mark.anyio
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from manifests.json_value import Json
+from tests.acceptance.model import Json
 
 COMMAND_SECONDS = 30
 

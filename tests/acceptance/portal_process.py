@@ -15,8 +15,7 @@ import yaml
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
-from manifests.json_value import Json
-from tests.end_to_end.model import Model
+from tests.acceptance.model import Json, Model
 
 COMMAND = str(Path(sys.executable).with_name("mcp-code-portal"))
 START_SECONDS = 60

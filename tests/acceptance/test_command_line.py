@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end import real_servers
-from tests.end_to_end.portal_process import COMMAND, write_manifest
+from tests.acceptance import real_servers
+from tests.acceptance.portal_process import COMMAND, write_manifest
 
 COMMAND_SECONDS = 90
 WAITING_SERVER = str(Path(__file__).parent / "peers/waiting_server.py")
