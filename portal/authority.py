@@ -22,7 +22,7 @@ from portal.call_rates import CallRates
 from portal.library.function import Function
 from portal.passthrough.methods import HINTS, Method
 from portal.pinning.pins import Pins
-from portal.refusal import refused
+from portal.errors import refused
 from sandbox_runtime.calls import CallError
 from upstreams.recorded_tool import RecordedTool
 

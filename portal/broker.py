@@ -81,7 +81,6 @@ class Broker:
     ) -> None:
         self.ledger = ledger
         self._session_tools = session_tools or SessionTools()
-        self._begun: set[int] = set()
         self._order = anyio.Lock(fast_acquire=True)
         self._audience = audience
         self._run_id = run_id
@@ -107,15 +106,6 @@ class Broker:
             self._audit.refused(seq, entry.request or self._known(entry.function), error)
         entry.withhold(error)
 
-    async def close(self) -> None:
-        """The run is over: write down the calls of which nothing was decided until then."""
-        waited = [
-            (entry.seq, self._known(entry.function))
-            for entry in self.ledger.entries.values()
-            if entry.state == "not_started" and entry.seq not in self._begun
-        ]
-        await self._audit.waited(waited)
-
     async def __call__(self, call: ToolCall) -> Outcome:
         """Forward one call of the running script, if its manifest grants it.
 
@@ -127,7 +117,6 @@ class Broker:
         async with self._order:
             if _is_long(call.arguments):
                 await turns_of_others()  # it is decided in one go, and scripts make many calls at once
-            self._begun.add(call.seq)
             function = self.snapshot.library.functions.get(call.function)
             permit = None if call.function in READINGS else self._permit(call, function, mended)
         if permit is None:

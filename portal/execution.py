@@ -207,9 +207,6 @@ class Execution:
         except anyio.get_cancelled_exc_class():
             broker.ledger.stdout = run.stdout
             raise
-        finally:
-            with anyio.CancelScope(shield=True):  # of a run that is cancelled, too
-                await broker.close()
         log.info(
             "script_ran",
             run=run_id,

@@ -3,6 +3,7 @@
 import io
 import logging
 import re
+import select
 import shutil
 import sys
 import traceback
@@ -16,8 +17,12 @@ from structlog.typing import EventDict, ExcInfo, Processor, WrappedLogger
 
 from portal.library.hidden_characters import respelt
 from portal.library.plain_text import marked_lines, spelt_out
-from portal.pipe_room import has_room
 from portal.terminal_rows import columns_of, marked_rows
+
+PIPE_BYTES: Final = select.PIPE_BUF
+"""A pipe that is ready for writing takes this much without blocking."""
+
+_PATIENCE_MS: Final = 20
 
 _OURS: Final = frozenset({"timestamp", "level", "event", "exc_info"})
 """What no stranger has a say in, or is spelt out otherwise."""
@@ -54,6 +59,13 @@ def tell_defect(kind: type[BaseException], error: BaseException, trace: Tracebac
     sys.stderr.write(f"{_shown(marked_lines(told))}\n")
 
 
+def is_pipe_writable(file: int) -> bool:
+    """Whether PIPE_BYTES can be written without waiting: a client that never reads stderr must not hold the portal up."""
+    poll = select.poll()
+    poll.register(file, select.POLLOUT)
+    return bool(poll.poll(_PATIENCE_MS))
+
+
 def _shown(text: str) -> str:
     """The text as stderr has it: on a terminal no row of it begins with what a stranger wrote, either."""
     if not sys.stderr.isatty():
@@ -84,7 +96,7 @@ class _Stderr:
 
 def _is_read() -> bool:
     try:
-        return has_room(sys.stderr.fileno())
+        return is_pipe_writable(sys.stderr.fileno())
     except (OSError, ValueError):
         return True  # it is no file
 

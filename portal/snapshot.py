@@ -16,7 +16,7 @@ from manifests.decision import Decision
 from manifests.names import identifier, namespace_of
 from portal.library.function import Function
 from portal.library.library import Library
-from portal.refusal import refused
+from portal.errors import refused
 from portal.search.asked_name import asked_name, partitions
 from sandbox_runtime.calls import CallError
 

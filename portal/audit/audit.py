@@ -8,7 +8,7 @@ them: of a refusal only its code, and the rule in the manifest's own words, are 
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Final
@@ -20,22 +20,14 @@ from manifests.json_value import Json
 from manifests.manifest import Manifest
 from portal.audit.sinks import FileSink, Sink, StderrSink
 from portal.caller import LOCAL, Caller
-from portal.errors import AuditError
+from portal.errors import AuditError, RuleError
 from portal.ledger import Entry, Ledger
-from portal.refusal import RuleError
 from sandbox_runtime.calls import CallError
-from upstreams.steps import turns_of_others
 
 log = structlog.get_logger()
 
 MAX_REFUSALS: Final = 1_000
 """Refused calls of one run with a line of their own; more are counted in the line that ends the run."""
-
-MAX_WAITED: Final = 1_000
-"""The same of calls that had no turn before their run ended."""
-
-LINES_AT_ONCE: Final = 10
-"""Where each waits for the disk, everybody waits some 40 ms for so many lines."""
 
 MAX_CHARACTERS: Final = 300
 """Of a rule, a function's name or a caller no more is written."""
@@ -110,7 +102,6 @@ class RunAudit:
         self._caller = caller
         self._profile = profile
         self._refused = 0
-        self._more_waited = 0
 
     def began(self, code: str) -> None:
         """A script was handed in; whether it runs is in the line that ends the run."""
@@ -127,8 +118,8 @@ class RunAudit:
 
     def ended(self, status: str, code: str, ledger: Ledger) -> None:
         more = {"more_refused": self._refused - MAX_REFUSALS} if self._refused > MAX_REFUSALS else {}
-        if self._more_waited:
-            more["more_not_started"] = self._more_waited
+        if not_started := ledger.count("not_started"):
+            more["not_started"] = not_started
         self._audit.note("run_ended", run=self._run_id, status=status, code=code, calls=ledger.calls, **more)
 
     def allowed(self, seq: int, function: str, decision: Decision, arguments: Mapping[str, Json]) -> bool:
@@ -161,16 +152,6 @@ class RunAudit:
         self._call(
             "call_ended", entry.seq, entry.request or entry.function, state=entry.state, code=code, ms=ms
         )
-
-    async def waited(self, calls: Sequence[tuple[int, str | None]]) -> None:
-        """Calls had no turn before their run ended, so nothing was decided about them. Others have turns meanwhile."""
-        if not self._audit.is_kept:
-            return
-        self._more_waited = max(0, len(calls) - MAX_WAITED)
-        for count, (seq, function) in enumerate(calls[:MAX_WAITED], 1):
-            self._call("call_ended", seq, function, state="not_started", code=None, ms=None)
-            if count % LINES_AT_ONCE == 0:
-                await turns_of_others()
 
     def _refusal(self, seq: int, function: str | None, error: CallError) -> None:
         rule: dict[str, Json] = {}

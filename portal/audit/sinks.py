@@ -1,10 +1,9 @@
 """Where audit lines go: appended to a file, or to stderr.
 
-Rule 1: whoever appends knows at once whether the line is written; what may only happen once it was recorded depends on
-it.
+Rule 1: whoever appends knows at once whether the line is written.
 Rule 2: several portals may append to one file; together they make one chain.
 Rule 3: a chain goes on after the last line that the portal knows of, also where the file no longer has it, so that
-whoever verifies the log finds the gap.
+`verify` finds the gap.
 """
 
 import fcntl
@@ -23,14 +22,14 @@ from manifests.json_value import Json
 from manifests.whole_file import PRIVATE
 from portal.audit.chain import MAX_LINE_BYTES, START, linked, read_line
 from portal.errors import AuditError
-from portal.pipe_room import PIECE_BYTES, has_room
+from portal.logs import PIPE_BYTES, is_pipe_writable
 
 log = structlog.get_logger()
 
 _LOCK_TRIES: Final = 40
 _LOCK_PAUSE_SECONDS: Final = 0.000_5
-_TORN: Final = b'{"audit": 1, "seq": '
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+_TORN: Final = b'{"audit": 1, "seq": '
 
 
 class Sink(Protocol):
@@ -55,7 +54,7 @@ class StderrSink:
         line, head = linked(self._head, event)
         text = b"\n" + line if self._is_torn else line
         # Not through Python's own buffer, which would write later what it could not write now.
-        written = _write_in_pieces(sys.stderr.fileno(), text)
+        written = _write_without_waiting(sys.stderr.fileno(), text)
         if not written:
             raise OSError("stderr takes nothing")
         self._is_torn = written < len(text)
@@ -67,11 +66,11 @@ class StderrSink:
         pass
 
 
-def _write_in_pieces(file: int, text: bytes) -> int:
-    """How many bytes of it could be written without waiting for a reader."""
+def _write_without_waiting(file: int, text: bytes) -> int:
+    """How many bytes of it a pipe took that nobody may be reading."""
     written = 0
-    while written < len(text) and has_room(file):
-        piece = text[written : written + PIECE_BYTES]
+    while written < len(text) and is_pipe_writable(file):
+        piece = text[written : written + PIPE_BYTES]
         try:
             taken = os.write(file, piece)
         except OSError:
@@ -85,11 +84,10 @@ def _write_in_pieces(file: int, text: bytes) -> int:
 
 
 class FileSink:
-    """Appends to a file, which it makes, or gives, mode 0600; of one that cannot have it that is logged once.
+    """Appends to a file, which it makes, or gives, mode 0600; where that cannot be, it logs so.
 
-    The file may be renamed or taken away while the portal runs: the chain goes on in a new one. What was written is
-    the operating system's when `append` returns, so it outlives the portal; with `is_durable` it is on the disk, and
-    outlives the machine, at the cost of a wait for the disk on every line.
+    The file may be renamed while the portal runs: the chain goes on in a new one. A line is the operating system's when
+    `append` returns; with `is_durable` it is on the disk, at the cost of a wait for the disk on every line.
     """
 
     def __init__(self, path: Path, *, is_durable: bool) -> None:
@@ -98,14 +96,19 @@ class FileSink:
         if is_durable:
             self._flags |= os.O_DSYNC
         self._file: int | None = None
+        self._is_looked_at = False
         self._head = START
         self._bytes = 0
-        self._left_open: tuple[int, int, int] | None = None
+        """Of the file, up to the line that is `_head`."""
 
     def append(self, event: Mapping[str, Json]) -> None:
         try:
             with self._locked() as file:
-                self._write(file, event)
+                line, head = linked(self._head, event)
+                if os.write(file, line) != len(line):
+                    os.ftruncate(file, self._bytes)
+                    raise OSError("the disk is full")
+                self._head, self._bytes = head, self._bytes + len(line)
         except OSError:
             self.close()  # what is wrong with it may be mended by opening it again
             raise
@@ -116,27 +119,24 @@ class FileSink:
                 os.close(self._file)
             self._file = None
 
-    def _write(self, file: int, event: Mapping[str, Json]) -> None:
-        line, head = linked(self._head, event)
-        if os.write(file, line) != len(line):
-            os.ftruncate(file, self._bytes)
-            raise OSError("the disk is full")
-        self._head, self._bytes = head, self._bytes + len(line)
-
     @contextmanager
     def _locked(self) -> Iterator[int]:
-        """The file that is there now, with nobody else writing to it, and its head known."""
+        """The file that is at the path now, locked, and its head known."""
         while True:
             file = self._file if self._file is not None else self._open()
             _lock(file)
             try:
-                if self._is_in_place(file):
+                if self._is_at_path(file):
+                    if os.fstat(file).st_size != self._bytes or not self._has_known_line(file):
+                        self._catch_up(file)
+                    if not self._is_looked_at:
+                        self._make_private(file)
                     yield file
                     return
-                with suppress(
-                    AuditError
-                ):  # what was done to a file that is not the log any more stops nobody
-                    self._catch_up(file)  # others may have written to it: the chain goes on after that
+                # Others may have written to the renamed file: the chain goes on after that. What else was done to it
+                # stops nobody.
+                with suppress(AuditError):
+                    self._catch_up(file)
             finally:
                 with suppress(OSError):
                     fcntl.flock(file, fcntl.LOCK_UN)
@@ -147,33 +147,23 @@ class FileSink:
         if not stat.S_ISREG(os.fstat(file).st_mode):
             os.close(file)
             raise AuditError(f"the audit log {self._path.name} is no file")
-        self._file, self._bytes = file, 0
+        self._file, self._bytes, self._is_looked_at = file, 0, False
         return file
 
-    def _is_in_place(self, file: int) -> bool:
+    def _is_at_path(self, file: int) -> bool:
         try:
-            there = os.stat(self._path)
+            return os.path.samestat(os.stat(self._path), os.fstat(file))
         except FileNotFoundError:
             return False
-        own = os.fstat(file)
-        if (own.st_ino, own.st_dev) != (there.st_ino, there.st_dev):
-            return False
-        if own.st_size != self._bytes or not self._is_known_line_there(file):
-            self._catch_up(file)
-        if own.st_mode & _OTHERS and _identity(own) != self._left_open:
-            self._make_private(file)
-        return True
 
     def _make_private(self, file: int) -> None:
-        """Where it is another user's, or on a disk without modes, it takes lines all the same: it is only told."""
-        with suppress(OSError):
-            os.fchmod(file, PRIVATE)
-        now = os.fstat(file)
-        if now.st_mode & _OTHERS:
-            self._left_open = _identity(now)
-            log.warning(
-                "audit_left_open_to_others", file=self._path.name, mode=f"{stat.S_IMODE(now.st_mode):04o}"
-            )
+        self._is_looked_at = True
+        if os.fstat(file).st_mode & _OTHERS:
+            with suppress(OSError):  # another user's, or on a disk without modes
+                os.fchmod(file, PRIVATE)
+            mode = stat.S_IMODE(os.fstat(file).st_mode)
+            if mode & _OTHERS:
+                log.warning("audit_left_open_to_others", file=self._path.name, mode=f"{mode:04o}")
 
     def _catch_up(self, file: int) -> None:
         """Find the head in a file that others wrote to, or that was emptied, cut or replaced."""
@@ -194,24 +184,16 @@ class FileSink:
         self._bytes = size
 
     def _is_cut(self, file: int) -> bool:
-        """Whether the line that is known is gone from the file, which should have it.
-
-        One that begins after that line was emptied, which takes no line out of the chain.
-        """
-        if self._is_known_line_there(file):
+        """Whether the known line is gone from the file. A file that begins after that line was only emptied."""
+        if self._has_known_line(file):
             return False
         first = read_line(os.pread(file, MAX_LINE_BYTES, 0).partition(b"\n")[0])
         return first is None or first.head.seq <= self._head.seq
 
-    def _is_known_line_there(self, file: int) -> bool:
+    def _has_known_line(self, file: int) -> bool:
         """Whether the last line of when this file was looked at still ends where it did."""
         ending = f'"hash": "{self._head.digest}"}}\n'.encode()
         return self._bytes == 0 or os.pread(file, len(ending), self._bytes - len(ending)) == ending
-
-
-def _identity(found: os.stat_result) -> tuple[int, int, int]:
-    """Which file it is, and with which mode."""
-    return found.st_dev, found.st_ino, found.st_mode
 
 
 def _lock(file: int) -> None:

@@ -3,7 +3,7 @@
 from argparse import Namespace
 
 from manifests.manifest import Manifest
-from portal.audit.verification import verify
+from portal.audit.chain import verify
 from portal.cli.terminal import Terminal
 
 

@@ -17,10 +17,9 @@ import pytest
 from mcp_types import CallToolResult
 
 from manifests.json_value import Json
-from portal.audit.chain import linked
+from portal.audit.chain import linked, verify
 from portal.audit.sinks import StderrSink
-from portal.audit.verification import verify
-from tests.portal.commands import COMMAND, COMMAND_SECONDS, PortalCommand, portal_command, started
+from tests.portal.commands import COMMAND_SECONDS, PortalCommand, portal_command, started
 from tests.portal.peers import Peer, raw, raw_tools, structured, tool, write_manifest
 from tests.portal.test_endings import wait_for_writer
 from tests.upstreams.peers import http_peer
@@ -40,7 +39,7 @@ def portal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
     return portal_command(monkeypatch, capsys)
 
 
-@pytest.mark.parametrize("torn_bytes", [0, 1, 50])
+@pytest.mark.parametrize("torn_bytes", [0, 50])
 def test_log_of_a_portal_that_was_killed_is_whole_and_goes_on(
     portal: PortalCommand, tmp_path: Path, torn_bytes: int
 ) -> None:
@@ -128,7 +127,7 @@ async def ended(process: subprocess.Popen[str] | None) -> int:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("room", [0, 100, 20 * LINE_BYTES])
+@pytest.mark.parametrize("room", [20 * LINE_BYTES])
 async def test_log_without_room_under_many_calls_at_once_tells_what_was_done_and_what_is_missing(
     tmp_path: Path, room: int
 ) -> None:
@@ -148,32 +147,6 @@ async def test_log_without_room_under_many_calls_at_once_tells_what_was_done_and
     assert len(at.written) - 1 < WRITES / 2
     [resumed] = events(log, "audit_resumed")
     assert resumed["lost"] >= WRITES - len(at.written)
-
-
-@pytest.mark.anyio
-async def test_nobody_reads_the_log_any_more(tmp_path: Path) -> None:
-    reader, writer = os.pipe()
-    async with trouble(tmp_path, "stderr", writer) as at:
-        os.close(writer)
-        await at.until("closing")
-        with os.fdopen(reader, "rb", buffering=0) as file:
-            captured = file.read(1 << 16) or b""
-        at.may_go_on["closing"].set()
-        await at.until("opening")
-        at.may_go_on["opening"].set()
-        assert await ended(at.process) != 0  # the last write is refused like the others
-    assert at.written == []
-    (tmp_path / "captured").write_bytes(captured)
-    assert verify([tmp_path / "captured"], is_mixed=True).problems == []
-
-
-def test_portal_does_not_start_where_its_log_has_no_room(tmp_path: Path) -> None:
-    write_manifest(tmp_path, {"up": raw(tools=raw_tools("echo"))}, audit={"to": "stderr"})
-    (tmp_path / "script.py").write_text("await up.echo()")
-    with open("/dev/full", "wb") as full:
-        process = started("run", "script.py", cwd=tmp_path, stderr=full)
-        process.communicate(timeout=COMMAND_SECONDS)
-    assert process.returncode not in (0, None)
 
 
 @pytest.mark.parametrize("room", [0, 20])
@@ -210,14 +183,3 @@ def test_stderr_that_nobody_reads_holds_nobody_up(monkeypatch: pytest.MonkeyPatc
         sink.append({"event": "read again"})
         assert b"read again" in reader.read()
         monkeypatch.undo()
-
-
-@pytest.mark.parametrize(("audit", "ends_well"), [({"to": "audit.jsonl"}, True), ({"to": "stderr"}, False)])
-def test_portal_whose_stderr_is_closed_works_unless_its_log_goes_there(
-    tmp_path: Path, audit: dict[str, Json], ends_well: bool
-) -> None:
-    write_manifest(tmp_path, {"up": raw(tools=raw_tools("echo"))}, audit=audit)
-    (tmp_path / "script.py").write_text("await up.echo()")
-    closed = ["sh", "-c", 'exec "$@" 2>&-', "sh", *COMMAND, "run", "script.py"]
-    status = subprocess.run(closed, cwd=tmp_path, capture_output=True, timeout=COMMAND_SECONDS).returncode
-    assert (status == 0) == ends_well

@@ -2,31 +2,21 @@
 
 import fcntl
 import json
-from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import anyio
 import pytest
 
 from manifests.json_value import Json
-from portal.audit.audit import LINES_AT_ONCE, MAX_WAITED, Audit
+from portal.audit.audit import Audit
+from portal.audit.chain import verify
 from portal.audit.sinks import FileSink
-from portal.audit.verification import verify
-from portal.authority import Authorization
-from portal.broker import Broker
-from portal.caller import LOCAL, Caller
+from portal.caller import Caller
 from portal.errors import AuditError
-from portal.execution import ExecuteCode, Execution
-from portal.ledger import Ledger
-from portal.observed.observations import Observations
-from portal.sessions import Sessions
-from sandbox_runtime.calls import CallError, Outcome, ToolCall
-from sandbox_runtime.grants.open_grants import open_grants
 from tests.portal.commands import PortalCommand, finished, portal_command
-from tests.portal.peers import Opened, Peer, never, opened, raw, raw_tools, states, text, tool, write_manifest
-from tests.upstreams.streams import turns_of_others
+from tests.portal.peers import Peer, never, opened, raw, raw_tools, states, text, tool, write_manifest
 
 pytestmark = pytest.mark.anyio
 
@@ -132,23 +122,6 @@ except ToolError:
     assert SECRET not in (tmp_path / "audit.jsonl").read_text()
 
 
-async def test_name_that_no_function_has_is_not_written(tmp_path: Path) -> None:
-    async with opened(tmp_path, {"up": peer()}) as portal:
-        parts = portal.portal
-        await parts.fleet["up"].started()
-        audit = Audit(FileSink(tmp_path / "audit.jsonl", is_durable=False)).run("run_x", LOCAL, None)
-        ledger, authorization = Ledger(), Authorization(parts.authority, set(), audit)
-        rest = parts.catalog.snapshot, parts.fleet, ledger, Observations(None), "run_x"
-        broker = Broker(parts.manifest, authorization, *rest, audit=audit)
-        for seq, name in enumerate((SECRET, f"up.{SECRET}"), 1):
-            broker.open(seq, name)
-            await broker(ToolCall(seq, name, {}))
-            broker.withhold(seq, CallError("tool_calls_limit", SECRET))
-    refused = events(tmp_path, "call_refused")
-    assert len(refused) == 4 and {each["function"] for each in refused} == {None}
-    assert SECRET not in (tmp_path / "audit.jsonl").read_text()
-
-
 async def test_flood_of_refused_calls_is_cut_and_counted(tmp_path: Path) -> None:
     code = (
         "import asyncio\nawait asyncio.gather(*(up.read() for _ in range(1500)), return_exceptions=True)\n1"
@@ -171,61 +144,13 @@ async def test_refused_script_and_script_that_is_cancelled_are_written(tmp_path:
     ]
 
 
-async def test_call_that_waited_for_its_turn_when_its_run_ended_has_a_line(tmp_path: Path) -> None:
+async def test_calls_that_had_no_turn_are_counted_in_the_line_that_ends_their_run(tmp_path: Path) -> None:
     up = Peer(tool("hang"), hang=never)
     limits: Json = {"limits": {"parallel_calls": 1, "wall_seconds": 1}}
     async with opened(tmp_path, {"up": up}, audit=AUDIT, capabilities=limits) as portal:
-        code = "import asyncio\nawait asyncio.gather(up.hang(), up.hang(), portal.read_resource('a', 'up'))"
-        assert [state for _, state in states(await portal.run(code))] == [
-            "unknown",
-            "not_started",
-            "not_started",
-        ]
-    ended = [(each["call"], each["function"], each["state"]) for each in events(tmp_path, "call_ended")]
-    assert ended == [
-        (1, "up.hang", "unknown"),
-        (2, "up.hang", "not_started"),
-        (3, "portal.read_resource", "not_started"),
-    ]
-
-
-async def test_calls_that_were_not_decided_when_their_run_ended_have_lines(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("portal.broker.turns_of_others", anyio.sleep_forever)
-    rule: Json = {"tool": "up.read", "schema": {"minProperties": 1}}
-    capabilities: Json = {"tools": {"allow": [rule]}, "limits": {"wall_seconds": 1}}
-    code = "import asyncio\nawait asyncio.gather(up.read(path='L' * 600), up.read(path='x'))"
-    async with opened(tmp_path, {"up": peer()}, audit=AUDIT, capabilities=capabilities) as portal:
-        assert [state for _, state in states(await portal.run(code))] == ["not_started", "not_started"]
-    assert [(each["call"], each["state"]) for each in events(tmp_path, "call_ended")] == [
-        (1, "not_started"),
-        (2, "not_started"),
-    ]
-
-
-async def test_lines_of_many_calls_that_had_no_turn_are_bounded_and_let_others_have_theirs() -> None:
-    class Waiting:
-        """A log that tells how many lines it got in one go."""
-
-        def __init__(self) -> None:
-            self.lines: list[Mapping[str, Json]] = []
-            self.at_once = Counter[int]()
-
-        def append(self, event: Mapping[str, Json]) -> None:
-            self.lines.append(event)
-            self.at_once[turns.count] += 1
-
-        def close(self) -> None: ...
-
-    sink = Waiting()
-    audit = Audit(sink).run("run_x", LOCAL, None)
-    async with turns_of_others() as turns:
-        await audit.waited([(seq, "up.read") for seq in range(1_500)])
-    assert len(sink.lines) == MAX_WAITED
-    assert max(sink.at_once.values()) <= LINES_AT_ONCE
-    audit.ended("error", "wall_limit", Ledger())
-    assert sink.lines[-1]["more_not_started"] == 1_500 - MAX_WAITED
+        await portal.run("import asyncio\nawait asyncio.gather(up.hang(), up.hang())")
+    assert [each["state"] for each in events(tmp_path, "call_ended")] == ["unknown"]
+    assert events(tmp_path, "run_ended")[0]["not_started"] == 1
 
 
 async def test_run_that_its_client_cancels_is_written_as_cancelled(tmp_path: Path) -> None:
@@ -237,54 +162,6 @@ async def test_run_that_its_client_cancels_is_written_as_cancelled(tmp_path: Pat
     [ended] = events(tmp_path, "run_ended")
     assert (ended["status"], ended["code"], ended["calls"]) == ("cancelled", "", 1)
     assert [each["state"] for each in events(tmp_path, "call_ended")] == ["unknown"]
-
-
-@asynccontextmanager
-async def failing_after_a_call(portal: Opened, log: Path) -> AsyncIterator[Execution]:
-    """Runs of a portal that has a fault of its own: it shows when the second call of a script comes."""
-
-    class FaultyPort:
-        def __init__(self, broker: Broker, wall_seconds: float) -> None:
-            self.broker = broker
-
-        async def __call__(self, call: ToolCall) -> Outcome:
-            if call.seq > 1:
-                raise OverflowError(SECRET)
-            return await self.broker(call)
-
-    parts, manifest = portal.portal, portal.portal.manifest
-    audit = Audit(FileSink(log, is_durable=False))
-    async with open_grants(manifest.portal.capabilities, log.parent, manifest.where) as grants:
-        yield Execution(
-            parts.authority,
-            parts.catalog,
-            parts.fleet,
-            parts.sandbox,
-            None,
-            Sessions(manifest.portal.server),
-            grants,
-            Observations(None),
-            FaultyPort,
-            audit,
-        )
-
-
-async def test_run_in_which_the_portal_fails_is_written_as_that_and_its_calls_are_told(
-    tmp_path: Path,
-) -> None:
-    up = peer()
-    async with (
-        opened(tmp_path, {"up": up}) as portal,
-        failing_after_a_call(portal, tmp_path / "audit.jsonl") as execution,
-    ):
-        await portal.search()
-        answer = await execution.run(ExecuteCode("await up.write(n=1)\nawait up.write(n=2)"))
-    assert answer.error is not None and SECRET not in str(answer)
-    assert (answer.status, answer.error.code) == ("error", "internal_error")
-    assert [row["state"] for row in answer.calls] == ["done", "not_started"]
-    [ended] = events(tmp_path, "run_ended")
-    assert (ended["status"], ended["code"], ended["calls"]) == ("error", "internal_error", 2)
-    assert up.calls == [("write", {"n": 1})]
 
 
 @contextmanager
