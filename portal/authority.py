@@ -19,10 +19,10 @@ from manifests.rules import Budget, Rule
 from manifests.yaml_source import KeyPath
 from portal.audit.audit import UNHEARD, RunAudit, unrecorded
 from portal.call_rates import CallRates
+from portal.errors import refused
 from portal.library.function import Function
 from portal.passthrough.methods import HINTS, Method
 from portal.pinning.pins import Pins
-from portal.errors import refused
 from sandbox_runtime.calls import CallError
 from upstreams.recorded_tool import RecordedTool
 

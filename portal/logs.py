@@ -60,7 +60,7 @@ def tell_defect(kind: type[BaseException], error: BaseException, trace: Tracebac
 
 
 def is_pipe_writable(file: int) -> bool:
-    """Whether PIPE_BYTES can be written without waiting: a client that never reads stderr must not hold the portal up."""
+    """Whether PIPE_BYTES can be written at once: a client that reads no stderr must not hold the portal up."""
     poll = select.poll()
     poll.register(file, select.POLLOUT)
     return bool(poll.poll(_PATIENCE_MS))

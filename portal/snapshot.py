@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from manifests.decision import Decision
 from manifests.names import identifier, namespace_of
+from portal.errors import refused
 from portal.library.function import Function
 from portal.library.library import Library
-from portal.errors import refused
 from portal.search.asked_name import asked_name, partitions
 from sandbox_runtime.calls import CallError
 
