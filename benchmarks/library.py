@@ -1,4 +1,4 @@
-"""How long do definitions take to become a typed library, cold and from the cache, and what does it weigh?
+"""How long do definitions take to become a typed library, and what does it weigh?
 
     python -m benchmarks.library [--registries FILE]
 
@@ -22,7 +22,6 @@ from benchmarks.registries import REGISTRIES, read_sources
 from manifests.json_value import Json
 from portal.library.library import Library
 from portal.library.namespace import LibrarySource
-from portal.library.namespace_cache import NamespaceCache
 from portal.library.stub_package import write_stubs
 from portal.observed.reading import shape_of
 from portal.observed.shape import merged
@@ -64,17 +63,13 @@ def measured(file: Path, size: int) -> dict[str, Any]:
     first = sources[0]
     learnt = replace(first, observed={first.tools[0].name: {"type": "object", "properties": {"id": {}}}})
     with tempfile.TemporaryDirectory() as folder:
-        cache, stubs = Path(folder, "cache"), Path(folder, "stubs")
-        Library.compile(sources, None, NamespaceCache(cache))
         return {
             "tools": len(library.functions),
             "upstreams": len(library.namespaces),
             "library_mb": round(after - before, 1),
-            "cache_mb": round(sum(each.stat().st_size for each in cache.iterdir()) / 1e6, 1),
-            "compiled_cold": best(lambda: Library.compile(new(sources))),
-            "from_the_cache": best(lambda: Library.compile(new(sources), None, NamespaceCache(cache))),
+            "compiled": best(lambda: Library.compile(new(sources))),
             "one_result_learnt": best(lambda: Library.compile([learnt, *sources[1:]], library)),
-            "stubs_written": best(lambda: write_stubs(library, stubs), rounds=1),
+            "stubs_written": best(lambda: write_stubs(library, Path(folder)), rounds=1),
             "search_index_built": best(lambda: index(library)),
             "a_result_of_160_values_looked_at": looked_at([ISSUE] * 20),
             "a_result_of_80,000_values_looked_at": looked_at([ISSUE] * 10_000),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
-from manifests.argument_schema import MAX_STEPS, Fit, TooMuchError, Work, compiled
+from manifests.argument_schema import MAX_STEPS, Fit, TooMuchError, compiled
 from manifests.comparisons import Test, test_of
 from manifests.json_value import Json
 from manifests.text_readings import ReadText
@@ -42,7 +42,7 @@ class CallArguments:
         if condition is None:
             return True
         try:
-            return condition.is_met(self, Work(self._steps))
+            return condition.is_met(self, self._steps)
         except TooMuchError:
             self.undecided.append(condition)
             return False
@@ -68,13 +68,13 @@ class ArgumentCondition:
         """Whether its schema decides about the arguments."""
         return self.schema is not None and self._unmet(arguments) is None
 
-    def is_met(self, arguments: CallArguments, work: Work) -> bool:
+    def is_met(self, arguments: CallArguments, max_steps: int) -> bool:
         """Whether the arguments are what it demands.
 
         Raises:
             TooMuchError: They have too many parts to say so.
         """
-        return self._unmet(arguments) is None and self._fit(arguments.values, work)
+        return self._unmet(arguments) is None and self._fit(arguments.values, max_steps)
 
     def fault(self, arguments: CallArguments) -> str:
         """What is wrong with arguments that do not meet it, with the value and what may be."""

@@ -20,10 +20,8 @@ from portal.authority import Authorization, Permit
 from portal.ledger import CallState, Entry, Ledger
 from portal.library.arguments import ArgumentError
 from portal.library.function import Function
-from portal.library.rejected_places import is_rejection, names_no_tool
-from portal.library.rejection import difference
 from portal.library.repairs import Repair, fitted
-from portal.library.value import script_value
+from portal.library.results import script_value
 from portal.observed.observations import Observations
 from portal.passthrough.audience import NOBODY, Audience
 from portal.passthrough.readings import FUNCTIONS as READINGS
@@ -37,7 +35,7 @@ from sandbox_runtime.grants.fetcher import FETCH, Fetcher
 from upstreams.errors import UpstreamError, UpstreamRefusedError, UpstreamWithheldError
 from upstreams.fleet import Fleet
 from upstreams.questions import QuestionError
-from upstreams.steps import in_steps, turns_of_others
+from upstreams.steps import turns_of_others
 from upstreams.tool_result import ToolResult
 
 log = structlog.get_logger()
@@ -46,7 +44,7 @@ MAX_ERROR_CHARACTERS = 4_000
 """A tool's own error text is cut to this length before the script sees it."""
 
 INVALID_PARAMS = -32602
-"""What JSON-RPC calls arguments that do not pass validation, and MCP also a tool that is unknown."""
+"""What JSON-RPC calls arguments that do not pass validation."""
 
 LONG_TEXT = 500
 """Characters of an argument from which on a call waits until others had a turn."""
@@ -207,7 +205,8 @@ class Broker:
         except UpstreamError as error:
             if asked is not None and (unasked := asked.refusal(str(error))) is not None:
                 return _ended(entry, error.outcome, _unasked(unasked, str(error)))
-            hint = _rejection_hint(function, permit.arguments, error) or error.hint
+            is_rejected = isinstance(error, UpstreamRefusedError) and error.rpc_code == INVALID_PARAMS
+            hint = _signature_hint(function) if is_rejected else error.hint
             return _ended(
                 entry, error.outcome, CallError(error.code, str(error)[:MAX_ERROR_CHARACTERS], hint)
             )
@@ -215,10 +214,9 @@ class Broker:
             text = upstream.scrubbed(_error_text(result), MAX_ERROR_CHARACTERS)[:MAX_ERROR_CHARACTERS]
             if asked is not None and (unasked := asked.refusal(text)) is not None:
                 return _ended(entry, "failed", _unasked(unasked, text))
-            hint = _signature_hint(function, permit.arguments, text, is_rejected=is_rejection(text))
-            return _ended(entry, "failed", CallError("tool_error", text, hint))
+            return _ended(entry, "failed", CallError("tool_error", text, _signature_hint(function)))
         entry.end("done")
-        value = await in_steps(script_value(function, result))
+        value = script_value(result, wraps_result=function.wraps_result)
         self._observations.note(function, permit.arguments, value)
         return Outcome(value=value)
 
@@ -281,19 +279,8 @@ def _unasked(refusal: QuestionError, text: str) -> CallError:
     return CallError(refusal.code, text[:MAX_ERROR_CHARACTERS], hint)
 
 
-def _rejection_hint(function: Function, arguments: dict[str, Json], error: UpstreamError) -> str:
-    """For a call whose arguments did not pass the upstream's own validation; "" for any other."""
-    if not isinstance(error, UpstreamRefusedError) or error.rpc_code != INVALID_PARAMS:
-        return ""
-    text = str(error)
-    return "" if names_no_tool(text) else _signature_hint(function, arguments, text, is_rejected=True)
-
-
-def _signature_hint(function: Function, arguments: dict[str, Json], text: str, *, is_rejected: bool) -> str:
-    signature = f"Its signature: {function.signature}"
-    if not is_rejected:
-        return signature
-    return f"{signature}\nWhat differs: {difference(function, arguments, text)}"
+def _signature_hint(function: Function) -> str:
+    return f"Its signature: {function.signature}"
 
 
 def _error_text(result: ToolResult) -> str:

@@ -16,7 +16,6 @@ from portal.authority import Authority
 from portal.check.checker import Checker
 from portal.library.library import Library
 from portal.library.namespace import LibrarySource
-from portal.library.namespace_cache import NamespaceCache
 from portal.library.stub_package import write_stubs
 from portal.observed.observations import Observations
 from portal.observed.shape_store import Observed
@@ -43,13 +42,11 @@ class Catalog:
         stubs: Path,
         checker: Checker | None,
         observations: Observations,
-        cache: NamespaceCache,
     ) -> None:
         self._authority = authority
         self._stubs = stubs
         self._checker = checker
         self._observations = observations
-        self._cache = cache
         observations.listen(self._note_change)
         self._offers: dict[str, Offer] = {}
         self._gate = ReadingGate()
@@ -131,7 +128,7 @@ class Catalog:
                 sources.append(offer.source)
             elif not offer.tools:
                 silent[self._authority.manifest.namespaces[upstream.name]] = _silence(upstream)
-        library = Library.compile(sources, former.library, self._cache)
+        library = Library.compile(sources, former.library)
         index = former.index or SearchIndex.build(())
         index = index.updated({name: each.in_order for name, each in library.namespaces.items()})
         rules = MappingProxyType(denied), MappingProxyType(silent)

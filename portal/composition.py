@@ -18,7 +18,6 @@ from portal.catalog import Catalog
 from portal.docs_search import DocsSearch
 from portal.execution import AwaitUpstreams, Execution
 from portal.header_renewals import header_renewals
-from portal.library.namespace_cache import NamespaceCache
 from portal.observed.observations import Observations, open_observations
 from portal.observed.shape_store import ShapeStore
 from portal.passthrough.log_levels import LogLevels
@@ -30,7 +29,6 @@ from portal.pinning.suspicion_log import SuspicionLog
 from portal.script_search import ScriptSearch
 from portal.sessions import Sessions
 from portal.view import Shelf, View, open_shelf
-from sandbox_runtime.aot import default_cache
 from sandbox_runtime.baked import Baked, check_baked
 from sandbox_runtime.grants.open_grants import open_grants
 from sandbox_runtime.sandbox import Sandbox, open_sandbox
@@ -142,9 +140,9 @@ async def open_portal(
             open_grants(manifest.portal.capabilities, manifest.folder, manifest.where)
         )
         observations = await stack.enter_async_context(_open_observations(manifest))
-        rates, cache = CallRates(), NamespaceCache(default_cache(os.environ) / "library")
+        rates = CallRates()
         shelves = {
-            name: await stack.enter_async_context(open_shelf(each, rates, observations, cache))
+            name: await stack.enter_async_context(open_shelf(each, rates, observations))
             for name, each in manifests.items()
         }
 

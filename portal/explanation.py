@@ -11,9 +11,8 @@ from manifests.json_value import Json
 from manifests.manifest import Manifest
 from manifests.names import function_names, identifier
 from portal.library.arguments import ArgumentError
-from portal.library.library import Library
+from portal.library.library import Library, nearest_names
 from portal.library.namespace import LibrarySource
-from portal.library.nearest_names import nearest_names
 from portal.library.repairs import fitted
 from portal.passthrough.methods import HINTS as READING_HINTS
 from portal.passthrough.methods import METHODS

@@ -12,7 +12,6 @@ from portal.catalog import Catalog
 from portal.check.checker import Checker, open_checker
 from portal.docs_search import DocsSearch
 from portal.execution import Execution
-from portal.library.namespace_cache import NamespaceCache
 from portal.observed.observations import Observations
 from portal.stub_folder import stub_folder
 
@@ -39,7 +38,7 @@ class Shelf:
 
 @asynccontextmanager
 async def open_shelf(
-    manifest: Manifest, rates: CallRates, observations: Observations, cache: NamespaceCache
+    manifest: Manifest, rates: CallRates, observations: Observations
 ) -> AsyncIterator[Shelf]:
     """Make ready what a view shows. `rates` are those of all views: a budget of all is spent by all."""
     settings = manifest.portal.server
@@ -50,4 +49,4 @@ async def open_shelf(
         if settings.check != "off":
             checker = await stack.enter_async_context(open_checker(stubs, repairs=settings.repairs))
         authority = Authority(manifest, rates)
-        yield Shelf(authority, Catalog(authority, stubs, checker, observations, cache), checker)
+        yield Shelf(authority, Catalog(authority, stubs, checker, observations), checker)

@@ -18,10 +18,8 @@ from portal.check.script_calls import ScriptCall
 from portal.check.script_places import ScriptPlaces
 from portal.check.script_tree import ScriptTree
 from portal.check.ty_server import Finding
-from portal.library.repairs import schema_of
-from portal.library.schema.json_kinds import kind_words
-from portal.library.schema.kinds import kinds
-from portal.library.value_text import listing
+from portal.library.arguments import listing
+from portal.library.schema import kind_words
 
 _FOUND: Final = re.compile(
     r"^Argument to function `\w+` is incorrect: Expected `.*`, found `(.*)`$", re.MULTILINE
@@ -112,8 +110,7 @@ class FindingReader:
             self._check.takes(call.function, parameter, kind) for kind in known
         ):
             return None
-        allowed = kinds(call.function.arguments, schema_of(call.function, parameter)) or ()
-        words = f"seems to be {kind_words(known)}, not {kind_words(sorted(allowed))}"
+        words = f"seems to be {kind_words(known)}, not {parameter.annotation}"
         message = f"{call.function.qualified}: {name} {words}"
         return Suspicion(
             call.node, finding.line, message, call.function.signature, "invalid_arguments", is_sure=False

@@ -1,12 +1,14 @@
-"""Text of strangers, made safe to read: nothing hidden, nothing endless.
+"""Text of strangers, made safe to read, or to stand in Python source: nothing hidden, nothing endless.
 
 Descriptions are written by upstreams and read by models and people. Characters that show nothing or reorder
 what is shown (controls, bidi overrides, zero-width characters, tags, variation selectors) are removed: what
 a person reviews is what a model reads. In lines that a person reads to decide they are spelt out instead.
 """
 
+import math
 import re
 
+from manifests.json_value import Json
 from portal.library.hidden_characters import is_hidden, respelt
 
 _UNSAFE_ASCII = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
@@ -91,3 +93,60 @@ def cut(text: str, longest: int) -> str:
     head = text[: longest - 1]
     space = max(head.rfind(" "), head.rfind("\n"))
     return (head[:space] if space > longest // 2 else head).rstrip(" \n,;:") + "…"
+
+
+LONGEST_COMMENT = 100
+"""Characters of a field's description that stand behind it."""
+
+LONGEST_STRING = 200
+"""Characters of a string that may stand in a `Literal`."""
+
+LONGEST_DEFAULT = 40
+"""Characters of a default that a signature shows."""
+
+_ENDING_QUOTES = re.compile(r'"{3,}|"+\Z')
+_PRAGMA = re.compile(r"#*\s*\b(type|ty|mypy|pyright|noqa)(?=\s*:)")
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+_MOST_BITS = 63  # mypy takes no larger ones
+
+
+def docstring(text: str, indent: str = "") -> str:
+    """A docstring with this text, already free of hidden characters, and nothing behind it."""
+    escaped = _ENDING_QUOTES.sub(lambda quotes: '\\"' * len(quotes[0]), text.replace("\\", "\\\\"))
+    lines = escaped.split("\n")
+    body = "\n".join([lines[0], *(f"{indent}{line}".rstrip() for line in lines[1:])])
+    end = f"\n{indent}" if len(lines) > 1 else ""
+    return f'{indent}"""{body}{end}"""'
+
+
+def comment(text: str, longest: int = LONGEST_COMMENT) -> str:
+    """A trailing comment, or nothing: one line that no type checker takes for an instruction."""
+    line = _PRAGMA.sub(r"\1 ", one_line(text, longest))
+    return f"  # {line}" if line else ""
+
+
+def is_literal(value: Json) -> bool:
+    """Whether `typing.Literal` takes the value, and it is short enough to be read."""
+    if isinstance(value, str):
+        return len(value) <= LONGEST_STRING and not _LONE_SURROGATE.search(value)
+    if isinstance(value, bool) or value is None:
+        return True
+    return isinstance(value, int) and value.bit_length() <= _MOST_BITS
+
+
+def literal_text(value: Json) -> str:
+    """The source of a literal; what cannot be seen (controls, bidi, zero-width characters) is escaped."""
+    source = repr(value)
+    if source.isascii():
+        return source
+    return "".join(f"\\U{ord(each):08x}" if is_hidden(each) else each for each in source)
+
+
+def default_text(value: Json) -> str | None:
+    """A declared default as a signature shows it, or None if it is not simple enough."""
+    if isinstance(value, float):
+        return repr(value) if math.isfinite(value) else None
+    if isinstance(value, list | dict):
+        return None if value else repr(value)
+    text = literal_text(value) if is_literal(value) else ""
+    return text if 0 < len(text) <= LONGEST_DEFAULT else None

@@ -1,22 +1,12 @@
 """Functions and modules as Python text: signatures for models, stubs for models and type checkers."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from portal.library.docstrings import comment, docstring
 from portal.library.function import Parameter
-from portal.library.plain_text import one_line
-from portal.library.type_definitions import Definition, TypedDictDefinition, definition_text
-from portal.library.type_expressions import (
-    BUILTIN_WORDS,
-    NONE,
-    PLAIN,
-    TYPING_WORDS,
-    Spelling,
-    Type,
-    render,
-    union,
-)
+from portal.library.plain_text import comment, docstring, one_line
+from portal.library.stub_types import BUILTIN_WORDS, TYPING_WORDS, StubTypes
 
 LONGEST_SIGNATURE: Final = 400
 """Characters of a one-line signature; optional parameters beyond are left out, which it shows by `...`."""
@@ -33,188 +23,129 @@ LONGEST_PARAMETER_DOC: Final = 500
 CUT_PARAMETERS: Final = ", ...) -> "
 """How a one-line signature shows that parameters were left out."""
 
-OBSERVED: Final = "the result as it was seen in earlier calls; the tool declares none, so it may differ"
-"""What stands behind a return type that was learnt from real results."""
-
-MISMATCHED: Final = "real results were otherwise: "
-"""What stands, with where they were, behind a return type that some did not fit."""
-
 _LONGEST_LINE: Final = 100
+_SHOWN_BY_DEFAULT: Final = frozenset({"bool", "float", "int", "str"})
 
 
-def signature(
-    qualified: str, parameters: Sequence[Parameter], others: Type | None, returns: Type, longest: int
-) -> str:
-    """One line: `async def tickets.create_issue(*, title: str, labels: list[str] = ...) -> Issue`."""
-    end = f") -> {render(returns)}"
-    left = longest - len(qualified) - len(end)
-    shown: list[str] = []
-    for parameter in parameters:
-        text = parameter_text(parameter)
-        left -= len(text) + 2
-        if left < (longest - LONGEST_REQUIRED if parameter.required else 0):
-            shown.append("...")
-            break
-        shown.append(text)
-    else:
-        shown += others_text(parameters, others)
-    return f"async def {qualified}({_keyword_only(shown, bool(parameters))}{end}"
+@dataclass(frozen=True)
+class FunctionStub:
+    """One function as it is to be rendered; `others` is the type of keywords beyond its parameters, if it takes any.
 
-
-def definition(
-    name: str,
-    parameters: Sequence[Parameter],
-    others: Type | None,
-    returns: Type,
-    body: str,
-    spelling: Spelling,
-    *,
-    remark: str,
-) -> str:
-    """A function's definition with its docstring (or `...`), on one line or one line per parameter.
-
-    `remark` stands behind the return type. The types say that None stands for an optional argument that is not
-    sent: calls take it in any case, and a checker must know, but a model reads one word less elsewhere.
+    `description` and `example` are for its docstring, `remark` stands behind the return type.
     """
-    shown = [parameter_text(parameter, spelling, none_omits=True) for parameter in parameters]
-    shown += others_text(parameters, others, spelling)
-    arguments = _keyword_only(shown, bool(parameters))
-    head = f"async def {name}({arguments}) -> {render(returns, spelling)}:"
-    if len(head) > _LONGEST_LINE and shown:
-        lines = ["*", *shown] if parameters else shown
-        inner = "".join(f"    {line},\n" for line in lines)
-        head = f"async def {name}(\n{inner}) -> {render(returns, spelling)}:"
-    return _with_body(head, body, remark)
 
+    name: str
+    parameters: Sequence[Parameter]
+    others: str | None
+    returns: str
+    description: str
+    example: str
+    remark: str
 
-def shown_definition(
-    name: str,
-    parameters: Sequence[Parameter],
-    others: Type | None,
-    returns: Type,
-    body: str,
-    *,
-    remark: str,
-) -> str:
-    """A definition as models read it: in fewer tokens, with what is known of each parameter behind it.
+    def signature(self, namespace: str) -> str:
+        """One line: `async def tickets.create_issue(*, title: str, labels: list[str] = ...) -> Issue`."""
+        end = f") -> {self.returns}"
+        left = LONGEST_SIGNATURE - len(namespace) - len(self.name) - len(end)
+        shown: list[str] = []
+        for parameter in self.parameters:
+            text = _parameter_text(parameter, parameter.annotation)
+            left -= len(text) + 2
+            if left < (LONGEST_SIGNATURE - LONGEST_REQUIRED if parameter.required else 0):
+                shown.append("...")
+                break
+            shown.append(text)
+        else:
+            shown += self._others()
+        return f"async def {namespace}.{self.name}({self._keyword_only(shown)}{end}"
 
-    Like a brief signature it leaves out what parameters' defaults show. `body` is the docstring, or "".
-    """
-    shown = [short_parameter(parameter) for parameter in parameters]
-    docs = _parameter_docs(parameters)
-    more = others_text(parameters, others)
-    if docs:
-        told = (comment(docs.get(parameter.name, ""), LONGEST_PARAMETER_DOC) for parameter in parameters)
-        lines = ["*,", *(f"{text},{doc}" for text, doc in zip(shown, told, strict=True)), *more]
-        arguments = "".join(f"\n    {line}" for line in lines) + "\n"
-    else:
-        arguments = _keyword_only([*shown, *more], bool(parameters))
-    head = f"async def {name}({arguments}) -> {render(returns)}:"
-    return _with_body(head, body, remark)
+    def definition(self) -> str:
+        """As it stands in its module, on one line or one line per parameter.
 
+        The types say that None stands for an optional argument that is not sent: calls take it in any case, and a
+        checker must know, but a model reads one word less elsewhere.
+        """
+        shown = [_parameter_text(each, _with_none(each)) for each in self.parameters] + self._others()
+        head = f"async def {self.name}({self._keyword_only(shown)}) -> {self.returns}:"
+        if len(head) > _LONGEST_LINE and shown:
+            lines = ["*", *shown] if self.parameters else shown
+            inner = "".join(f"    {line},\n" for line in lines)
+            head = f"async def {self.name}(\n{inner}) -> {self.returns}:"
+        docs = [f"    {name}: {doc}" for name, doc in self._docs().items()]
+        return self._with_body(head, "\n".join(["", "", "Args:", *docs]) if docs else "")
 
-def _with_body(head: str, body: str, remark: str) -> str:
-    behind = comment(remark)
-    return f"{head}{behind}\n{body}" if body else f"{head} ...{behind}"
+    def shown_definition(self) -> str:
+        """As models read it: in fewer tokens, with what is known of each parameter behind it."""
+        shown = [short_parameter(each) for each in self.parameters]
+        docs, others = self._docs(), self._others()
+        arguments = self._keyword_only([*shown, *others])
+        if docs:
+            told = (comment(docs.get(each.name, ""), LONGEST_PARAMETER_DOC) for each in self.parameters)
+            lines = ["*,", *(f"{text},{doc}" for text, doc in zip(shown, told, strict=True)), *others]
+            arguments = "".join(f"\n    {line}" for line in lines) + "\n"
+        return self._with_body(f"async def {self.name}({arguments}) -> {self.returns}:", "")
+
+    def _with_body(self, head: str, docs: str) -> str:
+        example = f"\n\nExample: {self.example}" if self.example else ""
+        text = f"{self.description}{docs}{example}".strip()
+        behind = comment(self.remark)
+        return f"{head}{behind}\n{docstring(text, indent='    ')}" if text else f"{head} ...{behind}"
+
+    def _keyword_only(self, shown: Sequence[str]) -> str:
+        return ", ".join(["*", *shown] if self.parameters else shown)
+
+    def _others(self) -> list[str]:
+        """`**others: Any` for a tool that takes what its schema does not name."""
+        name = "others"
+        while any(each.name == name for each in self.parameters):
+            name += "_"
+        return [] if self.others is None else [f"**{name}: {self.others}"]
+
+    def _docs(self) -> Mapping[str, str]:
+        """What is known of parameters, as far as it fits."""
+        left = LONGEST_PARAMETER_DOCS
+        docs = {}
+        for parameter in self.parameters:
+            left -= len(parameter.doc)
+            if parameter.doc and left >= 0:
+                docs[parameter.name] = parameter.doc
+        return docs
 
 
 def short_parameter(parameter: Parameter) -> str:
     """Without what says nothing or is plain to see: the type that a default shows, and `| None` before `= None`."""
     annotation, default = parameter.annotation, parameter.default_source
-    if parameter.required:
-        return f"{parameter.name}: {annotation}"
     if default == "None":
         annotation = annotation.removesuffix(" | None")
-    is_shown = annotation in _SHOWN_BY_DEFAULT and default not in ("None", "...")
-    return f"{parameter.name}={default}" if is_shown else f"{parameter.name}: {annotation} = {default}"
+    elif annotation in _SHOWN_BY_DEFAULT and default not in ("", "..."):
+        return f"{parameter.name}={default}"
+    return _parameter_text(parameter, annotation)
 
 
-_SHOWN_BY_DEFAULT = frozenset({"bool", "float", "int", "str"})
-
-
-def parameter_text(parameter: Parameter, spelling: Spelling = PLAIN, *, none_omits: bool = False) -> str:
-    """`title: str` or `labels: list[str] = ...`."""
-    if parameter.required:
-        return f"{parameter.name}: {render(parameter.type, spelling)}"
-    type_ = union([parameter.type, NONE]) if none_omits else parameter.type
-    return f"{parameter.name}: {render(type_, spelling)} = {parameter.default_source}"
-
-
-def others_text(
-    parameters: Iterable[Parameter], others: Type | None, spelling: Spelling = PLAIN
-) -> list[str]:
-    """`**others: Any` for a tool that takes what its schema does not name."""
-    if others is None:
-        return []
-    taken = {parameter.name for parameter in parameters}
-    name = "others"
-    while name in taken:
-        name += "_"
-    return [f"**{name}: {render(others, spelling)}"]
-
-
-def documentation(description: str, parameters: Iterable[Parameter], example: str = "") -> str:
-    """A function's docstring: the tool's description, what is known of each parameter, and a call."""
-    lines = [f"    {name}: {doc}" for name, doc in _parameter_docs(parameters).items()]
-    text = "\n".join([description, "", "Args:", *lines]) if lines else description
-    text = f"{text}\n\nExample: {example}" if example else text
-    return docstring(text.strip(), indent="    ") if text.strip() else ""
-
-
-def _parameter_docs(parameters: Iterable[Parameter]) -> dict[str, str]:
-    """What is known of parameters, as long as there is room."""
-    left = LONGEST_PARAMETER_DOCS
-    docs = {}
-    for parameter in parameters:
-        left -= len(parameter.doc)
-        if parameter.doc and left >= 0:
-            docs[parameter.name] = parameter.doc
-    return docs
-
-
-def module(
-    header: str,
-    summary: str,
-    definitions: Collection[Definition],
-    functions: Iterable[str],
-    spelling: Spelling,
-) -> str:
+def module(header: str, summary: str, types: StubTypes, functions: Iterable[str]) -> str:
     """A namespace's `.pyi`."""
-    top = "\n".join([header, *_mypy_settings(definitions)])
-    parts = [top, *([docstring(one_line(summary, 200))] if summary.strip() else []), _imports(spelling)]
-    parts += [definition_text(each, spelling) for each in definitions]
-    return "\n\n".join([*parts, *functions]) + "\n"
+    # mypy does not know PEP 728's `extra_items` yet.
+    has_extra = any(", extra_items=" in each for each in types.definitions.values())
+    top = f'{header}\n# mypy: disable-error-code="call-arg, misc"' if has_extra else header
+    parts = [top, *([docstring(one_line(summary, 200))] if summary.strip() else []), _imports(types)]
+    return "\n\n".join([*parts, *types.definitions.values(), *functions]) + "\n"
 
 
-def module_spelling(functions: Iterable[str]) -> Spelling:
-    """How a module writes words that functions of its own hide: `_list` where a tool is called `list`."""
-    taken = set(functions)
-    spelling: dict[str, str] = {}
-    for word in (*TYPING_WORDS, *BUILTIN_WORDS):
-        if word in taken:
-            alias = f"_{word}"
-            while alias in taken:
-                alias = f"_{alias}"
-            spelling[word] = alias
-    return spelling
+def _parameter_text(parameter: Parameter, annotation: str) -> str:
+    """`title: str` or `labels: list[str] = ...`."""
+    default = "" if parameter.required else f" = {parameter.default_source}"
+    return f"{parameter.name}: {annotation}{default}"
 
 
-def _imports(spelling: Spelling) -> str:
-    typing = ", ".join(_imported(word, spelling) for word in TYPING_WORDS)
-    builtins = ", ".join(_imported(word, spelling) for word in BUILTIN_WORDS if word in spelling)
+def _with_none(parameter: Parameter) -> str:
+    annotation = parameter.annotation
+    takes_none = parameter.required or annotation in ("Any", "_Any", "None") or annotation.endswith("| None")
+    return annotation if takes_none else f"{annotation} | None"
+
+
+def _imports(types: StubTypes) -> str:
+    def imported(word: str) -> str:
+        return word if types.word(word) == word else f"{word} as {types.word(word)}"
+
+    builtins = ", ".join(imported(word) for word in BUILTIN_WORDS if types.word(word) != word)
     first = f"from builtins import {builtins}\n" if builtins else ""
-    return f"{first}from typing import {typing}"
-
-
-def _imported(word: str, spelling: Mapping[str, str]) -> str:
-    return f"{word} as {spelling[word]}" if word in spelling else word
-
-
-def _mypy_settings(definitions: Iterable[Definition]) -> list[str]:
-    """mypy does not know PEP 728's `extra_items` yet."""
-    has_extra = any(isinstance(each, TypedDictDefinition) and each.extra is not None for each in definitions)
-    return ['# mypy: disable-error-code="call-arg, misc"'] if has_extra else []
-
-
-def _keyword_only(shown: Sequence[str], has_named: bool) -> str:
-    return ", ".join(["*", *shown] if has_named else shown)
+    return f"{first}from typing import {', '.join(map(imported, TYPING_WORDS))}"

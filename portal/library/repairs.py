@@ -1,38 +1,56 @@
-"""Calls whose arguments do not fit, repaired where it is certain what was meant."""
+"""Calls whose arguments do not fit, repaired where it is certain what was meant.
 
+A repair is certain if nothing but what does not fit is changed, exactly one remedy fits, and it means the same:
+
+- a number, a boolean, an object or a list in a text, where that is wanted and a text is not: `"3"`, `"true"`, `"{}"`;
+  an integer, where a text is wanted
+- a single item, where a list of such is wanted: `"bug"` for `["bug"]`; but no text that may be several: `"bug, ui"`
+- arguments by position, in the order of the signature; one object with all of them; the fields of the one object
+  that a function takes; a name in other case or with other dashes
+"""
+
+import contextlib
+import json
+import math
+import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, NoReturn
 
 from manifests.json_value import Json
-from portal.library.arguments import ArgumentError, BoundArguments, bind, path_text, wire_arguments
-from portal.library.function import Function, Parameter
-from portal.library.schema.declared_names import declared_names
-from portal.library.schema.json_kinds import kind_of
-from portal.library.schema.kinds import kinds
-from portal.library.schema.mending import Mend, container_in, mended
-from portal.library.schema.sound_schema import SoundNode, SoundSchema
-from portal.library.value_text import value_text
+from manifests.schema_validation import UNKNOWN as UNKNOWN
+from manifests.schema_validation import SchemaError, SchemaValidator, SoundNode
+from portal.library.arguments import (
+    MAX_STEPS,
+    ArgumentError,
+    BoundArguments,
+    argument_error,
+    bind,
+    path_text,
+    value_text,
+    wire_arguments,
+)
+from portal.library.function import Function
+from portal.library.schema import kind_of
+from portal.library.schema_types import parts
 
-_MAX_DEPTH: Final = 10
+POSITIONAL: Final = re.compile(r"\*[0-9]{1,3}")
+"""How an argument by position is named on its way here: `*0`, `*1`."""
+
 _WRAPPERS: Final = frozenset(
-    {
-        *(
-            "args",
-            "arguments",
-            "body",
-            "data",
-            "input",
-            "inputs",
-            "kwargs",
-            "options",
-            "parameters",
-            "params",
-        ),
-        *("payload", "request"),
-    }
+    "args arguments body data input inputs kwargs options parameters params payload request".split()  # noqa: SIM905
 )
 """What models call the object of all arguments, where there is none; and the function's own name."""
+
+_MAX_TRIES: Final = 100
+_MAX_ROUNDS: Final = 4
+_MOST_MENDED: Final = 1_000
+_LONGEST_NUMBER: Final = 40
+_INTEGER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)")
+_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+_TRUTHS: Final = {"true": True, "True": True, "false": False, "False": False}
+_SINGLE: Final = re.compile(r"[A-Za-z0-9_./:@#+-]*[A-Za-z0-9][A-Za-z0-9_./:@#+-]*")
+_NOTHING: Final = frozenset({"empty", "false", "n/a", "na", "nil", "none", "nothing", "null", "undefined"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +72,14 @@ class RepairedArguments:
 def fitted(function: Function, kwargs: dict[str, Json], *, repairs: bool) -> RepairedArguments:
     """The arguments as they are sent; with `repairs` also those that do not fit, if it is certain what was meant.
 
+    Arguments by position are `{"*0": 3}`. `UNKNOWN` stands for values, or parts of them, that are not known yet.
+
     Raises:
         ArgumentError: They do not fit.
     """
     try:
+        if any(map(POSITIONAL.fullmatch, kwargs)):
+            raise argument_error(function, "takes keyword arguments only")
         return RepairedArguments(bind(function, kwargs), ())
     except ArgumentError:
         found = repaired(function, kwargs) if repairs else None
@@ -67,70 +89,74 @@ def fitted(function: Function, kwargs: dict[str, Json], *, repairs: bool) -> Rep
 
 
 def repaired(function: Function, kwargs: dict[str, Json]) -> RepairedArguments | None:
-    """The arguments as they were meant; None if that is not certain.
-
-    For a call that `bind` refuses. What comes back satisfies the tool's schema as `bind` holds it to that.
-    """
-    for arrangement in (kwargs, *_unwrapped(function, kwargs), *_wrapped(function, kwargs)):
+    """The arguments as they were meant; None if that is not certain. For a call that does not fit as it is."""
+    found: list[RepairedArguments] = []
+    is_placed = sum(1 for each in kwargs if POSITIONAL.fullmatch(each)) <= 1
+    for arrangement in _arrangements(function, kwargs):
         try:
             wire = wire_arguments(function, arrangement)
-        except ArgumentError:
+            # By position, what is wrong with one of several values may be its place.
+            fitting = (
+                _Mending().mended(function.arguments.root, wire)
+                if is_placed
+                else bind(function, arrangement).wire
+            )
+        except (ArgumentError, _UnsureError, RecursionError):
             continue
-        found = mended(function.arguments, wire)
-        if found is not None:
-            moved = () if arrangement is kwargs else (_moved(function, kwargs, arrangement),)
-            repairs = (*moved, *(_told(function, mend) for mend in found.mends))
-            return RepairedArguments(BoundArguments(found.value), repairs)
-    return None
+        told = [] if arrangement is kwargs else [_moved(function, kwargs, arrangement)]
+        told += [_changed(function, *change) for change in _changes((), wire, fitting)]
+        if not any(each.bound.wire == fitting for each in found):
+            found.append(RepairedArguments(BoundArguments(fitting), tuple(told)))
+    is_certain = len(found) == 1 or (found and UNKNOWN in kwargs.values())
+    return found[0] if is_certain else None
 
 
-def may_be_wrapper(function: Function, keyword: str) -> bool:
-    """Whether a keyword may be meant for the object of all arguments: `f(arguments={"x": 1})`."""
-    return keyword not in function.by_keyword and keyword in {*_WRAPPERS, function.name, function.tool}
+def _arrangements(function: Function, kwargs: dict[str, Json]) -> Iterator[dict[str, Json]]:
+    """The arguments as they are, and as they may have been meant to be put."""
+    by_position = [value for name, value in kwargs.items() if POSITIONAL.fullmatch(name)]
+    named = {name: value for name, value in kwargs.items() if not POSITIONAL.fullmatch(name)}
+    if by_position:
+        named = _respelt(function, named)
+        free = [each.name for each in function.parameters if not {each.name, each.wire_name} & named.keys()]
+        if len(by_position) <= len(free):
+            yield dict(zip(free, by_position, strict=False)) | named
+        if len(by_position) == 1 and not named:
+            yield from _unwrapped(function, by_position[0])
+        return
+    respelt = _respelt(function, named)
+    yield kwargs if respelt == kwargs else respelt
+    [(name, value), *others] = named.items() if named else [("", None)]
+    if not others and name not in function.by_keyword and name in {*_WRAPPERS, function.name, function.tool}:
+        yield from _unwrapped(function, value)
+    yield from _wrapped(function, respelt)
 
 
-def homes(function: Function, keywords: Collection[str]) -> list[Parameter]:
-    """The parameters within which all these keywords have a name: they may be nested one level too shallow."""
-    return [
-        parameter
-        for parameter in function.parameters
-        if keywords
-        and set(keywords) <= declared_names(function.arguments.definitions, schema_of(function, parameter))
-    ]
+def _respelt(function: Function, kwargs: dict[str, Json]) -> dict[str, Json]:
+    """Names that differ from one parameter's in case or dashes only, as that is called: `maxResults`, `max-results`."""
+    plain: dict[str, list[str]] = {}
+    for parameter in function.parameters:
+        plain.setdefault(_plain(parameter.name), []).append(parameter.name)
+    meant = {name: plain.get(_plain(name), []) for name in kwargs if name not in function.by_keyword}
+    respelt = {name: others[0] for name, others in meant.items() if len(others) == 1}
+    is_free = len({*respelt.values()} - kwargs.keys()) == len(respelt)
+    return (
+        {respelt.get(name, name): value for name, value in kwargs.items()} if respelt and is_free else kwargs
+    )
 
 
-def is_repairable(function: Function, parameter: Parameter, value: Json) -> bool:
-    """Whether the value of one argument fits, or is repaired on its own."""
-    if not _is_object(function, parameter):
-        value = _own(parameter.name, _own(parameter.wire_name, value))
-    schema = SoundSchema(schema_of(function, parameter), function.arguments.definitions)
-    return mended(schema, value) is not None
+def _plain(name: str) -> str:
+    return re.sub(r"[\W_]", "", name).casefold()
 
 
-def _own(key: str, value: Json) -> Json:
-    """What lies within `{key: ...}`."""
-    return value[key] if isinstance(value, dict) and list(value) == [key] else value
-
-
-def _is_object(function: Function, parameter: Parameter) -> bool:
-    allowed = kinds(function.arguments, schema_of(function, parameter))
-    return allowed is None or "object" in allowed
-
-
-def _unwrapped(function: Function, kwargs: dict[str, Json]) -> Iterator[dict[str, Json]]:
+def _unwrapped(function: Function, value: Json) -> Iterator[dict[str, Json]]:
     """The arguments taken out of an object that they lie in and should not."""
-    if len(kwargs) == 1:
-        [(keyword, value)] = kwargs.items()
-        inner = _object(value) if may_be_wrapper(function, keyword) else None
-        if inner and all(key in function.by_keyword for key in inner):
+    inner = _container_in(value) if isinstance(value, str) else value
+    if inner is UNKNOWN:
+        inner = {each.name: UNKNOWN for each in function.parameters if each.required}
+    if isinstance(inner, dict) and inner:
+        inner = _respelt(function, inner)
+        if all(key in function.by_keyword for key in inner):
             yield inner
-    flat = {
-        key: _own(key, value)
-        for key, value in kwargs.items()
-        if key in function.by_keyword and not _is_object(function, function.by_keyword[key])
-    }
-    if any(value is not kwargs[key] for key, value in flat.items()):
-        yield {**kwargs, **flat}
 
 
 def _wrapped(function: Function, kwargs: dict[str, Json]) -> Iterator[dict[str, Json]]:
@@ -140,49 +166,166 @@ def _wrapped(function: Function, kwargs: dict[str, Json]) -> Iterator[dict[str, 
     """
     loose = {key: value for key, value in kwargs.items() if key not in function.by_keyword}
     given = {function.by_keyword[key].name for key in kwargs if key in function.by_keyword}
-    free = [parameter for parameter in homes(function, loose) if parameter.name not in given]
-    left = [parameter for parameter in function.parameters if parameter.name not in given]
-    if len(free) == 1 and (free[0].required or left == free):
-        yield {free[0].name: loose, **{key: value for key, value in kwargs.items() if key not in loose}}
+    left = [each for each in function.parameters if each.name not in given]
+    homes = [
+        each for each in left if loose and loose.keys() <= _declared(_schema_of(function, each.wire_name))
+    ]
+    if len(homes) == 1 and (homes[0].required or left == homes):
+        yield {homes[0].name: loose, **{key: value for key, value in kwargs.items() if key not in loose}}
 
 
-def _object(value: Json) -> dict[str, Json]:
-    whole = value if isinstance(value, dict) else container_in(value) if isinstance(value, str) else None
-    return whole if isinstance(whole, dict) else {}
+def _schema_of(function: Function, wire_name: str) -> SoundNode:
+    said = [each.get("properties", {}).get(wire_name, True) for each in parts([function.arguments.root])]
+    return {"allOf": said}
 
 
-def schema_of(function: Function, parameter: Parameter) -> SoundNode:
-    """What the schema says about one argument, whatever the others are."""
-    said = [*_said_of(function.arguments, function.arguments.root, parameter.wire_name, 0, set())]
-    return said[0] if len(said) == 1 else {"allOf": said} if said else True
+def _declared(node: SoundNode) -> set[str]:
+    """The properties that an object is declared to have; of several kinds of objects, none."""
+    alternatives = [_declared(each) for part in parts([node]) for each in part.get("anyOf", ())]
+    only = [each for each in alternatives if each]
+    own = {key for part in parts([node]) for key in part.get("properties", ())}
+    return own | only[0] if len(only) == 1 else own
 
 
-def _said_of(
-    schema: SoundSchema, node: SoundNode, name: str, depth: int, followed: set[str]
-) -> Iterator[SoundNode]:
-    if not isinstance(node, dict) or depth > _MAX_DEPTH:
+class _UnsureError(Exception):
+    """There is no way to make a value fit, or more than one."""
+
+
+class _Mending:
+    """One value on its way into one schema, remedy by remedy."""
+
+    def __init__(self) -> None:
+        self._left = _MAX_TRIES
+
+    def mended(self, schema: SoundNode, value: Any) -> Any:
+        """The one way in which the value fits.
+
+        Raises:
+            _UnsureError: There is none, or several.
+        """
+        for _ in range(_MAX_ROUNDS):
+            self._left -= 1
+            findings = SchemaValidator(schema).look_at(value, MAX_STEPS, most=_MOST_MENDED)
+            if self._left < 0 or not findings.is_whole:
+                raise _UnsureError
+            if not findings.errors:
+                return value
+            for error in findings.errors:
+                value = _replaced(value, [*error.path], self._remedy(error))
+        raise _UnsureError
+
+    def _remedy(self, error: SchemaError) -> Json:
+        """What the value of an error becomes."""
+        if error.validator == "type":
+            tried = [(error.schema, each) for each in _conversions(error)]
+        elif error.validator == "anyOf":
+            tried = [(each, error.instance) for each in error.validator_value]
+        else:
+            raise _UnsureError
+        fitting = []
+        for schema, value in tried:
+            with contextlib.suppress(_UnsureError):
+                mended = self.mended(schema, value)
+                if mended not in fitting:
+                    fitting.append(mended)
+        if len(fitting) != 1 or self._left < 0:
+            raise _UnsureError
+        return fitting[0]
+
+
+def _replaced(value: Any, path: list[str | int], part: Json) -> Any:
+    """The value with another one at a place of it; the original stays as it is."""
+    if not path:
+        return part
+    copy = value.copy()
+    copy[path[0]] = _replaced(value[path[0]], path[1:], part)
+    return copy
+
+
+def _conversions(error: SchemaError) -> Iterator[Json]:
+    """What a value that is of none of the wanted types may stand for."""
+    value, wanted, schema = error.instance, error.validator_value, error.schema
+    if isinstance(value, str):
+        yield from _in_text(value, wanted)
+    elif "string" in wanted and type(value) is int and {"format", "pattern"}.isdisjoint(schema):
+        yield str(value)
+    # What is in a list already may be meant as a whole: ["Ann", "30"] for [["Ann", "30"]].
+    is_item = bool(error.path) and isinstance(error.path[-1], int)
+    if (
+        "array" in wanted
+        and not is_item
+        and "prefixItems" not in schema
+        and _is_single(value, schema.get("items", True))
+    ):
+        yield [value]
+
+
+def _in_text(text: str, wanted: Collection[str]) -> Iterator[Json]:
+    value = _container_in(text)
+    if value is not None:
+        if kind_of(value) in wanted:
+            yield value
+    elif len(text) <= _LONGEST_NUMBER:
+        if _INTEGER.fullmatch(text) and not {"integer", "number"}.isdisjoint(wanted):
+            yield int(text)
+        elif "number" in wanted and _NUMBER.fullmatch(text) and math.isfinite(float(text)):
+            yield float(text)
+        if "boolean" in wanted and text in _TRUTHS:
+            yield _TRUTHS[text]
+
+
+def _is_single(value: Json, items: SoundNode) -> bool:
+    """Whether a value is one item of a list for certain, and no list in itself, nor stands for an empty one."""
+    if isinstance(value, dict):
+        return bool(value) and value.keys() <= _declared(items)
+    if isinstance(value, str) and not (isinstance(items, dict) and value in items.get("enum", ())):
+        return _SINGLE.fullmatch(value) is not None and value.casefold() not in _NOTHING
+    return value is not None and not isinstance(value, list)
+
+
+def _container_in(text: str) -> dict[str, Json] | list[Json] | None:
+    """The object or list that a text is the JSON of."""
+    try:
+        is_container = text.lstrip()[:1] in ("{", "[")
+        value = (
+            json.loads(text, parse_constant=_refuse, object_pairs_hook=_distinct) if is_container else None
+        )
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict | list) else None
+
+
+def _distinct(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    whole = dict(pairs)
+    if len(whole) < len(pairs):
+        raise ValueError("a key is there twice")
+    return whole
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _changes(
+    path: tuple[str | int, ...], before: Any, after: Any
+) -> Iterator[tuple[tuple[str | int, ...], Any, Any]]:
+    """The smallest parts that were changed, by their places."""
+    if type(before) is not type(after) or not isinstance(before, dict | list) or len(before) != len(after):
+        if before is not after and (type(before) is not type(after) or before != after):
+            yield path, before, after
         return
-    if name in node.get("properties", {}):
-        yield node["properties"][name]
-    for part in node.get("allOf", ()):
-        yield from _said_of(schema, part, name, depth + 1, followed)
-    if "$ref" in node and node["$ref"] not in followed:
-        followed.add(node["$ref"])
-        yield from _said_of(schema, schema.definitions[node["$ref"]], name, depth + 1, followed)
+    for key in before if isinstance(before, dict) else range(len(before)):
+        yield from _changes((*path, key), before[key], after[key])
+
+
+def _changed(function: Function, path: tuple[str | int, ...], before: Json, after: Json) -> Repair:
+    anywhere = path_text(function, [step for step in path if isinstance(step, str)])
+    told = f"[{value_text(before)}]" if after == [before] else value_text(after)
+    message = f"{path_text(function, path)}: {value_text(before)} was sent as {told}"
+    return Repair(f"{anywhere} {kind_of(before)} {kind_of(after)}", f"{function.qualified}: {message}")
 
 
 def _moved(function: Function, kwargs: dict[str, Json], arrangement: dict[str, Json]) -> Repair:
-    before, after = (f"{function.name}({', '.join(each)})" for each in (kwargs, arrangement))
-    return Repair(before, f"{function.qualified}: {before} was sent as {after}")
-
-
-def _told(function: Function, mend: Mend) -> Repair:
-    place = path_text(function, mend.path)
-    anywhere = path_text(function, tuple(step for step in mend.path if isinstance(step, str)))
-    change = f"{kind_of(mend.before)} {kind_of(mend.after)}"
-    message = f"{place}: {value_text(mend.before)} was sent as {_shown(mend.after)}"
-    return Repair(f"{anywhere} {change}", f"{function.qualified}: {message}")
-
-
-def _shown(value: Json) -> str:
-    return f"[{value_text(value[0])}]" if isinstance(value, list) and len(value) == 1 else value_text(value)
+    shown = [value_text(value) if POSITIONAL.fullmatch(name) else name for name, value in kwargs.items()]
+    before, after = (f"{function.name}({', '.join(each)})" for each in (shown, arrangement))
+    return Repair(f"{[*kwargs]} {after}", f"{function.qualified}: {before} was sent as {after}")

@@ -1,38 +1,24 @@
 """JSON Schema to Python types: the annotation of a value, and the typed dicts it needs."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from manifests.json_value import Json
-from portal.library.literals import is_literal
-from portal.library.schema.hints import value_doc
-from portal.library.schema.json_kinds import is_kind, kind_of
-from portal.library.schema.merging import carries_type, merged
-from portal.library.schema.sound_schema import SoundNode, SoundSchema
-from portal.library.tool_types import ToolTypes
-from portal.library.type_definitions import Field
-from portal.library.type_expressions import (
-    ANY,
-    NONE,
-    DictOf,
-    ListOf,
-    Literal,
-    Named,
-    Type,
-    Union,
-    Word,
-    literal,
-    render,
-    union,
-)
-from portal.library.type_names import LONGEST_TYPE_NAME, is_telling, title_name, type_name
+from manifests.schema_validation import Reference, SoundNode
+from portal.library.plain_text import default_text, is_literal, one_line
+from portal.library.schema import ANNOTATIONS, is_kind, kind_of, kind_words
+from portal.library.stub_types import ANY, NONE, Field, StubTypes, Type, literal, union
 
 MAX_NODES: Final = 2_000
-"""Subschemas of one schema that get a type, each time they are reached; those beyond are `Any`."""
+"""Subschemas of one tool that get a type, each time they are reached; those beyond are `Any`."""
 
 MAX_DEPTH: Final = 40
 """Types within one another, references followed; those beneath are `Any`."""
+
+MAX_TYPES: Final = 100
+"""Typed dicts of one tool; further objects become `dict[str, Any]`."""
 
 MAX_FIELDS: Final = 250
 """Keys of a typed dict; an object with more is a `dict[str, Any]`."""
@@ -42,6 +28,10 @@ MAX_LITERALS: Final = 300
 
 LONGEST_INLINE_LITERAL: Final = 160
 """Characters of a literal that stand where it is used; a longer one gets a name."""
+
+LONGEST_TYPE_NAME: Final = 48
+
+_MAX_PARTS: Final = 60
 
 
 @dataclass(slots=True)
@@ -54,19 +44,21 @@ class _OpenReference:
 
 
 class SchemaTypes:
-    """The types of one sound schema. A reference to a type that is still being made is its name, so that
-    recursive schemas become recursive types; where no typed dict stands between, it is `Any`.
+    """The types of one tool's sound schemas; `owner` is what its own types are called by.
+
+    A reference to a type that is still being made is its name, so that recursive schemas become recursive types; where
+    no typed dict stands between, it is `Any`.
     """
 
-    def __init__(self, schema: SoundSchema, owner: str, types: ToolTypes) -> None:
+    def __init__(self, owner: str, types: StubTypes) -> None:
         self.notes: list[str] = []
-        self._schema = schema
         self._owner = owner
         self._types = types
         self._left = MAX_NODES
+        self._defined: set[Type] = set()
         self._depth = 0
-        self._open: dict[str, _OpenReference] = {}
-        self._finished: dict[str, Type] = {}
+        self._open: dict[Reference, _OpenReference] = {}
+        self._finished: dict[Reference, Type] = {}
 
     def property_type(self, key: str, node: SoundNode) -> Type:
         """The type of one of the tool's own parameters: `CreateIssueLabels`, but not `CreateIssueIssue`."""
@@ -74,13 +66,10 @@ class SchemaTypes:
         return self._type(node, self._owner if is_repetition else self._nested(self._owner, key))
 
     def result_type(self, node: SoundNode) -> Type:
-        """The type of the tool's result, the root or what its wrapper holds."""
-        place = f"{self._owner}Result"
-        if self._schema.definitions.get("#") is node:
-            return self._referred("#", place)
-        return self._type(node, place)
+        """The type of the tool's result."""
+        return self._type(node, f"{self._owner}Result")
 
-    def _type(self, node: SoundNode, place: str, reference: str | None = None) -> Type:
+    def _type(self, node: SoundNode, place: str, reference: Reference | None = None) -> Type:
         if not isinstance(node, dict):
             return ANY
         self._left -= 1
@@ -94,93 +83,74 @@ class SchemaTypes:
         self._depth -= 1
         return type_
 
-    def _described(self, node: dict[str, Any], place: str, reference: str | None) -> Type:
+    def _described(self, node: dict[str, Any], place: str, reference: Reference | None) -> Type:
         if "$ref" in node and not carries_type(node):
             return self._referred(node["$ref"], place)
         if "$ref" in node or "allOf" in node:
-            return self._type(merged(self._schema, node), place, reference)
+            return self._type(merged(node), place, reference)
         if "anyOf" in node:
             return self._alternatives(node, place)
         if "enum" in node:
             return self._enum(node, place)
         kinds = node.get("type") or _implied_kinds(node)
-        if not kinds:
-            return ANY
         if not {"object", "null"}.issuperset(kinds):
             reference = None
         return union([self._of_kind(kind, node, place, reference) for kind in kinds])
 
-    def _of_kind(self, kind: str, node: dict[str, Any], place: str, reference: str | None) -> Type:
+    def _of_kind(self, kind: str, node: dict[str, Any], place: str, reference: Reference | None) -> Type:
         if kind == "object":
             return self._object(node, place, reference)
         if kind == "array":
-            return self._array(node, place)
-        return _SCALARS[kind]
+            items = [
+                *node.get("prefixItems", ()),
+                *([node["items"]] if isinstance(node.get("items"), dict) else []),
+            ]
+            return self._types.list_of(union([self._type(each, place) for each in items[:MAX_ALTERNATIVES]]))
+        return self._scalar(kind)
 
-    def _referred(self, reference: str, place: str) -> Type:
-        reference = self._end_of_chain(reference)
+    def _referred(self, reference: Reference, place: str) -> Type:
         if reference in self._finished:
             return self._finished[reference]
-        opened = self._open.get(reference)
-        if opened is not None:
-            return self._recursion(opened)
+        if reference in self._open:
+            return self._recursion(self._open[reference])
         self._open[reference] = _OpenReference()
-        name = _definition_name(reference) or place
-        type_ = self._type(self._schema.definitions[reference], name, reference)
+        type_ = self._type(reference.schema, _definition_name(reference.name) or place, reference)
         del self._open[reference]
         self._finished[reference] = type_
         return type_
-
-    def _end_of_chain(self, reference: str) -> str:
-        """The first definition that is more than a reference to another; chains never come back."""
-        node = self._schema.definitions[reference]
-        while isinstance(node, dict) and "$ref" in node and not carries_type(node):
-            reference = node["$ref"]
-            node = self._schema.definitions[reference]
-        return reference
 
     def _recursion(self, opened: _OpenReference) -> Type:
         if not opened.wanted:
             self._note("has a type that is made of itself; the inner one is Any")
             return ANY
         if opened.claimed is None:
-            opened.claimed = self._types.claim(opened.wanted)
-        named = Named(opened.claimed)
-        return union([named, NONE]) if opened.is_nullable else named
+            opened.claimed = self._types.claim(self._owner, opened.wanted)
+        return (opened.claimed, *(NONE if opened.is_nullable else ()))
 
-    def _object(self, node: dict[str, Any], place: str, reference: str | None) -> Type:
+    def _object(self, node: dict[str, Any], place: str, reference: Reference | None) -> Type:
         other: SoundNode | None = node.get("additionalProperties", node.get("patternValues"))
         required = dict.fromkeys(node.get("required", ()))
         properties: dict[str, SoundNode] = {**(node.get("properties") or {})}
         if other is not False:  # what is required is a field although nothing else is said about it
             properties |= {key: other or True for key in required if key not in properties}
         if not properties and other is not False:
-            return DictOf(self._type(other, place) if isinstance(other, dict) else ANY)
-        if len(properties) > MAX_FIELDS or self._types.is_full:
+            return self._types.dict_of(self._type(other, place) if isinstance(other, dict) else ANY)
+        if len(properties) > MAX_FIELDS or len(self._defined) >= MAX_TYPES:
             self._note("has more types or properties than a stub can show; some are dict[str, Any]")
-            return DictOf(ANY)
+            return self._types.dict_of(ANY)
         name = title_name(node.get("title")) or place
         opened = self._open[reference] if reference else _OpenReference()
         opened.wanted, opened.is_nullable = name, "null" in node.get("type", ())
-        fields = tuple(
-            Field(
-                key,
-                self._type(child, self._nested(name, key)),
-                key in required,
-                value_doc(child),
-            )
-            for key, child in properties.items()
-        )
+        fields = []
+        for key, child in properties.items():
+            type_ = self._types.text(self._type(child, self._nested(name, key)))
+            fields.append(Field(key, type_, key in required, value_doc(child)))
         extra = None
         if other is not None and other is not False:
             extra = self._type(other, self._nested(name, "value"))
-        return self._types.typed_dict(name, opened.claimed, fields, extra)
-
-    def _array(self, node: dict[str, Any], place: str) -> Type:
-        items = [*node.get("prefixItems", ())]
-        if isinstance(node.get("items"), dict):
-            items.append(node["items"])
-        return ListOf(union([self._type(item, place) for item in items[:MAX_ALTERNATIVES]]) if items else ANY)
+        defined = self._types.typed_dict(self._owner, name, opened.claimed, fields, extra)
+        self._defined.add(defined)
+        return defined
 
     def _alternatives(self, node: dict[str, Any], place: str) -> Type:
         base = {word: value for word, value in node.items() if word != "anyOf"}
@@ -192,30 +162,33 @@ class SchemaTypes:
             self._note("has more alternatives than a stub can show; Any")
             return ANY
         if carries_type(base):
-            telling = [merged(self._schema, {"allOf": [member, base]}) for member in telling]
+            telling = [merged({"allOf": [member, base]}) for member in telling]
         elif len(telling) < len(members):
             return ANY
         return union([self._type(member, place) for member in telling])
 
     def _enum(self, node: dict[str, Any], place: str) -> Type:
-        values = node["enum"]
-        if "type" in node:
-            values = [value for value in values if is_kind(value, node["type"])]
+        values = [value for value in node["enum"] if "type" not in node or is_kind(value, node["type"])]
         if len(values) > MAX_LITERALS:
-            return union([_loose_type(value) for value in values])
-        if not values:
-            return union([_SCALARS.get(kind, ANY) for kind in node["type"]])
+            return union([self._loose(value) for value in values])
         exact = literal([value for value in values if is_literal(value)])
-        loose = [_loose_type(value) for value in values if not is_literal(value)]
+        loose = [self._loose(value) for value in values if not is_literal(value)]
         type_ = union([exact, *loose]) if len(loose) < len(values) else union(loose)
-        if len(render(type_)) <= LONGEST_INLINE_LITERAL or self._types.is_full:
+        if len(self._types.text(type_)) <= LONGEST_INLINE_LITERAL:
             return type_
-        return self._named_literal(type_, title_name(node.get("title")) or place)
+        exact = tuple(member for member in type_ if member.startswith("="))
+        name = title_name(node.get("title")) or place
+        others = tuple(member for member in type_ if member not in exact)
+        return (*self._types.alias(self._owner, name, exact), *others) if exact else type_
 
-    def _named_literal(self, type_: Type, name: str) -> Type:
-        """A name for the long literal in a type, so that `None` still stands where the type is used."""
-        members = type_.members if isinstance(type_, Union) else (type_,)
-        return union([self._types.alias(name, m) if isinstance(m, Literal) else m for m in members])
+    def _loose(self, value: Json) -> Type:
+        kind = kind_of(value)
+        if kind in ("object", "array"):
+            return self._types.dict_of(ANY) if kind == "object" else self._types.list_of(ANY)
+        return self._scalar(kind)
+
+    def _scalar(self, kind: str) -> Type:
+        return (self._types.word(_SCALARS[kind]),)
 
     def _nested(self, name: str, key: str) -> str:
         """What a type is called that has no better name, after where it sits: `CreateIssueLabels`."""
@@ -228,34 +201,162 @@ class SchemaTypes:
             self.notes.append(message)
 
 
-def _definition_name(reference: str) -> str:
+def carries_type(node: SoundNode) -> bool:
+    """Whether a schema says anything that a type can show."""
+    return isinstance(node, dict) and not _TYPE_WORDS.isdisjoint(node)
+
+
+def merged(node: dict[str, Any]) -> dict[str, Any]:
+    """One schema without `allOf` that says, as far as types go, what all parts of this one say together.
+
+    A single reference that carries the whole type stays a reference, so that its name is kept.
+    """
+    own = {word: value for word, value in node.items() if word not in ("$ref", "allOf")}
+    members = [member for member in node.get("allOf", ()) if isinstance(member, dict)]
+    members = [{"$ref": node["$ref"]}, *members] if "$ref" in node else members
+    telling = [member for member in members if "$ref" in member or carries_type(member)]
+    if len(telling) == 1 and not carries_type(own) and telling[0].keys() - {*ANNOTATIONS} == {"$ref"}:
+        return telling[0]
+    whole: dict[str, Any] = {word: own[word] for word in (*ANNOTATIONS, "format", "pattern") if word in own}
+    for part in parts([own, *members]):
+        _take(whole, part)
+    return whole
+
+
+def parts(nodes: Iterable[SoundNode]) -> Iterator[dict[str, Any]]:
+    """All parts of these schemas that hold together, references and inner `allOf`s followed, nearest first."""
+    waiting = [*nodes]
+    for _ in range(_MAX_PARTS):
+        node = waiting.pop(0) if waiting else True
+        if isinstance(node, dict):
+            yield node
+            waiting[:0] = [*node.get("allOf", ()), *([node["$ref"].schema] if "$ref" in node else [])]
+
+
+def _take(whole: dict[str, Any], part: dict[str, Any]) -> None:
+    """Add what a further part asks for; where two contradict one another, the earlier one stays."""
+    for key, child in part.get("properties", {}).items():
+        properties = whole.setdefault("properties", {})
+        properties[key] = _both(properties.get(key, True), child)
+    if "required" in part:
+        whole["required"] = [*whole.get("required", ()), *part["required"]]
+    if "type" in part:
+        either = [kind for kind in whole.get("type", part["type"]) if kind in part["type"]]
+        numbers = {"integer", "number"} & {*whole.get("type", ()), *part["type"]}
+        if numbers == {"integer", "number"} and not numbers & {*either}:
+            either.append("integer")
+        whole["type"] = either or whole["type"]
+    if "enum" in part:
+        whole["enum"] = [each for each in whole.get("enum", part["enum"]) if each in part["enum"]] or whole[
+            "enum"
+        ]
+    for word in ("prefixItems", "anyOf", "title"):
+        if word in part:
+            whole.setdefault(word, part[word])
+    for word in ("additionalProperties", "items", "patternValues"):
+        if part.get(word, True) is not True:
+            whole[word] = _both(whole.get(word, True), part[word])
+
+
+def _both(one: SoundNode, other: SoundNode) -> SoundNode:
+    """What fits both of two schemas."""
+    if one is True or other is False or one == other:
+        return other
+    return one if other is True or one is False else {"allOf": [one, other]}
+
+
+def value_doc(node: SoundNode) -> str:
+    """A property's description with its hints behind it; plain text on one line, "" if there is nothing."""
+    if not isinstance(node, dict):
+        return ""
+    text = one_line(node.get("description", ""), 200)
+    hints = one_line("; ".join(_hints(node)), 160)
+    return f"{text} ({hints})" if text and hints else text or hints
+
+
+def _hints(node: dict[str, Any]) -> Iterator[str]:
+    """What a type cannot say about a value, in a few words."""
+    if node.get("deprecated"):
+        yield "deprecated"
+    if node.get("format") and node["format"] not in _SILENT_FORMATS:
+        yield one_line(node["format"], 30)
+    yield from _bounds(node)
+    if 0 < len(node.get("pattern", "")) <= 60:
+        yield f"pattern {node['pattern']}"
+    if "prefixItems" in node:
+        yield f"in this order: {', '.join(map(_item_words, node['prefixItems'][:6]))}"
+    for example in node.get("examples", ())[:1]:
+        if text := default_text(example):
+            yield f"e.g. {text}"
+
+
+def _bounds(node: dict[str, Any]) -> Iterator[str]:
+    for of, unit in (("imum", ""), ("Length", " characters"), ("Items", " items")):
+        # That a text is not empty, or a number a number, goes without saying.
+        least, most = (node.get(f"{bound}{of}") for bound in ("min", "max"))
+        has_least = least is not None and abs(least) < _MOST and (not unit or least > 1)
+        has_most = most is not None and abs(most) < _MOST
+        if has_least or has_most:
+            yield (
+                f"{least} to {most}"
+                if has_least and has_most
+                else f">= {least}"
+                if has_least
+                else f"<= {most}"
+            ) + unit
+    for word, sign in (("exclusiveMinimum", ">"), ("exclusiveMaximum", "<"), ("multipleOf", "multiple of")):
+        if word in node and abs(node[word]) < _MOST:
+            yield f"{sign} {node[word]}"
+
+
+def _item_words(item: SoundNode) -> str:
+    """What one item of a tuple is: by its title, else its type."""
+    if not isinstance(item, dict):
+        return "anything"
+    kind = kind_words(item["type"]) if "type" in item else "a value"
+    return f"{one_line(item['title'], 30)} ({kind})" if item.get("title") else kind
+
+
+def type_name(text: str) -> str:
+    """A class name made of the text's ASCII words: `create_issue` -> `CreateIssue`; "" if it has none."""
+    words = _WORDS.findall(text[: 4 * LONGEST_TYPE_NAME])
+    name = "".join(word[0].upper() + word[1:] for word in words)[:LONGEST_TYPE_NAME]
+    return f"Type{name}" if name[:1].isdigit() else name
+
+
+def title_name(title: str | None) -> str:
+    """The name that a schema's title gives its type; "" if there is none, or it says less than the place."""
+    name = type_name(title or "")
+    return name if len(name) > 1 and name not in _GENERIC else ""
+
+
+def _definition_name(pointer: str) -> str:
     """What the schema's author called a definition; "" for a reference to somewhere else in the document."""
-    parts = reference.rsplit("/", 2)
-    name = type_name(parts[-1]) if len(parts) == 3 and parts[1] in _DEFINITION_FOLDERS else ""
-    return name if is_telling(name) else ""
+    parts = pointer.rsplit("/", 2)
+    return title_name(parts[-1]) if len(parts) == 3 and parts[1] in _DEFINITION_FOLDERS else ""
 
 
 def _implied_kinds(node: dict[str, Any]) -> tuple[str, ...]:
     """What a schema without `type` plainly describes."""
-    if _OBJECT_WORDS & node.keys():
+    if not {"properties", "additionalProperties", "patternValues"}.isdisjoint(node):
         return ("object",)
-    return ("array",) if _ARRAY_WORDS & node.keys() else ()
+    return () if {"items", "prefixItems"}.isdisjoint(node) else ("array",)
 
 
-def _loose_type(value: Json) -> Type:
-    kind = kind_of(value)
-    if kind == "object":
-        return DictOf(ANY)
-    return ListOf(ANY) if kind == "array" else _SCALARS[kind]
-
-
-_SCALARS: Final[Mapping[str, Type]] = {
-    "string": Word("str"),
-    "integer": Word("int"),
-    "number": Word("float"),
-    "boolean": Word("bool"),
-    "null": NONE,
+_SCALARS: Final[Mapping[str, str]] = {
+    "string": "str",
+    "integer": "int",
+    "number": "float",
+    "boolean": "bool",
+    "null": "None",
 }
-_OBJECT_WORDS: Final = frozenset({"properties", "additionalProperties", "patternValues"})
-_ARRAY_WORDS: Final = frozenset({"items", "prefixItems"})
+_TYPE_WORDS: Final = frozenset(
+    "type enum properties additionalProperties patternValues items prefixItems anyOf allOf".split()  # noqa: SIM905
+)
 _DEFINITION_FOLDERS: Final = frozenset({"$defs", "definitions", "schemas"})
+_SILENT_FORMATS: Final = frozenset({"int32", "int64", "float", "double", "string"})
+_MOST: Final = 2**31
+_WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+|[0-9]+")
+_GENERIC: Final = frozenset(
+    "Data Input Item Items Model Object Options Output Params Properties Response Result Root Schema Value".split()  # noqa: SIM905
+)

@@ -42,7 +42,7 @@ async def test_script_of_a_newer_python_is_checked(checker: Checker) -> None:
     uses = (LibraryUse("github", "get_issue", 1), LibraryUse("echo", "say", 3))
     script = Prepared(text, frozenset({"github", "echo"}), uses)
     found = await checker.check(script, snapshot(LIBRARY))
-    assert [(diagnostic.line, diagnostic.refuses) for diagnostic in found] == [(3, True), (3, True)]
+    assert [(diagnostic.line, diagnostic.refuses) for diagnostic in found] == [(3, True)]
 
 
 async def test_what_only_the_sandbox_can_read_is_searched_for_absent_functions(checker: Checker) -> None:
@@ -148,7 +148,7 @@ async def test_what_would_be_repaired_is_refused_where_nothing_is(tmp_path: Path
     async with open_checker(tmp_path, repairs=False) as strict:
         await strict.update(LIBRARY, changed)
         found = await check(strict, text)
-    assert [(diagnostic.line, diagnostic.refuses) for diagnostic in found] == [*[(2, True)] * 3, (3, True)]
+    assert [(diagnostic.line, diagnostic.refuses) for diagnostic in found] == [(2, True), (3, True)]
     async with open_checker(tmp_path, repairs=True) as mending:
         await mending.update(LIBRARY, changed)
         assert await check(mending, text) == []

@@ -85,7 +85,7 @@ MISSING_ARGUMENTS = _wrong(
 
 UNKNOWN_ARGUMENTS = _wrong(
     "invalid_arguments",
-    ("x = 1\n\nawait github.list_issues(\n  repo='a',\n  stat='open',\n)", 5, "stat state"),
+    ("x = 1\n\nawait github.list_issues(\n  repo='a',\n  stat='open',\n)", 3, "stat state"),
     ("await github.list_issues(repo='a', lables=['x'])", 1, "lables labels"),
     ("await github.list_issues(repo='a', per_page=10)", 1, "per_page limit"),
     ("await weather.forecast(town='x')", 1, "town city"),
@@ -93,7 +93,6 @@ UNKNOWN_ARGUMENTS = _wrong(
     ("await echo.say(txt='a')", 1, "txt text"),
     ("async def main():\n    return await echo.say(txt='a')\nawait main()", 2, "txt text"),
     ("await github.create_issue(issue={'title': 'a', 'prio': 'low'})", 1, "prio priority"),
-    ("await github.create_issue(issue={'title': 'a'}, dryrun=True)", 1, "dryrun dry_run"),
     ("await github.list_issues(repo='a', filter={'by': 'x', 'q': 1})", 1, "filter q by"),
     ("await github.list_issues(arguments={'repo': 'a', 'stat': 'open'})", 1, "stat state"),
     ("await github.search_issues(q='x')", 1, "q query"),
@@ -135,8 +134,6 @@ ILL_TYPED_ARGUMENTS = _wrong(
     ("await github.list_issues(repo='a', target=[1])", 1, "target"),
     ("await github.list_issues(repo='a', target=None, limit=0)", 1, "limit 0"),
     ("await weather.forecast(city='x', days=30)", 1, "days 30 7"),
-    ("rows = [1]\nawait github.list_issues(repo=sorted(rows))", 2, "repo list str"),
-    ("rows = [1]\nawait github.list_issues(repo=[r for r in rows])", 2, "repo list str"),
     ("import asyncio\nawait asyncio.wait_for(echo.say(text=['a']), 5)", 2, "text list str"),
     ("if 1:\n    return await echo.say(text=[1])", 2, "text list"),
     ("from __future__ import annotations\n'ß'; await echo.say(text=['a'])", 2, "text list"),
@@ -146,10 +143,6 @@ ILL_TYPED_ARGUMENTS = _wrong(
 
 POSITIONAL_ARGUMENTS = _wrong(
     "invalid_arguments",
-    ("await github.list_issues('a')", 1, "keyword repo:"),
-    ("await weather.forecast('x', 2)", 1, "keyword city:"),
-    ("await github.list_issues({'repo': 'a'})", 1, "keyword repo:"),
-    ("for city in 'ab':\n    await weather.forecast(city, units='metric')", 2, "keyword city:"),
 )  # fmt: skip
 
 RESULT_ATTRIBUTES = _wrong(
@@ -295,8 +288,8 @@ FOLLOWED = _wrong(
     ),
     ("class A:\n    def __init__(self, n):\n        self.r = [*echo.say(txt=n)]\nA(1)", 3, "txt text"),
     ("try:\n    x = await echo.say(txt=1)\nfinally:\n    print('x')", 2, "txt text"),
-    ("opts = {'repo': 'a', 'state': 'opne'}\nawait github.list_issues(**opts)", 1, "opne open"),
-    ("opts = dict(repo='a', stat='open')\nawait github.list_issues(**opts)", 1, "stat state"),
+    ("opts = {'repo': 'a', 'state': 'opne'}\nawait github.list_issues(**opts)", 2, "opne open"),
+    ("opts = dict(repo='a', stat='open')\nawait github.list_issues(**opts)", 2, "stat state"),
     ("labels = ['bug', None]\nawait github.list_issues(repo='a', labels=labels)", 2, "labels[1] None"),
     ("state = ['open', 'closed']\nawait github.list_issues(repo='a', state=state)", 2, "state"),
 )  # fmt: skip

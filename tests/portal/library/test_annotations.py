@@ -181,19 +181,17 @@ def test_same_type_of_two_tools_is_there_once() -> None:
     assert module.count("class Issue") == 1
 
 
-def test_different_types_of_one_name_are_kept_apart() -> None:
+def test_of_different_types_of_one_name_the_first_keeps_it() -> None:
     one = {"type": "object", "title": "Issue", "properties": {"id": {"type": "integer"}}}
     other = {"type": "object", "title": "Issue", "properties": {"id": {"type": "string"}}}
     box = {"type": "object", "title": "Box", "properties": {"issue": other}}
-    two = library(tool("a", output_schema=one), tool("b", output_schema=other))
-    assert [two.functions[f"tickets.{name}"].returns for name in "ab"] == ["AIssue", "BIssue"]
-    three = library(
+    compiled = library(
         tool("a", output_schema=one), tool("b", output_schema=other), tool("c", output_schema=box)
     )
-    assert [three.functions[f"tickets.{name}"].returns for name in "ab"] == ["AIssue", "Issue"]
-    assert "issue: Issue" in three.functions["tickets.c"].stub
+    assert [compiled.functions[f"tickets.{name}"].returns for name in "ab"] == ["Issue", "BIssue"]
+    assert "issue: CIssue" in compiled.functions["tickets.c"].stub
 
 
 def test_type_is_never_called_like_a_function() -> None:
     issue = {"type": "object", "title": "Issue", "properties": {"id": {"type": "integer"}}}
-    assert library(tool("Issue", output_schema=issue)).functions["tickets.Issue"].returns == "IssueIssue"
+    assert library(tool("Issue", output_schema=issue)).functions["tickets.Issue"].returns == "Issue2"

@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 from manifests.names import function_names
 from portal.library.library import Library
 from portal.library.namespace import LibrarySource
@@ -34,47 +32,6 @@ def test_only_a_changed_upstream_is_compiled_again() -> None:
     assert second.namespaces["kept"] is first.namespaces["kept"]
     assert list(second.functions) == ["kept.f", "changed.g"]
     assert list(first.functions) == ["kept.f", "changed.f"]
-
-
-def test_of_a_changed_upstream_only_what_changed_is_compiled_again() -> None:
-    issue = {"type": "object", "title": "Issue", "properties": {"id": TEXT}}
-    first = Library.compile([source(tool("get", None, issue), tool("list"))])
-    added = [tool("get", None, issue), tool("list"), tool("other", arguments(a=TEXT))]
-    second = Library.compile([source(*added)], first)
-    assert second.functions["tickets.get"] is first.functions["tickets.get"]
-    assert second.module("tickets") == library(*added).module("tickets")
-    learnt = replace(source(*added), observed={"list": {"type": "array", "items": {"type": "string"}}})
-    third = Library.compile([learnt], second)
-    assert third.functions["tickets.get"] is first.functions["tickets.get"]
-    assert third.functions["tickets.list"].returns == "list[str]"
-    assert second.functions["tickets.list"].returns == "Any"
-    # A function that takes a word of its module away from the others changes their text.
-    hidden = [*added, tool("dict"), tool("earlier", None, {**issue, "properties": {"key": TEXT}})]
-    assert Library.compile([source(*hidden)], second).module("tickets") == library(*hidden).module("tickets")
-
-
-def test_type_keeps_its_name_when_a_tool_with_another_one_of_that_name_is_added() -> None:
-    issue = {"type": "object", "title": "Issue", "properties": {"id": TEXT}}
-    other = {**issue, "properties": {"key": TEXT}}
-    before = library(tool("get", None, issue), tool("update", None, issue))
-    after = library(tool("add", None, other), tool("get", None, issue), tool("update", None, issue))
-    assert {name: after.functions[name].stub for name in before.functions} == {
-        name: function.stub for name, function in before.functions.items()
-    }
-    assert after.functions["tickets.add"].returns == "AddIssue"
-
-
-def test_type_is_not_another_one_of_its_name_when_a_tool_is_added() -> None:
-    """What is written against the stubs is to be told by its type checker."""
-    issue = {"type": "object", "title": "Issue", "properties": {"id": TEXT}}
-    other = {**issue, "properties": {"key": TEXT}}
-    assert "class Issue" in library(tool("get", None, issue)).module("tickets")
-    added = library(tool("add", None, other), tool("get", None, issue))
-    assert "class Issue" not in added.module("tickets")
-    assert (added.functions["tickets.get"].returns, added.functions["tickets.add"].returns) == (
-        "GetIssue",
-        "AddIssue",
-    )
 
 
 def test_upstream_that_is_gone_is_gone_from_the_next_library() -> None:

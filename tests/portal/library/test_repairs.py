@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from manifests.json_value import Json
 from portal.library.arguments import ArgumentError, bind
 from portal.library.function import Function
-from portal.library.repairs import repaired
+from portal.library.repairs import UNKNOWN, fitted, repaired
 from tests.depth import depth
+from tests.portal.library.random_schemas import KEYS, json_values, schemas
 from tests.portal.library.sample_tools import arguments, function
-from tests.portal.library.schema.random_schemas import KEYS, json_values, schemas
 
 TEXT: Json = {"type": "string"}
 ISSUE: Json = {"type": "object", "properties": {"title": TEXT, "body": TEXT}, "required": ["title"]}
@@ -29,13 +29,14 @@ NULLABLE = function(arguments((), issue={"anyOf": [ISSUE, {"type": "null"}]}))
 COMMENT: Json = {"type": "object", "properties": {"body": TEXT}}
 SEND = function(arguments(("to",), to=TEXT, text=TEXT, comment=COMMENT))
 TWO_HOMES = function(arguments((), issue=ISSUE, draft=ISSUE))
+FREE = function(arguments(("data",), data={"type": "object"}))
 OPEN = function({"type": "object", "properties": {"repo": TEXT}, "required": ["repo"]})
 
 
 def wire(compiled: Function, kwargs: dict[str, Json]) -> Json:
     """What is sent; None if the call is refused."""
     with pytest.raises(ArgumentError):
-        bind(compiled, kwargs)
+        fitted(compiled, kwargs, repairs=False)
     found = repaired(compiled, kwargs)
     return None if found is None else found.bound.wire
 
@@ -51,7 +52,14 @@ REPAIRED = [
     (LIST, {"params": {"repo": "a", "class": "c"}}, {"repo": "a", "class": "c"}),
     (LIST, {"create_issue": {"repo": "a"}}, {"repo": "a"}),
     (LIST, {"input": '{"repo": "a", "limit": "3"}'}, {"repo": "a", "limit": 3}),
-    (LIST, {"repo": {"repo": "a"}}, {"repo": "a"}),
+    (LIST, {"*0": "a", "*1": 3}, {"repo": "a", "limit": 3}),
+    (LIST, {"*0": "a", "limit": "3"}, {"repo": "a", "limit": 3}),
+    (LIST, {"*0": {"repo": "a", "class_": "c"}}, {"repo": "a", "class": "c"}),
+    (LIST, {"*0": '{"repo": "a"}', "limit": 1}, {"repo": '{"repo": "a"}', "limit": 1}),
+    (LIST, {"*0": 5}, {"repo": "5"}),
+    (CREATE, {"*0": {"title": "a"}}, {"issue": {"title": "a"}}),
+    (LIST, {"Repo": "a", "LIMIT": 3}, {"repo": "a", "limit": 3}),
+    (SEND, {"*0": "a", "TEXT": "b"}, {"to": "a", "text": "b"}),
     (OPEN, {"arguments": {"repo": "a"}}, {"repo": "a"}),
     (CREATE, {"title": "a", "body": "b"}, {"issue": {"title": "a", "body": "b"}}),
     (CREATE, {"title": "a", "dry": True}, {"issue": {"title": "a"}, "dry": True}),
@@ -69,6 +77,13 @@ def test_call_is_repaired_where_it_is_certain_what_was_meant(
 
 
 REFUSED = [
+    (LIST, {"*0": "a", "repo": "b", "*1": "x"}),
+    (LIST, {"*0": 3, "*1": 4}),
+    (LIST, {"*0": "a", "*1": "3"}),
+    (LIST, {"*0": "a", "*1": 3, "*2": [], "*3": {}, "*4": "c", "*5": 1}),
+    (FREE, {"*0": {"data": {}}}),
+    (LIST, {"Repo": "a", "repo_": "b"}),
+    (LIST, {"repo": {"repo": "a"}}),
     (LIST, {}),
     (LIST, {"repo": "a", "limits": 3}),
     (LIST, {"repo": "a", "limit": "three"}),
@@ -105,14 +120,45 @@ def test_repair_is_told_with_what_it_changed() -> None:
     }
 
 
-def test_moved_arguments_are_told() -> None:
-    found = repaired(CREATE, {"title": "a", "dry": True})
-    assert found is not None
-    (repair,) = found.repairs
-    assert (
-        repair.message
-        == "tickets.create_issue: create_issue(title, dry) was sent as create_issue(issue, dry)"
-    )
+@pytest.mark.parametrize(
+    ("compiled", "kwargs", "told"),
+    [
+        (
+            CREATE,
+            {"title": "a", "dry": True},
+            "create_issue(title, dry) was sent as create_issue(issue, dry)",
+        ),
+        (LIST, {"*0": "a", "limit": 3}, "create_issue('a', limit) was sent as create_issue(repo, limit)"),
+        (LIST, {"*0": {"repo": "a"}}, "create_issue(a dict with 'repo') was sent as create_issue(repo)"),
+    ],
+)
+def test_moved_arguments_are_told(compiled: Function, kwargs: dict[str, Json], told: str) -> None:
+    [repair] = fitted(compiled, kwargs, repairs=True).repairs
+    assert repair.message == f"tickets.create_issue: {told}"
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "is_right"),
+    [
+        ({"repo": UNKNOWN}, True),
+        ({"repo": UNKNOWN, "labels": ["a", UNKNOWN], "filter": {"by": UNKNOWN}}, True),
+        ({"*0": UNKNOWN}, True),
+        ({"params": UNKNOWN}, True),
+        ({"*0": {"repo": UNKNOWN}}, True),
+        ({"limit": UNKNOWN}, False),
+        ({"repo": UNKNOWN, "limit": "x"}, False),
+        ({"repo": UNKNOWN, "filter": {"by": []}}, False),
+        ({"repo": UNKNOWN, "top": UNKNOWN}, False),
+    ],
+)
+def test_what_is_not_known_yet_fits_and_the_rest_is_held_to_the_schema(
+    kwargs: dict[str, Json], is_right: bool
+) -> None:
+    if is_right:
+        fitted(LIST, kwargs, repairs=True)
+    else:
+        with pytest.raises(ArgumentError):
+            fitted(LIST, kwargs, repairs=True)
 
 
 def test_repairs_of_one_kind_have_one_key() -> None:

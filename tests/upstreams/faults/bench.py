@@ -16,7 +16,6 @@ from portal.broker import Broker
 from portal.call_rates import CallRates
 from portal.catalog import Catalog
 from portal.ledger import Ledger
-from portal.library.namespace_cache import NamespaceCache
 from portal.observed.observations import Observations
 from sandbox_runtime.calls import ToolCall
 from tests.portal.peers import write_manifest
@@ -88,7 +87,7 @@ async def bench(folder: Path, faulty: dict[str, Json]) -> AsyncIterator[Bench]:
         stubs = folder / "stubs"
         stubs.mkdir()
         authority = Authority(manifest, CallRates())
-        catalog = Catalog(authority, stubs, None, Observations(None), NamespaceCache(folder / "cache"))
+        catalog = Catalog(authority, stubs, None, Observations(None))
 
         def note(upstream: object) -> None:
             catalog.note_change(upstream)  # type: ignore[arg-type]

@@ -84,3 +84,59 @@ def _branches(inner: st.SearchStrategy[Json], with_negations: bool) -> st.Search
             st.just({"pattern": "^a"}),
         ]
     return st.one_of(kinds)
+
+
+def exact_schemas() -> st.SearchStrategy[Json]:
+    """Schemas that say nothing which a type cannot say: no bounds, no tuples, no alternatives that exclude others."""
+    names = st.sampled_from(["null", "boolean", "object", "array", "number", "string", "integer"])
+    leaves = st.one_of(
+        st.just({}),
+        names.map(lambda name: {"type": name}),
+        st.lists(names, min_size=1, max_size=3, unique=True).map(lambda several: {"type": several}),
+        st.lists(_scalars().filter(_is_exact), min_size=1, max_size=3).map(lambda values: {"enum": values}),
+        _scalars().filter(_is_exact).map(lambda value: {"const": value}),
+        st.sampled_from(["#/$defs/Name", "#/$defs/Tree"]).map(lambda reference: {"$ref": reference}),
+        st.just({"type": "string", "format": "date-time", "title": "When", "description": 'ends """ here'}),
+    )
+    tree = st.recursive(leaves, _exact_branches, max_leaves=8)
+    name = st.recursive(leaves.filter(lambda leaf: "$ref" not in leaf), _exact_branches, max_leaves=3)
+    return st.builds(_with_definitions, tree, name)
+
+
+def _is_exact(value: Json) -> bool:
+    return not isinstance(value, float)
+
+
+def _exact_branches(inner: st.SearchStrategy[Json]) -> st.SearchStrategy[Json]:
+    keys = st.sampled_from(
+        ["title", "from", "class", "cik-A", "a b", "a_b", "__init__", "list", "Any", "1st"]
+    )
+    return st.one_of(
+        st.builds(
+            lambda properties, required, other: {
+                "type": "object",
+                "properties": properties,
+                "required": [key for key in required if key in properties],
+                **other,
+            },
+            st.dictionaries(keys, inner, max_size=3),
+            st.lists(keys, max_size=2, unique=True),
+            st.sampled_from([{}, {"additionalProperties": False}, {"title": "Issue"}, {"title": "dict"}]),
+        ),
+        inner.map(lambda value: {"type": "object", "additionalProperties": value}),
+        inner.map(lambda item: {"type": "array", "items": item}),
+        st.lists(inner, min_size=1, max_size=3).map(lambda members: {"anyOf": members}),
+        inner.map(lambda only: {"allOf": [only]}),
+    )
+
+
+def _with_definitions(root: dict[str, Json], name: Json) -> Json:
+    tree = {
+        "type": "object",
+        "properties": {
+            "name": {"$ref": "#/$defs/Name"},
+            "inner": {"type": "array", "items": {"$ref": "#/$defs/Tree"}},
+        },
+        "required": ["name"],
+    }
+    return {**root, "$defs": {"Name": name, "Tree": tree}}

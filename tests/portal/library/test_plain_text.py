@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from portal.library.docstrings import comment, docstring
-from portal.library.plain_text import first_sentence, one_line, readable, visible
+from portal.library.plain_text import comment, docstring, first_sentence, one_line, readable, visible
 from tests.portal.library.nasty_tools import HOSTILE_TEXT
 from tests.portal.library.sample_tools import arguments, function, library, tool
 

@@ -1,0 +1,87 @@
+"""What a call returns to the script, and what its tool declares about that."""
+
+import json
+import math
+import re
+from dataclasses import replace
+from typing import Final, NoReturn
+
+from manifests.json_value import Json
+from portal.library.schema import SoundSchema, sound_schema
+from upstreams.tool_result import MISSING, ToolResult
+
+_WRAPPED: Final = "result"
+_SCALAR: Final = re.compile(r'\s*[-0-9tfn"]')
+
+
+def is_wrapper(output_schema: Json) -> bool:
+    """Whether a declared result is the `{"result": X}` that FastMCP and its like put around what is no object."""
+    if not isinstance(output_schema, dict) or output_schema.get("type", "object") != "object":
+        return False
+    properties = output_schema.get("properties")
+    if not isinstance(properties, dict) or list(properties) != [_WRAPPED]:
+        return False
+    return output_schema.get("x-fastmcp-wrap-result") is True or output_schema.get("required") == [_WRAPPED]
+
+
+def declared_result(output_schema: Json | None) -> SoundSchema:
+    """What a tool declares about the value that scripts get."""
+    schema = sound_schema(True if output_schema is None else output_schema)
+    if not is_wrapper(output_schema) or not isinstance(schema.root, dict):
+        return schema
+    return replace(schema, root=schema.root["properties"][_WRAPPED])
+
+
+def script_value(result: ToolResult, *, wraps_result: bool) -> Json:
+    """A tool's result as Python data.
+
+    structuredContent as it is, without the wrapper that the stub does not show either; else the text, parsed
+    if it is JSON (see `parsed_text`); several text blocks are a list; with any other block among them it is
+    a list of MCP content blocks as dicts. Nothing at all is None. The declared outputSchema is not consulted:
+    one real result in thirteen violates its own.
+    """
+    if result.structured is not MISSING:
+        value = result.structured
+        is_wrapped = wraps_result and isinstance(value, dict) and list(value) == [_WRAPPED]
+        return value[_WRAPPED] if is_wrapped else value
+    if not result.content:
+        return None
+    texts = [
+        each["text"]
+        for each in result.content
+        if each.get("type") == "text" and isinstance(each.get("text"), str)
+    ]
+    if len(texts) < len(result.content):
+        return result.content
+    values = [parsed_text(each) for each in texts]
+    return values[0] if len(values) == 1 else values
+
+
+def parsed_text(text: str) -> Json:
+    """The text's JSON value if it is an object or array, or a scalar that dumps back to the same text.
+
+    So "12" is 12 and "true" is True, but "007", "1.50" and "1e3" stay text, as does what is not JSON (NaN,
+    numbers beyond a double or of more digits than Python reads, nesting beyond what its parser takes).
+    """
+    if text.lstrip()[:1] not in ("{", "[") and not _SCALAR.match(text):
+        return text
+    try:
+        value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
+    except (ValueError, RecursionError):
+        return text
+    is_same = isinstance(value, dict | list) or text in (
+        json.dumps(value),
+        json.dumps(value, ensure_ascii=False),
+    )
+    return value if is_same else text
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError("a number beyond a double")
+    return number

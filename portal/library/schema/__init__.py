@@ -1,1 +1,0 @@
-"""JSON Schema as upstreams send it: made sound, merged, explained in words, and values held against it."""

@@ -1,0 +1,302 @@
+"""Schemas of strangers: what the reduced one refuses the original refuses, and none costs more than it may."""
+
+import ast
+import json
+import sys
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from manifests.json_value import Json
+from manifests.schema_validation import UNKNOWN, SchemaValidator
+from portal.library.arguments import ArgumentError, bind
+from portal.library.schema import sound_schema
+from tests.depth import depth
+from tests.portal.library.drafts import VALIDATORS, is_valid, written_in
+from tests.portal.library.nasty_tools import HOSTILE_TEXT
+from tests.portal.library.random_schemas import KEYS, exact_schemas, json_values, schemas
+from tests.portal.library.sample_tools import arguments, function, library, tool
+from tests.portal.library.stub_values import StubTypes
+
+TEXT = {"type": "string"}
+LONGEST_MODULE = 200_000
+DRAFTS = st.sampled_from(list(VALIDATORS))
+
+
+def is_refused(schema: Json, value: Json, max_steps: int = 20_000) -> bool:
+    return bool(SchemaValidator(sound_schema(schema).root).look_at(value, max_steps).errors)
+
+
+def an_object(**properties: Json) -> Json:
+    return {"type": "object", "properties": properties}
+
+
+@given(schemas(with_negations=True), json_values(), DRAFTS)
+@depth(4)
+def test_what_is_refused_breaks_the_schema_in_its_own_draft(plain: Json, value: Json, draft: str) -> None:
+    schema = written_in(draft, plain)
+    assert not (is_refused(schema, value) and is_valid(draft, schema, value))
+
+
+@given(exact_schemas(), json_values(), DRAFTS)
+@depth(2)
+def test_what_breaks_a_plain_schema_is_refused(plain: Json, value: Json, draft: str) -> None:
+    schema = written_in(draft, plain)
+    assert is_valid(draft, schema, value) or is_refused(schema, value)
+
+
+@given(st.data(), exact_schemas(), DRAFTS)
+@depth(3)
+def test_what_the_stub_admits_the_schema_admits(data: st.DataObject, plain: Json, draft: str) -> None:
+    schema = written_in(draft, plain)
+    compiled = function(None, schema)
+    value = data.draw(StubTypes(compiled).values(compiled.returns))
+    assert is_valid(draft, schema, value)
+
+
+@given(exact_schemas(), json_values(), DRAFTS)
+@depth(3)
+def test_what_the_schema_admits_the_stub_admits(plain: Json, value: Json, draft: str) -> None:
+    schema = written_in(draft, plain)
+    compiled = function(None, schema)
+    assert StubTypes(compiled).contains(compiled.returns, value) or not is_valid(draft, schema, value)
+
+
+@pytest.mark.parametrize(
+    ("schema", "right", "wrong"),
+    [
+        ({"$ref": "#/$defs/N", "$defs": {"N": TEXT}}, "x", 1),
+        ({"items": {"$ref": "#/$defs/a%25b~1c"}, "$defs": {"a%b/c": TEXT}}, ["x"], [1]),
+        ({"prefixItems": [TEXT, {"$ref": "#/prefixItems/0"}]}, ["x", "y"], ["x", 1]),
+        (
+            {"properties": {"next": {"$ref": "#"}}, "required": ["n"]},
+            {"n": 1, "next": {"n": 2}},
+            {"n": 1, "next": {}},
+        ),
+        ({"oneOf": [TEXT, {"type": "integer"}], "anyOf": [{"minLength": 2}, {"maximum": 3}]}, "xx", []),
+        ({"type": "integer", "nullable": True}, None, "x"),
+    ],
+)
+def test_keyword_accepts_and_refuses(schema: Json, right: Json, wrong: Json) -> None:
+    assert not is_refused(schema, right)
+    assert is_refused(schema, wrong)
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        *(
+            "http://127.0.0.1:9/x",
+            "file:///etc/passwd",
+            "../x.json#/a",
+            "#anchor",
+            "#/nowhere",
+            "#/a/b",
+            "#/$defs/I/x",
+        ),
+        *("#/$defs/I", "a" * 100_000, "\ud800", "", 3),
+    ],
+)
+def test_reference_that_is_not_followed_allows_anything_and_is_told(reference: Json) -> None:
+    inner = {"$id": "https://x.test/i", "properties": {"x": {"$ref": "#/$defs/I"}}}
+    schema = sound_schema(
+        {"properties": {"a": {"$ref": reference}}, "$defs": {"I": inner, "T": {"$anchor": "anchor"}}}
+    )
+    assert schema.notes
+    assert not SchemaValidator(schema.root).look_at({"a": {"x": 1}}, 100).errors
+
+
+def test_unknown_value_breaks_nothing_and_hides_nothing_else() -> None:
+    schema = arguments(
+        ("a", "b"), a={"enum": [1]}, b={"type": "array", "items": {"type": "integer", "minimum": 3}}
+    )
+    assert not is_refused(schema, {"a": UNKNOWN, "b": UNKNOWN})
+    assert not is_refused(schema, {"a": 1, "b": [UNKNOWN, 4]})
+    assert is_refused(schema, {"a": UNKNOWN, "b": [UNKNOWN, 2]})
+
+
+def bomb(word: str, levels: int = 40) -> Json:
+    """Definitions that each mention the next one twice: 2**levels ways through them."""
+    steps = {f"d{n}": {word: [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(levels)}
+    return {**an_object(a={"$ref": "#/$defs/d0"}), "$defs": {**steps, f"d{levels}": an_object(x=TEXT)}}
+
+
+MANY = {f"property_{number}": TEXT for number in range(100_000)}
+HOSTILE: dict[str, tuple[Json, Json]] = {
+    "100,000 properties": (an_object(**MANY), {"property_1": 1}),
+    "100,000 properties within one": (an_object(a=an_object(**MANY)), {"a": {"property_1": 1}}),
+    "10 MB of hidden text": (an_object(a={"type": "string", "description": "x\u200b" * 5_000_000}), {"a": 1}),
+    "10 MB of values": (an_object(a={"enum": [f"v{number}" for number in range(700_000)]}), {"b": 1}),
+    "200,000 required": (
+        an_object(a={"required": [f"r{n}" for n in range(200_000)], **an_object()}),
+        {"a": {}},
+    ),
+    "allOf bomb": (bomb("allOf"), {"b": 1}),
+    "oneOf bomb": (bomb("oneOf"), {"b": 1}),
+    "20,000 parts": ({"allOf": [an_object(**{f"p{n}": TEXT}) for n in range(20_000)]}, {"p1": 1}),
+    "regular expression": (
+        an_object(a={"type": "string", "pattern": "(a+)+$"}, b={"patternProperties": {"(a|a)*$": TEXT}}),
+        {"a": "a" * 100_000 + "!", "b": {"a" * 50 + "!": 1}, "c": 1},
+    ),
+    "circle": (
+        {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}},
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize(("schema", "wrong"), HOSTILE.values(), ids=HOSTILE)
+def test_hostile_schema_ends_small_and_leaves_its_neighbour_alone(schema: Json, wrong: Json) -> None:
+    compiled = library(
+        tool("hostile", schema, schema), tool("whole", arguments(("id",), id=TEXT), an_object(id=TEXT))
+    )
+    assert len(compiled.module("tickets")) < LONGEST_MODULE
+    assert (
+        compiled.functions["tickets.whole"].signature == "async def tickets.whole(*, id: str) -> WholeResult"
+    )
+    if wrong is not None:
+        with pytest.raises(ArgumentError) as refusal:
+            bind(compiled.functions["tickets.hostile"], wrong)
+        assert len(str(refusal.value)) <= 2_000
+
+
+@pytest.mark.parametrize("width", [1, 3])
+def test_look_at_a_value_ends_however_many_ways_there_are(width: int) -> None:
+    """Alternatives at each of 25 levels, all wrong at the bottom; and a large value beside each of them."""
+    fan: dict[str, Json] = {
+        f"d{level}": {"anyOf": [{"properties": {"a": {"$ref": f"#/$defs/d{level + 1}"}}}] * (width + 1)}
+        for level in range(25)
+    }
+    value: Json = ["x" * 100_000] * 20
+    for _ in range(25):
+        value = {"a": value, "b": value}
+    schema = {"$ref": "#/$defs/d0", "$defs": {**fan, "d25": {"type": "null"}}}
+    looked = SchemaValidator(sound_schema(schema).root).look_at(value, 5_000)
+    assert not looked.is_whole
+    wide = {"anyOf": [{"type": "null"}] * 5_000}
+    assert not SchemaValidator(sound_schema(wide).root).look_at(["x" * 1_000_000], 5_000).is_whole
+
+
+def test_nothing_is_looked_up_for_a_reference() -> None:
+    seen: list[str] = []
+    watching = [True]
+
+    def watch(event: str, details: tuple[Any, ...]) -> None:
+        if watching and event.startswith(("open", "socket.", "urllib.", "os.listdir")):
+            seen.append(f"{event} {details}")
+
+    is_refused({}, 1)  # imports what it needs
+    sys.addaudithook(watch)
+    addresses = ["http://127.0.0.1:9/x", "file:///etc/passwd", "/etc/passwd", "https://a.example/s#/b"]
+    schema = an_object(**{f"p{n}": {"$ref": address} for n, address in enumerate(addresses)})
+    library(tool("f", schema))
+    is_refused(schema, {"p0": 1, "p1": 2})
+    watching.clear()
+    assert seen == []
+
+
+WORDS = st.sampled_from(
+    [
+        *(
+            "type",
+            "properties",
+            "items",
+            "anyOf",
+            "allOf",
+            "oneOf",
+            "enum",
+            "const",
+            "required",
+            "default",
+            "$ref",
+        ),
+        *("additionalProperties", "patternProperties", "prefixItems", "$defs", "title", "description", "not"),
+        *(
+            "nullable",
+            "format",
+            "minimum",
+            "maxLength",
+            "object",
+            "string",
+            "#",
+            "#/properties/a",
+            "a",
+            "null",
+        ),
+    ]
+)
+ALLOWED = (
+    *(
+        ast.ImportFrom,
+        ast.alias,
+        ast.ClassDef,
+        ast.AnnAssign,
+        ast.Assign,
+        ast.AsyncFunctionDef,
+        ast.arguments,
+    ),
+    *(ast.arg, ast.Name, ast.Constant, ast.Subscript, ast.Tuple, ast.BinOp, ast.BitOr, ast.Dict, ast.List),
+    *(ast.Call, ast.keyword, ast.Expr, ast.Load, ast.Store, ast.Module, ast.UnaryOp, ast.USub),
+)
+
+
+def garbage() -> st.SearchStrategy[Json]:
+    """JSON made of the words that schemas are made of, at any place."""
+    scalars = WORDS | st.none() | st.booleans() | st.integers(-2, 2) | st.just(HOSTILE_TEXT)
+    return st.recursive(
+        scalars,
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=4),
+        max_leaves=20,
+    )
+
+
+def assert_only_definitions(source: str) -> None:
+    tree = ast.parse(source)
+    assert all(isinstance(node, ALLOWED) for node in ast.walk(tree))
+    calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    assert all(isinstance(call, ast.Name) and call.id.lstrip("_") == "TypedDict" for call in calls)
+
+
+@given(garbage() | schemas(with_negations=True), garbage(), st.text(max_size=40))
+@depth(3)
+def test_any_schema_compiles_to_definitions_only(input_schema: Json, output_schema: Json, text: str) -> None:
+    compiled = library(tool(text, input_schema, output_schema, text))
+    assert_only_definitions(compiled.module("tickets"))
+    [one] = compiled.functions.values()
+    assert_only_definitions(one.stub)
+    assert one.signature.isprintable()
+
+
+@given(garbage(), st.dictionaries(WORDS, json_values(), max_size=3))
+@depth(2)
+def test_calls_are_carried_over_or_refused_but_never_crash(
+    input_schema: Json, kwargs: dict[str, Json]
+) -> None:
+    try:
+        wire = bind(function(input_schema), kwargs).wire
+    except ArgumentError as refusal:
+        assert str(refusal)
+    else:
+        assert all(value in wire.values() for value in kwargs.values() if value is not None)
+
+
+@given(st.data(), st.dictionaries(KEYS | st.text(max_size=6), exact_schemas(), max_size=5))
+@depth(2)
+def test_call_carries_what_the_stub_admits_over_unchanged(
+    data: st.DataObject, properties: dict[str, Json]
+) -> None:
+    inner = {key: {word: each[word] for word in each if word != "$defs"} for key, each in properties.items()}
+    definitions = {"Name": TEXT, "Tree": {"type": "object"}}
+    compiled = function({**an_object(**inner), "required": sorted(inner)[:2], "$defs": definitions})
+    stub = StubTypes(compiled)
+    sent = {
+        parameter.name: data.draw(stub.values(parameter.annotation), label=parameter.name)
+        for parameter in compiled.parameters
+        if parameter.required or data.draw(st.booleans())
+    }
+    wire = bind(compiled, sent).wire
+    names = {parameter.name: parameter.wire_name for parameter in compiled.parameters}
+    kept = {names[name]: value for name, value in sent.items() if value is not None or names[name] in wire}
+    assert json.dumps(wire, sort_keys=True) == json.dumps(kept, sort_keys=True)
