@@ -34,8 +34,7 @@ from typing import Any
 from benchmarks.measuring import RESULTS, commit, machine
 from benchmarks.registries import REGISTRIES, read_sources
 from manifests.models import Capabilities
-from portal.budget.tokens import count_tokens
-from portal.compact_json import compact
+from portal.budget.tokens import compact, count_tokens
 from portal.definitions import INSTRUCTIONS, tool_definitions
 from portal.found import Found
 from portal.library.function import Function

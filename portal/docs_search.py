@@ -12,7 +12,7 @@ import anyio.to_thread
 
 from manifests.json_value import Json
 from manifests.manifest import Manifest
-from portal.budget.encoding import is_loaded, o200k_base
+from portal.budget.tokens import is_loaded, o200k_base
 from portal.catalog import Catalog, standing
 from portal.first_steps import NO_UPSTREAMS
 from portal.found import DocsSearchAnswer, Found

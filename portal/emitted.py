@@ -16,8 +16,7 @@ from mcp_types import (
 from pydantic import ValidationError
 
 from manifests.json_value import Json
-from portal.budget.tokens import count_tokens, is_within
-from portal.compact_json import compact
+from portal.budget.tokens import compact, count_tokens, is_within
 
 MAX_BLOCKS = 32
 """Blocks of one run; more are left out with a notice."""

@@ -4,8 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from manifests.json_value import Json
-from portal.budget.tokens import is_within
-from portal.compact_json import compact
+from portal.budget.tokens import compact, is_within
 from portal.function_rows import rows, stub_code
 from portal.library.function import Function
 from portal.library.plain_text import spelt_out, unhidden

@@ -11,7 +11,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from manifests.json_value import Json
-from portal.compact_json import compact
+from portal.budget.tokens import compact
 from portal.composition import Portal
 from portal.http_gate import GateRules, HttpGate
 

@@ -30,9 +30,8 @@ from manifests.json_value import Json
 from portal.answer import Answer
 from portal.binary_content import without_binaries
 from portal.budget.answer import fit
-from portal.budget.encoding import is_loaded
+from portal.budget.tokens import compact, is_loaded
 from portal.caller import Caller, caller_of
-from portal.compact_json import compact
 from portal.composition import Portal
 from portal.definitions import DOCS_SEARCH, EXECUTE_CODE, INSTRUCTIONS, tool_definitions
 from portal.emitted import content_blocks

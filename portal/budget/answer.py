@@ -1,16 +1,27 @@
 """Makes the answer of `execute_code` fit the tokens its reader can afford."""
 
-import json
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import suppress
 
 from manifests.json_value import Json
-from portal.budget.detail import EVERYTHING, LADDER, MAX_DEPTH
-from portal.budget.tokens import is_within
-from portal.budget.view import Answer, View, Viewer
+from portal.budget.cuts import Path, advice, sentences
+from portal.budget.excerpt import DETAILS, EVERYTHING, MAX_DEPTH, Detail, Excerpt, ExcerptTooLargeError
+from portal.budget.tokens import compact, is_within
+
+Answer = dict[str, Json]
 
 _FEW_VALUES = 200
-_MANY_VALUES = 1 << 22
-_COMPACT = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
+# Answers with more of either per token are cut unasked: they are rules of dashes and lists of empty lists.
+_MAX_CHARS_PER_TOKEN = 16
+_MAX_VALUES_PER_TOKEN = 1.25
+
+_USUAL = next(detail for detail in DETAILS if detail.characters >= 300)
+_ROW_LEVELS = 3
+"""Of a row of the ledger, shown in any detail."""
+
+_UNTOUCHED = ("status", "run_id", "session")
 
 
 def fit(answer: Answer, max_tokens: int) -> tuple[Answer, list[str]]:
@@ -25,12 +36,18 @@ def fit(answer: Answer, max_tokens: int) -> tuple[Answer, list[str]]:
     """
     if _is_small(answer, max_tokens):
         return answer, []
-    viewer = Viewer(answer, max_tokens)
-    view = viewer.view(EVERYTHING)
-    if not _fits(view, max_tokens):
-        view = _largest(viewer, max_tokens)
-    assert view.answer is not None, "the first rung has room for anything"
-    return view.answer, view.notices
+    stdout_share = _stdout_share(answer.get("result"))
+    # Halving a fixed range: a larger budget takes the same turns or ends further on.
+    low, high = 0, len(DETAILS)
+    while high - low > 1:
+        middle = (low + high) // 2
+        fitted = _shown(answer, DETAILS[middle], max_tokens, stdout_share)
+        low, high = (middle, high) if _fits(fitted, max_tokens) else (low, middle)
+    fitted = _shown(answer, EVERYTHING, max_tokens, stdout_share)
+    if not _fits(fitted, max_tokens):
+        fitted = _shown(answer, DETAILS[low], max_tokens, stdout_share)
+    assert fitted is not None, "the least detail has room for anything"
+    return fitted
 
 
 def _is_small(answer: Answer, max_tokens: int) -> bool:
@@ -46,43 +63,103 @@ def _is_small(answer: Answer, max_tokens: int) -> bool:
         if len(waiting) > _FEW_VALUES:
             return False
     try:
-        text = _COMPACT.encode(answer)
+        text = compact(answer)
         is_short = len(text) <= max_tokens and len(text.encode()) <= max_tokens
     except (RecursionError, ValueError):  # nested too deep, an integer of too many digits, a lone surrogate
         return False
     return is_short and text.count("[") + text.count("{") <= MAX_DEPTH
 
 
-def _largest(viewer: Viewer, max_tokens: int) -> View:
-    """The largest view that fits.
+def _fits(fitted: tuple[Answer, list[str]] | None, max_tokens: int) -> bool:
+    return fitted is not None and is_within(compact(fitted[0]), max_tokens)
 
-    All views are in one order, rung by rung and within a rung value by value, and each contains those before it.
-    The search halves a fixed range of them, so that a larger budget takes the same turns or ends further on.
+
+def _shown(
+    answer: Answer, detail: Detail, max_tokens: int, stdout_share: float
+) -> tuple[Answer, list[str]] | None:
+    """The answer in one detail, and what that leaves out; None if it outgrew what could fit."""
+    excerpt = Excerpt(
+        detail,
+        max_values=100 + int(max_tokens * _MAX_VALUES_PER_TOKEN),
+        max_chars=1_000 + max_tokens * _MAX_CHARS_PER_TOKEN,
+    )
+    try:
+        shown = {key: _part(key, value, excerpt, detail, stdout_share) for key, value in answer.items()}
+    except ExcerptTooLargeError:
+        return None
+    notices = sentences(excerpt.cuts, detail.notices)
+    if excerpt.cuts and detail is not EVERYTHING:
+        notices.append(advice(excerpt.cuts, max_tokens))
+    if notices:
+        shown["notices"] = [*shown.get("notices", ()), *notices]
+    return shown, notices
+
+
+def _part(key: str, value: Json, excerpt: Excerpt, detail: Detail, stdout_share: float) -> Json:
+    path: Path = ((), key)
+    if key in _UNTOUCHED:
+        return value
+    if key == "stdout" and isinstance(value, str):
+        return excerpt.text(value, path, stdout_share)
+    if key == "error" and isinstance(value, dict):
+        return {name: _error_part(name, inner, excerpt, (path, name)) for name, inner in value.items()}
+    if key == "notices" and isinstance(value, list):
+        return _notices(value, excerpt, path, min(detail.characters, detail.items + 2))
+    if key == "calls" and isinstance(value, list):
+        shown = _summarised(value, detail.items)
+        if shown is not value:
+            excerpt.cut(path, "rows", 0, len(value))
+        return [excerpt.value(call, (path, None), depth=-_ROW_LEVELS) for call in shown]
+    return excerpt.value(value, path)
+
+
+def _stdout_share(result: Json) -> float:
+    """How many times a text's characters stdout may have, so that it gets about a fifth of what is shown.
+
+    Measured in one detail, so that it is the same whatever the budget.
     """
-    rung = _last(len(LADDER) - 1, lambda number: _fits(viewer.view(LADDER[number]), max_tokens))
-    less, more = LADDER[rung], LADDER[rung + 1]
-    values = viewer.view(more).values
-
-    def is_affordable(ahead: int) -> bool:
-        return ahead < values and _fits(viewer.view(less, more, ahead), max_tokens)
-
-    return viewer.view(less, more, _last(_MANY_VALUES, is_affordable, coarseness=16))
+    excerpt = Excerpt(_USUAL, max_values=5_000, max_chars=20 * _USUAL.characters)
+    with suppress(ExcerptTooLargeError):
+        excerpt.value(result, ())
+    return max(0.5, excerpt.chars / _USUAL.characters / 4)
 
 
-def _fits(view: View, max_tokens: int) -> bool:
-    return view.answer is not None and is_within(_COMPACT.encode(view.answer), max_tokens)
+def _error_part(name: str, value: Json, excerpt: Excerpt, path: Path) -> Json:
+    if name == "code":
+        return value
+    return excerpt.text(value, path, share=4) if isinstance(value, str) else excerpt.value(value, path)
 
 
-def _last(end: int, holds: Callable[[int], bool], coarseness: int | None = None) -> int:
-    """A number below `end` for which it holds, 0 if it holds for no other, found by halving.
+def _notices(notices: list[Json], excerpt: Excerpt, path: Path, limit: int) -> list[Json]:
+    if len(notices) > limit:
+        excerpt.cut(path, "items", limit, len(notices))
+    return [excerpt.text(str(notice), (path, None), share=4) for notice in notices[:limit]]
 
-    With a coarseness of n, the number may be short of the last one by one nth.
+
+def _summarised(calls: list[Json], rows: int) -> list[Json]:
+    """All calls if they are at most `rows`; else the first of those not done, and counts of the others.
+
+    A count is `{function, state, count}`; beyond `rows` of them, the rarest are `{state, count}`.
     """
-    low = 0
-    while end - low > 1 + (low // coarseness if coarseness else 0):
-        middle = (low + end) // 2
-        if holds(middle):
-            low = middle
-        else:
-            end = middle
-    return low
+    if len(calls) <= rows:
+        return calls
+    kept = [call for call in calls if call["state"] != "done"][: rows * 3 // 4]
+    kept_rows = {id(call) for call in kept}
+    return kept + _counts((call for call in calls if id(call) not in kept_rows), rows - len(kept))
+
+
+def _counts(calls: Iterable[Json], rows: int) -> list[Json]:
+    counted: Counter[tuple[str, str]] = Counter()
+    for call in calls:
+        counted[call["function"], call["state"]] += call.get("count", 1)
+    common = counted.most_common()
+    by_state: Counter[str] = Counter()
+    for (_, state), count in common[rows:]:
+        by_state[state] += count
+    return [
+        *(
+            {"function": function, "state": state, "count": count}
+            for (function, state), count in common[:rows]
+        ),
+        *({"state": state, "count": count} for state, count in by_state.most_common()),
+    ]

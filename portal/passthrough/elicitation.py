@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from manifests.constraints import is_safe_for_tokens
 from manifests.json_value import Json
-from portal.compact_json import compact
+from portal.budget.tokens import compact
 from portal.passthrough.clean_json import Scrub, clean_json, clean_text, one_line
 from portal.passthrough.secret_words import asks_for_secret
 from upstreams.json_size import is_larger

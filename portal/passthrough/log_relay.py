@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 from mcp_types import LoggingLevel
 
 from manifests.json_value import Json
-from portal.compact_json import compact
+from portal.budget.tokens import compact
 from portal.passthrough.clean_json import Scrub, clean_json, clean_text, one_line, printable
 from portal.passthrough.outbox import Outbox
 from upstreams.log_messages import LogHearer, LogMessage

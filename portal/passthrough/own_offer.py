@@ -35,8 +35,8 @@ from pydantic import BaseModel, ValidationError
 from manifests.json_value import Json
 from portal.audit.audit import Audit
 from portal.authority import Authorization
+from portal.budget.tokens import compact
 from portal.caller import caller_of
-from portal.compact_json import compact
 from portal.ledger import Entry
 from portal.passthrough.clean_json import clean_json, clean_text, one_line, printable
 from portal.passthrough.offer_changes import OfferChanges

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from manifests.json_value import Json
 from manifests.upstream_sections import SamplingRules
-from portal.compact_json import compact
+from portal.budget.tokens import compact
 from portal.passthrough.clean_json import Scrub, clean_json
 from upstreams.json_size import is_larger
 from upstreams.questions import QuestionError

@@ -9,8 +9,7 @@ import anyio
 import pytest
 
 from manifests.json_value import Json
-from portal.budget.tokens import count_tokens
-from portal.compact_json import compact
+from portal.budget.tokens import compact, count_tokens
 from tests.portal.peers import (
     DEADLINE_SECONDS,
     Opened,

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from manifests.json_value import Json
 from portal.budget.answer import fit
-from portal.budget.tokens import count_tokens
+from portal.budget.tokens import compact, count_tokens
 from tests.depth import depth
-from tests.portal.budget.answers import answer, call, compact, shows_no_more
+from tests.portal.budget.answers import answer, call, shows_no_more
 
 _WORDS = "lorem ipsum dolor sit amet, consectetur adipiscing elit; "
 
@@ -70,7 +70,7 @@ def test_answer_that_fits_by_tokens_but_not_by_bytes_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize("kind", _KINDS)
-@pytest.mark.parametrize("max_tokens", [200, 1_000, 6_000])
+@pytest.mark.parametrize("max_tokens", [200, 6_000])
 def test_huge_result_fits_and_says_what_is_missing(kind: str, max_tokens: int) -> None:
     fitted, notices = fit(answer(_huge(kind)), max_tokens)
     text = compact(fitted)
@@ -110,7 +110,7 @@ def _pages(number: int, key: str) -> dict[str, Json]:
 _ADDRESS = "https://raw.githubusercontent.com/example/servers/refs/heads/main/src/filesystem/documents/of/2026/page-{:04}.md"
 
 
-@pytest.mark.parametrize("number", [50, 80, 100, 150, 300, 2_000])
+@pytest.mark.parametrize("number", [50, 300])
 @pytest.mark.parametrize("key", [_ADDRESS, "a" * 3_000 + "{:04}", "{:04}" + "a" * 3_000])
 def test_long_keys_stay_apart_and_keep_their_values(number: int, key: str) -> None:
     fitted, notices = fit(answer(_pages(number, key)), 6_000)

@@ -10,8 +10,7 @@ import tiktoken
 from hypothesis import given
 from hypothesis import strategies as st
 
-from portal.budget.encoding import o200k_base
-from portal.budget.tokens import count_tokens, is_within
+from portal.budget.tokens import count_tokens, is_within, o200k_base
 
 _PROSE = "It isn't 1234 o'clock,\n\tbut `f(x) == {'a': [1.5, \"été\"]}` … 世界 🙂 — CamelCase snake_case\r\n\r\n   "
 
