@@ -29,7 +29,7 @@ SECTIONS_OF_SECRETS: tuple[KeyPath, ...] = (("upstreams",), ("server",))
 """Where those to secrets do: what is in `capabilities.environment` every script reads."""
 
 NO_SECRETS = frozenset({"HOME", "LANG", "PATH", "PWD", "TMPDIR", "USER"})
-"""Variables that are none, wherever they stand."""
+"""Variables that are none, wherever they stand. Neither is one with a default in the manifest: that is a setting."""
 
 _SHOWN = 60
 
@@ -47,8 +47,8 @@ class Interpolation:
     templates: dict[KeyPath, Template] = field(default_factory=dict, repr=False)
     """The strings that hold a secret, to be filled in anew when it has changed."""
     secrets: dict[SecretReference, str] = field(default_factory=dict, repr=False)
-    taken: set[str] = field(default_factory=set, repr=False)
-    """Values of variables that may be secrets."""
+    taken: dict[KeyPath, set[str]] = field(default_factory=dict, repr=False)
+    """The secrets that references stood for, by the string that holds them."""
 
     def manifest(self, data: Json) -> Json:
         """The same data with the strings of SECTIONS filled in; keys stay as they are."""
@@ -89,8 +89,9 @@ class Interpolation:
             self._note(path, f"{written!r} is not a reference to an environment variable", hint)
             return ""
         value = self.environ.get(piece.name)
-        if value and piece.name not in NO_SECRETS and _in(SECTIONS_OF_SECRETS, path):
-            self.taken.add(value)
+        is_setting = piece.name in NO_SECRETS or piece.default
+        if value and not is_setting and _in(SECTIONS_OF_SECRETS, path):
+            self.taken.setdefault(path, set()).add(value)
         if value is None and piece.default is None:
             message = f"the environment variable {piece.name} is not set"
             self._note(path, message, _missing_hint(piece.name, path))
@@ -109,6 +110,8 @@ class Interpolation:
         fetched = self.fetch_secrets(references, self.folder)
         self.secrets = {each: value for each, value in fetched.items() if isinstance(value, str)}
         for path, template in self.templates.items():
+            known = {self.secrets[each] for each in template.references if each in self.secrets}
+            self.taken.setdefault(path, set()).update(known)
             for reference in template.references:
                 if isinstance(error := fetched[reference], SecretError):
                     self._note(path, str(error), error.hint)

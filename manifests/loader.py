@@ -7,7 +7,6 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from manifests.complaint import Complaint
-from manifests.credentials import credentials_of
 from manifests.env_file import env_path, read_env
 from manifests.errors import ManifestError, Problem
 from manifests.exposure import exposures
@@ -89,11 +88,12 @@ def _load(
         path,
         source.places,
         templates=interpolation.templates,
-        secrets=interpolation.secrets,
-        taken=frozenset(interpolation.taken),
+        hidden=frozenset().union(*interpolation.taken.values()),
         credentials={
-            name: credentials_of(section, interpolation.environ, interpolation.secrets)
-            for name, section in _upstreams(source.data).items()
+            name: frozenset().union(
+                *(taken for path, taken in interpolation.taken.items() if path[:2] == ("upstreams", name))
+            )
+            for name in _upstreams(source.data)
         },
         written=_upstreams(source.data),
     )

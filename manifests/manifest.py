@@ -10,7 +10,7 @@ from manifests.lock import Lock
 from manifests.names import namespace_of
 from manifests.portal_manifest import PortalManifest
 from manifests.rules import Rules
-from manifests.secret_references import SecretReference, Template
+from manifests.secret_references import Template
 from manifests.yaml_source import KeyPath, Place
 
 
@@ -32,19 +32,12 @@ class Manifest:
 
     templates: Mapping[KeyPath, Template] = field(default_factory=dict, repr=False)
     """The strings that hold a secret from a command or the keyring, as they were written."""
-    secrets: Mapping[SecretReference, str] = field(default_factory=dict, repr=False)
-    """What these held when the manifest was loaded."""
-    taken: frozenset[str] = field(default=frozenset(), repr=False)
-    """What it took from the environment."""
+    hidden: frozenset[str] = field(default=frozenset(), repr=False)
+    """The secrets that references stood for: to be masked wherever they turn up."""
     credentials: Mapping[str, frozenset[str]] = field(default_factory=dict, repr=False)
-    """By upstream, what of all that is a credential: see `manifests.credentials`."""
+    """Those of them that each upstream has."""
     written: Mapping[str, Json] = field(default_factory=dict, repr=False)
     """The sections of `upstreams` as they were written, references as such."""
-
-    @property
-    def hidden(self) -> frozenset[str]:
-        """What is to be hidden wherever it turns up."""
-        return self.taken.union(self.secrets.values())
 
     def where(self, *keys: str | int) -> str:
         """`portal.yaml:14:5`, where a key stands, or `capabilities.limits.tool_calls (default)`."""

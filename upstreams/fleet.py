@@ -3,6 +3,7 @@
 import os
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -12,15 +13,15 @@ from anyio.abc import TaskGroup
 from manifests.json_value import Json
 from manifests.own_folders import state_folder
 from manifests.upstream_sections import HttpUpstream, StdioUpstream
-from upstreams.configured_secrets import basic_login
 from upstreams.diagnostics import Diagnostics
 from upstreams.http_credentials import ConfiguredHeaders, HeaderRenewal, HttpCredentials
 from upstreams.http_wire import open_http_wire, open_sse_wire
 from upstreams.listing_store import ListingStore
 from upstreams.masking import CredentialMask
 from upstreams.opening import WireOpener
+from upstreams.redaction import secrets_of
 from upstreams.room import PORTAL_BYTES, UPSTREAM_BYTES, Held, Room
-from upstreams.scrubber import Scrubber, forms_of
+from upstreams.scrubber import Scrubber
 from upstreams.starts import STARTED_AT_ONCE, TURN_SECONDS, Starts
 from upstreams.stdio_child import StdioChild
 from upstreams.stdio_wire import open_stdio_wire
@@ -94,9 +95,8 @@ async def open_fleet(
     is left.
     """
     starts = Starts()
-    forms = forms_of(secrets)
     room = Room(PORTAL_BYTES)
-    scrubbers = {name: Scrubber.for_upstream(spec, forms) for name, spec in specs.items()}
+    scrub = Scrubber({*secrets, *chain.from_iterable(map(secrets_of, specs.values()))})
     async with anyio.create_task_group() as tasks:
         upstreams = {
             name: Upstream(
@@ -107,12 +107,12 @@ async def open_fleet(
                     spec,
                     folder,
                     (credentials or {}).get(name, ()),
-                    scrubbers[name],
+                    scrub,
                     (renewals or {}).get(name),
                     Room(UPSTREAM_BYTES, room),
                     tasks,
                 ),
-                scrubbers[name],
+                scrub,
                 starts,
                 on_change,
                 ListingStore(listings, name, spec, folder, (written or {}).get(name)) if listings else None,
@@ -172,8 +172,7 @@ def _credentials(
     renew: HeaderRenewal | None,
     tasks: TaskGroup,
 ) -> HttpCredentials:
-    # What is sent for a login in the URL is none of the headers.
-    configured = {*configured, basic_login(spec.url)}
+    configured = {*configured, *secrets_of(spec)}
     if spec.oauth is None:
         return ConfiguredHeaders(spec.headers, configured, scrub, renew)
     # Here, because no other upstream has need of what it imports.

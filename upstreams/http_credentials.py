@@ -9,7 +9,6 @@ from typing import Final, Protocol, TypeAlias
 import anyio
 import httpx2
 
-from upstreams.configured_secrets import secrets_of_headers, words_of
 from upstreams.errors import UpstreamRefusedError
 from upstreams.masking import CredentialMask
 from upstreams.scrubber import Scrubber
@@ -74,7 +73,7 @@ class ConfiguredHeaders:
     ) -> None:
         self._headers = dict(headers)
         self._credentials = credentials
-        self._sent = deque([secrets_in(headers, credentials)], maxlen=2)
+        self._sent = deque([frozenset(credentials)], maxlen=2)
         """Those of now and the ones before, which a slow answer may still repeat."""
         self._scrub = scrub
         self._renew = renew
@@ -96,9 +95,9 @@ class ConfiguredHeaders:
             self._renewed_at = anyio.current_time()
             if renewed is None or renewed.headers.items() <= self._headers.items():
                 return False
-            self._scrub.hide_for_now({*renewed.secrets, *secrets_of_headers(renewed.headers)})
+            self._scrub.add(renewed.secrets)
             self._headers = {**self._headers, **renewed.headers}
-            self._sent.append(secrets_in(self._headers, {*self._credentials, *renewed.secrets}))
+            self._sent.append(frozenset((*self._credentials, *renewed.secrets)))
             return True
 
     def accepted(self, sent: Mapping[str, str]) -> None:
@@ -106,12 +105,6 @@ class ConfiguredHeaders:
 
     def tokens(self) -> Iterable[str]:
         return frozenset().union(*self._sent)
-
-
-def secrets_in(headers: Mapping[str, str], credentials: Collection[str]) -> frozenset[str]:
-    """What must not come back to a script: what an `Authorization` says, and the credentials."""
-    said = (word for name in headers if name.lower() == "authorization" for word in words_of(headers[name]))
-    return frozenset(said).union(credentials)
 
 
 IS_RENEWED: Final = "credentials_renewed"

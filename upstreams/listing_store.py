@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -11,7 +10,6 @@ import anyio
 import anyio.to_thread
 import structlog
 
-from manifests.credential_names import is_credential_name
 from manifests.json_value import Json
 from manifests.upstream_sections import HttpUpstream, StdioUpstream
 from manifests.whole_file import write_whole
@@ -107,21 +105,11 @@ def _as_listed(tool: RecordedTool) -> dict[str, Json]:
 
 
 def _fingerprint(name: str, spec: StdioUpstream | HttpUpstream, folder: Path, written: Json) -> str:
-    """Of everything that says which server it is and what it offers; of secrets only the names."""
+    """Of everything that says which server it is and what it offers, as it is written: of a reference its name."""
     if isinstance(spec, StdioUpstream):
         identity: list[Json] = [spec.command, list(spec.args), spec.cwd, sorted(spec.env)]
     else:
         identity = [spec.url, spec.transport, sorted(spec.headers)]
-    text = json.dumps([name, str(folder.resolve()), *identity, *_settings(written)])
+    settings = [written.get(key) for key in ("env", "headers", "oauth")] if isinstance(written, dict) else []
+    text = json.dumps([name, str(folder.resolve()), *identity, *settings], sort_keys=True)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _settings(written: Json) -> Iterator[Json]:
-    """What the section sets that may have a server offer other tools. What a reference fills in is not in it, nor what
-    has the name of a credential: from a hash it could be guessed.
-    """
-    for key in ("env", "headers", "oauth"):
-        section = written.get(key) if isinstance(written, dict) else None
-        for name, value in sorted(section.items()) if isinstance(section, dict) else ():
-            is_reference = isinstance(value, str) and "${" in value
-            yield [key, name, value if is_reference or not is_credential_name(name) else None]

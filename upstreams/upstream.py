@@ -242,10 +242,6 @@ class Upstream:
         """The first `limit` characters of a text of the upstream without the secrets that it was configured with."""
         return self._scrub.start(text, limit)
 
-    def scrubbed_content(self, text: str, limit: int) -> str:
-        """The same of what somebody wants to work with, in which settings that are no secret stay as they are."""
-        return self._scrub.content(text[:limit])
-
     def _is_safe(self, tool: str) -> bool:
         """Whether a second call of the tool does no more than the first, as it says now."""
         annotations = next((known.annotations for known in self.tools if known.name == tool), {})

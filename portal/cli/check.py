@@ -10,6 +10,7 @@ import anyio
 
 from manifests.errors import ManifestError
 from manifests.json_value import Json
+from manifests.known_tokens import literal_tokens
 from manifests.manifest import Manifest
 from manifests.narrowing import narrowed
 from manifests.rule_slips import unmatched_rules
@@ -87,6 +88,7 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
             raise
         _look_at_upstreams(portal, findings)
         findings.warnings.extend(snapshot.library.diagnostics)
+        _look_at_secrets(manifest, findings)
         _look_at_rules(manifest, portal, findings)
         _look_at_definitions(portal, findings)
     _tell(findings, options, terminal)
@@ -131,6 +133,14 @@ def _look_at_engine(findings: Findings, *, is_asked: bool) -> None:
     findings.warnings.extend(engine.warnings)
     if is_asked or engine.errors or engine.warnings:
         findings.notes.extend(engine.notes)
+
+
+def _look_at_secrets(manifest: Manifest, findings: Findings) -> None:
+    for path, kind in literal_tokens(manifest.written, ("upstreams",)):
+        findings.warnings.append(
+            f"{manifest.where(*path)}: {'.'.join(map(str, path))} holds {kind} itself. Write a reference like "
+            "${NAME} and keep the value in the environment or in portal.env"
+        )
 
 
 def _look_at_upstreams(portal: Portal, findings: Findings) -> None:

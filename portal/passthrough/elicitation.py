@@ -1,13 +1,14 @@
 """A question of an upstream to the person at the client, as that person is shown it.
 
 Rule 1: whoever reads it knows which upstream asks.
-Rule 2: what looks like a secret is not asked for in a form, and a page is only opened by its whole, plain address.
+Rule 2: a form that names a secret is refused, and a page is only opened by its whole, plain address.
 
 Source: MCP 2026-07-28, client/elicitation#security-considerations.
 """
 
 import re
 import secrets
+import unicodedata
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -18,13 +19,18 @@ from manifests.constraints import is_safe_for_tokens
 from manifests.json_value import Json
 from portal.budget.tokens import compact
 from portal.passthrough.clean_json import Scrub, clean_json, clean_text, one_line
-from portal.passthrough.secret_words import asks_for_secret
 from upstreams.json_size import is_larger
 from upstreams.questions import QuestionError
 
 MAX_MESSAGE_CHARACTERS: Final = 2_000
 MAX_SCHEMA_CHARACTERS: Final = 16_000
 MAX_URL_CHARACTERS: Final = 2_000
+
+_SECRET: Final = re.compile(
+    r"pass(?:word|wd|phrase|code)|\bpwd\b|\bsecrets?\b|credential|(?:api|access|private|secret)[\s_-]?key|token(?!s|iz)"
+    r"|\bpin\b|\bcv[cv]\b|\botp\b|\bssn\b|card[\s_-]?number|(?:seed|recovery)[\s_-]phrase",
+    re.IGNORECASE,
+)
 
 # Browsers read more than this as a host, and not all of it as `urlsplit` does.
 _PLAIN_HOST: Final = re.compile(r"(?:[a-z0-9.-]+|\[[0-9a-f:.]+\])(?::\d{1,5})?", re.IGNORECASE)
@@ -61,11 +67,10 @@ def elicitation(
         )
     schema = params.get("requestedSchema")
     form = _form(schema, scrub)
-    # What is not shown may have been there to part a word.
-    words = f"{told} {compact(form)} {message[:MAX_MESSAGE_CHARACTERS]} {compact(schema)}"
-    if _takes_text(schema) and asks_for_secret(words):
+    words = unicodedata.normalize("NFKC", f"{told} {compact(form)}")
+    if _takes_text(schema) and _SECRET.search(words):
         raise QuestionError(
-            "elicitation_refused", "it asks for what looks like a secret, which MCP forbids in a form"
+            "elicitation_refused", "it names a secret, and MCP forbids to ask for one in a form"
         )
     return _request({"mode": "form", "message": f"{upstream} asks: {told}", "requestedSchema": form})
 

@@ -231,7 +231,7 @@ class OwnOffer:
         try:
             text = compact(raw)
             if len(text) <= most and len(text.encode("utf-8", "replace")) <= most:
-                clean = clean_json(raw, self._fleet[key].scrubbed_content, most)
+                clean = clean_json(raw, self._fleet[key].scrubbed, most)
                 return kind.model_validate(clean, by_name=False)
         except (ValidationError, ValueError, RecursionError) as error:
             raise MCPError(INTERNAL_ERROR, f"upstream {key!r} answered what MCP does not know") from error

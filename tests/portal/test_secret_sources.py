@@ -51,7 +51,7 @@ def problem(folder: Path, value: str, **environ: str) -> Problem:
 def test_command_gives_what_it_prints_without_white_space_around_it(tmp_path: Path) -> None:
     manifest = loaded(tmp_path, f"Bearer ${{command:{printing(f'  {SECRET}  ')}}}!")
     assert key(manifest) == f"Bearer {SECRET}!"
-    assert list(manifest.secrets.values()) == [SECRET]
+    assert list(manifest.hidden) == [SECRET]
 
 
 def test_command_has_no_shell(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_keyring_gives_what_it_holds(tmp_path: Path, own_keyring: OwnKeyring) ->
     manifest = load_manifest(path, {}, secret_sources.fetch_secrets)
     (spec,) = manifest.portal.upstreams.values()
     assert isinstance(spec, HttpUpstream)
-    assert (spec.headers, list(manifest.secrets.values())) == (
+    assert (spec.headers, list(manifest.hidden)) == (
         {"Authorization": f"Bearer {SECRET}"},
         [SECRET],
     )

@@ -259,8 +259,7 @@ async def test_key_beside_a_token_of_oauth_is_shown_to_no_script(tmp_path: Path)
         (["--config=${command:echo canary-of-0123456789}"], {}, True),
         (["${STORE_TOKEN}"], {}, True),
         ([], {"STORE_KEY": "canary-of-0123456789"}, False),  # no reference says that it is a secret
-        ([], {"BUCKET": "${CANARY}"}, False),  # scripts work with it
-        (["--folder", "${CANARY}", "--token-file=${CANARY}"], {}, False),
+        ([], {"BUCKET": "${CANARY:-mine}"}, False),  # what has a default is a setting
     ],
 )
 async def test_child_that_shows_how_it_was_started_shows_scripts_and_stubs_no_credential(
@@ -276,9 +275,7 @@ async def test_child_that_shows_how_it_was_started_shows_scripts_and_stubs_no_cr
         assert f"With {seen}." in await portal.search_text("store.echo")
 
 
-@pytest.mark.parametrize(
-    ("query", "is_hidden"), [("key=${CANARY}", True), ("api_key=x&folder=${CANARY}", False)]
-)
+@pytest.mark.parametrize(("query", "is_hidden"), [("key=${CANARY}", True), ("folder=${CANARY:-mine}", False)])
 async def test_key_in_the_url_is_shown_to_no_script(tmp_path: Path, query: str, is_hidden: bool) -> None:
     canary = "canary-of-0123456789"
     server = RawHttpServer()
@@ -310,8 +307,8 @@ async def _key_of(requests: list[dict[str, str]]) -> CallToolResult:
     return text(f"you sent {requests[-1]['x-api-key']}")
 
 
-@pytest.mark.parametrize("token", ["short-token", "1234567890123456789"])
-async def test_what_may_stand_there_by_chance_stays(tmp_path: Path, token: str) -> None:
+@pytest.mark.parametrize("token", ["short", "1234567890123456789"])
+async def test_short_secret_and_a_number_stay(tmp_path: Path, token: str) -> None:
     server = RawHttpServer()
     server.authorization = f"Bearer {token}"
     value = token if token.isdigit() else json.dumps(token)

@@ -66,8 +66,7 @@ async def test_a_server_whose_headers_are_configured_otherwise_is_listed_anew(tm
         ({"env": {"A": "1"}}, {"env": {"A": "1"}, "call_seconds": 5, "tools": {"deny": ["x"]}}, True),
         ({"env": {"A": "1"}}, {"env": {"A": "${A}"}}, False),
         ({"env": {"A": "${A}"}}, {"env": {"A": "${B}"}}, False),
-        ({"env": {"PIN": "1234"}}, {"env": {"PIN": "4321"}}, True),
-        ({"env": {"PIN": "1234"}}, {"env": {"PIN": "${A}"}}, False),
+        ({"env": {"A": "1"}}, {"env": {"A": "2"}}, False),
     ],
 )
 async def test_what_is_written_tells_configurations_apart(

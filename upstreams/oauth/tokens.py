@@ -16,7 +16,6 @@ from upstreams.errors import (
     UpstreamNeedsLoginError,
     UpstreamUnavailableError,
 )
-from upstreams.http_credentials import secrets_in
 from upstreams.oauth.browser_login import configured_client
 from upstreams.oauth.discovery import Discovered, discover
 from upstreams.oauth.errors import OAuthError, OAuthRefusedError, OAuthUnreachableError
@@ -65,7 +64,7 @@ class OAuthTokens:
         self._start = start
         self._spec = spec
         self._settings = spec.oauth or OAuthSettings()
-        self._beside = secrets_in(spec.headers, credentials)
+        self._beside = frozenset(credentials)
         self._kept = KeptLogin(name, store, start)
         self._scrub = scrub
         self._login: Login | None = None
@@ -169,7 +168,7 @@ class OAuthTokens:
             raise self._needs_login(str(error)) from None
         except OAuthError as error:
             raise self._needs_login(str(error)) from None
-        self._scrub.hide_for_now(login.secrets)
+        self._scrub.add(login.secrets)
         return login
 
     async def _kept_or_refreshed(self, stale: Login | None, is_refused: bool) -> Login:
@@ -182,7 +181,7 @@ class OAuthTokens:
                 )
             if kept is None:
                 raise self._needs_login("nobody is signed in" if stale is None else "somebody logged out")
-            self._scrub.hide_for_now(kept.secrets)
+            self._scrub.add(kept.secrets)
             is_new = stale is None or kept.access_token != stale.access_token
             if is_new and not kept.wants_renewal():  # another portal renewed it, or somebody signed in
                 return kept

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manifests.credentials import is_credential_name
+from manifests.credential_names import is_credential_name
 from portal.client_files.secret_names import is_secret_name
 from portal.client_files.secret_values import (
     hidden_arguments,

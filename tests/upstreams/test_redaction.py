@@ -1,0 +1,97 @@
+"""Secrets are masked by value and in their usual encodings, and nothing else is."""
+
+import base64
+import json
+from urllib.parse import quote, quote_plus
+
+import pytest
+
+from manifests.upstream_sections import HttpUpstream
+from upstreams.redaction import LEAST_CHARACTERS, MASK, Redaction, secrets_of
+
+SECRET = 'pa"ss+w/ord \u00e9&key=9'
+redact = Redaction([SECRET, "543210", "Bearer zzzzzzzz9", "postgres://app:hunter22@db/x"])
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        SECRET,
+        json.dumps(SECRET),
+        json.dumps(SECRET, ensure_ascii=False),
+        quote(SECRET, safe=""),
+        quote(SECRET, safe="").lower(),
+        quote_plus(SECRET),
+        *(base64.b64encode(b"u" * n + SECRET.encode() + b":tail").decode() for n in range(3)),
+        base64.urlsafe_b64encode(b"user:" + SECRET.encode()).decode(),
+    ],
+)
+def test_secret_is_masked_in_each_encoding(told: str) -> None:
+    shown = redact(f"error: {told} was refused")
+    assert MASK in shown
+    assert "ss+w/ord" not in shown and told not in shown
+    assert shown.startswith("error: ") and shown.endswith(" was refused")
+
+
+def test_token_of_a_header_and_password_of_a_url_are_masked_alone() -> None:
+    assert redact("zzzzzzzz9 hunter22 postgres") == f"{MASK} {MASK} postgres"
+
+
+def test_line_of_a_key_is_masked_alone() -> None:
+    lines = ["-----BEGIN PRIVATE KEY-----", "A" * 40, "B" * 40, "-----END PRIVATE KEY-----"]
+    assert Redaction(["\n".join(lines)])(f"stderr: {lines[1]}") == f"stderr: {MASK}"
+
+
+def test_short_value_is_not_masked() -> None:
+    assert Redaction(["x" * (LEAST_CHARACTERS - 1)])("axxxxxb") == "axxxxxb"
+
+
+def test_json_stays_json_and_only_strings_change() -> None:
+    value = {"n": 543210, "text": "at 543210", SECRET: [{"deep": json.dumps({"a": SECRET})}], "other": 1.5}
+    masked = json.loads(redact.in_json(json.dumps(value).encode()))
+    assert masked == {
+        "n": 543210,
+        "text": f"at {MASK}",
+        MASK: [{"deep": json.dumps({"a": MASK})}],
+        "other": 1.5,
+    }
+
+
+def test_json_is_read_however_its_characters_are_escaped() -> None:
+    """Go writes & as an escape, .NET +."""
+    text = json.dumps(SECRET).replace("&", r"\u0026").replace("+", r"\u002B")
+    assert json.loads(redact.in_json(text.encode())) == MASK
+
+
+def test_json_without_a_secret_is_passed_on_as_it_is() -> None:
+    text = b'{ "a" : 1.0, "b": "ord pass" }'
+    assert redact.in_json(text) is text
+
+
+def test_secret_at_the_cut_is_masked_whole() -> None:
+    secret = "s3cret-" * 10
+    shown = Redaction([secret]).start("x" * 95 + secret, 100)
+    assert "s3c" not in shown
+    assert len(shown) <= 101
+
+
+def test_added_token_is_masked_until_a_hundred_others_came() -> None:
+    tokens = Redaction([])
+    tokens.add(["token-first"])
+    assert tokens("a token-first") == f"a {MASK}"
+    for number in range(100):
+        tokens.add([f"token-{number:04}"])
+    assert tokens("a token-first token-0099") == f"a token-first {MASK}"
+
+
+def test_what_a_section_signs_in_with_is_secret_though_it_is_written_out() -> None:
+    login = base64.b64encode(b"me:pass-word").decode()
+    spec = HttpUpstream.model_validate(
+        {
+            "url": "https://me:from-url@a.example/mcp",
+            "headers": {"Authorization": f"Basic {login}", "X-Team": "red"},
+        }
+    )
+    found = set(secrets_of(spec))
+    assert {"from-url", "pass-word", f"Basic {login}"} <= found
+    assert "red" not in found

@@ -1,0 +1,176 @@
+"""Masks secrets by their exact values, and by their usual encodings, in what leaves the portal.
+
+Nothing is guessed: a text that only looks like a secret stays. The encodings are those of JSON, URLs and base64.
+"""
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import Final
+from urllib.parse import quote, quote_plus, unquote, urlsplit
+
+from manifests.json_value import Json
+from manifests.upstream_sections import HttpUpstream, StdioUpstream
+
+MASK: Final = "[hidden]"
+LEAST_CHARACTERS: Final = 6
+"""A shorter value is not masked: it would riddle every text, and hides nothing."""
+
+LONGEST_TOLD: Final = 2_000
+"""Characters of an error or a reason that are told."""
+
+_LEAST_LINE: Final = 16
+_LEAST_BASE64: Final = 8
+_MOST_ADDED: Final = 100
+_SCHEME: Final = re.compile(r"(?:basic|bearer|token)\s+(\S+)", re.IGNORECASE)
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_-]+")
+"""What JSON and URLs write as it is."""
+
+
+def secrets_of(spec: StdioUpstream | HttpUpstream) -> Iterator[str]:
+    """What the section of an upstream holds that is a secret wherever it comes from: what it sends to sign in."""
+    if isinstance(spec, StdioUpstream):
+        return
+    for name, value in spec.headers.items():
+        if name.lower() in ("authorization", "proxy-authorization"):
+            yield value
+            yield from _basic_login(value)
+    if login := basic_login(spec.url):
+        yield login
+        yield _password(spec.url)
+    if spec.oauth and spec.oauth.client_secret:
+        yield spec.oauth.client_secret
+
+
+def basic_login(url: str) -> str:
+    """What is sent in an `Authorization` for the user and the password of a URL; "" without them."""
+    parts = urlsplit(url)
+    if not (parts.username or parts.password):
+        return ""
+    login = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
+    return base64.b64encode(login.encode("utf-8", "surrogatepass")).decode()
+
+
+def _basic_login(header: str) -> Iterator[str]:
+    """The password that an `Authorization: Basic` holds."""
+    scheme, _, encoded = header.partition(" ")
+    if scheme.lower() == "basic":
+        with suppress(binascii.Error, UnicodeDecodeError):
+            yield base64.b64decode(encoded, validate=True).decode().partition(":")[2]
+
+
+class Redaction:
+    """Masks these secrets, each in all of its encodings. Takes linear time."""
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        self._secrets = frozenset(secrets)
+        self._added: dict[str, None] = {}
+        self._compile()
+
+    def add(self, secrets: Iterable[str]) -> None:
+        """Mask these, too, until a hundred others came after them: tokens that are renewed again and again."""
+        for secret in sorted(secrets):
+            self._added.pop(secret, None)
+            self._added[secret] = None
+        for secret in list(self._added)[:-_MOST_ADDED]:
+            del self._added[secret]
+        self._compile()
+
+    def __call__(self, text: str) -> str:
+        return self._pattern.sub(MASK, text) if any(clue in text for clue in self._clues) else text
+
+    def start(self, text: str, limit: int = LONGEST_TOLD) -> str:
+        """The first `limit` characters of a text. It is masked before it is cut: half a secret is one, too."""
+        masked = self(text[: limit + self.longest])
+        return masked if len(masked) <= limit and len(text) <= limit + self.longest else f"{masked[:limit]}…"
+
+    def in_json(self, text: bytes) -> bytes:
+        """JSON with the strings in it masked, keys included. What is no JSON stays as it is.
+
+        A text without a secret costs one search for each clue; only one with a clue is parsed.
+        """
+        if not any(clue in text for clue in self._clues_in_bytes):
+            return text
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            return self(text.decode("utf-8", "replace")).encode()
+        masked = self._masked(value)
+        return text if masked == value else json.dumps(masked).encode()
+
+    def _masked(self, value: Json) -> Json:
+        if isinstance(value, str):
+            return self(value)
+        if isinstance(value, list):
+            return [self._masked(item) for item in value]
+        if isinstance(value, dict):
+            return {self(key): self._masked(item) for key, item in value.items()}
+        return value
+
+    def _compile(self) -> None:
+        secrets = {part for secret in self._secrets.union(self._added) for part in _parts(secret)}
+        forms = {form for secret in secrets for form in _forms(secret)}
+        # The longest first: one may contain another.
+        either = "|".join(map(re.escape, sorted(forms, key=lambda form: (-len(form), form))))
+        self._pattern = re.compile(either or r"(?!)")
+        self.longest = max(map(len, forms), default=0)
+        self._clues = frozenset(map(_clue, forms))
+        self._clues_in_bytes = tuple(clue.encode("utf-8", "surrogatepass") for clue in self._clues)
+
+
+def _parts(secret: str) -> Iterator[str]:
+    """The secret, what it holds that is one by itself, and its lines, as stderr has them."""
+    scheme = _SCHEME.fullmatch(secret.strip())
+    found = {scheme[1]} if scheme else {secret, secret.strip()}
+    found.add(_password(secret))
+    found.update(map(unquote, list(found)))
+    lines = secret.splitlines()
+    if len(lines) > 1:
+        found.update(line for line in lines if len(line) >= _LEAST_LINE and not line.startswith("-----"))
+    return (part for part in found if len(part) >= LEAST_CHARACTERS)
+
+
+def _password(secret: str) -> str:
+    """Of a URL; "" of anything else."""
+    try:
+        return urlsplit(secret).password or "" if "://" in secret else ""
+    except ValueError:
+        return ""
+
+
+def _forms(secret: str) -> Iterator[str]:
+    yield secret
+    for is_ascii in (True, False):
+        yield json.dumps(secret, ensure_ascii=is_ascii)[1:-1]
+    for quoted in (
+        quote(secret, safe="", errors="replace"),
+        quote(secret, errors="replace"),
+        quote_plus(secret, errors="replace"),
+    ):
+        yield quoted
+        yield re.sub("%..", lambda found: found[0].lower(), quoted)
+    yield from _in_base64(secret.encode("utf-8", "surrogatepass"))
+
+
+def _in_base64(secret: bytes) -> Iterator[str]:
+    """What base64 of any text has in it that holds the secret: its place decides which of three forms."""
+    for before in range(3):
+        encoded = base64.b64encode(bytes(before) + secret).decode().rstrip("=")
+        # The first and the last characters also say something of what stands beside it.
+        start = (0, 2, 3)[before]
+        end = len(encoded) - (1 if (before + len(secret)) % 3 else 0)
+        if end - start >= _LEAST_BASE64:
+            yield encoded[start:end]
+            yield encoded[start:end].translate(_URL_SAFE)
+
+
+_URL_SAFE: Final = str.maketrans("+/", "-_")
+
+
+def _clue(form: str) -> str:
+    """What is in the form however JSON escapes it: its longest plain part, or where that says little, the form."""
+    longest = max(_PLAIN.findall(form), key=len, default="")
+    return longest if len(longest) >= 4 else form
