@@ -9,9 +9,8 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.ways_to_end import Way, fault_of
-from manifests.grants import FileGrant, NetworkGrant
-from manifests.limits import Limits
-from manifests.models import Capabilities
+from manifests.grants import FileGrant, Limits, NetworkGrant
+from manifests.portal_manifest import Capabilities
 from sandbox_runtime.calls import Outcome, ToolCall
 from sandbox_runtime.grants.fetch_error import FetchError
 from sandbox_runtime.grants.open_grants import OpenGrants, open_grants

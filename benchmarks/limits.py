@@ -20,8 +20,7 @@ from tempfile import TemporaryDirectory
 from typing import TypeAlias
 
 from benchmarks.measuring import RESULTS, commit, machine, percentile
-from manifests.grants import FileGrant
-from manifests.limits import Limits
+from manifests.grants import FileGrant, Limits
 from sandbox_runtime.calls import Outcome, ToolCall
 from sandbox_runtime.grants.run_grants import NO_GRANTS, RunGrants
 from sandbox_runtime.grants.workspaces import Workspaces, open_workspaces

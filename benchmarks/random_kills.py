@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.processes import children
 from benchmarks.ways_to_end import Port
-from manifests.limits import Limits
+from manifests.grants import Limits
 from sandbox_runtime.launchers import ForkLauncher
 from sandbox_runtime.sandbox import Sandbox, open_sandbox
 

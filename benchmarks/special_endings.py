@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from benchmarks.ways_to_end import Port, PortError, Way, fault_of
-from manifests.limits import Limits
+from manifests.grants import Limits
 from sandbox_runtime.run import Run
 from sandbox_runtime.sandbox import Sandbox
 

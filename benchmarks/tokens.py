@@ -33,7 +33,7 @@ from typing import Any
 
 from benchmarks.measuring import RESULTS, commit, machine
 from benchmarks.registries import REGISTRIES, read_sources
-from manifests.models import Capabilities
+from manifests.portal_manifest import Capabilities
 from portal.budget.tokens import compact, count_tokens
 from portal.definitions import INSTRUCTIONS, tool_definitions
 from portal.found import Found

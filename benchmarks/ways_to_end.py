@@ -3,8 +3,8 @@
 import asyncio
 from dataclasses import dataclass, field
 
+from manifests.grants import Limits
 from manifests.json_value import Json
-from manifests.limits import Limits
 from sandbox_runtime.calls import CallError, Outcome, ToolCall
 from sandbox_runtime.result import RunResult
 from sandbox_runtime.sandbox import Sandbox

@@ -12,21 +12,28 @@ from typing import get_args
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from manifests.audit_settings import AuditSettings
 from manifests.constraints import UNUSABLE
 from manifests.errors import Problem
-from manifests.flows import FlowRule
-from manifests.grants import FileGrant, NetworkGrant
+from manifests.grants import FileGrant, Limits, NetworkGrant, Section
 from manifests.json_value import Json
-from manifests.limits import Limits
-from manifests.models import BoundToken, Capabilities, ServerSettings
-from manifests.oauth import OAuthSettings
-from manifests.portal_manifest import PortalManifest
-from manifests.profiles import Profile, ProfileTools
-from manifests.retries import RetryRules
-from manifests.section import Section
-from manifests.tool_rules import RULE_KINDS, AllowRule, CallBudget, Comparison, DenyRule, ToolRules
-from manifests.upstream_sections import UPSTREAM_KIND, HttpUpstream, SamplingRules, StdioUpstream
+from manifests.portal_manifest import (
+    AuditSettings,
+    BoundToken,
+    Capabilities,
+    PortalManifest,
+    Profile,
+    ProfileTools,
+    ServerSettings,
+)
+from manifests.tool_rules import RULE_KINDS, AllowRule, CallBudget, Comparison, DenyRule, FlowRule, ToolRules
+from manifests.upstream_sections import (
+    UPSTREAM_KIND,
+    HttpUpstream,
+    OAuthSettings,
+    RetryRules,
+    SamplingRules,
+    StdioUpstream,
+)
 from manifests.yaml_source import KeyPath, Place
 
 _PRIVATE = frozenset({"env", "environment", "headers", "args", "url", "token", "client_secret"})

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, SecretStr, Strict
 from pydantic_core import PydanticCustomError
 
-from manifests.host_patterns import HostPattern
+from manifests.hosts import HostPattern
 
 Pattern: TypeAlias = Annotated[str, Field(min_length=1, max_length=500)]
 Patterns: TypeAlias = Annotated[tuple[Pattern, ...], Strict(False), Field(max_length=1000)]

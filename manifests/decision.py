@@ -8,11 +8,11 @@ from itertools import chain
 from typing import Literal, TypeAlias
 
 from manifests.argument_conditions import TOO_MUCH, CallArguments
-from manifests.hints import Hints
 from manifests.json_value import Json
 from manifests.manifest import Manifest
 from manifests.rules import Budget, Rule, RuleList, ToolSection
 from manifests.tool_names import ToolNames, granting
+from manifests.tool_rules import Hints
 from manifests.yaml_source import KeyPath
 
 _MAX_ALTERNATIVES = 3

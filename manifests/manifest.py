@@ -9,8 +9,8 @@ from manifests.json_value import Json
 from manifests.lock import Lock
 from manifests.names import namespace_of
 from manifests.portal_manifest import PortalManifest
+from manifests.references import Template
 from manifests.rules import Rules
-from manifests.secret_references import Template
 from manifests.yaml_source import KeyPath, Place
 
 

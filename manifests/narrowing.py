@@ -5,13 +5,11 @@ from dataclasses import replace
 from difflib import get_close_matches
 
 from manifests.errors import Problem
-from manifests.flows import ANY, NETWORK
 from manifests.grants import NetworkGrant
-from manifests.host_patterns import HostPattern
+from manifests.hosts import HostPattern
 from manifests.manifest import Manifest
-from manifests.models import Capabilities
-from manifests.portal_manifest import PortalManifest
-from manifests.profiles import Profile
+from manifests.portal_manifest import Capabilities, PortalManifest, Profile
+from manifests.tool_rules import ANY, NETWORK
 from manifests.yaml_source import KeyPath, Place
 
 

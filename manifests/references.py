@@ -1,11 +1,67 @@
-"""References in a manifest's strings: `${NAME}`, `${NAME:-default}`, `${command:...}`, `${keyring:...}`."""
+"""References in the strings of a manifest: `${NAME}`, `${NAME:-default}`, `${command:...}`, `${keyring:service/user}`.
+
+They are filled in after YAML is read, so that no value can add a key or a line, and once, so that no value is read as a
+reference: what runs is what the operator wrote into the file. Variables are those of the environment and of portal.env.
+The default is taken when the variable is unset or empty, as in a shell; without one an empty variable is an empty text
+and an unset one is an error. `$${` stands for a literal `${`; every other `$` is itself.
+"""
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, TypeAlias, get_args
 
-from manifests.secret_references import SECRET_KINDS, SecretKind, SecretReference
+from manifests.errors import Problem
+from manifests.json_value import Json
+from manifests.yaml_source import KeyPath, Place
+
+SecretKind: TypeAlias = Literal["command", "keyring"]
+SECRET_KINDS: tuple[SecretKind, ...] = get_args(SecretKind)
+
+
+@dataclass(frozen=True)
+class SecretReference:
+    """`text` is what stands behind the colon: a command line, or `service/user`."""
+
+    kind: SecretKind
+    text: str
+
+
+class SecretError(Exception):
+    """The value cannot be had. The message says why and shows nothing of it; `hint` says what to do."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+FetchSecrets: TypeAlias = Callable[
+    [Collection[SecretReference], Path], Mapping[SecretReference, str | SecretError]
+]
+"""Gets all of these at once; commands run in the folder. It may take as long as its own deadline, and never raises."""
+
+
+def fetch_nothing(
+    references: Collection[SecretReference], folder: Path
+) -> Mapping[SecretReference, str | SecretError]:
+    """Of whoever loads a manifest only to look at it."""
+    return {reference: SecretError(f"no {reference.kind} is asked here") for reference in references}
+
+
+@dataclass(frozen=True)
+class Template:
+    """A string with references to secrets in it; everything else in it was filled in already."""
+
+    parts: tuple[str | SecretReference, ...]
+
+    @property
+    def references(self) -> tuple[SecretReference, ...]:
+        return tuple(part for part in self.parts if isinstance(part, SecretReference))
+
+    def filled(self, secrets: Mapping[SecretReference, str]) -> str:
+        return "".join(part if isinstance(part, str) else secrets[part] for part in self.parts)
+
 
 _REFERENCE = re.compile(r"\$\$\{|\$\{(?P<inside>[^}]*)(?P<end>\}?)")
 _INSIDE = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<has_default>:-(?P<default>[^$]*))?")
@@ -54,3 +110,123 @@ def _piece(match: re.Match[str]) -> Piece:
         return SecretReference(kind, secret["text"].strip())
     inside = _INSIDE.fullmatch(match["inside"])
     return VariableReference(inside["name"], inside["default"]) if inside else FaultyReference(match[0])
+
+
+SECTIONS: tuple[KeyPath, ...] = (("upstreams",), ("server",), ("capabilities", "environment"))
+"""Where references mean something. What scripts may do depends on the environment only in what they see of it."""
+
+SECTIONS_OF_SECRETS: tuple[KeyPath, ...] = (("upstreams",), ("server",))
+"""Where those to secrets do: what is in `capabilities.environment` every script reads."""
+
+NO_SECRETS = frozenset({"HOME", "LANG", "PATH", "PWD", "TMPDIR", "USER"})
+"""Variables that are none, wherever they stand. Neither is one with a default in the manifest: that is a setting."""
+
+_SHOWN = 60
+
+
+@dataclass
+class Interpolation:
+    """Fills in references, noting problems and which values now hold something from the environment."""
+
+    environ: Mapping[str, str]
+    places: Mapping[KeyPath, Place]
+    fetch_secrets: FetchSecrets = fetch_nothing
+    folder: Path = Path()
+    problems: list[Problem] = field(default_factory=list)
+    filled: set[KeyPath] = field(default_factory=set)
+    templates: dict[KeyPath, Template] = field(default_factory=dict, repr=False)
+    """The strings that hold a secret, to be filled in anew when it has changed."""
+    secrets: dict[SecretReference, str] = field(default_factory=dict, repr=False)
+    taken: dict[KeyPath, set[str]] = field(default_factory=dict, repr=False)
+    """The secrets that references stood for, by the string that holds them."""
+
+    def manifest(self, data: Json) -> Json:
+        """The same data with the strings of SECTIONS filled in; keys stay as they are."""
+        data = self._within(data, ())
+        if self.templates:
+            self._fetch()
+            data = self._filled(data, ())
+        return data
+
+    def _within(self, value: Json, path: KeyPath) -> Json:
+        if path in SECTIONS:
+            return self._value(value, path)
+        if isinstance(value, dict) and any(section[: len(path)] == path for section in SECTIONS):
+            return {key: self._within(item, (*path, key)) for key, item in value.items()}
+        return value
+
+    def _value(self, value: Json, path: KeyPath) -> Json:
+        if isinstance(value, dict):
+            return {key: self._value(item, (*path, key)) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self._value(item, (*path, index)) for index, item in enumerate(value)]
+        if isinstance(value, str) and "${" in value:
+            template = Template(tuple(self._part(piece, path) for piece in pieces(value)))
+            if not template.references:
+                return template.filled({})
+            self.templates[path] = template
+        return value
+
+    def _part(self, piece: Piece, path: KeyPath) -> str | SecretReference:
+        if isinstance(piece, str):
+            return piece
+        self.filled.add(path)
+        if isinstance(piece, SecretReference):
+            return self._secret(piece, path)
+        if isinstance(piece, FaultyReference):
+            written = piece.written if len(piece.written) <= _SHOWN else piece.written[:_SHOWN] + "…"
+            hint = "Write ${NAME} or ${NAME:-default}; the default holds no $. A literal ${ is written $${."
+            self._note(path, f"{written!r} is not a reference to an environment variable", hint)
+            return ""
+        value = self.environ.get(piece.name)
+        is_setting = piece.name in NO_SECRETS or piece.default
+        if value and not is_setting and _in(SECTIONS_OF_SECRETS, path):
+            self.taken.setdefault(path, set()).add(value)
+        if value is None and piece.default is None:
+            message = f"the environment variable {piece.name} is not set"
+            self._note(path, message, _missing_hint(piece.name, path))
+        return piece.value(value)
+
+    def _secret(self, reference: SecretReference, path: KeyPath) -> str | SecretReference:
+        if _in(SECTIONS_OF_SECRETS, path):
+            return reference
+        message = f"${{{reference.kind}:...}} means nothing here, where every script could read it"
+        self._note(path, message, "It may stand in upstreams and in server.")
+        return ""
+
+    def _fetch(self) -> None:
+        """All secrets at once: each command is run once, and none waits for another."""
+        references = {part for template in self.templates.values() for part in template.references}
+        fetched = self.fetch_secrets(references, self.folder)
+        self.secrets = {each: value for each, value in fetched.items() if isinstance(value, str)}
+        for path, template in self.templates.items():
+            known = {self.secrets[each] for each in template.references if each in self.secrets}
+            self.taken.setdefault(path, set()).update(known)
+            for reference in template.references:
+                if isinstance(error := fetched[reference], SecretError):
+                    self._note(path, str(error), error.hint)
+
+    def _filled(self, value: Json, path: KeyPath) -> Json:
+        if isinstance(value, dict):
+            return {key: self._filled(item, (*path, key)) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self._filled(item, (*path, index)) for index, item in enumerate(value)]
+        template = self.templates.get(path)
+        if template is None:
+            return value
+        return template.filled({each: self.secrets.get(each, "") for each in template.references})
+
+    def _note(self, path: KeyPath, message: str, hint: str) -> None:
+        place = self.places[path]
+        key = ".".join(map(str, path))
+        self.problems.append(Problem(message, place.value_line, place.value_column, hint, key))
+
+
+def _missing_hint(name: str, path: KeyPath) -> str:
+    if path[:2] == ("server", "token") or path[:2] == ("server", "tokens"):
+        return "Set it, here or in portal.env."  # a default would be a token that everybody can read
+    return f"Set it, here or in portal.env, or give it a default: ${{{name}:-default}}."
+
+
+def _in(sections: Iterable[KeyPath], path: KeyPath) -> bool:
+    return any(path[: len(section)] == section for section in sections)

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from itertools import chain
 
 from manifests.errors import Problem
-from manifests.hints import Hints
 from manifests.manifest import Manifest
 from manifests.rules import Budget, Rule, ToolSection
 from manifests.text_readings import FILE_ENDING
 from manifests.tool_names import Glob, is_named_as_method
-from manifests.tool_rules import Comparison
+from manifests.tool_rules import Comparison, Hints
 from manifests.yaml_source import KeyPath
 
 _OPEN_END = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]+")

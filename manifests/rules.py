@@ -8,12 +8,9 @@ from operator import attrgetter
 from typing import Final, Literal, TypeAlias
 
 from manifests.argument_conditions import ArgumentCondition
-from manifests.flows import FlowRule
-from manifests.hints import Annotation, Hints
-from manifests.portal_manifest import PortalManifest
-from manifests.profiles import ProfileTools
+from manifests.portal_manifest import PortalManifest, ProfileTools
 from manifests.tool_names import Glob, Names, ToolNames, granting
-from manifests.tool_rules import AllowRule, CallBudget, DenyRule, ToolRules
+from manifests.tool_rules import AllowRule, Annotation, CallBudget, DenyRule, FlowRule, Hints, ToolRules
 from manifests.yaml_source import KeyPath
 
 _SET = re.compile(r"\[!?\]?[^\]]*\]")

@@ -1,15 +1,57 @@
-"""Which tools scripts may call, with which arguments and how often, as portal.yaml says it."""
+"""Rules about tools as portal.yaml writes them, and what a tool declares of itself."""
 
-from typing import Annotated, Literal, Self, TypeAlias
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal, Self, TypeAlias
 
-from pydantic import AfterValidator, Discriminator, Field, Strict, Tag, model_validator
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Strict, Tag, model_validator
 
 from manifests.argument_schema import SchemaConditionError, check_schema
 from manifests.comparisons import contradiction
 from manifests.constraints import Pattern, refusal
-from manifests.hints import Annotation
+from manifests.grants import Section
 from manifests.json_value import Json
-from manifests.section import Section
+
+Annotation: TypeAlias = Literal["readonly", "destructive", "open_world"]
+
+
+@dataclass(frozen=True, slots=True)
+class Hints:
+    """A tool's own word, and no more than that. What it does not declare, it does not have: the defaults of the
+    specification would make every silent tool destructive.
+
+    One that declares both that it only reads and that it destroys is taken for destructive, and so is one whose
+    `destructiveHint` is no boolean.
+
+    Source: MCP 2026-07-28, schema#toolannotations.
+    """
+
+    readonly: bool = False
+    destructive: bool = False
+    open_world: bool = False
+    is_silent: bool = True
+    """Whether it declares none of them, in either sense."""
+
+    @classmethod
+    def of(cls, annotations: Mapping[str, Json]) -> Self:
+        """Read a tool's annotations; anything but true is no declaration that it is harmless or reaches others."""
+        declared = annotations.get("destructiveHint")
+        destructive = declared is not None and declared is not False  # not `in`: 0 equals False
+        return cls(
+            readonly=annotations.get("readOnlyHint") is True and not destructive,
+            destructive=destructive,
+            open_world=annotations.get("openWorldHint") is True,
+            is_silent=not destructive and not any(isinstance(annotations.get(name), bool) for name in _NAMES),
+        )
+
+    def has(self, annotation: Annotation) -> bool:
+        return bool(getattr(self, annotation))
+
+
+_NAMES = ("readOnlyHint", "destructiveHint", "openWorldHint")
+
+NO_HINTS = Hints()
+
 
 Text: TypeAlias = Annotated[str, Field(min_length=1, max_length=10_000)]
 Number: TypeAlias = Annotated[float, Field(allow_inf_nan=False)]
@@ -170,3 +212,47 @@ class ToolRules(Section):
         default=(),
         description="How often tools may be called. Default: as often as limits.tool_calls allows.",
     )
+
+
+NETWORK: Final = "network"
+"""What `portal.fetch` reaches, as rules name it."""
+
+ANY: Final = "*"
+
+
+def _listed(value: Json) -> Json:
+    return [value] if isinstance(value, str) else value
+
+
+Ends: TypeAlias = Annotated[
+    tuple[Annotated[str, Field(min_length=1, max_length=100)], ...],
+    Strict(False),
+    BeforeValidator(_listed),
+    Field(min_length=1, max_length=1000),
+]
+
+
+class FlowRule(Section):
+    """Once a script, or one before it in its session, has sent a call to one of `from`, calls to `not_to` are refused.
+
+    Names are those of upstreams, `network` for portal.fetch, or * for all that are not under from. What a script
+    leaves in files or tells the model is beyond it.
+    """
+
+    from_: Ends = Field(alias="from", description="Upstreams from which something came; one, or a list.")
+    not_to: Ends = Field(
+        description="Where it may not go: upstreams, or network for portal.fetch; one, or a list."
+    )
+
+    def forbids(self, source: str, destination: str) -> bool:
+        """Whether what came from `source` may not go to `destination`, both as the manifest names them."""
+        if source == destination:
+            return source in self.from_ and source in self.not_to
+        return _has(self.from_, source) and (destination in self.not_to or self._means_any(destination))
+
+    def _means_any(self, destination: str) -> bool:
+        return ANY in self.not_to and destination not in self.from_
+
+
+def _has(ends: Collection[str], name: str) -> bool:
+    return name in ends or ANY in ends

@@ -1,14 +1,17 @@
-"""What portal.yaml says of one upstream. The descriptions reach operators, as those in `manifests.models` do."""
+"""The sections of `upstreams` in portal.yaml."""
 
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Literal, Self, TypeAlias
 
-from pydantic import Discriminator, Field, Strict, Tag, model_validator
+from pydantic import Discriminator, Field, Strict, Tag, ValidationError, model_validator
+from pydantic_core import ErrorDetails
 
 from manifests.constraints import (
     Argument,
     Header,
     HeaderName,
     HostPath,
+    Patterns,
     RootUri,
     Seconds,
     Url,
@@ -16,11 +19,117 @@ from manifests.constraints import (
     is_safe_for_tokens,
     refusal,
 )
+from manifests.grants import EMPTY_IS_DEFAULT, Section
 from manifests.json_value import Json
-from manifests.oauth import OAuthSettings
-from manifests.retries import RetryRules
-from manifests.section import EMPTY_IS_DEFAULT, Section
-from manifests.tool_rules import ToolRules
+from manifests.tool_names import Glob, ToolNames
+from manifests.tool_rules import Hints, ToolRules
+
+ClientText: TypeAlias = Annotated[Argument, Field(min_length=1, max_length=4096)]
+
+
+class OAuthSettings(Section):
+    """OAuth of an upstream that is reached by URL. All of it is optional: `oauth: {}` is enough for most."""
+
+    grant: Literal["authorization_code", "client_credentials"] = Field(
+        default="authorization_code",
+        description=(
+            "authorization_code (the default): you sign in once with `mcp-code-portal login NAME`. client_credentials: "
+            "the portal signs in as itself, with client_id and client_secret."
+        ),
+    )
+    client_id: ClientText | None = Field(
+        default=None,
+        description=(
+            "The client that you registered at the authorization server. Default: the portal registers one at each "
+            "login, if the server allows that."
+        ),
+    )
+    client_secret: ClientText | None = Field(
+        default=None, repr=False, description="Its secret, if it has one. Write a reference, not the secret."
+    )
+    client_metadata_url: Url | None = Field(
+        default=None,
+        description="An https:// document that describes the client, for servers that take its URL as the client_id.",
+    )
+    issuer: Url | None = Field(
+        default=None,
+        description=(
+            "The authorization server, as it names itself. Needed with client_secret, which goes to no other. Default: "
+            "the one that the upstream names."
+        ),
+    )
+    scope: Annotated[Argument, Field(max_length=2000)] | None = Field(
+        default=None,
+        description="What to ask for, separated by spaces. Default: what the upstream says that it needs.",
+    )
+    redirect_port: Annotated[int, Field(ge=1, le=65_535)] | None = Field(
+        default=None,
+        description=(
+            "The port of http://127.0.0.1:PORT/callback, to which the browser comes back at a login. Needed when the "
+            "client was registered with one. Default: any that is free."
+        ),
+    )
+    keep_in: Literal["file", "keyring"] = Field(
+        default="file",
+        description="Where tokens are kept: in a file of yours alone (the default) or in the system keyring.",
+    )
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Self:
+        if self.grant == "client_credentials" and not (self.client_id and self.client_secret):
+            raise refusal("lacks client_id or client_secret, which client_credentials needs", "Give both.")
+        if self.client_secret and not (self.client_id and self.issuer):
+            raise refusal(
+                "has a client_secret, but no issuer or client_id to go with it",
+                "Name the authorization server as issuer: the secret is sent nowhere else.",
+            )
+        if self.client_metadata_url and (
+            self.client_id or not self.client_metadata_url.startswith("https://")
+        ):
+            raise refusal(
+                "has a client_metadata_url that is not https:// or stands beside a client_id", "Keep one."
+            )
+        return self
+
+
+class RetryRules(Section):
+    """Which calls are sent again after a failure that may pass.
+
+    A tool that declares `readOnlyHint` or `idempotentHint` may be repeated; another one only if `allow` has it.
+    A pattern is compared with the tool's name, the function's name, upstream.tool and namespace.function, one of deny
+    with the name that the function has where no other tool takes it, too; deny wins.
+    """
+
+    attempts: Annotated[int, Field(ge=1, le=10)] = Field(
+        default=3,
+        description=(
+            "Times a call that is safe to repeat is sent at most, within call_seconds (default 3); 1 repeats none. "
+            "Repeats are at most a fifth of an upstream's calls, and three. Does not cover a call that never left "
+            "the portal, which is sent once more whatever it does."
+        ),
+    )
+    allow: Patterns = Field(
+        default=(),
+        description=(
+            "Tools that may be repeated although they declare neither readOnlyHint nor idempotentHint. Default: none."
+        ),
+    )
+    deny: Patterns = Field(
+        default=(), description="Tools that are never repeated, whatever they declare. Default: none."
+    )
+
+
+def may_repeat(rules: RetryRules, names: ToolNames, annotations: Mapping[str, Json]) -> bool:
+    """Whether a second call of the tool does no more than the first, as far as it and the operator say.
+
+    One that declares that it destroys does not only read, whatever else it declares.
+
+    Source: MCP 2025-11-25, schema#toolannotations: `idempotentHint` means something for tools that are not read-only.
+    """
+    if rules.attempts == 1 or any(Glob.of(pattern).restricts(names) for pattern in rules.deny):
+        return False
+    declares = Hints.of(annotations).readonly or annotations.get("idempotentHint") is True
+    return declares or any(Glob.of(pattern).fits(names.granting) for pattern in rules.allow)
 
 
 class SamplingRules(Section):
@@ -165,3 +274,30 @@ Upstream: TypeAlias = Annotated[
     Annotated[StdioUpstream, Tag("command")] | Annotated[HttpUpstream, Tag("url")],
     Discriminator(_kind, custom_error_type=UPSTREAM_KIND, custom_error_message="needs command or url"),
 ]
+
+
+def all_errors(errors: Sequence[ErrorDetails]) -> Iterator[ErrorDetails]:
+    """The errors of a manifest, and after each upstream of no kind those of the keys that either kind knows."""
+    for error in errors:
+        yield error
+        value = error["input"]
+        if error["type"] == UPSTREAM_KIND and isinstance(value, dict):
+            stdio = {key: said for key, said in value.items() if key in StdioUpstream.model_fields}
+            http = {
+                key: said
+                for key, said in value.items()
+                if key in HttpUpstream.model_fields.keys() - stdio.keys()
+            }
+            yield from _errors("command", StdioUpstream, stdio, error)
+            yield from _errors("url", HttpUpstream, http, error)
+
+
+def _errors(
+    kind: str, section: type[Section], keys: dict[str, Json], parent: ErrorDetails
+) -> Iterator[ErrorDetails]:
+    try:
+        section.model_validate(keys)
+    except ValidationError as wrong:
+        for error in wrong.errors(include_url=False):
+            if error["loc"] != (kind,) or error["type"] != "missing":
+                yield {**error, "loc": (*parent["loc"], kind, *error["loc"])}

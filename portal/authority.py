@@ -11,11 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
 from manifests.decision import Decision, decide, decide_arguments, decide_fetch, decide_flow
-from manifests.flows import NETWORK
-from manifests.hints import Hints
 from manifests.json_value import Json
 from manifests.manifest import Manifest
 from manifests.rules import Budget, Rule
+from manifests.tool_rules import NETWORK, Hints
 from manifests.yaml_source import KeyPath
 from portal.audit.audit import UNHEARD, RunAudit, unrecorded
 from portal.call_rates import CallRates

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from mcp_types import Tool, ToolAnnotations
 
-from manifests.models import Capabilities
+from manifests.portal_manifest import Capabilities
 from portal.granted import reach
 
 DOCS_SEARCH = "docs_search"

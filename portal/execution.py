@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 import anyio
 import structlog
 
-from manifests.limits import Limits
+from manifests.grants import Limits
 from portal.answer import Answer
 from portal.audit.audit import NO_AUDIT, Audit, RunAudit
 from portal.authority import Authority, Authorization

@@ -5,11 +5,10 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import get_args
 
 from manifests.decision import Decision, decide, decide_arguments, decide_fetch
-from manifests.flows import NETWORK
-from manifests.hints import NO_HINTS, Annotation, Hints
 from manifests.json_value import Json
 from manifests.manifest import Manifest
 from manifests.names import function_names, identifier
+from manifests.tool_rules import NETWORK, NO_HINTS, Annotation, Hints
 from portal.library.arguments import ArgumentError
 from portal.library.library import Library, nearest_names
 from portal.library.namespace import LibrarySource

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from manifests.decision import decide_fetch
 from manifests.grants import FileGrant
 from manifests.manifest import Manifest
-from manifests.models import Capabilities
+from manifests.portal_manifest import Capabilities
 
 MAX_NAMES = 20
 """Hosts and environment variables told by name; more are counted."""

@@ -9,7 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from manifests.constraints import Header
 from manifests.manifest import Manifest
-from manifests.secret_references import SecretError, Template
+from manifests.references import SecretError, Template
 from portal.secret_sources import fetch_secrets
 from upstreams.http_credentials import HeaderRenewal, RenewedHeaders
 

@@ -14,7 +14,7 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from manifests.models import BoundToken
+from manifests.portal_manifest import BoundToken
 from portal.address import is_loopback
 from portal.caller import BEARER, Bearer
 from portal.errors import OpenBindError

@@ -1,8 +1,8 @@
 """The tools of an upstream as the manifest's rules see them."""
 
-from manifests.hints import Hints
 from manifests.names import function_names
 from manifests.rule_slips import ListedTool
+from manifests.tool_rules import Hints
 from portal.passthrough.methods import LISTED
 from upstreams.recorded_tool import RecordedTool
 from upstreams.upstream import Upstream

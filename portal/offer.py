@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from manifests.decision import Decision
-from manifests.hints import Hints
 from manifests.names import function_names
+from manifests.tool_rules import Hints
 from portal.authority import Authority
 from portal.library.namespace import LibrarySource
 from portal.observed.shape import UNSEEN

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from manifests.secret_references import SecretError, SecretReference
+from manifests.references import SecretError, SecretReference
 from upstreams.system_keyring import keyring_password
 
 SECRET_SECONDS: Final = 30.0

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import anyio
 
-from manifests.models import ServerSettings
+from manifests.portal_manifest import ServerSettings
 from portal.caller import Caller
 from sandbox_runtime.errors import WorkerStartError
 from sandbox_runtime.sandbox import Sandbox

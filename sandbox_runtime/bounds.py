@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from manifests.limits import Limits
+from manifests.grants import Limits
 from sandbox_runtime.frames import TrapCause
 from sandbox_runtime.result import RunError
 

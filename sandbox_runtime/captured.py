@@ -1,7 +1,7 @@
 """What a run lets out while it goes on: printed text and content blocks, counted again on this side."""
 
+from manifests.grants import Limits
 from manifests.json_value import Json
-from manifests.limits import Limits
 from sandbox_runtime.frames import MAX_BLOCKS, FrameError
 from sandbox_runtime.guest_json import GuestJsonError, parse, values_in
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from manifests.limits import Limits
+from manifests.grants import Limits
 from sandbox_runtime.events import Ending, Event, Finished, Stopped, Trapped
 from sandbox_runtime.randomness import SEED_BYTES
 

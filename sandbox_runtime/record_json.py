@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Discriminator, FailFast, Field, Tag, ValidationError
 
+from manifests.grants import Limits
 from manifests.json_value import Json
-from manifests.limits import Limits
 from sandbox_runtime.errors import RecordError
 from sandbox_runtime.events import (
     Answered,

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from manifests.limits import Limits
+from manifests.grants import Limits
 from sandbox_runtime.events import (
     UNRECORDED,
     Answered,

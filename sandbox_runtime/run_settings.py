@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import TypeAlias
 
+from manifests.grants import Limits
 from manifests.json_value import Json
-from manifests.limits import Limits
 from sandbox_runtime.frames import RUN_HEADER, START_HEADER
 from sandbox_runtime.grants.run_grants import RunGrants
 from sandbox_runtime.guest_json import encode

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 
-from manifests.limits import Limits
+from manifests.grants import Limits
 from sandbox_runtime.aot import AotCache, component_sha256, default_cache, guest_component
 from sandbox_runtime.bounds import Bounds, worker_lost
 from sandbox_runtime.errors import NoProcessError, PlatformError, WorkerStartError

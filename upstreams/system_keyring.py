@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from manifests.secret_references import SecretError
+from manifests.references import SecretError
 
 if TYPE_CHECKING:
     from keyring.backend import KeyringBackend

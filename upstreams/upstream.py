@@ -10,9 +10,8 @@ from mcp.shared.dispatcher import ProgressFnT
 
 from manifests.json_value import Json
 from manifests.names import function_names, identifier, namespace_of
-from manifests.retries import may_repeat
 from manifests.tool_names import ToolNames
-from manifests.upstream_sections import StdioUpstream, UpstreamSection
+from manifests.upstream_sections import StdioUpstream, UpstreamSection, may_repeat
 from upstreams.attempts import PATIENCE_OF_REPEATS_SECONDS
 from upstreams.circuit import Circuit
 from upstreams.connection import Connection
@@ -128,7 +127,7 @@ class Upstream:
     ) -> ToolResult:
         """Call a tool; waits for a starting upstream and for the answer, together at most `seconds`.
 
-        A call that fails is sent again where that is safe and may help (`manifests.retries`). `key` goes with every
+        A call that fails is sent again where that is safe and may help (`Retries`). `key` goes with every
         attempt, so that an upstream that looks at it acts once. `progress` and `log_hearer` hear what the upstream says
         meanwhile, `questioned` is whom it may ask. `on_sent` is called when the upstream may see the call from then on:
         a caller that is cancelled before knows that nothing happened. It hears whether the upstream may have seen the

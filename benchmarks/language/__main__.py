@@ -24,7 +24,7 @@ from benchmarks.language.rules import cannot_apply
 from benchmarks.language.suite import Suite, find_suite
 from benchmarks.language.verdict import Verdict
 from benchmarks.measuring import RESULTS, commit, machine
-from manifests.limits import Limits
+from manifests.grants import Limits
 from sandbox_runtime.grants.workspaces import open_workspaces
 from sandbox_runtime.sandbox import Sandbox, open_sandbox
 

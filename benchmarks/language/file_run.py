@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.language.verdict import Library, Told, Verdict
-from manifests.grants import FileGrant
+from manifests.grants import FileGrant, Limits
 from manifests.json_value import Json
-from manifests.limits import Limits
 from sandbox_runtime.calls import Outcome, ToolCall
 from sandbox_runtime.grants.run_grants import RunGrants
 from sandbox_runtime.grants.workspaces import Workspaces

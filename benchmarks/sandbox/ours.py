@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from benchmarks.measuring import percentile
 from benchmarks.sandbox import workload
 from benchmarks.sandbox.workload import Measures, latency, median_ms, ms
-from manifests.limits import Limits
+from manifests.grants import Limits
 from sandbox_runtime.calls import Outcome, ToolCall
 from sandbox_runtime.record_json import dump_record
 from sandbox_runtime.recording import Recording

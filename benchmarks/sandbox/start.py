@@ -17,7 +17,7 @@ from sandbox_runtime.aot import CACHE_VARIABLE
 
 FIRST_RESULT = f"""
 import asyncio
-from manifests.limits import Limits
+from manifests.grants import Limits
 from sandbox_runtime.sandbox import open_sandbox
 
 async def main():

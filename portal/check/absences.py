@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from manifests.reserved import BUILTINS, STANDARD_LIBRARY
+from manifests.names import BUILTINS, STANDARD_LIBRARY
 from portal.check.diagnostic import Diagnostic, Suspicion
 from portal.check.judgement import Judgement
 from portal.check.script_tree import ScriptTree

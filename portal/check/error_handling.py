@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Set
 from functools import cached_property
 from typing import Final
 
-from manifests.reserved import STANDARD_LIBRARY
+from manifests.names import STANDARD_LIBRARY
 from portal.check.known_values import KnownValues
 from portal.check.script_tree import ScriptTree
 from portal.check.tampering import FIND_MODULES

@@ -4,7 +4,7 @@ from argparse import Namespace
 
 import anyio.to_thread
 
-from manifests.limits import Limits
+from manifests.grants import Limits
 from manifests.manifest import Manifest
 from portal.cli.terminal import Terminal
 from sandbox_runtime.bake import bake

@@ -5,9 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from manifests.json_value import Json
-from manifests.lock import lock_path
+from manifests.lock import Pin, lock_path
 from manifests.manifest import Manifest
-from manifests.pin import Pin
 from portal.cli.terminal import Terminal
 from portal.cli.upstream_wait import tried
 from portal.composition import Portal, open_portal

@@ -7,8 +7,7 @@ from argparse import Namespace
 from difflib import get_close_matches
 
 from manifests.manifest import Manifest
-from manifests.oauth import OAuthSettings
-from manifests.upstream_sections import HttpUpstream
+from manifests.upstream_sections import HttpUpstream, OAuthSettings
 from portal.cli.terminal import Terminal
 from upstreams.fleet import login_store
 from upstreams.oauth.browser_login import log_in

@@ -2,8 +2,8 @@
 
 from argparse import Namespace
 
-from manifests.json_schema import schema_text
 from manifests.manifest import Manifest
+from manifests.portal_manifest import schema_text
 from portal.cli.terminal import Terminal
 
 

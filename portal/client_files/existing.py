@@ -7,8 +7,7 @@ from typing import Final
 
 from manifests.errors import ManifestError
 from manifests.json_value import Json
-from manifests.references import VariableReference, pieces
-from manifests.secret_references import SecretReference
+from manifests.references import SecretReference, VariableReference, pieces
 from manifests.yaml_source import YamlSource, read_yaml
 from portal.client_files.fitting import Gap, fitted
 from portal.client_files.servers import Server

@@ -8,7 +8,7 @@ from pathlib import Path
 from manifests.env_file import env_path, env_text, read_env
 from manifests.errors import ManifestError
 from manifests.loader import load_manifest
-from manifests.secret_references import SecretReference
+from manifests.references import SecretReference
 from portal.client_files.errors import ClientFileError
 from portal.client_files.existing import Existing
 from portal.client_files.json_text import BOM

@@ -7,10 +7,10 @@ from enum import Enum
 from functools import cached_property
 from typing import Any, Final
 
-from manifests.hints import Hints
 from manifests.json_value import Json
 from manifests.names import parameter_names
 from manifests.schema_validation import SchemaValidator, SoundNode
+from manifests.tool_rules import Hints
 from portal.library.plain_text import default_text, literal_text, one_line
 from portal.library.results import declared_result
 from portal.library.schema import CONDITIONS, SoundSchema, arguments_schema, is_kind

@@ -5,8 +5,8 @@ A rule means them by the method's name, as it means a tool: `files.resources/rea
 
 from typing import Final, Literal, TypeAlias
 
-from manifests.hints import Hints
 from manifests.rule_slips import ListedTool
+from manifests.tool_rules import Hints
 
 Method: TypeAlias = Literal["resources/list", "resources/read", "prompts/list", "prompts/get"]
 

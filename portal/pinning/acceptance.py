@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from manifests.lock import Lock, read_lock, write_lock
-from manifests.pin import Pin
+from manifests.lock import Lock, Pin, read_lock, write_lock
 from portal.pinning.differences import HASH_DIGITS, Difference, hash_of
 
 _HASHED: Final = re.compile(rf"(.*)@([0-9a-f]{{{HASH_DIGITS}}})", re.DOTALL)

@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Final, Literal
 
 from manifests.json_value import Json
-from manifests.pin import Pin
+from manifests.lock import Pin
 from portal.library.plain_text import spelt_out
 
 MAX_DETAILS: Final = 60

@@ -11,8 +11,7 @@ from typing import Final
 import structlog
 
 from manifests.decision import Decision
-from manifests.lock import Lock
-from manifests.pin import Pin
+from manifests.lock import Lock, Pin
 from upstreams.recorded_tool import RecordedTool
 from upstreams.upstream import Upstream
 

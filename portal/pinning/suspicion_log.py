@@ -6,7 +6,7 @@ import anyio
 import anyio.to_thread
 import structlog
 
-from manifests.pin import Pin
+from manifests.lock import Pin
 from portal.pinning.pins import pins_of
 from portal.pinning.suspicions import Suspicion, suspicions
 from upstreams.recorded_tool import RecordedTool

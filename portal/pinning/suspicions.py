@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Final, Self
 
 from manifests.json_value import Json
-from manifests.pin import Pin
+from manifests.lock import Pin
 from manifests.tool_names import is_named_as_method
 from portal.library.hidden_characters import is_hidden_at
 from portal.library.plain_text import code_point, spelt_out

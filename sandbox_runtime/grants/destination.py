@@ -6,9 +6,17 @@ from dataclasses import dataclass
 
 import httpx2
 
-from manifests.addresses import Address, Reach, Resolver, reach_of
 from manifests.grants import NetworkGrant
-from manifests.host_patterns import DEFAULT_PORTS, HostPattern, canonical_host, is_address
+from manifests.hosts import (
+    DEFAULT_PORTS,
+    Address,
+    HostPattern,
+    Reach,
+    Resolver,
+    canonical_host,
+    is_address,
+    reach_of,
+)
 from sandbox_runtime.grants.fetch_error import FetchError
 
 MAX_URL_CHARS = 8192

@@ -9,8 +9,7 @@ from typing import NoReturn, TypeAlias
 
 import httpx2
 
-from manifests.addresses import Address
-from manifests.host_patterns import DEFAULT_PORTS
+from manifests.hosts import DEFAULT_PORTS, Address
 from manifests.json_value import Json
 from sandbox_runtime.grants.destination import Destination, parse_url
 from sandbox_runtime.grants.fetch_body import ACCEPTED

@@ -7,8 +7,8 @@ import anyio
 import anyio.to_thread
 import httpx2
 
-from manifests.addresses import Resolver
 from manifests.grants import NetworkGrant
+from manifests.hosts import Resolver
 from manifests.json_value import Json
 from sandbox_runtime.bounds import limit_text
 from sandbox_runtime.grants.destination import Destination, Destinations

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from weakref import WeakValueDictionary
 
-from manifests.addresses import Address, Resolver, addresses_in
+from manifests.hosts import Address, Resolver, addresses_in
 from sandbox_runtime.grants.threads import Threads
 
 THREADS = 64

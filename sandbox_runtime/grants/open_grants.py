@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
-from manifests.models import Capabilities
+from manifests.portal_manifest import Capabilities
 from sandbox_runtime.grants.fetcher import Fetcher, Network
 from sandbox_runtime.grants.run_grants import RunGrants
 from sandbox_runtime.grants.workspaces import Owner, Workspaces, open_workspaces

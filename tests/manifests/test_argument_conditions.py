@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from manifests.argument_schema import compiled
 from manifests.decision import Decision, decide, decide_arguments
-from manifests.hints import NO_HINTS
 from manifests.json_value import Json
 from manifests.manifest import Manifest
+from manifests.tool_rules import NO_HINTS
 from tests.manifests.conftest import Load, Problems
 
 

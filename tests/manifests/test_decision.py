@@ -7,14 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manifests.decision import Decision, decide, decide_fetch, decide_flow
-from manifests.hints import NO_HINTS, Hints
 from manifests.manifest import Manifest
-from manifests.models import Capabilities
 from manifests.names import identifier
 from manifests.narrowing import narrowed
-from manifests.portal_manifest import PortalManifest
+from manifests.portal_manifest import Capabilities, PortalManifest
 from manifests.rule_slips import ListedTool, unmatched_rules
-from manifests.tool_rules import ToolRules
+from manifests.tool_rules import NO_HINTS, Hints, ToolRules
 from manifests.upstream_sections import HttpUpstream
 from tests.manifests.conftest import Load
 

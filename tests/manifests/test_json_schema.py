@@ -5,10 +5,9 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from manifests.json_schema import generated_schema, schema_text
+from manifests.grants import Section
 from manifests.json_value import Json
-from manifests.portal_manifest import PortalManifest
-from manifests.section import Section
+from manifests.portal_manifest import PortalManifest, generated_schema, schema_text
 from manifests.yaml_source import read_yaml
 from tests.manifests.conftest import Problems
 

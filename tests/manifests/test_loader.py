@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manifests.errors import ManifestError
-from manifests.limits import Limits
+from manifests.grants import Limits
 from manifests.loader import MAX_BYTES, find_manifest, load_manifest
 from manifests.upstream_sections import HttpUpstream, StdioUpstream
 from tests.manifests.conftest import Load, Problems

@@ -3,9 +3,8 @@
 import pytest
 from pydantic import ValidationError
 
-from manifests.limits import Limits
-from manifests.models import ServerSettings
-from manifests.portal_manifest import PortalManifest
+from manifests.grants import Limits
+from manifests.portal_manifest import PortalManifest, ServerSettings
 from manifests.upstream_sections import HttpUpstream, StdioUpstream
 
 

@@ -12,8 +12,16 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from manifests.names import LONGEST_NAME, function_names, identifier, namespace_of, parameter_names
-from manifests.reserved import BUILTINS, KEYWORDS, STANDARD_LIBRARY
+from manifests.names import (
+    BUILTINS,
+    KEYWORDS,
+    LONGEST_NAME,
+    STANDARD_LIBRARY,
+    function_names,
+    identifier,
+    namespace_of,
+    parameter_names,
+)
 
 # Texts that collide often: few letters, and many characters that all become `_`.
 colliding = st.text(st.sampled_from("ab_-. é"), max_size=4)

@@ -12,17 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manifests.decision import Decision, decide, decide_arguments
-from manifests.hints import NO_HINTS, Hints
 from manifests.json_value import Json
 from manifests.manifest import Manifest
-from manifests.models import Capabilities
 from manifests.names import SUFFIX, function_names, identifier, name_hash
-from manifests.portal_manifest import PortalManifest
-from manifests.retries import RetryRules, may_repeat
+from manifests.portal_manifest import Capabilities, PortalManifest
 from manifests.rule_slips import ListedTool, unmatched_rules
 from manifests.tool_names import ToolNames
-from manifests.tool_rules import ToolRules
-from manifests.upstream_sections import HttpUpstream
+from manifests.tool_rules import NO_HINTS, Hints, ToolRules
+from manifests.upstream_sections import HttpUpstream, RetryRules, may_repeat
 from tests.manifests.conftest import Load
 
 DESTRUCTIVE = Hints(destructive=True, is_silent=False)

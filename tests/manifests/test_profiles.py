@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manifests.decision import decide, decide_fetch, decide_flow
-from manifests.hints import Hints
 from manifests.manifest import Manifest
 from manifests.narrowing import narrowed
 from manifests.portal_manifest import PortalManifest
+from manifests.tool_rules import Hints
 from manifests.upstream_sections import HttpUpstream
 from tests.manifests.conftest import Load, Problems
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from manifests.json_value import Json
-from manifests.lock import read_lock, write_lock
-from manifests.pin import Pin
+from manifests.lock import Pin, read_lock, write_lock
 from portal.pinning.acceptance import accept, meant
 from portal.pinning.differences import Difference, differences, hash_of
 from tests.portal.commands import PortalCommand, portal_command

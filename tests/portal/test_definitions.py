@@ -3,7 +3,7 @@
 import json
 
 from manifests.grants import FileGrant, NetworkGrant
-from manifests.models import Capabilities
+from manifests.portal_manifest import Capabilities
 from portal.budget.tokens import count_tokens
 from portal.definitions import INSTRUCTIONS, MAX_TOLD_MODULES, tool_definitions
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from manifests.json_value import Json
-from manifests.pin import Pin
+from manifests.lock import Pin
 from portal.library.plain_text import visible
 from portal.pinning.differences import MAX_DETAILS, Difference, differences
 from portal.pinning.suspicions import MAX_SAID, MAX_TEXTS, Neighbours, suspicions

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from manifests.models import BoundToken
+from manifests.portal_manifest import BoundToken
 from portal.address import is_loopback
 from portal.errors import OpenBindError
 from portal.http_gate import GateRules, HttpGate, gate_rules

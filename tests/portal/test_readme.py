@@ -10,9 +10,8 @@ import pytest
 from mcp_types import CallToolResult
 from pydantic import BaseModel
 
-from manifests.grants import FileGrant, NetworkGrant
+from manifests.grants import FileGrant, Limits, NetworkGrant
 from manifests.json_value import Json
-from manifests.limits import Limits
 from manifests.loader import load_manifest
 from portal.cli.command_line import run_command_line
 from tests.portal.peers import Peer, opened, schema, structured, text, tool

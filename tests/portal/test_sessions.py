@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from manifests.json_value import Json
-from manifests.models import ServerSettings
+from manifests.portal_manifest import ServerSettings
 from portal.caller import LOCAL
 from portal.sessions import Sessions, SessionStartError
 from sandbox_runtime.errors import WorkerStartError

@@ -4,7 +4,7 @@ import asyncio
 import socket
 from collections.abc import Callable
 
-from manifests.limits import Limits
+from manifests.grants import Limits
 from sandbox_runtime.frames import COUNT, END_HEADER, ToPortal, frame
 from sandbox_runtime.result import RunResult
 from sandbox_runtime.sandbox import Sandbox

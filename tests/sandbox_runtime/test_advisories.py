@@ -8,7 +8,7 @@ import pytest
 from wasmtime import Store, WasiConfig, WasmtimeError, wat2wasm
 from wasmtime.component import Component, Linker
 
-from manifests.limits import Limits
+from manifests.grants import Limits
 from sandbox_runtime.advisories import (
     ABSENT,
     STALE_DAYS,

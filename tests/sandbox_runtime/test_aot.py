@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from manifests.limits import Limits
+from manifests.grants import Limits
 from sandbox_runtime.aot import (
     CACHE_VARIABLE,
     AotCache,

@@ -6,7 +6,7 @@ from contextvars import ContextVar
 import anyio
 import pytest
 
-from manifests.limits import Limits
+from manifests.grants import Limits
 from sandbox_runtime.calls import CallError, Outcome, ToolCall
 from sandbox_runtime.sandbox import Sandbox
 from tests.sandbox_runtime.running import EchoPort, Runner, answering, where

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manifests.limits import Limits
+from manifests.grants import Limits
 from sandbox_runtime.frames import COUNT, TRAP_HEADER, FrameError, FrameReader, ToPortal, frame
 from sandbox_runtime.result import RunResult
 from sandbox_runtime.sandbox import Sandbox

@@ -13,7 +13,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from manifests.limits import Limits
+from manifests.grants import Limits
 from sandbox_runtime.fork_control import ForkControl
 from sandbox_runtime.launchers import ForkLauncher, SpawnLauncher
 from sandbox_runtime.sandbox import open_sandbox

@@ -2,8 +2,8 @@
 
 import pytest
 
+from manifests.grants import Limits
 from manifests.json_value import Json
-from manifests.limits import Limits
 from tests.sandbox_runtime.running import EchoPort, Runner, where
 
 pytestmark = pytest.mark.anyio

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from manifests.limits import Limits
+from manifests.grants import Limits
 from tests.sandbox_runtime.running import EchoPort, Runner, answering, where
 
 pytestmark = pytest.mark.anyio

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from manifests.limits import Limits
+from manifests.grants import Limits
 from sandbox_runtime.lockdown import MEASURES
 from sandbox_runtime.sandbox import Sandbox
 from sandbox_runtime.workers import Workers

@@ -2,7 +2,7 @@
 
 import pytest
 
-from manifests.limits import Limits
+from manifests.grants import Limits
 from sandbox_runtime.sandbox import Sandbox
 from tests.sandbox_runtime.running import Runner
 

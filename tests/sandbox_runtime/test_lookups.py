@@ -7,7 +7,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from manifests.addresses import Address
+from manifests.hosts import Address
 from sandbox_runtime.grants.lookups import OF_A_CALLER, OF_A_RUN, THREADS, Lookups, RunLookups, SystemResolver
 
 pytestmark = pytest.mark.anyio

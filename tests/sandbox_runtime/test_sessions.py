@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from manifests.limits import Limits
+from manifests.grants import Limits
 from sandbox_runtime.sandbox import Sandbox
 from sandbox_runtime.session import Session
 from tests.sandbox_runtime.running import EchoPort, Runner, where

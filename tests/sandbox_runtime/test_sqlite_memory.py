@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from manifests.limits import Limits
+from manifests.grants import Limits
 from tests.sandbox_runtime.granted_files import granted
 from tests.sandbox_runtime.running import Runner
 

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 
-from manifests.limits import Limits
+from manifests.grants import Limits
 from sandbox_runtime.prepared import Prepared
 from sandbox_runtime.sandbox import Sandbox, open_sandbox
 from sandbox_runtime.turns import PLACE_BYTES, BusyError, QueueLimits, Turn, Turns

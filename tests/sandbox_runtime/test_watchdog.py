@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from manifests.limits import Limits
+from manifests.grants import Limits
 from sandbox_runtime.result import RunResult
 from sandbox_runtime.sandbox import Sandbox, open_sandbox
 from sandbox_runtime.session import Session

@@ -12,7 +12,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from manifests.limits import Limits
+from manifests.grants import Limits
 from sandbox_runtime.errors import NoProcessError
 from sandbox_runtime.launchers import SpawnLauncher
 from sandbox_runtime.sandbox import open_sandbox

@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from manifests.limits import Limits
+from manifests.grants import Limits
 from sandbox_runtime.calls import Outcome, ToolCall
 from sandbox_runtime.launchers import ForkLauncher, SpawnLauncher
 from sandbox_runtime.prepared import Prepared

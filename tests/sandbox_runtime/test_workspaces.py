@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from manifests.grants import FileGrant
-from manifests.limits import Limits
+from manifests.grants import FileGrant, Limits
 from sandbox_runtime.errors import WorkspaceError
 from sandbox_runtime.grants.file_path import OURS
 from sandbox_runtime.grants.run_grants import RunGrants

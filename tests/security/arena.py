@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import dataclass
 
-from manifests.limits import Limits
+from manifests.grants import Limits
 from sandbox_runtime.calls import CallPort, Outcome, ToolCall
 from sandbox_runtime.result import RunResult
 from sandbox_runtime.sandbox import Sandbox

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from manifests.grants import Limits
 from manifests.json_value import Json
-from manifests.limits import Limits
 from sandbox_runtime.result import RunResult
 from tests.sandbox_runtime.running import where
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from manifests.limits import Limits
+from manifests.grants import Limits
 from sandbox_runtime.calls import CallError, Outcome, ToolCall
 from sandbox_runtime.sandbox import Sandbox
 from tests.sandbox_runtime.running import EchoPort, answering, where

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from manifests.limits import Limits
+from manifests.grants import Limits
 from sandbox_runtime.sandbox import open_sandbox
 from tests.sandbox_runtime.running import EchoPort, Runner
 from tests.security.hostile import ALL_MEMORY, OWN_FRAMES, RAW_HOST

@@ -12,7 +12,7 @@ from ipaddress import ip_address
 import httpx2
 import pytest
 
-from manifests.addresses import Reach, reach_of
+from manifests.hosts import Reach, reach_of
 from manifests.json_value import Json
 from tests.sandbox_runtime.fetching import (
     FetchRunner,

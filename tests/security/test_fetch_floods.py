@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from manifests.addresses import Address
-from manifests.limits import Limits
+from manifests.grants import Limits
+from manifests.hosts import Address
 from tests.sandbox_runtime.fetching import (
     FetchRunner,
     Names,

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from manifests.limits import Limits
+from manifests.grants import Limits
 from sandbox_runtime.calls import Outcome, ToolCall
 from tests.sandbox_runtime.running import EchoPort, Runner, where
 from tests.security.hostile import INTERPRETER, MOST_SECONDS, RAW_HOST, watched

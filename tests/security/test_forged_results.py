@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from manifests.limits import Limits
+from manifests.grants import Limits
 from portal.check.script_check import ScriptCheck
 from portal.check.script_tree import ScriptTree
 from portal.check.session_history import NO_HISTORY

@@ -25,7 +25,7 @@ def importing(name: str, attack: str, fate: Fate = ABSENT, setup: str = MACHINER
 
 ATTACKS = [
     importing("own_portal", "import portal.server"),
-    importing("own_manifests", "import manifests.models"),
+    importing("own_manifests", "import manifests.portal_manifest"),
     importing("own_upstreams", "import upstreams"),
     importing("own_engine", "import wasmtime"),
     importing("own_runtime", "import sandbox_runtime.guest.entry"),

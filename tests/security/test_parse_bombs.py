@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from manifests.limits import Limits
+from manifests.grants import Limits
 from sandbox_runtime.prepared import Prepared
 from tests.sandbox_runtime.running import NAMESPACES, EchoPort, where
 from tests.security.arena import Arena

@@ -5,7 +5,7 @@ import asyncio
 import anyio
 import pytest
 
-from manifests.limits import Limits
+from manifests.grants import Limits
 from tests.sandbox_runtime.running import EchoPort
 from tests.security.arena import Arena
 from tests.security.attack import Attack, Fate, breaks, exceeds, raises

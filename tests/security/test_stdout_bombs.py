@@ -2,7 +2,7 @@
 
 import pytest
 
-from manifests.limits import Limits
+from manifests.grants import Limits
 from tests.security.arena import Arena
 from tests.security.attack import REACHED, Attack, Fate, exceeds, yields
 from tests.security.hostile import MOST_SECONDS, RAW_HOST, watched

@@ -6,7 +6,7 @@ import anyio
 import httpcore2
 import pytest
 
-from manifests.addresses import Address
+from manifests.hosts import Address
 from upstreams.oauth.connection_race import first_connected, in_turns
 
 pytestmark = pytest.mark.anyio

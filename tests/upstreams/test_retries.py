@@ -6,8 +6,8 @@ import anyio
 import pytest
 
 from manifests.json_value import Json
-from manifests.retries import RetryRules, may_repeat
 from manifests.tool_names import ToolNames
+from manifests.upstream_sections import RetryRules, may_repeat
 from upstreams.errors import (
     UpstreamBusyError,
     UpstreamDownError,

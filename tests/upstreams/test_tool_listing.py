@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from manifests.hints import NO_HINTS, Hints
+from manifests.tool_rules import NO_HINTS, Hints
 from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, raw_server, text_of
 from upstreams.diagnostics import Diagnostics
 from upstreams.recorded_tool import RecordedTool

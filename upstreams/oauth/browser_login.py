@@ -18,8 +18,7 @@ from mcp.client.auth.utils import (
 from mcp.shared.auth import OAuthClientMetadata, OAuthMetadata
 from pydantic import AnyUrl, ValidationError
 
-from manifests.oauth import OAuthSettings
-from manifests.upstream_sections import HttpUpstream
+from manifests.upstream_sections import HttpUpstream, OAuthSettings
 from upstreams.oauth.discovery import Discovered, discover
 from upstreams.oauth.errors import OAuthRefusedError, OAuthUnreachableError
 from upstreams.oauth.guarded_http import GuardedHttp, open_guarded_http

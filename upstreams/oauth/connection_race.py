@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 import anyio
 import httpcore2
 
-from manifests.addresses import Address
+from manifests.hosts import Address
 
 Connect: TypeAlias = Callable[[Address], Awaitable[httpcore2.AsyncNetworkStream]]
 

@@ -25,7 +25,7 @@ from mcp.client.auth.utils import (
 from mcp.shared.auth import OAuthMetadata, ProtectedResourceMetadata
 from mcp.shared.auth_utils import check_resource_allowed, resource_url_from_server_url
 
-from manifests.oauth import OAuthSettings
+from manifests.upstream_sections import OAuthSettings
 from upstreams.oauth.errors import OAuthRefusedError, OAuthUnreachableError
 from upstreams.oauth.guarded_http import GuardedHttp
 

@@ -10,9 +10,8 @@ import anyio
 import httpcore2
 import httpx2
 
-from manifests.addresses import Resolver
 from manifests.constraints import is_safe_for_tokens
-from manifests.host_patterns import is_address
+from manifests.hosts import Resolver, is_address
 from upstreams.http_body import CODING, headers_without_body, unpacked
 from upstreams.oauth.errors import OAuthRefusedError, OAuthUnreachableError
 from upstreams.oauth.guarded_network import GuardedNetwork, ask_system

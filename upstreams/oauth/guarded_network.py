@@ -10,8 +10,7 @@ import anyio
 import httpcore2
 import httpx2
 
-from manifests.addresses import Address, Reach, Resolver, addresses_in, reach_of
-from manifests.host_patterns import DEFAULT_PORTS
+from manifests.hosts import DEFAULT_PORTS, Address, Reach, Resolver, addresses_in, reach_of
 from upstreams.oauth.connection_race import first_connected, in_turns
 from upstreams.oauth.errors import OAuthRefusedError
 

@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 from mcp.shared.auth import OAuthToken
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from manifests.oauth import OAuthSettings
+from manifests.upstream_sections import OAuthSettings
 from upstreams.oauth.discovery import Discovered
 from upstreams.oauth.errors import OAuthUnreachableError
 

@@ -13,7 +13,7 @@ import anyio
 import anyio.to_thread
 from pydantic import ValidationError
 
-from manifests.secret_references import SecretError
+from manifests.references import SecretError
 from manifests.whole_file import write_whole
 from upstreams.oauth.errors import OAuthError, OAuthUnreachableError
 from upstreams.oauth.login import Login

@@ -8,8 +8,7 @@ from typing import Final
 import anyio
 import structlog
 
-from manifests.oauth import OAuthSettings
-from manifests.upstream_sections import HttpUpstream
+from manifests.upstream_sections import HttpUpstream, OAuthSettings
 from upstreams.errors import (
     UpstreamDownError,
     UpstreamError,

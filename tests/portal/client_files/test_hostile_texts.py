@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from manifests.json_value import Json
 from manifests.loader import load_manifest
-from manifests.secret_references import SecretReference
+from manifests.references import SecretReference
 from manifests.yaml_source import read_yaml
 from portal.client_files.target import Target
 from tests.portal.client_files.homes import Home

@@ -6,7 +6,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from manifests.limits import Limits
+from manifests.grants import Limits
 from sandbox_runtime.bounds import Bounds
 from sandbox_runtime.calls import CallError, Outcome, ToolCall
 from sandbox_runtime.frames import COUNT, ToPortal, frame

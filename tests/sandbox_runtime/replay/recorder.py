@@ -5,8 +5,8 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
+from manifests.grants import Limits
 from manifests.json_value import Json
-from manifests.limits import Limits
 from sandbox_runtime.calls import CallError, CallPort, Outcome, ToolCall
 from sandbox_runtime.grants.run_grants import NO_GRANTS, RunGrants
 from sandbox_runtime.record import Record

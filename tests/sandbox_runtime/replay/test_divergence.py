@@ -4,7 +4,7 @@ from dataclasses import replace as changed
 
 import pytest
 
-from manifests.limits import Limits
+from manifests.grants import Limits
 from sandbox_runtime.errors import (
     DivergenceError,
     OtherComponentError,

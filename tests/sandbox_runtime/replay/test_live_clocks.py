@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from manifests.limits import Limits
+from manifests.grants import Limits
 from sandbox_runtime.calls import Outcome, ToolCall
 from sandbox_runtime.events import ClocksRead
 from sandbox_runtime.recording import Recording

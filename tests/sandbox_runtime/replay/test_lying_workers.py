@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manifests.limits import Limits
+from manifests.grants import Limits
 from sandbox_runtime.events import Answered, ClocksRead, Finished, Parsed, Resumed
 from sandbox_runtime.frames import ToPortal, TrapCause, frame
 from sandbox_runtime.record_json import dump_record, parse_record

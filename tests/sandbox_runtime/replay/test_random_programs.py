@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manifests.limits import Limits
+from manifests.grants import Limits
 from sandbox_runtime.repetition import Repetition
 from sandbox_runtime.replay import replay
 from sandbox_runtime.resume import resume

@@ -2,7 +2,7 @@
 
 import pytest
 
-from manifests.limits import Limits
+from manifests.grants import Limits
 from tests.sandbox_runtime.replay.recorder import Recorder
 
 pytestmark = pytest.mark.anyio

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from manifests.grants import Limits
 from manifests.json_value import Json
-from manifests.limits import Limits
 from sandbox_runtime.errors import DivergenceError, RecordError, SandboxError
 from sandbox_runtime.events import (
     Answered,

@@ -3,7 +3,7 @@
 import anyio
 import pytest
 
-from manifests.limits import Limits
+from manifests.grants import Limits
 from sandbox_runtime.calls import Outcome, ToolCall
 from sandbox_runtime.launchers import SpawnLauncher
 from sandbox_runtime.recording import Recording

@@ -2,7 +2,7 @@
 
 import pytest
 
-from manifests.limits import Limits
+from manifests.grants import Limits
 from sandbox_runtime.errors import DivergenceError, RecordError
 from sandbox_runtime.record import Record
 from sandbox_runtime.replay import replay, replay_session

@@ -2,7 +2,7 @@
 
 import pytest
 
-from manifests.host_patterns import HostPattern, canonical_host, is_address
+from manifests.hosts import HostPattern, canonical_host, is_address
 
 
 @pytest.mark.parametrize(
