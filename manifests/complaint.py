@@ -12,9 +12,10 @@ from typing import get_args
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from manifests.constraints import UNUSABLE
+from manifests.conditions import Comparison
+from manifests.constraints import UNUSABLE, Section
 from manifests.errors import Problem
-from manifests.grants import FileGrant, Limits, NetworkGrant, Section
+from manifests.grants import FileGrant, Limits, NetworkGrant
 from manifests.json_value import Json
 from manifests.portal_manifest import (
     AuditSettings,
@@ -25,7 +26,7 @@ from manifests.portal_manifest import (
     ProfileTools,
     ServerSettings,
 )
-from manifests.tool_rules import RULE_KINDS, AllowRule, CallBudget, Comparison, DenyRule, FlowRule, ToolRules
+from manifests.tool_rules import RULE_KINDS, AllowRule, CallBudget, DenyRule, FlowRule, ToolRules
 from manifests.upstream_sections import (
     UPSTREAM_KIND,
     HttpUpstream,

@@ -1,13 +1,32 @@
-"""Strings that must fit the place they are used at. A refusal never repeats the value: it may be a secret."""
+"""What the sections of portal.yaml are made of: `Section` itself, and strings that fit the place they are used at.
+
+A refusal never repeats the value: it may be a secret.
+"""
 
 import re
 from typing import Annotated, TypeAlias
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, SecretStr, Strict
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, Strict
 from pydantic_core import PydanticCustomError
 
 from manifests.hosts import HostPattern
+from manifests.json_value import Json
+
+
+def _empty_is_default(value: Json) -> Json:
+    return {} if value is None else value
+
+
+EMPTY_IS_DEFAULT = BeforeValidator(_empty_is_default)
+"""A section with nothing in it (`upstreams:` and only comments below) keeps its defaults."""
+
+
+class Section(BaseModel):
+    """Strict, because `tool_calls: "20"` is more often a slip than a wish."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
+
 
 Pattern: TypeAlias = Annotated[str, Field(min_length=1, max_length=500)]
 Patterns: TypeAlias = Annotated[tuple[Pattern, ...], Strict(False), Field(max_length=1000)]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Literal, TypeAlias
 
-from manifests.argument_conditions import TOO_MUCH, CallArguments
+from manifests.conditions import TOO_MUCH, CallArguments
 from manifests.json_value import Json
 from manifests.manifest import Manifest
 from manifests.rules import Budget, Rule, RuleList, ToolSection

@@ -2,24 +2,9 @@
 
 from typing import Annotated, Final, Literal, Self, TypeAlias
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, model_validator
+from pydantic import Field, Strict, model_validator
 
-from manifests.constraints import HostPath, ReachableHost, Seconds, refusal
-from manifests.json_value import Json
-
-
-def _empty_is_default(value: Json) -> Json:
-    return {} if value is None else value
-
-
-EMPTY_IS_DEFAULT = BeforeValidator(_empty_is_default)
-"""A section with nothing in it (`upstreams:` and only comments below) keeps its defaults."""
-
-
-class Section(BaseModel):
-    """Strict, because `tool_calls: "20"` is more often a slip than a wish."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
+from manifests.constraints import HostPath, ReachableHost, Seconds, Section, refusal
 
 
 class Limits(Section):

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field, Strict
 
 from manifests.constraints import (
+    EMPTY_IS_DEFAULT,
     Argument,
     Host,
     HostPath,
@@ -19,11 +20,12 @@ from manifests.constraints import (
     ProfileName,
     ScriptVariable,
     Seconds,
+    Section,
     TenantName,
     Token,
     UpstreamName,
 )
-from manifests.grants import EMPTY_IS_DEFAULT, FileGrant, Hosts, Limits, NetworkGrant, Section
+from manifests.grants import FileGrant, Hosts, Limits, NetworkGrant
 from manifests.json_value import Json
 from manifests.tool_rules import AllowItem, CallBudget, DenyItem, FlowRule, ToolRules
 from manifests.upstream_sections import Upstream

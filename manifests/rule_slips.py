@@ -5,12 +5,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
+from manifests.conditions import FILE_ENDING, Comparison
 from manifests.errors import Problem
 from manifests.manifest import Manifest
 from manifests.rules import Budget, Rule, ToolSection
-from manifests.text_readings import FILE_ENDING
 from manifests.tool_names import Glob, is_named_as_method
-from manifests.tool_rules import Comparison, Hints
+from manifests.tool_rules import Hints
 from manifests.yaml_source import KeyPath
 
 _OPEN_END = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]+")
@@ -81,7 +81,12 @@ def _openings(name: str, comparison: Comparison) -> Iterator[tuple[str, str]]:
             "End it with /.",
         )
     names_host = prefix is not None and not _SCHEME.fullmatch(prefix)
-    if suffix is None or names_host or not _DOMAIN.fullmatch(suffix) or FILE_ENDING.fullmatch(suffix):
+    if (
+        suffix is None
+        or names_host
+        or not _DOMAIN.fullmatch(suffix)
+        or FILE_ENDING.fullmatch(f".{suffix.rpartition('.')[2]}")
+    ):
         return
     told = f"the suffix of {name!r} is a domain, and paths at other hosts end with it, too: evil.example/x{suffix}"
     yield told, "List the hosts with one_of; or, if it is none of a host, add a prefix."

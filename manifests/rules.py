@@ -7,7 +7,7 @@ from itertools import chain
 from operator import attrgetter
 from typing import Final, Literal, TypeAlias
 
-from manifests.argument_conditions import ArgumentCondition
+from manifests.conditions import ArgumentCondition
 from manifests.portal_manifest import PortalManifest, ProfileTools
 from manifests.tool_names import Glob, Names, ToolNames, granting
 from manifests.tool_rules import AllowRule, Annotation, CallBudget, DenyRule, FlowRule, Hints, ToolRules
@@ -130,7 +130,9 @@ class RuleList:
 def _rule(item: str | DenyRule, keys: KeyPath) -> Rule:
     if isinstance(item, str):
         return Rule(item, Glob.of(item), None, None, keys)
-    condition = ArgumentCondition.of(item) if isinstance(item, AllowRule) else None
+    condition = None
+    if isinstance(item, AllowRule) and (item.where or item.schema_ is not None):
+        condition = ArgumentCondition(item.where, item.schema_)
     return Rule(item.tool, Glob.of(item.tool), item.annotation, condition, keys)
 
 

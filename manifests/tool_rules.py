@@ -7,9 +7,8 @@ from typing import Annotated, Final, Literal, Self, TypeAlias
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Strict, Tag, model_validator
 
 from manifests.argument_schema import SchemaConditionError, check_schema
-from manifests.comparisons import contradiction
-from manifests.constraints import Pattern, refusal
-from manifests.grants import Section
+from manifests.conditions import Comparison
+from manifests.constraints import Pattern, Section, refusal
 from manifests.json_value import Json
 
 Annotation: TypeAlias = Literal["readonly", "destructive", "open_world"]
@@ -53,53 +52,10 @@ _NAMES = ("readOnlyHint", "destructiveHint", "openWorldHint")
 NO_HINTS = Hints()
 
 
-Text: TypeAlias = Annotated[str, Field(min_length=1, max_length=10_000)]
-Number: TypeAlias = Annotated[float, Field(allow_inf_nan=False)]
 Calls: TypeAlias = Annotated[int, Field(ge=0, le=1_000_000)]
 
 RULE_KINDS = ("pattern", "rule")
 """What stands in the place of an error behind the index of an item of `allow` or `deny`."""
-
-
-def _single(value: Json) -> Json:
-    if isinstance(value, list | dict):
-        raise refusal(
-            "must be a text, a number, true, false or null", "For lists and mappings write a schema."
-        )
-    return value
-
-
-Scalar: TypeAlias = Annotated[Json, AfterValidator(_single)]
-
-
-class Comparison(Section):
-    """What one argument must be. All that is said here must hold; an argument that is missing never does."""
-
-    equals: Scalar = Field(default=None, description="The value itself.")
-    one_of: Annotated[tuple[Scalar, ...], Strict(False), Field(max_length=1000)] = Field(
-        default=(), description="The values that it may have."
-    )
-    prefix: Text | None = Field(
-        default=None,
-        description=(
-            "What a text must begin with. One that leads elsewhere when it is read as a path or is decoded does not, "
-            "as in reports/../x, reports//x or reports/%2e%2e/x. End a folder's name with /."
-        ),
-    )
-    suffix: Text | None = Field(default=None, description="What a text must end with, however it is decoded.")
-    min: Number | None = Field(default=None, description="The least number.")
-    max: Number | None = Field(default=None, description="The greatest number.")
-
-    @model_validator(mode="after")
-    def _says_something(self) -> Self:
-        said = [name for name in self.model_fields_set if name == "equals" or getattr(self, name) is not None]
-        if not said or len(said) < len(self.model_fields_set):
-            raise refusal("compares with nothing", "Say equals, one_of, prefix, suffix, min or max.")
-        if why := contradiction({name: getattr(self, name) for name in said}):
-            raise refusal(
-                f"can never hold: {why}", "Every call would be refused: to say that, deny the tool."
-            )
-        return self
 
 
 def _sound(schema: Json) -> Json:

@@ -7,6 +7,7 @@ from pydantic import Discriminator, Field, Strict, Tag, ValidationError, model_v
 from pydantic_core import ErrorDetails
 
 from manifests.constraints import (
+    EMPTY_IS_DEFAULT,
     Argument,
     Header,
     HeaderName,
@@ -14,12 +15,12 @@ from manifests.constraints import (
     Patterns,
     RootUri,
     Seconds,
+    Section,
     Url,
     Variable,
     is_safe_for_tokens,
     refusal,
 )
-from manifests.grants import EMPTY_IS_DEFAULT, Section
 from manifests.json_value import Json
 from manifests.tool_names import Glob, ToolNames
 from manifests.tool_rules import Hints, ToolRules

@@ -1,9 +1,5 @@
 """Conditions on arguments: what meets them, and what must not slip through."""
 
-import sys
-import time
-import unicodedata
-from collections.abc import Callable
 from urllib.parse import unquote
 
 import jsonschema
@@ -460,70 +456,6 @@ schemas = st.recursive(
 @given(values, schemas)
 def test_schemas_mean_what_they_mean_elsewhere(value: Json, schema: Json) -> None:
     assert compiled(schema)(value, 10_000) is jsonschema.Draft202012Validator(schema).is_valid(value)
-
-
-TIMES = 20
-
-
-def seconds_of(ask: Callable[[], Decision]) -> float:
-    """Computed for TIMES decisions, so that what else the machine does is in none of them."""
-    began = time.process_time()
-    for _ in range(TIMES):
-        ask()
-    return time.process_time() - began
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "reports/" + "a" * 4_088,
-        "a" * 4_090 + "://x",
-        "a." * 2_000 + ":/",
-        "reports/a" + "\u0301\u0316" * 2_000,
-        "reports/" + "\u0f73\u0f75" * 2_040,
-        "reports/" + ("\u0301\u0316" * 15 + "\uff9e") * 131,
-        "reports/" + "%25" * 4 + "\u200b" * 4_000 + "\uff05" * 20,
-        "reports/" + ("%25" * 5 + "％２５") * 150,
-        "reports/" + "\ufdfa" * 4_088,
-        "reports/" + "a/" * 2_000,
-        "reports/" + "\u0301\u0316" * 400_000,
-    ],
-    ids=[
-        "name",
-        "scheme",
-        "schemes",
-        "marks",
-        "later",
-        "mixed",
-        "invisible",
-        "decoded",
-        "ligatures",
-        "slashes",
-        "long",
-    ],
-)
-@pytest.mark.parametrize("comparison", ["prefix: reports{}/", "suffix: .{}.example"])
-def test_text_is_read_once_for_all_rules_whatever_it_is(load: Load, text: str, comparison: str) -> None:
-    rules = [f"{{tool: write, where: {{path: {{{comparison.format(number)}}}}}}}" for number in range(100)]
-    manifest = manifest_of(load, *rules)
-
-    assert not ask(manifest, {"path": text}).granted
-    assert seconds_of(lambda: ask(manifest, {"path": text})) < 1
-
-
-def test_what_becomes_a_combining_mark_is_counted_as_one(load: Load) -> None:
-    manifest = manifest_of(load, "{tool: write, where: {path: {prefix: reports/}}}")
-    later = [
-        character
-        for character in map(chr, range(sys.maxunicode + 1))
-        if not unicodedata.combining(character)
-        and unicodedata.decomposition(character)
-        and unicodedata.combining(unicodedata.normalize("NFKC", character)[0])
-    ]
-    assert later
-    for character in later:
-        assert ask(manifest, {"path": "reports/a" + character * 30}).granted
-        assert not ask(manifest, {"path": "reports/a" + character * 31}).granted
 
 
 @pytest.mark.parametrize(

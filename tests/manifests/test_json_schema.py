@@ -5,7 +5,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from manifests.grants import Section
+from manifests.constraints import Section
 from manifests.json_value import Json
 from manifests.portal_manifest import PortalManifest, generated_schema, schema_text
 from manifests.yaml_source import read_yaml

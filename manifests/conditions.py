@@ -1,0 +1,332 @@
+"""What a rule demands of the arguments of a call: `where` compares single arguments, `schema` all of them."""
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Final, Self, TypeAlias
+from urllib.parse import unquote
+
+from pydantic import AfterValidator, Field, Strict, model_validator
+
+from manifests.argument_schema import MAX_STEPS, Fit, TooMuchError, compiled
+from manifests.constraints import Section, refusal
+from manifests.json_value import Json
+
+TOO_MUCH = f"the arguments have too many parts to be held against a schema: those of a tool share {MAX_STEPS:,} looks"
+
+_SHOWN = 60
+_MISSING = object()
+_WORDS = {
+    "equals": "be {}",
+    "one_of": "be one of {}",
+    "prefix": "begin with {}",
+    "suffix": "end with {}",
+    "min": "be at least {}",
+    "max": "be at most {}",
+}
+_OF_TEXTS: Final = frozenset(("prefix", "suffix"))
+_OF_NUMBERS: Final = frozenset(("min", "max"))
+
+Text: TypeAlias = Annotated[str, Field(min_length=1, max_length=10_000)]
+Number: TypeAlias = Annotated[float, Field(allow_inf_nan=False)]
+
+
+def _single(value: Json) -> Json:
+    if isinstance(value, list | dict):
+        raise refusal(
+            "must be a text, a number, true, false or null", "For lists and mappings write a schema."
+        )
+    return value
+
+
+Scalar: TypeAlias = Annotated[Json, AfterValidator(_single)]
+
+
+class Comparison(Section):
+    """What one argument must be. All that is said here must hold; an argument that is missing never does."""
+
+    equals: Scalar = Field(default=None, description="The value itself.")
+    one_of: Annotated[tuple[Scalar, ...], Strict(False), Field(max_length=1000)] = Field(
+        default=(), description="The values that it may have."
+    )
+    prefix: Text | None = Field(
+        default=None,
+        description=(
+            "What a text must begin with. One that leads elsewhere when it is read as a path or is decoded does not, "
+            "as in reports/../x, reports//x or reports/%2e%2e/x. End a folder's name with /."
+        ),
+    )
+    suffix: Text | None = Field(default=None, description="What a text must end with, however it is decoded.")
+    min: Number | None = Field(default=None, description="The least number.")
+    max: Number | None = Field(default=None, description="The greatest number.")
+
+    @model_validator(mode="after")
+    def _can_hold(self) -> Self:
+        said = self.said
+        if not said or len(said) < len(self.model_fields_set):
+            raise refusal("compares with nothing", "Say equals, one_of, prefix, suffix, min or max.")
+        if why := _contradiction(said):
+            raise refusal(
+                f"can never hold: {why}", "Every call would be refused: to say that, deny the tool."
+            )
+        return self
+
+    @property
+    def said(self) -> dict[str, Json]:
+        """What it compares with, by the name of the comparison."""
+        values = {name: getattr(self, name) for name in _WORDS if name in self.model_fields_set}
+        return {name: value for name, value in values.items() if value is not None or name == "equals"}
+
+
+class ReadText:
+    """A text as it is, and as it is after NFKC and percent-decoding, until neither changes it.
+
+    A prefix or a suffix must hold for each of these, and none may lead elsewhere when it is read as a path.
+    """
+
+    MAX_CHARACTERS: Final = 4_096
+    MAX_DECODINGS: Final = 5
+
+    def __init__(self, text: str) -> None:
+        self._readings = [text]
+        self.detour = self._read()
+        """What makes it lead elsewhere, or keeps it from being read; "" if nothing does."""
+
+    def begins(self, prefix: str) -> bool:
+        return not self.detour and all(each.startswith(prefix) for each in self._readings)
+
+    def ends(self, suffix: str) -> bool:
+        return not self.other_end(suffix) and all(each.endswith(suffix) for each in self._readings)
+
+    def other_end(self, suffix: str) -> str:
+        """What may make its end another one than it seems, beside this suffix; "" if nothing does."""
+        if self.detour:
+            return self.detour
+        if any(map(_BREAKS.search, self._readings)):
+            return "a line break or a tab"
+        addresses = suffix.count("@")
+        for each in self._readings:
+            if addresses and ("," in each or ";" in each or each.count("@") > addresses):
+                return "more than one address"
+            # `notes/C#.md` is a file; `https://evil.example#.md` and `evil.example#.example.com` are not.
+            is_file = FILE_ENDING.fullmatch(suffix) and not _SCHEME.match(each)
+            if suffix.startswith(".") and not is_file and re.search("[?#]", each.removesuffix(suffix)):
+                return "a `?` or `#`"
+        return ""
+
+    def _read(self) -> str:
+        for _ in range(self.MAX_DECODINGS + 1):
+            reading = self._readings[-1]
+            if found := _detour(reading):
+                return found
+            try:
+                decoded = unquote(unicodedata.normalize("NFKC", reading), errors="strict")
+            except UnicodeDecodeError:
+                break
+            if decoded == reading:
+                return ""
+            self._readings.append(decoded)
+        return "an encoding that not all read alike"
+
+
+FILE_ENDING: Final = re.compile(
+    r"\.(bz2|cfg|conf|cpp|css?|csv|docx?|go|gz|hpp|html?|ini|ipynb|java|jsonl?|[cm]?[jt]sx?|kts?|lock|log|lua|mdx?|patch"
+    r"|pdf|php|png|pyi?|rb|rs|rst|s[ac]ss|sh|sql|svg|swift|tex|tf|toml|tsv|txt|vue|xlsx?|xml|xz|ya?ml|zip|zst)",
+    re.IGNORECASE,
+)
+_BREAKS: Final = re.compile(r"[\t\n\u2028\u2029]")
+_CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_SCHEME: Final = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]+:")
+_AUTHORITY: Final = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*://")
+_ENCODED: Final = re.compile(r"%[uU][0-9A-Fa-f]{4}")
+"""What only some systems decode."""
+_SLASHES: Final = re.compile("[\\\\\u2044\u2215\u2216\u29f5\u29f8\u29f9]")
+"""What some systems take for a slash; NFKC makes slashes of the others."""
+
+
+def _detour(reading: str) -> str:
+    if len(reading) > ReadText.MAX_CHARACTERS:
+        return f"more than {ReadText.MAX_CHARACTERS:,} characters"
+    if _CONTROLS.search(reading):
+        return "a control character"
+    if _ENCODED.search(reading):
+        return "an encoding that not all read alike"
+    segments = [*map(_segment, _AUTHORITY.sub("", _SLASHES.sub("/", reading), count=1).split("/"))]
+    if "." in segments:
+        return "a `.` or `..` between slashes"
+    return "" if all(segments[1:-1]) else "two slashes in a row"
+
+
+def _segment(text: str) -> str:
+    """ "." for one of dots alone, also before a `;`, `?` or `#` or among blanks; "" for an empty one; else "x"."""
+    name = re.split("[;?#]", text, maxsplit=1)[0]
+    if not name.isascii() or name != name.strip():
+        name = "".join(each for each in name if unicodedata.category(each)[0] not in "CZ")
+    if name:
+        return "x" if name.strip(".") else "."
+    return "x" if re.search("[;?#]", text) else ""
+
+
+_Test: TypeAlias = Callable[[Json, ReadText | None], bool]
+"""Whether a value meets a comparison; beside it what was read of it, if it is a text."""
+
+
+def _one_of(allowed: Iterable[Json]) -> _Test:
+    # As in JSON, 1 is 1.0 and no boolean is a number; NaN equals nothing.
+    values = frozenset((isinstance(each, bool), each) for each in allowed)
+    return lambda value, _: (
+        not isinstance(value, list | dict) and value == value and (isinstance(value, bool), value) in values
+    )
+
+
+def _is_number(value: Json) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+_TESTS: Final[Mapping[str, Callable[[Json], _Test]]] = {
+    "equals": lambda operand: _one_of([operand]),
+    "one_of": _one_of,
+    "prefix": lambda prefix: lambda _, text: text is not None and text.begins(prefix),
+    "suffix": lambda suffix: lambda _, text: text is not None and text.ends(suffix),
+    "min": lambda bound: lambda value, _: _is_number(value) and value >= bound,
+    "max": lambda bound: lambda value, _: _is_number(value) and value <= bound,
+}
+
+
+def _contradiction(said: Mapping[str, Json]) -> str:
+    """Why no value can meet all of these comparisons; "" if one may."""
+    if "one_of" in said and not said["one_of"]:
+        return "one_of has no value in it"
+    if "min" in said and "max" in said and said["min"] > said["max"]:
+        return "min is greater than max"
+    if _OF_TEXTS & said.keys() and _OF_NUMBERS & said.keys():
+        return f"{min(_OF_TEXTS & said.keys())} is of texts and {min(_OF_NUMBERS & said.keys())} of numbers"
+    for name in sorted(_OF_TEXTS & said.keys()):
+        part = said[name]
+        examples = (part, f"{part}x" if name == "prefix" else f"x{part}")
+        if not any(_holds(name, each, part) for each in examples):
+            why = ReadText(part).other_end(part) or "an encoding"
+            return f"the {name} has {why} in it, and a text with that meets none"
+    values = [said["equals"]] if "equals" in said else said.get("one_of", ())
+    if values and not any(all(_holds(name, each, said[name]) for name in said) for each in values):
+        return "what it may equal does not meet the rest"
+    return ""
+
+
+def _holds(name: str, value: Json, operand: Json) -> bool:
+    return _TESTS[name](operand)(value, ReadText(value) if isinstance(value, str) else None)
+
+
+class CallArguments:
+    """The arguments of one call, by the tool's own names, as they would be sent. Each text is read once.
+
+    The schemas of `conditions` whose `where` they meet share what may be looked at equally, so it is the same whichever
+    stands first.
+    """
+
+    def __init__(self, values: Mapping[str, Json], conditions: Iterable["ArgumentCondition | None"]) -> None:
+        self.values = dict(values)
+        self.undecided: list[ArgumentCondition] = []
+        """Conditions that would take too long to be held against them."""
+        self._read: dict[str, ReadText] = {}
+        schemas = sum(
+            each is not None and each.schema is not None and not each.unmet(self) for each in conditions
+        )
+        self._steps = MAX_STEPS // max(schemas, 1)
+
+    def read(self, name: str) -> ReadText | None:
+        """What was read of a text; None if it is none."""
+        known = self._read.get(name)
+        if known is None and isinstance(value := self.values.get(name), str):
+            known = self._read[name] = ReadText(value)
+        return known
+
+    def meet(self, condition: "ArgumentCondition | None") -> bool:
+        """Whether they are what is demanded."""
+        if condition is None:
+            return True
+        try:
+            return condition.is_met(self, self._steps)
+        except TooMuchError:
+            self.undecided.append(condition)
+            return False
+
+
+@dataclass(frozen=True)
+class ArgumentCondition:
+    """The `where` and the `schema` of one rule."""
+
+    where: Mapping[str, Comparison]
+    schema: Json | None
+
+    def is_met(self, arguments: CallArguments, max_steps: int) -> bool:
+        """Whether the arguments are what it demands.
+
+        Raises:
+            TooMuchError: They have too many parts to say so.
+        """
+        return not self.unmet(arguments) and self._fit(arguments.values, max_steps)
+
+    def unmet(self, arguments: CallArguments) -> tuple[str, str] | None:
+        """The first argument that is not what it must be, and the comparison that it does not meet."""
+        for name, comparison, test in self._tests:
+            value = arguments.values.get(name, _MISSING)
+            if value is _MISSING or not test(value, arguments.read(name)):
+                return name, comparison
+        return None
+
+    def fault(self, arguments: CallArguments) -> str:
+        """What is wrong with arguments that do not meet it, with the value and what may be."""
+        unmet = self.unmet(arguments)
+        if unmet is None:
+            return "the arguments do not fit the schema"
+        name, comparison = unmet
+        demanded, value = self.where[name], arguments.values.get(name, _MISSING)
+        if value is _MISSING:
+            return f"{name[:_SHOWN]} is not given, and must {_demand(demanded)}"
+        text, found = arguments.read(name), ""
+        if text is not None and comparison in _OF_TEXTS:
+            found = text.detour if comparison == "prefix" else text.other_end(demanded.suffix or "")
+        return (
+            f"{name[:_SHOWN]} is {_cut(value)}{f' with {found} in it' * bool(found)}; "
+            f"it must {_demand(demanded)}"
+        )
+
+    @cached_property
+    def _tests(self) -> Sequence[tuple[str, str, _Test]]:
+        return [
+            (name, each, _TESTS[each](operand))
+            for name, comparison in self.where.items()
+            for each, operand in comparison.said.items()
+        ]
+
+    @cached_property
+    def _fit(self) -> Fit:
+        return compiled(True if self.schema is None else self.schema)
+
+    def __str__(self) -> str:
+        return "; ".join(self._told())
+
+    def _told(self) -> Iterator[str]:
+        for name, comparison in self.where.items():
+            yield f"{name[:_SHOWN]} must {_demand(comparison)}"
+        if self.schema is not None:
+            yield "the arguments must fit the schema"
+
+
+def _demand(comparison: Comparison) -> str:
+    return " and ".join(_WORDS[name].format(_cut(operand)) for name, operand in comparison.said.items())
+
+
+def _cut(value: Json) -> str:
+    if isinstance(value, str):  # of a long one no more is looked at
+        value = value[: _SHOWN + 1]
+    if isinstance(value, list | dict):
+        text = f"{'a list' if isinstance(value, list) else 'an object'} of {len(value):,}"
+    elif isinstance(value, int) and value.bit_length() > 4 * _SHOWN:
+        text = "an integer of many digits"
+    else:
+        text = ", ".join(map(repr, value)) if isinstance(value, tuple) else repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
