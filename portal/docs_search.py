@@ -19,7 +19,7 @@ from portal.found import DocsSearchAnswer, Found
 from portal.granted import granted
 from portal.library.function import Function
 from portal.library.portal_stub import portal_functions
-from portal.search.asked_name import asked_name
+from portal.search.query import asked_name
 from portal.snapshot import MAX_NAME_CHARACTERS, Snapshot
 from upstreams.fleet import Fleet
 from upstreams.upstream import Upstream

@@ -17,7 +17,7 @@ from manifests.names import identifier, namespace_of
 from portal.errors import refused
 from portal.library.function import Function
 from portal.library.library import Library
-from portal.search.asked_name import asked_name, partitions
+from portal.search.query import asked_name, partitions
 from sandbox_runtime.calls import CallError
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from benchmarks.search.methods import METHODS
 from benchmarks.search.quality import RELIABLE, score
 from benchmarks.search.recorded import DATA, read_functions, read_queries
-from portal.search import index, ranking, vocabulary
+from portal.search import index, query, ranking
 
 FACTORS = (1, 1, 1, 0.5, 1 / 1.5, 1.5, 2)
 NUMBERS = (
@@ -33,9 +33,9 @@ NUMBERS = (
     (index, "_SAME_UPSTREAM"),
     (index, "_WHOLE_NAME"),
     (ranking, "_SATURATION"),
-    (vocabulary, "_REPEATED"),
-    (vocabulary, "_JOINED"),
-    (vocabulary, "_RELATED"),
+    (query, "_REPEATED"),
+    (query, "_JOINED"),
+    (query, "_RELATED"),
 )
 HALVINGS = 200
 

@@ -1,12 +1,11 @@
 """A function as the index keeps it: how often each term occurs in each of its fields."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from portal.search.phrases import phrases_of
-from portal.search.searchable import Searchable
-from portal.search.words import terms_of
+from portal.search.words import phrases_of, terms_of
 
 FIELDS = ("name", "upstream", "description", "parameter names", "parameter docs")
 
@@ -18,6 +17,32 @@ _MOST = (1 << COUNT_BITS) - 1
 _MAX_NAME_CHARS = 200
 _MAX_TEXT_CHARS = 4_000
 _MAX_PARAMETERS = 64
+
+
+class SearchableParameter(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def wire_name(self) -> str: ...
+    @property
+    def doc(self) -> str: ...
+
+
+class Searchable(Protocol):
+    """A function as search sees it. Its texts are an upstream's own words: hostile and of any length."""
+
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def upstream(self) -> str: ...
+    @property
+    def tool(self) -> str: ...
+    @property
+    def description(self) -> str: ...
+    @property
+    def parameters(self) -> Sequence[SearchableParameter]: ...
 
 
 @dataclass(frozen=True, slots=True)

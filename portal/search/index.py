@@ -1,23 +1,18 @@
 """Finds functions by what they do, or by their exact name."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from operator import attrgetter
 from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from portal.search.document import FIELDS
-from portal.search.exact_names import ExactNames
-from portal.search.name_terms import Floats, Ints, NameTerms
-from portal.search.postings import Postings
-from portal.search.query import Query, read_query
-from portal.search.ranking import Ranking
-from portal.search.roles import role_terms
-from portal.search.searchable import Searchable
-from portal.search.shelf import Change, Shelf
-from portal.search.vocabulary import meant_terms
+from portal.search.document import Document, Searchable, read_document
+from portal.search.query import Query, asked_name, meant_terms, partitions, read_query, role_terms
+from portal.search.ranking import Encoded, Floats, Ints, Ranking
 
 S = TypeVar("S", bound=Searchable)
 
@@ -29,7 +24,7 @@ _SAME_UPSTREAM = 0.3
 _FIRST = 5
 """Of so many places, the steps of a task that spells them out have equal shares."""
 _WHOLE_TASK = 0.3
-_NOBODY = -1
+_MANY_TERMS = 10_000
 
 
 @dataclass(frozen=True)
@@ -44,37 +39,37 @@ class SearchHits(Generic[S]):
     exact: int = 0
 
 
-@dataclass(frozen=True)
-class _Slots:
-    """What is known of each slot: the terms of its fields, its upstream's number, its place by qualified name."""
+@dataclass(frozen=True, slots=True)
+class _Group(Generic[S]):
+    """The functions of one namespace as they were given, and in the order of their names with their documents."""
 
-    lengths: Ints
-    upstreams: Ints
-    ranks: Ints
+    given: Sequence[S]
+    functions: Sequence[S]
+    documents: Sequence[Document]
+    encoded: Encoded
 
 
 class SearchIndex(Generic[S]):
-    """Immutable: whoever holds an index sees one library, whatever changes meanwhile.
+    """Immutable: whoever holds an index sees one library, whatever changes meanwhile."""
 
-    `build` makes one, `updated` another one of it, in a time that depends on what is new in it.
-    """
+    def __init__(self, groups: Mapping[str, _Group[S]], vocabulary: dict[str, int]) -> None:
+        self._groups = groups
+        self._vocabulary = vocabulary
+        in_order = [groups[name] for name in sorted(groups)]
+        self._functions = [function for group in in_order for function in group.functions]
+        self._ranking = Ranking([group.encoded for group in in_order], vocabulary)
+        self._upstreams: dict[str, int] = {}
+        for each in self._functions:
+            self._upstreams.setdefault(each.upstream, len(self._upstreams))
+        self._owners = np.array([self._upstreams[each.upstream] for each in self._functions], np.int64)
 
-    def __init__(
-        self,
-        shelf: Shelf[S],
-        postings: Postings,
-        names: NameTerms,
-        exact: ExactNames,
-        slots: _Slots,
-        upstreams: Mapping[str, int],
-    ) -> None:
-        self._shelf = shelf
-        self._postings = postings
-        self._names = names
-        self._exact = exact
-        self._slots = slots
-        self._upstreams = upstreams
-        self._ranking = Ranking(postings, names, slots.lengths, int(np.sum(slots.upstreams != _NOBODY)))
+    @cached_property
+    def _named(self) -> Mapping[str, set[int]]:
+        named: defaultdict[str, set[int]] = defaultdict(set)
+        for number, each in enumerate(self._functions):
+            named[each.name.casefold()].add(number)
+            named[each.tool.casefold()].add(number)
+        return named
 
     @classmethod
     def build(cls, functions: Iterable[S]) -> "SearchIndex[S]":
@@ -82,28 +77,23 @@ class SearchIndex(Generic[S]):
         namespaces: defaultdict[str, list[S]] = defaultdict(list)
         for each in functions:
             namespaces[each.namespace].append(each)
-        empty = np.empty(0, np.int64)
-        nothing = _Slots(empty.reshape(0, len(FIELDS)), empty, empty)
-        return cls(Shelf(), Postings(), NameTerms(), ExactNames(), nothing, {}).updated(namespaces)
+        return cls({}, {}).updated(namespaces)
 
     def updated(self, namespaces: Mapping[str, Sequence[S]]) -> "SearchIndex[S]":
-        """An index of these functions, by namespace. It finds what one would that was built anew.
+        """An index of these functions, by namespace.
 
-        Nothing is done for a namespace that is the very sequence it was; of others only the functions are read whose
-        texts are new.
+        Of a namespace that is the very sequence it was nothing is read again; of others only the functions are read
+        whose texts are new.
         """
-        shelf, change = self._shelf.changed(namespaces)
-        upstreams = dict(self._upstreams)
-        for each in change.come.values():
-            upstreams.setdefault(each.function.upstream, len(upstreams))
-        return SearchIndex(
-            shelf,
-            self._postings.changed(change),
-            self._names.changed(change),
-            self._exact.changed(change),
-            _changed_slots(self._slots, change, upstreams, shelf.in_order()),
-            upstreams,
-        )
+        groups = {}
+        vocabulary = self._vocabulary
+        is_worn = len(vocabulary) > 2 * len(self._ranking) + _MANY_TERMS  # terms of functions that are gone
+        vocabulary = {} if is_worn else vocabulary
+        for name, given in namespaces.items():
+            former = self._groups.get(name)
+            is_same = former is not None and former.given is given and not is_worn
+            groups[name] = former if former is not None and is_same else _group(given, former, vocabulary)
+        return SearchIndex(groups, vocabulary)
 
     def search(self, query: str, limit: int, upstream: str | None = None) -> SearchHits[S]:
         """The `limit` best functions of all upstreams, or of one; ties in the order of their qualified names.
@@ -116,15 +106,24 @@ class SearchIndex(Generic[S]):
         allowed = self._is_of(upstream)
         lists_upstream = upstream is not None and not query.strip()
         found = np.flatnonzero(allowed if lists_upstream else allowed & (scores > 0))
-        named = np.fromiter(
-            (slot for slot in self._exact.find(query, self._shelf) if allowed[slot]), np.int64
-        )
+        named = np.array([number for number in self._called(query) if allowed[number]], np.int64)
         others = np.setdiff1d(found, named, assume_unique=True)
-        best = [*self._best(named, scores, limit), *self._best(others, scores, limit)][:limit]
+        best = [*_best(named, scores, limit), *_best(others, scores, limit)][:limit]
         if read.steps and not len(named):
             best = self._with_each_step(best, read, scores, found)
-        functions = tuple(self._shelf[slot] for slot in best)
+        functions = tuple(self._functions[number] for number in best)
         return SearchHits(functions, len(named) + len(others), len(named))
+
+    def _called(self, query: str) -> set[int]:
+        """All functions called `create_issue` or `github.create_issue`, however that is quoted."""
+        asked = asked_name(query)
+        found = {*self._named.get(asked, ())}
+        for owner, name in partitions(asked):
+            for number in self._named.get(name, ()):
+                each = self._functions[number]
+                if owner in (each.namespace.casefold(), each.upstream.casefold()):
+                    found.add(number)
+        return found
 
     def _with_each_step(self, best: list[int], query: Query, scores: Floats, found: Ints) -> list[int]:
         """The best of the whole task, with each step's own best among the first, in equal shares."""
@@ -132,15 +131,15 @@ class SearchIndex(Generic[S]):
         share = max(1, len(first) // len(query.steps))
         wanted: dict[int, None] = {}
         for step in query.steps:
-            wanted.update(dict.fromkeys(self._best(found, self._scores(step) + _WHOLE_TASK * scores, share)))
+            wanted.update(dict.fromkeys(_best(found, self._scores(step) + _WHOLE_TASK * scores, share)))
         wanted = dict.fromkeys([*wanted][: len(first)])
-        spare = [slot for slot in first if slot not in wanted][: len(first) - len(wanted)]
-        kept = [slot for slot in first if slot in wanted or slot in spare]
-        first = [*kept, *(slot for slot in wanted if slot not in kept)]
-        return [*first, *(slot for slot in [*best[:_FIRST], *rest] if slot not in first)][: len(best)]
+        spare = [number for number in first if number not in wanted][: len(first) - len(wanted)]
+        kept = [number for number in first if number in wanted or number in spare]
+        first = [*kept, *(number for number in wanted if number not in kept)]
+        return [*first, *(number for number in [*best[:_FIRST], *rest] if number not in first)][: len(best)]
 
     def _scores(self, query: Query) -> Floats:
-        weights = meant_terms(query.words, self._postings)
+        weights = meant_terms(query.words, self._ranking)
         roles = {
             term: weight
             for term, weight in role_terms(query.roles, self._ranking.rarity).items()
@@ -152,7 +151,7 @@ class SearchIndex(Generic[S]):
         )
         if query.sentences:
             # A task names several things to do: a function that fits one sentence well fits the task.
-            sentences = (meant_terms(words, self._postings) for words in query.sentences)
+            sentences = (meant_terms(words, self._ranking) for words in query.sentences)
             scores += _BEST_SENTENCE * np.max([self._ranking.relevance(each) for each in sentences], axis=0)
         self._add_phrases(scores, query)
         once = {term: min(weight, 1.0) for term, weight in weights.items()} | roles
@@ -161,7 +160,7 @@ class SearchIndex(Generic[S]):
     def _add_phrases(self, scores: Floats, query: Query) -> None:
         """They decide among what fits: by "in" or "up" alone nothing does."""
         weights = dict.fromkeys(query.phrases.small, _PHRASE) | {query.phrases.whole: _WHOLE_NAME}
-        weights = {phrase: weight for phrase, weight in weights.items() if phrase in self._postings}
+        weights = {phrase: weight for phrase, weight in weights.items() if phrase in self._ranking}
         if weights:
             more = np.zeros(len(scores))
             self._ranking.add_name_relevance(more, weights)
@@ -169,33 +168,37 @@ class SearchIndex(Generic[S]):
 
     def _lifted(self, scores: Floats) -> Floats:
         """A function beside a very good one is likelier to be meant than its own words say."""
-        best = np.zeros(len(self._upstreams) + 1)
-        np.maximum.at(best, self._slots.upstreams, scores)
-        lifted: Floats = np.where(scores > 0, scores + _SAME_UPSTREAM * best[self._slots.upstreams], 0)
+        best = np.zeros(len(self._upstreams))
+        np.maximum.at(best, self._owners, scores)
+        lifted: Floats = np.where(scores > 0, scores + _SAME_UPSTREAM * best[self._owners], 0)
         return lifted
 
     def _is_of(self, upstream: str | None) -> NDArray[np.bool_]:
         if upstream is None:
-            return np.not_equal(self._slots.upstreams, _NOBODY)
-        return np.equal(self._slots.upstreams, self._upstreams.get(upstream, _NOBODY - 1))
-
-    def _best(self, slots: Ints, scores: Floats, count: int) -> list[int]:
-        if len(slots) > count:
-            worst = np.partition(scores[slots], -count)[-count]
-            slots = slots[scores[slots] >= worst]
-        order = np.lexsort((self._slots.ranks[slots], -scores[slots]))[:count]
-        best: list[int] = slots[order].tolist()
-        return best
+            return np.ones(len(self._functions), np.bool_)
+        return np.equal(self._owners, self._upstreams.get(upstream, -1))
 
 
-def _changed_slots(former: _Slots, change: Change[S], upstreams: Mapping[str, int], in_order: Ints) -> _Slots:
-    more = change.size - len(former.upstreams)
-    lengths = np.pad(former.lengths, ((0, more), (0, 0)))
-    owners = np.pad(former.upstreams, (0, more), constant_values=_NOBODY)
-    for slot in change.gone:
-        lengths[slot], owners[slot] = 0, _NOBODY
-    for slot, shelved in change.come.items():
-        lengths[slot], owners[slot] = shelved.document.lengths, upstreams[shelved.function.upstream]
-    ranks = np.zeros(change.size, np.int64)
-    ranks[in_order] = np.arange(len(in_order))
-    return _Slots(lengths, owners, ranks)
+def _best(numbers: Ints, scores: Floats, count: int) -> list[int]:
+    """The best of some functions, whose numbers are in the order of their qualified names."""
+    if len(numbers) > count:
+        worst = np.partition(scores[numbers], -count)[-count]
+        numbers = numbers[scores[numbers] >= worst]
+    order = np.lexsort((numbers, -scores[numbers]))[:count]
+    best: list[int] = numbers[order].tolist()
+    return best
+
+
+def _group(given: Sequence[S], former: _Group[S] | None, vocabulary: dict[str, int]) -> _Group[S]:
+    known: dict[Hashable, Document] = {}
+    if former is not None:
+        known = dict(zip(map(_texts, former.functions), former.documents, strict=True))
+    functions = sorted(given, key=attrgetter("name"))
+    documents = [known.get(_texts(each)) or read_document(each) for each in functions]
+    return _Group(given, functions, documents, Encoded(documents, vocabulary))
+
+
+def _texts(function: Searchable) -> Hashable:
+    """All that the index reads of a function."""
+    parameters = tuple((each.wire_name, each.doc) for each in function.parameters)
+    return function.upstream, function.tool, function.description, parameters

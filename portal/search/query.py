@@ -1,14 +1,26 @@
-"""What somebody looks for, as words; a whole task is looked at sentence by sentence and step by step too."""
+"""What somebody looks for, as words; a whole task is looked at sentence by sentence and step by step too.
+
+A server calls its functions by the words of its own trade; somebody who asks in those of another means the same. Such a
+word counts where it stands in a function's name, and less than the word that was asked for: `delete_issue` is found by
+"remove ticket".
+"""
 
 import re
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import log
 from typing import TypeVar
 
-from portal.search.phrases import Phrases, phrases_of
-from portal.search.roles import ACTIONS
-from portal.search.words import is_asking, terms_of
+from portal.search.ranking import Ranking
+from portal.search.words import Phrases, is_asking, phrases_of, terms_of
 
 P = TypeVar("P")
+
+_MAX_DOTS = 16
+"""Of a name with more of them only the first ones may stand behind an upstream's key."""
 
 _MAX_CHARS = 4_000
 """Of a longer query the rest is not read."""
@@ -16,6 +28,15 @@ _MAX_CHARS = 4_000
 _MAX_SENTENCES = 16
 _MAX_STEPS = 5
 _MAX_WORD_CHARS = 64
+_MAX_WORDS = 256
+"""Of a query; of further ones nothing is looked up."""
+
+_REPEATED = 0.5
+_JOINED = 0.5
+_RELATED = 0.2
+_SHORTEST_RELATED = 4
+_MAX_COMPLETIONS = 8
+
 _SENTENCE_END = re.compile(
     r"[.!?;]\s|\n|\b(?:and then|and also|then|also|additionally|after that|finally|moreover|furthermore)\b",
     re.IGNORECASE,
@@ -27,6 +48,42 @@ _STEP_BEGIN = re.compile(
     r"\W*(?:\d+[.)]\s*)?(?:(?:please|first|next|then|also|finally|and)\b\W*)*", re.IGNORECASE
 )
 _WORD = re.compile(rf"\w{{1,{_MAX_WORD_CHARS}}}")
+
+# In each line any word may stand for any other.
+_ACTIONS = """
+list show browse enumerate
+search find query lookup
+get fetch read retrieve view describe show
+create add new make insert
+update edit modify change
+delete remove drop destroy erase
+send post deliver
+run execute
+download export
+upload import
+"""
+_OBJECTS = """
+issue ticket bug
+repository repo project
+message mail email
+folder directory
+image picture photo
+user member account person
+event meeting appointment
+comment note reply
+label tag
+channel room
+database db
+document doc file
+task todo
+price cost quote
+organization org company
+website site url
+"""
+
+_MOST_OF_ROLE = 0.7
+_SHARED_BY_ROLES = 1.5
+_MAX_ROLE_CHARS = 50
 
 _OTHER_STEPS = """
     archive assign attach book build buy calculate cancel check close comment compare compute convert copy count deploy
@@ -59,6 +116,76 @@ def read_query(text: str) -> Query:
         sentences=tuple(_several(sentences)[:_MAX_SENTENCES]),
         steps=tuple(_several(steps)[:_MAX_STEPS]),
     )
+
+
+def asked_name(query: str) -> str:
+    """The name in `jira.create_issue`, "create_issue" or await jira.create_issue(title="x"), in lower case."""
+    bare = query.strip().strip("`'\"").strip().removeprefix("await ").strip().casefold()
+    name, bracket, _ = bare.partition("(")
+    is_call = bracket and bare.endswith(")") and not name.endswith(" ")
+    return name if is_call else bare
+
+
+def partitions(name: str) -> Iterator[tuple[str, str]]:
+    """What stands before and behind each dot: an upstream's key and a tool's name may have some of their own."""
+    at = -1
+    for _ in range(_MAX_DOTS):
+        at = name.find(".", at + 1)
+        if at < 0:
+            return
+        yield name[:at], name[at + 1 :]
+
+
+def meant_terms(words: Sequence[str], index: Ranking) -> dict[str, float]:
+    """The terms meant by the words, those that occur, with how much each counts.
+
+    Beside the words themselves (1, repeated ones a little more) that is two neighbours as one word ("app config" for
+    `appconfig`) and, for less, abbreviations and completions ("configuration" for `config`, "repo" for `repository`).
+    """
+    words = words[:_MAX_WORDS]
+    weights = {word: 1 + _REPEATED * log(count) for word, count in Counter(words).items()}
+    for first, second in pairwise(words):
+        weights.setdefault(first + second, _JOINED)
+    for word in dict.fromkeys(words):
+        for related in _related(word, index.terms):
+            weights[related] = max(weights.get(related, 0), _RELATED * weights[word])
+    return {term: weight for term, weight in weights.items() if term in index}
+
+
+def _related(word: str, terms: Sequence[str]) -> Iterator[str]:
+    if len(word) < _SHORTEST_RELATED or word.isdecimal():
+        return
+    yield from (word[:length] for length in range(_SHORTEST_RELATED, len(word)))
+    first = bisect_left(terms, word + "\0")
+    longer = terms[first : first + _MAX_COMPLETIONS]
+    yield from (term for term in longer if term.startswith(word))
+
+
+def role_terms(words: Sequence[str], rarity: Callable[[str], float | None]) -> dict[str, float]:
+    """Terms that may stand for the words in a function's name, and how much each counts where a word counts 1.
+
+    The more words there are, the less is left to guess: of a long query every one counts little. `rarity` says how much
+    it tells that a term occurs, None of one that does not: where many functions get and few describe, `describe_table`
+    must not be a better answer to "get table" than `get_table` is.
+    """
+    most = min(_MOST_OF_ROLE, _SHARED_BY_ROLES / max(len(words), 1))
+    weights: dict[str, float] = {}
+    for word in dict.fromkeys(words):
+        own = rarity(word)
+        for other in _EQUIVALENTS.get(word, ()):
+            if (others := rarity(other)) is not None:
+                weight = most if own is None else most * min(1.0, own / others)
+                weights[other] = max(weights.get(other, 0.0), weight)
+    return weights
+
+
+def _equivalents(lines: Sequence[str]) -> Mapping[str, frozenset[str]]:
+    others: defaultdict[str, set[str]] = defaultdict(set)
+    for line in lines:
+        terms = {term for word in line.split() for term in terms_of(word, _MAX_ROLE_CHARS)}
+        for term in terms:
+            others[term] |= terms - {term}
+    return {term: frozenset(each) for term, each in others.items()}
 
 
 def _several(parts: list[P]) -> list[P]:
@@ -94,5 +221,7 @@ def _first_term(text: str) -> str:
     return terms[0] if terms else ""
 
 
+_EQUIVALENTS = _equivalents([*_ACTIONS.split("\n"), *_OBJECTS.split("\n")])
+ACTIONS = frozenset(_equivalents(_ACTIONS.split("\n")))
 (_SHOW,) = terms_of("show", _MAX_WORD_CHARS)
 _STEPS = ACTIONS | frozenset(terms_of(_OTHER_STEPS, len(_OTHER_STEPS)))

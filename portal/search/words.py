@@ -2,16 +2,54 @@
 
 `createIssue`, `create_issue` and "creating issues" give the same terms. Accents and case are folded; scripts
 written without spaces become pairs of characters.
+
+Words like "in", "off" and "like" say nothing in a description. In a name they may be all that tells `turn_on_light`
+from `turn_off_light` and `like_post` from `share_post`. They are phrases there, with the word beside each. Phrases
+begin with a blank: no term does.
 """
 
 import re
 import unicodedata
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
 from snowballstemmer.english_stemmer import EnglishStemmer  # type: ignore[import-untyped]  # ships no types
 
-from portal.search.stopwords import ASKING, STOPWORDS
+STOPWORDS = frozenset(
+    """
+    a about above after again all also am an and any are aren as at be because been before being below
+    between both but by can could couldn did didn do does doesn doing don down during each few for from
+    further had has have having he her here hers him his how i if in into is isn it its itself just me
+    more most my myself no nor not now of off on once only or other our ours out over own please same
+    she should so some such than that the their theirs them then there these they this those through to
+    too under until up very was wasn we were what when where which while who whom why will with won
+    would wouldn you your yours
+    """.split()  # noqa: SIM905
+)
+"""English words that say nothing about what a function does."""
+
+ASKING = frozenset(
+    """
+    able give hello help hey hi im interested kindly know let like look looking may might need show sure
+    tell thank thanks us use using want way wondering
+    """.split()  # noqa: SIM905
+)
+"""Words of the asking, not of what is asked for. Kept in descriptions: "show" is a good name for a tool."""
+
+_SILENT = frozenset(
+    {"a", "an", "the", "my", "your", "our", "his", "her", "its", "their", "this", "that", "these", "those"}
+)
+"""What may stand between two words of a phrase: "like this post"."""
+
+_PARTICLES = frozenset({"in", "off", "on", "out", "up", "down"})
+"""They are phrases by themselves too: "turn the light off"."""
+
+_SMALL = (STOPWORDS | ASKING) - _SILENT
+_MAX_PHRASE_WORDS = 256
+_LONGEST_NAME = 16
+"""Words of one: who asks with more does not ask for a name."""
 
 _MAX_WORD_CHARS = 64
 """A longer run of letters and digits is a key or a blob: nobody searches for it."""
@@ -38,6 +76,32 @@ def terms_of(text: str, max_chars: int) -> list[str]:
 def parts_of(text: str, max_chars: int) -> list[str]:
     """The words that terms are made of: split and folded, not stemmed, and no stopword is left out."""
     return [part for word in _words(text, max_chars) for part in _folded_parts(word)]
+
+
+@dataclass(frozen=True, slots=True)
+class Phrases:
+    """`small` has the small words with their neighbours. `whole` is one phrase for all that the text says.
+
+    Names and queries share it if their words are the same: "get the tables", `getTable`. It is empty if there are none.
+    """
+
+    small: tuple[str, ...]
+    whole: str
+
+
+def is_phrase(term: str) -> bool:
+    return term.startswith(" ")
+
+
+def phrases_of(text: str, max_chars: int) -> Phrases:
+    """Of the text's first `max_chars` characters."""
+    words = [word for word in parts_of(text, max_chars) if word not in _SILENT][:_MAX_PHRASE_WORDS]
+    small = {f" {word}": None for word in words if word in _PARTICLES}
+    for first, second in pairwise(words):
+        if first in _SMALL or second in _SMALL:
+            small[f" {stem(first)} {stem(second)}"] = None
+    said = {stem(word) for word in words if word not in STOPWORDS} if len(words) <= _LONGEST_NAME else ()
+    return Phrases(tuple(small), f"  {' '.join(sorted(said))}" if said else "")
 
 
 @lru_cache(maxsize=1 << 16)

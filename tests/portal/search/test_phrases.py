@@ -3,7 +3,7 @@
 import pytest
 
 from portal.search.index import SearchIndex
-from portal.search.phrases import phrases_of
+from portal.search.words import phrases_of
 from tests.portal.search.catalogue import Function
 
 

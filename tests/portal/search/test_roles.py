@@ -3,7 +3,7 @@
 import pytest
 
 from portal.search.index import SearchIndex
-from portal.search.roles import role_terms
+from portal.search.query import role_terms
 from tests.portal.search.catalogue import Function
 
 
