@@ -2,14 +2,12 @@
 
 from argparse import Namespace
 from dataclasses import asdict, dataclass, field
-from datetime import date
 from importlib.metadata import version
 from itertools import chain
 
 import anyio
 
 from manifests.errors import ManifestError
-from manifests.json_value import Json
 from manifests.known_tokens import literal_tokens
 from manifests.manifest import Manifest
 from manifests.narrowing import narrowed
@@ -23,8 +21,6 @@ from portal.granted import granted
 from portal.listed_tools import listed_tools
 from portal.pinning.pins import QUARANTINED, pins_of
 from portal.pinning.suspicions import Neighbours, suspicions
-from sandbox_runtime.advisories import known_advisories, report
-from sandbox_runtime.engine_version import installed_engine
 from upstreams.upstream import Upstream
 
 WARNED = 3
@@ -42,7 +38,6 @@ class Findings:
 
     manifest: str
     sandbox: str = ""
-    engine: Json = None
     granted: list[str] = field(default_factory=list)
     upstreams: list[dict[str, object]] = field(default_factory=list)
     withheld: list[dict[str, str]] = field(default_factory=list)
@@ -76,7 +71,6 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
         portal.fleet.want_all()
         with terminal.waiting("starting the sandbox"):
             await _look_at_sandbox(portal, findings)
-            _look_at_engine(findings, is_asked=options.json or options.strict)
         try:
             with terminal.waiting("starting the upstreams"):
                 await tried(portal.fleet, terminal)
@@ -123,16 +117,6 @@ async def _look_at_sandbox(portal: Portal, findings: Findings) -> None:
     )
     if portal.baked is not None:
         findings.sandbox += f"; baked in: {portal.baked.listed() or 'nothing more'}"
-
-
-def _look_at_engine(findings: Findings, *, is_asked: bool) -> None:
-    """Notes of flaws that reach no script are for those who ask, or have something to mend anyway."""
-    engine = report(installed_engine(), known_advisories(), date.today())
-    findings.engine = engine.facts()
-    findings.errors.extend(engine.errors)
-    findings.warnings.extend(engine.warnings)
-    if is_asked or engine.errors or engine.warnings:
-        findings.notes.extend(engine.notes)
 
 
 def _look_at_secrets(manifest: Manifest, findings: Findings) -> None:

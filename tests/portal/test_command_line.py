@@ -1,27 +1,21 @@
 """The commands as a person or a script uses them: results on stdout, all else on stderr, and an exit status."""
 
 import json
-import re
 import socket
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from manifests.json_value import Json
 from portal.first_steps import NO_UPSTREAMS
-from sandbox_runtime.advisories import EngineReport
-from sandbox_runtime.engine_version import InstalledEngine
 from tests.portal.commands import COMMAND_SECONDS, PortalCommand, finished, portal_command, started
 from tests.portal.peers import raw, raw_tools, write_manifest
 from tests.upstreams.peers import closed_port
 
 SCRIPT = "print('said')\nfound = await store.echo(n=41)\nfound['n'] + 1\n"
 SECRET = "s3cret-of-the-tests"
-SOUND = EngineReport(InstalledEngine((50, 0, 0), "50", True), "x86_64", (), notes=["2 flaws reach no script"])
-FLAWED = replace(SOUND, warnings=["scripts can reach a flaw"])
 HOSTILE = "\x1b]0;owned\x07 :boom: [red]"
 
 
@@ -217,35 +211,6 @@ def test_check_starts_upstreams_that_wait_for_their_first_call(portal: PortalCom
     write_manifest(tmp_path, {"resting": resting, "broken": broken})
     told = json.loads(portal("check", "--json", cwd=tmp_path).stdout)
     assert {row["name"]: row["status"] for row in told["upstreams"]} == {"resting": "ready", "broken": "down"}
-
-
-def test_check_tells_the_engine_and_its_advisories(portal: PortalCommand, folder: Path) -> None:
-    engine = json.loads(portal("check", "--json", cwd=folder).stdout)["engine"]
-    assert re.fullmatch(r"\d+\.\d+\.\d+", engine["version"])
-    for advisory in engine["advisories"]:
-        assert advisory["reaches_scripts"] is not bool(advisory["why_not"])
-        assert advisory["fixed_in"] > engine["version"]
-
-
-@pytest.mark.parametrize(
-    ("engine", "options", "is_told"),
-    [
-        (SOUND, (), False),
-        (SOUND, ("--strict",), True),
-        (SOUND, ("--json",), True),
-        (FLAWED, (), True),
-    ],
-)
-def test_flaws_that_reach_no_script_are_told_to_those_who_ask_or_have_to_mend_others(
-    portal: PortalCommand,
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    engine: EngineReport,
-    options: tuple[str, ...],
-    is_told: bool,
-) -> None:
-    monkeypatch.setattr("portal.cli.check.report", lambda *_: engine)
-    assert ("reach no script" in portal("check", *options, cwd=folder).stdout) is is_told
 
 
 def test_check_tells_what_protects_the_workers(portal: PortalCommand, folder: Path) -> None:
