@@ -30,7 +30,7 @@ from portal.repair_notes import RepairNotes
 from portal.session_tools import SessionTools
 from portal.snapshot import Snapshot
 from sandbox_runtime.calls import CallError, Outcome, ToolCall
-from sandbox_runtime.grants.fetch_error import FetchError
+from sandbox_runtime.grants.fetch_request import FetchError
 from sandbox_runtime.grants.fetcher import FETCH, Fetcher
 from upstreams.errors import UpstreamError, UpstreamRefusedError, UpstreamWithheldError
 from upstreams.fleet import Fleet

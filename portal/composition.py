@@ -30,7 +30,7 @@ from portal.script_search import ScriptSearch
 from portal.sessions import Sessions
 from portal.view import Shelf, View, open_shelf
 from sandbox_runtime.baked import Baked, check_baked
-from sandbox_runtime.grants.open_grants import open_grants
+from sandbox_runtime.grants.run_grants import open_grants
 from sandbox_runtime.sandbox import Sandbox, open_sandbox
 from sandbox_runtime.turns import QueueLimits
 from upstreams.fleet import Fleet, open_fleet

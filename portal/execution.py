@@ -31,7 +31,7 @@ from portal.sessions import SessionError, Sessions
 from portal.snapshot import Snapshot
 from sandbox_runtime.calls import CallPort
 from sandbox_runtime.grants.fetcher import Fetcher
-from sandbox_runtime.grants.open_grants import OpenGrants
+from sandbox_runtime.grants.run_grants import OpenGrants
 from sandbox_runtime.prepared import Prepared
 from sandbox_runtime.result import RunError, RunResult
 from sandbox_runtime.run import Run

@@ -3,33 +3,34 @@
 import asyncio
 import contextvars
 import sys
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 from manifests.json_value import Json
 from sandbox_runtime.bounds import ARGUMENT_VALUE_BYTES, Bounds
 from sandbox_runtime.calls import CallError, CallObserver, CallPort, Outcome, ToolCall
-from sandbox_runtime.file_calls import PREFIX, FileCalls
 from sandbox_runtime.frames import MAX_LINES_BYTES, FrameError, ToWorker
-from sandbox_runtime.grants.file_service import FileAnswer, FileService
-from sandbox_runtime.guest_json import GuestJsonError, encode, encode_in_pieces, is_long, parse, values_in
+from sandbox_runtime.grants.file_service import NOT_GRANTED, FileAnswer, FileService
+from sandbox_runtime.guest_json import GuestJsonError, encode, parse, values_in
 from sandbox_runtime.recording import Recording
 from sandbox_runtime.worker_process import WorkerProcess
 
-_ANSWER_FRAME_BYTES = 1 << 20
-_MAX_FUNCTION_BYTES = 512
-_HEAD_BYTES = _MAX_FUNCTION_BYTES + 32
-"""Of a line: its number and its function, with room to spare."""
-_MAX_WAITING = 10_000
-_MOST_HELD = 32
-"""Calls of the longest arguments whose arguments the portal holds at once for one run."""
-_MANY_BYTES = 1 << 16
-_NOT_MADE = b"~"
+FILE_PREFIX = b"portal.files."
+"""How functions of file operations begin; no namespace of a library is called `portal`."""
+
 MAX_REFUSED = 20_000
 """Calls beyond `tool_calls` that are refused one by one; a script that goes on is stopped."""
 
-
+_ANSWER_FRAME_BYTES = 1 << 20
+_MAX_FUNCTION_BYTES = 512
+_MAX_WAITING = 10_000
+_MOST_HELD = 32
+"""Calls of the longest arguments whose arguments the portal holds at once for one run."""
+_MAX_WAITING_FILES = 1000
+_MAX_WAITING_FILE_BYTES = 64 << 20
+_LARGE_BYTES = 1 << 16
+_NOT_MADE = b"~"
 _IN_TURNS = "Wait for the answers to some calls before you make more."
 
 
@@ -71,7 +72,6 @@ class CallsInFlight:
         self._cancelled = 0
         self._waiting: OrderedDict[int, tuple[int, str, bytes]] = OrderedDict()
         self._held_bytes = 0
-        self._is_resting = False
         self._running: dict[int, asyncio.Task[None]] = {}
         self._answers: list[bytes] = []
         self._answers_bytes = 0
@@ -79,11 +79,6 @@ class CallsInFlight:
         self._is_over = False
         self._files = FileCalls(files, self._answer_file, self._is_stuck, fail)
         self._error_codes: set[str] = set()
-        self._used_up = CallError(
-            "tool_calls_limit",
-            f"the call was not made: {bounds.name('tool_calls')} is used up",
-            "Do the work in fewer calls, or in several scripts.",
-        )
 
     def receive(self, batch: bytes) -> None:
         """Take a batch of lines from the guest.
@@ -94,22 +89,20 @@ class CallsInFlight:
         if len(batch) > MAX_LINES_BYTES and b"\n" in batch:
             raise FrameError("too many calls in one frame")
         self._is_flushing = True  # whatever is answered at once goes out in one frame, below
-        for line in [batch] if len(batch) > MAX_LINES_BYTES else batch.split(b"\n"):
-            # Of a long line nothing is copied here.
-            parts = line[:_HEAD_BYTES].split(b" ", 2)
+        for line in batch.split(b"\n"):
+            parts = line.split(b" ", 2)
             identity = _identity(parts[0])
             if len(parts) == 3:
-                start = len(parts[0]) + len(parts[1]) + 2
-                self._accept(identity, parts[1], memoryview(line)[start:])
+                self._accept(identity, parts[1], parts[2])
             elif len(parts) == 1:
                 self._cancel(identity)
             else:
                 raise FrameError("a call without arguments")
-        self._start_waiting()
         self._files.go_on()
         self._flush()
 
     def resume(self) -> None:
+        """The worker reads again."""
         self._start_waiting()
         self._files.go_on()
 
@@ -132,14 +125,14 @@ class CallsInFlight:
             await asyncio.wait(self._running.values())
         await self._files.ended()
 
-    def _accept(self, identity: int, function: bytes, arguments: memoryview) -> None:
+    def _accept(self, identity: int, function: bytes, arguments: bytes) -> None:
         if identity <= self._latest or len(function) > _MAX_FUNCTION_BYTES:
             raise FrameError("a call that no guest of ours would make")
         self._latest = identity
-        if function.startswith(PREFIX):
+        if function.startswith(FILE_PREFIX):
             if self._files.refused >= MAX_REFUSED:
                 raise TooManyCallsError("too many file operations")
-            self._admit_file(identity, function, arguments)
+            self._admit_file(identity, function[len(FILE_PREFIX) :].decode("ascii", "replace"), arguments)
             return
         if self._seq >= self._limits.tool_calls + MAX_REFUSED:
             raise TooManyCallsError("too many calls")
@@ -147,10 +140,10 @@ class CallsInFlight:
         name = function.decode("utf-8", "replace")
         self._observer.open(self._seq, name)
         if arguments != _NOT_MADE:
-            self._admit(identity, name, bytes(arguments))
+            self._admit(identity, name, arguments)
 
-    def _admit_file(self, identity: int, function: bytes, arguments: memoryview) -> None:
-        self._files.accept(identity, function, arguments)
+    def _admit_file(self, identity: int, operation: str, arguments: bytes) -> None:
+        self._files.accept(identity, operation, arguments)
 
     def _is_stuck(self) -> bool:
         """Whether nothing more can be begun now, because its answer could not be sent."""
@@ -169,38 +162,38 @@ class CallsInFlight:
         self._answer(identity, seq, Outcome(error=refusal))
 
     def _refusal(self, arguments: bytes) -> CallError | None:
+        name = self._bounds.name
         if self._seq > self._limits.tool_calls:
-            return self._used_up
+            hint = "Do the work in fewer calls, or in several scripts."
+            return _not_made("tool_calls_limit", f"{name('tool_calls')} is used up", hint)
         # A guest that sees that arguments are too long sends only their size.
         claimed = arguments[1:21] if arguments[:1] == b"!" else b""
         size = int(claimed) if claimed.isdigit() else len(arguments)
         if size > self._limits.argument_bytes or claimed:
-            message = f"the call was not made: its arguments are {size:,} bytes, {self._bounds.name('argument_bytes')}"
-            return CallError("argument_limit", message, "Send less in one call.")
+            told = f"its arguments are {size:,} bytes, {name('argument_bytes')}"
+            return _not_made("argument_limit", told, "Send less in one call.")
         if self._held_bytes + size > _MOST_HELD * self._limits.argument_bytes:
-            message = (
-                f"the call was not made: the arguments of the calls under way are {self._held_bytes:,} bytes, "
-                f"{_MOST_HELD} times {self._bounds.name('argument_bytes')}"
+            told = (
+                f"the arguments of the calls under way are {self._held_bytes:,} bytes, "
+                f"{_MOST_HELD} times {name('argument_bytes')}"
             )
-            return CallError("argument_limit", message, _IN_TURNS)
+            return _not_made("argument_limit", told, _IN_TURNS)
         if len(self._waiting) >= _MAX_WAITING:
-            message = (
-                f"the call was not made: {_MAX_WAITING:,} calls wait already for "
-                f"{self._bounds.name('parallel_calls')}"
-            )
-            return CallError("parallel_calls_limit", message, _IN_TURNS)
+            told = f"{_MAX_WAITING:,} calls wait already for {name('parallel_calls')}"
+            return _not_made("parallel_calls_limit", told, _IN_TURNS)
         return None
 
     def _start_waiting(self) -> None:
         while self._waiting and len(self._running) < self._limits.parallel_calls:
-            if self._worker.is_congested or not self._worker.is_alive or self._is_over or self._is_resting:
+            if self._is_stuck() or not self._worker.is_alive or self._is_over:
                 return
             identity, (seq, name, arguments) = self._waiting.popitem(last=False)
             values = self._read(identity, seq, arguments)
             if values is not None:
                 self._start(identity, ToolCall(seq, name, values), len(arguments))
-            if len(arguments) > _MANY_BYTES:
-                self._rest()
+            if len(arguments) > _LARGE_BYTES:
+                asyncio.get_running_loop().call_soon(self._start_waiting)
+                return
 
     def _read(self, identity: int, seq: int, arguments: bytes) -> dict[str, Json] | None:
         """The arguments of a call, None if they cannot be had."""
@@ -209,7 +202,11 @@ class CallsInFlight:
         refusal: CallError | None = None
         try:
             if values_in(arguments, most) > most:
-                refusal = CallError("argument_limit", self._too_many_values(), "Send less in one call.")
+                told = (
+                    f"its arguments hold too many values, of which each counts as {ARGUMENT_VALUE_BYTES} bytes, "
+                    f"for {self._bounds.name('argument_bytes')}"
+                )
+                refusal = _not_made("argument_limit", told, "Send less in one call.")
             else:
                 values = parse(arguments)
         except GuestJsonError as error:
@@ -223,21 +220,6 @@ class CallsInFlight:
             self._refuse(identity, seq, refusal)
         return None
 
-    def _too_many_values(self) -> str:
-        return (
-            f"the call was not made: its arguments hold too many values, of which each counts as "
-            f"{ARGUMENT_VALUE_BYTES} bytes, for {self._bounds.name('argument_bytes')}"
-        )
-
-    def _rest(self) -> None:
-        """Let everybody else have a turn before the next arguments are read."""
-        self._is_resting = True
-        asyncio.get_running_loop().call_soon(self._wake)
-
-    def _wake(self) -> None:
-        self._is_resting = False
-        self._start_waiting()
-
     def _start(self, identity: int, call: ToolCall, size: int) -> None:
         task = _eager_task(self._run(identity, call), self._context.copy())
         if task.done():
@@ -247,10 +229,7 @@ class CallsInFlight:
             task.add_done_callback(lambda done: self._go_on(identity, done, size))
 
     async def _run(self, identity: int, call: ToolCall) -> None:
-        outcome = await self._port(call)
-        if outcome.error is None and outcome.text is None and is_long(outcome.value):
-            outcome = Outcome(text=await _encoded(outcome.value))
-        self._answer(identity, call.seq, outcome)
+        self._answer(identity, call.seq, await self._port(call))
 
     def _ended(self, identity: int, task: "asyncio.Task[None]", size: int) -> None:
         self._running.pop(identity, None)
@@ -279,36 +258,30 @@ class CallsInFlight:
         if error is None:
             value = encode(outcome.value) if outcome.text is None else outcome.text
             if len(value) > self._limits.outcome_bytes:
-                error = self._too_long(len(value))
+                message = f"the call was made and answered {len(value):,} bytes: {self._bounds.name('outcome_bytes')}"
+                error = CallError("outcome_limit", message, "Ask for less: filter, limit, or page.")
                 self._observer.withhold(seq, error)
             else:
-                self._post([b"[%d,1,%b]" % (identity, value)])
+                self._post(b"[%d,1,%b]" % (identity, value))
         if error is not None:
             self._error_codes.add(error.code)
             told = encode([error.code, error.message, error.hint])
-            self._post([b"[%d,0,%b]" % (identity, told[1:-1])])
+            self._post(b"[%d,0,%b]" % (identity, told[1:-1]))
 
     def _answer_file(self, identity: int, answer: FileAnswer) -> None:
         if self._is_over:
             return
         if answer.code:
             self._error_codes.add(answer.code)
-        self._post([b"[%d," % identity, *answer.text, b"]"])
+        self._post(b"[%d,%b]" % (identity, answer.text))
 
-    def _too_long(self, size: int) -> CallError:
-        message = f"the call was made and answered {size:,} bytes: {self._bounds.name('outcome_bytes')}"
-        return CallError("outcome_limit", message, "Ask for less: filter, limit, or page.")
-
-    def _post(self, answer: list[bytes]) -> None:
-        """Have an answer sent, which comes in pieces."""
-        if self._answers:
-            self._answers.append(b",")
-        self._answers += answer
-        self._answers_bytes += sum(map(len, answer))
-        if self._answers_bytes > _ANSWER_FRAME_BYTES:
+    def _post(self, answer: bytes) -> None:
+        """Have an answer sent, together with others that come in the same moment."""
+        self._answers.append(answer)
+        self._answers_bytes += len(answer)
+        is_alone = len(self._running) == 1 and not self._waiting and not self._is_flushing
+        if self._answers_bytes > _ANSWER_FRAME_BYTES or is_alone:
             self._send_answers()
-        elif len(self._running) == 1 and not self._waiting and not self._is_flushing:
-            self._send_answers()  # no other could come with it
         elif not self._is_flushing:
             self._is_flushing = True
             asyncio.get_running_loop().call_soon(self._flush)
@@ -320,19 +293,81 @@ class CallsInFlight:
 
     def _send_answers(self) -> None:
         if self._answers:
-            self._worker.send(ToWorker.ANSWERS, *self._answers)
+            answers = b",".join(self._answers)
+            self._worker.send(ToWorker.ANSWERS, answers)
             if self._recording is not None:
-                self._recording.answer(b"".join(self._answers))
+                self._recording.answer(answers)
             self._answers.clear()
             self._answers_bytes = 0
 
 
-async def _encoded(value: Json) -> bytes:
-    pieces = []
-    for piece in encode_in_pieces(value):
-        pieces.append(piece)
-        await asyncio.sleep(0)
-    return b"".join(pieces)
+class FileCalls:
+    """The file operations of a run, in the order in which the guest made them, one under way at a time."""
+
+    def __init__(
+        self,
+        service: FileService | None,
+        answer: Callable[[int, FileAnswer], None],
+        is_stuck: Callable[[], bool],
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        """`answer` takes a call's number and what it came to; `fail` what should not have happened."""
+        self._service = service
+        self._answer = answer
+        self._is_stuck = is_stuck
+        self._fail = fail
+        self._waiting: deque[tuple[int, str, bytes]] = deque()
+        self._waiting_bytes = 0
+        self._running: asyncio.Task[None] | None = None
+        self.refused = 0
+        """Operations that were not even tried."""
+
+    def accept(self, identity: int, operation: str, arguments: bytes) -> None:
+        """Take an operation.
+
+        Raises:
+            FrameError: No honest guest would have asked for it: it waits for each before it makes the next.
+        """
+        self._waiting_bytes += len(arguments)
+        is_too_much = self._waiting_bytes > _MAX_WAITING_FILE_BYTES and self._waiting
+        if len(self._waiting) >= _MAX_WAITING_FILES or is_too_much:
+            raise FrameError("too many file operations at once")
+        self._waiting.append((identity, operation, arguments))
+
+    def go_on(self) -> None:
+        """Begin the next one, if it can begin."""
+        if self._running is None and self._waiting and not self._is_stuck():
+            operation = self._waiting.popleft()
+            self._waiting_bytes -= len(operation[2])
+            self._running = asyncio.get_running_loop().create_task(self._perform(*operation))
+            self._running.add_done_callback(self._ended)
+
+    def stop(self) -> bool:
+        """Forget what waits and cancel what runs; True if that has to be awaited."""
+        self._waiting.clear()
+        if self._running is not None:
+            self._running.cancel()
+        return self._running is not None
+
+    async def ended(self) -> None:
+        """Wait until nothing runs any more."""
+        if self._running is not None:
+            await asyncio.wait([self._running])
+
+    async def _perform(self, identity: int, operation: str, arguments: bytes) -> None:
+        answer = NOT_GRANTED if self._service is None else await self._service(operation, arguments)
+        self.refused += bool(answer.code)
+        self._answer(identity, answer)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self._running = None
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fail(error)
+        self.go_on()
+
+
+def _not_made(code: str, why: str, hint: str) -> CallError:
+    return CallError(code, f"the call was not made: {why}", hint)
 
 
 def _identity(text: bytes) -> int:

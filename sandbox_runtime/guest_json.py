@@ -3,8 +3,6 @@
 import json
 import math
 import re
-from collections.abc import Iterator
-from itertools import islice
 
 from manifests.collection import no_collection
 from manifests.json_value import Json
@@ -20,7 +18,6 @@ _DIGITS_ALIKE = bytes.maketrans(b"123456789E", b"000000000e")
 _EXPONENT = b"0e000"
 _MANY_DIGITS = b"0" * 200
 _PIECE_BYTES = 1 << 16
-_MANY = 1_000
 
 
 class GuestJsonError(Exception):
@@ -94,42 +91,6 @@ def encode(value: Json) -> bytes:
         return clean(text).encode()
 
 
-def is_long(value: Json) -> bool:
-    """Whether it holds very many values, as far as can be seen at once."""
-    if isinstance(value, dict):
-        return len(value) > _MANY or any(_is_wide(member) for member in value.values())
-    return _is_wide(value)
-
-
-def _is_wide(value: Json) -> bool:
-    return isinstance(value, list | dict) and len(value) > _MANY
-
-
-def encode_in_pieces(value: Json) -> Iterator[bytes]:
-    """What `encode` makes of a value that is long, for others to have their turns in between."""
-    if not is_long(value):
-        yield encode(value)
-    elif isinstance(value, list):
-        yield from _joined(
-            b"[]", (encode(value[at : at + _MANY])[1:-1] for at in range(0, len(value), _MANY))
-        )
-    elif isinstance(value, dict) and len(value) > _MANY:
-        items = iter(value.items())
-        batches = iter(lambda: dict(islice(items, _MANY)), {})
-        yield from _joined(b"{}", (encode(batch)[1:-1] for batch in batches))
-    elif isinstance(value, dict):
-        for number, (name, member) in enumerate(value.items()):
-            yield (b"," if number else b"{") + encode(name) + b":"
-            yield from encode_in_pieces(member)
-        yield b"}"
-
-
-def _joined(brackets: bytes, batches: Iterator[bytes]) -> Iterator[bytes]:
-    for number, batch in enumerate(batches):
-        yield (b"," if number else brackets[:1]) + batch
-    yield brackets[1:]
-
-
 def _loaded(text: bytes) -> Json:
     # A function called for each number makes ten megabytes of them three times as slow.
     shape = text.translate(_DIGITS_ALIKE, b"+")
@@ -141,12 +102,6 @@ def _loaded(text: bytes) -> Json:
 def _finite(text: str) -> float | None:
     number = float(text)
     return number if math.isfinite(number) else None
-
-
-def _integer(text: str) -> int:
-    if len(text) > MAX_DIGITS + 1:
-        raise ValueError("too many digits")
-    return int(text)
 
 
 def _nothing(_constant: str) -> None:
@@ -179,8 +134,6 @@ def _check_depth(value: Json) -> None:
 
 
 _CONTAINERS = frozenset({dict, list})
-
-
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _DECODER = json.JSONDecoder(parse_constant=_nothing)
-_CAREFUL_DECODER = json.JSONDecoder(parse_constant=_nothing, parse_float=_finite, parse_int=_integer)
+_CAREFUL_DECODER = json.JSONDecoder(parse_constant=_nothing, parse_float=_finite)

@@ -5,9 +5,7 @@ from collections.abc import Callable
 from sandbox_runtime.calls import CallError, CallObserver, CallPort, NoObserver, Outcome, ToolCall
 from sandbox_runtime.calls_in_flight import CallsInFlight
 from sandbox_runtime.errors import RecordError, ReplayInterruptedError
-from sandbox_runtime.file_calls import PREFIX
-from sandbox_runtime.grants.file_operations import changes
-from sandbox_runtime.grants.file_service import OUTCOME_UNKNOWN, FileService
+from sandbox_runtime.grants.file_service import OUTCOME_UNKNOWN, FileService, changes
 from sandbox_runtime.grants.run_grants import NO_GRANTS, RunGrants
 from sandbox_runtime.recorded_calls import answers, error_codes
 from sandbox_runtime.repetition import Repetition
@@ -101,16 +99,16 @@ class ResumedCalls(CallsInFlight):
                 return
         super()._admit(identity, name, arguments)
 
-    def _admit_file(self, identity: int, function: bytes, arguments: memoryview) -> None:
+    def _admit_file(self, identity: int, operation: str, arguments: bytes) -> None:
         if self._is_held and identity in self._answered:
             return
-        is_change = changes(function[len(PREFIX) :].decode("ascii", "replace"))
+        is_change = changes(operation)
         # A file that could not be saved is saved again when it is closed: once is in doubt, twice would be wrong.
         self._is_change_in_doubt |= self._is_held and is_change
         if is_change and self._is_change_in_doubt:
             self._answer_file(identity, OUTCOME_UNKNOWN)
         else:
-            super()._admit_file(identity, function, arguments)
+            super()._admit_file(identity, operation, arguments)
 
     def _is_stuck(self) -> bool:
         return self._is_held or super()._is_stuck()

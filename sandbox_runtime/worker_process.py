@@ -2,15 +2,18 @@
 
 import asyncio
 import socket
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
 from sandbox_runtime.errors import NoProcessError, WorkerStartError
-from sandbox_runtime.frames import COUNT, FrameError, FrameReader, ToPortal, ToWorker
+from sandbox_runtime.frames import COUNT, HEADER, FrameError, FrameReader, ToPortal, ToWorker
 from sandbox_runtime.launchers import Launcher
-from sandbox_runtime.outgoing import Outgoing
-from sandbox_runtime.watchdog import Watchdog
+
+LOOK_SECONDS = 1.0
+SILENT_LOOKS = 4
+"""Looks in a row at which a worker has said nothing since the last one; its clock beats twice a second."""
+_MAX_BEATS_A_LOOK = 50
 
 _START_SECONDS = 10.0
 _IDLE_FRAME_BYTES = 1 << 16
@@ -39,13 +42,13 @@ class WorkerProcess(asyncio.Protocol):
         self.pid = 0
         self.protections: tuple[str, ...] = ()
         self.is_alive = True
+        self.is_congested = False
+        """Whether it does not read its answers: then no call is begun."""
         self._on_death = on_death
         self._reader = FrameReader(_IDLE_FRAME_BYTES)
         self._listener: FrameListener | None = None
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._transport: asyncio.Transport | None = None
-        self._outgoing: Outgoing | None = None
-        self._was_congested = False
         self._kill: Callable[[], None] | None = None
         self._watchdog = Watchdog(self.kill)
 
@@ -54,9 +57,10 @@ class WorkerProcess(asyncio.Protocol):
         """Start a worker and wait until it is ready.
 
         Raises:
-            WorkerStartError: It ended, did not become ready in 10 s, or there is no room for it.
+            WorkerStartError: It ended, did not become ready in 10 s, or there is no process for it.
         """
         worker = cls(on_death)
+        is_started = False
         try:
             ours, theirs = socket.socketpair()
         except OSError as error:
@@ -68,16 +72,14 @@ class WorkerProcess(asyncio.Protocol):
             await asyncio.get_running_loop().create_connection(lambda: worker, sock=ours)
             async with asyncio.timeout(_START_SECONDS):
                 await worker._ready
+            is_started = True
         except TimeoutError as error:
             launcher.start_afresh()
             raise WorkerStartError("a worker did not become ready") from error
-        # What thread there is none for is a RuntimeError.
-        except (OSError, RuntimeError) as error:
+        except (OSError, RuntimeError) as error:  # no thread to be had is a RuntimeError
             raise NoProcessError(_reason(error)) from error
         finally:
-            if not (
-                worker._ready.done() and not worker._ready.cancelled() and worker._ready.exception() is None
-            ):
+            if not is_started:
                 worker.kill("it did not start")
                 ours.close()
         return worker
@@ -92,15 +94,9 @@ class WorkerProcess(asyncio.Protocol):
         return self._watchdog.on_duty()
 
     def send(self, kind: ToWorker, *parts: bytes) -> None:
-        if self._outgoing is not None and self.is_alive:
-            self._outgoing.put(kind, parts)
-            self._was_congested |= self.is_congested
-
-    @property
-    def is_congested(self) -> bool:
-        """Whether it does not read, and so nothing is to be begun of which it would be told."""
-        outgoing = self._outgoing
-        return outgoing is not None and (outgoing.is_held or outgoing.waiting_bytes > _CONGESTION_BYTES)
+        """Send a frame, whose payload is the parts one after the other."""
+        if self._transport is not None and self.is_alive:
+            self._transport.write(b"".join((HEADER.pack(sum(map(len, parts)), kind), *parts)))
 
     def kill(self, reason: str) -> None:
         """End the process now, whatever it does. Harmless when it is dead."""
@@ -111,8 +107,6 @@ class WorkerProcess(asyncio.Protocol):
             self._kill()
         if self._transport is not None:
             self._transport.abort()
-        if self._outgoing is not None:
-            self._outgoing.clear()
         if not self._ready.done():
             self._ready.set_exception(WorkerStartError(f"a worker did not start: {reason}"))
             self._ready.exception()  # nobody may be waiting for it any more
@@ -125,25 +119,16 @@ class WorkerProcess(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         transport.set_write_buffer_limits(high=_CONGESTION_BYTES)
         self._transport = transport
-        self._outgoing = Outgoing(transport, self._tell_of_room)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.kill("its process ended")
 
     def pause_writing(self) -> None:
-        if self._outgoing is not None:
-            self._outgoing.is_held = self._was_congested = True
+        self.is_congested = True
 
     def resume_writing(self) -> None:
-        if self._outgoing is not None:
-            self._outgoing.is_held = False
-            self._outgoing.go_on()
-            self._tell_of_room()
-
-    def _tell_of_room(self) -> None:
-        """Calls that were held back begin."""
-        was_congested, self._was_congested = self._was_congested, self.is_congested
-        if was_congested and not self._was_congested and self._listener is not None:
+        self.is_congested = False
+        if self._listener is not None:
             self._listener.resume()
 
     def data_received(self, data: bytes) -> None:
@@ -152,22 +137,18 @@ class WorkerProcess(asyncio.Protocol):
         self._take_frames()
 
     def _take_frames(self) -> None:
-        """Pass on what has arrived; after some milliseconds everybody else has a turn first."""
+        """Pass on what has arrived. After 5 ms the event loop has a turn: a hostile script fills 256 KiB with calls."""
         loop = asyncio.get_running_loop()
         turn_ends = loop.time() + _TURN_SECONDS
         try:
             while self.is_alive and (taken := self._reader.take()) is not None:
                 self._receive(*taken)
-                if loop.time() > turn_ends and self._reader.has_frame:
-                    self._rest(loop)
+                if loop.time() > turn_ends and self._reader.has_frame and self._transport is not None:
+                    self._transport.pause_reading()
+                    loop.call_soon(self._go_on)
                     return
         except FrameError as error:
             self.kill(f"it broke the channel's rules: {error}")
-
-    def _rest(self, loop: asyncio.AbstractEventLoop) -> None:
-        assert self._transport is not None
-        self._transport.pause_reading()
-        loop.call_soon(self._go_on)
 
     def _go_on(self) -> None:
         if self.is_alive and self._transport is not None:
@@ -185,6 +166,55 @@ class WorkerProcess(asyncio.Protocol):
             self._ready.set_result(None)
         elif self.is_alive:
             raise FrameError(f"frame {kind} while no run is going on")
+
+
+class Watchdog:
+    """Looks once a second whether the worker said anything, and calls `bark` when it did not four times in a row.
+
+    Looks are counted, not seconds: a machine that was asleep, or a portal that was busy, is no fault of the worker.
+    """
+
+    def __init__(self, bark: Callable[[str], None]) -> None:
+        self._bark = bark
+        self._silent_looks = 0
+        self._beats = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    @contextmanager
+    def on_duty(self) -> Iterator[None]:
+        """Watch while the worker has something to do."""
+        self._silent_looks = self._beats = 0
+        self._look_later()
+        try:
+            yield
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+
+    def hear(self) -> None:
+        """The worker said something."""
+        self._silent_looks = 0
+
+    def hear_beat(self) -> None:
+        """The worker's clock beat.
+
+        Raises:
+            FrameError: It beats more often than any clock of ours.
+        """
+        self._beats += 1
+        if self._beats > _MAX_BEATS_A_LOOK:
+            raise FrameError("a clock that beats too often")
+
+    def _look_later(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)
+
+    def _look(self) -> None:
+        self._silent_looks += 1
+        self._beats = 0
+        if self._silent_looks >= SILENT_LOOKS:
+            self._bark(f"it did not answer for {SILENT_LOOKS * LOOK_SECONDS:g} s")
+        else:
+            self._look_later()
 
 
 def _reason(error: OSError | RuntimeError) -> str:

@@ -1,30 +1,48 @@
 """`portal.fetch`: one request of a script, sent by the portal, as far as the manifest allows."""
 
+import binascii
+import socket
 import ssl
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+from weakref import WeakValueDictionary
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
+import httpcore2
 import httpx2
 
 from manifests.grants import NetworkGrant
-from manifests.hosts import Resolver
+from manifests.hosts import Address, Resolver, addresses_in
 from manifests.json_value import Json
 from sandbox_runtime.bounds import limit_text
-from sandbox_runtime.grants.destination import Destination, Destinations
-from sandbox_runtime.grants.fetch_body import BodyReader, in_base64
-from sandbox_runtime.grants.fetch_connection import FetchTransport
-from sandbox_runtime.grants.fetch_error import FetchError, FetchState
-from sandbox_runtime.grants.fetch_request import FetchRequest
-from sandbox_runtime.grants.lookups import Lookups, SystemResolver
+from sandbox_runtime.grants.fetch_request import (
+    Destination,
+    Destinations,
+    FetchError,
+    FetchRequest,
+    FetchState,
+)
+from sandbox_runtime.grants.threads import Threads
 from sandbox_runtime.guest_json import encode
 
 FETCH = "portal.fetch"
 """The function's name; no namespace of a library is called `portal`."""
 
 MAX_REDIRECTS = 5
+MAX_PIECES = 50_000
+"""Of a body: each costs the portal some microseconds, however short it is."""
+LOOKUPS = 16
+"""Names that are looked up at once for one caller; further ones wait."""
+
 _PARALLEL = 8
 _TRIED_ADDRESSES = 3
+_READ_BYTES = 1 << 12
+_UNPACKED_BYTES = 1 << 16
+_CHECK = "If it was sent, see what it did before sending it again."
 
 
 class Network:
@@ -41,19 +59,24 @@ class Network:
         """`where` says where a limit is set; `trusted` are the authorities, those of the system by default."""
         self.grant = grant
         self.destinations = Destinations(grant, where)
-        self.lookups = Lookups(resolve or SystemResolver())
+        self._resolve = resolve
+        self._lookups = _Lookups()
         self._where = where
         self._trusted = trusted
+
+    def resolver(self, caller: str) -> Resolver:
+        """Looks names up for one run of a caller's."""
+        return self._resolve or self._lookups.of_run(caller)
 
     def name(self, limit: str) -> str:
         return limit_text(self.grant, limit, self._where)
 
-    async def transport(self, scheme: str) -> FetchTransport:
+    async def transport(self, scheme: str) -> "_Transport":
         """What one request is sent with."""
         if scheme == "https" and self._trusted is None:
             # In a thread: there are hundreds of authorities to read.
             self._trusted = await anyio.to_thread.run_sync(httpx2.create_ssl_context)
-        return FetchTransport(self._trusted or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+        return _Transport(self._trusted or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
 
 
 class Fetcher:
@@ -62,7 +85,7 @@ class Fetcher:
     def __init__(self, network: Network, caller: str = "") -> None:
         """`caller` is whose run it is, as far as callers are told apart."""
         self._network = network
-        self._lookups = network.lookups.of_run(caller)
+        self._resolve = network.resolver(caller)
         self._requests = 0
         self._slots = anyio.CapacityLimiter(_PARALLEL)
 
@@ -77,7 +100,7 @@ class Fetcher:
         request = FetchRequest.parse(arguments)
         most = self._network.grant.seconds
         seconds = min(request.seconds or most, most)
-        hops = _Hops(self._network, self._lookups, self._count, on_sent)
+        hops = _Hops(self._network, self._resolve, self._count, on_sent)
         try:
             async with self._slots:
                 with anyio.fail_after(seconds):
@@ -127,7 +150,7 @@ class _Hops:
                 try:
                     location = response.headers.get("location")
                     if location is None or not request.may_follow(response.status_code):
-                        return await self._told(request, response, transport)
+                        return await self._told(request, response)
                 finally:
                     await response.aclose()
             request = request.redirected(response.status_code, location)
@@ -136,7 +159,7 @@ class _Hops:
         raise FetchError("too_many_redirects", message, f"The last was to {str(request.url)[:200]}", "done")
 
     async def _send(
-        self, transport: FetchTransport, request: FetchRequest, destination: Destination
+        self, transport: "_Transport", request: FetchRequest, destination: Destination
     ) -> httpx2.Response:
         """Send it to one of the addresses that were checked, and to no other."""
         addresses = destination.addresses[:_TRIED_ADDRESSES]
@@ -149,15 +172,12 @@ class _Hops:
                     raise
         raise AssertionError("a destination has an address")
 
-    async def _told(
-        self, request: FetchRequest, response: httpx2.Response, transport: FetchTransport
-    ) -> bytes:
-        coding = response.headers.get("content-encoding", "")
-        reader = BodyReader(coding, self._network.grant.response_bytes, self._network.name("response_bytes"))
-        body = await reader.read(transport.body(response))
+    async def _told(self, request: FetchRequest, response: httpx2.Response) -> bytes:
+        grant = self._network.grant
+        body = await _body(response, grant.response_bytes, self._network.name("response_bytes"))
         headers = [[name.decode("latin-1"), value.decode("latin-1")] for name, value in response.headers.raw]
         told = encode({"status": response.status_code, "url": str(request.url), "headers": headers})
-        return b'%b,"body":"%b"}' % (told[:-1], await in_base64(body))
+        return b'%b,"body":"%b"}' % (told[:-1], binascii.b2a_base64(body, newline=False))
 
     async def _note_sent(self, event: str, _: Json) -> None:
         if event.endswith(".send_request_headers.started"):
@@ -165,7 +185,120 @@ class _Hops:
             self._on_sent()
 
 
-_CHECK = "If it was sent, see what it did before sending it again."
+class _Transport(httpx2.AsyncHTTPTransport):
+    """One request's. It knows no proxy, no credentials and nothing else of the portal's environment."""
+
+    def __init__(self, trusted: ssl.SSLContext) -> None:
+        # Not the constructor of HTTPX, which cannot be given a network.
+        self._pool = httpcore2.AsyncConnectionPool(
+            ssl_context=trusted, http2=False, network_backend=_Network()
+        )
+
+
+class _Network(httpcore2.AnyIOBackend):
+    async def connect_tcp(self, *arguments: Any, **options: Any) -> httpcore2.AsyncNetworkStream:
+        return _Stream(await super().connect_tcp(*arguments, **options))
+
+
+class _Stream(httpcore2.AsyncNetworkStream):
+    """A connection that is read in small pieces: 64 KiB of chunks of one byte take 0.2 s to parse."""
+
+    def __init__(self, stream: httpcore2.AsyncNetworkStream) -> None:
+        self._stream = stream
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        await anyio.lowlevel.checkpoint()  # what is there already leaves nobody else a turn
+        return await self._stream.read(min(max_bytes, _READ_BYTES), timeout)
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        await self._stream.write(buffer, timeout)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    async def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore2.AsyncNetworkStream:
+        return _Stream(await self._stream.start_tls(ssl_context, server_hostname, timeout))
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._stream.get_extra_info(info)
+
+
+async def _body(response: httpx2.Response, most_bytes: int, limit: str) -> bytes:
+    """The unpacked body; `limit` is `most_bytes` in words.
+
+    Raises:
+        FetchError: It is too long, damaged, in too many pieces, or coded in a way nobody asked for.
+    """
+    body = bytearray()
+    received = pieces = 0
+    coding = response.headers.get("content-encoding", "").strip().lower()
+    stream: zlib._Decompress | None = None
+    async for piece in response.aiter_raw():
+        received, pieces = received + len(piece), pieces + 1
+        if pieces > MAX_PIECES:
+            raise FetchError("fetch_failed", "the answer's body comes in too many pieces", state="done")
+        if piece and not body and stream is None and coding not in ("", "identity"):
+            stream = _unpacker(
+                coding
+            )  # not before: what has no body may be of any coding, as the answer to HEAD is
+        for part in [piece] if stream is None else _unpacked(stream, piece):
+            body += part
+            if max(len(body), received) > most_bytes:
+                told = f"the answer's body is longer than {limit}"
+                raise FetchError("response_limit", told, "Ask for less: filter, limit, or page.", "done")
+    if stream is not None and not stream.eof:
+        raise _damaged()
+    return bytes(body)
+
+
+def _unpacker(coding: str) -> "zlib._Decompress":
+    if coding not in ("gzip", "x-gzip", "deflate"):
+        raise FetchError("fetch_failed", f"the answer is coded as {coding[:60]!r}", state="done")
+    return zlib.decompressobj(zlib.MAX_WBITS | 32)  # either of the two, as its header says
+
+
+def _unpacked(stream: "zlib._Decompress", piece: bytes) -> Iterator[bytes]:
+    """What a piece holds, in parts of at most _UNPACKED_BYTES."""
+    part = b""
+    try:
+        # All may be taken in before all is given back.
+        while not stream.eof and (piece or len(part) == _UNPACKED_BYTES):
+            part = stream.decompress(piece, _UNPACKED_BYTES)
+            yield part
+            piece = stream.unconsumed_tail
+    except zlib.error:
+        raise _damaged() from None
+    if stream.unused_data or (stream.eof and piece and not part):
+        raise _damaged()
+
+
+def _damaged() -> FetchError:
+    return FetchError("fetch_failed", "the answer's body is damaged", state="done")
+
+
+class _Lookups:
+    """Looks names up in threads, for each caller in its own: a name server that hangs keeps nobody else waiting."""
+
+    def __init__(self) -> None:
+        # Those of a caller live as long as a run of its own.
+        self._callers: WeakValueDictionary[str, Threads] = WeakValueDictionary()
+
+    def of_run(self, caller: str) -> Resolver:
+        threads = self._callers.setdefault(caller, Threads(LOOKUPS))
+
+        async def resolve(host: str, port: int) -> Sequence[Address]:
+            return await threads.run(partial(_looked_up, host, port))
+
+        return resolve
+
+
+def _looked_up(host: str, port: int) -> Sequence[Address]:
+    try:
+        return addresses_in(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+    except UnicodeError as error:
+        raise OSError("not a name") from error
 
 
 def _described(error: Exception) -> str:

@@ -1,7 +1,8 @@
 """The files of one run: each operation counted, in a thread, within a deadline."""
 
+import binascii
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -10,18 +11,21 @@ from typing import Literal, TypeAlias
 import anyio
 
 from manifests.grants import FileGrant
+from manifests.json_value import Json
 from sandbox_runtime.bounds import limit_text
 from sandbox_runtime.calls import CallError
-from sandbox_runtime.grants.file_error import FileError, from_os
-from sandbox_runtime.grants.file_operations import Told, changes, operate
+from sandbox_runtime.grants.folder import FileError, FilePath, from_os, parse_path
 from sandbox_runtime.grants.threads import Threads
 from sandbox_runtime.grants.workspace import Workspace
-from sandbox_runtime.guest_json import encode
+from sandbox_runtime.guest_json import GuestJsonError, encode, parse, values_in
 
 FileState: TypeAlias = Literal["done", "failed", "refused", "unknown"]
 
 OPERATION_SECONDS = 20.0
 """What a slow disk may take for one operation. After that the script goes on, and the operation may still happen."""
+
+_MAX_VALUES = 20
+_READING = frozenset({"stat", "list", "read"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +40,13 @@ class FileTally:
 
 @dataclass(frozen=True, slots=True)
 class FileAnswer:
-    """What the guest is told, JSON without its brackets, in pieces: `1, value` or `0, code, message, hint`.
+    """What the guest is told, JSON without its brackets: `1, value` or `0, code, message, hint`.
 
     The told code is errno's name, where Python is to raise an OSError. `code` is set where the operation was not even
     tried, and is a reason that may end the run.
     """
 
-    text: Told
+    text: bytes
     code: str = ""
 
 
@@ -64,15 +68,16 @@ class FileService:
         self._workspace: Workspace | None = None
         self._operations = 0
         self._counts: Counter[tuple[bool, FileState]] = Counter()
-        self._seconds: dict[tuple[bool, FileState], float] = {}
+        self._seconds: defaultdict[tuple[bool, FileState], float] = defaultdict(float)
 
-    async def __call__(self, operation: str, arguments: memoryview) -> FileAnswer:
+    async def __call__(self, operation: str, arguments: bytes) -> FileAnswer:
         """Do one operation, if it may be done. Never raises for what the guest asked or the system said."""
         self._operations += 1
         is_writing = changes(operation)
         if self._operations > self.grant.operations:
             self._counts[is_writing, "refused"] += 1
-            return _refused(self._used_up())
+            told = f"{self.limit('operations')} is used up"
+            return _refused(CallError("file_operations_limit", told, "Read and write whole files."))
         key: tuple[bool, FileState] = (is_writing, "unknown" if is_writing else "failed")
         began = time.monotonic()
         try:
@@ -86,8 +91,8 @@ class FileService:
             return FileAnswer(_told("ETIMEDOUT", "the disk did not answer; a change may still happen"))
         finally:
             self._counts[key] += 1
-            self._seconds[key] = self._seconds.get(key, 0.0) + time.monotonic() - began
-        return FileAnswer([b"1,", *value])
+            self._seconds[key] += time.monotonic() - began
+        return FileAnswer(b"1," + encode(value))
 
     def limit(self, key: str) -> str:
         """For example "the limit operations of 10,000 (portal.yaml:14:5)"."""
@@ -96,29 +101,104 @@ class FileService:
     def tallies(self) -> list[FileTally]:
         """What happened so far."""
         return [
-            FileTally(is_writing, state, count, round(self._seconds.get((is_writing, state), 0.0) * 1000, 1))
-            for (is_writing, state), count in self._counts.items()
+            FileTally(*key, count, round(self._seconds[key] * 1000, 1)) for key, count in self._counts.items()
         ]
 
-    def _operate(self, operation: str, arguments: memoryview) -> Told:
-        if self._workspace is None:
-            try:
+    def _operate(self, operation: str, arguments: bytes) -> Json:
+        try:
+            if self._workspace is None:
                 self._workspace = self._open_workspace()
-            except OSError as error:
-                raise from_os(error) from None
-        return operate(self._workspace, operation, arguments)
+            return operate(self._workspace, operation, arguments)
+        except OSError as error:
+            raise from_os(error) from None
 
-    def _used_up(self) -> CallError:
-        told = f"{self.limit('operations')} is used up"
-        return CallError("file_operations_limit", told, "Read and write whole files.")
+
+def changes(operation: str) -> bool:
+    """Whether an operation may change the workspace."""
+    return operation not in _READING
+
+
+def operate(workspace: Workspace, operation: str, arguments: bytes) -> Json:
+    """Do what a guest asks for; arguments are JSON, content is base64.
+
+    Raises:
+        FileError: It was not done; why.
+        OSError: The system did not do it.
+    """
+    if values_in(arguments, _MAX_VALUES) > _MAX_VALUES:
+        raise FileError("EINVAL", "no operation has so many arguments")
+    try:
+        given = parse(arguments)
+    except GuestJsonError as error:
+        raise FileError("EINVAL", str(error)) from None
+    if operation not in _OPERATIONS or not isinstance(given, dict):
+        raise FileError("EINVAL", "there is no such operation")
+    return _OPERATIONS[operation](workspace, given)
+
+
+def _read(workspace: Workspace, given: dict[str, Json]) -> Json:
+    content, entry = workspace.read(_path(given))
+    return [binascii.b2a_base64(content, newline=False).decode(), entry.told()]
+
+
+def _create(workspace: Workspace, given: dict[str, Json]) -> Json:
+    is_new, entry = workspace.create(_path(given), must_be_new=given.get("must_be_new") is True)
+    return [is_new, entry.told()]
+
+
+def _write(workspace: Workspace, given: dict[str, Json]) -> Json:
+    expected = given.get("expected")
+    if expected is not None and not isinstance(expected, str):
+        raise FileError("EINVAL", "expected is a version")
+    return workspace.write(_path(given), _content(given), expected).told()
+
+
+def _append(workspace: Workspace, given: dict[str, Json]) -> Json:
+    at = given.get("at")
+    if at is not None and type(at) is not int:
+        raise FileError("EINVAL", "at is a number of bytes")
+    return workspace.append(_path(given), _content(given), at).told()
+
+
+_OPERATIONS: dict[str, Callable[[Workspace, dict[str, Json]], Json]] = {
+    "stat": lambda workspace, given: workspace.look(_path(given)).told(),
+    "list": lambda workspace, given: [
+        [name, entry.told()] for name, entry in workspace.listing(_path(given))
+    ],
+    "read": _read,
+    "create": _create,
+    "write": _write,
+    "append": _append,
+    "mkdir": lambda workspace, given: workspace.make_folder(_path(given)),
+    "remove": lambda workspace, given: workspace.remove(_path(given)),
+    "rmdir": lambda workspace, given: workspace.remove_folder(_path(given)),
+    "rename": lambda workspace, given: workspace.rename(_path(given), _path(given, "target")),
+}
+
+
+def _path(given: dict[str, Json], key: str = "path") -> FilePath:
+    text = given.get(key)
+    if not isinstance(text, str):
+        raise FileError("EINVAL", f"{key} is text")
+    return parse_path(text)
+
+
+def _content(given: dict[str, Json]) -> bytes:
+    text = given.get("base64")
+    try:
+        if isinstance(text, str):
+            return binascii.a2b_base64(text, strict_mode=True)
+    except ValueError:  # text that is not ASCII is one, too
+        pass
+    raise FileError("EINVAL", "content is base64")
 
 
 def _refused(error: CallError) -> FileAnswer:
     return FileAnswer(_told(error.code, error.message, error.hint), error.code)
 
 
-def _told(code: str, message: str, hint: str = "") -> Told:
-    return [encode([0, code, message, hint])[1:-1]]
+def _told(code: str, message: str, hint: str = "") -> bytes:
+    return encode([0, code, message, hint])[1:-1]
 
 
 NOT_GRANTED = _refused(

@@ -3,25 +3,31 @@
 import os
 import secrets
 import stat
+import threading
+import time
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
 
 from manifests.json_value import Json
-from sandbox_runtime.grants.file_error import FileError
-from sandbox_runtime.grants.file_path import MAX_DEPTH, OURS, FilePath, is_usable
-from sandbox_runtime.grants.folder import check_kind, entries, look, opened_file, opened_folder
-from sandbox_runtime.grants.quota import Quota
+from sandbox_runtime.grants.folder import (
+    MAX_DEPTH,
+    OURS,
+    FileError,
+    FilePath,
+    check_kind,
+    entries,
+    is_usable,
+    look,
+    opened_file,
+    opened_folder,
+)
 
 MAX_LISTED = 10_000
-
-Content: TypeAlias = list[bytes]
-"""Of a file: pieces of PIECE_BYTES, but for the last, which can be turned into base64 one by one."""
-
-PIECE_BYTES = 3 << 16
+_COSTS_TO_WAIT = 20
+_ABANDONED_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +52,76 @@ class Entry:
 
 _NOTHING_THERE = Entry(is_folder=True, size=0, modified_ns=0, version="")
 """Of a workspace without a folder."""
+
+
+class Quota:
+    """The bytes and files of one folder, whoever put them there. Everything but `lock` is used while holding it.
+
+    Others may change the folder, too, so it is counted anew for every run that writes; but not so often that counting
+    took more than a twentieth of the time. Sparse files count with the size they pretend to have.
+    """
+
+    def __init__(self, total_bytes: int, total_files: int, name: Callable[[str], str]) -> None:
+        """`name` puts a limit in words: which, its value, and where it is set."""
+        self.lock = threading.RLock()
+        self._total_bytes = total_bytes
+        self._total_files = total_files
+        self._name = name
+        self._bytes = 0
+        self._files = 0
+        self._is_stale = True
+        self._is_partial = False
+        self._recount_at = 0.0
+
+    def doubt(self) -> None:
+        """Count again before the next change."""
+        self._is_stale = True
+
+    def refresh(self, root: int) -> None:
+        began = time.monotonic()
+        if not (self._is_partial or (self._is_stale and began >= self._recount_at)):
+            return
+        self._count(root)
+        ended = time.monotonic()
+        self._recount_at = ended + _COSTS_TO_WAIT * (ended - began)
+        self._is_stale = False
+
+    def check(self, more_bytes: int, more_files: int) -> None:
+        """Raises FileError where there is no room for that much more."""
+        has_room = self._files + more_files <= self._total_files
+        if (more_files > 0 and not has_room) or (more_bytes > 0 and self._is_partial):
+            raise FileError("EDQUOT", f"the workspace would hold more files than {self._name('total_files')}")
+        if more_bytes > 0 and self._bytes + more_bytes > self._total_bytes:
+            raise FileError("EDQUOT", f"the workspace would hold more than {self._name('total_bytes')}")
+
+    def note(self, more_bytes: int, more_files: int) -> None:
+        self._bytes += more_bytes
+        self._files += more_files
+
+    def _count(self, root: int) -> None:
+        """Count until there is more than there may be: then nothing may be added, and no more need be known."""
+        self._bytes = self._files = 0
+        self._is_partial = False
+        pending: list[FilePath] = [()]
+        while pending and not self._is_partial:
+            path = pending.pop()
+            # A folder that vanished, or that the portal itself may not read, holds nothing.
+            with suppress(OSError, FileError), opened_folder(root, path) as folder:
+                self._count_folder(folder, path, pending)
+
+    def _count_folder(self, folder: int, path: FilePath, pending: list[FilePath]) -> None:
+        for name, found in entries(folder):
+            if _is_abandoned(name, found):
+                os.unlink(name, dir_fd=folder)
+                continue
+            self._files += 1
+            if self._files > self._total_files:
+                self._is_partial = True
+                return
+            if stat.S_ISDIR(found.st_mode):
+                pending.append((*path, name))
+            else:
+                self._bytes += found.st_size
 
 
 class Workspace:
@@ -91,13 +167,13 @@ class Workspace:
                 found.append((name, Entry.of(status)))
         return sorted(found, key=lambda entry: entry[0])
 
-    def read(self, path: FilePath) -> tuple[Content, Entry]:
+    def read(self, path: FilePath) -> tuple[bytes, Entry]:
         with self._parent(path) as (folder, name), opened_file(folder, name, os.O_RDONLY) as file:
             status = os.fstat(file)
             if stat.S_ISDIR(status.st_mode):
                 raise FileError("EISDIR")
             content = _read_up_to(file, self._file_bytes + 1)
-            self._check_size(_size(content))
+            self._check_size(len(content))
             return content, Entry.of(status)
 
     def create(self, path: FilePath, *, must_be_new: bool) -> tuple[bool, Entry]:
@@ -118,9 +194,9 @@ class Workspace:
             quota.note(0, 1)
             return True, Entry.of(status)
 
-    def write(self, path: FilePath, content: Content, expected: str | None = None) -> Entry:
+    def write(self, path: FilePath, content: bytes, expected: str | None = None) -> Entry:
         """Give a file new content; with `expected`, only if that is its version still ("": if there is none)."""
-        size = _size(content)
+        size = len(content)
         self._check_size(size)
         with self._changing(path) as (folder, name, quota):
             status = _existing_file(folder, name)
@@ -132,7 +208,7 @@ class Workspace:
             quota.note(*more)
             return Entry.of(written)
 
-    def append(self, path: FilePath, content: Content, at: int | None = None) -> Entry:
+    def append(self, path: FilePath, content: bytes, at: int | None = None) -> Entry:
         """Add to the end of a file that is there; with `at`, only if it is as long as that still."""
         with (
             self._changing(path) as (folder, name, quota),
@@ -142,7 +218,7 @@ class Workspace:
             _check_writable(status)
             if at is not None and status.st_size != at:
                 raise FileError("EBUSY", "it was changed meanwhile")
-            size = _size(content)
+            size = len(content)
             self._check_size(status.st_size + size)
             quota.check(size, 0)
             _write_all(file, content)
@@ -243,7 +319,7 @@ def _check_writable(status: os.stat_result) -> None:
         raise FileError("EACCES", "a file of several names (hard links), of which some may be elsewhere")
 
 
-def _replace(folder: int, name: str, content: Content, mode: int | None) -> os.stat_result:
+def _replace(folder: int, name: str, content: bytes, mode: int | None) -> os.stat_result:
     """Write beside it, then put it in place at once. A file that is replaced keeps its permissions."""
     partial = f"{OURS}{secrets.token_hex(8)}.partial"
     file = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=folder)
@@ -262,29 +338,24 @@ def _replace(folder: int, name: str, content: Content, mode: int | None) -> os.s
     return status
 
 
-def _size(content: Content) -> int:
-    return sum(map(len, content))
+def _write_all(file: int, content: bytes) -> None:
+    left = memoryview(content)
+    while left:
+        left = left[os.write(file, left) :]
 
 
-def _write_all(file: int, content: Content) -> None:
-    for piece in content:
-        left = memoryview(piece)
-        while left:
-            left = left[os.write(file, left) :]
+def _read_up_to(file: int, most: int) -> bytes:
+    """So many bytes, or what there is: a system may read fewer at a time."""
+    content = bytearray()
+    while len(content) < most and (more := os.read(file, most - len(content))):
+        content += more
+    return bytes(content)
 
 
-def _read_up_to(file: int, most: int) -> Content:
-    pieces: Content = []
-    left = most
-    while left > 0 and (piece := _piece(file, min(left, PIECE_BYTES))):
-        pieces.append(piece)
-        left -= len(piece)
-    return pieces
-
-
-def _piece(file: int, size: int) -> bytes:
-    """So many bytes, or what is left of the file: a system may read fewer at a time."""
-    piece = b""
-    while len(piece) < size and (more := os.read(file, size - len(piece))):
-        piece += more
-    return piece
+def _is_abandoned(name: str, found: os.stat_result) -> bool:
+    """A file whose writing was cut off with the portal's life."""
+    return (
+        name.startswith(OURS)
+        and stat.S_ISREG(found.st_mode)
+        and time.time() - found.st_mtime > _ABANDONED_SECONDS
+    )

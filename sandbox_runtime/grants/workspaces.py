@@ -1,9 +1,14 @@
 """Who has which workspace: one for all runs, one for each tenant, one for each session, or one for each run."""
 
+import errno
+import fcntl
 import os
 import secrets
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+import shutil
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -11,10 +16,12 @@ import anyio
 import anyio.to_thread
 
 from manifests.grants import NO_TENANT, FileGrant
+from sandbox_runtime.bounds import limit_text
 from sandbox_runtime.errors import WorkspaceError
 from sandbox_runtime.grants.file_service import OPERATION_SECONDS, FileService
-from sandbox_runtime.grants.place import Place, private_folder
+from sandbox_runtime.grants.folder import OURS
 from sandbox_runtime.grants.threads import Threads
+from sandbox_runtime.grants.workspace import Quota, Workspace
 
 _THREADS = 8
 
@@ -87,7 +94,7 @@ class Workspaces:
                 if place not in self._owned.values():
                     await self._remove(place)
 
-    def _shared_place(self, grant: FileGrant, workspace: Path, tenant: str | None) -> Place:
+    def _shared_place(self, grant: FileGrant, workspace: Path, tenant: str | None) -> "Place":
         """One for all runs of a tenant: they have one quota."""
         folder = workspace / (tenant or NO_TENANT) if grant.share == "tenant" else workspace
         place = self._shared.get(folder.name)
@@ -95,7 +102,7 @@ class Workspaces:
             place = self._shared[folder.name] = Place(folder, grant, self._where, is_made=folder != workspace)
         return place
 
-    def _place(self, grant: FileGrant, private: Path, owner: Owner | None) -> Place:
+    def _place(self, grant: FileGrant, private: Path, owner: Owner | None) -> "Place":
         place = None if owner is None else self._owned.get(owner)
         if place is None:
             place = Place(private / secrets.token_hex(8), grant, self._where, is_made=True)
@@ -110,7 +117,7 @@ class Workspaces:
             if (place := self._owned.pop(owner, None)) is not None:
                 await self._remove(place)
 
-    async def _remove(self, place: Place) -> None:
+    async def _remove(self, place: "Place") -> None:
         # A disk that hangs keeps nobody for ever; then it is removed when it answers.
         with anyio.move_on_after(OPERATION_SECONDS, shield=True):
             await self._threads.run(place.remove)
@@ -124,3 +131,90 @@ def _usable(grant: FileGrant, folder: Path) -> Path:
     if not os.access(workspace, needed):
         raise WorkspaceError(f"the portal itself may not {grant.mode} in the workspace {grant.workspace!r}")
     return workspace
+
+
+class Place:
+    """One folder and what it may hold. Everything blocks."""
+
+    def __init__(
+        self, folder: Path, grant: FileGrant, where: Callable[[str], str], *, is_made: bool = False
+    ) -> None:
+        """With `is_made` the folder need not be there: who may write has it made, and who only reads finds it empty."""
+        name = partial(limit_text, grant, where=where)
+        self._folder = folder
+        self._is_made = is_made
+        self._is_removed = False
+        self._making = threading.Lock()
+        self._file_bytes = grant.file_bytes
+        self._file_limit = name("file_bytes")
+        self._quota = Quota(grant.total_bytes, grant.total_files, name) if grant.mode == "write" else None
+
+    def doubt(self) -> None:
+        """Count anew what is there before the next change."""
+        if self._quota is not None:
+            self._quota.doubt()
+
+    def open(self) -> Workspace:
+        return self._opened(self._quota)
+
+    def open_to_read(self) -> Workspace:
+        return self._opened(None)
+
+    def remove(self) -> None:
+        """Remove it for good. A change that is under way ends before, and what was begun and given up finds nothing."""
+        with self._making:
+            self._is_removed = True
+        with nullcontext() if self._quota is None else self._quota.lock:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _opened(self, quota: Quota | None) -> Workspace:
+        with self._making:
+            if self._is_removed:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+            if self._is_made and quota is not None:
+                self._folder.mkdir(mode=0o700, exist_ok=True)
+            is_absent = self._is_made and _is_absent(self._folder)
+            folder = None if is_absent else self._folder
+            return Workspace(folder, quota, self._file_bytes, self._file_limit)
+
+
+@contextmanager
+def private_folder(workspace: Path) -> Iterator[Path]:
+    """A folder in the workspace for what goes with a run or a session. It is removed at the end; what portals left that
+    were killed is removed now: the system lets go of their locks.
+    """
+    for left in workspace.glob(f"{OURS}*"):
+        with suppress(OSError), _locked(left):
+            shutil.rmtree(left, ignore_errors=True)
+    folder = workspace / f"{OURS}{secrets.token_hex(8)}"
+    try:
+        folder.mkdir(mode=0o700)
+    except OSError as error:
+        raise WorkspaceError(
+            f"no folders can be made in the workspace {workspace.name!r}: {error.strerror}"
+        ) from None
+    try:
+        with _locked(folder):
+            yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Raises OSError if another process holds it."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _is_absent(folder: Path) -> bool:
+    """Whether nothing is there; what cannot be looked at, or leads nowhere, is no empty folder."""
+    try:
+        folder.lstat()
+    except FileNotFoundError:
+        return True
+    return False

@@ -2,12 +2,16 @@
 
 import asyncio
 import datetime
+import gzip
 import ipaddress
 import json
 import os
 import socket
 import ssl
+import threading
+import zlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -15,6 +19,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from manifests.grants import NetworkGrant
+from sandbox_runtime.grants.fetcher import LOOKUPS, Network
 from tests.sandbox_runtime.fetching import (
     FetchRunner,
     Names,
@@ -26,9 +32,11 @@ from tests.sandbox_runtime.fetching import (
     response,
     served,
 )
-from tests.sandbox_runtime.running import Runner
+from tests.sandbox_runtime.running import Runner, where
 
 pytestmark = pytest.mark.anyio
+
+TEXT = b"text " * 50_000
 
 
 async def test_answer_is_there_as_text_json_and_bytes(fetch: FetchRunner, server: Server) -> None:
@@ -359,3 +367,60 @@ async def test_host_that_leaves_tls_ends_its_fetch_and_nothing_else(run: Runner,
             f'[code, (await portal.fetch("{base}/twin")).text]'
         )
         assert await fetch.value(script) == ["fetch_failed", "/twin"]
+
+
+@pytest.mark.parametrize(
+    ("coding", "packed"),
+    [("identity", TEXT), ("gzip", gzip.compress(TEXT)), ("deflate", zlib.compress(TEXT))],
+)
+async def test_body_is_unpacked(fetch: FetchRunner, server: Server, coding: str, packed: bytes) -> None:
+    server.answers["/"] = response(packed, Content_Encoding=coding)
+    assert await fetch.value(f'(await portal.fetch("{server.base}/")).text == "text " * 50_000') is True
+
+
+async def test_body_may_come_in_chunks(fetch: FetchRunner, server: Server) -> None:
+    server.answers["/"] = (
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"
+    )
+    assert await fetch.value(f'(await portal.fetch("{server.base}/")).text') == "abcde"
+
+
+@pytest.mark.parametrize("coding", ["gzip", "zstd"])
+async def test_answer_without_a_body_may_be_of_any_coding(
+    fetch: FetchRunner, server: Server, coding: str
+) -> None:
+    head = f"HTTP/1.1 200 OK\r\nContent-Encoding: {coding}\r\n".encode()
+    server.answers["/head"] = head + b"Content-Length: 12345\r\n\r\n"
+    script = (
+        f'r = await portal.fetch("{server.base}/head", method="HEAD")\n'
+        '[r.headers["content-encoding"], len(r.bytes)]'
+    )
+    assert await fetch.value(script) == [coding, 0]
+
+
+async def test_names_that_hang_keep_no_other_caller_waiting(
+    run: Runner, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered, resolve = threading.Event(), socket.getaddrinfo
+
+    def hanging(host: str, *rest: Any, **more: Any) -> Any:
+        if host.endswith(".hangs.example"):
+            answered.wait(30)
+        return resolve(host, *rest, **more)
+
+    monkeypatch.setattr("socket.getaddrinfo", hanging)
+    network = Network(NetworkGrant(allow=("*.hangs.example",), private=(f"localhost:{server.port}",)), where)
+    script = (
+        "async def code(url):\n    try:\n        return (await portal.fetch(url, timeout=0.05)).status\n"
+        "    except ToolError as error:\n        return error.code\n"
+        f"await asyncio.gather(*[code(f'http://n{{i}}.hangs.example/') for i in range({LOOKUPS + 4})])"
+    )
+    try:
+        slow = FetchRunner(run, network, caller="slow")
+        assert set(await slow.value(script)) == {"fetch_timeout"}
+        other = FetchRunner(run, network, caller="other")
+        assert (
+            await other.value(f'(await portal.fetch("http://localhost:{server.port}/twin")).text') == "/twin"
+        )
+    finally:
+        answered.set()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from manifests.json_value import Json
 from sandbox_runtime.frames import MAX_LINES_BYTES
-from sandbox_runtime.guest_json import GuestJsonError, encode, encode_in_pieces, is_long, parse, values_in
+from sandbox_runtime.guest_json import GuestJsonError, parse, values_in
 from sandbox_runtime.run_host import cut_lines
 
 TEXTS = st.text(alphabet=st.characters(codec="utf-8") | st.sampled_from('\\"[]{},:\ud800\udfff'), max_size=9)
@@ -33,34 +33,6 @@ def carried(value: Json) -> Json:
     return value
 
 
-MANY = st.integers(1, 2_500).flatmap(
-    lambda many: (
-        VALUES.map(lambda value: [value] * many)
-        | VALUES.map(lambda value: {f"\ud800{number}": value for number in range(many)})
-    )
-)
-
-
-@given(MANY | st.dictionaries(TEXTS, MANY | VALUES, max_size=3) | VALUES)
-def test_long_value_is_the_same_in_pieces(value: Json) -> None:
-    assert b"".join(encode_in_pieces(value)) == encode(value)
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        [{"a": 1}] * 20_000,
-        {"rows": [[1, 2]] * 20_000, "more": {str(number): number for number in range(20_000)}},
-        {str(number): "text" for number in range(20_000)},
-    ],
-    ids=["list", "rows", "object"],
-)
-def test_long_value_comes_in_many_pieces_and_a_short_one_in_one(value: Json) -> None:
-    assert is_long(value)
-    assert len([*encode_in_pieces(value)]) >= 20
-    assert not is_long([value]) and [*encode_in_pieces([1, {"a": []}])] == [b'[1,{"a":[]}]']
-
-
 def count(value: Json) -> int:
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return 1 + sum(map(count, inner))
@@ -73,15 +45,6 @@ def test_values_are_read_and_counted(value: Json, ascii_only: bool) -> None:
         # What json.dumps writes for two lone halves in a row is one whole character.
         assert parse(text) == carried(json.loads(text))
     assert count(value) <= values_in(text, 0) <= 2 * count(value)
-
-
-@given(VALUES)
-def test_nothing_more_is_counted_beyond_what_is_asked(value: Json) -> None:
-    text = json.dumps([value] * 50).encode()
-    assert values_in(text, 10) > 10
-    assert values_in(text, 10_000) <= 2 * count([value] * 50) + text.count(b",") + text.count(
-        b"["
-    ) + text.count(b"{")
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox_runtime.grants.file_error import FileError
-from sandbox_runtime.grants.quota import Quota
-from sandbox_runtime.grants.workspace import Workspace
+from sandbox_runtime.grants.folder import FileError
+from sandbox_runtime.grants.workspace import Quota, Workspace
 
 TOTAL_BYTES = 1200
 TOTAL_FILES = 2
@@ -32,7 +31,7 @@ def take(workspace: Workspace, step: Step) -> None:
     if name == "create":
         workspace.create(path, must_be_new=False)
     elif isinstance(more, int):
-        getattr(workspace, name)(path, [bytes(more // 2), bytes(more - more // 2)])
+        getattr(workspace, name)(path, bytes(more))
     elif more is not None:
         workspace.rename(path, more)
     else:

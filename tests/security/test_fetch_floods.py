@@ -1,16 +1,9 @@
 """However many fetches a script makes, and however it makes them: the limits hold, and nobody else is held up."""
 
-import asyncio
-from collections.abc import Sequence
-
 import pytest
 
 from manifests.grants import Limits
-from manifests.hosts import Address
 from tests.sandbox_runtime.fetching import (
-    FetchRunner,
-    Names,
-    Request,
     Server,
     granting,
     hanging,
@@ -77,35 +70,6 @@ async def test_fetches_count_as_calls(run: Runner, server: Server, times: int) -
         assert (result.error.code, len(server.requests)) == ("tool_calls_limit", 7)
 
 
-class Hanging(Names):
-    """A name server of the script's own, which answers nothing about some names."""
-
-    async def __call__(self, host: str, port: int) -> Sequence[Address]:
-        if host.endswith(".hangs.example"):
-            self.asked.append(host)
-            await asyncio.Event().wait()
-        return await super().__call__(host, port)
-
-
-async def test_names_that_nobody_answers_keep_no_other_caller_waiting(run: Runner, server: Server) -> None:
-    names = Hanging({"good.example": [["127.0.0.1"]]})
-    fetch = granting(
-        run, f"good.example:{server.port}", allow=("*.hangs.example",), requests=1000, names=names
-    )
-    flood = COUNT + (
-        "told = await asyncio.gather(*[code(f'http://n{i}.hangs.example/', timeout=0.05) for i in range(100)])\n"
-        "print('reached')\nCounter(told)"
-    )
-    for _ in range(5):
-        result = await fetch(flood)
-        assert (result.error, result.stdout, result.value) == (None, "reached\n", {"fetch_timeout": 100})
-    assert len(names.asked) <= 16
-    other = FetchRunner(run, fetch.network, caller="another")
-    assert (
-        await other.value(f'(await portal.fetch("http://good.example:{server.port}/twin")).text') == "/twin"
-    )
-
-
 HEADS = {
     "many headers": b"".join(b"X-%d: x\r\n" % i for i in range(5000)),
     "one header many times": b"X: x\r\n" * 10_000,
@@ -128,47 +92,6 @@ async def test_heads_of_every_kind_are_read_or_refused_in_no_time(
     assert result.value[0] in (200, "fetch_failed")
     assert result.value[1] == 200
     assert delay.seconds < MOST_SECONDS
-
-
-def chunked(trailers: bytes) -> bytes:
-    return b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n" + trailers + b"\r\n"
-
-
-INTERIM = b"HTTP/1.1 103 Early Hints\r\nLink: </style.css>\r\n\r\n"
-LONG = {
-    "header lines": (b"HTTP/1.1 200 OK\r\n" + b"a:b\r\n" * 15_000 + b"\r\n", "fetch_failed"),
-    "header lines in reason": (
-        b"HTTP/1.1 200 OK\r\n" + b"a:b\r\n" * 400 + b"Content-Length: 600\r\n\r\n" + b"\n" * 600,
-        200,
-    ),
-    "interim answers": (INTERIM * 2000 + response(b"ok"), "fetch_failed"),
-    "interim answers in reason": (INTERIM * 20 + response(b"ok"), 200),
-    "trailers": (chunked(b"a:b\r\n" * 15_000), "fetch_failed"),
-    "trailers in reason": (chunked(b"a:b\r\n" * 50), 200),
-    "chunks": (chunked(b"").replace(b"2\r\nok\r\n", b"1\r\nx\r\n" * 40_000), 200),
-}
-
-
-@pytest.mark.parametrize("name", LONG)
-async def test_parts_of_an_answer_that_are_no_body_have_few_lines(
-    run: Runner, server: Server, name: str
-) -> None:
-    fetch = granting(run, f"127.0.0.1:{server.port}")
-    server.answers["/"], expected = LONG[name]
-    script = f'{COUNT}[await code("{server.base}/"), await code("{server.base}/twin")]'
-    assert await fetch.value(script) == [expected, 200]
-
-
-async def test_interim_answers_without_end_end_the_fetch(run: Runner, server: Server) -> None:
-    async def never_done(request: Request, writer: asyncio.StreamWriter) -> None:
-        while not writer.is_closing():
-            writer.write(INTERIM * 100)
-            await writer.drain()
-
-    fetch = granting(run, f"127.0.0.1:{server.port}")
-    server.answers["/"] = never_done
-    assert await fetch.code(f'await portal.fetch("{server.base}/")') == "fetch_failed"
-    assert fetch.states == ["unknown"]
 
 
 async def test_secrets_of_one_request_are_not_in_another(run: Runner, server: Server) -> None:

@@ -17,8 +17,8 @@ import pytest
 
 from manifests.grants import FileGrant
 from manifests.json_value import Json
-from sandbox_runtime.grants.file_path import MAX_DEPTH, OURS
 from sandbox_runtime.grants.file_service import FileService
+from sandbox_runtime.grants.folder import MAX_DEPTH, OURS
 from sandbox_runtime.grants.run_grants import RunGrants
 from sandbox_runtime.grants.threads import Threads
 from sandbox_runtime.grants.workspace import MAX_LISTED, Workspace
