@@ -28,6 +28,7 @@ import anyio
 from benchmarks import processes
 from benchmarks.measuring import RESULTS, commit, machine, percentile
 from benchmarks.registries import REGISTRIES, read_tools
+from manifests.grants import Limits
 from manifests.names import namespace_of
 from portal.check.checker import Checker, open_checker
 from portal.library.function import Function
@@ -35,8 +36,10 @@ from portal.library.library import Library
 from portal.library.namespace import LibrarySource
 from portal.library.stub_package import write_stubs
 from portal.snapshot import Snapshot
+from sandbox_runtime.bounds import Bounds
 from sandbox_runtime.guest.script import Script
-from sandbox_runtime.prepared import LibraryUse, Prepared
+from sandbox_runtime.guest_answer import read_prepared
+from sandbox_runtime.prepared import Prepared
 from upstreams.recorded_tool import RecordedTool
 
 WARM_UP = 50
@@ -113,8 +116,11 @@ def script(functions: Sequence[Function], number: int) -> str:
 def prepared(text: str, library: Library) -> Prepared:
     """The script as the sandbox would hand it over."""
     parsed = Script.parse(text, frozenset(library.namespaces))
-    uses = tuple(LibraryUse(*use) for use in parsed.uses)
-    return Prepared(parsed.source, parsed.names, uses, tuple(parsed.notices))
+    told: Any = {"source": parsed.source, "names": [*parsed.names], "notices": parsed.notices}
+    if parsed.usage is not None:
+        usage = parsed.usage
+        told |= {"uses": usage.uses, "problems": usage.problems, "certain": usage.certain}
+    return read_prepared(json.dumps(told).encode(), text, Bounds(Limits(), str))
 
 
 class Setting:

@@ -15,13 +15,11 @@ from manifests.grants import Limits
 from portal.answer import Answer
 from portal.audit.audit import NO_AUDIT, Audit, RunAudit
 from portal.authority import Authority, Authorization
-from portal.awaited_names import awaited_names
 from portal.broker import Broker
 from portal.caller import LOCAL, Caller
 from portal.catalog import Catalog
 from portal.check.checker import Checker
-from portal.check.diagnostic import Diagnostic
-from portal.check.session_history import NO_HISTORY, SessionHistory
+from portal.check.diagnostics import Diagnostic
 from portal.first_steps import NO_UPSTREAMS
 from portal.ledger import Ledger
 from portal.observed.observations import Observations
@@ -174,7 +172,7 @@ class Execution:
             await self._await_upstreams(snapshot, prepared)
             audience.waits_for("checking the script")
             async with self._catalog.steady() as snapshot:
-                found = await self._check(prepared, snapshot, session)
+                found = await self._check(prepared, snapshot)
             if found.error is not None:
                 return _refused(run_id, found.error, (*prepared.notices, *found.notices))
             past = self._past_of(session)
@@ -227,10 +225,7 @@ class Execution:
 
     async def _await_upstreams(self, snapshot: Snapshot, prepared: Prepared) -> None:
         """Return once the upstreams that the script may reach are in the library, or have had their time to start."""
-        silent = snapshot.silent.keys() & prepared.names
-        if not silent:
-            return
-        waited = awaited_names(prepared.source, snapshot.namespaces, silent)
+        waited = snapshot.silent.keys() & prepared.names
         if waited:
             keys = {key for key, namespace in self._manifest.namespaces.items() if namespace in waited}
             await self._wait(self._fleet, keys)
@@ -239,16 +234,13 @@ class Execution:
     async def _settled(self, fleet: Fleet, names: Collection[str]) -> None:
         await fleet.settled(self._manifest.portal.server.start_seconds, names)
 
-    async def _check(self, prepared: Prepared, snapshot: Snapshot, session: Session | None) -> "_Finding":
+    async def _check(self, prepared: Prepared, snapshot: Snapshot) -> "_Finding":
         if self._checker is None:
             return _Finding()
-        past = self._past_of(session)
-        diagnostics = await self._checker.check(prepared, snapshot, past.history)
+        diagnostics = await self._checker.check(prepared, snapshot)
         refusing = [diagnostic for diagnostic in diagnostics if diagnostic.refuses]
         if refusing and self._manifest.portal.server.check == "strict":
             return _Finding(error=_check_error(refusing))
-        if session is not None:
-            past.history = past.history.after(prepared.source, prepared.names)
         return _Finding(notices=tuple(_told(diagnostic) for diagnostic in diagnostics))
 
     def _limits(self, timeout_seconds: float | None) -> tuple[Limits, list[str]]:
@@ -284,7 +276,6 @@ class Execution:
 class _Past:
     """What the runs of a session so far may have left for its next one."""
 
-    history: SessionHistory = NO_HISTORY
     sources: set[str] = field(default_factory=set)
     """Where their calls went: what came back may be in its variables."""
 

@@ -1,20 +1,22 @@
 """Reads what the guest answers, as far as it can be believed: types are checked, lengths cut, codes known."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from manifests.json_value import Json
 from sandbox_runtime.bounds import Bounds
 from sandbox_runtime.guest_json import GuestJsonError, parse, values_in
-from sandbox_runtime.prepared import LibraryUse, Prepared
+from sandbox_runtime.prepared import LibraryUse, Prepared, ScriptProblem
 from sandbox_runtime.result import RunError
 
 _MAX_TEXT_CHARS = 8000
 _MAX_NOTICES = 100
-_MAX_USES = 10_000
+_MAX_USES = 1_000
+_MAX_NAMES = 10_000
 _MAX_VALUES_TOLD = 100_000
 _MAX_LINE = 1 << 21
 _MAX_BYTES_TOLD = 1 << 40
+_PROBLEMS = frozenset({"not_awaited", "not_called", "not_a_function", "unknown_field"})
 _GUEST_CODES = frozenset({"script_error", "script_exit", "result_not_json"})
 
 
@@ -37,9 +39,11 @@ def read_prepared(payload: bytes, script: str, bounds: Bounds) -> Prepared:
     source = told.get("source")
     return Prepared(
         source if isinstance(source, str) and _is_mended(source, script) else script,
-        frozenset(_texts(told.get("names"), _MAX_USES)),
-        tuple(_use(use) for use in _list(told.get("uses"))[:_MAX_USES] if _is_use(use)),
+        frozenset(_texts(told.get("names"), _MAX_NAMES)),
+        tuple(_uses(told.get("uses"))),
         _texts(told.get("notices"), _MAX_NOTICES),
+        problems=tuple(_problems(told.get("problems"))),
+        certain=tuple(_ranges(told.get("certain"))),
     )
 
 
@@ -126,14 +130,27 @@ def _texts(value: Json, most: int) -> tuple[str, ...]:
     return tuple(_text(item) for item in _list(value)[:most] if isinstance(item, str))
 
 
-def _is_use(use: Json) -> bool:
-    return (
-        isinstance(use, list)
-        and len(use) == 3
-        and all(map(isinstance, use, (str, str, int)))
-        and 0 < use[2] <= _MAX_LINE
-    )
+def _uses(told: Json) -> Iterator[LibraryUse]:
+    for use in _list(told)[:_MAX_USES]:
+        match use:
+            case [str(namespace), str(function), line, end, arguments] if _is_lines(line, end):
+                given = arguments if isinstance(arguments, dict) else None
+                yield LibraryUse(_text(namespace), _text(function), line, end, given)
 
 
-def _use(use: list[Json]) -> LibraryUse:
-    return LibraryUse(_text(use[0]), _text(use[1]), use[2])
+def _problems(told: Json) -> Iterator[ScriptProblem]:
+    for problem in _list(told)[:_MAX_USES]:
+        match problem:
+            case [line, str(code), str(message), str(hint)] if _is_lines(line, line) and code in _PROBLEMS:
+                yield ScriptProblem(line, code, _text(message), _text(hint))
+
+
+def _ranges(told: Json) -> Iterator[tuple[int, int]]:
+    for part in _list(told)[:_MAX_USES]:
+        match part:
+            case [first, last] if _is_lines(first, last):
+                yield first, last
+
+
+def _is_lines(first: Json, last: Json) -> bool:
+    return type(first) is int and type(last) is int and 0 < first <= last <= _MAX_LINE

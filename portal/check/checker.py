@@ -10,20 +10,31 @@ from typing import Final
 import anyio
 import anyio.lowlevel
 
-from portal.check.absences import mentions_unbound
-from portal.check.diagnostic import Diagnostic
-from portal.check.script_check import ScriptCheck
-from portal.check.script_tree import MAX_SOURCE_CHARACTERS, ScriptTree
-from portal.check.session_history import NO_HISTORY, SessionHistory
-from portal.check.ty_server import Finding
-from portal.check.type_checker import TypeChecker
+from portal.check.diagnostics import Diagnostic, syntax_diagnostics
+from portal.check.ty_server import Finding, TypeChecker
+from portal.check.type_findings import TypeFindings
 from portal.library.library import Library
 from portal.snapshot import Snapshot
 from sandbox_runtime.prepared import Prepared
 
+MAX_SOURCE_CHARACTERS: Final = 100_000
+"""Of a longer script the types are not checked."""
+
 _MAX_REMEMBERED: Final = 500
 _MOST_FOUND: Final = 50
 """Findings of a script that is remembered; one with thousands is a mistake that nobody makes twice."""
+
+_UNCHECKED: Final = Diagnostic(
+    1,
+    "the types of this script were not checked before it ran: the type checker gave no answer",
+    "",
+    False,
+    "unchecked",
+)
+_OF_THE_WHOLE_LIBRARY: Final = frozenset(
+    {"unknown_function", "not_granted", "quarantined", "upstream_unavailable"}
+)
+"""Codes of what depends on all functions that are there, not on those of the script's namespaces."""
 
 
 @asynccontextmanager
@@ -63,35 +74,25 @@ class Checker:
             await self._types.update(changed)
         self._library = library
 
-    async def check(
-        self, prepared: Prepared, snapshot: Snapshot, history: SessionHistory = NO_HISTORY
-    ) -> Sequence[Diagnostic]:
+    async def check(self, prepared: Prepared, snapshot: Snapshot) -> Sequence[Diagnostic]:
         """What is wrong with the script's use of the library, in the order of its lines.
 
-        `history` is of the scripts that ran before it in its session. The same script with the same definitions
-        gets the same answer, without being looked at again.
+        The same script with the same definitions gets the same answer, without being looked at again.
         """
-        if not (prepared.names or prepared.uses or mentions_unbound(prepared.source)):
+        if not (prepared.names or prepared.uses):
             return ()
-        library = snapshot.library
-        key = _key(prepared, library, history)
-        remembered = None if key is None else self._remembered.get(key)
-        if key is None or remembered is None:
-            diagnostics, is_whole = await self._found(prepared, snapshot, history)
-            if key is not None and is_whole and len(diagnostics) <= _MOST_FOUND:
-                self._remember(key, diagnostics)
-            return diagnostics
-        self._remembered.move_to_end(key)
-        return remembered
+        key = _key(prepared, snapshot.library)
+        if key in self._remembered:
+            self._remembered.move_to_end(key)
+            return self._remembered[key]
+        found, is_whole = await self._found(prepared, snapshot)
+        if key and is_whole and len(found) <= _MOST_FOUND:
+            self._remembered[key] = found
+            if len(self._remembered) > _MAX_REMEMBERED:
+                self._remembered.popitem(last=False)
+        return found
 
-    def _remember(self, key: bytes, diagnostics: Sequence[Diagnostic]) -> None:
-        self._remembered[key] = diagnostics
-        if len(self._remembered) > _MAX_REMEMBERED:
-            self._remembered.popitem(last=False)
-
-    async def _found(
-        self, prepared: Prepared, snapshot: Snapshot, history: SessionHistory
-    ) -> tuple[Sequence[Diagnostic], bool]:
+    async def _found(self, prepared: Prepared, snapshot: Snapshot) -> tuple[Sequence[Diagnostic], bool]:
         """The diagnostics, and whether they would be the same another time.
 
         What ty says counts if its stubs are the snapshot's library before it is asked and still when it has answered.
@@ -110,12 +111,15 @@ class Checker:
             if names and len(prepared.source) <= MAX_SOURCE_CHARACTERS and is_on_disk:
                 tasks.start_soon(ask)
                 await anyio.lowlevel.checkpoint()  # ty works while this thread does
-            script = ScriptTree.read(prepared.source, prepared.names)
-            check = ScriptCheck(script, prepared, snapshot, history, repairs=self._repairs)
-            found = check.diagnostics()
+            found = [*syntax_diagnostics(prepared, snapshot, repairs=self._repairs)]
         is_whole = typed is not None and not any(each.code in _OF_THE_WHOLE_LIBRARY for each in found)
-        found += self._unchecked() if typed is None else check.typed(typed)
-        return sorted(dict.fromkeys(found), key=lambda diagnostic: diagnostic.line), is_whole
+        if typed is None:
+            found += self._unchecked()
+        else:
+            wrong = {(each.line, each.code) for each in found}
+            added = TypeFindings(prepared, snapshot, repairs=self._repairs).diagnostics(typed)
+            found += (each for each in added if (each.line, each.code) not in wrong)
+        return sorted(dict.fromkeys(found), key=lambda each: each.line), is_whole
 
     def _unchecked(self) -> list[Diagnostic]:
         """What a script is told whose types were not checked; of an outage only the first one is."""
@@ -123,26 +127,13 @@ class Checker:
         return [] if is_told and self._types.is_out else [_UNCHECKED]
 
 
-_UNCHECKED: Final = Diagnostic(
-    1,
-    "the types of this script were not checked before it ran: the type checker gave no answer",
-    "",
-    False,
-    "unchecked",
-)
-# What is told of a function that is not there depends on all that are.
-_OF_THE_WHOLE_LIBRARY: Final = frozenset(
-    {"unknown_function", "not_granted", "quarantined", "upstream_unavailable"}
-)
-
-
-def _key(prepared: Prepared, library: Library, history: SessionHistory) -> bytes | None:
-    """What the diagnostics depend on; None for a script that is not to be remembered."""
+def _key(prepared: Prepared, library: Library) -> bytes:
+    """What the diagnostics depend on; empty for a script that is not to be remembered."""
     digests = []
     for name in sorted(prepared.names):
         namespace = library.namespaces.get(name)
         if namespace is not None and namespace.digest is None:
-            return None
+            return b""
         digests.append((name, namespace and namespace.digest))
-    known = (prepared.source, digests, prepared.uses, history.digest)
+    known = (prepared.source, digests, prepared.uses, prepared.problems, prepared.certain)
     return hashlib.sha256(repr(known).encode(errors="surrogatepass")).digest()

@@ -1,103 +1,275 @@
-"""Puts in the awaits that a script forgot, as text, and says so."""
+"""Puts in the awaits that a script forgot, as text, and says so.
+
+Only the syntax is looked at. What is missed here says so when the value of the call is used (`calls.Call`).
+"""
 
 import ast
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
 
-from sandbox_runtime.guest.dataflow import DataFlow
-from sandbox_runtime.guest.expression_flow import LibraryCall
-from sandbox_runtime.guest.library_names import LibraryNames
-from sandbox_runtime.guest.scopes import Scopes
+from sandbox_runtime.guest.names import Names
 
+_AWAITING = frozenset(
+    """
+    gather wait wait_for shield create_task ensure_future as_completed run run_until_complete
+    run_coroutine_threadsafe isawaitable iscoroutine
+    """.split()  # noqa: SIM905
+)
+"""Functions and methods that await what they are given, or may."""
+
+_KEEPING = frozenset(
+    """
+    list tuple set dict sorted reversed enumerate zip iter next map filter chain deque islice max min
+    append appendleft add extend insert setdefault update put put_nowait heappush heappop SimpleNamespace
+    """.split()  # noqa: SIM905
+)
+"""Functions and methods that return, or keep, what they are given."""
+
+_CONTAINERS = (
+    ast.List,
+    ast.Tuple,
+    ast.Set,
+    ast.Dict,
+    ast.IfExp,
+    ast.BoolOp,
+    ast.BinOp,
+    ast.NamedExpr,
+    ast.keyword,
+)
+_MAKING = {
+    ast.ListComp: "elt",
+    ast.SetComp: "elt",
+    ast.GeneratorExp: "elt",
+    ast.DictComp: "value",
+    ast.Lambda: "body",
+}
+_USING = (
+    *(ast.Expr, ast.Subscript, ast.Attribute, ast.For, ast.AsyncFor, ast.comprehension, ast.FormattedValue),
+    *(ast.Compare, ast.UnaryOp, ast.BinOp, ast.If, ast.While),
+)
+_READ: tuple[type[ast.AST], ...] = (
+    *(ast.Await, ast.Call, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr),
+    *(ast.For, ast.AsyncFor, ast.comprehension, ast.Return, ast.Yield),
+)
+_REMEDIES = {
+    "a lambda": "Use an `async def`.",
+    "a generator expression": "Use a list comprehension.",
+    "a class body": "Call it before the class.",
+}
 _MAX_NOTICES = 5
 _MAX_CALLS = 3  # named in one notice
-_GATHER = {
-    ("asyncio", "gather"),
-    ("builtins", "asyncio", "gather"),
-}  # imported, or as it lies ready for scripts
-_REMEDIES = {
-    "a lambda": "use an `async def`",
-    "a generator expression": "use a list comprehension",
-    "a class body": "call it before the class",
-}
+_Value: TypeAlias = str | ast.expr
+"""Where a value may come from: a name of the script, or a call of the library."""
 
 
-def forgotten_calls(tree: ast.Module, scopes: Scopes, names: LibraryNames) -> list[LibraryCall]:
-    """The library calls that nothing in the script will ever await.
+@dataclass(frozen=True, eq=False)
+class ForgottenCall:
+    """One call of a library function, `github.get_issue`, that nothing awaits."""
 
-    A script that is right as it stands has none: a call is forgotten only if its value can reach no `await`
-    and no code that might await it.
+    node: ast.Call
+    function: str
+    barrier: str = ""
+    """Where it stands and no `await` may: "a lambda"."""
+    is_used: bool = True
+    """Whether its value is used where it stands; else somebody may await it whom the syntax does not show."""
+
+    @property
+    def remedy(self) -> str:
+        return _REMEDIES.get(self.barrier, "Make it an `async def` and await its calls.")
+
+
+def forgotten_calls(names: Names) -> list[ForgottenCall]:
+    """The library calls that nothing awaits.
+
+    A call is awaited where it stands, gathered or made a task, also by way of variables, containers and functions of
+    the script's own. Variables of one name are taken for one: at worst an `await` that is missing stays so.
     """
-    awaited = scopes.awaited | set(_gathered(scopes, names))
-    if all(call in awaited for call in names.calls):
+    calls = {
+        node: ".".join(path[1:])
+        for node in names.all_of(ast.Call)
+        if (path := names.function(node.func)) is not None
+    }
+    if all(isinstance(names.parents[node], ast.Await) for node in calls):
         return []
-    return DataFlow(tree, scopes, names).forgotten()
+    awaited = _Awaited(names, calls).values
+    return [
+        ForgottenCall(node, function, _barrier(names, node), isinstance(names.parents[node], _USING))
+        for node, function in calls.items()
+        if node not in awaited
+    ]
 
 
-def _gathered(scopes: Scopes, names: LibraryNames) -> Iterator[ast.expr]:
-    """What an awaited `asyncio.gather` is given, one by one or as a list: nothing else is needed to see it awaited."""
-    for gather in scopes.awaited:
-        if isinstance(gather, ast.Call) and names.paths.get(gather.func) in _GATHER:
-            for argument in gather.args:
-                if not isinstance(argument, ast.Starred):
-                    yield argument
-                elif isinstance(argument.value, (ast.ListComp, ast.GeneratorExp)):
-                    yield argument.value.elt
-                elif isinstance(argument.value, (ast.List, ast.Tuple)):
-                    yield from argument.value.elts
+class _Awaited:
+    """All that a script awaits, where it stands or by the names it goes by."""
+
+    def __init__(self, names: Names, calls: Iterable[ast.Call]) -> None:
+        self._names = names
+        self._calls = frozenset(calls)
+        self._links: dict[str, set[_Value]] = {}
+        self._own: dict[str, list[list[str]]] = {}
+        for definition in names.all_of(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef):
+            self._own.setdefault(definition.name, []).append(_positional(definition))
+        self.values: set[_Value] = set()
+        for node in names.all_of(*_READ):
+            self._read(node)
+        todo = list(self.values)
+        while todo:
+            value = todo.pop()
+            new = self._links.get(value, set()) - self.values if isinstance(value, str) else set()
+            self.values |= new
+            todo += new
+
+    def _read(self, node: ast.AST) -> None:
+        if isinstance(node, ast.Await):
+            self.values |= self._values(node.value)
+        elif isinstance(node, ast.Call) and node not in self._calls:
+            self._read_call(node)
+        elif isinstance(node, ast.Assign):
+            for target in node.targets:
+                self._link(target, node.value)
+        elif isinstance(node, (ast.AnnAssign, ast.AugAssign, ast.NamedExpr)) and node.value is not None:
+            self._link(node.target, node.value)
+        elif isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)) and node.iter not in self._calls:
+            self._link(node.target, node.iter)
+        elif isinstance(node, (ast.Return, ast.Yield)) and node.value is not None:
+            function = self._names.scope(node).node
+            if isinstance(function, ast.FunctionDef) or isinstance(node, ast.Yield):
+                self._link(getattr(function, "name", ""), node.value)  # awaited where the function is called
+
+    def _read_call(self, node: ast.Call) -> None:
+        name = _called(node)
+        if name in _AWAITING:
+            self.values |= self._values(*node.args, *node.keywords)
+        elif name in _KEEPING and isinstance(node.func, ast.Attribute):
+            for argument in (*node.args, *node.keywords):
+                self._link(node.func.value, argument)
+        for positional in self._own.get(name, ()):
+            for index, argument in enumerate(node.args):
+                for parameter in positional[index : index + 1] or positional[-1:]:
+                    self._link(parameter, argument)
+        for keyword in node.keywords:
+            self._link(keyword.arg or "", keyword.value)
+
+    def _link(self, target: str | ast.expr, value: ast.AST) -> None:
+        """Note that whoever awaits the target awaits what the value is made of."""
+        for name in [target] if isinstance(target, str) else self._values(target):
+            if isinstance(name, str):
+                self._links.setdefault(name, set()).update(self._values(value))
+
+    def _values(self, *nodes: ast.AST) -> set[_Value]:
+        """What values are made of, without what they are only computed with."""
+        found: set[_Value] = set()
+        todo = [*nodes]
+        while todo:
+            part = todo.pop()
+            if part in self._calls:
+                found.add(part)
+            elif isinstance(part, ast.Name):
+                found.add(part.id)
+            elif isinstance(part, ast.Attribute):
+                found.add(part.attr)
+            elif isinstance(part, (ast.Subscript, ast.Starred, ast.Await)):
+                todo += [] if part.value in self._calls else [part.value]  # a part of its result is no call
+            elif isinstance(part, ast.Call):
+                todo += self._passed(part)
+            elif type(part) in _MAKING:
+                todo.append(getattr(part, _MAKING[type(part)]))
+            elif isinstance(part, _CONTAINERS):
+                todo += ast.iter_child_nodes(part)
+        return found
+
+    def _passed(self, call: ast.Call) -> list[ast.AST]:
+        """What a call that is not of the library may return: what it is given, or what its object holds."""
+        name = _called(call)
+        passed: list[ast.AST] = [call.func]
+        if isinstance(call.func, ast.Attribute):
+            held = call.func.value
+            passed += [] if held in self._calls or getattr(held, "id", "") in ("self", "cls") else [held]
+        if name == "map":
+            passed += call.args[:1]
+        elif name in _KEEPING or name in _AWAITING:
+            is_awaiting = name in _AWAITING
+            passed += [argument for argument in call.args if is_awaiting or argument not in self._calls]
+            passed += call.keywords
+        return passed
 
 
-def with_awaits(text: str, tree: ast.Module, followed: Set[ast.expr], calls: Sequence[LibraryCall]) -> str:
-    """The text with an `await` before each call, in parentheses where it is one of those that are followed.
+def _positional(definition: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> list[str]:
+    """What the arguments of a call are called in what it calls; all that are too many have the last name."""
+    if isinstance(definition, ast.ClassDef):
+        for part in definition.body:
+            if isinstance(part, ast.FunctionDef) and part.name == "__init__":
+                return _positional(part)
+        fields = [part.target for part in definition.body if isinstance(part, ast.AnnAssign)]
+        return [name.id for name in fields if isinstance(name, ast.Name)]
+    given = definition.args
+    names = [each.arg for each in (*given.posonlyargs, *given.args, given.vararg) if each is not None]
+    return names[1:] if names[:1] in (["self"], ["cls"]) else names
+
+
+def _called(node: ast.Call) -> str:
+    """The name of what is called: `gather` of `asyncio.gather(...)`."""
+    function = node.func
+    return function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
+
+
+def _barrier(names: Names, node: ast.AST) -> str:
+    """Where a node stands and no `await` may; nothing if one may."""
+    while not isinstance(node, (ast.Module, ast.AsyncFunctionDef)):
+        inner, node = node, names.parents[node]
+        if isinstance(node, ast.Lambda) and inner is node.body:
+            return "a lambda"
+        if isinstance(node, ast.GeneratorExp) and inner is not node.generators[0]:
+            return "a generator expression"
+        if isinstance(node, ast.ClassDef) and inner in node.body:
+            return "a class body"
+        if isinstance(node, ast.FunctionDef) and inner in node.body:
+            return f"`def {node.name}`"
+    return ""
+
+
+def with_awaits(text: str, names: Names, calls: Iterable[ast.Call]) -> str:
+    """The text with an `await` before each call, in parentheses where something is taken from its result.
 
     `await f()["rows"]` awaits what is in the result, which is never what was meant: it becomes
     `(await f())["rows"]`.
     """
     lines = [line.encode() for line in text.split("\n")]
     insertions: list[tuple[int, int, bytes]] = []
-    misplaced = _misplaced_awaits(tree, {call.node for call in calls})
-    for call in calls:
-        node = call.node
+    for node in calls:
         assert node.end_lineno is not None and node.end_col_offset is not None
         end = node.end_lineno, node.end_col_offset
-        outer = misplaced.get(node)
+        outer = _misplaced(names, node)
         if outer is not None and _is_next_to(lines, outer, node):
             insertions += [(outer.lineno, outer.col_offset, b"("), (*end, b")")]
-            continue
-        is_bare = node in followed and not _is_closed(lines, *end)
-        insertions.append((node.lineno, node.col_offset, b"(await " if is_bare else b"await "))
-        if is_bare:
-            insertions.append((*end, b")"))
-    pieces: dict[int, list[bytes]] = {}
-    done: dict[int, int] = {}
-    for line, column, inserted in sorted(insertions):
-        before = lines[line - 1][done.get(line, 0) : column]
-        pieces.setdefault(line, []).extend((before, inserted))
-        done[line] = column
-    for line, parts in pieces.items():
-        lines[line - 1] = b"".join(parts) + lines[line - 1][done[line] :]
+        elif _is_followed(names, node) and not _is_closed(lines, *end):
+            insertions += [(node.lineno, node.col_offset, b"(await "), (*end, b")")]
+        else:
+            insertions.append((node.lineno, node.col_offset, b"await "))
+    # From the end, so that what is put in moves nothing that is still to come.
+    for line, column, inserted in sorted(insertions, reverse=True):
+        before = lines[line - 1]
+        lines[line - 1] = before[:column] + inserted + before[column:]
     return b"\n".join(lines).decode()
 
 
-def _misplaced_awaits(tree: ast.Module, calls: Set[ast.expr]) -> dict[ast.expr, ast.Await]:
-    """The calls whose result is taken apart by the very expression that an `await` stands before."""
-    found: dict[ast.expr, ast.Await] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Await):
-            inner = _part_of(node.value)
-            while inner is not None and inner not in calls:
-                inner = _part_of(inner)
-            if inner is not None:
-                found[inner] = node
-    return found
+def _is_followed(names: Names, node: ast.expr) -> bool:
+    """Whether a `.name`, `[...]` or `(...)` stands behind an expression."""
+    parent = names.parents[node]
+    if isinstance(parent, ast.Call):
+        return parent.func is node
+    return isinstance(parent, (ast.Attribute, ast.Subscript)) and parent.value is node
 
 
-def _part_of(value: ast.expr) -> ast.expr | None:
-    """What the expression takes an item, an attribute or a method of."""
-    if isinstance(value, (ast.Subscript, ast.Attribute)):
-        return value.value
-    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
-        return value.func.value
-    return None
+def _misplaced(names: Names, node: ast.expr) -> ast.Await | None:
+    """The `await` before an expression that takes a part of this call's result."""
+    while _is_followed(names, node):
+        parent = names.parents[node]
+        assert isinstance(parent, ast.expr)
+        node = parent
+    parent = names.parents[node]
+    return parent if isinstance(parent, ast.Await) else None
 
 
 def _is_next_to(lines: list[bytes], outer: ast.Await, call: ast.expr) -> bool:
@@ -106,17 +278,25 @@ def _is_next_to(lines: list[bytes], outer: ast.Await, call: ast.expr) -> bool:
     return outer.lineno == call.lineno and not between.strip()
 
 
-def await_notices(calls: Sequence[LibraryCall]) -> list[str]:
+def _is_closed(lines: list[bytes], line: int, column: int) -> bool:
+    """Whether the call ends just before a `)`: parentheses of its own stand around it already."""
+    rest = lines[line - 1][column:].strip()
+    while not rest and line < len(lines):
+        rest = lines[line].strip()
+        line += 1
+    return rest.startswith(b")")
+
+
+def await_notices(calls: Sequence[ForgottenCall]) -> list[str]:
     """What to tell about awaits that were put in, at most one notice for a line."""
     by_line: dict[int, list[str]] = {}
-    for call in calls:
+    for call in sorted(calls, key=lambda call: (call.node.lineno, call.node.col_offset)):
         by_line.setdefault(call.node.lineno, []).append(f"{call.function}(...)")
     told = [f"line {line}: `await` was inserted before {_listed(by_line[line])}" for line in by_line]
     if len(told) <= _MAX_NOTICES:
         return told
-    others = ", ".join(str(line) for line in list(by_line)[_MAX_NOTICES - 1 :][:20])
-    more = ", ..." if len(by_line) > _MAX_NOTICES + 19 else ""
-    summary = f"`await` was inserted before {len(calls)} library calls in all, also in lines {others}{more}"
+    others = ", ".join(map(str, list(by_line)[_MAX_NOTICES - 1 :][:20]))
+    summary = f"`await` was inserted before {len(calls)} library calls in all, also in lines {others}"
     return [*told[: _MAX_NOTICES - 1], summary]
 
 
@@ -124,25 +304,3 @@ def _listed(calls: list[str]) -> str:
     if len(calls) <= _MAX_CALLS:
         return " and ".join(calls)
     return f"{', '.join(calls[:_MAX_CALLS])} and {len(calls) - _MAX_CALLS} more"
-
-
-def barrier_notices(calls: Sequence[LibraryCall]) -> list[str]:
-    """What to tell about calls that are never awaited where no `await` may stand."""
-    told = []
-    for call in calls[:_MAX_NOTICES]:
-        assert call.barrier is not None
-        remedy = _REMEDIES.get(call.barrier, "make it an `async def` and await its calls")
-        told.append(
-            f"line {call.node.lineno}: {call.function}(...) is never awaited, and no `await` may stand in "
-            f"{call.barrier}: {remedy}"
-        )
-    return told
-
-
-def _is_closed(lines: list[bytes], line: int, column: int) -> bool:
-    """True if the call ends just before a `)`: parentheses of its own stand around it already."""
-    rest = lines[line - 1][column:].strip()
-    while not rest and line < len(lines):
-        rest = lines[line].strip()
-        line += 1
-    return rest.startswith(b")")

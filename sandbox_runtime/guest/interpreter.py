@@ -48,17 +48,20 @@ class Interpreter:
         self._library.offer(frozenset(namespaces.split()))
         self._script = None
         try:
-            script = Script.parse(text, self._unshadowed())
+            script = Script.parse(text, *self._meanings())
         except MemoryError as error:
             return json.dumps({"error": self._error(error)})
         except Exception as error:  # noqa: BLE001  # whatever parsing trips over is the script's mistake
             return json.dumps({"error": describe_syntax(error)})
         self._script = script
+        usage = script.usage
         prepared = {
             "source": None if script.source == text else script.source,
             "names": sorted(script.names),
-            "uses": script.uses,
             "notices": script.notices,
+            "uses": usage.uses if usage else [],
+            "problems": usage.problems if usage else [],
+            "certain": usage.certain if usage else [],
         }
         return json.dumps(prepared)
 
@@ -89,10 +92,11 @@ class Interpreter:
         self._main.__dict__.update(__name__="__main__", __builtins__=builtins)
         self._library.offer(frozenset())
 
-    def _unshadowed(self) -> frozenset[str]:
-        """The namespaces, without those whose name an earlier run of the session gave to something else."""
+    def _meanings(self) -> tuple[frozenset[str], frozenset[str]]:
+        """The namespaces that are still what they were, and the names that earlier runs of the session gave."""
         names, own = self._library.namespaces, self._main.__dict__
-        return frozenset(name for name in names if self._library.is_itself(name, own))
+        unchanged = frozenset(name for name in names if self._library.is_itself(name, own))
+        return unchanged, (names | own.keys()) - unchanged
 
     def _install(self) -> None:
         explain_in_json()

@@ -1,27 +1,26 @@
-"""Where an `await` is put in, and what is told about it."""
+"""Where an `await` is put in, where none is, and what is told about it."""
 
 import ast
+import asyncio
+import contextlib
 import sys
+import types
+from typing import Any
 
 import pytest
 
 from sandbox_runtime.guest.script import Script
-from tests.sandbox_runtime.forgotten_awaits import COMPREHENSIONS, DATA, F_STRINGS, NAMES, PLACES, PRECEDENCE
+from tests.sandbox_runtime.awaits import FORGOTTEN, FORGOTTEN_LINES, RIGHT
 
 NAMESPACES = frozenset({"git", "github", "weather"})
-EXACT_IN_F_STRINGS = sys.version_info >= (3, 12)  # before, nothing in an f-string has a true position
-
-
-def mended(text: str) -> str:
-    return Script.parse(text, NAMESPACES).source
 
 
 def scripts(table: str) -> list[str]:
     return table.strip("\n").split("\n---\n")
 
 
-TABLES = [PLACES, PRECEDENCE, COMPREHENSIONS, NAMES, DATA, *([F_STRINGS] if EXACT_IN_F_STRINGS else [])]
-TABLE = [script for table in TABLES for script in scripts(table)]
+def mended(text: str) -> str:
+    return Script.parse(text, NAMESPACES).source
 
 
 def forgotten(marked: str) -> str:
@@ -32,68 +31,84 @@ def awaited(marked: str) -> str:
     return marked.replace("~", "await ").replace("«", "(await ").replace("»", ")")
 
 
-def test_table_is_long() -> None:
-    assert len(TABLE) > 120
-
-
-@pytest.mark.parametrize("script", TABLE)
-def test_forgotten_await_is_inserted(script: str) -> None:
-    assert mended(forgotten(script)) == awaited(script)
-
-
-@pytest.mark.parametrize("script", TABLE)
-def test_mended_script_needs_no_mending(script: str) -> None:
-    assert mended(awaited(script)) == awaited(script)
+class Unawaited(ast.NodeTransformer):
+    def visit_Await(self, node: ast.Await) -> ast.AST:
+        self.generic_visit(node)
+        return node.value
 
 
 @pytest.mark.filterwarnings("ignore::SyntaxWarning")
-@pytest.mark.parametrize("script", TABLE)
-def test_insertion_adds_awaits_and_nothing_else(script: str) -> None:
-    class Unawaited(ast.NodeTransformer):
-        def visit_Await(self, node: ast.Await) -> ast.AST:
-            self.generic_visit(node)
-            return node.value
-
+@pytest.mark.parametrize("script", [*FORGOTTEN_LINES.split("\n")[1:-1], *scripts(FORGOTTEN)])
+def test_forgotten_await_is_inserted_and_nothing_else(script: str) -> None:
+    assert mended(forgotten(script)) == awaited(script)
+    assert mended(awaited(script)) == awaited(script)
     before, after = (Unawaited().visit(ast.parse(text)) for text in (forgotten(script), awaited(script)))
     assert ast.dump(before) == ast.dump(after)
 
 
-@pytest.mark.parametrize("script", scripts(F_STRINGS))
-def test_f_string_without_true_positions_is_left_alone(script: str) -> None:
-    text = forgotten(script)
-    assert mended(text) == (awaited(script) if EXACT_IN_F_STRINGS else text)
+class Git(types.ModuleType):
+    """Stands for a namespace of the library: every function gives its arguments back."""
+
+    def __getattr__(self, name: str) -> Any:
+        async def function(**arguments: Any) -> dict[str, Any]:
+            return arguments
+
+        return function
 
 
-def notices(text: str) -> list[str]:
-    return Script.parse(text, NAMESPACES).notices
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("text", scripts(RIGHT))
+def test_right_script_is_not_changed(text: str) -> None:
+    script = Script.parse(text, frozenset({"git"}))
+    assert script.source == text
+    assert script.notices == []
+    assert script.usage is None or script.usage.problems == []
+    git, tools = Git("git"), types.ModuleType("tools")
+    tools.git = git  # type: ignore[attr-defined]
+    own = {"git": git, "tools": tools, "asyncio": asyncio, "types": types, "contextlib": contextlib}
+    with pytest.MonkeyPatch.context() as modules:
+        modules.setitem(sys.modules, "tools", tools)
+        modules.setitem(sys.modules, "tools.git", git)
+        script.run(own, asyncio.run)
+
+
+@pytest.mark.parametrize(
+    ("text", "source"),
+    [
+        ("await git.f()['x']", "(await git.f())['x']"),
+        ("x = await git.f().get('a', git.g())", "x = (await git.f()).get('a', await git.g())"),
+        ("await  git.f()['x'].y[0]", "(await  git.f())['x'].y[0]"),
+    ],
+)
+def test_await_of_a_part_of_the_result_is_moved(text: str, source: str) -> None:
+    assert mended(text) == source
 
 
 def test_insertion_is_told_once_a_line() -> None:
-    assert notices("x = 1\ngit.f(a=git.g())") == [
-        "line 2: `await` was inserted before git.f(...) and git.g(...)"
-    ]
+    told = Script.parse("x = 1\ngit.f(a=git.g())", NAMESPACES).notices
+    assert told == ["line 2: `await` was inserted before git.f(...) and git.g(...)"]
 
 
 def test_many_insertions_are_summarised() -> None:
-    told = notices("\n".join(["git.f()"] * 200))
+    told = Script.parse("\n".join(["git.f()"] * 200), NAMESPACES).notices
     assert len(told) == 5
     assert "200 library calls" in told[-1]
     assert sum(map(len, told)) < 1000
 
 
-def test_right_script_is_told_nothing() -> None:
-    assert notices("await git.f()\nimport asyncio\nawait asyncio.gather(git.g())") == []
-
-
-BARRED = [
-    ("f = lambda: git.f()['x']", "a lambda"),
-    ("def f():\n    return git.f()['x']\nf()", "`def f`"),
-    ("sum(git.f(x=x)['n'] for x in xs)", "a generator expression"),
-    ("class A:\n    x = git.f()\nA.x['n']", "a class body"),
-]
-
-
-@pytest.mark.parametrize(("text", "where"), BARRED)
-def test_call_that_can_have_no_await_is_told(text: str, where: str) -> None:
-    assert mended(text) == text
-    assert [where in notice for notice in notices(text)] == [True]
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("f = lambda: git.f()['x']", "a lambda"),
+        ("def f():\n    return git.f()['x']\nf()", "`def f`"),
+        ("sum(git.f(x=x)['n'] for x in xs)", "a generator expression"),
+        ("class A:\n    x = git.f()['n']", "a class body"),
+    ],
+)
+def test_call_that_can_have_no_await_is_a_problem(text: str, where: str) -> None:
+    script = Script.parse(text, NAMESPACES)
+    assert (script.source, script.notices) == (text, [])
+    assert script.usage is not None
+    assert [(code, where in message) for _, code, message, _ in script.usage.problems] == [
+        ("not_awaited", True)
+    ]

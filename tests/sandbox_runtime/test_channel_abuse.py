@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from manifests.grants import Limits
 from sandbox_runtime.frames import COUNT, TRAP_HEADER, FrameError, FrameReader, ToPortal, frame
+from sandbox_runtime.prepared import LibraryUse
 from sandbox_runtime.result import RunResult
 from sandbox_runtime.sandbox import Sandbox
 from sandbox_runtime.workers import Workers
@@ -102,14 +103,18 @@ async def test_worker_that_closes_half_of_its_channel_is_lost(how: int) -> None:
 
 
 async def test_forged_preparation_is_harmless() -> None:
-    forged = b'{"source": 3, "names": {"a": 1}, "uses": [[1, 2, 3], ["a", "b", "c"], ["a", "b", 4]], "notices": "x"}'
+    forged = (
+        b'{"source": 3, "names": {"a": 1}, "uses": [[1, 2, 3], ["a", "b", "c", 1, {}], ["a", "b", 4, 4, 5]], '
+        b'"notices": "x", "problems": [[1, "made_up", "m", "h"]], "certain": [[2, 1], 3]}'
+    )
     workers = Workers(TakenOver(frame(ToPortal.PREPARED, forged)), 1, 1, print)
     await workers.open()
     async with Sandbox(workers).run(Limits(), where) as run:
         prepared = await run.prepare("1", ())
     await workers.close()
     assert (prepared.source, prepared.names, prepared.notices) == ("1", frozenset(), ())
-    assert [(use.namespace, use.function, use.line) for use in prepared.uses] == [("a", "b", 4)]
+    assert prepared.uses == (LibraryUse("a", "b", 4, 4),)
+    assert (prepared.problems, prepared.certain) == ((), ())
 
 
 @pytest.mark.parametrize("cause", [0, 1, 2, 3, 4, 6, 7, 200])

@@ -82,11 +82,6 @@ async def test_network_that_is_not_there_is_told(run: Runner, script: str) -> No
     assert "portal.fetch" in (await error(run, script)).hint
 
 
-async def test_call_is_no_context(run: Runner) -> None:
-    told = (await error(run, "async with github.create_issue() as issue:\n    pass")).message
-    assert "was not awaited: write `await github.create_issue(...)`" in told
-
-
 @pytest.mark.parametrize(
     "arguments",
     [

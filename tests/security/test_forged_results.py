@@ -6,12 +6,10 @@ from pathlib import Path
 import pytest
 
 from manifests.grants import Limits
-from portal.check.script_check import ScriptCheck
-from portal.check.script_tree import ScriptTree
-from portal.check.session_history import NO_HISTORY
+from portal.check.diagnostics import syntax_diagnostics
 from sandbox_runtime.prepared import Prepared
 from sandbox_runtime.sandbox import Sandbox
-from tests.portal.check.small_library import library, snapshot
+from tests.portal.check.small_library import library, prepared, snapshot
 from tests.portal.peers import Peer, opened
 from tests.sandbox_runtime.running import Runner, where
 from tests.security.hostile import INTERPRETER, MOST_SECONDS, watched
@@ -38,14 +36,14 @@ async def prepared_again(sandbox: Sandbox, first: str, second: str) -> Prepared:
 
 
 async def test_source_that_is_not_the_script_is_not_believed(sandbox: Sandbox) -> None:
-    forged = INTERPRETER + FORGED_SOURCE + "uses = [['up', 'f', 1]]\n" + FORGED_PREPARATION
+    forged = INTERPRETER + FORGED_SOURCE + "uses = [['up', 'f', 1, 1, None]]\n" + FORGED_PREPARATION
     prepared = await prepared_again(sandbox, forged, "1")
     assert prepared.source == "1"
     assert len(prepared.notices) == 100
 
 
 async def test_lines_that_no_script_has_are_not_believed(sandbox: Sandbox) -> None:
-    uses = "uses = [['up', 'f', 10 ** 4000], ['up', 'f', -1], ['up', 'f', True], ['up', 'f', 1]]\nsource = None\n"
+    uses = "uses = [['up', 'f', n, n, None] for n in (10 ** 4000, -1, True, 1)]\nsource = None\n"
     prepared = await prepared_again(sandbox, INTERPRETER + "import json\n" + uses + FORGED_PREPARATION, "1")
     assert {use.line for use in prepared.uses} == {1}
 
@@ -57,7 +55,12 @@ async def test_source_with_inserted_awaits_is_believed(sandbox: Sandbox) -> None
 
 
 async def test_forged_source_holds_nobody_up(tmp_path: Path, anyio_backend: str) -> None:
-    forged = INTERPRETER + FORGED_SOURCE + "uses = [['up', 'echo', 1]]\n" + FORGED_PREPARATION
+    forged = (
+        INTERPRETER
+        + FORGED_SOURCE
+        + "uses = [['up', 'echo', 1, 1, {'a': n}] for n in range(9_000)]\n"
+        + FORGED_PREPARATION
+    )
     async with opened(tmp_path, {"up": Peer()}) as portal:
         session = (await portal.run(forged, session="new"))["session"]
         async with watched() as delay:
@@ -115,10 +118,8 @@ TWISTED = {
 @pytest.mark.parametrize("twist", TWISTED)
 def test_twisted_scripts_are_read_in_time(twist: str) -> None:
     source = WRONG + TWISTED[twist] + "\ntry:\n  await echo.say(text=[1])\nexcept ToolError: pass\n"
-    prepared = Prepared(source, frozenset({"echo"}))
     began = time.process_time()
-    script = ScriptTree.read(source, prepared.names)
-    assert script is not None
-    found = ScriptCheck(script, prepared, snapshot(library()), NO_HISTORY).diagnostics()
+    script = prepared(source, library())
+    found = list(syntax_diagnostics(script, snapshot(library()), repairs=True))
     assert time.process_time() - began < 3
     assert any(each.refuses for each in found)

@@ -1,16 +1,25 @@
-"""A library of two namespaces for the tests of the check, and scripts prepared as the sandbox prepares them."""
+"""A library of three namespaces for the tests of the check, and scripts prepared as the sandbox prepares them."""
 
+import ast
+import json
 from pathlib import Path
 
+from manifests.decision import Decision
+from manifests.grants import Limits
 from manifests.json_value import Json
 from portal.library.library import Library
 from portal.library.namespace import LibrarySource
 from portal.library.stub_package import write_stubs
 from portal.snapshot import Snapshot
+from sandbox_runtime.bounds import Bounds
+from sandbox_runtime.guest.names import Names
 from sandbox_runtime.guest.script import Script
-from sandbox_runtime.prepared import LibraryUse, Prepared
+from sandbox_runtime.guest_answer import read_prepared
+from sandbox_runtime.prepared import Prepared
+from tests.portal.peers import schema
 from upstreams.recorded_tool import RecordedTool
 
+BOUNDS = Bounds(Limits(), str)
 ISSUE: Json = {
     "title": "Issue",
     "type": "object",
@@ -43,12 +52,42 @@ LIST_ISSUES: Json = {
     "required": ["repo"],
     "additionalProperties": False,
 }
+NEW_ISSUE: Json = {
+    "type": "object",
+    "properties": {
+        "title": {"type": "string", "minLength": 1},
+        "priority": {"enum": ["low", "high"]},
+        "assignees": {
+            "type": "array",
+            "items": {"type": "object", "properties": {"login": {"type": "string"}}},
+        },
+    },
+    "required": ["title"],
+    "additionalProperties": False,
+}
 LISTED: Json = {
     "type": "object",
     "properties": {"items": {"type": "array", "items": ISSUE}, "total": {"type": "integer"}},
     "required": ["items"],
 }
-TEXT: Json = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+DAY: Json = {
+    "title": "Day",
+    "type": "object",
+    "properties": {
+        "date": {"type": "string"},
+        "high": {"type": "number"},
+        "alert": {"type": ["string", "null"]},
+    },
+    "required": ["date", "high"],
+}
+FORECAST: Json = {
+    "title": "Forecast",
+    "type": "object",
+    "properties": {"city": {"type": "string"}, "days": {"type": "array", "items": DAY}},
+    "required": ["city", "days"],
+}
+DAYS: Json = {"type": "integer", "minimum": 1, "maximum": 7}
+TEXT: Json = schema("text", text={"type": "string"})
 
 
 def tool(name: str, arguments: Json, result: Json = None) -> RecordedTool:
@@ -56,25 +95,44 @@ def tool(name: str, arguments: Json, result: Json = None) -> RecordedTool:
 
 
 def library(*more: RecordedTool) -> Library:
-    github = (tool("list_issues", LIST_ISSUES, LISTED), tool("get_issue", {"type": "object"}, ISSUE), *more)
+    """The library, with more functions of `github`."""
+    github = (
+        tool("list_issues", LIST_ISSUES, LISTED),
+        tool("get_issue", schema("number", number={"type": "integer"}), ISSUE),
+        tool("create_issue", schema("issue", issue=NEW_ISSUE, dry_run={"type": "boolean"}), ISSUE),
+        tool(
+            "search_issues", schema("query", query={"type": "string"}, sort={"enum": ["created", "updated"]})
+        ),
+        *more,
+    )
+    forecast = schema("city", city={"type": "string"}, days=DAYS, units={"enum": ["metric", "imperial"]})
+    echo = (tool("say", TEXT), tool("shout", TEXT), tool("take", {"type": "object"}))
     return Library.compile(
         [
             LibrarySource("github", "github", "", github),
-            LibrarySource("echo", "echo", "", (tool("say", TEXT), tool("shout", TEXT))),
+            LibrarySource("weather", "weather", "", (tool("forecast", forecast, FORECAST),)),
+            LibrarySource("echo", "echo", "", echo),
         ]
     )
 
 
 def snapshot(of: Library) -> Snapshot:
-    """What scripts may call where there is nothing but a library."""
-    return Snapshot(0, of, None, {}, {})
+    """What scripts may call: the library, without what is refused and what is down."""
+    denied = {"github.delete_repo": Decision("deny", "deny: github.delete_*", "portal.yaml:9:9")}
+    return Snapshot(0, of, None, denied, {"offline": "upstream offline is down"})
 
 
 def stubs(folder: Path, of: Library) -> frozenset[Path]:
     return frozenset(write_stubs(of, folder))
 
 
-def prepared(text: str, of: Library) -> Prepared:
-    script = Script.parse(text, frozenset(of.namespaces))
-    uses = tuple(LibraryUse(*use) for use in script.uses)
-    return Prepared(script.source, script.names, uses, tuple(script.notices))
+def prepared(text: str, of: Library, *before: str) -> Prepared:
+    """A script as the sandbox tells of it, after others in its session."""
+    namespaces = snapshot(of).namespaces
+    known = {name for each in before for name in Names(ast.parse(each), namespaces).module.bindings}
+    script = Script.parse(text, namespaces - known, known)
+    told: Json = {"source": script.source, "names": [*script.names], "notices": script.notices}
+    if script.usage is not None:
+        usage = script.usage
+        told |= {"uses": usage.uses, "problems": usage.problems, "certain": usage.certain}
+    return read_prepared(json.dumps(told).encode(), text, BOUNDS)

@@ -10,9 +10,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from portal.check import type_checker
+from portal.check import ty_server
 from portal.check.checker import Checker, open_checker
-from portal.check.type_checker import TypeChecker
+from portal.check.ty_server import TypeChecker
 from portal.library.library import Library
 from tests.portal.check.small_library import TEXT, library, prepared, snapshot, stubs, tool
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.anyio
 
 LIBRARY = library()
 # Only ty sees what is wrong here: a field that a result does not declare.
-TYPED = "r = await github.get_issue()\nr['nme']"
+TYPED = "r = await github.get_issue(number=1)\nr['nme']"
 
 
 @pytest.fixture
@@ -130,7 +130,7 @@ async def test_many_may_ask_at_once(checker: Checker) -> None:
     async def ask(number: int) -> None:
         wrong = number % 2
         answers[number] = await codes(
-            checker, f"r = await github.get_issue()\nr['{'nme' if wrong else 'title'}'], {number}"
+            checker, f"r = await github.get_issue(number=1)\nr['{'nme' if wrong else 'title'}'], {number}"
         )
 
     async with anyio.create_task_group() as tasks:
@@ -151,7 +151,7 @@ async def test_hanging_type_checker_costs_a_warning(
     checker: Checker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await codes(checker, TYPED)
-    monkeypatch.setattr(type_checker, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(ty_server, "ANSWER_SECONDS", 0.2)
     freeze(process_of(checker))
     assert await codes(checker, TYPED + "\n1") == ["unchecked"]
     monkeypatch.undo()
@@ -173,7 +173,7 @@ async def test_arguments_are_checked_without_a_type_checker(
 async def test_worn_type_checker_is_replaced(checker: Checker, monkeypatch: pytest.MonkeyPatch) -> None:
     await codes(checker, TYPED)
     former = process_of(checker)
-    monkeypatch.setattr(type_checker, "MAX_DOCUMENTS", 1)
+    monkeypatch.setattr(ty_server, "MAX_DOCUMENTS", 1)
     assert await codes(checker, TYPED + "\n1") == ["unknown_field"]
     assert process_of(checker) != former
 

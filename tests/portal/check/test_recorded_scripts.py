@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from portal.check.checker import Checker, open_checker
-from portal.check.diagnostic import Diagnostic
-from portal.check.session_history import NO_HISTORY
+from portal.check.diagnostics import Diagnostic
 from portal.library.library import Library
 from portal.library.namespace import LibrarySource
 from tests.portal.check.small_library import prepared, snapshot, stubs
@@ -65,10 +64,7 @@ async def checker(library: Library, tmp_path_factory: pytest.TempPathFactory) ->
 async def refusals(checker: Checker, library: Library, text: str) -> Sequence[Diagnostic]:
     """What refuses the last run of a session."""
     *before, last = text.split("\n----\n")
-    history = NO_HISTORY
-    for each in before:
-        history = history.after(each, library.namespaces)
-    found = await checker.check(prepared(last, library), snapshot(library), history)
+    found = await checker.check(prepared(last, library, *before), snapshot(library))
     return [each for each in found if each.refuses]
 
 

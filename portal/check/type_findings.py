@@ -1,0 +1,159 @@
+"""What becomes of ty's findings: an answer in the model's terms, or nothing.
+
+ty dislikes much that runs well. Only findings about library calls and their results are passed on.
+"""
+
+import ast
+import re
+from collections.abc import Iterable, Iterator, Mapping, Set
+from typing import Final
+
+from manifests.json_value import Json
+from portal.check.diagnostics import Diagnostic, argument_error
+from portal.check.ty_server import Finding
+from portal.snapshot import Snapshot
+from sandbox_runtime.prepared import LibraryUse, Prepared
+
+_ARGUMENT: Final = re.compile(
+    r"^Argument to function `(\w+)` is incorrect: Expected `(.*)`, found `(.*)`$", re.MULTILINE
+)
+_UNKNOWN_KEY: Final = re.compile(
+    r'^Unknown key "([^"]*)" for TypedDict `(\w+)`(?: - did you mean "([^"]*)"\?)?'
+)
+_NO_ATTRIBUTE: Final = re.compile(r"^Object of type `(?:list\[)?(\w+)\]?` has no attribute `(\w+)`")
+_COROUTINE: Final = re.compile(r"^(?:Cannot subscript object|Object) of type `CoroutineType\[")
+_KEYWORD: Final = re.compile(r"(\w+)\s*=")
+_ASSIGNED: Final = re.compile(r"\s*\]\s*[-+*/|&]?=(?!=)")
+_TYPED_DICT: Final = re.compile(r"^(?:class (\w+)\(\w+.*\):|(\w+) = \w+\(\"\w+\", \{)$", re.MULTILINE)
+_KINDS: Final = {
+    "str": "str",
+    "int": "int",
+    "float": "float",
+    "bool": "bool",
+    "list": "list",
+    "dict": "dict",
+}
+_FITTING: Final[Mapping[str, Set[str]]] = {
+    "str": {"str", "int"},
+    "int": {"int", "float", "str"},
+    "float": {"int", "float", "str"},
+    "bool": {"bool", "str"},
+    "list": {"str", "int", "float", "bool", "list", "dict"},
+    "dict": {"dict", "str"},
+    "None": {"None"},
+}
+"""What may be sent where a kind is wanted, also after a repair."""
+_AWAIT: Final = (
+    "Write `await` before the call. Where none may stand, call it in an `async def` or a list comprehension."
+)
+
+
+class TypeFindings:
+    """Reads what ty found in one script."""
+
+    def __init__(self, prepared: Prepared, snapshot: Snapshot, *, repairs: bool) -> None:
+        self._prepared = prepared
+        self._snapshot = snapshot
+        self._repairs = repairs
+        self._lines = prepared.source.split("\n")
+        library = snapshot.library
+        modules = (library.module(name) for name in prepared.names & library.namespaces.keys())
+        self._typed_dicts = {
+            first or second for module in modules for first, second in _TYPED_DICT.findall(module)
+        }
+
+    def diagnostics(self, findings: Iterable[Finding]) -> Iterator[Diagnostic]:
+        readers = {
+            "invalid-argument-type": self._argument,
+            "invalid-typed-dict-key": self._key,
+            "missing-attribute": self._attribute,
+        }
+        for finding in findings:
+            if _COROUTINE.match(finding.message):
+                yield self._told(
+                    finding, "a call is used as its value without being awaited", _AWAIT, "not_awaited"
+                )
+            elif finding.rule in readers:
+                yield from readers[finding.rule](finding)
+
+    def _told(self, finding: Finding, message: str, hint: str, code: str) -> Diagnostic:
+        return Diagnostic(finding.line, message, hint, self._prepared.is_certain(finding.line), code)
+
+    def _key(self, finding: Finding) -> Iterator[Diagnostic]:
+        """A field that a result does not declare: a notice, because results may hold more than they declare."""
+        matched = _UNKNOWN_KEY.match(finding.message)
+        behind = self._lines[finding.end_line - 1][finding.end_column :]
+        if matched is not None and matched[2] in self._typed_dicts and not _ASSIGNED.match(behind):
+            near = f"Did you mean {matched[3]!r}?" if matched[3] else ""
+            message = f"{matched[1]!r} is not among the known fields of {matched[2]}"
+            yield Diagnostic(finding.line, message, near, False, "unknown_field")
+
+    def _attribute(self, finding: Finding) -> Iterator[Diagnostic]:
+        matched = _NO_ATTRIBUTE.match(finding.message)
+        if matched is not None and matched[1] in self._typed_dicts:
+            hint = "Write len(...)." if matched[2] == "length" else f'Write ["{matched[2]}"].'
+            message = f"a {matched[1]} is plain data: it has no attribute {matched[2]!r}"
+            yield self._told(finding, message, hint, "unknown_field")
+
+    def _argument(self, finding: Finding) -> Iterator[Diagnostic]:
+        """An argument whose type cannot fit. What is written out was held against the schema without ty."""
+        matched = _ARGUMENT.match(finding.message)
+        keyword = _KEYWORD.match(self._lines[finding.line - 1], finding.column)
+        use = self._use(matched[1], finding, keyword[1]) if matched and keyword else None
+        if matched is None or keyword is None or use is None or use.arguments is None:
+            return
+        function = self._snapshot.library.functions[f"{use.namespace}.{use.function}"]
+        if matched[3].startswith("Literal["):
+            errors = [
+                argument_error(function, {**use.arguments, keyword[1]: value}, repairs=self._repairs)
+                for value in _literals(matched[3])
+            ]
+            if errors and errors[0] is not None and None not in errors:
+                yield self._told(finding, str(errors[0]), errors[0].hint, "invalid_arguments")
+            return
+        wanted, found = self._kinds(matched[2]), self._kinds(matched[3])
+        if wanted and found and found.isdisjoint(kind for each in wanted for kind in _FITTING[each]):
+            message = f"{function.qualified}: {keyword[1]} is {matched[3].rstrip('*')}, not {matched[2]}"
+            yield self._told(finding, message, function.signature, "invalid_arguments")
+
+    def _use(self, function: str, finding: Finding, keyword: str) -> LibraryUse | None:
+        """The call that an argument belongs to."""
+        functions = self._snapshot.library.functions
+        for use in self._prepared.uses:
+            is_there = use.function == function and use.line <= finding.line <= use.end_line
+            if is_there and keyword in (use.arguments or {}) and f"{use.namespace}.{function}" in functions:
+                return use
+        return None
+
+    def _kinds(self, written: str) -> Set[str]:
+        """The kinds of JSON that a type as ty writes it can be; none if it has another among them."""
+        kinds = set()
+        for part in _parts(written):
+            name = part.partition("[")[0].rstrip("*")
+            kind = "dict" if name in self._typed_dicts else _KINDS.get(name)
+            if name == "Literal":
+                kind = "str" if part.startswith('Literal["') else None
+            if kind is None and name != "None":
+                return set()
+            kinds.add(kind or "None")
+        return kinds
+
+
+def _literals(written: str) -> list[Json]:
+    """The values of `Literal["a", 1]`; none if they cannot be read."""
+    try:
+        values: list[Json] = ast.literal_eval(written.removeprefix("Literal"))
+    except (ValueError, SyntaxError):
+        return []
+    return values
+
+
+def _parts(written: str) -> Iterator[str]:
+    """The members of a union: `str` and `list[int | None]` of `str | list[int | None]`."""
+    start = depth = 0
+    for at, each in enumerate(written):
+        depth += (each in "[(") - (each in "])")
+        if each == "|" and depth == 0:
+            yield written[start:at].strip()
+            start = at + 1
+    yield written[start:].strip()

@@ -1,0 +1,297 @@
+"""What the check is told of a script: the functions it uses, their arguments, and the lines that are certain to run.
+
+The host has the functions' schemas, and this Python can read the script: neither can check alone.
+"""
+
+import ast
+import builtins
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from sandbox_runtime.guest.awaits import ForgottenCall
+from sandbox_runtime.guest.names import LIBRARY, Names
+from sandbox_runtime.guest.values import clean
+
+UNKNOWN = "\x00"
+"""Stands for a value in arguments that only the running script knows."""
+
+SPREAD = "**"
+"""The name of an argument that stands for any others: `f(**options)`."""
+
+_MAX_USES = 1_000
+_MAX_LITERALS = 10_000  # of all arguments together; what is beyond is unknown
+_MAX_TEXT_CHARS = 10_000
+_EXACT_INTEGERS = 1 << 64
+
+
+class Usage:
+    """Reads one script; of its `forgotten` calls those without a barrier get their `await`.
+
+    `uses` are `[namespace, function, line, end line, arguments]`: the function is empty where a namespace does not
+    exist, the namespace where a bare name is called that nothing binds, and the arguments are None where the function
+    is only named. Arguments by position are called `*0`, `*1`. `problems` are `[line, code, message, hint]`, and
+    `certain` the first and last lines of parts that run unconditionally in the sense of the check: outside of any
+    `try`, at module level or in a function that is called there.
+    """
+
+    def __init__(self, names: Names, forgotten: Iterable[ForgottenCall]) -> None:
+        barred = [call for call in forgotten if call.barrier and call.is_used]
+        self._names = names
+        self._inserted = {call.node for call in forgotten if not call.barrier}
+        self._literals = _MAX_LITERALS
+        texts = {node.value for node in names.all_of(ast.Constant) if isinstance(node.value, str)}
+        self._texts = texts.union(*(text.split(".") for text in texts if len(text) < _MAX_TEXT_CHARS))
+        asked = any(node.id in _ASK_FOR_KINDS for node in names.all_of(ast.Name))
+        self._asks_for_kinds = asked or any(names.all_of(ast.Match))
+        reach = _Reach(names)
+        self.certain = reach.certain
+        uses = [*self._mentions(), *self._imports(), *self._unbound_calls()]
+        told = [use for use in uses if not self._is_asked_for(use) and not reach.is_typing(use[2])]
+        self.uses = sorted(told, key=lambda use: use[2])[:_MAX_USES]
+        self.problems = sorted([*map(_not_awaited, barred), *self._misuses()])[:_MAX_USES]
+
+    def _mentions(self) -> Iterator[list[Any]]:
+        stored = (node for node in self._names.all_of(ast.Attribute) if not isinstance(node.ctx, ast.Load))
+        replaced = {self._names.path(node) for node in stored}
+        for node in (*self._names.all_of(ast.Name), *self._names.all_of(ast.Attribute)):
+            path = self._names.function(node) if isinstance(node.ctx, ast.Load) else None
+            if (
+                path is not None
+                and path not in replaced
+                and not _is_special(path)
+                and not self._is_type(node)
+            ):
+                yield self._use(node, path[1], path[2])
+
+    def _is_type(self, node: ast.expr) -> bool:
+        """Whether it stands in an annotation, which Python does not evaluate."""
+        part: ast.AST = node
+        parent = self._names.parents[part]
+        while isinstance(parent, ast.expr):
+            part, parent = parent, self._names.parents[parent]
+        return part in (getattr(parent, "annotation", None), getattr(parent, "returns", None))
+
+    def _imports(self) -> Iterator[list[Any]]:
+        imported = [(alias.name, alias) for alias in self._names.all_of(ast.alias)]
+        for name, alias in imported:
+            statement = self._names.parents[alias]
+            start = ""
+            if isinstance(statement, ast.ImportFrom):
+                start = f"{statement.module}." if statement.module and not statement.level else "."
+            path = self._names.library_path(tuple((start + name).removesuffix(".*").split("."))) or ()
+            is_absent = len(path) == 2 and path[1] not in self._names.namespaces
+            if (len(path) == 3 or is_absent) and not _is_special(path):
+                yield [path[1], "" if is_absent else path[2], alias.lineno, alias.lineno, None]
+
+    def _unbound_calls(self) -> Iterator[list[Any]]:
+        if any(alias.name == "*" for alias in self._names.all_of(ast.alias)):
+            return  # nobody knows what it binds
+        for node in self._names.all_of(ast.Call):
+            function = node.func
+            root = function.value if isinstance(function, ast.Attribute) else function
+            if isinstance(root, ast.Name) and self._is_unbound(root):
+                attribute = getattr(function, "attr", "")
+                is_bare = root is function
+                yield self._use(function, "" if is_bare else root.id, root.id if is_bare else attribute)
+
+    def _is_unbound(self, name: ast.Name) -> bool:
+        is_library = self._names.path(name) is not None
+        is_python = hasattr(builtins, name.id) or name.id.startswith("__") or name.id in _THERE
+        return not is_library and not is_python and not self._names.is_bound(name)
+
+    def _use(self, node: ast.expr, namespace: str, function: str) -> list[Any]:
+        call = self._names.parents[node]
+        if isinstance(call, ast.Call) and call.func is node:
+            return [namespace, function, call.lineno, call.end_lineno, self._arguments(call)]
+        return [namespace, function, node.lineno, node.end_lineno, None]
+
+    def _arguments(self, call: ast.Call) -> dict[str, Any]:
+        given: dict[str, Any] = {}
+        for index, argument in enumerate(call.args):
+            is_spread = isinstance(argument, ast.Starred)
+            given[SPREAD if is_spread else f"*{index}"] = UNKNOWN if is_spread else self._value(argument)
+        for keyword in call.keywords:
+            value = self._value(self._spread(keyword) or keyword.value)
+            if keyword.arg is not None:
+                given[keyword.arg] = value
+            elif isinstance(value, dict):
+                given.update(value)
+            else:
+                given[SPREAD] = UNKNOWN
+        return given
+
+    def _spread(self, keyword: ast.keyword) -> ast.expr | None:
+        """The dict that `**options` stands for, if nothing else is done with that name."""
+        if keyword.arg is not None or not isinstance(keyword.value, ast.Name):
+            return None
+        same = [node for node in self._names.all_of(ast.Name) if node.id == keyword.value.id]
+        is_only_spread = all(
+            isinstance(self._names.parents[node], (ast.keyword, ast.Assign)) for node in same
+        )
+        return self._names.only_value(keyword.value) if is_only_spread else None
+
+    def _value(self, node: ast.expr) -> Any:
+        self._literals -= 1
+        if self._literals < 0:
+            return UNKNOWN
+        if isinstance(node, ast.Constant):
+            return node.value if _is_plain(node.value) else UNKNOWN
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            value = self._value(node.operand)
+            return -value if type(value) in (int, float) else UNKNOWN
+        if isinstance(node, (ast.List, ast.Tuple)):
+            is_spread = any(isinstance(part, ast.Starred) for part in node.elts)
+            return UNKNOWN if is_spread else [self._value(part) for part in node.elts]
+        if isinstance(node, ast.Dict):
+            keys = [key.value if isinstance(key, ast.Constant) else None for key in node.keys]
+            if all(isinstance(key, str) and _is_plain(key) for key in keys):
+                return {str(key): self._value(value) for key, value in zip(keys, node.values, strict=True)}
+        return UNKNOWN
+
+    def _is_asked_for(self, use: list[Any]) -> bool:
+        """Whether the script may ask first: `if hasattr(github, "search")`, `"jira" in dir(tools)`."""
+        namespace, function = use[:2]
+        return function in self._texts or (
+            namespace not in self._names.namespaces and namespace in self._texts
+        )
+
+    def _misuses(self) -> Iterator[list[Any]]:
+        names = self._names
+        for node in names.all_of(ast.Await):
+            if path := names.function(node.value):
+                function = ".".join(path[1:])
+                message = f"{function} is awaited, but not called"
+                yield [node.lineno, "not_called", message, f"Write {function}(...)."]
+        for call in names.all_of(ast.Call):
+            path = names.path(call.func) or ()
+            if len(path) == 2 and path[1] in names.namespaces:
+                message = f"{path[1]} is a namespace, not a function"
+                yield [call.lineno, "not_a_function", message, "Call one of its functions."]
+        for part in () if self._asks_for_kinds else names.all_of(ast.Attribute):
+            is_of_json = part.attr in _OF_JSON or names.path(part) is not None
+            function = "" if is_of_json else self._result_of(part.value)
+            if function:
+                hint = "Write len(...)." if part.attr == "length" else f'Write ["{part.attr}"].'
+                message = f"what {function} returns is plain data: it has no attribute {part.attr!r}"
+                yield [part.end_lineno, "unknown_field", message, hint]
+
+    def _result_of(self, node: ast.expr | None) -> str:
+        """The function whose result a value is for certain, where it stands or by a name that is bound once."""
+        if isinstance(node, ast.Name):
+            node = self._names.only_value(node)
+        while isinstance(node, (ast.NamedExpr, ast.Await)):
+            node = node.value
+        if not isinstance(node, ast.Call):
+            return ""
+        is_awaited = node in self._inserted or isinstance(self._names.parents[node], ast.Await)
+        path = self._names.function(node.func) if is_awaited else None
+        return ".".join(path[1:]) if path else ""
+
+
+class _Reach:
+    """Which lines are certain to run, if the script comes so far."""
+
+    def __init__(self, names: Names) -> None:
+        self._lines: set[int] = set()
+        self._typing: set[int] = set()
+        functions: dict[str, list[ast.FunctionDef | ast.AsyncFunctionDef]] = {}
+        for node in names.all_of(ast.FunctionDef, ast.AsyncFunctionDef):
+            functions.setdefault(node.name, []).append(node)
+        module = names.module.node
+        assert isinstance(module, ast.Module)
+        self._block(module.body)
+        mentions: dict[str, set[int]] = {}
+        for node in names.all_of(ast.Name, ast.Attribute) if functions else ():
+            name = node.id if isinstance(node, ast.Name) else node.attr
+            if name in functions:
+                mentions.setdefault(name, set()).add(node.lineno)
+        while called := [
+            name
+            for name in functions
+            if name.startswith("__") or not self._lines.isdisjoint(mentions.get(name, ()))
+        ]:
+            for function in [each for name in called for each in functions.pop(name)]:
+                self._block(function.body)
+
+    @property
+    def certain(self) -> list[list[int]]:
+        """The first and the last line of each part."""
+        parts: list[list[int]] = []
+        for line in sorted(self._lines):
+            if parts and line == parts[-1][1] + 1:
+                parts[-1][1] = line
+            else:
+                parts.append([line, line])
+        return parts
+
+    def is_typing(self, line: int) -> bool:
+        """Whether a line is for type checkers only."""
+        return line in self._typing
+
+    def _block(self, statements: Iterable[ast.stmt]) -> None:
+        for statement in statements:
+            if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                self._note(*statement.decorator_list, *_defaults(statement.args))
+            elif isinstance(statement, (ast.Try, ast.TryStar)):
+                self._block([] if statement.handlers else [*statement.body, *statement.orelse])
+                self._block(statement.finalbody)
+            elif isinstance(statement, ast.If) and _name(statement.test) == "TYPE_CHECKING":
+                self._typing.update(range(statement.lineno, (statement.body[-1].end_lineno or 0) + 1))
+                self._block(statement.orelse)
+            elif hasattr(statement, "body") or isinstance(statement, ast.Match):
+                self._compound(statement)
+            else:
+                self._note(statement)
+
+    def _compound(self, statement: ast.stmt) -> None:
+        """The head of a statement, and the blocks in it; a `with suppress(...)` is a `try`."""
+        head = [part for part in ast.iter_child_nodes(statement) if isinstance(part, ast.expr)]
+        head += [item.context_expr for item in getattr(statement, "items", ())]
+        self._note(*head)
+        if any(isinstance(part, ast.Call) and _name(part.func) == "suppress" for part in head):
+            return
+        for part in (statement, *getattr(statement, "cases", ())):
+            self._block(getattr(part, "body", ()))
+            self._block(getattr(part, "orelse", ()))
+
+    def _note(self, *nodes: ast.stmt | ast.expr) -> None:
+        for node in nodes:
+            self._lines.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+
+
+def _name(node: ast.expr) -> str:
+    """The last part of a dotted name: `suppress` of `contextlib.suppress`."""
+    return node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
+
+
+def _defaults(arguments: ast.arguments) -> list[ast.expr]:
+    return [*arguments.defaults, *(default for default in arguments.kw_defaults if default is not None)]
+
+
+def _not_awaited(call: ForgottenCall) -> list[Any]:
+    message = f"{call.function}(...) is never awaited, and no `await` may stand in {call.barrier}"
+    return [call.node.lineno, "not_awaited", message, call.remedy]
+
+
+def _is_special(path: tuple[str, ...]) -> bool:
+    """Whether it is about a module itself: `github.__name__`."""
+    return any(part.startswith("__") for part in path[1:])
+
+
+def _is_plain(value: object) -> bool:
+    """Whether a constant is JSON, and short."""
+    if isinstance(value, str):
+        return len(value) <= _MAX_TEXT_CHARS and clean(value) is value
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return value is None or (isinstance(value, int) and abs(value) < _EXACT_INTEGERS)
+
+
+_ASK_FOR_KINDS = frozenset({"callable", "getattr", "hasattr", "isinstance", "type"})
+
+_OF_JSON = frozenset(name for kind in (dict, list, str, int, float, type(None)) for name in dir(kind))
+"""Attributes that some value of JSON has."""
+
+_THERE = frozenset({LIBRARY, "asyncio", "portal", "ToolError", "exit", "quit"})
+"""What every script has besides Python's builtins."""

@@ -1,0 +1,422 @@
+"""Scripts whose awaits were forgotten, and scripts that are right as they stand; lines of dashes part them."""
+
+FORGOTTEN_LINES = r"""
+~git.f()
+~tools.git.f()
+x = ~git.f()
+x += ~git.f()
+a, *b = ~git.f()
+if ~git.f(): pass
+for x in ~git.f(): print(x)
+with ~git.f() as x: pass
+«git.f()»['x']
+«git.f()».x
+«git.f()».get('x', 1)
+(~git.f())['x']
+~git.f() + ~git.g()
+~git.f() or []
+~git.f() if a else ~git.g()
+[*~git.f()]
+print(*~git.f(), **~git.g())
+x[~git.f()]
+~git.f(x=~git.g())
+«git.f(x=«git.g()»['id'])»['y']
+(y := ~git.f())['x']
+print('äöü€😀', «git.f()»['ß'])
+é = ~git.f(); ü = «git.g()».x
+x = 1if ~git.f()else 2
+[~git.f(x=x) for x in xs]
+{~git.f(x=x) for x in xs}
+[x for x in ~git.f()]
+[x for x in xs if ~git.f()]
+[[~git.f(x=y) for y in x] for x in xs]
+sum(x['n'] for x in ~git.f())
+sum([«git.f(x=x)»['n'] for x in xs])
+print(~git.f())
+for n in ~git.f(): ~git.g(n=n)
+"""
+"""One script a line. `~` stands for an inserted `await `, `«` and `»` for the `(await ` and `)` around a call."""
+
+FORGOTTEN = r"""
+x = y = ~git.f()
+x['a']
+---
+a, b = ~git.f(), ~git.g()
+a['x']
+---
+match ~git.f():
+    case {'a': x}: print(x)
+---
+match 1:
+    case _ if ~git.f(): pass
+---
+try: pass
+finally: ~git.f()
+---
+global x
+x = ~git.f()
+---
+(
+  ~git.f()
+)['x']
+---
+x = «git.f(
+  a=1,
+)»['y']
+---
+x = «git.f( # c
+)»['y'] # d
+---
+if 1:
+	~git.f()
+---
+'''
+'''; ~git.f()
+---
+x = \
+  ~git.f()
+---
+rows = [~git.f(x=x) for x in xs]
+rows[0]['a']
+---
+d = {x: ~git.f() for x in xs}
+for k, v in d.items(): v['a']
+---
+from tools import git
+~git.f()
+---
+from tools import git as g
+~g.f()
+---
+import git
+~git.f()
+---
+import tools.git
+~tools.git.f()
+---
+import tools as t
+~t.git.f()
+---
+from tools.git import f
+~f()
+---
+from git import f as log
+~log()
+---
+from git import *
+~git.f()
+---
+log = git.f
+~log()
+---
+async def main():
+    import git as g
+    ~g.f()
+---
+~git.f()
+git = «git.g()»['x']
+git.h()
+---
+def f(git): git.f()
+~git.g()
+---
+def f():
+    git = {}
+    git.f()
+~git.g()
+---
+[git.f() for git in xs]
+~git.g()
+---
+class A:
+    git = 1
+    async def f(self): ~git.f()
+---
+import json
+json.dumps(~git.f())
+---
+out = []
+out.append(~git.f())
+print(out)
+---
+out = {}
+out['a'] = ~git.f()
+out
+---
+out = []
+for x in xs:
+    r = ~git.f(x=x)
+    out.append(r['n'])
+out
+---
+r = ~git.f()
+r = r['items'] if r else []
+r[0]
+---
+def names(rows): return [r['n'] for r in rows]
+names(~git.f())
+---
+def show(*rows, **more): print(rows, more)
+show(~git.f(), a=~git.g())
+---
+async def main():
+    r = ~git.f()
+    return r['n']
+await main()
+---
+async def one(x): return ~git.f(x=x)
+r = await one(1)
+r['n']
+---
+import asyncio
+async def one(x): return ~git.f(x=x)
+rs = await asyncio.gather(*(one(x) for x in xs))
+rs[0]['n']
+---
+class A:
+    async def f(self):
+        self.r = ~git.f()
+        return self.r['n']
+---
+from dataclasses import dataclass
+@dataclass
+class A:
+    r: dict
+A(~git.f()).r['n']
+---
+async def each():
+    r = ~git.f()
+    yield r['n']
+---
+a = ~git.f()
+b = await git.g()
+a['x'] + b['x']
+---
+a = await git.f()
+for x in a: ~git.g(x=x)
+---
+import asyncio
+rs = await asyncio.gather(git.f(), git.g())
+x = ~git.h(a=rs[0]['n'])
+x
+---
+issues = ~git.f()
+await asyncio.gather(*[git.g(n=issue['n']) for issue in issues])
+---
+async def one(issue): return await git.g(n=issue['n'])
+issues = ~git.f()
+await asyncio.gather(*[one(issue) for issue in issues])
+---
+async def main():
+    rows = [~git.f(x=x) for x in xs]
+    return rows
+await main()
+"""
+
+RIGHT = r"""
+calls = [git.f(x=x) for x in range(3)]
+results = await asyncio.gather(*calls)
+results[2]["x"]
+---
+c = git.f(x=1)
+(await c)["x"]
+---
+async with asyncio.TaskGroup() as tg:
+    t = tg.create_task(git.f(x=1))
+t.result()["x"]
+---
+task = asyncio.create_task(git.f(x=1))
+print((await task)["x"])
+---
+a, b = git.f(x=1), git.f(x=2)
+ra, rb = await asyncio.gather(a, b)
+---
+calls = []
+for x in range(3):
+    calls.append(git.f(x=x))
+await asyncio.gather(*calls)
+---
+calls = []
+calls += [git.f(x=1)]
+calls.extend([git.f(x=2)])
+calls.insert(0, git.f(x=3))
+calls = calls + [git.f(x=4)]
+[await c for c in calls]
+---
+calls = {}
+calls["a"] = git.f(x=1)
+calls.setdefault("b", git.f(x=2))
+calls.update({"c": git.f(x=3)})
+calls.update(d=git.f(x=4))
+for name, call in calls.items():
+    calls[name] = await call
+calls["d"]["x"]
+---
+calls = {x: git.f(x=x) for x in range(3)}
+dict(zip(calls, await asyncio.gather(*calls.values())))
+---
+calls = dict(a=git.f(x=1), b=git.f(x=2))
+await calls["a"], await calls.pop("b")
+---
+calls = [("a", git.f(x=1)), ("b", git.f(x=2))]
+out = {}
+for name, call in calls:
+    out[name] = await call
+---
+calls = [{"name": "a", "call": git.f(x=1)}]
+for entry in calls:
+    entry["result"] = await entry["call"]
+---
+await asyncio.gather(*(git.f(x=x) for x in range(3)))
+---
+await asyncio.wait_for(asyncio.shield(git.f(x=1)), timeout=5)
+---
+done, pending = await asyncio.wait([asyncio.ensure_future(git.f(x=1))])
+[d.result()["x"] for d in done]
+---
+queue = asyncio.Queue()
+queue.put_nowait(git.f(x=1))
+await queue.put(git.f(x=2))
+await (await queue.get()), await queue.get_nowait()
+---
+from collections import deque
+calls = deque([git.f(x=1)])
+calls.append(git.f(x=2))
+while calls:
+    await calls.popleft()
+---
+c = git.f(x=1) if True else None
+if c is not None:
+    await c
+---
+if c := git.f(x=1):
+    await c
+---
+import functools
+start = functools.partial(git.f, x=1)
+await start()
+---
+calls = (git.f(x=x) for x in range(2))
+out = []
+for call in calls:
+    out.append(await call)
+---
+calls = [git.f(x=x) for x in range(4)]
+first, rest = calls[0], calls[1:]
+[await first, *await asyncio.gather(*rest)]
+---
+await asyncio.gather(*map(lambda x: git.f(x=x), range(3)))
+---
+def start(x):
+    return git.f(x=x)
+await asyncio.gather(*[start(x) for x in range(2)])
+---
+start = lambda x: git.f(x=x)
+await start(1)
+---
+async def run(call):
+    return await call
+(await run(git.f(x=1)))["x"]
+---
+async def run(*calls):
+    return await asyncio.gather(*calls)
+await run(git.f(x=1), git.f(x=2))
+---
+async def run(**calls):
+    return {name: await call for name, call in calls.items()}
+await run(a=git.f(x=1), b=git.f(x=2))
+---
+async def safely(call):
+    try:
+        return await call
+    except Exception as error:
+        return {"error": str(error)}
+results = [await safely(c) for c in [git.f(x=1), git.f(x=2)]]
+---
+def each():
+    for x in range(3):
+        yield git.f(x=x)
+[await c for c in each()]
+---
+async def each():
+    for x in range(3):
+        yield git.f(x=x)
+[await c async for c in each()]
+---
+class Job:
+    def __init__(self, call):
+        self.call = call
+    async def run(self):
+        return await self.call
+(await Job(git.f(x=1)).run())["x"]
+---
+from dataclasses import dataclass
+@dataclass
+class Job:
+    name: str
+    call: object
+jobs = [Job("a", git.f(x=1)), Job(name="b", call=git.f(x=2))]
+[await job.call for job in jobs]
+---
+class Jobs:
+    calls = []
+    def add(self, call):
+        self.calls.append(call)
+    async def run(self):
+        return [await call for call in self.calls]
+jobs = Jobs()
+jobs.add(git.f(x=1))
+await jobs.run()
+---
+def outer():
+    calls = []
+    def add(x):
+        calls.append(git.f(x=x))
+    add(1)
+    return calls
+[await c for c in outer()]
+---
+results = {}
+async def fetch(name, call):
+    results[name] = await call
+async with asyncio.TaskGroup() as tg:
+    for name in "ab":
+        tg.create_task(fetch(name, git.f(x=name)))
+results["a"]["x"]
+---
+async def first(*calls):
+    done, _ = await asyncio.wait([asyncio.create_task(c) for c in calls])
+    return done.pop().result()
+(await first(git.f(x=1)))["x"]
+---
+async def repeat(make):
+    return [await make() for _ in range(2)]
+await repeat(lambda: git.f(x=1))
+---
+coroutines = []
+def collect(x):
+    coroutines.append(git.f(x=x))
+for x in range(2):
+    collect(x)
+await asyncio.gather(*coroutines)
+---
+git = {"f": lambda x: x}
+git["f"](1)
+---
+def call(git):
+    return git.f(1)
+call(types.SimpleNamespace(f=lambda x: x))
+---
+for git in [types.SimpleNamespace(f=lambda: 1)]:
+    git.f()
+---
+f = git.f
+f = print
+f("not the library")
+---
+from tools.git import f
+def f(x):
+    return x
+f(1)
+"""
+"""`git.f(x=1)` gives `{"x": 1}`."""

@@ -1,0 +1,109 @@
+"""What the check is told of a script."""
+
+from typing import Any
+
+import pytest
+
+from sandbox_runtime.guest.script import Script
+from sandbox_runtime.guest.usage import UNKNOWN, Usage
+
+NAMESPACES = frozenset({"git", "files", "weather"})
+
+
+def usage(text: str, *known: str) -> Usage:
+    found = Script.parse(text, NAMESPACES - {*known}, known).usage
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "uses"),
+    [
+        ("await git.log()", [("git", "log", 1)]),
+        ("x = 1\nawait tools.git.log()", [("git", "log", 2)]),
+        ("from tools import git as g\nawait g.log()", [("git", "log", 2)]),
+        ("import git\nstart = git.log", [("git", "log", 2)]),
+        ("from tools.git import log as l\nawait l()", [("git", "log", 1), ("git", "log", 2)]),
+        ("from git import *", []),
+        ("g = git\nawait g.log()", [("git", "log", 2)]),
+        ("await tools.nothing.log()", [("nothing", "log", 1)]),
+        ("from tools import nothing", [("nothing", "", 1)]),
+        ("import tools.nothing", [("nothing", "", 1)]),
+        ("git.log.__doc__, git.__name__, tools.__path__", [("git", "log", 1)]),
+        ("def f(git):\n    git.log()", []),
+        ("git = {}\ngit.log", []),
+        ("git = git.log()\ngit.split()", [("git", "log", 1)]),
+        ("git.log = print\ngit.log()", []),
+        ("'git.log()'", []),
+        ("if hasattr(git, 'maybe'):\n    git.maybe()\ngit.log", [("git", "log", 3)]),
+        ("nothing.log()", [("nothing", "log", 1)]),
+        ("log()", [("", "log", 1)]),
+        ("from x import *\nlog()", []),
+        ("print(len([]))", []),
+        ("def f(): pass\nf()", []),
+    ],
+)
+def test_uses_are_what_can_be_seen_in_the_text(text: str, uses: list[tuple[str, str, int]]) -> None:
+    assert [tuple(use[:3]) for use in usage(text + "\n()").uses] == uses
+
+
+@pytest.mark.parametrize(
+    ("call", "arguments"),
+    [
+        ("(a=1, b=-2.5, c=None, d='x', e=True)", {"a": 1, "b": -2.5, "c": None, "d": "x", "e": True}),
+        ("(3, 'x', a=1)", {"*0": 3, "*1": "x", "a": 1}),
+        ("(a=[1, x], b={'c': x, 'd': (1,)})", {"a": [1, UNKNOWN], "b": {"c": UNKNOWN, "d": [1]}}),
+        ("(a=f(), b={x: 1}, c={1}, d=b'x', e=1e999)", dict.fromkeys("abcde", UNKNOWN)),
+        ("(**{'a': 1})", {"a": 1}),
+        ("(*x, **y)", {"**": UNKNOWN}),
+        ("(a='\\ud800', b=1 << 99)", {"a": UNKNOWN, "b": UNKNOWN}),
+    ],
+)
+def test_literals_of_a_call_are_told(call: str, arguments: dict[str, Any]) -> None:
+    assert usage(f"await git.log{call}").uses[0][4] == arguments
+
+
+def test_dict_that_is_only_spread_is_told() -> None:
+    assert usage("o = {'a': 1}\nawait git.log(**o)").uses[0][4] == {"a": 1}
+    assert usage("o = {'a': 1}\no['b'] = 2\nawait git.log(**o)").uses[0][4] == {"**": UNKNOWN}
+
+
+def test_names_of_earlier_runs_are_no_uses() -> None:
+    assert usage("git.log(); rows.sort()", "git", "rows").uses == []
+
+
+@pytest.mark.parametrize(
+    ("text", "certain"),
+    [
+        ("f(\n1)\nif x:\n    f()\nelse:\n    f()", [[1, 4], [6, 6]]),
+        ("try:\n    f()\nexcept E:\n    f()\nf()", [[5, 5]]),
+        ("try:\n    f()\nfinally:\n    f()", [[2, 2], [4, 4]]),
+        ("def a():\n    f()\ndef b():\n    f()\nb()", [[4, 5]]),
+        ("class A:\n    def a(self):\n        f()\nA().a()", [[3, 4]]),
+        ("with suppress(E):\n    f()", [[1, 1]]),
+        ("if TYPE_CHECKING:\n    f()\nf()", [[3, 3]]),
+        ("match f():\n    case 1:\n        f()", [[1, 1], [3, 3]]),
+    ],
+)
+def test_certain_lines_stand_outside_of_try_where_they_are_reached(
+    text: str, certain: list[list[int]]
+) -> None:
+    assert usage(text).certain == certain
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("git.log", {"git"}),
+        ("from tools import git as g, weather", {"git", "weather"}),
+        ("import files", {"files"}),
+        ("from tools.git import log", {"git"}),
+        ("getattr(tools, 'git')", {"git"}),
+        ("import importlib\nimportlib.import_module('tools.files')", {"files"}),
+        ("eval('git.log()')", {"git"}),
+        ("print('git')", set()),
+        ("x = 1", set()),
+    ],
+)
+def test_names_are_the_namespaces_a_script_mentions(text: str, names: set[str]) -> None:
+    assert Script.parse(text, NAMESPACES).names == names
