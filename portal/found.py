@@ -7,7 +7,7 @@ from manifests.json_value import Json
 from portal.budget.tokens import compact, is_within
 from portal.function_rows import rows, stub_code
 from portal.library.function import Function
-from portal.library.plain_text import spelt_out, unhidden
+from portal.library.plain_text import escaped
 
 _SUMMARY_CHARACTERS = (200, 60, 0)
 """Of what an upstream says about itself: the less, the more of them there are."""
@@ -39,7 +39,7 @@ class Found:
         answer: dict[str, Json] = {
             "functions": rows(self.functions, self.full),
             "total": self.total,
-            "notices": [unhidden(notice) for notice in self.notices],
+            "notices": [escaped(notice, "\n\t") for notice in self.notices],
         }
         if self.namespaces is not None:
             answer["namespaces"] = list(self.namespaces)
@@ -88,7 +88,7 @@ class Found:
         lines += stub_code(self.functions, self.full)
         if self.functions and self.total > len(self.functions):
             lines.append(f"# {len(self.functions)} of {self.total}")
-        lines.extend(f"# notice: {spelt_out(notice)}" for notice in self.notices)
+        lines.extend(f"# notice: {escaped(notice)}" for notice in self.notices)
         return "\n".join(lines) or "# nothing"
 
 

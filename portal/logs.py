@@ -2,9 +2,7 @@
 
 import io
 import logging
-import re
 import select
-import shutil
 import sys
 import traceback
 from collections.abc import Iterable
@@ -15,9 +13,7 @@ from typing import Final, TextIO
 import structlog
 from structlog.typing import EventDict, ExcInfo, Processor, WrappedLogger
 
-from portal.library.hidden_characters import respelt
-from portal.library.plain_text import marked_lines, spelt_out
-from portal.terminal_rows import columns_of, marked_rows
+from portal.library.plain_text import escaped, marked_lines
 
 PIPE_BYTES: Final = select.PIPE_BUF
 """A pipe that is ready for writing takes this much without blocking."""
@@ -26,8 +22,6 @@ _PATIENCE_MS: Final = 20
 
 _OURS: Final = frozenset({"timestamp", "level", "event", "exc_info"})
 """What no stranger has a say in, or is spelt out otherwise."""
-
-_UNCLEAR: Final = re.compile(r"""[\s='"]|\A\Z""")
 
 
 def configure_logs(level: str) -> None:
@@ -56,7 +50,7 @@ def configure_logs(level: str) -> None:
 def tell_defect(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """What nobody expected ends the command: a `sys.excepthook`."""
     told = "".join(traceback.format_exception(kind, error, trace))
-    sys.stderr.write(f"{_shown(marked_lines(told))}\n")
+    sys.stderr.write(f"{marked_lines(told)}\n")
 
 
 def is_pipe_writable(file: int) -> bool:
@@ -66,18 +60,11 @@ def is_pipe_writable(file: int) -> bool:
     return bool(poll.poll(_PATIENCE_MS))
 
 
-def _shown(text: str) -> str:
-    """The text as stderr has it: on a terminal no row of it begins with what a stranger wrote, either."""
-    if not sys.stderr.isatty():
-        return text
-    return marked_rows(text, columns_of(sys.stderr) or shutil.get_terminal_size().columns)
-
-
 class _Marked(logging.Formatter):
     """Of the libraries' own messages: tracebacks stay readable, and no line of them passes for another event."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return _shown(marked_lines(super().format(record)))
+        return marked_lines(super().format(record))
 
 
 class _Stderr:
@@ -88,7 +75,7 @@ class _Stderr:
         if not _is_read():
             return
         with suppress(OSError, ValueError):
-            sys.stderr.write(_shown(line) + "\n")
+            sys.stderr.write(line + "\n")
             sys.stderr.flush()
 
     debug = info = warning = error = critical = exception = msg
@@ -114,31 +101,13 @@ def _processors() -> Iterable[Processor]:
         yield structlog.processors.JSONRenderer()
 
 
-class _Told:
-    """A value as it is written on a terminal: in Python's quotes, if it is a text that without them is unclear. What is
-    ordinary stays as it is there.
-    """
-
-    def __init__(self, value: object) -> None:
-        self._value = value
-
-    def __repr__(self) -> str:
-        if not isinstance(self._value, str):
-            return respelt(repr(self._value), _escaped)
-        told = respelt(self._value.replace("\\", "\\\\"), _escaped)
-        if told == self._value and not _UNCLEAR.search(told):
-            return told
-        quote = '"' if "'" in told and '"' not in told else "'"
-        return quote + told.replace(quote, "\\" + quote) + quote
-
-
 def _told(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
-    told = {key: value if key in _OURS else _Told(value) for key, value in event.items()}
-    return {**told, "event": spelt_out(str(event["event"]))}
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode()
+    """Texts as a terminal shows them; the renderer quotes those with spaces, and writes other values as Python does."""
+    told = {
+        key: escaped(value) if isinstance(value, str) and key not in _OURS else value
+        for key, value in event.items()
+    }
+    return {**told, "event": escaped(str(event["event"]))}
 
 
 def _traceback(out: TextIO, raised: ExcInfo) -> None:

@@ -1,24 +1,74 @@
 """Text of strangers, made safe to read, or to stand in Python source: nothing hidden, nothing endless.
 
-Descriptions are written by upstreams and read by models and people. Characters that show nothing or reorder
-what is shown (controls, bidi overrides, zero-width characters, tags, variation selectors) are removed: what
-a person reviews is what a model reads. In lines that a person reads to decide they are spelt out instead.
+Descriptions are written by upstreams and read by models and people. Control, format, private-use and unassigned
+characters show nothing or reorder what is shown: they are removed for models and escaped for operators. Joiners and
+variation selectors stay where they shape an emoji.
 """
 
 import math
 import re
+import unicodedata
+from collections.abc import Callable
+from typing import Final
 
 from manifests.json_value import Json
-from portal.library.hidden_characters import is_hidden, respelt
 
-_UNSAFE_ASCII = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
-_LINE_SEPARATORS = re.compile(r"\r\n|[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
-_STEERING = re.compile(r"\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
-MARK = "    | "
-"""Before what only goes on."""
+MARK: Final = "    | "
+"""Before the further lines of a text of several lines."""
 
-_SENTENCE_END = re.compile(r"(?<!\be\.g)(?<!\bi\.e)(?<!\betc)(?<!\bvs)[.!?](?=\s|$)|[。！？]")
-_BLANK_LINES = re.compile(r"\n[ \t]*(?:\n[ \t]*)+")
+_NOT_PLAIN: Final = re.compile(r"[^\x20-\x7e]")
+# Of these isprintable() is true, and they show nothing: fillers, and variation selectors.
+_BLANK: Final = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
+_EMOJI: Final = (
+    "[\u00a9\u00ae\u203c\u2049\u2122\u2139\u2190-\u21ff\u2300-\u23ff\u25a0-\u27bf\u2900-\u297f\u2b00-\u2bff"
+    "\u3030\u303d\u3297\u3299\U0001f000-\U0001faff]"
+)
+_OF_EMOJI: Final = re.compile(
+    f"(?<={_EMOJI})[\ufe0e\ufe0f]|(?<=[0-9#*])\ufe0f(?=\u20e3)|(?:(?<={_EMOJI})|(?<={_EMOJI}\ufe0f))\u200d(?={_EMOJI})"
+)
+_LINE_SEPARATORS: Final = re.compile(r"\r\n|[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
+_SENTENCE_END: Final = re.compile(r"(?<!\be\.g)(?<!\bi\.e)(?<!\betc)(?<!\bvs)[.!?](?=\s|$)|[。！？]")
+_BLANK_LINES: Final = re.compile(r"\n[ \t]*(?:\n[ \t]*)+")
+
+
+def escaped(text: str, keep: str = "") -> str:
+    """The text on one line for a person: hidden characters not in `keep` as `<U+202E>`, line feeds as `\\n`."""
+    return _without_hidden(text, _spelt, keep)
+
+
+def visible(text: str) -> str:
+    """The text for a model, without hidden characters; line feeds stay."""
+    return _without_hidden(text, lambda _: "", "\n")
+
+
+def marked_lines(text: str) -> str:
+    """The text escaped line by line, each line but the first behind a mark: none passes for one of ours."""
+    lines = text.replace("\r\n", "\n").rstrip("\n").split("\n")
+    return f"\n{MARK}".join(escaped(line.expandtabs(4)) for line in lines)
+
+
+def is_hidden(character: str) -> bool:
+    """Whether a character by itself shows nothing, or changes how others are shown."""
+    return (not character.isprintable() and unicodedata.category(character) != "Zs") or bool(
+        _BLANK.match(character)
+    )
+
+
+def hidden_places(text: str, keep: str = "") -> list[int]:
+    """Where hidden characters stand that are not in `keep`."""
+    of_emoji = {found.start() for found in _OF_EMOJI.finditer(text)}
+    return [
+        at
+        for found in _NOT_PLAIN.finditer(text)
+        if found[0] not in keep and (at := found.start()) not in of_emoji and is_hidden(found[0])
+    ]
+
+
+def code_point(character: str) -> str:
+    """`<U+202E>`."""
+    return f"<U+{ord(character):04X}>"
 
 
 def readable(text: str, longest: int) -> str:
@@ -43,47 +93,6 @@ def first_sentence(text: str, longest: int) -> str:
             end = _SENTENCE_END.search(flat)
             return cut(flat[: end.end()] if end else flat, longest)
     return ""
-
-
-def visible(text: str) -> str:
-    """The text without characters that show nothing, or that change how others are shown; keeps newlines."""
-    if text.isascii():
-        return _UNSAFE_ASCII.sub("", text)
-    return "".join(character for character in text if character == "\n" or not is_hidden(character))
-
-
-def spelt_out(text: str, exactly: range = range(0)) -> str:
-    """The text on one line, with everything that hides something, or reorders what is shown, spelt out; at the places
-    of `exactly` also what only shapes emoji and letters.
-    """
-    return respelt(text, _spelt, exactly)
-
-
-def unhidden(text: str) -> str:
-    """The text spelt out in as many lines as it has: for data, where no line passes for one of ours."""
-    return respelt(text, lambda character: character if character in "\n\t" else code_point(character))
-
-
-def marked_lines(text: str) -> str:
-    """The text spelt out line by line, with a mark before each line but the first, so that none of them passes for
-    one of whoever prints it.
-    """
-    lines = text.replace("\r\n", "\n").rstrip("\n").split("\n")
-    return f"\n{MARK}".join(spelt_out(line.expandtabs(4)) for line in lines)
-
-
-def unsteered(text: str) -> str:
-    """The text, of as many lines as it has, with what moves a cursor, colours or reorders spelt out."""
-    return _STEERING.sub(lambda found: code_point(found[0]), text)
-
-
-def _spelt(character: str) -> str:
-    return "\\n" if character == "\n" else code_point(character)
-
-
-def code_point(character: str) -> str:
-    """How a character is spelt out."""
-    return f"<U+{ord(character):04X}>"
 
 
 def cut(text: str, longest: int) -> str:
@@ -112,8 +121,8 @@ _MOST_BITS = 63  # mypy takes no larger ones
 
 def docstring(text: str, indent: str = "") -> str:
     """A docstring with this text, already free of hidden characters, and nothing behind it."""
-    escaped = _ENDING_QUOTES.sub(lambda quotes: '\\"' * len(quotes[0]), text.replace("\\", "\\\\"))
-    lines = escaped.split("\n")
+    quoted = _ENDING_QUOTES.sub(lambda quotes: '\\"' * len(quotes[0]), text.replace("\\", "\\\\"))
+    lines = quoted.split("\n")
     body = "\n".join([lines[0], *(f"{indent}{line}".rstrip() for line in lines[1:])])
     end = f"\n{indent}" if len(lines) > 1 else ""
     return f'{indent}"""{body}{end}"""'
@@ -150,3 +159,14 @@ def default_text(value: Json) -> str | None:
         return None if value else repr(value)
     text = literal_text(value) if is_literal(value) else ""
     return text if 0 < len(text) <= LONGEST_DEFAULT else None
+
+
+def _without_hidden(text: str, spell: Callable[[str], str], keep: str) -> str:
+    places = set(hidden_places(text, keep))
+    if not places:
+        return text
+    return "".join(spell(each) if at in places else each for at, each in enumerate(text))
+
+
+def _spelt(character: str) -> str:
+    return "\\n" if character == "\n" else code_point(character)

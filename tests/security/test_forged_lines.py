@@ -10,16 +10,13 @@ from pathlib import Path
 
 import pytest
 import structlog
-from rich.cells import cell_len
 
 from manifests.json_value import Json
 from portal.cli.terminal import Terminal
-from portal.library.hidden_characters import is_hidden
-from portal.library.plain_text import visible
-from portal.logs import configure_logs, tell_defect
-from tests.portal.client_files.homes import Home
-from tests.portal.client_files.person import Person
+from portal.library.plain_text import is_hidden, visible
+from portal.logs import configure_logs
 from tests.portal.commands import ROOT, Done, PortalCommand, portal_command, restored_logs
+from tests.portal.homes import Person
 from tests.portal.peers import raw, write_manifest
 
 FORGED = "lock --accept '*@0123456789abcdef'"
@@ -85,7 +82,7 @@ def is_honest(done: Done) -> bool:
 REPORTS: list[tuple[list[str], str]] = [
     (["lock", "--diff"], "changed up.echo@"),
     (["lock", "--accept", EVERYTHING], "nothing that differs now"),
-    (["check"], "warning: quarantined"),
+    (["check"], "quarantined, as"),
     (["search"], "# notice: upstream 'refusing'"),
     (["search", "echo"], "up.echo exists but is quarantined"),
     (["search", EVERYTHING], "# notice"),
@@ -119,7 +116,7 @@ def test_no_report_has_a_line_of_a_stranger(
         (["search"], "# up, "),
         (["search", TEXTS[0]], "async def"),
         (["explain", f"up.{TEXTS[0]}"], ": granted"),
-        (["lock", "--diff"], "new     instructions of up@"),
+        (["lock", "--diff", "--verbose"], "new     instructions of up@"),
         (["lock"], "portal.lock: "),
     ],
 )
@@ -156,12 +153,12 @@ def test_the_account_of_a_run_has_no_line_of_a_stranger(
 def test_nothing_that_clients_are_configured_with_has_a_line_of_its_own(
     portal: PortalCommand, tmp_path: Path
 ) -> None:
-    person = Person(Home(tmp_path), portal)
+    person = Person(tmp_path, portal)
     server = {"command": "x", "args": [EVERYTHING], "env": {"A": EVERYTHING}, EVERYTHING: 1}
-    person.home.servers("cursor", **dict.fromkeys(TEXTS, server), **{f"bad{text}": {} for text in TEXTS})
-    person.home.servers("claude-code-project", **{f"other{text}": server for text in TEXTS})
-    for arguments in (["--dry-run"], [], ["--install", "cursor"], ["--undo", "cursor"]):
-        assert is_honest(person(*arguments))
+    person.servers("cursor", **dict.fromkeys(TEXTS, server), **{f"bad{text}": {} for text in TEXTS})
+    person.servers("claude-code-project", **{f"other{text}": server for text in TEXTS})
+    for arguments in (["--dry-run"], [], ["--save-secrets", "--install", "cursor"], ["--undo", "cursor"]):
+        assert is_honest(person("--project", ".", *arguments))
 
 
 def test_an_error_of_several_lines_stays_readable(portal: PortalCommand, folder: Path) -> None:
@@ -193,52 +190,7 @@ def test_what_a_script_prints_does_not_steer_a_terminal(monkeypatch: pytest.Monk
     Terminal().result(PRINTED)
     seen = screen.getvalue()
     assert "\x1b" not in seen and "\u202e" not in seen
-    assert seen.startswith("a\tb\r\n<U+001B>[31mred") and seen.endswith("👩\u200d💻\n")
-
-
-FILLS = (" ", "x", "\u4e2d", "x ", "\u3000", "\u2764\ufe0f", "\U0001f469\u200d\U0001f4bb", "\U0001faff")
-
-
-def rows_of(screen: Screen, width: int) -> list[str]:
-    """What a terminal shows, where none of it is wider than that."""
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue())
-    rows = plain.replace("\U0001faff", "\u4e2d").split("\n")  # some terminals know newer emoji
-    # Not every terminal joins emoji.
-    assert all(cell_len(row.replace("\u200d", " ")) <= width + row.count("\u200d") for row in rows)
-    return rows
-
-
-@pytest.mark.parametrize("fill", FILLS)
-@pytest.mark.parametrize("width", [20, 80, 203])
-def test_no_row_of_a_terminal_begins_with_what_fills_those_before(
-    monkeypatch: pytest.MonkeyPatch, width: int, fill: str
-) -> None:
-    screen = Screen()
-    for stream in ("stdout", "stderr"):
-        monkeypatch.setattr(sys, stream, screen)
-    monkeypatch.setenv("COLUMNS", str(width))
-    terminal = Terminal()
-    # The widest takes steps that come to each of its columns within a few rows.
-    for length in range(0, 2 * width + 2, 3 if width == 203 else 1):
-        filled = f"é{fill * length}{FORGED[:width]}{' ' * width}"
-        terminal.line(f"{filled}0 errors", style="red")
-        terminal.note(filled)
-        terminal.quote(f"Traceback:\n{filled}")
-        terminal.error(filled, filled)
-    rows = rows_of(screen, width)
-    assert {row[:1] for row in rows} == {"é", " ", "e", ""}
-    assert not [row for row in rows if row.startswith(" ") and not row.startswith("    | ")]
-
-
-def test_no_row_of_a_table_is_wider_than_a_terminal_that_joins_no_emoji(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    screen = Screen()
-    monkeypatch.setattr(sys, "stdout", screen)
-    monkeypatch.setenv("COLUMNS", "40")
-    Terminal().table(["upstream", "server"], [["up", "👩\u200d💻" * each + FORGED] for each in range(40)])
-    rows = re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue()).splitlines()
-    assert max(sum(map(cell_len, row)) for row in rows) <= 40 and "👩💻" in screen.getvalue()
+    assert seen.startswith("a\tb\n<U+001B>[31mred") and seen.endswith("👩\u200d💻\n")
 
 
 def test_a_long_line_is_one_line_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
@@ -288,17 +240,10 @@ def test_no_event_on_a_terminal_has_a_line_of_a_stranger(monkeypatch: pytest.Mon
     ("value", "told"),
     [
         ("gh", "gh"),
-        ("é❤\ufe0f", "é❤\ufe0f"),
-        ("", "''"),
-        ("a\nb\tc", r"'a\nb\tc'"),
-        ("a b\nc", r"'a b\nc'"),
-        (r"a\nb", r"'a\\nb'"),
-        ("it's", '"it\'s"'),
+        ("a\nb", r"a\nb"),
         ("a level=info", "'a level=info'"),
-        ('it\'s "x"', r"""'it\'s "x"'"""),
-        ("میخ می\u200cخ 👩\u200d💻", "'میخ می\u200cخ 👩\u200d💻'"),
-        ("\u202e\u3164\U000e0041\x1b", r"'\u202e\u3164\U000e0041\x1b'"),
-        (["a\n\u3164"], r"['a\n\u3164']"),
+        ("👩\u200d💻\u202e\u3164\x1b", "👩\u200d💻<U+202E><U+3164><U+001B>"),
+        (["a\n"], r"['a\n']"),
         (7, "7"),
     ],
 )
@@ -307,32 +252,11 @@ def test_values_of_events_are_told_as_python_writes_them(
 ) -> None:
     screen = Screen()
     monkeypatch.setattr(sys, "stderr", screen)
-    monkeypatch.setenv("COLUMNS", "200")
     with restored_logs():
         configure_logs("info")
         structlog.get_logger().warning("happened\n", detail=value, more=1)
     plain = re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue())
     assert "happened\\n " in plain and plain.endswith(f" detail={told} more=1\n")
-
-
-@pytest.mark.parametrize("fill", FILLS)
-@pytest.mark.parametrize("width", [20, 80, 203])
-def test_no_row_of_the_log_begins_with_what_fills_those_before(
-    monkeypatch: pytest.MonkeyPatch, width: int, fill: str
-) -> None:
-    screen = Screen()
-    monkeypatch.setattr(sys, "stderr", screen)
-    monkeypatch.setenv("COLUMNS", str(width))
-    with restored_logs():
-        configure_logs("info")
-        for length in range(width + 2):
-            filled = f"é{fill * length}{FORGED[:width]}{' ' * width}0 errors"
-            structlog.get_logger().warning("failed", reason=filled, more=[filled])
-            logging.getLogger("a.library").error(filled)
-            tell_defect(ValueError, ValueError(f"{filled}\n{filled}"), None)
-    rows = rows_of(screen, width)
-    assert {row[:1] for row in rows} == {"2", "a", "V", " ", ""}
-    assert not [row for row in rows if row.startswith(" ") and not row.startswith("    | ")]
 
 
 def test_no_event_in_a_file_has_a_line_of_a_stranger(monkeypatch: pytest.MonkeyPatch) -> None:
