@@ -36,7 +36,7 @@ _PREFIXES: Final = {
     "figd_": "a Figma token",
     "eyJ": "a JSON Web Token",
 }
-_TOKEN: Final = re.compile(
+TOKEN: Final = re.compile(
     rf"(?<![A-Za-z0-9_-])(?P<prefix>{'|'.join(map(re.escape, sorted(_PREFIXES, key=len, reverse=True)))})"
     r"[A-Za-z0-9_./+=-]{12,}"
 )
@@ -47,7 +47,7 @@ def known_token(text: str) -> str | None:
     """What well-known credential a text holds, like "a GitHub token"; None if it holds none."""
     if _PRIVATE_KEY.search(text):
         return "a private key"
-    found = _TOKEN.search(text)
+    found = TOKEN.search(text)
     return _PREFIXES[found["prefix"]] if found else None
 
 

@@ -25,7 +25,7 @@ from portal.passthrough.offer_changes import OfferChanges
 from portal.passthrough.own_offer import OwnOffer
 from portal.passthrough.parking import Parking
 from portal.passthrough.sampling import Depths
-from portal.pinning.suspicion_log import SuspicionLog
+from portal.pinning.suspicions import SuspicionLog
 from portal.script_search import ScriptSearch
 from portal.sessions import Sessions
 from portal.view import Shelf, View, open_shelf

@@ -13,7 +13,7 @@ _Commands: TypeAlias = "argparse._SubParsersAction[_Parser]"
 
 
 def argument_parser() -> argparse.ArgumentParser:
-    """A parser whose options name the `command`, a module of `portal.cli`, beside what that takes."""
+    """A parser whose options say in `runs` which function of which module of `portal.cli` takes them."""
     parser = _Parser(
         prog="mcp-code-portal",
         description="Two MCP tools in front of any number of MCP servers: docs_search and execute_code.",
@@ -67,7 +67,7 @@ def _run(commands: _Commands) -> None:
 
 
 def _search(commands: _Commands) -> None:
-    command = _command(commands, "search", "find functions as docs_search would")
+    command = _command(commands, "search", "find functions as docs_search would", runs="library:search")
     command.add_argument("query", nargs="?", default="", help="a few words; none lists the namespaces")
     command.add_argument("--full", action="store_true", help="show types and documentation too")
     command.add_argument("--upstream", metavar="NAME", help="only this upstream")
@@ -77,7 +77,9 @@ def _search(commands: _Commands) -> None:
 
 
 def _stubs(commands: _Commands) -> None:
-    command = _command(commands, "stubs", "print or write the typed stubs of all functions")
+    command = _command(
+        commands, "stubs", "print or write the typed stubs of all functions", runs="library:stubs"
+    )
     command.add_argument("namespace", nargs="?", help="print only this namespace")
     command.add_argument("--out", type=Path, metavar="DIR", help="write all as an importable package here")
     _profile_option(command)
@@ -85,6 +87,9 @@ def _stubs(commands: _Commands) -> None:
 
 def _check(commands: _Commands) -> None:
     command = _command(commands, "check", "check the manifest, the upstreams and the sandbox")
+    command.add_argument(
+        "upstream", nargs="?", metavar="UPSTREAM", help="only this one, with each of its tools"
+    )
     command.add_argument("--strict", action="store_true", help="exit with 3 if there are warnings")
     _json_option(command, "print the findings as JSON")
     _profile_option(command)
@@ -111,9 +116,10 @@ def _login(commands: _Commands) -> None:
 
 
 def _logout(commands: _Commands) -> None:
-    command = _command(commands, "logout", "sign out of an upstream: revoke its tokens and delete them")
+    text = "sign out of an upstream: revoke its tokens and delete them"
+    command = _command(commands, "logout", text, runs="login:command")
     command.add_argument("upstream", metavar="NAME", help="its key in the manifest")
-    command.set_defaults(is_out=True, command="login")
+    command.set_defaults(is_out=True)
 
 
 def _lock(commands: _Commands) -> None:
@@ -128,11 +134,13 @@ def _lock(commands: _Commands) -> None:
         help="accept only these: files.read_file, files.*, or files for its instructions; with @HASH, as --diff "
         "shows it, only what was shown with that; may be repeated",
     )
+    command.add_argument("--verbose", action="store_true", help="show whole definitions, with their hashes")
     _json_option(command, "print what differs and what was accepted as JSON")
 
 
 def _audit(commands: _Commands) -> None:
-    command = _command(commands, "audit", "look whether an audit log is whole, or print its last line's hash")
+    text = "look whether an audit log is whole, or print its last line's hash"
+    command = _command(commands, "audit", text, runs="offline:audit")
     command.add_argument("action", choices=["verify", "head"])
     command.add_argument("file", type=Path, nargs="+", help="the log's files, the oldest first")
     command.add_argument(
@@ -146,7 +154,8 @@ def _audit(commands: _Commands) -> None:
 
 
 def _bake(commands: _Commands) -> None:
-    command = _command(commands, "bake", "make a sandbox with more Python packages inside")
+    text = "make a sandbox with more Python packages inside"
+    command = _command(commands, "bake", text, runs="offline:bake")
     command.add_argument("package", nargs="+", help="a name, perhaps with versions, or the path of a wheel")
     command.add_argument(
         "--out", type=Path, default=Path("sandbox.wasm"), metavar="FILE", help="default: sandbox.wasm"
@@ -155,47 +164,45 @@ def _bake(commands: _Commands) -> None:
 
 
 def _import(commands: _Commands) -> None:
-    command = _command(commands, "import", "take over the servers that other clients are configured with")
+    text = "take over the servers that other clients are configured with"
+    command = _command(commands, "import", text, runs="import_servers:command")
     command.add_argument(
         "client",
         nargs="*",
         help="only these: claude-desktop, claude-code, cursor, vscode, windsurf, gemini, codex; "
         "one file alone is named as in docs/import.md, like cursor-project",
     )
-    command.add_argument("--project", type=Path, metavar="DIR", help="whose own files to read; default: here")
+    command.add_argument("--project", type=Path, metavar="DIR", help="read the files of this project, too")
     command.add_argument("--add", action="store_true", help="add to a portal.yaml that is there already")
     command.add_argument("--dry-run", action="store_true", help="only show what was found; write nothing")
     command.add_argument(
         "--save-secrets",
         action="store_true",
-        help="write the values of secrets to portal.env, beside portal.yaml",
+        help="write the values of variables and headers to portal.env, beside portal.yaml",
     )
     command.add_argument(
         "--install",
         action="append",
         metavar="CLIENT",
-        help="put the portal into this file in place of its servers; may be repeated",
+        help="write this client's file anew with the portal in place of its servers; may be repeated",
     )
     command.add_argument(
-        "--undo", action="append", metavar="CLIENT", help="take the portal out again; may be repeated"
+        "--undo", action="append", metavar="CLIENT", help="put that file back as it was; may be repeated"
     )
     _json_option(command, "print what was found as JSON, without secrets")
-    command.set_defaults(needs_manifest=False, command="import_servers")
+    command.set_defaults(needs_manifest=False)
 
 
 def _schema(commands: _Commands) -> None:
-    command = _command(commands, "schema", "print the JSON Schema of portal.yaml, for editors")
+    text = "print the JSON Schema of portal.yaml, for editors"
+    command = _command(commands, "schema", text, runs="offline:schema")
     command.set_defaults(needs_manifest=False)
 
 
 def _command(
-    commands: _Commands,
-    name: str,
-    text: str,
-    *,
-    log_level: str = "error",
+    commands: _Commands, name: str, text: str, *, runs: str = "", log_level: str = "error"
 ) -> argparse.ArgumentParser:
-    """A command whose module in `portal.cli` has its name."""
+    """A command; without `runs` the function `command` of the module of its name runs it."""
     parser = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
     parser.add_argument("--config", type=Path, metavar="FILE", help="the manifest, portal.yaml")
     parser.add_argument(
@@ -204,7 +211,7 @@ def _command(
         default=log_level,
         help=f"how much to log on stderr (default: {log_level})",
     )
-    parser.set_defaults(command=name, needs_manifest=True, profile=None)
+    parser.set_defaults(runs=runs or f"{name}:command", needs_manifest=True, profile=None)
     return parser
 
 

@@ -1,35 +1,62 @@
 """`mcp-code-portal check`: everything that can be wrong with a set-up, told at once."""
 
 from argparse import Namespace
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from difflib import get_close_matches
 from importlib.metadata import version
 from itertools import chain
+from typing import Final
 
 import anyio
 
+from manifests.decision import Decision
 from manifests.errors import ManifestError
+from manifests.json_value import Json
 from manifests.known_tokens import literal_tokens
 from manifests.manifest import Manifest
 from manifests.narrowing import narrowed
 from manifests.rule_slips import unmatched_rules
-from portal.cli.terminal import Terminal, counted
-from portal.cli.upstream_wait import tried
+from manifests.tool_rules import Hints
+from portal.cli.terminal import Terminal, counted, upstreams_tried
 from portal.composition import Portal, open_portal
 from portal.execution import ExecuteCode
 from portal.first_steps import NO_UPSTREAMS
 from portal.granted import granted
 from portal.listed_tools import listed_tools
 from portal.pinning.pins import QUARANTINED, pins_of
-from portal.pinning.suspicions import Neighbours, suspicions
+from portal.pinning.suspicions import suspicions
 from upstreams.upstream import Upstream
 
-WARNED = 3
+WARNED: Final = 3
 """The exit status of `check --strict` when there are warnings and no errors."""
 
-MAX_SHOWN = 20
-"""Tools told by name on one line; more are counted, and all of them are in the JSON."""
+NO_SUCH_UPSTREAM: Final = 2
 
-PROBE = "import sys; sys.version.split()[0]"
+_MAX_SHOWN: Final = 10
+"""Suspicious texts told; more are counted, and all of them are in the JSON."""
+
+_PROBE: Final = "import sys; sys.version.split()[0]"
+
+
+@dataclass(frozen=True)
+class ToolRow:
+    """A tool as its upstream lists it, and whether scripts may call it."""
+
+    upstream: str
+    tool: str
+    function: str
+    declares: str
+    decision: Decision
+
+    @property
+    def name(self) -> str:
+        return f"{self.upstream}.{self.tool}"
+
+    @property
+    def is_withheld(self) -> bool:
+        """Whether only what it declares of itself keeps it from scripts."""
+        return not self.decision.granted and self.decision.is_shown
 
 
 @dataclass
@@ -39,7 +66,7 @@ class Findings:
     manifest: str
     sandbox: str = ""
     granted: list[str] = field(default_factory=list)
-    upstreams: list[dict[str, object]] = field(default_factory=list)
+    upstreams: list[dict[str, Json]] = field(default_factory=list)
     withheld: list[dict[str, str]] = field(default_factory=list)
     """Tools that only their own declaration keeps from scripts, and what to write to grant each."""
     quarantined: list[str] = field(default_factory=list)
@@ -47,7 +74,7 @@ class Findings:
     suspicious: list[str] = field(default_factory=list)
     """What is odd in definitions of tools, each with its excerpt."""
     unannotated: list[str] = field(default_factory=list)
-    """Tools that declare nothing of themselves, so that no rule can tell which of them change anything."""
+    """Granted tools that declare nothing of themselves, so that no rule can tell which of them change anything."""
     errors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -64,162 +91,212 @@ def tell_unusable(error: ManifestError, terminal: Terminal) -> None:
 
 async def command(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
     """Start everything, look at it, and report; the manifest itself was read before this is called."""
+    name = options.upstream
+    if name is not None and name not in manifest.portal.upstreams:
+        there = list(manifest.portal.upstreams)
+        near = get_close_matches(name, there, n=1) or there[:20]
+        terminal.error(f"the manifest has no upstream {name!r}; there are: {', '.join(near) or 'none'}")
+        return NO_SUCH_UPSTREAM
     findings = Findings(manifest=manifest.path.name if manifest.path else "none (all defaults)")
     if not manifest.portal.upstreams:
         findings.notes.append(NO_UPSTREAMS)
     async with open_portal(manifest, terminal.note, profile=options.profile) as portal:
-        portal.fleet.want_all()
-        with terminal.waiting("starting the sandbox"):
-            await _look_at_sandbox(portal, findings)
+        checking = _Check(portal, findings, [name] if name else list(manifest.portal.upstreams))
         try:
+            if name is None:
+                with terminal.waiting("starting the sandbox"):
+                    portal.fleet.want_all()
+                    await checking.look_at_sandbox()
             with terminal.waiting("starting the upstreams"):
-                await tried(portal.fleet, terminal)
-                snapshot = await portal.catalog.fresh()
+                await upstreams_tried(portal.fleet, terminal, checking.names)
+                await portal.catalog.fresh()
         except anyio.get_cancelled_exc_class():
-            _look_at_upstreams(portal, findings)
+            checking.look_at_upstreams()
             findings.errors.append("the check was interrupted: what is missing here was not looked at")
-            _tell(findings, options, terminal)
+            checking.tell(terminal, is_json=options.json)
             raise
-        _look_at_upstreams(portal, findings)
-        findings.warnings.extend(snapshot.library.diagnostics)
-        _look_at_secrets(manifest, findings)
-        _look_at_rules(manifest, portal, findings)
-        _look_at_definitions(portal, findings)
-    _tell(findings, options, terminal)
+        checking.look_at_upstreams()
+        checking.look_at_manifest(manifest)
+        checking.look_at_definitions()
+        if name is not None and not options.json:
+            checking.tell_upstream(portal.fleet[name], terminal)
+    checking.tell(terminal, is_json=options.json, is_short=name is not None)
     if findings.errors:
         return 1
     return WARNED if findings.warnings and options.strict else 0
 
 
-def _tell(findings: Findings, options: Namespace, terminal: Terminal) -> None:
-    if options.json:
-        terminal.json(asdict(findings))
-    else:
-        _show(findings, terminal)
+class _Check:
+    def __init__(self, portal: Portal, findings: Findings, names: Sequence[str]) -> None:
+        self.names = names
+        self._portal = portal
+        self._findings = findings
+        self._rows: list[ToolRow] = []
 
+    async def look_at_sandbox(self) -> None:
+        findings = self._findings
+        answer = await self._portal.execution.run(ExecuteCode(_PROBE))
+        if answer.error is not None:
+            told = f"the sandbox does not run: {answer.error.message} {answer.error.hint}"
+            findings.errors.append(told.strip())
+        else:
+            sandbox = await self._portal.sandbox()
+            protections = ", ".join(sandbox.protections) or "nothing"
+            if missing := ", ".join(sandbox.missing_protections):
+                findings.warnings.append(
+                    f"workers run without {missing}, which this system does not offer. A script that broke out of the "
+                    "engine would be held by less. Run the portal in a container, or as a user of its own"
+                )
+            engine = f"CPython {answer.result} in wasmtime {version('wasmtime')}"
+            findings.sandbox = f"{engine}; workers locked down with: {protections}"
+            if self._portal.baked is not None:
+                findings.sandbox += f"; baked in: {self._portal.baked.listed() or 'nothing more'}"
 
-async def _look_at_sandbox(portal: Portal, findings: Findings) -> None:
-    answer = await portal.execution.run(ExecuteCode(PROBE))
-    if answer.error is not None:
-        findings.errors.append(
-            f"the sandbox does not run: {answer.error.message} {answer.error.hint}".strip()
-        )
-        return
-    sandbox = await portal.sandbox()
-    protections = ", ".join(sandbox.protections) or "nothing"
-    if missing := ", ".join(sandbox.missing_protections):
-        findings.warnings.append(
-            f"workers run without {missing}, which this system does not offer: less would hold a script that broke out "
-            "of the engine. Run the portal in a container of its own, or as a user of its own"
-        )
-    findings.sandbox = (
-        f"CPython {answer.result} in wasmtime {version('wasmtime')}; workers locked down with: {protections}"
-    )
-    if portal.baked is not None:
-        findings.sandbox += f"; baked in: {portal.baked.listed() or 'nothing more'}"
-
-
-def _look_at_secrets(manifest: Manifest, findings: Findings) -> None:
-    for path, kind in literal_tokens(manifest.written, ("upstreams",)):
-        findings.warnings.append(
-            f"{manifest.where(*path)}: {'.'.join(map(str, path))} holds {kind} itself. Write a reference like "
-            "${NAME} and keep the value in the environment or in portal.env"
-        )
-
-
-def _look_at_upstreams(portal: Portal, findings: Findings) -> None:
-    findings.granted = granted(portal.manifest)
-    for upstream in portal.fleet:
-        _look_at_upstream(upstream, portal, findings)
-
-
-def _look_at_upstream(upstream: Upstream, portal: Portal, findings: Findings) -> None:
-    state = upstream.state
-    library = portal.catalog.snapshot.library
-    functions = sum(function.upstream == upstream.name for function in library.functions.values())
-    findings.upstreams.append(
-        {
-            "name": upstream.name,
-            "namespace": portal.manifest.namespaces[upstream.name],
-            "status": state.status,
-            "server": upstream.server or "",
-            "tools": len(upstream.tools),
-            "functions": functions,
-            "detail": state.detail,
-        }
-    )
-    if not state.is_well:
-        findings.errors.append(f"upstream {upstream.name!r} is {state}")
-    findings.warnings.extend(f"upstream {upstream.name!r}: {text}" for text in upstream.diagnostics)
-
-
-def _look_at_rules(manifest: Manifest, portal: Portal, findings: Findings) -> None:
-    listed = {u.name: listed_tools(u) for u in portal.fleet if u.state.is_well}
-    file = portal.manifest.path.name if portal.manifest.path else ""
-    profiles = [narrowed(manifest, profile) for profile in manifest.portal.profiles]
-    problems = [unmatched_rules(each, listed) for each in (manifest, *profiles)]
-    for problem in dict.fromkeys(chain.from_iterable(problems)):
-        findings.warnings.append(f"{problem.place(file)}: {problem.message}. {problem.hint}".strip())
-    for name, tools in listed.items():
-        for tool in tools:
-            decision = portal.authority.about_listed(
-                name, portal.fleet[name].tools, tool.tool, tool.function, tool.hints
+    def look_at_upstreams(self) -> None:
+        findings, portal = self._findings, self._portal
+        findings.granted = granted(portal.manifest)
+        findings.warnings.extend(portal.catalog.snapshot.library.diagnostics)
+        for upstream in (portal.fleet[name] for name in self.names):
+            state = upstream.state
+            rows = self._tools(upstream)
+            self._rows += rows
+            allowed = [row for row in rows if row.decision.granted]
+            findings.upstreams.append(
+                {
+                    "name": upstream.name,
+                    "namespace": portal.manifest.namespaces[upstream.name],
+                    "status": state.status,
+                    "server": upstream.server or "",
+                    "tools": len(rows),
+                    "functions": len(allowed),
+                    "read": sum(row.declares == "reads" for row in allowed),
+                    "write": sum(row.declares in ("writes", "destroys") for row in allowed),
+                    "undeclared": sum(row.declares == "nothing" for row in allowed),
+                    "kept_back": len(rows) - len(allowed),
+                    "detail": state.detail,
+                }
             )
-            if decision.code == QUARANTINED:
-                findings.quarantined.append(f"{name}.{tool.tool}")
-            if decision.granted and tool.hints.is_silent:
-                findings.unannotated.append(f"{name}.{tool.tool}")
-            if not decision.granted and decision.is_shown:
-                findings.withheld.append({"tool": f"{name}.{tool.tool}", "grant": decision.grant})
+            if not state.is_well:
+                findings.errors.append(f"upstream {upstream.name!r} is {state}")
+            findings.warnings.extend(f"upstream {upstream.name!r}: {text}" for text in upstream.diagnostics)
+        findings.withheld = [
+            {"tool": row.name, "grant": row.decision.grant} for row in self._rows if row.is_withheld
+        ]
+        findings.quarantined = [row.name for row in self._rows if row.decision.code == QUARANTINED]
+        findings.unannotated = [
+            row.name for row in self._rows if row.decision.granted and row.declares == "nothing"
+        ]
 
+    def _tools(self, upstream: Upstream) -> list[ToolRow]:
+        about = self._portal.authority.about_listed
+        return [
+            ToolRow(
+                upstream.name,
+                tool.tool,
+                f"{self._portal.manifest.namespaces[upstream.name]}.{tool.function}",
+                declared(tool.hints),
+                about(upstream.name, upstream.tools, tool.tool, tool.function, tool.hints),
+            )
+            for tool in listed_tools(upstream)
+            if any(tool.tool == each.name for each in upstream.tools)
+        ]
 
-def _look_at_definitions(portal: Portal, findings: Findings) -> None:
-    pins = [pin for upstream in portal.fleet for pin in pins_of(upstream)]
-    found = [*suspicions(pins, Neighbours.of(pins))]
-    notes = [str(each) for each in found if each.is_note]
-    findings.notes += notes[:MAX_SHOWN]
-    if len(notes) > MAX_SHOWN:
-        findings.notes.append(f"{len(notes) - MAX_SHOWN} more texts like these")
-    findings.suspicious += [str(each) for each in found if not each.is_note]
-    findings.warnings += [f"suspicious: {told}" for told in findings.suspicious[:MAX_SHOWN]]
-    if len(findings.suspicious) > MAX_SHOWN:
-        findings.warnings.append(f"{len(findings.suspicious) - MAX_SHOWN} more suspicious texts (see --json)")
-    if findings.quarantined:
-        findings.warnings.append(
-            f"quarantined, because they are not as the lockfile accepts them: {_some(findings.quarantined)}. "
-            "Look at them with `mcp-code-portal lock --diff`, accept them with `mcp-code-portal lock --accept`."
+    def look_at_manifest(self, manifest: Manifest) -> None:
+        for path, kind in literal_tokens(manifest.written, ("upstreams",)):
+            self._findings.warnings.append(
+                f"{manifest.where(*path)}: {'.'.join(map(str, path))} holds {kind} itself. Write a reference like "
+                "${NAME} and keep the value in the environment or in portal.env"
+            )
+        listed = {u.name: listed_tools(u) for u in self._portal.fleet if u.state.is_well}
+        file = self._portal.manifest.path.name if self._portal.manifest.path else ""
+        profiles = [narrowed(manifest, profile) for profile in manifest.portal.profiles]
+        problems = [unmatched_rules(each, listed) for each in (manifest, *profiles)]
+        for problem in dict.fromkeys(chain.from_iterable(problems)):
+            told = f"{problem.place(file)}: {problem.message}. {problem.hint}"
+            self._findings.warnings.append(told.strip())
+
+    def look_at_definitions(self) -> None:
+        findings, fleet = self._findings, self._portal.fleet
+        pins = {upstream.name: pins_of(upstream) for upstream in fleet}
+        looked_at = [pin for name in self.names for pin in pins[name]]
+        findings.suspicious = [*map(str, suspicions(looked_at, chain.from_iterable(pins.values())))]
+        findings.warnings += [f"suspicious: {told}" for told in findings.suspicious[:_MAX_SHOWN]]
+        if more := len(findings.suspicious[_MAX_SHOWN:]):
+            findings.warnings.append(f"{more} more suspicious texts (see --json)")
+        if quarantined := findings.quarantined:
+            findings.warnings.append(
+                f"{counted(len(quarantined), 'tool')} quarantined, as portal.lock does not accept them: "
+                f"{_some(quarantined)}. See `mcp-code-portal lock --diff`; accept with `mcp-code-portal lock --accept`"
+            )
+
+    def tell(self, terminal: Terminal, *, is_json: bool, is_short: bool = False) -> None:
+        findings = self._findings
+        if is_json:
+            terminal.json(asdict(findings))
+            return
+        if not is_short:
+            self._summary(terminal)
+        for text in findings.notes:
+            terminal.line(f"note: {text}")
+        for text in findings.warnings:
+            terminal.line(f"warning: {text}", style="yellow")
+        for text in findings.errors:
+            terminal.line(f"error: {text}", style="red")
+        terminal.line(
+            f"{counted(len(findings.errors), 'error')}, {counted(len(findings.warnings), 'warning')}"
         )
 
-
-def _show(findings: Findings, terminal: Terminal) -> None:
-    terminal.line(f"manifest  {findings.manifest}")
-    terminal.line(f"sandbox   {findings.sandbox or 'does not run'}")
-    for text in findings.granted:
-        terminal.line(f"granted   {text}")
-    if findings.upstreams:
-        columns = ("upstream", "namespace", "state", "server", "tools", "functions")
-        keys = ("name", "namespace", "status", "server", "tools", "functions")
+    def _summary(self, terminal: Terminal) -> None:
+        findings = self._findings
+        terminal.line(f"manifest  {findings.manifest}")
+        terminal.line(f"sandbox   {findings.sandbox or 'does not run'}")
+        for text in findings.granted:
+            terminal.line(f"granted   {text}")
+        if not findings.upstreams:
+            return
+        keys = ("name", "namespace", "status", "server", "read", "write", "undeclared", "kept_back")
+        columns = ("upstream", "namespace", "state", "server", "read", "write", "undeclared", "kept back")
+        terminal.line("")
         terminal.table(columns, [[row[key] for key in keys] for row in findings.upstreams])
-    _show_tools(findings, terminal)
-    for text in findings.notes:
-        terminal.line(f"note: {text}")
-    for text in findings.warnings:
-        terminal.line(f"warning: {text}", style="yellow")
-    for text in findings.errors:
-        terminal.line(f"error: {text}", style="red")
-    terminal.line(f"{counted(len(findings.errors), 'error')}, {counted(len(findings.warnings), 'warning')}")
+        terminal.line("")
+        if findings.withheld:
+            one = findings.withheld[0]
+            terminal.line(
+                f"{one['tool']} is kept back because it declares itself destructive. {one['grant']}"
+            )
+        if findings.unannotated:
+            one_name = findings.unannotated[0]
+            terminal.line(
+                f"{one_name} is granted and does not declare whether it changes anything. To keep it back, write "
+                f"capabilities.tools.deny: [{one_name}]"
+            )
+        terminal.line(f"each tool of one upstream: mcp-code-portal check {findings.upstreams[0]['name']}")
+
+    def tell_upstream(self, upstream: Upstream, terminal: Terminal) -> None:
+        """Everything about one: how it is, each of its tools, and what it wrote to stderr last."""
+        namespace = self._portal.manifest.namespaces[upstream.name]
+        terminal.line(f"upstream  {upstream.name}, for scripts {namespace}")
+        terminal.line(f"state     {upstream.state.adjective}, since {upstream.state.since:%H:%M:%S} UTC")
+        terminal.line(f"server    {upstream.server or 'has not said'}")
+        rows = [
+            (row.function, row.declares, "yes" if row.decision.granted else f"no: {row.decision.reason}")
+            for row in self._rows
+        ]
+        if rows:
+            terminal.line("")
+            terminal.table(("function", "declares", "may be called"), rows)
+            terminal.line("")
+        if example := next((row.decision.grant for row in self._rows if row.is_withheld), ""):
+            terminal.line(example)
 
 
-def _show_tools(findings: Findings, terminal: Terminal) -> None:
-    if findings.withheld:
-        names = [row["tool"] for row in findings.withheld]
-        terminal.line(f"not granted, because they declare themselves destructive: {_some(names)}")
-        terminal.line(f"    {findings.withheld[0]['grant']}")
-    if findings.unannotated:
-        names = findings.unannotated
-        terminal.line(f"granted without saying whether they change anything: {_some(names)}")
+def declared(hints: Hints) -> str:
+    """What a tool declares of itself, in a word."""
+    if hints.destructive:
+        return "destroys"
+    return "reads" if hints.readonly else "nothing" if hints.is_silent else "writes"
 
 
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - MAX_SHOWN} more" if len(names) > MAX_SHOWN else ""
-    return f"{', '.join(names[:MAX_SHOWN])}{more}"
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MAX_SHOWN} more" if len(names) > _MAX_SHOWN else ""
+    return f"{', '.join(names[:_MAX_SHOWN])}{more}"

@@ -9,8 +9,7 @@ from manifests.json_value import Json
 from manifests.manifest import Manifest
 from manifests.narrowing import narrowed
 from manifests.own_folders import state_folder
-from portal.cli.terminal import Terminal
-from portal.cli.upstream_wait import tried
+from portal.cli.terminal import Terminal, upstreams_tried
 from portal.explanation import Explanation, explain, explain_fetch, meant_by, nearest
 from portal.first_steps import NO_UPSTREAMS
 from sandbox_runtime.grants.fetcher import FETCH
@@ -93,7 +92,7 @@ async def _listed(
     ) as fleet:
         fleet.want_all()
         with terminal.waiting("asking the upstreams for their tools"):
-            await tried(fleet, terminal)
+            await upstreams_tried(fleet, terminal)
         for upstream in fleet:
             if upstream.state.status != "ready":
                 terminal.note(f"upstream {upstream.name!r} is {upstream.state}")

@@ -3,24 +3,28 @@
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 from manifests.json_value import Json
-from manifests.lock import Pin, lock_path
+from manifests.lock import lock_path
 from manifests.manifest import Manifest
-from portal.cli.terminal import Terminal
-from portal.cli.upstream_wait import tried
+from manifests.tool_rules import Hints
+from portal.cli.check import declared
+from portal.cli.terminal import Terminal, upstreams_tried
 from portal.composition import Portal, open_portal
-from portal.library.plain_text import spelt_out
-from portal.pinning.acceptance import accept, meant
-from portal.pinning.differences import Difference, differences, hash_of
+from portal.library.plain_text import escaped, first_sentence
+from portal.pinning.differences import Difference, accept, differences, hash_of, meant
 from portal.pinning.pins import pins_of
-from portal.pinning.suspicions import Neighbours, suspicions
+from portal.pinning.suspicions import Suspicion, suspicions
 
-DIFFERENT = 1
+DIFFERENT: Final = 1
 """The exit status of `lock --diff` when something differs."""
 
-REFUSED = 2
+REFUSED: Final = 2
 """That of `lock` when nothing was accepted of what was asked for."""
+
+_SAID: Final = 60
+"""Characters told of a tool's description."""
 
 
 async def command(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
@@ -37,14 +41,14 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
         terminal.error(f"upstream {name!r} cannot be asked, what was accepted of it stays: {why}")
     before = {} if manifest.lock is None else manifest.lock.pins
     found = differences(before, [*now, *(pin for pin in before.values() if pin.upstream in silent)])
-    odd = _suspicious(found, now)
+    odd = [*suspicions([each.now for each in found if each.now is not None], now)]
     if not options.json:
-        _show(found, odd, terminal)
+        _show(found, odd, terminal, is_whole=options.verbose)
     chosen = [] if options.diff else _accepted(path, manifest, found, options.accept, terminal)
     if options.json:
         terminal.json(_report(path, found, chosen, odd, silent))
     elif options.diff and found:
-        terminal.line("all of this and nothing else:")
+        terminal.line("to accept all of this and nothing else:")
         terminal.line(f"    mcp-code-portal lock --accept '*@{hash_of(found)}'")
     elif chosen is not None and not options.diff:
         done = f"{len(chosen)} accepted, {len(found) - len(chosen)} left as they were"
@@ -57,25 +61,42 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
 async def _listed(portal: Portal, terminal: Terminal) -> dict[str, str]:
     """Wait for all upstreams; those that do not say what they offer, and why."""
     portal.fleet.want_all()
-    await tried(portal.fleet, terminal)
+    await upstreams_tried(portal.fleet, terminal)
     return {
-        upstream.name: f"it is {upstream.state.status}. {upstream.state.detail}".strip()
-        for upstream in portal.fleet
-        if not upstream.state.is_well
+        upstream.name: f"it is {upstream.state}" for upstream in portal.fleet if not upstream.state.is_well
     }
 
 
-def _suspicious(found: Sequence[Difference], now: Sequence[Pin]) -> list[str]:
-    differing = [difference.now for difference in found if difference.now is not None]
-    return [str(suspicion) for suspicion in suspicions(differing, Neighbours.of(now))]
-
-
-def _show(found: Sequence[Difference], odd: Sequence[str], terminal: Terminal) -> None:
-    for difference in found:
-        for line in difference.lines():
-            terminal.line(line)
+def _show(
+    found: Sequence[Difference], odd: Sequence[Suspicion], terminal: Terminal, *, is_whole: bool
+) -> None:
+    """A table, tool by tool; of those that changed each place, and of all of them if the whole is asked for."""
+    if not found:
+        return
+    odd_names = {each.name for each in odd}
+    terminal.table(
+        ("", "tool", "declares", "suspicious", "says"),
+        [
+            (
+                each.kind,
+                each.pin.name if each.pin.tool else f"{each.pin.name} (instructions)",
+                declared(Hints.of(each.pin.definition.get("annotations") or {})) if each.pin.tool else "",
+                "yes" if each.pin.name in odd_names else "",
+                first_sentence(each.pin.description, _SAID),
+            )
+            for each in found
+        ],
+    )
     for suspicion in odd:
         terminal.line(f"suspicious: {suspicion}", style="yellow")
+    shown = [each for each in found if is_whole or each.kind == "changed"]
+    for each in shown:
+        what = "instructions of " if each.pin.tool is None else ""
+        terminal.line(f"{each.kind:<8}{what}{escaped(each.pin.name)}@{each.hash}")
+        for place in each.places():
+            terminal.line(f"    {place}")
+    if len(shown) < len(found):
+        terminal.line("the whole definitions: lock --diff --verbose")
 
 
 def _accepted(
@@ -86,8 +107,19 @@ def _accepted(
     terminal: Terminal,
 ) -> list[Difference] | None:
     """The differences that are accepted in the lockfile now; None if nothing was written, and why is told."""
-    chosen = _chosen(found, patterns, terminal)
-    if chosen is None or not (chosen or manifest.lock is None):
+    chosen = list(found)
+    if patterns is not None:
+        by_pattern = {pattern: meant(found, pattern) for pattern in patterns}
+        for pattern in (pattern for pattern, differing in by_pattern.items() if not differing):
+            terminal.error(
+                f"nothing that differs now is meant by {escaped(pattern)!r}; nothing was accepted. "
+                "`lock --diff --verbose` shows what differs, and the hash of each."
+            )
+        if not all(by_pattern.values()):
+            return None
+        keys = {each.key for differing in by_pattern.values() for each in differing}
+        chosen = [each for each in found if each.key in keys]
+    if not chosen and manifest.lock is not None:
         return chosen
     if accept(path, manifest.lock, chosen):
         return chosen
@@ -97,29 +129,11 @@ def _accepted(
     return None
 
 
-def _chosen(
-    found: Sequence[Difference], patterns: Sequence[str] | None, terminal: Terminal
-) -> list[Difference] | None:
-    """The differences to accept; None if a pattern means none, which is told."""
-    if patterns is None:
-        return list(found)
-    by_pattern = {pattern: meant(found, pattern) for pattern in patterns}
-    for pattern in (pattern for pattern, differing in by_pattern.items() if not differing):
-        terminal.error(
-            f"nothing that differs now is meant by {spelt_out(pattern)!r}; nothing was accepted. "
-            "`lock --diff` shows what differs, and the hash of each."
-        )
-    if not all(by_pattern.values()):
-        return None
-    keys = {each.key for differing in by_pattern.values() for each in differing}
-    return [each for each in found if each.key in keys]
-
-
 def _report(
     path: Path,
     found: Sequence[Difference],
     accepted: Sequence[Difference] | None,
-    odd: Sequence[str],
+    odd: Sequence[Suspicion],
     silent: Mapping[str, str],
 ) -> Json:
     return {
@@ -135,7 +149,7 @@ def _report(
             for each in found
         ],
         "hash": hash_of(found),
-        "suspicious": list(odd),
+        "suspicious": [*map(str, odd)],
         "unreachable": dict(silent),
         "accepted": [f"{each.pin.name}@{each.hash}" for each in accepted or ()],
     }

@@ -12,8 +12,7 @@ import anyio.to_thread
 from manifests.json_value import Json
 from manifests.manifest import Manifest
 from portal.answer import Answer
-from portal.cli.terminal import Terminal
-from portal.cli.upstream_wait import tried
+from portal.cli.terminal import Terminal, upstreams_tried
 from portal.composition import open_portal
 from portal.execution import ExecuteCode
 from portal.ledger import Ledger
@@ -35,7 +34,7 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
 
     async def await_upstreams(fleet: Fleet, names: Collection[str]) -> None:
         # All of them end with this command: those that it runs again would start from nothing.
-        await tried(fleet, terminal, names)
+        await upstreams_tried(fleet, terminal, names)
 
     async with open_portal(
         manifest, terminal.note, profile=options.profile, await_upstreams=await_upstreams

@@ -1,16 +1,21 @@
-"""What upstreams say now, beside what was accepted: for a person who decides whether to accept it."""
+"""What upstreams say now, beside what was accepted, and the lockfile that accepts it."""
 
+import fcntl
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import chain
+from pathlib import Path
 from typing import Final, Literal
 
 from manifests.json_value import Json
-from manifests.lock import Pin
-from portal.library.plain_text import spelt_out
+from manifests.lock import Lock, Pin, read_lock, write_lock
+from portal.library.plain_text import escaped
 
 MAX_DETAILS: Final = 60
 """Places told of one tool; more are counted."""
@@ -19,11 +24,10 @@ MAX_SHOWN: Final = 1_000
 """Characters told of a text around what differs in it; more are counted."""
 
 HASH_DIGITS: Final = 32
-"""Of what a person copies. An upstream writes both definitions that it may list in turn, and with half as many digits
-it could find two of one hash.
-"""
+"""An upstream writes both definitions that it may list in turn: with 16 it could find two of one hash."""
 
 _CONTEXT: Final = 40
+_HASHED: Final = re.compile(rf"(.*)@([0-9a-f]{{{HASH_DIGITS}}})", re.DOTALL)
 
 Kind = Literal["new", "changed", "gone"]
 
@@ -50,17 +54,8 @@ class Difference:
     def hash(self) -> str:
         return hash_of([self])
 
-    def is_meant(self, pattern: str) -> bool:
-        """Whether a pattern of `--accept` means it: `files.*`, `files.read_file`, or `files` for the instructions."""
-        return fnmatchcase(self.pin.name, pattern)
-
-    def lines(self) -> Iterator[str]:
-        """For a person, nothing hidden: what it is, as `--accept` takes it, and then each place that differs."""
-        what = "instructions of " if self.pin.tool is None else ""
-        yield f"{self.kind:<8}{what}{spelt_out(self.pin.name)}@{self.hash}"
-        yield from (f"    {place}" for place in self.places())
-
     def places(self) -> Iterator[str]:
+        """For a person, nothing hidden: each place that differs, and of a new tool all that it says of itself."""
         details = _details(self.before, self.now)
         for number, detail in enumerate(details):
             if number == MAX_DETAILS:
@@ -69,14 +64,8 @@ class Difference:
             yield detail
 
 
-def hash_of(found: Iterable[Difference]) -> str:
-    """What is accepted with these, whatever was accepted before: 32 hexadecimal digits."""
-    said = [[*each.key, "gone" if each.now is None else each.now.digest] for each in found]
-    return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:HASH_DIGITS]
-
-
 def differences(accepted: Mapping[tuple[str, str | None], Pin], now: Iterable[Pin]) -> list[Difference]:
-    """Everything that differs, by name. What was accepted of upstreams that are not to be compared is not given."""
+    """Everything that differs, by name."""
     listed = {(pin.upstream, pin.tool): pin for pin in now}
     found: list[Difference] = []
     for key, pin in listed.items():
@@ -87,11 +76,81 @@ def differences(accepted: Mapping[tuple[str, str | None], Pin], now: Iterable[Pi
     return sorted(found, key=lambda each: (each.pin.upstream, each.pin.tool or ""))
 
 
+def hash_of(found: Iterable[Difference]) -> str:
+    """What is accepted with these, whatever was accepted before: 32 hexadecimal digits."""
+    said = [[*each.key, "gone" if each.now is None else each.now.digest] for each in found]
+    return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:HASH_DIGITS]
+
+
+def meant(found: Sequence[Difference], pattern: str) -> list[Difference]:
+    """The differences that a pattern of `--accept` means: `files.*`, `files.read_file`, `files` for its instructions.
+
+    One that ends in `@` and a hash means only what was shown with that hash: all that the pattern before it means, or
+    one of those. That holds for a tool, too, whose own name ends like that.
+    """
+    hashed = _HASHED.fullmatch(pattern)
+    if hashed is None:
+        return [each for each in found if fnmatchcase(each.pin.name, pattern)]
+    named = [each for each in found if fnmatchcase(each.pin.name, hashed[1])]
+    return named if hash_of(named) == hashed[2] else [each for each in named if each.hash == hashed[2]]
+
+
+def accept(path: Path, lock: Lock | None, chosen: Sequence[Difference]) -> bool:
+    """Write the lockfile that accepts these beside what `lock` accepts, which is None if there was no such file.
+
+    Nothing is written, and the answer is False, where somebody else has written the file since it was read, or is
+    writing it: what they accepted would be lost.
+
+    Raises:
+        OSError, ManifestError: The file cannot be read or written.
+    """
+    with _locked(path.parent) as is_ours:
+        if not is_ours or _digests(read_lock(path)) != _digests(lock):
+            return False
+        pins = {} if lock is None else dict(lock.pins)
+        for difference in chosen:
+            pins.pop(difference.key, None)
+            if difference.now is not None:
+                pins[difference.key] = difference.now
+        write_lock(path, pins.values())
+    return True
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[bool]:
+    """Whether nobody else has the folder locked; the file itself is replaced, so a lock of it says nothing."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield _is_locked(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _is_locked(folder: int) -> bool:
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks: reading the file just before it is written has to do
+        return True
+    return True
+
+
+def _digests(lock: Lock | None) -> dict[tuple[str, str | None], str | None] | None:
+    return None if lock is None else {key: pin.digest for key, pin in lock.pins.items()}
+
+
 def _details(before: Pin | None, now: Pin | None) -> Iterator[str]:
     if now is None:
         return
     if before is None:
-        yield from _of_new(now)
+        yield f'description: "{_cut(now.description, 0, len(now.description))}"'
+        for key, value in sorted(now.definition.items()):
+            if key == "inputSchema" and isinstance(value, dict) and isinstance(value.get("properties"), dict):
+                for name, parameter in value["properties"].items():
+                    yield f"inputSchema.properties.{escaped(name)}: {_shown(parameter)}"
+                value = {name: rest for name, rest in value.items() if name != "properties"}
+            yield f"{escaped(key)}: {_shown(value)}"
         return
     yield from _of_text("description", before.description, now.description)
     yield from _of_value("", dict(before.definition), dict(now.definition))
@@ -99,50 +158,11 @@ def _details(before: Pin | None, now: Pin | None) -> Iterator[str]:
         yield "its definition nests too deep to be accepted"
 
 
-def _of_new(now: Pin) -> Iterator[str]:
-    """Everything that a tool says of itself, each parameter on a line of its own."""
-    yield f'description: "{_cut(now.description, 0, len(now.description))}"'
-    yield f"annotations: {spelt_out(_json(now.definition.get('annotations') or {}))}"
-    for key, value in sorted(now.definition.items()):
-        if key == "inputSchema" and isinstance(value, dict) and isinstance(value.get("properties"), dict):
-            for name, parameter in value["properties"].items():
-                yield f"inputSchema.properties.{spelt_out(name)}: {_shown(parameter)}"
-            value = {name: rest for name, rest in value.items() if name != "properties"}
-        if key != "annotations":
-            yield f"{spelt_out(key)}: {_shown(value)}"
-
-
-def _of_text(path: str, before: str, now: str, quote: str = '"') -> Iterator[str]:
-    if before == now:
-        return
-    start = next(
-        (index for index, (a, b) in enumerate(zip(before, now, strict=False)) if a != b),
-        min(len(before), len(now)),
-    )
-    room = min(len(before), len(now)) - start
-    end = next((n for n in range(room) if before[-1 - n] != now[-1 - n]), room)
-    yield f"{path} was {quote}{_cut(before, start, len(before) - end, is_exact=True)}{quote}"
-    yield f"{' ' * len(path)} is  {quote}{_cut(now, start, len(now) - end, is_exact=True)}{quote}"
-
-
-def _cut(text: str, start: int, end: int, *, is_exact: bool = False) -> str:
-    """The text from `start` to `end` with a little of what is around it; if it is to be exact, so that no two look the
-    same because they differ in what is not seen by itself.
-    """
-    first, last = max(0, start - _CONTEXT), min(len(text), end + _CONTEXT)
-    shown = text[first : min(last, first + MAX_SHOWN)]
-    more = last - first - len(shown)
-    told = f" [{more:,} more characters]" if more > 0 else "…" if last < len(text) else ""
-    exactly = range(start - first, end - first) if is_exact else range(0)
-    return f"{'…' if first else ''}{spelt_out(shown, exactly)}{told}"
-
-
 def _of_value(path: str, before: Json, now: Json) -> Iterator[str]:
     """The places at which two values differ. Both are of pins, so they do not nest deeper than JSON is written."""
     if isinstance(before, dict) and isinstance(now, dict):
         for key in sorted(before.keys() | now.keys()):
-            name = spelt_out(key, range(len(key)))  # others may differ in what is not seen by itself
-            under = f"{path}.{name}" if path else name
+            under = f"{path}.{escaped(key)}".lstrip(".")
             if key not in before:
                 yield f"{under} is new: {_shown(now[key])}"
             elif key not in now:
@@ -155,13 +175,36 @@ def _of_value(path: str, before: Json, now: Json) -> Iterator[str]:
     elif isinstance(before, str) and isinstance(now, str):
         yield from _of_text(path, before, now)
     elif before != now or type(before) is not type(now):
-        # As texts, of which what differs is shown: of two long lists that differ at their end, the ends.
         yield from _of_text(path, _json(before), _json(now), quote="")
+
+
+def _of_text(path: str, before: str, now: str, quote: str = '"') -> Iterator[str]:
+    if before == now:
+        return
+    start = _same(before, now)
+    end = _same(before[start:][::-1], now[start:][::-1])
+    yield f"{path} was {quote}{_cut(before, start, len(before) - end)}{quote}"
+    yield f"{' ' * len(path)} is  {quote}{_cut(now, start, len(now) - end)}{quote}"
+
+
+def _same(one: str, other: str) -> int:
+    """With how many equal characters two texts begin."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((index for index, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def _shown(value: Json) -> str:
     text = _json(value)
     return _cut(text, 0, len(text))
+
+
+def _cut(text: str, start: int, end: int) -> str:
+    """The text from `start` to `end` with a little of what is around it."""
+    first, last = max(0, start - _CONTEXT), min(len(text), end + _CONTEXT)
+    shown = text[first : min(last, first + MAX_SHOWN)]
+    more = last - first - len(shown)
+    told = f" [{more:,} more characters]" if more > 0 else "…" if last < len(text) else ""
+    return f"{'…' if first else ''}{escaped(shown)}{told}"
 
 
 def _json(value: Json) -> str:

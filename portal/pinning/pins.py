@@ -1,7 +1,7 @@
 """Keeps from scripts what upstreams changed since the operator accepted it.
 
-Rule 1: what is decided about is what the upstream lists at that moment, so a tool that changes while a script runs is
-refused at its next call, also where that call waits for a connection.
+What counts is what the upstream lists at that moment: a tool that changes while a script runs is refused at its next
+call, also where that call waits for a connection.
 """
 
 from collections.abc import Mapping
@@ -51,20 +51,19 @@ def pins_of(upstream: Upstream) -> list[Pin]:
 def accepted_tools(lock: Lock | None, upstream: str) -> list[RecordedTool]:
     """The tools of an upstream as the lock accepts them."""
     pins = () if lock is None else lock.pins.values()
-    return [_recorded(pin, pin.tool) for pin in pins if pin.upstream == upstream and pin.tool is not None]
-
-
-def _recorded(pin: Pin, tool: str) -> RecordedTool:
-    said = pin.definition
-    return RecordedTool(
-        name=tool,
-        description=pin.description,
-        input_schema=said.get("inputSchema") or {},
-        output_schema=said.get("outputSchema"),
-        annotations=said.get("annotations") or {},
-        title=said.get("title"),
-        examples=tuple(said.get("inputExamples") or ()),
-    )
+    return [
+        RecordedTool(
+            name=pin.tool,
+            description=pin.description,
+            input_schema=pin.definition.get("inputSchema") or {},
+            output_schema=pin.definition.get("outputSchema"),
+            annotations=pin.definition.get("annotations") or {},
+            title=pin.definition.get("title"),
+            examples=tuple(pin.definition.get("inputExamples") or ()),
+        )
+        for pin in pins
+        if pin.upstream == upstream and pin.tool is not None
+    ]
 
 
 class Pins:

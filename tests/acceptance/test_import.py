@@ -12,12 +12,17 @@ from tests.acceptance import real_servers
 from tests.acceptance.model import Json, Model
 from tests.acceptance.portal_process import COMMAND
 from tests.acceptance.scratch import make_database
-from tests.portal.client_files.homes import FILES
 
 pytestmark = pytest.mark.anyio
 
 COMMAND_SECONDS = 120
-CLIENTS = ("claude-desktop", "cursor", "vscode-project", "codex")
+FILES = {
+    "claude-desktop": ".config/Claude/claude_desktop_config.json",
+    "cursor": ".cursor/mcp.json",
+    "vscode-project": "work/.vscode/mcp.json",
+    "codex": ".codex/config.toml",
+}
+CLIENTS = tuple(FILES)
 SECRET = "ghp_abcdefghij0123456789"
 
 
@@ -72,8 +77,9 @@ def contents(home: Path) -> dict[str, bytes]:
 
 async def test_import_check_serve_and_back(home: Path) -> None:
     before = contents(home)
+    importing = ("import", "--project", ".")
     done = portal(
-        home, "import", "--save-secrets", *(word for client in CLIENTS for word in ("--install", client))
+        home, *importing, "--save-secrets", *(word for client in CLIENTS for word in ("--install", client))
     )
     assert done.returncode == 0, done.stderr
     assert SECRET not in done.stdout + done.stderr + (home / "work/portal.yaml").read_text()
@@ -97,6 +103,6 @@ async def test_import_check_serve_and_back(home: Path) -> None:
         )
     assert value == ["UTC", True]
 
-    done = portal(home, "import", *(word for client in CLIENTS for word in ("--undo", client)))
+    done = portal(home, *importing, *(word for client in CLIENTS for word in ("--undo", client)))
     assert done.returncode == 0, done.stderr
     assert contents(home) == before

@@ -1,4 +1,4 @@
-"""Somebody who imports what clients are configured with.
+"""Commands that a test runs, and somebody who imports what clients are configured with.
 
 Where process trees cannot be looked at through /proc and pidfds, the tests that do are left out.
 """
@@ -8,13 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.portal.client_files.homes import Home
-from tests.portal.client_files.person import Person
-from tests.portal.commands import portal_command
+from tests.portal.commands import PortalCommand, portal_command
+from tests.portal.homes import Person
 
 collect_ignore = [] if sys.platform == "linux" else ["test_endings.py", "test_worker_loss.py"]
 
 
 @pytest.fixture
-def person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Person:
-    return Person(Home(tmp_path), portal_command(monkeypatch, capsys))
+def portal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> PortalCommand:
+    return portal_command(monkeypatch, capsys)
+
+
+@pytest.fixture
+def person(tmp_path: Path, portal: PortalCommand) -> Person:
+    return Person(tmp_path, portal)

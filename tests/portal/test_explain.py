@@ -251,7 +251,7 @@ def test_check_lists_what_is_withheld_and_what_says_nothing_of_itself(
     assert done.returncode == (1 if findings["errors"] else 0)
     strict = portal("check", "--strict", cwd=tmp_path)
     assert strict.returncode == (1 if findings["errors"] else 3)
-    assert "declare themselves destructive: files.wipe" in strict.stdout
+    assert "files.wipe is kept back" in strict.stdout
 
 
 TYPED: Json = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}

@@ -1,26 +1,55 @@
-"""`mcp-code-portal stubs`."""
+"""`mcp-code-portal search` and `stubs`: the typed library, as models and type checkers see it."""
 
 import difflib
 from argparse import Namespace
 from collections.abc import Set
 
 from manifests.manifest import Manifest
-from portal.cli.terminal import Terminal, counted
-from portal.cli.upstream_wait import tried
+from portal.cli.terminal import Terminal, counted, upstreams_tried
 from portal.composition import open_portal
 from portal.first_steps import NO_UPSTREAMS
 from portal.library.library import Library
 from portal.library.stub_package import ForeignFileError, write_stubs
+from portal.requests import RequestError, docs_search_request
 
 
-async def command(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
+async def search(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
+    """Print what docs_search answers: stub code, or JSON.
+
+    Exits with 1 if there is no upstream of the name, 2 if an option cannot be what it is.
+    """
+    try:
+        request = docs_search_request(
+            {
+                "query": options.query,
+                "detail": "full" if options.full else "brief",
+                "upstream": options.upstream,
+                "limit": options.limit,
+            }
+        )
+    except RequestError as error:
+        terminal.error(str(error))
+        return 2
+    async with open_portal(manifest, terminal.note, runs_scripts=False, profile=options.profile) as portal:
+        with terminal.waiting("starting the upstreams"):
+            searched = portal.docs_search.searched(request.upstream)
+            await upstreams_tried(portal.fleet, terminal, [upstream.name for upstream in searched])
+            answer = await portal.docs_search.answer(request)
+    if options.json:
+        terminal.json(answer.structured)
+    else:
+        terminal.result(answer.text)
+    return 0 if searched or request.upstream is None else 1
+
+
+async def stubs(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
     """Print the stubs of one namespace or all, or write them as a package; waits for the upstreams they are of."""
     names = _upstreams(manifest, options)
     if not manifest.portal.upstreams:
         terminal.note(f"notice: {NO_UPSTREAMS}")
     async with open_portal(manifest, terminal.note, runs_scripts=False, profile=options.profile) as portal:
         with terminal.waiting("starting the upstreams"):
-            await tried(portal.fleet, terminal, names)
+            await upstreams_tried(portal.fleet, terminal, names)
             library = (await portal.catalog.fresh()).library
         missing = [u for u in portal.fleet if u.name in names and u.state.status != "ready"]
         for upstream in missing:

@@ -1,4 +1,4 @@
-"""`mcp-code-portal bake`."""
+"""The commands that start no upstream: `mcp-code-portal audit`, `bake` and `schema`."""
 
 from argparse import Namespace
 
@@ -6,8 +6,10 @@ import anyio.to_thread
 
 from manifests.grants import Limits
 from manifests.manifest import Manifest
+from manifests.portal_manifest import schema_text
+from portal.audit.chain import verify
 from portal.cli.terminal import Terminal
-from sandbox_runtime.bake import bake
+from sandbox_runtime.bake import bake as make_component
 from sandbox_runtime.baked import Baked
 from sandbox_runtime.calls import Outcome, ToolCall
 from sandbox_runtime.sandbox import open_sandbox
@@ -25,10 +27,40 @@ told
 _PROBE_SECONDS = 60.0
 
 
-async def command(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
+async def schema(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
+    """Print the JSON Schema of portal.yaml, as it was shipped."""
+    terminal.result(schema_text())
+    return 0
+
+
+async def audit(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
+    """Look at every line of an audit log; exits with 1 if anything is wrong with it, 2 if it cannot be read."""
+    try:
+        report = verify(options.file, after=options.after, known=options.head, is_mixed=options.mixed)
+    except OSError as error:
+        terminal.error(f"cannot read {error.filename}: {error.strerror}")
+        return 2
+    for problem in report.problems:
+        terminal.error(problem)
+    if report.more_problems:
+        terminal.error(f"and {report.more_problems} more")
+    if options.action == "head":
+        terminal.result(str(report.head))
+    else:
+        said = "damaged" if report.problems else "whole"
+        terminal.line(f"{said}: {report.lines:,} lines, the last one {report.head}")
+        if options.head is None and not report.problems:
+            terminal.note(
+                "Lines that were cut off behind it, or a log written anew, show only with `--head`, of a line that "
+                "`audit head` printed before and that was kept somewhere else."
+            )
+    return 1 if report.problems else 0
+
+
+async def bake(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
     """Make the component, try what it holds, and say how to use it; the probe also compiles it for this machine."""
     with terminal.waiting("baking"):
-        baked = await anyio.to_thread.run_sync(bake, options.package, options.out, terminal.note)
+        baked = await anyio.to_thread.run_sync(make_component, options.package, options.out, terminal.note)
         failures = await _failures(baked, options, terminal)
     for name, reason in failures.items():
         terminal.note(f"warning: {name} does not import in the sandbox: {reason}")

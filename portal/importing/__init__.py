@@ -1,0 +1,1 @@
+"""Takes over the servers that other MCP clients are configured with."""

@@ -1,0 +1,210 @@
+"""The files in which MCP clients keep their servers, on Linux, macOS and Windows, read and written as data.
+
+Sources: modelcontextprotocol.io (Claude Desktop); code.claude.com/docs/en/mcp; cursor.com/docs/mcp;
+code.visualstudio.com/docs/copilot/reference/mcp-configuration; docs.windsurf.com (Cascade, MCP);
+google-gemini/gemini-cli docs/tools/mcp-server.md; openai/codex docs/config.md.
+"""
+
+import json
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping, MutableMapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import json5
+import tomlkit
+from tomlkit.exceptions import ParseError
+
+from manifests.whole_file import PRIVATE, write_whole
+from portal.errors import PortalError
+
+MAX_BYTES: Final = 16 * 1024 * 1024
+"""Claude Code keeps histories in the same file as its servers."""
+
+MAX_COMMENTED_BYTES: Final = 256 * 1024
+"""Of JSON with comments, which is read at some 50 kB a second."""
+
+Data = MutableMapping[str, Any]
+"""What a file says: JSON, or a document of tomlkit, which keeps comments and order."""
+
+_PLACE: Final = re.compile(r"<string>:(?P<line>\d+) (?P<message>.*)", re.DOTALL)
+
+
+class ClientFileError(PortalError):
+    """A client's file cannot be read, understood or changed; `line` counts from 1."""
+
+    def __init__(self, path: Path, message: str, line: int | None = None) -> None:
+        self.path = path
+        self.message = message
+        self.line = line
+        super().__init__(f"{path}{'' if line is None else f':{line}'}: {message}")
+
+
+@dataclass(frozen=True)
+class Client:
+    """What all files of a client have in common.
+
+    `key` is that of the object with the servers, `variables` what the client fills in, `handed_on` how its file names a
+    variable of its own environment, "" if it cannot.
+    """
+
+    name: str
+    title: str
+    key: str = "mcpServers"
+    variables: re.Pattern[str] | None = None
+    handed_on: str = ""
+    is_toml: bool = False
+
+
+_BRACES: Final = re.compile(r"\$\{(?P<name>[A-Za-z_]\w*)(?::-(?P<default>[^${}]*))?\}")
+_DOLLAR: Final = re.compile(_BRACES.pattern + r"|\$(?P<bare>[A-Z][A-Z0-9_]+)(?!\w)")
+_PREFIXED: Final = re.compile(r"\$\{(?:(?P<prefix>env|input|command|config|file):)?(?P<inside>[^${}]*)\}")
+
+CLAUDE_DESKTOP: Final = Client("claude-desktop", "Claude Desktop")
+CLAUDE_CODE: Final = Client("claude-code", "Claude Code", variables=_BRACES, handed_on="${{{}}}")
+CURSOR: Final = Client("cursor", "Cursor", variables=_PREFIXED, handed_on="${{env:{}}}")
+VSCODE: Final = Client("vscode", "VS Code", "servers", variables=_PREFIXED, handed_on="${{env:{}}}")
+WINDSURF: Final = Client("windsurf", "Windsurf", variables=_PREFIXED, handed_on="${{env:{}}}")
+GEMINI: Final = Client("gemini", "Gemini CLI", variables=_DOLLAR, handed_on="${}")
+CODEX: Final = Client("codex", "Codex", "mcp_servers", is_toml=True)
+
+CLIENTS: Final = (CLAUDE_DESKTOP, CLAUDE_CODE, CURSOR, VSCODE, WINDSURF, GEMINI, CODEX)
+
+
+@dataclass(frozen=True)
+class ClientFile:
+    """One file that a client reads; `project` is the folder it speaks for, None for the user's own file."""
+
+    client: Client
+    path: Path
+    project: Path | None = None
+    variant: str = ""
+
+    @property
+    def name(self) -> str:
+        """What the command line calls it: `cursor`, `cursor-project`, `vscode-insiders`."""
+        return "-".join(filter(None, (self.client.name, self.variant, "project" if self.project else "")))
+
+    def content(self) -> bytes | None:
+        """
+        Raises:
+            ClientFileError: It is there and cannot be read, is no file, or is larger than MAX_BYTES.
+        """
+        try:
+            status = self.path.stat()
+            if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_BYTES:
+                raise ClientFileError(self.path, f"is no file of at most {MAX_BYTES} bytes")
+            return self.path.read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise ClientFileError(self.path, f"cannot be read: {error.strerror}") from None
+
+    def parsed(self, content: bytes) -> Data:
+        """
+        Raises:
+            ClientFileError: It is not what the client reads.
+        """
+        try:
+            text = content.decode("utf-8-sig")
+            data: Any = tomlkit.parse(text) if self.client.is_toml else _json(text)
+        except UnicodeDecodeError as error:
+            line = content.count(b"\n", 0, error.start) + 1
+            raise ClientFileError(self.path, "is not UTF-8", line) from None
+        except ParseError as error:
+            raise ClientFileError(self.path, f"is not TOML: {error}", error.line) from None
+        except RecursionError:
+            raise ClientFileError(self.path, "is nested too deep") from None
+        except ValueError as error:
+            found = _PLACE.fullmatch(str(error))
+            told = f"is not JSON: {found['message'] if found else error}"
+            raise ClientFileError(self.path, told, int(found["line"]) if found else None) from None
+        if not isinstance(data, MutableMapping):
+            raise ClientFileError(self.path, "is no JSON object", 1)
+        return data
+
+    def write(self, data: Data) -> None:
+        """Write the file anew, as its format's library does; its mode stays, and a link stays a link.
+
+        Raises:
+            ClientFileError: It cannot be written.
+        """
+        text = (
+            tomlkit.dumps(data)
+            if self.client.is_toml
+            else json.dumps(data, indent=2, ensure_ascii=False) + "\n"
+        )
+        # Half a character in a text is written as the escape of JSON that it was read from.
+        self.put(text.encode("utf-8", "backslashreplace"))
+
+    @property
+    def mode(self) -> int:
+        """Who may read the file; of one that is not there, its owner alone."""
+        return stat.S_IMODE(self.path.stat().st_mode) if self.path.exists() else PRIVATE
+
+    def put(self, content: bytes | None, mode: int | None = None) -> None:
+        """Replace the file by these bytes; None removes it. Without `mode` its own stays, and a link stays a link.
+
+        Raises:
+            ClientFileError: It cannot be written.
+        """
+        target = Path(os.path.realpath(self.path))
+        mode = self.mode if mode is None else mode
+        try:
+            if content is None:
+                return target.unlink(missing_ok=True)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(target, content, prepare=lambda new: os.fchmod(new, mode))
+        except OSError as error:
+            raise ClientFileError(self.path, f"cannot be written: {error.strerror}") from None
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text) if text.strip() else {}
+    except json.JSONDecodeError as error:
+        if len(text) > MAX_COMMENTED_BYTES:
+            raise ValueError(f"<string>:{error.lineno} {error.msg}") from None
+    return json5.loads(text)  # comments, and commas behind the last item
+
+
+def client_files(
+    platform: str, environ: Mapping[str, str], home: Path, project: Path | None
+) -> list[ClientFile]:
+    """Every file that may be there, those of a project only with one; `platform` is as in `sys.platform`."""
+    found = [*_own(platform, environ, home), *(() if project is None else _of_project(project))]
+    # In the home itself a project's file may be the user's own.
+    by_path = {each.path: each for each in reversed(found)}
+    return [each for each in found if by_path[each.path] is each]
+
+
+def _own(platform: str, environ: Mapping[str, str], home: Path) -> Iterator[ClientFile]:
+    def folder(variable: str, otherwise: Path) -> Path:
+        chosen = Path(environ.get(variable, ""))
+        return chosen if chosen.is_absolute() else otherwise
+
+    settings = folder("XDG_CONFIG_HOME", home / ".config")
+    if platform == "darwin":
+        settings = home / "Library/Application Support"
+    elif platform == "win32":
+        settings = folder("APPDATA", home / "AppData/Roaming")
+    yield ClientFile(CLAUDE_DESKTOP, settings / "Claude/claude_desktop_config.json")
+    yield ClientFile(CLAUDE_CODE, folder("CLAUDE_CONFIG_DIR", home) / ".claude.json")
+    yield ClientFile(CURSOR, home / ".cursor/mcp.json")
+    yield ClientFile(VSCODE, settings / "Code/User/mcp.json")
+    yield ClientFile(VSCODE, settings / "Code - Insiders/User/mcp.json", variant="insiders")
+    yield ClientFile(WINDSURF, home / ".codeium/windsurf/mcp_config.json")
+    yield ClientFile(WINDSURF, home / ".codeium/mcp_config.json", variant="plugin")
+    yield ClientFile(GEMINI, home / ".gemini/settings.json")
+    yield ClientFile(CODEX, folder("CODEX_HOME", home / ".codex") / "config.toml")
+
+
+def _of_project(project: Path) -> Iterator[ClientFile]:
+    yield ClientFile(CLAUDE_CODE, project / ".mcp.json", project)
+    yield ClientFile(CURSOR, project / ".cursor/mcp.json", project)
+    yield ClientFile(VSCODE, project / ".vscode/mcp.json", project)
+    yield ClientFile(GEMINI, project / ".gemini/settings.json", project)
+    yield ClientFile(CODEX, project / ".codex/config.toml", project)

@@ -1,0 +1,325 @@
+"""What is taken over from all files together, and the portal.yaml and portal.env that say it."""
+
+import json
+import re
+import tempfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from manifests.env_file import env_path, env_text, read_env
+from manifests.errors import ManifestError
+from manifests.json_value import Json
+from manifests.loader import load_manifest
+from manifests.names import namespace_of
+from manifests.references import SecretReference, VariableReference, pieces
+from manifests.whole_file import write_whole
+from manifests.yaml_source import YamlSource, read_yaml
+from portal.importing.servers import LeftOut, Origin, Server, UnfitError, Value, variable_name
+from portal.library.plain_text import is_hidden
+
+HEADING: Final = """\
+# What clients had as their servers, taken over by `mcp-code-portal import`. `mcp-code-portal check` tries it out.
+# What scripts may do with them, capabilities says: docs/permissions.md.
+
+"""
+_UNKNOWN: Final = ("unknown", "https://unknown.example")
+"""In the place of what is not known here: as one of these a URL that begins with a variable is one."""
+
+_COMPARED: Final = ("command", "args", "env", "url", "headers")
+_PLAIN_KEY: Final = re.compile(
+    r"(?!(?:null|true|false|yes|no|on|off|y|n)$)[A-Za-z_][A-Za-z0-9_./-]*", re.IGNORECASE
+)
+
+
+class CannotAddError(ValueError):
+    """The manifest is written in a way that nothing can be added to; the message says which."""
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One that the new upstreams refer to. `value` stood in a file, and is nobody's to see."""
+
+    name: str
+    used_by: str
+    value: str | None = field(repr=False, default=None)
+
+
+@dataclass
+class Taken:
+    """A server as the manifest gets it, and everywhere that it stands; of one that it has already `spec` is None."""
+
+    name: str
+    server: Server
+    origins: list[Origin]
+    spec: dict[str, Json] | None = None
+
+
+class Target:
+    """A manifest, there or not yet, and portal.env beside it."""
+
+    def __init__(self, path: Path) -> None:
+        """
+        Raises:
+            OSError, ManifestError: One of the files cannot be read or understood.
+        """
+        self.path = path
+        self.env_path = env_path(path)
+        self.kept = read_env(self.env_path)
+        self.is_there = path.exists() or path.is_symlink()
+        # newline="": what is added ends its lines as the others do.
+        self.text = path.open(encoding="utf-8", newline="").read() if self.is_there else ""
+        self.source = _read(self.text.removeprefix("\ufeff"), path.name)
+
+    @property
+    def upstreams(self) -> dict[str, Json]:
+        data = self.source.data
+        found = data.get("upstreams") if isinstance(data, dict) else None
+        return found if isinstance(found, dict) else {}
+
+    def with_upstreams(self, new: Mapping[str, Sequence[str]]) -> str:
+        """The text with more upstreams, each with its lines, and no other character changed.
+
+        Raises:
+            CannotAddError: There is no place at which they could be put.
+        """
+        block = [line for lines in new.values() for line in ("", *lines)][1:]
+        if not self.text.strip():
+            return "".join([HEADING, "upstreams:\n", *(f"{line}\n" for line in block)])
+        end = "\r\n" if "\r\n" in self.text else "\n"
+        rows = self.text.splitlines(keepends=True)
+        if not rows[-1].endswith("\n"):
+            rows[-1] += end
+        places = self.source.places
+        section = places.get(("upstreams",))
+        index = len(rows)
+        if section is None:
+            block.insert(0, "upstreams:")
+        else:
+            after = [
+                place.line for path, place in places.items() if len(path) == 1 and place.line > section.line
+            ]
+            index = min(after, default=index + 1) - 1
+            # What is said before the next section belongs to that.
+            while not rows[index - 1].strip() or rows[index - 1].startswith("#"):
+                index -= 1
+        text = "".join([*rows[:index], *(f"{line}{end}" if line else end for line in block), *rows[index:]])
+        try:
+            data = _read(text.removeprefix("\ufeff"), self.path.name).data
+        except ManifestError:
+            data = None
+        if data is None or [*data["upstreams"]] != [*self.upstreams, *new]:
+            raise CannotAddError("its upstreams are not a block that is indented by two")
+        return text
+
+    def require_loading(self, text: str, values: Mapping[str, str]) -> None:
+        """
+        Raises:
+            ManifestError: With every variable set, a portal would not take the text.
+        """
+        for unknown in _UNKNOWN:
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder) / self.path.name
+                path.write_text(text, "utf-8", newline="")
+                try:
+                    load_manifest(path, {**dict.fromkeys(needed(text), unknown), **values}, _pretended)
+                    return
+                except ManifestError as error:
+                    problem = error
+        raise problem
+
+    def write(self, text: str) -> None:
+        """
+        Raises:
+            OSError: It cannot be written, or is there although it was not.
+        """
+        if not self.is_there:
+            with self.path.open("x", encoding="utf-8") as file:
+                file.write(text)
+            return
+        self.path.write_text(text, "utf-8", newline="")
+
+    def keep(self, variables: Sequence[Variable]) -> list[str]:
+        """Write values to portal.env, for its owner alone; the names of those that were not there.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        new = {
+            each.name: each.value
+            for each in variables
+            if each.value is not None and each.name not in self.kept
+        }
+        if new:
+            before = self.env_path.read_text("utf-8") if self.env_path.exists() else ""
+            write_whole(self.env_path, env_text(new, before).encode())
+            self.kept |= new
+        return list(new)
+
+
+class Merging:
+    """The servers of all files, each once, under names of their own, with variables for what is nobody's to see."""
+
+    def __init__(self, target: Target, environ: Mapping[str, str]) -> None:
+        self.taken: list[Taken] = []
+        self.left_out: list[LeftOut] = []
+        self.variables: dict[str, Variable] = {}
+        self._target = target
+        self._known = {**target.kept, **environ}
+        self._used = {*needed(target.text)}
+        self._inputs: dict[tuple[str, str], str] = {}
+        self._namespaces = {namespace_of(name) for name in target.upstreams}
+
+    def add(self, server: Server | LeftOut) -> None:
+        if isinstance(server, LeftOut):
+            self.left_out.append(server)
+            return
+        same = next((each for each in self.taken if each.server.raw() == server.raw()), None)
+        if same is not None:
+            same.origins.append(server.origin)
+        elif (name := self._there(server)) is not None:
+            self.taken.append(Taken(name, server, [server.origin]))
+        else:
+            self._take(server)
+
+    def lines(self, taken: Taken, home: Path) -> list[str]:
+        """How the manifest says a new upstream, indented by two."""
+        origins = "; ".join(
+            f"{each.file.client.title}, {short(each.file.path, home)}" for each in taken.origins
+        )
+        return [f"  # {_shown(origins)}", f"  {_key(taken.name)}:", *_lines(taken.spec or {}, "    ")]
+
+    def _take(self, server: Server) -> None:
+        name = self._free_name(server.origin)
+        made: dict[str, Variable] = {}
+        try:
+            spec = server.spec(lambda value: self._variable(name, server, value, made))
+            values = {key: each.value for key, each in made.items() if each.value is not None}
+            taken = Taken(name, server, [server.origin], spec)
+            text = "\n".join(["upstreams:", *self.lines(taken, Path("/"))])
+            self._target.require_loading(text, {**self._known, **values})
+        except UnfitError as error:
+            self.left_out.append(LeftOut(server.origin, str(error)))
+        except ManifestError as error:
+            self.left_out.append(LeftOut(server.origin, error.problems[0].message))
+        else:
+            self.taken.append(taken)
+            self.variables |= made
+            for each in needed(text) - made.keys():
+                self.variables.setdefault(each, Variable(each, name))
+            self._used |= needed(text)
+            self._namespaces.add(namespace_of(name))
+
+    def _free_name(self, origin: Origin) -> str:
+        """The client's own name; with the client's behind it where another server gives the same namespace."""
+        plain = "".join("_" if is_hidden(each) else each for each in origin.name[:70]).strip()
+        plain = plain if re.search(r"[A-Za-z0-9]", plain) else "server"
+        names = [plain, f"{plain}-{origin.file.name}", *(f"{plain}-{number}" for number in range(2, 2000))]
+        return next(name for name in names if namespace_of(name) not in self._namespaces)
+
+    def _variable(self, server_name: str, server: Server, value: Value, made: dict[str, Variable]) -> str:
+        """The variable for a value: equal values under one name share it."""
+        asked = (server.origin.file.name, value.name) if value.text is None else None
+        if asked in self._inputs and asked is not None:
+            return self._inputs[asked]
+        prefix = variable_name(server_name)
+        full = value.name if value.name.startswith(f"{prefix}_") else f"{prefix}_{value.name}"
+        names = [value.name, full, *(f"{full}_{number}" for number in range(2, 2000))]
+        name = next(name for name in names if self._is_free(name, value.text, made))
+        made[name] = Variable(name, server_name, value.text)
+        if asked is not None:
+            self._inputs[asked] = name
+        return name
+
+    def _is_free(self, name: str, value: str | None, made: Mapping[str, Variable]) -> bool:
+        """Whether the variable has this value and no other, wherever it is set already."""
+        known = [each[name].value for each in (self.variables, made) if name in each]
+        known += [self._known[name]] if name in self._known else []
+        return all(each == value for each in known) and (bool(known) or name not in self._used)
+
+    def _there(self, server: Server) -> str | None:
+        """What the manifest calls the server, if it has it. Variables that are not set may stand for any value."""
+        others = {each.name for each in self.taken if each.spec is None}
+        own = (server.origin.name, f"{server.origin.name}-{server.origin.file.name}")
+        for name in sorted(self._target.upstreams.keys() - others, key=lambda each: each not in own):
+            found = _matched(self._target.upstreams[name], server.raw())
+            if found is None:
+                continue
+            told = {each: text for each, text in found if not text.startswith("${")}
+            if all(self._known.get(each, text) == text for each, text in told.items()):
+                new = {each: Variable(each, name, text) for each, text in told.items()}
+                self.variables |= {each: new[each] for each in new.keys() - self._known.keys()}
+                return name
+        return None
+
+
+def needed(text: str) -> set[str]:
+    """The variables without which a manifest does not load."""
+    found = re.findall(r"\$*\$\{[^}]*\}", text)
+    return {
+        piece.name
+        for each in found
+        for piece in pieces(each)
+        if isinstance(piece, VariableReference) and piece.default is None
+    }
+
+
+def short(path: Path, home: Path) -> str:
+    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
+
+
+def _read(text: str, file: str) -> YamlSource:
+    try:
+        source = read_yaml(text)
+    except ManifestError as error:
+        raise ManifestError(error.problems, file) from None
+    if source.problems:
+        raise ManifestError(source.problems, file)
+    return source
+
+
+def _matched(written: Json, value: Json) -> list[tuple[str, str]] | None:
+    """What the variables of a manifest's upstream stand for so that it is this server; None if it is another."""
+    if isinstance(written, dict) and isinstance(value, dict):
+        # Of the whole only what says how it is reached; env and headers have names of their own.
+        keys = _COMPARED if written.keys() & {"command", "url"} else written.keys() | value.keys()
+        found = [_matched(written.get(key) or "", value.get(key) or "") for key in keys]
+    elif isinstance(written, list) and isinstance(value, list) and len(written) == len(value):
+        found = [_matched(*pair) for pair in zip(written, value, strict=True)]
+    elif isinstance(written, str) and isinstance(value, str):
+        return _filled(written, value)
+    else:
+        return [] if written == value else None
+    return None if None in found else [pair for pairs in found for pair in pairs or ()]
+
+
+def _filled(written: str, value: str) -> list[tuple[str, str]] | None:
+    parts = [*pieces(written)]
+    names = [part.name for part in parts if isinstance(part, VariableReference)]
+    pattern = "".join(re.escape(part) if isinstance(part, str) else "(.*)" for part in parts)
+    found = re.fullmatch(pattern, value, re.DOTALL)
+    return [*zip(names, found.groups(), strict=False)] if found else None
+
+
+def _pretended(references: Collection[SecretReference], folder: Path) -> Mapping[SecretReference, str]:
+    """To import is not to run the commands of a manifest that is there."""
+    return dict.fromkeys(references, "unknown")
+
+
+def _lines(spec: Mapping[str, Json], indent: str) -> Iterator[str]:
+    for key, value in spec.items():
+        if isinstance(value, dict) and value:
+            yield f"{indent}{_key(key)}:"
+            yield from _lines(value, f"{indent}  ")
+        else:
+            yield f"{indent}{_key(key)}: {_shown(json.dumps(value, ensure_ascii=False))}"
+
+
+def _key(text: str) -> str:
+    return text if _PLAIN_KEY.fullmatch(text) else _shown(json.dumps(text, ensure_ascii=False))
+
+
+def _shown(text: str) -> str:
+    """With escapes of YAML for what an editor would not show."""
+    return "".join(f"\\U{ord(each):08x}" if is_hidden(each) else each for each in text)

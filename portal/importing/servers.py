@@ -1,0 +1,398 @@
+"""One entry of a client's file, turned into a server of the portal, or into the reason why it cannot be one.
+
+Nothing is started or fetched: what a file says becomes a command with its arguments, or a URL with its headers.
+"""
+
+import glob
+import re
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+from urllib.parse import unquote
+
+from manifests.json_value import Json
+from manifests.known_tokens import TOKEN
+from portal.importing.clients import CLAUDE_CODE, GEMINI, ClientFile, Data
+from upstreams.redaction import LEAST_CHARACTERS
+
+IS_PORTAL: Final = "it is the portal itself"
+
+_TRANSPORTS: Final = {
+    **dict.fromkeys(("stdio", "local", "http", "streamable-http", "streamable_http", "streamablehttp"), None),
+    "sse": "sse",
+}
+_URLS: Final = ("url", "serverUrl", "httpUrl")
+_ALLOWED: Final = ("includeTools", "enabled_tools", "enabledTools")
+_DENIED: Final = ("excludeTools", "disabled_tools", "disabledTools")
+_READ: Final = frozenset(
+    (
+        *("command", "args", "env", "cwd", "headers", "type", "transport", "disabled", "enabled", "env_vars"),
+        *(
+            "http_headers",
+            "env_http_headers",
+            "bearer_token_env_var",
+            "description",
+            "name",
+            "icon",
+            "gallery",
+        ),
+        *("version", *_URLS, *_ALLOWED, *_DENIED),
+    )
+)
+_MAX_TOLD: Final = 10
+_SCHEME: Final = re.compile(r"(?i:bearer|basic|token) +(?=\S)")
+_OF_URL: Final = re.compile(
+    r"(?P<before>://(?:[^/?#:@]*:)?)(?P<login>[^/?#]+)(?=@)|(?P<start>[?&](?P<name>[^=&#]+)=)(?P<value>[^&#]+)"
+)
+_SELF: Final = re.compile(r"mcp-code-portal(?:\.exe)?(?:\[[^\]]*\])?(?:[@=:~<>!].*)?")
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_ORIGIN: Final = re.compile(r"https?://[^/@?#]+/?")
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A variable of the environment, which the client fills in, and from now on the portal."""
+
+    name: str
+    default: str | None = None
+
+    def __str__(self) -> str:
+        return f"${{{self.name}}}" if self.default is None else f"${{{self.name}:-{self.default}}}"
+
+
+@dataclass(frozen=True)
+class Value:
+    """What stands in the manifest as a variable of its own; `text` is None for what VS Code asks somebody for.
+
+    `name` is what the variable would best be called.
+    """
+
+    name: str
+    text: str | None = field(repr=False)
+
+
+Piece: TypeAlias = str | Reference | Value
+Template: TypeAlias = tuple[Piece, ...]
+
+
+class UnfitError(ValueError):
+    """The entry cannot be taken over; the message says why."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a server stands: under `name` in the object at `container` of the file."""
+
+    file: ClientFile
+    name: str
+    container: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    origin: Origin
+    reason: str
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server that the portal can stand in front of; `said` has the keys of an upstream in the manifest.
+
+    `notes` say what of its entry was not taken over.
+    """
+
+    origin: Origin
+    said: Mapping[str, Any]
+    notes: tuple[str, ...] = ()
+
+    def spec(self, name_of: Callable[[Value], str]) -> dict[str, Json]:
+        """What the manifest says of it, with a variable of this name for each value.
+
+        Raises:
+            UnfitError: A manifest cannot say it.
+        """
+        found = _mapped(self.said, lambda template: _written(template, name_of))
+        return {key: value for key, value in found.items() if value}
+
+    def raw(self) -> dict[str, Json]:
+        """What tells it from others, with the values themselves; what is not known stays a reference."""
+        found = _mapped(self.said, lambda template: "".join(map(_raw, template)))
+        return {key: value for key, value in found.items() if value and key != "cwd"}
+
+
+def containers(file: ClientFile, data: Data) -> Iterator[tuple[tuple[str, ...], Data]]:
+    """The objects with servers of a file, each with its path; Claude Code has one for each project, too."""
+    key = file.client.key
+    projects = data.get("projects") if file.client is CLAUDE_CODE else None
+    found: dict[tuple[str, ...], Any] = {
+        (): data,
+        **{("projects", path): each for path, each in (projects or {}).items()},
+    }
+    for path, holder in found.items():
+        if isinstance(holder, MutableMapping) and isinstance(servers := holder.get(key), MutableMapping):
+            yield (*path, key), servers
+
+
+def servers_of(file: ClientFile, data: Data, home: Path) -> list[Server | LeftOut]:
+    """The servers that a file names, in its order."""
+    found: list[Server | LeftOut] = []
+    for container, servers in containers(file, data):
+        folder = Path(container[1]) if len(container) > 1 else file.project
+        for name, entry in servers.items():
+            origin = Origin(file, name, container)
+            try:
+                found.append(_Entry(origin, entry, folder, home).server())
+            except UnfitError as error:
+                found.append(LeftOut(origin, str(error)))
+    return found
+
+
+def is_portal(command: str, arguments: Sequence[str]) -> bool:
+    """Whether it starts a portal: one in front of itself would never finish starting."""
+    # A path may as well be a folder that a server is to look at.
+    words = [command, *arguments]
+    return (
+        _SELF.fullmatch(re.split(r"[/\\]", command)[-1]) is not None
+        or ("-m", "portal") in pairwise(words)
+        or any(
+            _SELF.fullmatch(word if next_ != "serve" else word.rpartition("/")[2])
+            for word, next_ in pairwise([*arguments, ""])
+        )
+    )
+
+
+def variable_name(*texts: str) -> str:
+    """A name for a variable: `api-key` -> `API_KEY`, `exaApiKey` -> `EXA_API_KEY`."""
+    text = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", "_".join(texts))
+    name = re.sub(r"[^A-Z0-9]+", "_", text.upper()).strip("_")[:80] or "VALUE"
+    return f"_{name}" if name[0].isdigit() else name
+
+
+class _Entry:
+    """`folder` is the project's, in which its servers start."""
+
+    def __init__(self, origin: Origin, data: Any, folder: Path | None, home: Path) -> None:
+        if not isinstance(data, Mapping):
+            raise UnfitError("it is no object")
+        self._origin = origin
+        self._data = data
+        self._folder = folder
+        self._home = home
+        self._own = self._mapping("env")
+        self._prefix = variable_name(origin.name)
+
+    def server(self) -> Server:
+        if self._data.get("disabled") is True or self._data.get("enabled") is False:
+            raise UnfitError("it is turned off in the client")
+        kind = (self._text("type") or self._text("transport") or "stdio").lower()
+        if kind not in _TRANSPORTS:
+            raise UnfitError(f"its type {kind[:40]!r} is none that the portal speaks")
+        said = self._stdio() if self._text("command") is not None else self._http()
+        allow, deny = self._listed(_ALLOWED), self._listed(_DENIED)
+        tools = {"allow": allow, "deny": deny or None}
+        said["tools"] = {key: names for key, names in tools.items() if names is not None}
+        return Server(self._origin, said, tuple(self._notes(allow)))
+
+    def _stdio(self) -> dict[str, Any]:
+        command, arguments = self._text("command") or "", self._texts("args")
+        if not command.strip():
+            raise UnfitError("its command is empty")
+        if re.search(r"\s-", command) or (" " in command and "/" not in command and "\\" not in command):
+            raise UnfitError("its command holds its arguments, too: write them as args")
+        if is_portal(command, arguments):
+            raise UnfitError(IS_PORTAL)
+        env = {
+            name: (text,) if _is_setting(text) else self._hidden(text, name)
+            for name, text in self._own.items()
+        }
+        env |= {name: (Reference(name),) for name in self._texts("env_vars")}
+        cwd = self._text("cwd")
+        folder = self._folder if cwd is None else (self._folder or self._home) / self._plain(cwd, "cwd")
+        return {
+            "command": self._translated(command),
+            "args": [self._argument(before, text) for before, text in pairwise(["", *arguments])],
+            "env": env,
+            "cwd": () if folder is None else (str(folder),),
+        }
+
+    def _http(self) -> dict[str, Any]:
+        keys = [key for key in _URLS if self._text(key) is not None]
+        if not keys:
+            raise UnfitError("it has neither a command nor a URL")
+        if "headersHelper" in self._data:
+            raise UnfitError("its headers come from a program (headersHelper), which is not run for it")
+        url = self._text(keys[-1]) or ""
+        headers = {
+            name: self._hidden(text, variable_name(self._prefix, name))
+            for key in ("headers", "http_headers")
+            for name, text in self._mapping(key).items()
+        }
+        headers |= {name: (_reference(text),) for name, text in self._mapping("env_http_headers").items()}
+        if (bearer := self._text("bearer_token_env_var")) is not None:
+            headers["Authorization"] = ("Bearer ", _reference(bearer))
+        is_sse = _TRANSPORTS.get((self._text("type") or self._text("transport") or "").lower()) or (
+            self._origin.file.client is GEMINI and keys[-1] == "url"
+        )
+        said: dict[str, Any] = {"url": self._url(url), "headers": headers}
+        if is_sse or re.split(r"[?#]", url)[0].rstrip("/").endswith("/sse"):
+            said["transport"] = ("sse",)
+        return said
+
+    def _notes(self, allowed: Sequence[Any] | None) -> Iterator[str]:
+        if left := [key for key in self._data if key not in _READ]:
+            yield f"not taken over: {', '.join(left[:_MAX_TOLD])}"
+        if allowed is not None:
+            yield "the tools that its filter names are granted by name, also destructive ones"
+
+    def _hidden(self, text: str, name: str) -> Template:
+        """The text of a variable or a header, of which no literal goes into the manifest but `Bearer ` and the like."""
+        pieces = self._translated(text)
+        if not any(isinstance(piece, Reference | Value) for piece in pieces):
+            scheme = _SCHEME.match(text)
+            start = scheme.end() if scheme else 0
+            value = Value(variable_name(name) if not _NAME.fullmatch(name) else name, text[start:])
+            return tuple(filter(None, (text[:start], value if text[start:] else "")))
+        if any("@" in str(piece) or TOKEN.search(str(piece)) for piece in pieces):
+            raise UnfitError(f"its {name} mixes a secret with a variable")
+        return pieces
+
+    def _argument(self, before: str, text: str) -> Template:
+        option = next((each for each in (text, before) if each.startswith("-")), "").partition("=")[0]
+        name = variable_name(self._prefix, option or "token")
+        pieces = self._url(text) if "://" in text else self._translated(text)
+        return self._split(pieces, TOKEN, lambda found: (Value(name, found[0]),))
+
+    def _url(self, text: str) -> Template:
+        def split(found: re.Match[str]) -> Template:
+            if found["login"]:
+                return (found["before"], Value(variable_name(self._prefix, "password"), found["login"]))
+            return (
+                found["start"],
+                Value(variable_name(self._prefix, unquote(found["name"])), found["value"]),
+            )
+
+        pieces = self._split(self._translated(text), _OF_URL, split)
+        name = variable_name(self._prefix, "token")
+        return self._split(pieces, TOKEN, lambda found: (Value(name, found[0]),))
+
+    def _split(
+        self, pieces: Template, pattern: re.Pattern[str], split: Callable[[re.Match[str]], Template]
+    ) -> Template:
+        found: list[Piece] = []
+        for piece in pieces:
+            if not isinstance(piece, str):
+                found.append(piece)
+                continue
+            end = 0
+            for match in pattern.finditer(piece):
+                found += [piece[end : match.start()], *split(match)]
+                end = match.end()
+            found.append(piece[end:])
+        return tuple(each for each in found if each)
+
+    def _translated(self, text: str) -> Template:
+        """The text with the client's variables as ours."""
+        pattern = self._origin.file.client.variables
+        if pattern is None:
+            return (text,)
+        return self._split((text,), pattern, self._variable)
+
+    def _variable(self, found: re.Match[str]) -> Template:
+        groups = found.groupdict()
+        if "inside" not in groups:
+            name = groups.get("bare") or groups["name"]
+            # mcp-remote and others fill in what the client leaves, from the variables of their own entry.
+            if name in self._own and self._own[name] != found[0]:
+                return (found[0],)
+            return (Reference(name, groups["default"]),)
+        prefix, inside = groups["prefix"], groups["inside"]
+        if prefix == "env":
+            return (_reference(inside),)
+        if prefix == "input":
+            return (Value(variable_name(inside), None),)
+        if prefix is not None:
+            raise UnfitError(f"only the client can tell what {found[0][:60]} stands for")
+        folder = str(self._folder or Path.cwd())
+        known = {"workspaceFolder": folder, "workspaceRoot": folder, "userHome": str(self._home)}
+        return (known.get(inside, found[0]),)
+
+    def _plain(self, text: str, key: str) -> str:
+        pieces = self._translated(text)
+        if not all(isinstance(piece, str) for piece in pieces):
+            raise UnfitError(f"its {key} holds a variable, which a manifest's cannot")
+        return "".join(map(str, pieces))
+
+    def _text(self, key: str) -> str | None:
+        value = self._data.get(key)
+        if value is not None and not isinstance(value, str):
+            raise UnfitError(f"its {key} is no text")
+        return value if value is None else str(value)
+
+    def _texts(self, key: str) -> list[str]:
+        value = self._data.get(key) or []
+        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+            raise UnfitError(f"its {key} is no list of texts")
+        return [str(each) for each in value]
+
+    def _mapping(self, key: str) -> dict[str, str]:
+        value = self._data.get(key) or {}
+        if not isinstance(value, Mapping) or any(isinstance(each, Mapping | list) for each in value.values()):
+            raise UnfitError(f"its {key} is no object of texts")
+        return {
+            str(k): str(v).lower() if isinstance(v, bool) else str(v)
+            for k, v in value.items()
+            if v is not None
+        }
+
+    def _listed(self, keys: Sequence[str]) -> list[Template] | None:
+        """Patterns that mean just the tools that a filter names; None without one."""
+        found = [key for key in keys if self._data.get(key) is not None]
+        return [(glob.escape(name),) for key in found for name in self._texts(key)] if found else None
+
+
+def _is_setting(text: str) -> bool:
+    """Whether a value is too short to be a secret, the address of a host, or a path that is there.
+
+    What a variable stands for is masked in what tools answer: a folder would be missing there.
+    """
+    if len(text) < LEAST_CHARACTERS or _ORIGIN.fullmatch(text):
+        return "${" not in text
+    try:
+        return text.startswith(("/", "~/")) and Path(text).expanduser().exists()
+    except (OSError, ValueError, RuntimeError):  # no name that a file could have
+        return False
+
+
+def _reference(name: str) -> Reference:
+    if not _NAME.fullmatch(name):  # it may be a token that somebody wrote in the place of its name
+        raise UnfitError("what stands where it wants the name of an environment variable cannot be one")
+    return Reference(name)
+
+
+def _mapped(value: Any, change: Callable[[Template], Any]) -> Any:
+    """The same with each template changed."""
+    if isinstance(value, Mapping):
+        return {key: _mapped(each, change) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_mapped(each, change) for each in value]
+    return change(value)
+
+
+def _written(template: Template, name_of: Callable[[Value], str]) -> str:
+    text = ""
+    for piece in template:
+        if isinstance(piece, str):
+            text += piece.replace("${", "$${")
+        elif text.endswith("$"):
+            raise UnfitError("a $ stands right before a variable, which a manifest cannot say")
+        else:
+            text += str(Reference(name_of(piece)) if isinstance(piece, Value) else piece)
+    return text
+
+
+def _raw(piece: Piece) -> str:
+    if isinstance(piece, Value):
+        return str(Reference(piece.name)) if piece.text is None else piece.text
+    return str(piece)

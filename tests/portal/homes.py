@@ -1,0 +1,71 @@
+"""Somebody with a home in which clients keep their servers, at the shell in the folder of a project."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from manifests.json_value import Json
+from tests.portal.commands import Done, PortalCommand
+
+FILES: Mapping[str, str] = {
+    "claude-desktop": ".config/Claude/claude_desktop_config.json",
+    "claude-code": ".claude.json",
+    "cursor": ".cursor/mcp.json",
+    "vscode": ".config/Code/User/mcp.json",
+    "vscode-insiders": ".config/Code - Insiders/User/mcp.json",
+    "windsurf": ".codeium/windsurf/mcp_config.json",
+    "windsurf-plugin": ".codeium/mcp_config.json",
+    "gemini": ".gemini/settings.json",
+    "codex": ".codex/config.toml",
+    "claude-code-project": "work/.mcp.json",
+    "cursor-project": "work/.cursor/mcp.json",
+    "vscode-project": "work/.vscode/mcp.json",
+    "gemini-project": "work/.gemini/settings.json",
+    "codex-project": "work/.codex/config.toml",
+}
+"""Where each client's file is on Linux, seen from the home; the project is `work`."""
+
+
+class Person:
+    def __init__(self, home: Path, portal: PortalCommand) -> None:
+        self.home = home
+        self.project = home / "work"
+        self.project.mkdir()
+        self.manifest = self.project / "portal.yaml"
+        self.env = self.project / "portal.env"
+        self._portal = portal
+
+    def __call__(self, *arguments: str, **env: str) -> Done:
+        moved = dict.fromkeys(("CODEX_HOME", "CLAUDE_CONFIG_DIR", "XDG_CONFIG_HOME", "XDG_STATE_HOME"), "")
+        return self._portal(
+            "import", *arguments, cwd=self.project, env={"HOME": str(self.home), **moved, **env}
+        )
+
+    def path(self, client: str) -> Path:
+        return self.home / FILES[client]
+
+    def write(self, client: str, content: str | bytes) -> Path:
+        path = self.path(client)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    def servers(self, client: str, **servers: Json) -> Path:
+        key = "servers" if client.startswith("vscode") else "mcpServers"
+        return self.write(client, json.dumps({key: servers}, indent=2))
+
+    def facts(self, *arguments: str, **env: str) -> dict[str, Json]:
+        return dict(json.loads(self("--json", *arguments, **env).stdout))
+
+    def spec(self, client: str, entry: Json, **env: str) -> dict[str, Json]:
+        """What the manifest would get of an entry, alone in the client's file."""
+        self.servers(client, it=entry)
+        facts = self.facts("--dry-run", "--project", ".", client, **env)
+        assert facts["servers"], facts["left_out"]
+        return dict(facts["servers"][0]["spec"])
+
+    def reason(self, client: str, entry: Json) -> str:
+        """Why an entry is left out."""
+        self.servers(client, it=entry)
+        [out] = self.facts("--dry-run", "--project", ".", client)["left_out"]
+        return str(out["reason"])
