@@ -6,18 +6,17 @@ tests/portal/passthrough/test_readings.py.
 import ast
 import re
 from argparse import Namespace
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 import portal
 from manifests.json_value import Json
 from manifests.loader import load_manifest
-from portal.cli import explain, run, search, stubs
+from portal.cli import explain, library, run
 from portal.cli.terminal import Terminal
 from tests.portal.peers import Opened, Peer, opened, schema, tool
 from tests.portal.pinning import accept
@@ -205,22 +204,22 @@ async def test_no_command_reaches_it(tmp_path: Path, name: str, capsys: pytest.C
     async with portal_of(tmp_path, up, rule, "off"):
         manifest = load_manifest(tmp_path / "portal.yaml", {})
 
-        async def told(command: ModuleType, **options: Json) -> str:
+        async def told(command: Callable[..., Awaitable[int]], **options: Json) -> str:
             capsys.readouterr()
-            await command.command(manifest, Namespace(json=False, profile=profile, **options), Terminal())
+            await command(manifest, Namespace(json=False, profile=profile, **options), Terminal())
             return capsys.readouterr().out
 
-        await told(run, script=str(tmp_path / "wipe.py"), timeout=None)
+        await told(run.command, script=str(tmp_path / "wipe.py"), timeout=None)
         assert reached(up) == set()
-        await told(run, script=str(tmp_path / "read.py"), timeout=None)
+        await told(run.command, script=str(tmp_path / "read.py"), timeout=None)
         assert reached(up) == {"read"}
-        found = await told(search, query="everything", full=True, upstream=None, limit=5)
-        for shown in (found, await told(stubs, namespace="up", out=None)):
+        found = await told(library.search, query="everything", full=True, upstream=None, limit=5)
+        for shown in (found, await told(library.stubs, namespace="up", out=None)):
             assert ("async def wipe" in shown) is not rule.hides
             assert ("(not granted)" in shown) is not rule.hides
             assert "async def read" in shown
-        assert "refused" in await told(explain, name="up.wipe", arguments=None, offline=False)
-        assert "granted" in await told(explain, name="up.read", arguments=None, offline=False)
+        assert "refused" in await told(explain.command, name="up.wipe", arguments=None, offline=False)
+        assert "granted" in await told(explain.command, name="up.read", arguments=None, offline=False)
 
 
 def test_upstreams_are_called_from_one_place_with_a_permit_from_one_place() -> None:
