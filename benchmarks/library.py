@@ -23,8 +23,7 @@ from manifests.json_value import Json
 from portal.library.library import Library
 from portal.library.namespace import LibrarySource
 from portal.library.stub_package import write_stubs
-from portal.observed.reading import shape_of
-from portal.observed.shape import merged
+from portal.observed.shape import merged, shape_of
 from portal.search.index import SearchIndex
 
 SIZES = (3_231, 6_263, 11_000)

@@ -5,6 +5,7 @@ are data, and the object is a map: that costs a stub some detail, the other mist
 """
 
 import re
+from collections import Counter
 from collections.abc import Collection
 from functools import lru_cache
 from typing import Final
@@ -31,32 +32,32 @@ def are_field_names(keys: tuple[str, ...]) -> bool:
 
 def is_field_name(key: str) -> bool:
     """Whether a key reads like a name that a programmer gave: words, at most one short number, no id or token."""
-    if len(key) > LONGEST_NAME or not _NAME.match(key) or _is_hex(key):
+    if len(key) > LONGEST_NAME or not _NAME.match(key):
         return False
     numbers = _DIGITS.findall(key)
     if len(numbers) > 1 or any(len(number) > _MOST_DIGITS for number in numbers):
         return False
-    return not _is_scrambled(_WORDS.findall(key))
+    if _HEX.match(key) and (numbers or len(key) > 7):  # `3fa85f`, `deadbeef`; but `facade` is a word
+        return False
+    words = _WORDS.findall(key)
+    if any(len(word) > _LONGEST_WORD or _CONSONANTS.search(word) for word in words):
+        return False
+    return len(words) < _MANY_WORDS or sum(map(len, words)) / len(words) >= _SHORT_WORD  # not `xKqZbWtRpL`
+
+
+def known_name(key: str) -> str:
+    """The key itself.
+
+    Raises:
+        ValueError: It may be data.
+    """
+    if not is_field_name(key):
+        raise ValueError("the key is no name of a field")
+    return key
 
 
 def are_numbered(keys: Collection[str]) -> bool:
     """Whether keys differ only in their numbers: all of them, or three of them."""
-    alike: dict[str, int] = {}
-    for key in keys:
-        if _DIGITS.search(key):
-            pattern = _DIGITS.sub("0", key)
-            alike[pattern] = alike.get(pattern, 0) + 1
+    alike = Counter(_DIGITS.sub("0", key) for key in keys if _DIGITS.search(key))
     most = max(alike.values(), default=0)
     return most >= _MANY_ALIKE or (most > 1 and most == len(keys))
-
-
-def _is_hex(key: str) -> bool:
-    """`3fa85f`, `deadbeef`; but `facade` is a word."""
-    return _HEX.match(key) is not None and (len(key) > 7 or _DIGITS.search(key) is not None)
-
-
-def _is_scrambled(words: list[str]) -> bool:
-    """`xKqZbWtRpL`, `hxtzrwqpd`: a token whose letters make no words."""
-    letters = sum(map(len, words))
-    has_no_word = any(len(word) > _LONGEST_WORD or _CONSONANTS.search(word) for word in words)
-    return has_no_word or (len(words) >= _MANY_WORDS and letters / len(words) < _SHORT_WORD)

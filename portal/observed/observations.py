@@ -1,7 +1,7 @@
 """Learns, while scripts run, what the results of tools look like that declare nothing about them."""
 
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final
@@ -12,10 +12,13 @@ import anyio.to_thread
 import structlog
 
 from manifests.json_value import Json
+from manifests.schema_validation import SchemaError
+from portal.library.arguments import listing, nearest_error
 from portal.library.function import Function
-from portal.observed.mismatch import mismatch
-from portal.observed.reading import shape_of
-from portal.observed.shape import UNSEEN
+from portal.library.plain_text import one_line
+from portal.library.schema import kind_of, kind_words
+from portal.observed.field_names import is_field_name
+from portal.observed.shape import UNSEEN, shape_of
 from portal.observed.shape_store import Observed, ShapeStore
 
 log = structlog.get_logger()
@@ -26,12 +29,15 @@ MAX_WAITING: Final = 64
 MOST_COMPARED: Final = 50
 """Results of a tool that are compared with what it declares."""
 
+MAX_STEPS: Final = 500
+"""Uses of a schema's keyword on one result, some milliseconds; what lies beyond counts as right."""
+
 LOOK_PAUSE_SECONDS: Final = 0.02
 """How long a result waits: the script that got it goes on first, and where it makes more calls these do."""
 
-SAVE_PAUSE_SECONDS: Final = 1.0
-"""What is learnt is kept on disk at most this often."""
+LONGEST_MISMATCH: Final = 200
 
+_MOST_PLACES: Final = 3
 _CLOSE_SECONDS: Final = 5.0
 
 
@@ -53,8 +59,8 @@ async def open_observations(store: ShapeStore) -> AsyncIterator["Observations"]:
 class Observations:
     """The shapes of results, by upstream and tool. All methods but `load` and `save` return at once.
 
-    A result is looked at after its script has it, and forgotten when it was. Who listens is called whenever a stub
-    would say something else than before.
+    A result is looked at after its script has it, and forgotten when it was. Listeners are called whenever a stub
+    would say something else than before. Without a store nothing is learnt.
     """
 
     def __init__(self, store: ShapeStore | None) -> None:
@@ -63,35 +69,26 @@ class Observations:
         self._known: dict[str, dict[str, Observed]] = {}
         self._definitions: dict[str, Mapping[str, str | None]] = {}
         self._waiting: deque[tuple[Function, Json, Json]] = deque(maxlen=MAX_WAITING)
-        self._unsaved: dict[str, set[str]] = {}
+        self._unsaved: set[str] = set()
         self._is_failure_told = False
-        self._as_declared: Counter[tuple[str, str]] = Counter()
+        self._compared: Counter[tuple[str, str]] = Counter()
         self._woken = anyio.Event()
-        self._learnt = anyio.Event()
 
     def listen(self, on_change: Callable[[], None]) -> None:
         self._listeners.append(on_change)
 
-    def _tell(self) -> None:
-        for on_change in self._listeners:
-            on_change()
-
     def note(self, function: Function, arguments: Json, value: Json) -> None:
         """Take notice of a result, which nobody may change any more."""
-        if function.digest is not None and self._store is not None and self._is_worth(function):
+        tool = function.upstream, function.tool
+        is_worth_it = function.is_observable or self._compared[tool] < MOST_COMPARED
+        if self._store is not None and function.digest is not None and is_worth_it:
             self._waiting.append((function, arguments, value))
             self._woken.set()
 
     def learn(self) -> None:
-        """Look at all results that were noted; takes at most half a millisecond for each."""
+        """Look at all results that were noted; takes about a millisecond for each."""
         while self._waiting:
             self._look_at(*self._waiting.popleft())
-
-    def _look_at(self, function: Function, arguments: Json, value: Json) -> None:
-        current = self._definitions.get(function.upstream, {}).get(function.tool, function.digest)
-        seen = self._seen(function, arguments, value) if current == function.digest else None
-        if seen is not None and self._take(function.upstream, {function.tool: seen}):
-            self._tell()
 
     def of(self, upstream: str) -> Mapping[str, Observed]:
         """What is known of an upstream's tools, by their names, as of now."""
@@ -101,10 +98,12 @@ class Observations:
         """Forget tools whose definition is another one now; what scripts still get by former ones is not looked at."""
         self._definitions[upstream] = definitions
         known = self._known.get(upstream, {})
-        for tool in [name for name in known if name in definitions]:
-            if known[tool].definition != definitions[tool]:
-                del known[tool]
-                self._note_unsaved(upstream).add(tool)
+        for tool in [
+            name for name in known if definitions.get(name, known[name].definition) != known[name].definition
+        ]:
+            del known[tool]
+            self._unsaved.add(upstream)
+            self._woken.set()
 
     async def load(self, upstreams: Iterable[str]) -> None:
         """Read what is kept about these upstreams, each one once."""
@@ -112,27 +111,26 @@ class Observations:
         if self._store is not None and new:
             found = await anyio.to_thread.run_sync(lambda store: [*map(store.load, new)], self._store)
             for name, tools in zip(new, found, strict=True):
-                self._known.setdefault(name, {})
-                self._take(name, tools, is_saved=True)
+                self._take(name, tools)
 
     async def keep(self) -> None:
         """Look at results as they come, and keep what was learnt, until cancelled."""
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._keep_saved)
-            while True:
-                await self._woken.wait()
-                self._woken = anyio.Event()
-                await anyio.sleep(LOOK_PAUSE_SECONDS)
-                while self._waiting:
-                    self._look_at(*self._waiting.popleft())
-                    await anyio.lowlevel.checkpoint()  # everybody else has a turn
+        while True:
+            await self._woken.wait()
+            self._woken = anyio.Event()
+            await anyio.sleep(LOOK_PAUSE_SECONDS)
+            while self._waiting:
+                self._look_at(*self._waiting.popleft())
+                await anyio.lowlevel.checkpoint()  # everybody else has a turn
+            await self.save()
 
     async def save(self) -> None:
         """Keep on disk what is not kept yet. A disk that cannot be written costs the memory of it, and one warning."""
-        unsaved, self._unsaved = self._unsaved, {}
-        for upstream, outdated in unsaved.items():
+        unsaved, self._unsaved = self._unsaved, set()
+        for upstream in unsaved:
             assert self._store is not None, "nothing is learnt without a store"
-            write = partial(self._store.save, upstream, self.of(upstream), outdated)
+            definitions = self._definitions.get(upstream, {})
+            write = partial(self._store.save, upstream, self.of(upstream), definitions)
             try:
                 kept = await anyio.to_thread.run_sync(write)
             except OSError as error:
@@ -140,48 +138,65 @@ class Observations:
                     log.warning("observed_results_not_kept", reason=error.strerror or str(error))
                 self._is_failure_told = True
                 return
-            if self._take(upstream, kept, is_saved=True):
+            if self._take(upstream, kept):
                 self._tell()
 
-    def _is_worth(self, function: Function) -> bool:
-        """Whether a result may say something new: of what a tool declares, the first few show whether it is true."""
-        return function.is_observable or self._as_declared[function.upstream, function.tool] < MOST_COMPARED
+    def _tell(self) -> None:
+        for on_change in self._listeners:
+            on_change()
+
+    def _look_at(self, function: Function, arguments: Json, value: Json) -> None:
+        current = self._definitions.get(function.upstream, {}).get(function.tool, function.digest)
+        seen = self._seen(function, arguments, value) if current == function.digest else None
+        if seen is not None and self._take(function.upstream, {function.tool: seen}):
+            self._unsaved.add(function.upstream)
+            self._tell()
 
     def _seen(self, function: Function, arguments: Json, value: Json) -> Observed | None:
         """What one result says; None if it is what its tool declares."""
         assert function.digest is not None
         if function.is_observable:
             return Observed(function.digest, shape_of(value, arguments))
-        self._as_declared[function.upstream, function.tool] += 1
+        self._compared[function.upstream, function.tool] += 1
         told = mismatch(function, value)
         return Observed(function.digest, UNSEEN, told) if told else None
 
-    async def _keep_saved(self) -> None:
-        while True:
-            await self._learnt.wait()
-            self._learnt = anyio.Event()
-            await anyio.sleep(SAVE_PAUSE_SECONDS)
-            await self.save()
-
-    def _take(self, upstream: str, tools: Mapping[str, Observed], *, is_saved: bool = False) -> bool:
-        """Merge into what is known; says whether that changed. A shape of another definition gives way."""
+    def _take(self, upstream: str, tools: Mapping[str, Observed]) -> bool:
+        """Merge into what is known of the current definitions; says whether that changed."""
         known = self._known.setdefault(upstream, {})
+        definitions = self._definitions.get(upstream, {})
         is_new = False
         for tool, seen in tools.items():
             former = known.get(tool)
             if former is not None and former.definition == seen.definition:
                 seen = former.and_also(seen)
-                if seen is former:
-                    continue
-            elif former is not None and is_saved:
-                continue
-            known.pop(tool, None)
-            known[tool] = seen
-            is_new = True
-            if not is_saved:
-                self._note_unsaved(upstream)
+            if seen is not former and definitions.get(tool, seen.definition) == seen.definition:
+                known.pop(tool, None)  # the latest is last
+                known[tool] = seen
+                is_new = True
         return is_new
 
-    def _note_unsaved(self, upstream: str) -> set[str]:
-        self._learnt.set()
-        return self._unsaved.setdefault(upstream, set())
+
+def mismatch(function: Function, value: Json) -> str:
+    """Where and how a result is not what its tool declares, at three places at most and without any value of it.
+
+    "" if it fits. A result that does not is passed on all the same: one real result in thirteen does not.
+    """
+    found = function.results.validator.look_at(value, MAX_STEPS).errors
+    told = dict.fromkeys(_told(nearest_error(each)) for each in found)
+    return one_line("; ".join([*told][:_MOST_PLACES]), LONGEST_MISMATCH)
+
+
+def _told(error: SchemaError) -> str:
+    place = "".join(_steps(error)) or "it"
+    if error.validator == "required":
+        missing = [each for each in error.validator_value if each not in error.instance]
+        return f"{place} lacks {listing(missing)}"
+    return f"{place} is {kind_words([kind_of(error.instance)])} that the schema does not take"
+
+
+def _steps(error: SchemaError) -> Iterator[str]:
+    """Where in a result: indices are left out, and keys that the schema does not name, because they may be data."""
+    for step in error.absolute_path:
+        is_named = step in error.absolute_schema_path and is_field_name(str(step))
+        yield "[]" if isinstance(step, int) else f"[{step!r}]" if is_named else "[...]"

@@ -1,11 +1,16 @@
 """What results of a tool look like: kinds, keys and nesting, and no value of any of them."""
 
-from collections.abc import Collection, Iterable, Mapping
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache, reduce
-from typing import Final
+from functools import reduce
+from itertools import islice
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from portal.observed.field_names import are_field_names
+from pydantic import AfterValidator
+
+from manifests.json_value import Json
+from portal.observed.field_names import are_field_names, known_name
 
 MAX_DEPTH: Final = 8
 """Lists and objects within one another; what lies deeper may be anything."""
@@ -16,8 +21,20 @@ MAX_FIELDS: Final = 100
 MAX_PLACES: Final = 400
 """Places of one shape; with more its deepest ones may be anything."""
 
+MAX_VALUES: Final = 1_000
+"""Values of one result that are looked at, which takes about a millisecond."""
+
+MAX_ITEMS: Final = 12
+"""Items of one list that are looked at: the first ones, and some of the others."""
+
+_FIRST_ITEMS: Final = 6
+_MAX_SAID: Final = 200
+_LONGEST_SAID: Final = 1_000
+_BETWEEN_NAMES: Final = re.compile(r"\s*[,;|\n，、；]\s*")
 _MANY_FIELDS: Final = 30
 _MANY_ALIKE: Final = 3
+
+Scalar: TypeAlias = Literal["string", "integer", "number", "boolean", "null"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +45,9 @@ class Shape:
     one had being `required`, or, if its keys are data, `values`. None: no list, no such object was seen.
     """
 
-    scalars: frozenset[str] = frozenset()
+    scalars: frozenset[Scalar] = frozenset()
     items: "Shape | None" = None
-    fields: "Mapping[str, Shape] | None" = None
+    fields: "Mapping[Annotated[str, AfterValidator(known_name)], Shape] | None" = None
     required: frozenset[str] = frozenset()
     values: "Shape | None" = None
 
@@ -38,38 +55,30 @@ class Shape:
 UNSEEN: Final = Shape()
 """Nothing was seen there: what empty lists hold."""
 
+_SCALARS: Final[Mapping[Scalar, Shape]] = {
+    name: Shape(frozenset({name})) for name in ("string", "integer", "number", "boolean", "null")
+}
+_OF_TYPE: Final[Mapping[type[Any], Shape]] = {
+    type(None): _SCALARS["null"],
+    bool: _SCALARS["boolean"],
+    int: _SCALARS["integer"],
+    float: _SCALARS["number"],
+    str: _SCALARS["string"],
+}
+
+
+def shape_of(value: Json, arguments: Json = None) -> Shape:
+    """The shape of one result, of a large one from a sample.
+
+    `arguments` are those it was asked for with: keys that repeat them may be data.
+    """
+    said = frozenset(islice(_texts(arguments, 0), _MAX_SAID))
+    return _bounded(_Reader(said).read(value, 1))
+
 
 def merged(one: Shape, other: Shape) -> Shape:
     """What both say. Merging on and on comes to an end: a shape only ever gets wider, up to its bounds."""
-    whole = _merged(one, other)
-    depth = MAX_DEPTH
-    while size(whole) > MAX_PLACES and depth > 1:
-        depth -= 1
-        whole = _cut(whole, depth)
-    return whole
-
-
-def object_shape(fields: Mapping[str, Shape], required: frozenset[str], said: Collection[str] = ()) -> Shape:
-    """The shape of objects with these fields, or of a map, if the keys are data.
-
-    `said` are texts that the caller sent, casefolded: objects by a name that was asked for are a map, and so are
-    other values if they are all of one kind.
-    """
-    if _are_data(fields, required, said):
-        return Shape(values=reduce(_merged, fields.values(), UNSEEN))
-    return Shape(fields=fields, required=required)
-
-
-def scalar_names(names: Iterable[str]) -> frozenset[str]:
-    """Integers are numbers: where there are both, numbers."""
-    known = frozenset(names)
-    return known - {"integer"} if "number" in known else known
-
-
-@lru_cache(maxsize=64)
-def scalar_shape(names: frozenset[str]) -> Shape:
-    """The shape of a place that only scalars were seen at."""
-    return Shape(scalar_names(names))
+    return _bounded(_merged(one, other))
 
 
 def size(shape: Shape) -> int:
@@ -78,21 +87,101 @@ def size(shape: Shape) -> int:
     return 1 + sum(size(each) for each in inner if each is not None)
 
 
-def _merged(one: Shape, other: Shape) -> Shape:
-    if other in (one, UNSEEN):
-        return one
-    if one == UNSEEN:
-        return other
-    objects = _merged_objects(one, other)
+def schema_of(shape: Shape) -> Json:
+    """A JSON Schema (2020-12) of results of this shape. A place that was always null may be anything."""
+    return {"type": "null"} if shape == _SCALARS["null"] else _schema(shape)
+
+
+def _schema(shape: Shape) -> Json:
+    scalars = [name for name in _SCALARS if name in shape.scalars]
+    alternatives: list[Json] = []
+    if shape.fields is not None:
+        fields = {key: _schema(each) for key, each in shape.fields.items()}
+        required = [key for key in fields if key in shape.required]
+        alternatives.append({"type": "object", "properties": fields, "required": required})
+    if shape.values is not None:
+        alternatives.append({"type": "object", "additionalProperties": _schema(shape.values)})
+    if shape.items is not None:
+        alternatives.append({"type": "array", "items": _schema(shape.items)})
+    if not alternatives and scalars in ([], ["null"]):
+        return {}
+    if scalars:
+        alternatives.append({"type": scalars})
+    return alternatives[0] if len(alternatives) == 1 else {"anyOf": alternatives}
+
+
+class _Reader:
+    """Reads one value, as far as `MAX_VALUES` reach. `said` are texts that the caller sent, casefolded."""
+
+    def __init__(self, said: Collection[str]) -> None:
+        self._left = MAX_VALUES
+        self._said = said
+
+    def read(self, value: Json, depth: int) -> Shape:
+        self._left -= 1
+        scalar = _OF_TYPE.get(type(value))
+        if scalar is not None:
+            return scalar
+        if depth > MAX_DEPTH or self._left < 0:
+            return UNSEEN
+        if isinstance(value, list):
+            return Shape(
+                items=reduce(_merged, [self.read(each, depth + 1) for each in _sample(value)], UNSEEN)
+            )
+        # One more than an object may have: with it, it is a map.
+        fields = {key: self.read(child, depth + 1) for key, child in islice(value.items(), MAX_FIELDS + 1)}
+        return _object(fields, frozenset(fields), self._said)
+
+
+def _sample(items: list[Json]) -> Iterator[Json]:
+    left = MAX_ITEMS - _FIRST_ITEMS
+    step = max(1, (len(items) - _FIRST_ITEMS) / left)
+    yield from items[:_FIRST_ITEMS]
+    places = (int(_FIRST_ITEMS + step * number) for number in range(left))
+    yield from (items[place] for place in places if place < len(items))
+
+
+def _texts(value: Json, depth: int) -> Iterator[str]:
+    """Texts in arguments, casefolded, and the parts of those that are lists: not words of prose, which name fields."""
+    if isinstance(value, str):
+        if len(value) <= _LONGEST_SAID:
+            yield from _BETWEEN_NAMES.split(value.strip().casefold())
+    elif isinstance(value, dict | list) and depth < MAX_DEPTH:
+        for child in value.values() if isinstance(value, dict) else value:
+            yield from _texts(child, depth + 1)
+
+
+def _bounded(shape: Shape) -> Shape:
+    depth = MAX_DEPTH
+    while size(shape) > MAX_PLACES and depth > 1:
+        depth -= 1
+        shape = _cut(shape, depth)
+    return shape
+
+
+def _cut(shape: Shape, depth: int) -> Shape:
+    """The same shape with nothing known below `depth` places."""
+    if depth == 0:
+        return UNSEEN
+    items, fields, values = shape.items, shape.fields, shape.values
     return replace(
-        objects, scalars=scalar_names(one.scalars | other.scalars), items=_either(one.items, other.items)
+        shape,
+        items=items and _cut(items, depth - 1),
+        fields=fields and {key: _cut(each, depth - 1) for key, each in fields.items()},
+        values=values and _cut(values, depth - 1),
     )
 
 
-def _either(one: Shape | None, other: Shape | None) -> Shape | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return _merged(one, other)
+def _merged(one: Shape, other: Shape) -> Shape:
+    if other is one or other in (one, UNSEEN):
+        return one
+    if one == UNSEEN:
+        return other
+    scalars = one.scalars | other.scalars
+    if "number" in scalars:
+        scalars -= {"integer"}  # which are numbers
+    items = _merged(one.items, other.items) if one.items and other.items else one.items or other.items
+    return replace(_merged_objects(one, other), scalars=scalars, items=items)
 
 
 def _merged_objects(one: Shape, other: Shape) -> Shape:
@@ -106,7 +195,17 @@ def _merged_objects(one: Shape, other: Shape) -> Shape:
     fields = {**one.fields, **other.fields}
     for key in one.fields.keys() & other.fields.keys():
         fields[key] = _merged(one.fields[key], other.fields[key])
-    return object_shape(fields, one.required & other.required)
+    return _object(fields, one.required & other.required)
+
+
+def _object(fields: Mapping[str, Shape], required: frozenset[str], said: Collection[str] = ()) -> Shape:
+    """The shape of objects with these fields, or of a map, if the keys are data.
+
+    Objects by a name that was asked for are a map, and so are other values if they are all of one kind.
+    """
+    if _are_data(fields, required, said):
+        return Shape(values=reduce(_merged, fields.values(), UNSEEN))
+    return Shape(fields=fields, required=required)
 
 
 def _are_data(fields: Mapping[str, Shape], required: frozenset[str], said: Collection[str]) -> bool:
@@ -145,17 +244,3 @@ def _are_records(fields: Mapping[str, Shape]) -> bool:
     """Whether the values are objects with the same keys, as in `{"Ann": {...}, "Bob": {...}, "Cy": {...}}`."""
     keys = {frozenset(shape.fields or ()) for shape in fields.values()}
     return len(fields) >= _MANY_ALIKE and len(keys) == 1 and keys != {frozenset()}
-
-
-def _cut(shape: Shape, depth: int) -> Shape:
-    """The same shape with nothing known below `depth` places."""
-    if depth == 0:
-        return UNSEEN
-    return replace(
-        shape,
-        items=None if shape.items is None else _cut(shape.items, depth - 1),
-        fields=None
-        if shape.fields is None
-        else {key: _cut(each, depth - 1) for key, each in shape.fields.items()},
-        values=None if shape.values is None else _cut(shape.values, depth - 1),
-    )

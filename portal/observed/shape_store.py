@@ -1,33 +1,30 @@
 """Keeps shapes on disk, for the next portal over the same manifest: one file for each upstream."""
 
-import contextlib
 import hashlib
-import json
-import os
-import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final, Literal
+
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from manifests.json_value import Json
 from manifests.own_folders import is_private
-from manifests.whole_file import UNFINISHED, write_whole
-from portal.observed.shape import Shape, merged
-from portal.observed.shape_json import read_shape, schema_of, stored
+from manifests.whole_file import write_whole
+from portal.observed.shape import MAX_PLACES, Shape, merged, schema_of, size
 
 MAX_FILE_BYTES: Final = 4 * 1024 * 1024
-"""Of one upstream's file; of what does not fit, the tools whose shapes changed longest ago are left out."""
+"""Of one upstream's file. Of tools that do not fit, those whose shapes changed longest ago are left out."""
 
-MAX_FILES: Final = 1_000
-"""Upstreams in the folder; those that nobody learnt anything about for longest are removed."""
+_LONGEST_NAME: Final = 200
+_LONGEST_MISMATCH: Final = 400
 
-_FORMAT: Final = 1
-_LOCK_SECONDS: Final = 2.0
-_POLL_SECONDS: Final = 0.02
-_UNFINISHED_SECONDS: Final = 3600
-_MAX_NAME: Final = 200
+
+def _small(shape: Shape) -> Shape:
+    if size(shape) > MAX_PLACES:
+        raise ValueError("the shape has too many places")
+    return shape
 
 
 @dataclass(frozen=True)
@@ -35,8 +32,8 @@ class Observed:
     """What is known of one tool's results, as long as its definition has this hash."""
 
     definition: str
-    shape: Shape
-    mismatch: str = ""
+    shape: Annotated[Shape, AfterValidator(_small)]
+    mismatch: Annotated[str, Field(max_length=_LONGEST_MISMATCH)] = ""
     """Where results were not what the tool declares; without any value of them."""
 
     def and_also(self, other: "Observed") -> "Observed":
@@ -51,11 +48,20 @@ class Observed:
         return schema_of(self.shape)
 
 
+@dataclass(frozen=True)
+class _File:
+    format: Literal[1]
+    tools: dict[Annotated[str, Field(max_length=_LONGEST_NAME)], Observed]
+
+
+_FILE: Final = TypeAdapter(_File)
+
+
 class ShapeStore:
     """One folder, private to this user, which several portals may use at once. Its methods block.
 
     What lies there is believed only if it reads as shapes. `scope` tells manifests apart that use one name for
-    different upstreams.
+    different upstreams. Of two portals that save at the same moment, one loses what it learnt last.
     """
 
     def __init__(self, folder: Path, scope: str) -> None:
@@ -64,115 +70,51 @@ class ShapeStore:
 
     def load(self, upstream: str) -> dict[str, Observed]:
         """What is kept about the tools of an upstream, by their names; nothing, if its file cannot be read."""
-        return _read(self._file(upstream)) if is_private(self._folder) else {}
+        if not is_private(self._folder):
+            return {}
+        try:
+            with self._file(upstream).open("rb") as file:
+                data = file.read(MAX_FILE_BYTES + 1)
+            return _FILE.validate_json(data).tools if len(data) <= MAX_FILE_BYTES else {}
+        except (OSError, ValidationError):
+            return {}
 
     def save(
-        self, upstream: str, tools: Mapping[str, Observed], outdated: Collection[str] = ()
+        self, upstream: str, tools: Mapping[str, Observed], definitions: Mapping[str, str | None]
     ) -> dict[str, Observed]:
-        """Keep this, together with what other portals learnt meanwhile of the same definitions; all that is kept.
+        """Keep this, together with what other portals learnt meanwhile; all that is kept.
 
-        Of the tools in `outdated` nothing is kept but what is in `tools`.
+        Nothing is kept of tools whose definition is another one now.
 
         Raises:
-            OSError: The folder cannot be written, or another portal holds it for seconds.
+            OSError: The folder cannot be written.
         """
-        file = self._file(upstream)
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not is_private(self._folder):
             raise PermissionError("the folder could be changed by other users")
-        with _locked(self._folder / ".lock"):
-            theirs = {name: each for name, each in _read(file).items() if name not in outdated}
-            together = _together(theirs, tools)
-            write_whole(file, _text(together), is_lasting=False)
-            _prune(self._folder)
-        return together
+        theirs = self.load(upstream)
+        together = {name: each for name, each in theirs.items() if name not in tools}
+        for name, own in tools.items():  # last, because they are the latest
+            other = theirs.get(name)
+            is_same = other is not None and other.definition == own.definition
+            together[name] = other.and_also(own) if other is not None and is_same else own
+        current = {
+            name: each
+            for name, each in together.items()
+            if definitions.get(name, each.definition) == each.definition
+        }
+        write_whole(self._file(upstream), _bytes(current), is_lasting=False)
+        return current
 
     def _file(self, upstream: str) -> Path:
         name = hashlib.sha256(f"{self._scope}\n{upstream}".encode(errors="surrogatepass")).hexdigest()
         return self._folder / f"{name[:32]}.json"
 
 
-def _together(theirs: Mapping[str, Observed], ours: Mapping[str, Observed]) -> dict[str, Observed]:
-    """Ours last, because they are the latest. Another definition than ours is a former one."""
-    together = {name: each for name, each in theirs.items() if name not in ours}
-    for name, own in ours.items():
-        other = theirs.get(name)
-        is_same = other is not None and other.definition == own.definition
-        together[name] = other.and_also(own) if other is not None and is_same else own
-    return together
-
-
-def _read(file: Path) -> dict[str, Observed]:
-    try:
-        with file.open("rb") as opened:
-            data = opened.read(MAX_FILE_BYTES + 1)
-        whole = json.loads(data) if len(data) <= MAX_FILE_BYTES else None
-    except (OSError, ValueError, RecursionError):
-        return {}
-    if not isinstance(whole, dict) or whole.get("format") != _FORMAT:
-        return {}
-    tools = whole.get("tools")
-    return dict(_entries(tools)) if isinstance(tools, dict) else {}
-
-
-def _entries(tools: dict[str, Json]) -> Iterator[tuple[str, Observed]]:
-    for name, entry in tools.items():
-        definition = entry.get("definition") if isinstance(entry, dict) else None
-        shape = read_shape(entry.get("shape")) if isinstance(definition, str) else None
-        if shape is not None and isinstance(definition, str) and len(name) <= _MAX_NAME:
-            told = entry.get("mismatch", "")
-            yield name, Observed(definition, shape, told if isinstance(told, str) else "")
-
-
-def _text(tools: Mapping[str, Observed]) -> bytes:
-    left = MAX_FILE_BYTES - 1000
-    kept: list[str] = []
-    for name, each in reversed([*tools.items()]):
-        told = {"mismatch": each.mismatch} if each.mismatch else {}
-        entry = json.dumps({"definition": each.definition, "shape": stored(each.shape), **told})
-        line = f"{json.dumps(name)}: {entry}"
-        left -= len(line) + 2
-        if left < 0:
-            break
-        kept.append(line)
-    inner = ",\n".join(reversed(kept))
-    return f'{{"format": {_FORMAT}, "tools": {{\n{inner}\n}}}}\n'.encode()
-
-
-def _prune(folder: Path) -> None:
-    files = sorted(folder.glob("*.json"), key=_modified)
-    for file in files[: max(0, len(files) - MAX_FILES)]:
-        with contextlib.suppress(OSError):
-            file.unlink()
-    for left in folder.glob(f"{UNFINISHED}*"):
-        with contextlib.suppress(OSError):
-            if time.time() - _modified(left) > _UNFINISHED_SECONDS:
-                left.unlink()
-
-
-def _modified(file: Path) -> float:
-    try:
-        return file.stat().st_mtime
-    except OSError:
-        return 0.0
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold a lock that other portals respect; one that dies lets go of it."""
-    import fcntl  # not on Windows, where this module must still be importable
-
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    deadline = time.monotonic() + _LOCK_SECONDS
-    try:
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(_POLL_SECONDS)
-        yield
-    finally:
-        os.close(descriptor)
+def _bytes(tools: Mapping[str, Observed]) -> bytes:
+    names = [name for name in tools if len(name) <= _LONGEST_NAME and name.isprintable()]
+    while True:
+        data = _FILE.dump_json(_File(1, {name: tools[name] for name in names}), exclude_defaults=True)
+        if len(data) <= MAX_FILE_BYTES:
+            return data
+        names = names[len(names) // 2 :]

@@ -6,17 +6,19 @@ from pathlib import Path
 import anyio
 import pytest
 
-from portal.observed.observations import Observations, open_observations
-from portal.observed.reading import shape_of
+from manifests.json_value import Json
+from portal.observed.observations import Observations, mismatch, open_observations
+from portal.observed.shape import shape_of
 from portal.observed.shape_store import Observed, ShapeStore
 from tests.portal.library.sample_tools import function
 
-pytestmark = pytest.mark.anyio
-
 FORMER, CURRENT = function(description="Former."), function(description="Current.")
 DEFINITIONS = {CURRENT.tool: CURRENT.digest}
+INTEGER: Json = {"type": "integer"}
+PERSON: Json = {"type": "object", "properties": {"age": INTEGER}}
 
 
+@pytest.mark.anyio
 async def test_a_late_result_of_a_former_definition_changes_nothing(tmp_path: Path) -> None:
     observations = Observations(ShapeStore(tmp_path / "kept", "here"))
     observations.define("tickets", DEFINITIONS)
@@ -30,6 +32,7 @@ async def test_a_late_result_of_a_former_definition_changes_nothing(tmp_path: Pa
     assert [*ShapeStore(tmp_path / "kept", "here").load("tickets")] == [CURRENT.tool]
 
 
+@pytest.mark.anyio
 async def test_what_was_learnt_of_a_former_definition_is_forgotten(tmp_path: Path) -> None:
     observations = Observations(ShapeStore(tmp_path / "kept", "here"))
     observations.define("tickets", {FORMER.tool: FORMER.digest})
@@ -42,6 +45,7 @@ async def test_what_was_learnt_of_a_former_definition_is_forgotten(tmp_path: Pat
     assert ShapeStore(tmp_path / "kept", "here").load("tickets") == {}
 
 
+@pytest.mark.anyio
 async def test_a_result_is_looked_at_after_its_answer_is_on_its_way(tmp_path: Path) -> None:
     happened, learnt = [], anyio.Event()
 
@@ -57,3 +61,34 @@ async def test_a_result_is_looked_at_after_its_answer_is_on_its_way(tmp_path: Pa
         asyncio.get_running_loop().call_soon(happened.append, "answered")
         await learnt.wait()
     assert happened == ["answered", "learnt"]
+
+
+def told(properties: Json, value: Json, **words: Json) -> str:
+    return mismatch(function(None, {"type": "object", "properties": properties, **words}), value)
+
+
+def test_keys_that_the_schema_names_are_told() -> None:
+    whole = {"people": {"anyOf": [{"type": "array", "items": {"$ref": "#/$defs/P"}}, {"type": "null"}]}}
+    found = told(whole, {"people": [{"age": "x"}]}, **{"$defs": {"P": PERSON}})
+    assert found.startswith("['people'][]['age'] is a str")
+    inner = told({"one": {"$ref": "#/$defs/P"}}, {"one": {"age": "x"}}, **{"$defs": {"P": PERSON}})
+    assert inner.startswith("['one']['age'] is a str")
+    pair = told({"pair": {"prefixItems": [PERSON]}}, {"pair": [{"age": "x"}]})
+    assert pair.startswith("['pair'][]['age'] is a str")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"additionalProperties": INTEGER},
+        {"patternProperties": {"^a": INTEGER}, "additionalProperties": False},
+        {"allOf": [{"additionalProperties": INTEGER}]},
+    ],
+)
+def test_keys_that_are_data_are_not_told(words: dict[str, Json]) -> None:
+    assert told({}, {"alice": "x"}, **words).startswith("[...] is a str")
+
+
+def test_what_is_declared_below_keys_that_are_data_is_told() -> None:
+    found = told({}, {"alice": {"age": "x"}}, additionalProperties=PERSON)
+    assert found.startswith("[...]['age'] is a str")

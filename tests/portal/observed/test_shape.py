@@ -7,9 +7,17 @@ from hypothesis import strategies as st
 
 from manifests.json_value import Json
 from portal.library.schema import sound_schema
-from portal.observed.reading import MAX_ITEMS, MAX_VALUES, shape_of
-from portal.observed.shape import MAX_FIELDS, MAX_PLACES, Shape, merged, size
-from portal.observed.shape_json import read_shape, schema_of, stored
+from portal.observed.shape import (
+    MAX_FIELDS,
+    MAX_ITEMS,
+    MAX_PLACES,
+    MAX_VALUES,
+    Shape,
+    merged,
+    schema_of,
+    shape_of,
+    size,
+)
 from tests.depth import depth
 
 CANARY = "canary value"
@@ -120,19 +128,6 @@ def test_merging_the_same_again_changes_nothing(one: Json, other: Json) -> None:
     assert size(both) <= MAX_PLACES
 
 
-@given(results())
-@depth(2)
-def test_a_stored_shape_is_read_as_the_same(value: Json) -> None:
-    shape = shape_of(value)
-    assert read_shape(stored(shape)) == shape
-
-
-@given(results() | st.dictionaries(st.sampled_from(["fields", "items", "scalars", "values"]), results()))
-def test_what_is_no_stored_shape_is_read_as_none_or_as_one_within_bounds(value: Json) -> None:
-    shape = read_shape(value)
-    assert shape is None or size(shape) <= MAX_PLACES
-
-
 def test_no_value_of_a_result_is_in_its_shape() -> None:
     value = {
         "text": CANARY,
@@ -140,7 +135,7 @@ def test_no_value_of_a_result_is_in_its_shape() -> None:
         "map": {"canary@value": 1},
         "deep": deep(CANARY, 30),
     }
-    told = repr(shape_of(value)) + repr(stored(shape_of(value))) + repr(schema_of(shape_of(value)))
+    told = repr(shape_of(value)) + repr(schema_of(shape_of(value)))
     assert "canary" not in told
     assert "deep" in told
 
