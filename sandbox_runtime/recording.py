@@ -1,32 +1,48 @@
-"""Records a run while it goes on."""
+"""Records a run while it goes on, and repeats one: then all that it does is held against the record, event by event."""
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 
 from manifests.grants import Limits
-from sandbox_runtime.events import (
+from sandbox_runtime.bounds import Bounds
+from sandbox_runtime.errors import DivergenceError, ReplayInterruptedError
+from sandbox_runtime.frames import END_HEADER, PAST_HEADER, TRAP_HEADER, FrameError, ToPortal, TrapCause
+from sandbox_runtime.record import (
     UNRECORDED,
     Answered,
     ClocksRead,
     Emitted,
     Event,
     Finished,
+    Origin,
     Parsed,
     Printed,
+    Record,
     Resumed,
     Sent,
     Stopped,
     Trapped,
     digest,
+    is_from_outside,
+    shown,
 )
-from sandbox_runtime.frames import END_HEADER, TRAP_HEADER, FrameError, ToPortal, TrapCause
-from sandbox_runtime.record import Origin, Record
 from sandbox_runtime.result import RunError
-from sandbox_runtime.trace import ANSWERED, LATER, MAX_TRACE_BYTES, READS, RESUMED, TraceError, tokens
+from sandbox_runtime.timeline import (
+    ANSWERED,
+    LATER,
+    MAX_TRACE_BYTES,
+    READS,
+    REPEATED,
+    RESUMED,
+    TraceError,
+    tokens,
+)
 
 MAX_RECORD_BYTES = 32 << 20
 _EVENT_BYTES = 100
+_PATIENCE = 4.0
+_RECORD_ENDS = RunError("record_ended", "the record of this run ends here")
 
 
 class RunEndsHereError(FrameError):
@@ -36,15 +52,6 @@ class RunEndsHereError(FrameError):
         super().__init__("its record ends here")
         self.error = error
         self.dropped_bytes = dropped_bytes
-
-
-@dataclass(frozen=True, slots=True)
-class _Head:
-    origin: Origin
-    script: str
-    namespaces: tuple[str, ...]
-    limits: Limits
-    longest_call: int
 
 
 class Recording:
@@ -59,8 +66,7 @@ class Recording:
         self.events: list[Event] = []
         self._max_bytes = max_bytes
         self._bytes = 0
-        self._head: _Head | None = None
-        self._settings: str | None = None
+        self._head: Record | None = None
         self._places: dict[str, str] = {}
         self._answers: deque[bytes] = deque()
         self._reads: list[str] = []
@@ -69,19 +75,9 @@ class Recording:
     @property
     def record(self) -> Record | None:
         """The run as far as it went; None before it was prepared, and when its record would be too large."""
-        head = self._head
-        if head is None or self.is_too_large:
+        if self._head is None or self.is_too_large:
             return None
-        return Record(
-            head.origin,
-            head.script,
-            head.namespaces,
-            head.limits,
-            head.longest_call,
-            dict(self._places),
-            self._settings,
-            tuple(self.events),
-        )
+        return replace(self._head, places=dict(self._places), events=tuple(self.events))
 
     @property
     def is_too_large(self) -> bool:
@@ -120,7 +116,7 @@ class Recording:
         self, origin: Origin, script: str, namespaces: tuple[str, ...], limits: Limits, longest_call: int
     ) -> None:
         """The script is about to be parsed."""
-        self._head = _Head(origin, script, namespaces, limits, longest_call)
+        self._head = Record(origin, script, namespaces, limits, longest_call, {}, None, ())
 
     @property
     def may_start_over(self) -> bool:
@@ -139,7 +135,8 @@ class Recording:
 
     def execute(self, settings: bytes) -> None:
         """The script is about to run."""
-        self._settings = settings.decode()
+        if self._head is not None:
+            self._head = replace(self._head, settings=settings.decode())
         self._charge(len(settings))
 
     def answer(self, answers: bytes) -> None:
@@ -186,8 +183,6 @@ class Recording:
                 self._learn(sign, number)
         except TraceError as error:
             raise FrameError(str(error)) from error
-        if len(self._reads) > 1:
-            self._reads = [" ".join(self._reads)]  # a twelfth of the memory
 
     def _learn(self, sign: str, number: int) -> None:
         if self.is_too_large:
@@ -234,6 +229,134 @@ class Recording:
             self.events.clear()
             self._answers.clear()
             self._reads.clear()
+
+
+class Repetition(Recording):
+    """A recording that knows what is to come, and ends the run at the first difference.
+
+    Where a record without an ending ends, the run ends too. If it `goes_on`, it is live from there, and this is a
+    recording of all of it.
+    """
+
+    def __init__(self, record: Record, *, goes_on: bool = False, max_bytes: int = MAX_RECORD_BYTES) -> None:
+        super().__init__(max_bytes)
+        self.source = record
+        self.on_live: Callable[[], None] = lambda: None
+        self.divergence: DivergenceError | None = None
+        self.interruption: RunError | None = None
+        self.is_live = False
+        self.has_ended = False
+        self._goes_on = goes_on
+        self._bounds = Bounds(record.limits, record.place)
+        self._body = record.body
+        self._ending = record.ending
+        self._recorded_answers: deque[str] = deque()
+
+    @property
+    def patience(self) -> float:
+        """A slower machine must not make another run of it; what goes on has the time it always had."""
+        return 1.0 if self._goes_on else _PATIENCE
+
+    @property
+    def is_too_large(self) -> bool:
+        return self.is_live and super().is_too_large
+
+    def origin(self, present: Origin) -> Origin:
+        return self.source.origin
+
+    def longest_call(self, present: int) -> int:
+        return self.source.longest_call
+
+    @property
+    def may_start_over(self) -> bool:
+        return self.divergence is None and not self.has_ended
+
+    def start_over(self) -> bytes:
+        super().start_over()
+        self.interruption = None
+        self._recorded_answers = deque(
+            event.text for event in self._body if isinstance(event, Answered) and event.text
+        )
+        return self._past()
+
+    def _past(self) -> bytes:
+        trace: list[str] = []
+        answers: list[bytes] = []
+        for event in self._body:
+            if isinstance(event, ClocksRead):
+                trace.append(event.tokens)
+            elif isinstance(event, Resumed):
+                trace.append(f"{RESUMED}{event.wall_ms}")
+            elif isinstance(event, Answered):
+                answers.append(event.text.encode())
+                trace.append(f"{REPEATED}{len(answers[-1])}")
+        line = " ".join(trace).encode()
+        return b"".join((PAST_HEADER.pack(self._goes_on, len(line)), line, *answers))
+
+    def stop(self, error: RunError, dropped_bytes: int) -> None:
+        if self.is_live:
+            super().stop(error, dropped_bytes)
+        elif self.divergence is None and not self.has_ended:
+            self.interruption = error
+
+    def end_where_recorded(self) -> None:
+        # What the run did after that, if anything, nobody knows: it ends here, not when its time is up again.
+        if len(self.events) == len(self._body) and is_from_outside(self._ending):
+            raise self._end_from_outside()
+
+    def check(self) -> None:
+        """Tell, when the run is over, what kept it from being the recorded one to the end.
+
+        Raises:
+            DivergenceError: It was another.
+            ReplayInterruptedError: It did not come to its end.
+        """
+        if self.divergence is not None:
+            raise self.divergence
+        if self.interruption is not None:
+            raise ReplayInterruptedError(self.interruption.message)
+        index = len(self.events)
+        if index < len(self._body) and not self.is_live:
+            raise DivergenceError(index, shown(self._body[index]), "nothing more")
+
+    def _add(self, event: Event) -> None:
+        if not self.is_live:
+            self._compare(len(self.events), event)
+        super()._add(event)
+        self.has_ended = self._is_over
+
+    def _compare(self, index: int, event: Event) -> None:
+        if index < len(self._body):
+            expected: Event = self._body[index]
+        elif self._ending is None and self._goes_on:
+            self.is_live = True
+            self.on_live()
+            return
+        elif self._ending is None or is_from_outside(self._ending):
+            raise self._end_from_outside()
+        else:
+            expected = self._ending
+        if event == expected:
+            return
+        if self._goes_on and isinstance(event, Trapped) and event.cause == TrapCause.CPU:
+            self.interruption = self._bounds.trap(event.cause, "")
+        else:
+            self.divergence = DivergenceError(index, shown(expected), shown(event))
+        raise FrameError("it does something else than the run it repeats")
+
+    def _end_from_outside(self) -> RunEndsHereError:
+        ending = self._ending
+        self.has_ended = True
+        if ending is None:
+            return RunEndsHereError(_RECORD_ENDS, 0)
+        if isinstance(ending, Stopped):
+            return RunEndsHereError(ending.error, ending.dropped_bytes)
+        return RunEndsHereError(self._bounds.trap(TrapCause.CPU, ""), ending.dropped_bytes)
+
+    def _answered(self, frames: int) -> str:
+        if frames and self._recorded_answers:
+            return self._recorded_answers.popleft()
+        return super()._answered(frames)
 
 
 def _event(kind: int, payload: bytes) -> Event | None:

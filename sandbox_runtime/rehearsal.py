@@ -4,9 +4,8 @@ import json
 
 from sandbox_runtime.engine import GuestEngine
 from sandbox_runtime.frames import ToPortal, ToWorker
-from sandbox_runtime.randomness import SEED_BYTES
 from sandbox_runtime.run_host import RunHost, RunLimits
-from sandbox_runtime.timeline import RunStart
+from sandbox_runtime.timeline import SEED_BYTES, RunStart
 
 _SCRIPT = b"""\
 rows = [await rehearsal.one(i=i) for i in range(2)]

@@ -1,12 +1,19 @@
-"""Runs recorded scripts again: the guest works as it did, and nothing goes out to the world."""
+"""Runs recorded scripts again: `replay` to the same end with nothing going out, `resume` to go on live from there."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 
+from manifests.json_value import Json
+from sandbox_runtime.calls import CallError, CallObserver, CallPort, NoObserver, Outcome, ToolCall
+from sandbox_runtime.calls_in_flight import CallsInFlight
 from sandbox_runtime.errors import OtherComponentError, RecordEndsError, RecordError, ReplayInterruptedError
-from sandbox_runtime.record import Record
-from sandbox_runtime.recorded_calls import RecordedCalls
-from sandbox_runtime.repetition import Repetition
+from sandbox_runtime.grants.file_service import OUTCOME_UNKNOWN, FileService, changes
+from sandbox_runtime.grants.run_grants import NO_GRANTS, RunGrants
+from sandbox_runtime.guest_json import GuestJsonError, parse
+from sandbox_runtime.record import Answered, Record
+from sandbox_runtime.recording import Repetition
 from sandbox_runtime.result import RunResult
+from sandbox_runtime.run import Run
 from sandbox_runtime.sandbox import Sandbox
 from sandbox_runtime.session import Session
 
@@ -73,3 +80,148 @@ async def _replay_in(
     if record.ending is None and record.settings is not None:
         raise RecordEndsError(f"the record ends after event {len(record.events) - 1:,}, and the run goes on")
     return result
+
+
+async def outcome_unknown(call: ToolCall) -> Outcome:
+    """The answer to a call that was under way when its run was interrupted: it may have happened."""
+    told = f"{call.function} was called before this run was interrupted, and what came of it is not known"
+    return Outcome(error=CallError("outcome_unknown", told, "Check its effect before calling again."))
+
+
+async def resume(
+    sandbox: Sandbox,
+    repetition: Repetition,
+    port: CallPort,
+    observer: CallObserver | None = None,
+    *,
+    where: Callable[[str], str] | None = None,
+    unanswered: CallPort = outcome_unknown,
+    caller: str = "",
+    grants: RunGrants = NO_GRANTS,
+) -> RunResult:
+    """Go on with a run of which a record without an ending was kept, and return the result of the whole.
+
+    `repetition` is made of that record with `goes_on`, and afterwards is the recording of the whole run. Calls that
+    the record has answers to are not made again; `unanswered` is asked about those it has none to, and says that
+    nobody knows, unless it knows better; all others go to `port`. If a file was being changed, this and all later
+    changes of files are an OSError. `seq` counts on, and `observer` hears of the calls
+    before and after. The wall clock shows the present time from where the run goes on, the monotonic one goes on
+    where it was.
+
+    Raises:
+        DivergenceError: The run did something else than recorded before it came to the record's end.
+        OtherComponentError: The record is of another guest component.
+        RecordError: The run is over, was only parsed, or is part of a session.
+        ReplayInterruptedError: It did not come to the record's end; nothing was done, and it can be tried again.
+    """
+    record = repetition.source
+    check_replayable(sandbox, record)
+    if record.settings is None or record.ending is not None or record.origin.position:
+        raise RecordError("only a run that had begun, has not ended and is part of no session can be resumed")
+    async with sandbox.run(record.limits, where or record.place, caller=caller, recording=repetition) as run:
+        prepared = await run.prepare(record.script, record.namespaces)
+        if run.worker is None and prepared.error is not None:
+            raise ReplayInterruptedError(prepared.error.message)
+        calls = ResumedCalls(run, repetition, port, observer or NoObserver(), unanswered, grants.files)
+        result = await run.execute_with(record.settings.encode(), calls)
+    repetition.check()
+    return result
+
+
+class ResumedCalls(CallsInFlight):
+    """Calls of a run that is repeated up to a point: before it nothing is started and nothing sent."""
+
+    def __init__(
+        self,
+        run: Run,
+        repetition: Repetition,
+        port: CallPort,
+        observer: CallObserver,
+        unanswered: CallPort,
+        files: FileService | None,
+    ) -> None:
+        assert run.worker is not None
+        super().__init__(run.worker, self._answer_of, observer, run.bounds, run.fail, files, repetition)
+        self._live_port = port
+        self._unanswered = unanswered
+        self._answered = {answer[0] for answer in answers(repetition.source) if type(answer[0]) is int}
+        self._error_codes |= error_codes(repetition.source)
+        self._earlier = 0
+        self._is_change_in_doubt = False
+        self._is_held = not repetition.is_live
+        repetition.on_live = self.go_live
+
+    def go_live(self) -> None:
+        self._is_held = False
+        self._flush()
+        self._files.go_on()
+
+    async def _answer_of(self, call: ToolCall) -> Outcome:
+        return await (self._unanswered if call.seq <= self._earlier else self._live_port)(call)
+
+    def _admit(self, identity: int, name: str, arguments: bytes) -> None:
+        if self._is_held:
+            self._earlier = self._seq
+            if identity in self._answered:
+                return
+        super()._admit(identity, name, arguments)
+
+    def _admit_file(self, identity: int, operation: str, arguments: bytes) -> None:
+        if self._is_held and identity in self._answered:
+            return
+        is_change = changes(operation)
+        # A file that could not be saved is saved again when it is closed: once is in doubt, twice would be wrong.
+        self._is_change_in_doubt |= self._is_held and is_change
+        if is_change and self._is_change_in_doubt:
+            self._answer_file(identity, OUTCOME_UNKNOWN)
+        else:
+            super()._admit_file(identity, operation, arguments)
+
+    def _is_stuck(self) -> bool:
+        return self._is_held or super()._is_stuck()
+
+    def _start_waiting(self) -> None:
+        if not self._is_held:
+            super()._start_waiting()
+
+    def _send_answers(self) -> None:
+        if not self._is_held:
+            super()._send_answers()
+
+
+class RecordedCalls:
+    """Calls of a run that is replayed: the worker has their answers already."""
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+
+    def receive(self, batch: bytes) -> None:
+        """Nothing goes out; the repetition has compared it."""
+
+    def resume(self) -> None:
+        """Nothing waits."""
+
+    def knows(self, code: str) -> bool:
+        """Whether a call of the run failed with this code."""
+        return code in error_codes(self._record)
+
+    def stop(self) -> bool:
+        return False
+
+    async def ended(self) -> None:
+        """Nothing is under way."""
+
+
+def error_codes(record: Record) -> frozenset[str]:
+    """The codes of the errors that calls of the run were answered with."""
+    return frozenset(answer[2] for answer in answers(record) if answer[1] == 0 and isinstance(answer[2], str))
+
+
+def answers(record: Record) -> Iterator[list[Json]]:
+    """The answers to calls, each as the guest gets it: [ID, 1, value] or [ID, 0, code, message, hint]."""
+    for event in record.events:
+        if isinstance(event, Answered) and event.text:
+            with suppress(GuestJsonError):
+                batch = parse(event.text.encode())
+                listed = batch if isinstance(batch, list) else []
+                yield from (answer for answer in listed if isinstance(answer, list) and len(answer) > 2)

@@ -17,8 +17,7 @@ from sandbox_runtime.frames import (
     TrapCause,
     frame,
 )
-from sandbox_runtime.randomness import SEED_BYTES, Randomness
-from sandbox_runtime.timeline import Past, RunStart, Timeline
+from sandbox_runtime.timeline import SEED_BYTES, Past, Randomness, RunStart, Timeline
 
 _NO_SEED = bytes(SEED_BYTES)
 _BATCH_BYTES = 1 << 20

@@ -8,8 +8,8 @@ from manifests.json_value import Json
 from sandbox_runtime.frames import RUN_HEADER, START_HEADER
 from sandbox_runtime.grants.run_grants import RunGrants
 from sandbox_runtime.guest_json import encode
-from sandbox_runtime.randomness import seed_of_module
 from sandbox_runtime.record import Origin
+from sandbox_runtime.timeline import seed_of_module
 
 LibraryTable: TypeAlias = Mapping[str, Mapping[str, str]]
 """For each namespace that the script mentions, each function's name and its signature in one line; one without is not

@@ -1,9 +1,18 @@
-"""What one run learns from outside, on the worker's side: the time and its answers.
+"""What one run learns from outside, on the worker's side: the time, its answers, and chance.
 
-Live they are the world's; while a run is repeated they are a record's, and nothing is waited for. Either way each
-of them is noted in the run's trace (trace.py), so that a record is a run's own account of what it was told.
+Live they are the world's; while a run is repeated they are a record's, and nothing is waited for. Either way each is
+noted in the run's trace, a line of tokens, so that a record is a run's own account of what it was told:
+
+    7       seven reads of a clock that showed the same time as the read before
+    +12     a read of a clock, 12 ms later
+    =2      an exchange that returned two frames of answers; =0 is one that returned nothing
+    @1700   from here on the wall clock shows 1700 ms since 1970 and what passes: the run was taken up again
+
+A worker that repeats a run gets the same line, with *LENGTH for =COUNT: the answers follow the line.
 """
 
+import hashlib
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,8 +20,16 @@ from dataclasses import dataclass
 from wasmtime import WasmtimeError
 
 from sandbox_runtime.frames import PAST_HEADER, START_HEADER, TrapCause
-from sandbox_runtime.trace import ANSWERED, LATER, MAX_TRACE_TOKENS, READS, REPEATED, RESUMED, tokens
 
+READS, LATER, ANSWERED, RESUMED, REPEATED = "", "+", "=", "@", "*"
+
+MAX_TRACE_TOKENS = 1024
+MAX_TRACE_BYTES = 16 * (MAX_TRACE_TOKENS + 1)
+"""Of one frame. To read a token costs a microsecond, and others wait."""
+
+_TOKEN = re.compile(rb"([+=@*]?)(0|[1-9][0-9]{0,12})(?: |$)")
+
+SEED_BYTES = 32
 _NS_PER_MS = 1_000_000
 
 
@@ -168,3 +185,41 @@ class Timeline:
         if self._reads:
             self._trace.append(f"{READS}{self._reads}")
             self._reads = 0
+
+
+class Randomness:
+    """SHAKE-256 of the seed and a counter: who does not know the seed can guess none of it."""
+
+    def __init__(self, seed: bytes) -> None:
+        self._state = hashlib.shake_256(seed)
+        self._draws = 0
+
+    def draw(self, size: int) -> bytes:
+        self._draws += 1
+        stream = self._state.copy()
+        stream.update(self._draws.to_bytes(8, "little"))
+        return stream.digest(size)
+
+
+def seed_of_module(seed: bytes) -> str:
+    """What the module `random` is seeded with; it tells nothing about the stream."""
+    return hashlib.sha256(b"the module random\n" + seed).hexdigest()
+
+
+class TraceError(Exception):
+    """It is no trace."""
+
+
+def tokens(trace: bytes) -> Iterator[tuple[str, int]]:
+    """The tokens, each as its sign and its number.
+
+    Raises:
+        TraceError: At the first thing that is no token.
+    """
+    at = 0
+    while at < len(trace):
+        token = _TOKEN.match(trace, at)
+        if token is None:
+            raise TraceError("a trace that no worker of ours would write")
+        yield token[1].decode(), int(token[2])
+        at = token.end()

@@ -9,7 +9,7 @@ from benchmarks.sandbox import workload
 from benchmarks.sandbox.workload import Measures, latency, median_ms, ms
 from manifests.grants import Limits
 from sandbox_runtime.calls import Outcome, ToolCall
-from sandbox_runtime.record_json import dump_record
+from sandbox_runtime.record import dump_record
 from sandbox_runtime.recording import Recording
 from sandbox_runtime.replay import replay
 from sandbox_runtime.result import RunResult

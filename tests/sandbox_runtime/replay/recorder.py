@@ -9,8 +9,7 @@ from manifests.grants import Limits
 from manifests.json_value import Json
 from sandbox_runtime.calls import CallError, CallPort, Outcome, ToolCall
 from sandbox_runtime.grants.run_grants import NO_GRANTS, RunGrants
-from sandbox_runtime.record import Record
-from sandbox_runtime.record_json import dump_record, parse_record
+from sandbox_runtime.record import Record, dump_record, parse_record
 from sandbox_runtime.recording import Recording
 from sandbox_runtime.replay import replay
 from sandbox_runtime.result import RunResult

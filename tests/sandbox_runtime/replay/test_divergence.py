@@ -12,12 +12,21 @@ from sandbox_runtime.errors import (
     RecordError,
     ReplayInterruptedError,
 )
-from sandbox_runtime.events import Answered, ClocksRead, Event, Finished, Printed, Sent, Stopped, Trapped
 from sandbox_runtime.frames import TrapCause
-from sandbox_runtime.record import Record
-from sandbox_runtime.recorded_calls import RecordedCalls
-from sandbox_runtime.repetition import Repetition
-from sandbox_runtime.replay import replay
+from sandbox_runtime.record import (
+    Answered,
+    ClocksRead,
+    Event,
+    Finished,
+    Printed,
+    Record,
+    Sent,
+    Stopped,
+    Trapped,
+    shown,
+)
+from sandbox_runtime.recording import Repetition
+from sandbox_runtime.replay import RecordedCalls, replay
 from sandbox_runtime.result import RunError
 from sandbox_runtime.sandbox import Sandbox, open_sandbox
 from sandbox_runtime.turns import QueueLimits
@@ -75,7 +84,7 @@ async def test_changed_script_diverges_where_it_first_does_another_thing(
     assert old in record.script
     error = await diverged(sandbox, changed(record, script=record.script.replace(old, new)))
     at = index_of(record, kind, nth)
-    assert (error.index, error.expected) == (at, str(record.events[at]))
+    assert (error.index, error.expected) == (at, shown(record.events[at]))
     assert error.got != error.expected
 
 

@@ -6,12 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_runtime.events import Answered, Sent
 from sandbox_runtime.grants.run_grants import RunGrants
-from sandbox_runtime.record import Record
-from sandbox_runtime.repetition import Repetition
-from sandbox_runtime.replay import replay
-from sandbox_runtime.resume import resume
+from sandbox_runtime.record import Answered, Record, Sent
+from sandbox_runtime.recording import Repetition
+from sandbox_runtime.replay import replay, resume
 from sandbox_runtime.sandbox import Sandbox
 from tests.sandbox_runtime.fetching import granting, served
 from tests.sandbox_runtime.granted_files import granted

@@ -7,7 +7,7 @@ import pytest
 
 from manifests.grants import Limits
 from sandbox_runtime.calls import Outcome, ToolCall
-from sandbox_runtime.events import ClocksRead
+from sandbox_runtime.record import ClocksRead
 from sandbox_runtime.recording import Recording
 from sandbox_runtime.replay import replay
 from sandbox_runtime.sandbox import Sandbox

@@ -5,9 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manifests.grants import Limits
-from sandbox_runtime.events import Answered, ClocksRead, Finished, Parsed, Resumed
 from sandbox_runtime.frames import ToPortal, TrapCause, frame
-from sandbox_runtime.record_json import dump_record, parse_record
+from sandbox_runtime.record import Answered, ClocksRead, Finished, Parsed, Resumed, dump_record, parse_record
 from sandbox_runtime.recording import Recording
 from sandbox_runtime.result import RunResult
 from sandbox_runtime.sandbox import Sandbox

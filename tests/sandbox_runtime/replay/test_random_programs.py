@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manifests.grants import Limits
-from sandbox_runtime.repetition import Repetition
-from sandbox_runtime.replay import replay
-from sandbox_runtime.resume import resume
+from sandbox_runtime.recording import Repetition
+from sandbox_runtime.replay import replay, resume
 from sandbox_runtime.sandbox import Sandbox
 from tests.depth import depth
 from tests.sandbox_runtime.replay.recorder import ChancePort, Recorder, facts

@@ -10,21 +10,24 @@ from hypothesis import strategies as st
 from manifests.grants import Limits
 from manifests.json_value import Json
 from sandbox_runtime.errors import DivergenceError, RecordError, SandboxError
-from sandbox_runtime.events import (
+from sandbox_runtime.frames import TrapCause
+from sandbox_runtime.record import (
+    MAX_JSON_BYTES,
     Answered,
     ClocksRead,
     Emitted,
     Finished,
+    Origin,
     Parsed,
     Printed,
+    Record,
     Resumed,
     Sent,
     Stopped,
     Trapped,
+    dump_record,
+    parse_record,
 )
-from sandbox_runtime.frames import TrapCause
-from sandbox_runtime.record import Origin, Record
-from sandbox_runtime.record_json import MAX_JSON_BYTES, dump_record, parse_record
 from sandbox_runtime.replay import replay
 from sandbox_runtime.result import RunError
 from sandbox_runtime.sandbox import Sandbox
@@ -77,7 +80,7 @@ RECORDS = st.builds(
 @given(RECORDS)
 def test_record_is_read_as_it_was_written(record: Record) -> None:
     assert parse_record(dump_record(record)) == record
-    assert parse_record(dump_record(record).encode()) == record
+    assert parse_record(dump_record(record).decode()) == record
 
 
 def kept() -> dict[str, Any]:
@@ -88,10 +91,38 @@ def kept() -> dict[str, Any]:
 
 
 FORGED: list[tuple[str, Json]] = [
-    ("format", 2),
-    ("format", "1"),
+    ("format", 1),
+    ("origin", {"component": "a" * 64}),
+    ("script", ["1"]),
+    ("script", "x" * ((1 << 20) + 1)),
+    ("namespaces", "git"),
+    ("namespaces", ["x" * 1001]),
+    ("limits", {"memory_mib": 10**9}),
+    ("limits", {"surprise": 1}),
+    ("longest_call", -1),
+    ("longest_call", 1 << 40),
+    ("places", {"x": 1}),
+    ("settings", {}),
+    ("events", {}),
+    ("events", [{}]),
+    ("events", [{"kind": "exploded"}]),
+    ("events", [{"kind": "parsed"}]),
+    ("events", [{"kind": "parsed", "is_valid": True, "more": 1}]),
+    ("events", [{"kind": "parsed", "is_valid": 1}]),
+    ("events", [{"kind": "clock", "tokens": ""}]),
+    ("events", [{"kind": "clock", "tokens": "-1"}]),
+    ("events", [{"kind": "clock", "tokens": "1  2"}]),
+    ("events", [{"kind": "clock", "tokens": "9" * 99}]),
+    ("events", [{"kind": "answered", "text": None}]),
+    ("events", [{"kind": "emitted", "digest": "x"}]),
+    ("events", [{"kind": "resumed", "wall_ms": -1}]),
+    ("events", [{"kind": "finished", "digest": "b" * 32, "dropped_bytes": -1}]),
+    ("events", [{"kind": "trapped", "cause": 99, "dropped_bytes": 0}]),
+    ("events", [{"kind": "stopped", "error": "x", "dropped_bytes": 0}]),
+    ("surprise", 1),
+]
+ORIGINS: list[tuple[str, Json]] = [
     ("component", "a" * 63),
-    ("component", 7),
     ("seed", "0" * 66),
     ("seed", "zz" * 32),
     ("wall_ms", -1),
@@ -100,45 +131,15 @@ FORGED: list[tuple[str, Json]] = [
     ("wall_ms", True),
     ("monotonic_ms", None),
     ("position", 10**9),
-    ("script", ["1"]),
-    ("script", "x" * ((1 << 20) + 1)),
-    ("namespaces", "git"),
-    ("namespaces", [["git"]]),
-    ("namespaces", ["x" * 1001]),
-    ("limits", {"memory_mib": 10**9}),
-    ("limits", {"wall_seconds": 10**9}),
-    ("limits", {"surprise": 1}),
-    ("limits", []),
-    ("longest_call", -1),
-    ("longest_call", 1 << 40),
-    ("places", []),
-    ("places", {"x": 1}),
-    ("settings", {}),
-    ("events", {}),
-    ("events", [[]]),
-    ("events", ["parsed"]),
-    ("events", [["exploded"]]),
-    ("events", [["parsed"]]),
-    ("events", [["parsed", True, 1]]),
-    ("events", [["parsed", 1]]),
-    ("events", [["clock", ""]]),
-    ("events", [["clock", "0"]]),
-    ("events", [["clock", "-1"]]),
-    ("events", [["clock", "=1"]]),
-    ("events", [["clock", "1  2"]]),
-    ("events", [["clock", "1\n"]]),
-    ("events", [["clock", "9" * 99]]),
-    ("events", [["answered", None]]),
-    ("events", [["sent", b"x".hex(), 1]]),
-    ("events", [["emitted", "x"]]),
-    ("events", [["resumed", -1]]),
-    ("events", [["finished", "b" * 32, -1]]),
-    ("events", [["trapped", "UNRECORDED_READ", 0]]),
-    ("events", [["trapped", 1, 0]]),
-    ("events", [["stopped", ["x", "y", 0, "", ""], 0]]),
-    ("events", [["stopped", "x", 0]]),
-    ("surprise", 1),
 ]
+
+
+@pytest.mark.parametrize(("key", "value"), ORIGINS)
+def test_forged_origin_is_refused(key: str, value: Json) -> None:
+    stored = kept()
+    stored["origin"][key] = value
+    with pytest.raises(RecordError):
+        parse_record(json.dumps(stored))
 
 
 @pytest.mark.parametrize(("key", "value"), FORGED)
@@ -149,7 +150,7 @@ def test_forged_text_is_refused(key: str, value: Json) -> None:
         parse_record(json.dumps({**stored, key: value}))
 
 
-@pytest.mark.parametrize("key", kept())
+@pytest.mark.parametrize("key", sorted(kept().keys() - {"format"}))
 def test_record_without_a_part_is_refused(key: str) -> None:
     stored = kept()
     del stored[key]
@@ -204,7 +205,9 @@ async def test_forged_answers_reach_only_the_forged_script(sandbox: Sandbox, rec
     _, record = await recorded("await git.git_log(i=1)", port=ChancePort())
     stored = json.loads(dump_record(record))
     for text in ("[", "{}", "[[1]]", "[[null, 1, 2]]", "x" * 1000, '[["a", 0, 1, 2, 3]]', "[" * 10_000):
-        events = [["answered", text] if event[0] == "answered" else event for event in stored["events"]]
+        events = [
+            {**event, "text": text} if event["kind"] == "answered" else event for event in stored["events"]
+        ]
         with pytest.raises(DivergenceError):
             await replay(sandbox, parse_record(json.dumps({**stored, "events": events})))
 

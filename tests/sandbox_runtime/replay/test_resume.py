@@ -11,14 +11,10 @@ import pytest
 from manifests.grants import Limits
 from sandbox_runtime.calls import Outcome, ToolCall
 from sandbox_runtime.errors import DivergenceError, RecordError, ReplayInterruptedError
-from sandbox_runtime.events import Answered, Resumed, Sent
-from sandbox_runtime.record import Record
-from sandbox_runtime.record_json import dump_record, parse_record
-from sandbox_runtime.recorded_calls import answers
-from sandbox_runtime.repetition import Repetition
-from sandbox_runtime.replay import replay
+from sandbox_runtime.record import Answered, Record, Resumed, Sent, dump_record, parse_record
+from sandbox_runtime.recording import Repetition
+from sandbox_runtime.replay import answers, replay, resume
 from sandbox_runtime.result import RunResult
-from sandbox_runtime.resume import resume
 from sandbox_runtime.sandbox import Sandbox
 from tests.sandbox_runtime.replay.recorder import Ledger, Recorder, facts
 from tests.sandbox_runtime.running import EchoPort, where
