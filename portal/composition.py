@@ -29,10 +29,10 @@ from portal.pinning.suspicions import SuspicionLog
 from portal.script_search import ScriptSearch
 from portal.sessions import Sessions
 from portal.view import Shelf, View, open_shelf
-from sandbox_runtime.baked import Baked, check_baked
+from sandbox_runtime.bake import Baked, check_baked
 from sandbox_runtime.grants.run_grants import open_grants
 from sandbox_runtime.sandbox import Sandbox, open_sandbox
-from sandbox_runtime.turns import QueueLimits
+from sandbox_runtime.workers import QueueLimits
 from upstreams.fleet import Fleet, open_fleet
 from upstreams.upstream import Upstream
 

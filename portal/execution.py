@@ -30,11 +30,9 @@ from portal.snapshot import Snapshot
 from sandbox_runtime.calls import CallPort
 from sandbox_runtime.grants.fetcher import Fetcher
 from sandbox_runtime.grants.run_grants import OpenGrants
-from sandbox_runtime.prepared import Prepared
-from sandbox_runtime.result import RunError, RunResult
+from sandbox_runtime.result import Prepared, RunError, RunResult
 from sandbox_runtime.run import Run
-from sandbox_runtime.sandbox import Sandbox
-from sandbox_runtime.session import Session
+from sandbox_runtime.sandbox import Sandbox, Session
 from upstreams.fleet import Fleet
 
 log = structlog.get_logger()

@@ -10,8 +10,7 @@ import anyio
 from manifests.portal_manifest import ServerSettings
 from portal.caller import Caller
 from sandbox_runtime.errors import WorkerStartError
-from sandbox_runtime.sandbox import Sandbox
-from sandbox_runtime.session import Session
+from sandbox_runtime.sandbox import Sandbox, Session
 
 NEW = "new"
 """What a caller passes to begin a session."""

@@ -20,10 +20,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from manifests.own_folders import cache_folder
-from sandbox_runtime import child_process
-from sandbox_runtime.compiler import NOT_WRITTEN
-from sandbox_runtime.engine import CONFIGURATION
+from sandbox_runtime.engine import CONFIGURATION, NOT_WRITTEN
 from sandbox_runtime.errors import CacheError, ComponentError
+from sandbox_runtime.launchers import start_process
 
 CACHE_VARIABLE = "MCP_CODE_PORTAL_CACHE"
 _COMPILE_SECONDS = 180
@@ -148,8 +147,8 @@ class AotCache:
             partial.unlink(missing_ok=True)
 
     def _compiled_by_child(self, component: Path, target: str) -> int:
-        arguments = ("sandbox_runtime.compiler", str(component.absolute()), target)
-        with child_process.start(*arguments, parent=os.getpid()) as child:
+        arguments = ("sandbox_runtime.engine", str(component.absolute()), target)
+        with start_process(*arguments, parent=os.getpid()) as child:
             self._compiling = child
             try:
                 self._check_open()  # `close` may have come before it could have seen this child

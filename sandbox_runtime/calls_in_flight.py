@@ -8,12 +8,12 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from manifests.json_value import Json
-from sandbox_runtime.bounds import ARGUMENT_VALUE_BYTES, Bounds
 from sandbox_runtime.calls import CallError, CallObserver, CallPort, Outcome, ToolCall
 from sandbox_runtime.frames import MAX_LINES_BYTES, FrameError, ToWorker
 from sandbox_runtime.grants.file_service import NOT_GRANTED, FileAnswer, FileService
 from sandbox_runtime.guest_json import GuestJsonError, encode, parse, values_in
 from sandbox_runtime.recording import Recording
+from sandbox_runtime.result import ARGUMENT_VALUE_BYTES, Bounds
 from sandbox_runtime.worker_process import WorkerProcess
 
 FILE_PREFIX = b"portal.files."

@@ -1,24 +1,59 @@
 """The wasm engine: its fixed configuration, what it links into the guest, and one live instance."""
 
+import os
+import sys
 from ctypes import byref
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import wasmtime._ffi as ffi
 from wasmtime import Config, Engine, ExitTrap, Store, WasiConfig, WasmtimeError
 from wasmtime.component import Component, Linker
 
 from sandbox_runtime import abi, wasi
-from sandbox_runtime.features import UNUSED_FEATURES
-from sandbox_runtime.guest_memory import GuestMemory
-from sandbox_runtime.hot_pages import HotPages
+from sandbox_runtime.lockdown import end_with_parent
+from sandbox_runtime.memory import GuestMemory, HotPages
 
 _HOST = "portal:sandbox/host@0.1.0"
 _MAX_WASM_STACK = 1 << 20
 # What the component needs to exist at all: 366 pages, 30 core instances, 1 memory, 8 tables.
 _BOUNDS = {"table_elements": 50_000, "instances": 40, "tables": 16, "memories": 1}
 
+UNUSED_FEATURES = (
+    "wasm_threads",
+    "shared_memory",
+    "wasm_tail_call",
+    "wasm_simd",
+    "wasm_relaxed_simd",
+    "wasm_multi_value",
+    "wasm_multi_memory",
+    "wasm_memory64",
+    "wasm_exceptions",
+    "wasm_function_references",
+    "wasm_gc",
+    "gc_support",
+    "wasm_wide_arithmetic",
+    "wasm_custom_page_sizes",
+    "wasm_stack_switching",
+    "wasm_branch_hinting",
+    "wasm_compact_imports",
+    "wasm_component_model_map",
+    "wasm_component_model_implements",
+    "wasm_component_model_accessors",
+    "wasm_component_model_canonical_names",
+    "wasm_component_model_async",
+    "wasm_component_model_async_stackful",
+    "wasm_component_model_more_async_builtins",
+    "concurrency_support",
+)
+"""What the engine could do and CPython does not need: most advisories are about one of these. The names are those of
+the C interface, `wasmtime_config_NAME_set`. Some are on unless they are turned off."""
+
 CONFIGURATION = f"cranelift epoch stack={_MAX_WASM_STACK} without {' '.join(UNUSED_FEATURES)}"
 """Names the configuration: code compiled under another one is not loaded."""
+
+
+NOT_WRITTEN: Final = 74
+"""The status that says it compiled, but the disk did not take it; EX_IOERR of sysexits.h."""
 
 
 def new_engine() -> Engine:
@@ -154,3 +189,18 @@ def _host(host: HostFunctions) -> dict[str, abi.HostFunction]:
         host.emit(abi.Text(arguments[0]))
 
     return {"exchange": exchange, "print": print_text, "emit": emit}
+
+
+def main(arguments: list[str]) -> None:
+    """Compile: the component, the file to write, which is complete on disk at the end, process id of the portal."""
+    component, target, parent = arguments
+    end_with_parent(int(parent))
+    with open(component, "rb") as source:
+        compiled = compile_component(source.read())
+    try:
+        with open(target, "wb") as file:
+            file.write(compiled)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        sys.exit(NOT_WRITTEN)

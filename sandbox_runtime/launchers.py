@@ -1,18 +1,133 @@
-"""Two ways to start worker processes: through a fork server (Linux), or each on its own (everywhere)."""
+"""Starts worker processes: through a fork server (Linux), or each on its own (everywhere)."""
 
 import asyncio
 import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
-from sandbox_runtime import child_process
+import wasmtime
+
 from sandbox_runtime.errors import WorkerStartError
-from sandbox_runtime.fork_control import ForkControl
 from sandbox_runtime.fork_server import READY
+
+# Appended, so that nothing beside the engine can shadow the standard library.
+_BOOT = (
+    "import sys; from importlib import import_module; module, folders, *rest = sys.argv[1:]; "
+    "sys.path.extend(folders.split(chr(10))); import_module(module).main(rest)"
+)
+
+
+def start_process(
+    module: str, *arguments: str, descriptor: int | None = None, parent: int | None = None
+) -> "subprocess.Popen[bytes]":
+    """Start `module.main([*arguments, descriptor, parent])` in a process group of its own.
+
+    A group of its own keeps a Ctrl-C at the terminal from reaching it: it ends with its parent, not before.
+    """
+    rest = [*arguments, *(str(number) for number in (descriptor, parent) if number is not None)]
+    with _empty_folder() as folder:
+        return subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", _BOOT, module, _folders(), *rest],
+            env={},
+            cwd=folder,
+            close_fds=True,
+            pass_fds=() if descriptor is None else (descriptor,),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+
+@contextmanager
+def _empty_folder() -> Iterator[str]:
+    """One that is gone once it is left: who works there finds nothing, and can make nothing."""
+    try:
+        folder = tempfile.mkdtemp()
+    except OSError:
+        yield "/"
+        return
+    try:
+        yield folder
+    finally:
+        os.rmdir(folder)
+
+
+def _folders() -> str:
+    ours = Path(__file__).resolve().parents[1]
+    engine = Path(wasmtime.__file__).resolve().parents[1]
+    return "\n".join(dict.fromkeys((str(ours), str(engine))))
+
+
+class ForkControl:
+    """Sends packets in order; those that do not fit into the socket's buffer wait until they do."""
+
+    def __init__(self, end: socket.socket) -> None:
+        end.setblocking(False)
+        self._end = end
+        self._unsent: deque[tuple[bytes, list[int]]] = deque()
+
+    def start(self, number: int, descriptor: int) -> None:
+        """Ask for a worker that gets a copy of the descriptor.
+
+        Raises:
+            OSError: The fork server is gone.
+        """
+        self._send(b"+%d" % number, [descriptor])
+
+    def kill(self, number: int) -> None:
+        # A fork server that is gone has taken its workers with it.
+        with suppress(OSError):
+            self._send(b"-%d" % number, [])
+
+    def close(self) -> None:
+        if self._end.fileno() != -1:
+            asyncio.get_running_loop().remove_writer(self._end)
+        self._end.close()
+        self._forget_unsent()
+
+    def _send(self, message: bytes, descriptors: list[int]) -> None:
+        if self._unsent:
+            self._keep(message, descriptors)
+            return
+        try:
+            socket.send_fds(self._end, [message], descriptors)
+        except BlockingIOError:
+            self._keep(message, descriptors)
+            asyncio.get_running_loop().add_writer(self._end, self._flush)
+
+    def _keep(self, message: bytes, descriptors: list[int]) -> None:
+        # The caller closes its descriptor now, so the packet needs one of its own.
+        self._unsent.append((message, [os.dup(descriptor) for descriptor in descriptors]))
+
+    def _flush(self) -> None:
+        while self._unsent:
+            message, descriptors = self._unsent[0]
+            try:
+                socket.send_fds(self._end, [message], descriptors)
+            except BlockingIOError:
+                return
+            except OSError:
+                break  # the fork server is gone
+            self._unsent.popleft()
+            for descriptor in descriptors:
+                os.close(descriptor)
+        asyncio.get_running_loop().remove_writer(self._end)
+        self._forget_unsent()
+
+    def _forget_unsent(self) -> None:
+        for _, descriptors in self._unsent:
+            for descriptor in descriptors:
+                os.close(descriptor)
+        self._unsent.clear()
+
 
 _START_SECONDS = 20.0
 
@@ -41,7 +156,7 @@ class SpawnLauncher:
         self._dying: set[asyncio.Task[None]] = set()
 
     async def launch(self, end: socket.socket) -> Callable[[], None]:
-        child = child_process.start(
+        child = start_process(
             "sandbox_runtime.worker", str(self._compiled), descriptor=end.fileno(), parent=os.getpid()
         )
 
@@ -115,7 +230,7 @@ class ForkLauncher:
         control = ForkControl(ours)
         try:
             with theirs:
-                self._server = child_process.start(
+                self._server = start_process(
                     "sandbox_runtime.fork_server",
                     str(self._compiled),
                     descriptor=theirs.fileno(),

@@ -9,9 +9,29 @@ import ctypes
 import os
 import platform
 import resource
+import signal
 import struct
 import sys
 from typing import Any
+
+_PR_SET_PDEATHSIG = 1
+
+
+def end_with_parent(parent: int) -> None:
+    """Have the system kill this process when its parent ends, where it can (Linux).
+
+    The signal comes when the parent's thread that started this process ends, so that must be a lasting one.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if not has_parent(parent):
+        os._exit(0)  # it ended before the line above
+
+
+def has_parent(parent: int) -> bool:
+    """Whether the parent still lives; the worker asks now and then where the system does not tell."""
+    return os.getppid() == parent
+
 
 MEASURES = ("no_new_privs", "landlock", "rlimits", "seccomp")
 """What a worker can be locked down with; of Landlock its version is told, too."""

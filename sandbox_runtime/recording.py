@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from manifests.grants import Limits
-from sandbox_runtime.bounds import Bounds
 from sandbox_runtime.errors import DivergenceError, ReplayInterruptedError
 from sandbox_runtime.frames import END_HEADER, PAST_HEADER, TRAP_HEADER, FrameError, ToPortal, TrapCause
 from sandbox_runtime.record import (
@@ -27,7 +26,7 @@ from sandbox_runtime.record import (
     is_from_outside,
     shown,
 )
-from sandbox_runtime.result import RunError
+from sandbox_runtime.result import Bounds, RunError
 from sandbox_runtime.timeline import (
     ANSWERED,
     LATER,

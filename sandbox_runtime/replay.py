@@ -14,8 +14,7 @@ from sandbox_runtime.record import Answered, Record
 from sandbox_runtime.recording import Repetition
 from sandbox_runtime.result import RunResult
 from sandbox_runtime.run import Run
-from sandbox_runtime.sandbox import Sandbox
-from sandbox_runtime.session import Session
+from sandbox_runtime.sandbox import Sandbox, Session
 
 
 async def replay(sandbox: Sandbox, record: Record, caller: str = "") -> RunResult:

@@ -1,21 +1,22 @@
 """One execution of one script, in a worker that is its own meanwhile."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
 from typing import Protocol, TypeAlias, TypeVar
 
 import anyio
 
+from manifests.grants import Limits
 from manifests.json_value import Json
-from sandbox_runtime.bounds import Bounds, worker_lost
 from sandbox_runtime.calls import CallObserver, CallPort, NoObserver
 from sandbox_runtime.calls_in_flight import CallsInFlight, TooManyCallsError
-from sandbox_runtime.captured import Captured
 from sandbox_runtime.frames import (
     COUNT,
     END_HEADER,
     MAX_PREPARED_BYTES,
+    RUN_HEADER,
+    START_HEADER,
     TRAP_HEADER,
     FrameError,
     ToPortal,
@@ -23,14 +24,56 @@ from sandbox_runtime.frames import (
     TrapCause,
 )
 from sandbox_runtime.grants.run_grants import NO_GRANTS, RunGrants
-from sandbox_runtime.guest_answer import Ending, read_ending, read_prepared
-from sandbox_runtime.guest_json import clean
-from sandbox_runtime.prepared import Prepared
+from sandbox_runtime.guest_answer import Captured, Ending, read_ending, read_prepared
+from sandbox_runtime.guest_json import clean, encode
 from sandbox_runtime.record import Origin
 from sandbox_runtime.recording import Recording, RunEndsHereError
-from sandbox_runtime.result import RunError, RunResult
-from sandbox_runtime.run_settings import FRAME_SLACK_BYTES, LibraryTable, guest_settings, worker_settings
+from sandbox_runtime.result import Bounds, Prepared, RunError, RunResult, worker_lost
+from sandbox_runtime.timeline import seed_of_module
 from sandbox_runtime.worker_process import WorkerProcess
+
+LibraryTable: TypeAlias = Mapping[str, Mapping[str, str]]
+"""For each namespace that the script mentions, each function's name and its signature in one line; one without is not
+shown to the script, but may be called, which the port refuses."""
+
+FRAME_SLACK_BYTES = 2 << 20
+"""How much longer than what it carries a frame of the worker may be."""
+
+
+def worker_settings(
+    limits: Limits, origin: Origin, *, longest_call: int, patience: float, is_session: bool, is_traced: bool
+) -> bytes:
+    """The head of a PREPARE frame. A call may have `longest_call` bytes; `patience` multiplies the CPU time."""
+    sizes = (
+        limits.memory_mib << 20,
+        limits.stdout_bytes,
+        longest_call + FRAME_SLACK_BYTES,
+        limits.result_bytes,
+    )
+    start = (origin.seed, origin.wall_ms, origin.monotonic_ms, origin.at_ns())
+    return RUN_HEADER.pack(limits.cpu_seconds * patience, *sizes, is_session) + START_HEADER.pack(
+        *start, is_traced
+    )
+
+
+def guest_settings(limits: Limits, origin: Origin, table: LibraryTable, grants: RunGrants) -> bytes:
+    """The JSON of an EXECUTE frame. A new interpreter gets a seed for `random`; that of a session goes on."""
+    settings: dict[str, Json] = {
+        "library": {namespace: _table_text(functions) for namespace, functions in table.items()},
+        "argument_bytes": limits.argument_bytes,
+        "result_bytes": limits.result_bytes,
+        **grants.settings(),
+    }
+    if origin.is_first:
+        settings["seed"] = seed_of_module(origin.seed)
+    return encode(settings)
+
+
+def _table_text(functions: Mapping[str, str]) -> str:
+    """One line per function, "name signature", between line breaks: the guest searches it without parsing."""
+    lines = (f"{name} {' '.join(signature.splitlines())}\n" for name, signature in functions.items())
+    return "\n" + "".join(lines)
+
 
 MAX_SCRIPT_BYTES = 1 << 20
 _PREPARE_SECONDS = 5.0

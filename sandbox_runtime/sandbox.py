@@ -2,7 +2,9 @@
 
 import asyncio
 import os
+import secrets
 import sys
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -10,19 +12,53 @@ from pathlib import Path
 
 from manifests.grants import Limits
 from sandbox_runtime.aot import AotCache, component_sha256, default_cache, guest_component
-from sandbox_runtime.bounds import Bounds, worker_lost
 from sandbox_runtime.errors import NoProcessError, PlatformError, WorkerStartError
 from sandbox_runtime.grants.run_grants import NO_GRANTS, RunGrants
 from sandbox_runtime.launchers import Launcher, default_launcher
 from sandbox_runtime.lockdown import MEASURES
 from sandbox_runtime.record import Origin
 from sandbox_runtime.recording import Recording
-from sandbox_runtime.result import RunError
+from sandbox_runtime.result import Bounds, RunError, worker_lost
 from sandbox_runtime.run import MAX_SCRIPT_BYTES, Run, too_long
-from sandbox_runtime.session import Session
-from sandbox_runtime.turns import BusyError, QueueLimits
 from sandbox_runtime.worker_process import WorkerProcess
-from sandbox_runtime.workers import Workers
+from sandbox_runtime.workers import BusyError, QueueLimits, Workers
+
+
+class Session:
+    """Holds one worker: variables, imports and definitions of a run are there in the next.
+
+    Its id cannot be guessed. It dies with its worker: by a limit that kills, a broken interpreter, or `close`.
+    Runs of one session take turns.
+    """
+
+    def __init__(self, worker: WorkerProcess, component: str) -> None:
+        self.id = secrets.token_urlsafe(18)
+        self.turn = asyncio.Lock()
+        self._worker = worker
+        self._component = component
+        self._began = time.monotonic_ns()
+        self._runs = 0
+
+    @property
+    def alive(self) -> bool:
+        return self._worker.is_alive
+
+    @property
+    def worker(self) -> WorkerProcess | None:
+        """The worker while it lives."""
+        return self._worker if self.alive else None
+
+    def next_origin(self) -> Origin:
+        """What the clocks and random numbers of the next run begin with; its monotonic clock goes on."""
+        self._runs += 1
+        # Whole milliseconds on both sides: two more for each run keep the clock from ever going back.
+        elapsed_ms = (time.monotonic_ns() - self._began) // 1_000_000 + 2 * self._runs
+        return Origin.now(self._component, elapsed_ms=elapsed_ms, position=self._runs)
+
+    def close(self) -> None:
+        """End it; a run that is going on is lost."""
+        self._worker.kill("the session was closed")
+
 
 _LEAST_WORKERS = 2
 _WORKERS_PER_CORE = 8

@@ -12,8 +12,6 @@ from collections.abc import Callable
 
 from wasmtime import WasmtimeError
 
-from sandbox_runtime.channel import Channel
-from sandbox_runtime.child_process import passed_on
 from sandbox_runtime.engine import GuestEngine, exit_status
 from sandbox_runtime.frames import (
     COUNT,
@@ -22,12 +20,13 @@ from sandbox_runtime.frames import (
     RUN_HEADER,
     START_HEADER,
     TRAP_HEADER,
+    Channel,
     ToPortal,
     ToWorker,
     TrapCause,
+    passed_on,
 )
-from sandbox_runtime.lockdown import harden, seal
-from sandbox_runtime.parent import end_with_parent, has_parent
+from sandbox_runtime.lockdown import end_with_parent, harden, has_parent, seal
 from sandbox_runtime.run_host import RunHost, RunLimits
 from sandbox_runtime.timeline import Past, RunStart
 

@@ -13,8 +13,7 @@ from sandbox_runtime.record import dump_record
 from sandbox_runtime.recording import Recording
 from sandbox_runtime.replay import replay
 from sandbox_runtime.result import RunResult
-from sandbox_runtime.sandbox import Sandbox, open_sandbox
-from sandbox_runtime.session import Session
+from sandbox_runtime.sandbox import Sandbox, Session, open_sandbox
 
 WORKERS = 2
 LIMITS = Limits(tool_calls=100_000, parallel_calls=1024, cpu_seconds=60)

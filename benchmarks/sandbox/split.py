@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks.measuring import percentile
 from benchmarks.sandbox.workload import TRIVIAL, Measures
 from sandbox_runtime.engine import GuestEngine, GuestInstance
-from sandbox_runtime.rehearsal import learn_hot_pages
+from sandbox_runtime.fork_server import learn_hot_pages
 from sandbox_runtime.run_host import RunHost, RunLimits
 from sandbox_runtime.timeline import SEED_BYTES, RunStart
 

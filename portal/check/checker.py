@@ -15,7 +15,7 @@ from portal.check.ty_server import Finding, TypeChecker
 from portal.check.type_findings import TypeFindings
 from portal.library.library import Library
 from portal.snapshot import Snapshot
-from sandbox_runtime.prepared import Prepared
+from sandbox_runtime.result import Prepared
 
 MAX_SOURCE_CHARACTERS: Final = 100_000
 """Of a longer script the types are not checked."""

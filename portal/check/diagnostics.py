@@ -11,7 +11,7 @@ from portal.library.function import Function
 from portal.library.repairs import UNKNOWN, fitted
 from portal.snapshot import Snapshot
 from sandbox_runtime.calls import CallError
-from sandbox_runtime.prepared import SPREAD, UNKNOWN_VALUE, LibraryUse, Prepared
+from sandbox_runtime.result import SPREAD, UNKNOWN_VALUE, LibraryUse, Prepared
 
 _MAX_NEAREST: Final = 8
 """Absent functions of one script for which the nearest are looked for, which takes up to 0.1 s each."""

@@ -12,7 +12,7 @@ from manifests.json_value import Json
 from portal.check.diagnostics import Diagnostic, argument_error
 from portal.check.ty_server import Finding
 from portal.snapshot import Snapshot
-from sandbox_runtime.prepared import LibraryUse, Prepared
+from sandbox_runtime.result import LibraryUse, Prepared
 
 _ARGUMENT: Final = re.compile(
     r"^Argument to function `(\w+)` is incorrect: Expected `(.*)`, found `(.*)`$", re.MULTILINE

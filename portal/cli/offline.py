@@ -9,8 +9,8 @@ from manifests.manifest import Manifest
 from manifests.portal_manifest import schema_text
 from portal.audit.chain import verify
 from portal.cli.terminal import Terminal
+from sandbox_runtime.bake import Baked
 from sandbox_runtime.bake import bake as make_component
-from sandbox_runtime.baked import Baked
 from sandbox_runtime.calls import Outcome, ToolCall
 from sandbox_runtime.sandbox import open_sandbox
 

@@ -18,7 +18,6 @@ import httpx2
 from manifests.grants import NetworkGrant
 from manifests.hosts import Address, Resolver, addresses_in
 from manifests.json_value import Json
-from sandbox_runtime.bounds import limit_text
 from sandbox_runtime.grants.fetch_request import (
     Destination,
     Destinations,
@@ -28,6 +27,7 @@ from sandbox_runtime.grants.fetch_request import (
 )
 from sandbox_runtime.grants.threads import Threads
 from sandbox_runtime.guest_json import encode
+from sandbox_runtime.result import limit_text
 
 FETCH = "portal.fetch"
 """The function's name; no namespace of a library is called `portal`."""

@@ -12,12 +12,12 @@ import anyio
 
 from manifests.grants import FileGrant
 from manifests.json_value import Json
-from sandbox_runtime.bounds import limit_text
 from sandbox_runtime.calls import CallError
 from sandbox_runtime.grants.folder import FileError, FilePath, from_os, parse_path
 from sandbox_runtime.grants.threads import Threads
 from sandbox_runtime.grants.workspace import Workspace
 from sandbox_runtime.guest_json import GuestJsonError, encode, parse, values_in
+from sandbox_runtime.result import limit_text
 
 FileState: TypeAlias = Literal["done", "failed", "refused", "unknown"]
 

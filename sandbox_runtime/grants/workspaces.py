@@ -16,12 +16,12 @@ import anyio
 import anyio.to_thread
 
 from manifests.grants import NO_TENANT, FileGrant
-from sandbox_runtime.bounds import limit_text
 from sandbox_runtime.errors import WorkspaceError
 from sandbox_runtime.grants.file_service import OPERATION_SECONDS, FileService
 from sandbox_runtime.grants.folder import OURS
 from sandbox_runtime.grants.threads import Threads
 from sandbox_runtime.grants.workspace import Quota, Workspace
+from sandbox_runtime.result import limit_text
 
 _THREADS = 8
 

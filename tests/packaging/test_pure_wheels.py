@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from sandbox_runtime.bake import resolve
+from sandbox_runtime.build_guest import installed_packages
 from sandbox_runtime.errors import BakeError
-from sandbox_runtime.guest_packages import installed_packages
-from sandbox_runtime.pure_wheels import resolve
 from tests.packaging.wheels import write_wheel
 
 PLATFORM = sysconfig.get_platform().replace("-", "_").replace(".", "_")

@@ -11,7 +11,7 @@ from manifests.json_value import Json
 from sandbox_runtime.grants.run_grants import RunGrants
 from sandbox_runtime.grants.workspaces import Workspaces, open_workspaces
 from sandbox_runtime.result import RunResult
-from sandbox_runtime.session import Session
+from sandbox_runtime.sandbox import Session
 from tests.sandbox_runtime.running import Runner, where
 
 

@@ -8,10 +8,8 @@ from manifests.grants import Limits
 from manifests.json_value import Json
 from sandbox_runtime.calls import CallError, CallObserver, CallPort, Outcome, ToolCall
 from sandbox_runtime.grants.run_grants import NO_GRANTS, RunGrants
-from sandbox_runtime.prepared import Prepared
-from sandbox_runtime.result import RunResult
-from sandbox_runtime.sandbox import Sandbox
-from sandbox_runtime.session import Session
+from sandbox_runtime.result import Prepared, RunResult
+from sandbox_runtime.sandbox import Sandbox, Session
 
 NAMESPACES = ("files", "git")
 TABLE = {

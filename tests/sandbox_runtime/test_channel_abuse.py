@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from manifests.grants import Limits
 from sandbox_runtime.frames import COUNT, TRAP_HEADER, FrameError, FrameReader, ToPortal, frame
-from sandbox_runtime.prepared import LibraryUse
-from sandbox_runtime.result import RunResult
+from sandbox_runtime.result import LibraryUse, RunResult
 from sandbox_runtime.sandbox import Sandbox
 from sandbox_runtime.workers import Workers
 from tests.depth import depth

@@ -4,8 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from sandbox_runtime.sandbox import Sandbox
-from sandbox_runtime.session import Session
+from sandbox_runtime.sandbox import Sandbox, Session
 from tests.sandbox_runtime.running import Runner
 
 pytestmark = pytest.mark.anyio

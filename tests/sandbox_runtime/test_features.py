@@ -5,8 +5,7 @@ import wasmtime._ffi as ffi
 from wasmtime import Config, Engine, Module, WasmtimeError, wat2wasm
 from wasmtime.component import Component
 
-from sandbox_runtime.engine import new_engine
-from sandbox_runtime.features import UNUSED_FEATURES
+from sandbox_runtime.engine import UNUSED_FEATURES, new_engine
 
 MODULES = {
     "wasm_threads": "(memory 1 2 shared) (func (drop (i32.atomic.load (i32.const 0))))",

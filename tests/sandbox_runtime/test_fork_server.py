@@ -14,8 +14,7 @@ import anyio.lowlevel
 import pytest
 
 from manifests.grants import Limits
-from sandbox_runtime.fork_control import ForkControl
-from sandbox_runtime.launchers import ForkLauncher, SpawnLauncher
+from sandbox_runtime.launchers import ForkControl, ForkLauncher, SpawnLauncher
 from sandbox_runtime.sandbox import open_sandbox
 from tests.processes import children, fork_servers
 from tests.sandbox_runtime.running import EchoPort, Runner, where

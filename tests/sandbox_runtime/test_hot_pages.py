@@ -4,7 +4,7 @@ import json
 import resource
 
 from sandbox_runtime.engine import GuestEngine
-from sandbox_runtime.rehearsal import learn_hot_pages
+from sandbox_runtime.fork_server import learn_hot_pages
 from sandbox_runtime.run_host import RunHost
 
 SCRIPT = b"rows = [{'a': i} for i in range(10)]\nsum(row['a'] for row in rows)"

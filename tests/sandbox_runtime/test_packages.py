@@ -10,7 +10,7 @@ import pytest
 from manifests.json_value import Json
 from manifests.names import namespace_of
 from sandbox_runtime import build_guest
-from sandbox_runtime.guest_packages import PACKAGES, PackageError, installed_packages
+from sandbox_runtime.build_guest import PACKAGES, PackageError, installed_packages
 from tests.sandbox_runtime.running import Runner
 
 pytestmark = pytest.mark.anyio

@@ -8,8 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from manifests.grants import Limits
-from sandbox_runtime.sandbox import Sandbox
-from sandbox_runtime.session import Session
+from sandbox_runtime.sandbox import Sandbox, Session
 from tests.sandbox_runtime.running import EchoPort, Runner, where
 
 pytestmark = pytest.mark.anyio

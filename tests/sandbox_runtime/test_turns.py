@@ -8,9 +8,9 @@ import anyio
 import pytest
 
 from manifests.grants import Limits
-from sandbox_runtime.prepared import Prepared
+from sandbox_runtime.result import Prepared
 from sandbox_runtime.sandbox import Sandbox, open_sandbox
-from sandbox_runtime.turns import PLACE_BYTES, BusyError, QueueLimits, Turn, Turns
+from sandbox_runtime.workers import PLACE_BYTES, BusyError, QueueLimits, Turn, Turns
 from tests.sandbox_runtime.running import where
 
 pytestmark = pytest.mark.anyio

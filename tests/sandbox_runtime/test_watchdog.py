@@ -9,8 +9,7 @@ import pytest
 
 from manifests.grants import Limits
 from sandbox_runtime.result import RunResult
-from sandbox_runtime.sandbox import Sandbox, open_sandbox
-from sandbox_runtime.session import Session
+from sandbox_runtime.sandbox import Sandbox, Session, open_sandbox
 from tests.sandbox_runtime.running import EchoPort, Runner, where
 
 pytestmark = pytest.mark.anyio

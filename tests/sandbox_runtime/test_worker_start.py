@@ -16,7 +16,7 @@ from manifests.grants import Limits
 from sandbox_runtime.errors import NoProcessError
 from sandbox_runtime.launchers import SpawnLauncher
 from sandbox_runtime.sandbox import open_sandbox
-from sandbox_runtime.turns import QueueLimits
+from sandbox_runtime.workers import QueueLimits
 from tests.sandbox_runtime.running import Runner, where
 
 pytestmark = pytest.mark.anyio

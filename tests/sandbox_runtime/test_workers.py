@@ -13,7 +13,7 @@ import pytest
 from manifests.grants import Limits
 from sandbox_runtime.calls import Outcome, ToolCall
 from sandbox_runtime.launchers import ForkLauncher, SpawnLauncher
-from sandbox_runtime.prepared import Prepared
+from sandbox_runtime.result import Prepared
 from sandbox_runtime.sandbox import Sandbox, open_sandbox
 from tests.sandbox_runtime.running import EchoPort, Runner, where
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from manifests.grants import Limits
 from sandbox_runtime.calls import CallPort, Outcome, ToolCall
 from sandbox_runtime.result import RunResult
-from sandbox_runtime.sandbox import Sandbox
-from sandbox_runtime.session import Session
+from sandbox_runtime.sandbox import Sandbox, Session
 from tests.sandbox_runtime.running import EchoPort, Runner
 from tests.security.attack import REACHED, Attack, Fate
 from tests.security.bait import Bait

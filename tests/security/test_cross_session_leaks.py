@@ -4,8 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from sandbox_runtime.sandbox import Sandbox, open_sandbox
-from sandbox_runtime.session import Session
+from sandbox_runtime.sandbox import Sandbox, Session, open_sandbox
 from tests.sandbox_runtime.running import Runner
 from tests.security.leaks import LEAKS, Leak
 

@@ -7,7 +7,7 @@ import pytest
 
 from manifests.grants import Limits
 from portal.check.diagnostics import syntax_diagnostics
-from sandbox_runtime.prepared import Prepared
+from sandbox_runtime.result import Prepared
 from sandbox_runtime.sandbox import Sandbox
 from tests.portal.check.small_library import library, prepared, snapshot
 from tests.portal.peers import Peer, opened

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from manifests.grants import Limits
-from sandbox_runtime.prepared import Prepared
+from sandbox_runtime.result import Prepared
 from tests.sandbox_runtime.running import NAMESPACES, EchoPort, where
 from tests.security.arena import Arena
 from tests.security.hostile import MOST_SECONDS, watched

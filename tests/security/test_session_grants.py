@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_runtime.session import Session
+from sandbox_runtime.sandbox import Session
 from tests.sandbox_runtime.fetching import Server, granting
 from tests.sandbox_runtime.granted_files import granted
 from tests.sandbox_runtime.running import EchoPort, Runner

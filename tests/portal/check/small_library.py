@@ -11,11 +11,10 @@ from portal.library.library import Library
 from portal.library.namespace import LibrarySource
 from portal.library.stub_package import write_stubs
 from portal.snapshot import Snapshot
-from sandbox_runtime.bounds import Bounds
 from sandbox_runtime.guest.names import Names
 from sandbox_runtime.guest.script import Script
 from sandbox_runtime.guest_answer import read_prepared
-from sandbox_runtime.prepared import Prepared
+from sandbox_runtime.result import Bounds, Prepared
 from tests.portal.peers import schema
 from upstreams.recorded_tool import RecordedTool
 

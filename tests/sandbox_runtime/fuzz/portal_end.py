@@ -7,12 +7,11 @@ from random import Random
 from typing import Any
 
 from manifests.grants import Limits
-from sandbox_runtime.bounds import Bounds
 from sandbox_runtime.calls import CallError, Outcome, ToolCall
 from sandbox_runtime.frames import COUNT, ToPortal, frame
 from sandbox_runtime.record import Origin
 from sandbox_runtime.recording import Recording
-from sandbox_runtime.result import RunResult
+from sandbox_runtime.result import Bounds, RunResult
 from sandbox_runtime.run import Run
 from sandbox_runtime.worker_process import WorkerProcess
 from tests.sandbox_runtime.fuzz.noise import conversation, to_portal

@@ -13,8 +13,7 @@ from sandbox_runtime.record import Record, dump_record, parse_record
 from sandbox_runtime.recording import Recording
 from sandbox_runtime.replay import replay
 from sandbox_runtime.result import RunResult
-from sandbox_runtime.sandbox import Sandbox
-from sandbox_runtime.session import Session
+from sandbox_runtime.sandbox import Sandbox, Session
 from tests.sandbox_runtime.running import NAMESPACES, where
 
 _TABLE = {"git": {name: f"async def {name}(**arguments) -> dict" for name in ("git_log", "fails", "hangs")}}

@@ -29,7 +29,7 @@ from sandbox_runtime.recording import Repetition
 from sandbox_runtime.replay import RecordedCalls, replay
 from sandbox_runtime.result import RunError
 from sandbox_runtime.sandbox import Sandbox, open_sandbox
-from sandbox_runtime.turns import QueueLimits
+from sandbox_runtime.workers import QueueLimits
 from tests.sandbox_runtime.replay.recorder import Recorder, facts
 from tests.sandbox_runtime.running import where
 
