@@ -183,7 +183,7 @@ class Broker:
         """The arguments as they are sent. What was repaired of them is put into `mended`."""
         found = fitted(function, arguments, repairs=self._manifest.portal.server.repairs)
         mended.extend(found.repairs)
-        return found.bound.wire
+        return found.wire
 
     async def _forward(self, entry: Entry, function: Function, permit: Permit) -> Outcome:
         upstream = self._fleet[function.upstream]

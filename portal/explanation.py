@@ -216,7 +216,7 @@ def _of_call(
             where = manifest.where("upstreams", meant.upstream)
             return Decision("deny", f"the arguments do not fit the tool: {error}", where, error.hint)
         repairs.extend(repair.message for repair in found.repairs)
-        arguments = found.bound.wire
+        arguments = found.wire
     return decide_arguments(manifest, tool, arguments)
 
 

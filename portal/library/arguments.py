@@ -1,7 +1,6 @@
 """A script's arguments to the arguments that go on the wire."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
@@ -23,13 +22,6 @@ _LONGEST_PATH: Final = 120
 _MOST_LISTED: Final = 12
 
 
-@dataclass(frozen=True, slots=True)
-class BoundArguments:
-    """Arguments as the upstream knows them: its own names, checked against its own schema."""
-
-    wire: dict[str, Json]
-
-
 class ArgumentError(Exception):
     """The arguments of a call do not fit the function; nothing was sent. For the script, a `ToolError`."""
 
@@ -40,8 +32,8 @@ class ArgumentError(Exception):
         self.hint = hint
 
 
-def bind(function: Function, kwargs: dict[str, Json]) -> BoundArguments:
-    """Rename keywords back to wire names and check them against the tool's input schema.
+def bind(function: Function, kwargs: dict[str, Json]) -> dict[str, Json]:
+    """The arguments by the upstream's own names, checked against the tool's input schema.
 
     A keyword may be the parameter's Python name or, for `**{"cik-A": 1}`, its wire name; never both. An
     optional argument that is None, where the schema takes no null, is left out. Values are checked against
@@ -56,7 +48,7 @@ def bind(function: Function, kwargs: dict[str, Json]) -> BoundArguments:
     errors = function.arguments.validator.look_at(wire, MAX_STEPS).errors
     if errors:
         raise argument_error(function, "; ".join(dict.fromkeys(_told(function, error) for error in errors)))
-    return BoundArguments(wire)
+    return wire
 
 
 def wire_arguments(function: Function, kwargs: dict[str, Json]) -> dict[str, Json]:

@@ -5,8 +5,8 @@ A repair is certain if nothing but what does not fit is changed, exactly one rem
 - a number, a boolean, an object or a list in a text, where that is wanted and a text is not: `"3"`, `"true"`, `"{}"`;
   an integer, where a text is wanted
 - a single item, where a list of such is wanted: `"bug"` for `["bug"]`; but no text that may be several: `"bug, ui"`
-- arguments by position, in the order of the signature; one object with all of them; the fields of the one object
-  that a function takes; a name in other case or with other dashes
+- arguments by position, in the order of the signature; one object with all of them; a name in other case or with
+  other dashes
 """
 
 import contextlib
@@ -23,7 +23,6 @@ from manifests.schema_validation import SchemaError, SchemaValidator, SoundNode
 from portal.library.arguments import (
     MAX_STEPS,
     ArgumentError,
-    BoundArguments,
     argument_error,
     bind,
     path_text,
@@ -32,7 +31,6 @@ from portal.library.arguments import (
 )
 from portal.library.function import Function
 from portal.library.schema import kind_of
-from portal.library.schema_types import parts
 
 POSITIONAL: Final = re.compile(r"\*[0-9]{1,3}")
 """How an argument by position is named on its way here: `*0`, `*1`."""
@@ -62,14 +60,14 @@ class Repair:
 
 
 @dataclass(frozen=True, slots=True)
-class RepairedArguments:
-    """Arguments that fit, and what it took."""
+class FittedArguments:
+    """Arguments by the upstream's own names, which fit its schema, and what it took."""
 
-    bound: BoundArguments
-    repairs: tuple[Repair, ...]
+    wire: dict[str, Json]
+    repairs: tuple[Repair, ...] = ()
 
 
-def fitted(function: Function, kwargs: dict[str, Json], *, repairs: bool) -> RepairedArguments:
+def fitted(function: Function, kwargs: dict[str, Json], *, repairs: bool) -> FittedArguments:
     """The arguments as they are sent; with `repairs` also those that do not fit, if it is certain what was meant.
 
     Arguments by position are `{"*0": 3}`. `UNKNOWN` stands for values, or parts of them, that are not known yet.
@@ -80,7 +78,7 @@ def fitted(function: Function, kwargs: dict[str, Json], *, repairs: bool) -> Rep
     try:
         if any(map(POSITIONAL.fullmatch, kwargs)):
             raise argument_error(function, "takes keyword arguments only")
-        return RepairedArguments(bind(function, kwargs), ())
+        return FittedArguments(bind(function, kwargs))
     except ArgumentError:
         found = repaired(function, kwargs) if repairs else None
         if found is None:
@@ -88,25 +86,23 @@ def fitted(function: Function, kwargs: dict[str, Json], *, repairs: bool) -> Rep
         return found
 
 
-def repaired(function: Function, kwargs: dict[str, Json]) -> RepairedArguments | None:
+def repaired(function: Function, kwargs: dict[str, Json]) -> FittedArguments | None:
     """The arguments as they were meant; None if that is not certain. For a call that does not fit as it is."""
-    found: list[RepairedArguments] = []
+    found: list[FittedArguments] = []
     is_placed = sum(1 for each in kwargs if POSITIONAL.fullmatch(each)) <= 1
     for arrangement in _arrangements(function, kwargs):
         try:
             wire = wire_arguments(function, arrangement)
             # By position, what is wrong with one of several values may be its place.
             fitting = (
-                _Mending().mended(function.arguments.root, wire)
-                if is_placed
-                else bind(function, arrangement).wire
+                _Mending().mended(function.arguments.root, wire) if is_placed else bind(function, arrangement)
             )
         except (ArgumentError, _UnsureError, RecursionError):
             continue
         told = [] if arrangement is kwargs else [_moved(function, kwargs, arrangement)]
         told += [_changed(function, *change) for change in _changes((), wire, fitting)]
-        if not any(each.bound.wire == fitting for each in found):
-            found.append(RepairedArguments(BoundArguments(fitting), tuple(told)))
+        if not any(each.wire == fitting for each in found):
+            found.append(FittedArguments(fitting, tuple(told)))
     is_certain = len(found) == 1 or (found and UNKNOWN in kwargs.values())
     return found[0] if is_certain else None
 
@@ -128,7 +124,6 @@ def _arrangements(function: Function, kwargs: dict[str, Json]) -> Iterator[dict[
     [(name, value), *others] = named.items() if named else [("", None)]
     if not others and name not in function.by_keyword and name in {*_WRAPPERS, function.name, function.tool}:
         yield from _unwrapped(function, value)
-    yield from _wrapped(function, respelt)
 
 
 def _respelt(function: Function, kwargs: dict[str, Json]) -> dict[str, Json]:
@@ -157,34 +152,6 @@ def _unwrapped(function: Function, value: Json) -> Iterator[dict[str, Json]]:
         inner = _respelt(function, inner)
         if all(key in function.by_keyword for key in inner):
             yield inner
-
-
-def _wrapped(function: Function, kwargs: dict[str, Json]) -> Iterator[dict[str, Json]]:
-    """The arguments put into the one parameter that they lie beside and should lie in.
-
-    It is one that the call needs, or the only one left: else another may be meant, whatever it is called.
-    """
-    loose = {key: value for key, value in kwargs.items() if key not in function.by_keyword}
-    given = {function.by_keyword[key].name for key in kwargs if key in function.by_keyword}
-    left = [each for each in function.parameters if each.name not in given]
-    homes = [
-        each for each in left if loose and loose.keys() <= _declared(_schema_of(function, each.wire_name))
-    ]
-    if len(homes) == 1 and (homes[0].required or left == homes):
-        yield {homes[0].name: loose, **{key: value for key, value in kwargs.items() if key not in loose}}
-
-
-def _schema_of(function: Function, wire_name: str) -> SoundNode:
-    said = [each.get("properties", {}).get(wire_name, True) for each in parts([function.arguments.root])]
-    return {"allOf": said}
-
-
-def _declared(node: SoundNode) -> set[str]:
-    """The properties that an object is declared to have; of several kinds of objects, none."""
-    alternatives = [_declared(each) for part in parts([node]) for each in part.get("anyOf", ())]
-    only = [each for each in alternatives if each]
-    own = {key for part in parts([node]) for key in part.get("properties", ())}
-    return own | only[0] if len(only) == 1 else own
 
 
 class _UnsureError(Exception):
@@ -277,7 +244,7 @@ def _in_text(text: str, wanted: Collection[str]) -> Iterator[Json]:
 def _is_single(value: Json, items: SoundNode) -> bool:
     """Whether a value is one item of a list for certain, and no list in itself, nor stands for an empty one."""
     if isinstance(value, dict):
-        return bool(value) and value.keys() <= _declared(items)
+        return bool(value) and isinstance(items, dict)
     if isinstance(value, str) and not (isinstance(items, dict) and value in items.get("enum", ())):
         return _SINGLE.fullmatch(value) is not None and value.casefold() not in _NOTHING
     return value is not None and not isinstance(value, list)
