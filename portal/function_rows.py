@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from manifests.json_value import Json
-from portal.library.function import Function
-from portal.library.rendering import CUT_PARAMETERS, LONGEST_REQUIRED, short_parameter
+from portal.library.function import CUT_PARAMETERS, LONGEST_REQUIRED, Function, short_parameter
 
 LONGEST_BRIEF: Final = 120
 """Characters of parameters in a brief signature; optional ones beyond are left out, which it says."""

@@ -18,13 +18,7 @@ class Library:
     that did not change; a running script keeps the library that it was checked against, or adds namespaces to it.
     """
 
-    def __init__(
-        self,
-        namespaces: Iterable[Namespace],
-        diagnostics: Sequence[str] = (),
-        sources: Mapping[str, LibrarySource] | None = None,
-    ) -> None:
-        self._sources = sources or {}
+    def __init__(self, namespaces: Iterable[Namespace], diagnostics: Sequence[str] = ()) -> None:
         self.namespaces: Mapping[str, Namespace] = MappingProxyType({each.name: each for each in namespaces})
         self.functions: Mapping[str, Function] = MappingProxyType(
             {
@@ -39,30 +33,19 @@ class Library:
         )
 
     @classmethod
-    def compile(
-        cls,
-        sources: Sequence[LibrarySource],
-        previous: "Library | None" = None,
-    ) -> Self:
+    def compile(cls, sources: Sequence[LibrarySource], previous: "Library | None" = None) -> Self:
         """Compile the upstreams' tools, reusing namespaces of `previous` whose tools are still the same.
 
         Never raises, whatever the tools are; what had to be given up is in `diagnostics`.
         """
         compiled: dict[str, Namespace] = {}
-        compiled_from: dict[str, LibrarySource] = {}
         notes = []
         for source in sources:
             if source.namespace in compiled:
                 notes.append(f"{source.namespace}: two upstreams want this namespace; the first one has it")
                 continue
             compiled[source.namespace] = _namespace(source, previous)
-            compiled_from[source.namespace] = source
-        return cls(compiled.values(), notes, compiled_from)
-
-    def compiled(self, source: LibrarySource) -> Namespace | None:
-        """The namespace that was compiled from this very source."""
-        is_same = self._sources.get(source.namespace) is source
-        return self.namespaces[source.namespace] if is_same else None
+        return cls(compiled.values(), notes)
 
     def nearest(self, qualified: str, n: int = 3) -> list[str]:
         """Functions whose names a misspelt `namespace.function`, or a bare `function`, may have meant.
@@ -99,8 +82,6 @@ class Library:
 
 
 def _namespace(source: LibrarySource, previous: Library | None) -> Namespace:
-    if previous is not None and (same := previous.compiled(source)) is not None:
-        return same
     former = previous.namespaces.get(source.namespace) if previous is not None else None
     is_same = former is not None and source.digest is not None and former.digest == source.digest
     return former if former is not None and is_same else compile_namespace(source)

@@ -11,9 +11,8 @@ from typing import Any, Final
 
 from manifests.json_value import Json
 from manifests.names import function_names
-from portal.library.function import Function, Parameter, admits, parameters
+from portal.library.function import Function, FunctionStub, Parameter, admits, module, parameters
 from portal.library.plain_text import first_sentence, literal_text, one_line, readable
-from portal.library.rendering import FunctionStub, module
 from portal.library.results import declared_result, is_wrapper
 from portal.library.schema import SoundSchema, arguments_schema, is_small_json, sound_schema
 from portal.library.schema_types import SchemaTypes, type_name
