@@ -3,7 +3,6 @@
 import os
 import signal
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
 from typing import Final
@@ -12,9 +11,8 @@ import anyio
 
 from manifests.errors import ManifestError
 from manifests.loader import find_manifest, load_manifest
-from manifests.manifest import Manifest
 from portal.cli.arguments import argument_parser
-from portal.cli.terminal import Terminal
+from portal.cli.terminal import Terminal, unknown_name
 from portal.errors import PortalError
 from portal.logs import configure_logs
 from portal.secret_sources import fetch_secrets
@@ -52,7 +50,7 @@ def run_command_line(arguments: Sequence[str]) -> int:
         path = find_manifest(options.config, os.environ) if options.needs_manifest else None
         manifest = load_manifest(path, os.environ, fetch_secrets)
         if options.profile is not None and options.profile not in manifest.portal.profiles:
-            terminal.error(_no_profile(options.profile, manifest))
+            terminal.error(unknown_name("profile", options.profile, manifest.portal.profiles))
             return USAGE_ERROR
         status = anyio.run(_until_signal, partial(command, manifest, options, terminal))
     except KeyboardInterrupt:
@@ -121,8 +119,3 @@ def _lines(error: BaseException) -> list[str]:
     told, hint = str(error), getattr(error, "hint", "")
     end = "." if hint and told[-1:].isalnum() else ""
     return [f"{told}{end} {hint}".strip()]
-
-
-def _no_profile(name: str, manifest: Manifest) -> str:
-    near = get_close_matches(name, manifest.portal.profiles, n=1) or sorted(manifest.portal.profiles)
-    return f"the manifest has no profile {name!r}; there are: {', '.join(near) or 'none'}"

@@ -1,11 +1,10 @@
 """`mcp-code-portal search` and `stubs`: the typed library, as models and type checkers see it."""
 
-import difflib
 from argparse import Namespace
 from collections.abc import Set
 
 from manifests.manifest import Manifest
-from portal.cli.terminal import Terminal, counted, upstreams_tried
+from portal.cli.terminal import Terminal, counted, unknown_name, upstreams_tried
 from portal.composition import open_portal
 from portal.first_steps import NO_UPSTREAMS
 from portal.library.library import Library
@@ -56,10 +55,7 @@ async def stubs(manifest: Manifest, options: Namespace, terminal: Terminal) -> i
             terminal.error(f"upstream {upstream.name!r} is {upstream.state}")
     if options.namespace and options.namespace not in library.namespaces:
         if not names:
-            known = sorted(manifest.namespaces.values())
-            near = difflib.get_close_matches(options.namespace, known) or known[:20]
-            told = ", ".join(near) or "none"
-            terminal.error(f"there is no namespace {options.namespace!r}; there are: {told}")
+            terminal.error(unknown_name("namespace", options.namespace, manifest.namespaces.values()))
         elif not missing:
             terminal.error(f"no tool of the namespace {options.namespace!r} is there for scripts")
         return 1

@@ -1,18 +1,18 @@
 """`mcp-code-portal lock`: accepts the definitions of tools as they are now, and shows what differs."""
 
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from manifests.json_value import Json
-from manifests.lock import lock_path
+from manifests.lock import Lock, lock_path
 from manifests.manifest import Manifest
 from manifests.tool_rules import Hints
 from portal.cli.check import declared
 from portal.cli.terminal import Terminal, upstreams_tried
-from portal.composition import Portal, open_portal
-from portal.library.plain_text import escaped, first_sentence
+from portal.composition import open_portal
+from portal.library.plain_text import first_sentence
 from portal.pinning.differences import Difference, accept, differences, hash_of, meant
 from portal.pinning.pins import pins_of
 from portal.pinning.suspicions import Suspicion, suspicions
@@ -32,21 +32,24 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
     if manifest.path is None:
         terminal.error("there is no manifest to lock the tools of: write portal.yaml, or pass --config FILE")
         return REFUSED
-    path = lock_path(manifest.path)
+    path, before = lock_path(manifest.path), {} if manifest.lock is None else manifest.lock.pins
     async with open_portal(manifest, terminal.note, runs_scripts=False) as portal:
+        portal.fleet.want_all()
         with terminal.waiting("starting the upstreams"):
-            silent = await _listed(portal, terminal)
+            await upstreams_tried(portal.fleet, terminal)
+        silent = {each.name: str(each.state) for each in portal.fleet if not each.state.is_well}
         now = [pin for upstream in portal.fleet if upstream.name not in silent for pin in pins_of(upstream)]
-    for name, why in silent.items():
-        terminal.error(f"upstream {name!r} cannot be asked, what was accepted of it stays: {why}")
-    before = {} if manifest.lock is None else manifest.lock.pins
+    for name, state in silent.items():
+        terminal.error(f"upstream {name!r} is {state}. What was accepted of it stays")
     found = differences(before, [*now, *(pin for pin in before.values() if pin.upstream in silent)])
     odd = [*suspicions([each.now for each in found if each.now is not None], now)]
-    if not options.json:
+    if found and not options.json:
         _show(found, odd, terminal, is_whole=options.verbose)
-    chosen = [] if options.diff else _accepted(path, manifest, found, options.accept, terminal)
+    chosen = [] if options.diff else _accepted(path, manifest.lock, found, options.accept, terminal)
     if options.json:
-        terminal.json(_report(path, found, chosen, odd, silent))
+        report = {"file": path.name, "differences": [*map(_fact, found)], "hash": hash_of(found)}
+        accepted = [f"{each.pin.name}@{each.hash}" for each in chosen or ()]
+        terminal.json({**report, "suspicious": [*map(str, odd)], "unreachable": silent, "accepted": accepted})
     elif options.diff and found:
         terminal.line("to accept all of this and nothing else:")
         terminal.line(f"    mcp-code-portal lock --accept '*@{hash_of(found)}'")
@@ -58,21 +61,10 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
     return DIFFERENT if silent or (options.diff and found) else 0
 
 
-async def _listed(portal: Portal, terminal: Terminal) -> dict[str, str]:
-    """Wait for all upstreams; those that do not say what they offer, and why."""
-    portal.fleet.want_all()
-    await upstreams_tried(portal.fleet, terminal)
-    return {
-        upstream.name: f"it is {upstream.state}" for upstream in portal.fleet if not upstream.state.is_well
-    }
-
-
 def _show(
     found: Sequence[Difference], odd: Sequence[Suspicion], terminal: Terminal, *, is_whole: bool
 ) -> None:
-    """A table, tool by tool; of those that changed each place, and of all of them if the whole is asked for."""
-    if not found:
-        return
+    """A table of the tools that differ, then what changed in each; with `is_whole` their whole definitions."""
     odd_names = {each.name for each in odd}
     terminal.table(
         ("", "tool", "declares", "suspicious", "says"),
@@ -91,65 +83,41 @@ def _show(
         terminal.line(f"suspicious: {suspicion}", style="yellow")
     shown = [each for each in found if is_whole or each.kind == "changed"]
     for each in shown:
-        what = "instructions of " if each.pin.tool is None else ""
-        terminal.line(f"{each.kind:<8}{what}{escaped(each.pin.name)}@{each.hash}")
-        for place in each.places():
-            terminal.line(f"    {place}")
+        terminal.line(f"{each.kind:<8}{each.pin.name}@{each.hash}")
+        for line in each.definition() if is_whole else each.changes():
+            terminal.line(f"    {line}")
     if len(shown) < len(found):
         terminal.line("the whole definitions: lock --diff --verbose")
 
 
 def _accepted(
     path: Path,
-    manifest: Manifest,
+    lock: Lock | None,
     found: Sequence[Difference],
     patterns: Sequence[str] | None,
     terminal: Terminal,
-) -> list[Difference] | None:
+) -> Sequence[Difference] | None:
     """The differences that are accepted in the lockfile now; None if nothing was written, and why is told."""
-    chosen = list(found)
+    chosen = found
     if patterns is not None:
         by_pattern = {pattern: meant(found, pattern) for pattern in patterns}
         for pattern in (pattern for pattern, differing in by_pattern.items() if not differing):
             terminal.error(
-                f"nothing that differs now is meant by {escaped(pattern)!r}; nothing was accepted. "
+                f"{pattern!r} matches nothing that differs; nothing was accepted. "
                 "`lock --diff --verbose` shows what differs, and the hash of each."
             )
         if not all(by_pattern.values()):
             return None
         keys = {each.key for differing in by_pattern.values() for each in differing}
         chosen = [each for each in found if each.key in keys]
-    if not chosen and manifest.lock is not None:
-        return chosen
-    if accept(path, manifest.lock, chosen):
+    if (not chosen and lock is not None) or accept(path, lock, chosen):
         return chosen
     terminal.error(
-        f"{path.name} was written by somebody else meanwhile; nothing was accepted. Look again at what differs."
+        f"{path.name} was written by somebody else meanwhile; nothing was accepted. Run lock again"
     )
     return None
 
 
-def _report(
-    path: Path,
-    found: Sequence[Difference],
-    accepted: Sequence[Difference] | None,
-    odd: Sequence[Suspicion],
-    silent: Mapping[str, str],
-) -> Json:
-    return {
-        "file": path.name,
-        "differences": [
-            {
-                "kind": each.kind,
-                "upstream": each.pin.upstream,
-                "tool": each.pin.tool,
-                "hash": each.hash,
-                "places": list(each.places()),
-            }
-            for each in found
-        ],
-        "hash": hash_of(found),
-        "suspicious": [*map(str, odd)],
-        "unreachable": dict(silent),
-        "accepted": [f"{each.pin.name}@{each.hash}" for each in accepted or ()],
-    }
+def _fact(each: Difference) -> Json:
+    where = {"kind": each.kind, "upstream": each.pin.upstream, "tool": each.pin.tool, "hash": each.hash}
+    return {**where, "changes": [*each.changes()]}

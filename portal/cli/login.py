@@ -4,11 +4,10 @@ import os
 import sys
 import webbrowser
 from argparse import Namespace
-from difflib import get_close_matches
 
 from manifests.manifest import Manifest
 from manifests.upstream_sections import HttpUpstream, OAuthSettings
-from portal.cli.terminal import Terminal
+from portal.cli.terminal import Terminal, unknown_name
 from upstreams.fleet import login_store
 from upstreams.oauth.browser_login import log_in
 from upstreams.oauth.errors import OAuthError
@@ -34,8 +33,7 @@ def _spec(manifest: Manifest, name: str, terminal: Terminal) -> HttpUpstream | N
     upstreams = manifest.portal.upstreams
     spec = upstreams.get(name)
     if spec is None:
-        near = get_close_matches(name, upstreams, n=1) or list(upstreams)[:20]
-        terminal.error(f"the manifest has no upstream {name!r}; there are: {', '.join(near) or 'none'}")
+        terminal.error(unknown_name("upstream", name, upstreams))
         return None
     if not isinstance(spec, HttpUpstream) or spec.oauth is None:
         terminal.error(

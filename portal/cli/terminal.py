@@ -9,6 +9,7 @@ import json
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
@@ -111,6 +112,12 @@ async def upstreams_tried(fleet: "Fleet", terminal: Terminal, names: Collection[
     seconds = max(upstream.connect_seconds for upstream in slow)
     terminal.note(f"waiting for {named}{more} (up to {seconds:g} s)")
     await fleet.tried(names)
+
+
+def unknown_name(noun: str, name: str, there: Collection[str]) -> str:
+    """That the manifest has nothing of the name, and what was probably meant, or all that there is."""
+    near = get_close_matches(name, there, n=1) or sorted(there)[:_MAX_NAMED]
+    return f"the manifest has no {noun} {name!r}; there are: {', '.join(near) or 'none'}"
 
 
 def counted(number: int, noun: str) -> str:

@@ -1,32 +1,34 @@
 """What upstreams say now, beside what was accepted, and the lockfile that accepts it."""
 
+import difflib
 import fcntl
 import hashlib
 import json
 import os
 import re
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from itertools import chain
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Final, Literal
 
-from manifests.json_value import Json
 from manifests.lock import Lock, Pin, read_lock, write_lock
-from portal.library.plain_text import escaped
+from portal.library.plain_text import MARK, escaped
 
-MAX_DETAILS: Final = 60
-"""Places told of one tool; more are counted."""
-
-MAX_SHOWN: Final = 1_000
-"""Characters told of a text around what differs in it; more are counted."""
+MAX_LINES: Final = 60
+"""Lines shown of one tool; more are counted."""
 
 HASH_DIGITS: Final = 32
 """An upstream writes both definitions that it may list in turn: with 16 it could find two of one hash."""
 
-_CONTEXT: Final = 40
+_CONTEXT: Final = 2
+_COLUMNS: Final = 100
+_MAX_COMPARED: Final = (
+    2_000  # lines behind the first that differs: what difflib takes grows with their square
+)
 _HASHED: Final = re.compile(rf"(.*)@([0-9a-f]{{{HASH_DIGITS}}})", re.DOTALL)
 
 Kind = Literal["new", "changed", "gone"]
@@ -54,14 +56,21 @@ class Difference:
     def hash(self) -> str:
         return hash_of([self])
 
-    def places(self) -> Iterator[str]:
-        """For a person, nothing hidden: each place that differs, and of a new tool all that it says of itself."""
-        details = _details(self.before, self.now)
-        for number, detail in enumerate(details):
-            if number == MAX_DETAILS:
-                yield f"and {1 + sum(1 for _ in details)} more places"
-                return
-            yield detail
+    def changes(self) -> Iterator[str]:
+        """What differs in its JSON with two lines around it, `-` before and `+` now; at most MAX_LINES."""
+        before, now = _lines(self.before), self.definition()
+        pairs = zip(before, now, strict=False)
+        same = max(0, sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs)) - _CONTEXT)
+        end = same + _MAX_COMPARED
+        found = difflib.unified_diff(before[same:end], now[same:end], n=_CONTEXT, lineterm="")
+        shown = [line for line in islice(found, 2, None) if not line.startswith("@@")]
+        yield from shown[:MAX_LINES]
+        if len(shown) > MAX_LINES or before[end:] != now[end:]:
+            yield "and more: `lock --diff --verbose` shows the whole definition"
+
+    def definition(self) -> list[str]:
+        """All that the tool says of itself now, in lines for a person, nothing hidden; nothing of one that is gone."""
+        return _lines(self.now)
 
 
 def differences(accepted: Mapping[tuple[str, str | None], Pin], now: Iterable[Pin]) -> list[Difference]:
@@ -140,75 +149,22 @@ def _digests(lock: Lock | None) -> dict[tuple[str, str | None], str | None] | No
     return None if lock is None else {key: pin.digest for key, pin in lock.pins.items()}
 
 
-def _details(before: Pin | None, now: Pin | None) -> Iterator[str]:
-    if now is None:
-        return
-    if before is None:
-        yield f'description: "{_cut(now.description, 0, len(now.description))}"'
-        for key, value in sorted(now.definition.items()):
-            if key == "inputSchema" and isinstance(value, dict) and isinstance(value.get("properties"), dict):
-                for name, parameter in value["properties"].items():
-                    yield f"inputSchema.properties.{escaped(name)}: {_shown(parameter)}"
-                value = {name: rest for name, rest in value.items() if name != "properties"}
-            yield f"{escaped(key)}: {_shown(value)}"
-        return
-    yield from _of_text("description", before.description, now.description)
-    yield from _of_value("", dict(before.definition), dict(now.definition))
-    if now.digest is None:
-        yield "its definition nests too deep to be accepted"
-
-
-def _of_value(path: str, before: Json, now: Json) -> Iterator[str]:
-    """The places at which two values differ. Both are of pins, so they do not nest deeper than JSON is written."""
-    if isinstance(before, dict) and isinstance(now, dict):
-        for key in sorted(before.keys() | now.keys()):
-            under = f"{path}.{escaped(key)}".lstrip(".")
-            if key not in before:
-                yield f"{under} is new: {_shown(now[key])}"
-            elif key not in now:
-                yield f"{under} is gone: {_shown(before[key])}"
-            else:
-                yield from _of_value(under, before[key], now[key])
-    elif isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
-        pairs = zip(before, now, strict=True)
-        yield from chain.from_iterable(_of_value(f"{path}[{n}]", *pair) for n, pair in enumerate(pairs))
-    elif isinstance(before, str) and isinstance(now, str):
-        yield from _of_text(path, before, now)
-    elif before != now or type(before) is not type(now):
-        yield from _of_text(path, _json(before), _json(now), quote="")
-
-
-def _of_text(path: str, before: str, now: str, quote: str = '"') -> Iterator[str]:
-    if before == now:
-        return
-    start = _same(before, now)
-    end = _same(before[start:][::-1], now[start:][::-1])
-    yield f"{path} was {quote}{_cut(before, start, len(before) - end)}{quote}"
-    yield f"{' ' * len(path)} is  {quote}{_cut(now, start, len(now) - end)}{quote}"
-
-
-def _same(one: str, other: str) -> int:
-    """With how many equal characters two texts begin."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((index for index, (a, b) in pairs if a != b), min(len(one), len(other)))
-
-
-def _shown(value: Json) -> str:
-    text = _json(value)
-    return _cut(text, 0, len(text))
-
-
-def _cut(text: str, start: int, end: int) -> str:
-    """The text from `start` to `end` with a little of what is around it."""
-    first, last = max(0, start - _CONTEXT), min(len(text), end + _CONTEXT)
-    shown = text[first : min(last, first + MAX_SHOWN)]
-    more = last - first - len(shown)
-    told = f" [{more:,} more characters]" if more > 0 else "…" if last < len(text) else ""
-    return f"{'…' if first else ''}{escaped(shown)}{told}"
-
-
-def _json(value: Json) -> str:
+def _lines(pin: Pin | None) -> list[str]:
+    """The definition as JSON, a line for each short text; a long one takes several."""
+    if pin is None:
+        return []
     try:
-        return json.dumps(value, ensure_ascii=False)
+        text = json.dumps(
+            {"description": pin.description, **pin.definition}, ensure_ascii=False, indent=1, sort_keys=True
+        )
     except (RecursionError, ValueError):
-        return "nested too deep to be shown"
+        return ["nested too deep to be shown, and to be accepted"]
+    wrapped = textwrap.TextWrapper(
+        _COLUMNS,
+        subsequent_indent=MARK,
+        expand_tabs=False,
+        replace_whitespace=False,
+        drop_whitespace=False,
+        break_on_hyphens=False,
+    )
+    return [part for line in text.split("\n") for part in wrapped.wrap(escaped(line))]

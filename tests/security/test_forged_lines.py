@@ -81,7 +81,7 @@ def is_honest(done: Done) -> bool:
 
 REPORTS: list[tuple[list[str], str]] = [
     (["lock", "--diff"], "changed up.echo@"),
-    (["lock", "--accept", EVERYTHING], "nothing that differs now"),
+    (["lock", "--accept", EVERYTHING], "nothing that differs"),
     (["check"], "quarantined, as"),
     (["search"], "# notice: upstream 'refusing'"),
     (["search", "echo"], "up.echo exists but is quarantined"),
@@ -116,7 +116,7 @@ def test_no_report_has_a_line_of_a_stranger(
         (["search"], "# up, "),
         (["search", TEXTS[0]], "async def"),
         (["explain", f"up.{TEXTS[0]}"], ": granted"),
-        (["lock", "--diff", "--verbose"], "new     instructions of up@"),
+        (["lock", "--diff", "--verbose"], "new     up@"),
         (["lock"], "portal.lock: "),
     ],
 )

@@ -235,7 +235,7 @@ async def test_explain_and_check_know_the_rules(tmp_path: Path, capsys: pytest.C
             told[name] = capsys.readouterr().out
         assert "refused" in told["up.resources/read"] and "refused" in told["up.prompts/get"]
         assert "granted" in told["up.resources/list"]
-        await check.command(manifest, Namespace(**options), Terminal())
+        await check.command(manifest, Namespace(upstream=None, **options), Terminal())
         said = "".join(capsys.readouterr())
         assert "up.nothing" in said
         assert "resources/read' matches no tool" not in said and "prompts/*' matches no tool" not in said
