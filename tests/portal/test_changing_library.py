@@ -65,11 +65,11 @@ async def tell(function):
     except ToolError as error:
         return error.code
 found = await portal.search("echo", detail="full")
-late = __import__("la" + "te")
+module = __import__("la" + "te")
 [
     sorted([each["name"], "text: str" in each["stub"]] for each in found["functions"]),
     [await tell("raw.cancelled"), await tell("raw.flood")],
-    [await late.echo(a=1), await raw.echo(other=1), await raw.cancelled()],
+    [await module.echo(a=1), await raw.echo(other=1), await raw.cancelled()],
 ]
 """
 
