@@ -99,7 +99,7 @@ _MAX_NAMES = 10_000
 _MAX_VALUES_TOLD = 100_000
 _MAX_LINE = 1 << 21
 _MAX_BYTES_TOLD = 1 << 40
-_PROBLEMS = frozenset({"not_awaited", "not_called", "not_a_function", "unknown_field"})
+_PROBLEMS = frozenset({"not_awaited", "not_called", "not_a_function", "not_python", "unknown_field"})
 _GUEST_CODES = frozenset({"script_error", "script_exit", "result_not_json"})
 
 

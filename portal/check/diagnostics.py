@@ -17,7 +17,7 @@ _MAX_NEAREST: Final = 8
 """Absent functions of one script for which the nearest are looked for, which takes up to 0.1 s each."""
 
 _CALLERS: Final = frozenset(
-    {"call_tool", "callTool", "call_mcp_tool", "execute_tool", "invoke_tool", "run_tool", "use_tool"}
+    {"call", "call_tool", "callTool", "call_mcp_tool", "execute_tool", "invoke_tool", "run_tool", "use_tool"}
 )
 
 
@@ -55,7 +55,8 @@ def syntax_diagnostics(prepared: Prepared, snapshot: Snapshot, *, repairs: bool)
 
 def _absence(use: LibraryUse, snapshot: Snapshot, *, with_nearest: bool) -> CallError | None:
     """Why a function is not there, or may not be called."""
-    if not use.namespace:
+    is_caller = use.function in _CALLERS and use.namespace not in snapshot.namespaces
+    if not use.namespace or is_caller:
         return _bare_name(use, snapshot)
     qualified = f"{use.namespace}.{use.function}"
     if qualified in snapshot.library.functions and qualified not in snapshot.denied:

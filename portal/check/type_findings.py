@@ -92,7 +92,7 @@ class TypeFindings:
         matched = _NO_ATTRIBUTE.match(finding.message)
         if matched is not None and matched[1] in self._typed_dicts:
             hint = "Write len(...)." if matched[2] == "length" else f'Write ["{matched[2]}"].'
-            message = f"a {matched[1]} is plain data: it has no attribute {matched[2]!r}"
+            message = f"{matched[1]} is plain data: it has no attribute {matched[2]!r}"
             yield self._told(finding, message, hint, "unknown_field")
 
     def _argument(self, finding: Finding) -> Iterator[Diagnostic]:

@@ -31,7 +31,7 @@ class Calls:
         self._pending: dict[int, _CallFuture | _Answer] = {}
         self._unsent: dict[int, str] = {}
         self._unstarted: dict[int, tuple[str, int | None]] = {}
-        self._replaced: dict[str, None] = {}
+        self._notices: dict[str, None] = {}
 
     @property
     def is_waiting(self) -> bool:
@@ -44,7 +44,7 @@ class Calls:
         self._pending.clear()
         self._unsent.clear()
         self._unstarted.clear()
-        self._replaced.clear()
+        self._notices.clear()
 
     def end(self) -> None:
         """End a run. Calls that were begun and not sent are not made any more; the host hears that there were some."""
@@ -68,10 +68,11 @@ class Calls:
         self, created: int, function: str, arguments: dict[str, object], convert: Callable[[Any], Any] | None
     ) -> "_CallFuture":
         self.forget(created)
-        encoded = encode_arguments(function, arguments)
+        encoded, converted = encode_arguments(function, arguments)
+        self._notices.update(dict.fromkeys(converted))
         text = clean(encoded)
         if text is not encoded:
-            self._replaced[function] = None
+            self._notices[replacement(f"arguments of {function}")] = None
         size = len(text) if text.isascii() else len(text.encode())
         if size > self.argument_bytes:
             # The host refuses it all the same; it only needs to know how large it would have been.
@@ -121,7 +122,7 @@ class Calls:
             f"`{function}(...)`{f' on line {line}' if line else ''} was never awaited, so it never ran"
             for function, line in places
         ]
-        return never_awaited[:10] + [replacement(f"arguments of {name}") for name in self._replaced][:10]
+        return never_awaited[:10] + list(self._notices)[:10]
 
     def _post(self, line: str) -> None:
         self._outbox.append(line)

@@ -33,6 +33,7 @@ _RUNTIME = {
     "task later in the script.",
 }
 _NOT_HERE = "This module of the standard library needs what the sandbox does not have."
+_HTTP_CLIENTS = {"aiohttp", "httpx", "requests", "urllib3"}
 _GATHER = asyncio.gather.__code__
 _GATHERED = (
     "asyncio.gather takes calls that are not awaited: `await asyncio.gather(a(), b())`, of a list "
@@ -96,6 +97,8 @@ def _hidden_namespace(error: AttributeError, namespaces: Collection[str]) -> str
 
 def _missing_module(name: str, namespaces: Collection[str]) -> str:
     name = name.removeprefix("tools.")
+    if name.partition(".")[0] in _HTTP_CLIENTS:
+        return _NO_SOCKETS
     if name.partition(".")[0] in sys.stdlib_module_names:
         return _NOT_HERE
     near = difflib.get_close_matches(name, namespaces, 1, _VERY_NEAR)

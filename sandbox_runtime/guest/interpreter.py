@@ -23,7 +23,7 @@ from sandbox_runtime.guest.portal_module import PortalModule, ResultLimitError
 from sandbox_runtime.guest.script import Script
 from sandbox_runtime.guest.tool_error import ToolError
 from sandbox_runtime.guest.tracebacks import describe, describe_syntax, innermost_line
-from sandbox_runtime.guest.values import NotJsonError, encode_value, explain_in_json
+from sandbox_runtime.guest.values import NotJsonError, encode_value, mend_json
 from sandbox_runtime.guest.workspace_mount import WorkspaceMount
 
 _PARSER_STACK = "Parser stack overflowed"  # a MemoryError, and it has nothing to do with the memory
@@ -52,7 +52,7 @@ class Interpreter:
         except MemoryError as error:
             return json.dumps({"error": self._error(error)})
         except Exception as error:  # noqa: BLE001  # whatever parsing trips over is the script's mistake
-            return json.dumps({"error": describe_syntax(error)})
+            return json.dumps({"error": describe_syntax(error, text)})
         self._script = script
         usage = script.usage
         prepared = {
@@ -72,7 +72,7 @@ class Interpreter:
         self._begin(script, json.loads(settings))
         header: dict[str, Any] = {}
         value = "null"
-        notices: tuple[str, ...] = ()
+        notices: list[str] = []
         try:
             value, notices = self._value(script)
         except BaseException as error:  # noqa: BLE001  # anything a script raises is its result
@@ -99,7 +99,7 @@ class Interpreter:
         return unchanged, (names | own.keys()) - unchanged
 
     def _install(self) -> None:
-        explain_in_json()
+        mend_json()
         names = vars(builtins)
         nobody = io.StringIO()
         # asyncio is there because gathering calls is what scripts are for, and its import is easily forgotten.
@@ -126,7 +126,7 @@ class Interpreter:
             self._files.mount(**settings["files"])
         self._library.show(script.names, settings["library"])
 
-    def _value(self, script: Script) -> tuple[str, tuple[str, ...]]:
+    def _value(self, script: Script) -> tuple[str, list[str]]:
         try:
             value = script.run(self._main.__dict__, self._loop.drive)
         except SystemExit as error:
@@ -135,7 +135,7 @@ class Interpreter:
             value = None
         text, notices = encode_value(value)
         self._portal.charge(len(text) if text.isascii() else len(text.encode()))
-        return text, (*notices, *never_begun(self._main.__dict__))
+        return text, [*notices, *never_begun(self._main.__dict__)]
 
     def _error(self, error: BaseException) -> dict[str, Any]:
         try:

@@ -106,6 +106,9 @@ def tabulate(namespace: "Namespace", table: str | None) -> None:
 class Namespace(types.ModuleType):
     """One upstream's functions, as a module. It has no attributes of its own that could hide a tool."""
 
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self, name)
+
     def __init__(self, name: str, calls: Calls) -> None:
         super().__init__(
             name, f"Functions of the upstream `{name}`; all are async and take keyword arguments."

@@ -34,10 +34,9 @@ class LibraryFunction(Uncrossable):
             inspect.markcoroutinefunction(self)
 
     def __call__(self, *positional: object, **arguments: object) -> Call:
-        if positional:
-            shown = f": {self._signature}" if self._signature else ""
-            raise TypeError(f"{self.__qualname__}() takes keyword arguments only{shown}")
-        return self._calls.create(self.__qualname__, arguments)
+        """A call. Arguments by position go to the host as `*0`, `*1`: it knows their names."""
+        given = {f"*{index}": value for index, value in enumerate(positional)}
+        return self._calls.create(self.__qualname__, given | arguments)
 
     @property
     def __signature__(self) -> inspect.Signature:

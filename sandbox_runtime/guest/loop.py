@@ -185,6 +185,8 @@ def _nesting(run: Callable[..., Any]) -> Callable[..., Any]:
 
     def nested_run(main: Any, *, debug: bool | None = None, loop_factory: Any = None) -> Any:
         outer = asyncio._get_running_loop()
+        if asyncio.isfuture(main) and outer is None:
+            return main.get_loop().run_until_complete(main)  # `asyncio.run(asyncio.gather(...))`
         if outer is None:
             return run(main, debug=debug, loop_factory=loop_factory)
         task: Any = asyncio.current_task()

@@ -1,6 +1,7 @@
 """An uncaught exception, told with the script's own lines and nothing of ours."""
 
 import asyncio
+import re
 import traceback
 from collections.abc import Collection, Iterator
 from typing import Any
@@ -12,6 +13,10 @@ SCRIPT_NAME = "script.py"
 _MAX_MESSAGE_CHARS = 2000
 _MAX_TRACEBACK_CHARS = 4000
 _MAX_FRAMES = 100
+_JAVASCRIPT = re.compile(
+    r"^\s*(?:const|let|var)\s+[\w{\[]|^\s*(?:async\s+)?function\b|=>|===|console\.log|^\s*//", re.MULTILINE
+)
+_PYTHON = "This is JavaScript. Scripts are Python: `issue = await tickets.get_issue(id=3)`, `print(issue)`."
 
 
 def describe(error: BaseException, namespaces: Collection[str]) -> dict[str, Any]:
@@ -31,7 +36,7 @@ def describe(error: BaseException, namespaces: Collection[str]) -> dict[str, Any
     }
 
 
-def describe_syntax(error: Exception) -> dict[str, Any]:
+def describe_syntax(error: Exception, script: str) -> dict[str, Any]:
     """The same for a script that does not parse."""
     report = traceback.TracebackException(type(error), error, None)
     line = error.lineno if isinstance(error, SyntaxError) else None
@@ -39,6 +44,7 @@ def describe_syntax(error: Exception) -> dict[str, Any]:
     return {
         "message": _shorten(f"{type(error).__name__}: {text}", _MAX_MESSAGE_CHARS),
         "line": line,
+        "hint": _PYTHON if _JAVASCRIPT.search(script) else "",
         "traceback": _shorten("".join(report.format_exception_only()), _MAX_TRACEBACK_CHARS),
     }
 

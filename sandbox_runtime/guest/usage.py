@@ -49,7 +49,9 @@ class Usage:
         uses = [*self._mentions(), *self._imports(), *self._unbound_calls()]
         told = [use for use in uses if not self._is_asked_for(use) and not reach.is_typing(use[2])]
         self.uses = sorted(told, key=lambda use: use[2])[:_MAX_USES]
-        self.problems = sorted([*map(_not_awaited, barred), *self._misuses()])[:_MAX_USES]
+        self.problems = sorted([*map(_not_awaited, barred), *self._misuses(), *self._awaiting_blocks()])[
+            :_MAX_USES
+        ]
 
     def _mentions(self) -> Iterator[list[Any]]:
         stored = (node for node in self._names.all_of(ast.Attribute) if not isinstance(node.ctx, ast.Load))
@@ -88,12 +90,15 @@ class Usage:
         if any(alias.name == "*" for alias in self._names.all_of(ast.alias)):
             return  # nobody knows what it binds
         for node in self._names.all_of(ast.Call):
-            function = node.func
-            root = function.value if isinstance(function, ast.Attribute) else function
-            if isinstance(root, ast.Name) and self._is_unbound(root):
-                attribute = getattr(function, "attr", "")
-                is_bare = root is function
-                yield self._use(function, "" if is_bare else root.id, root.id if is_bare else attribute)
+            function = root = node.func
+            while isinstance(root, ast.Attribute):
+                root = root.value
+            path = self._names.path(function) or ()
+            if len(path) == 2 and path[1] not in self._names.namespaces and not _is_special(path):
+                yield self._use(function, "", path[1])
+            elif isinstance(root, ast.Name) and root.id not in _OTHER_LANGUAGES and self._is_unbound(root):
+                namespace = "" if root is function else root.id
+                yield self._use(function, namespace, _name(function))
 
     def _is_unbound(self, name: ast.Name) -> bool:
         is_library = self._names.path(name) is not None
@@ -158,6 +163,10 @@ class Usage:
 
     def _misuses(self) -> Iterator[list[Any]]:
         names = self._names
+        for node in names.all_of(ast.Name):
+            if node.id in _OTHER_LANGUAGES and self._is_unbound(node):
+                hint = f"Write {_OTHER_LANGUAGES[node.id]}."
+                yield [node.lineno, "not_python", f"Python has no name {node.id!r}", hint]
         for node in names.all_of(ast.Await):
             if path := names.function(node.value):
                 function = ".".join(path[1:])
@@ -172,9 +181,28 @@ class Usage:
             is_of_json = part.attr in _OF_JSON or names.path(part) is not None
             function = "" if is_of_json else self._result_of(part.value)
             if function:
-                hint = "Write len(...)." if part.attr == "length" else f'Write ["{part.attr}"].'
+                is_field = part.attr not in _OF_ENVELOPES and not self._is_called(part)
+                hint = f'Write ["{part.attr}"].' if is_field else "A call returns the data itself."
+                hint = "Write len(...)." if part.attr == "length" else hint
                 message = f"what {function} returns is plain data: it has no attribute {part.attr!r}"
                 yield [part.end_lineno, "unknown_field", message, hint]
+
+    def _is_called(self, node: ast.expr) -> bool:
+        call = self._names.parents[node]
+        return isinstance(call, ast.Call) and call.func is node
+
+    def _awaiting_blocks(self) -> Iterator[list[Any]]:
+        """`async for` and `async with` over a call: it has one value, which nothing has to be awaited of."""
+        for node in self._names.all_of(ast.AsyncFor, ast.comprehension):
+            function = self._result_of(node.iter)
+            if function and getattr(node, "is_async", True):
+                message = f"{function} returns a value, not an asynchronous iterator"
+                yield [node.iter.lineno, "not_awaited", message, f"Write `for ... in await {function}(...)`."]
+        for node in self._names.all_of(ast.withitem):
+            if function := self._result_of(node.context_expr):
+                hint = f"Write `... = await {function}(...)`."
+                message = f"{function} returns a value, not a context manager"
+                yield [node.context_expr.lineno, "not_awaited", message, hint]
 
     def _result_of(self, node: ast.expr | None) -> str:
         """The function whose result a value is for certain, where it stands or by a name that is bound once."""
@@ -290,8 +318,21 @@ def _is_plain(value: object) -> bool:
 
 _ASK_FOR_KINDS = frozenset({"callable", "getattr", "hasattr", "isinstance", "type"})
 
+_OTHER_LANGUAGES = {
+    "true": "True",
+    "false": "False",
+    "null": "None",
+    "undefined": "None",
+    "console": "print(...)",
+    "JSON": "json.dumps(...) or json.loads(...)",
+    "Promise": "await asyncio.gather(...)",
+}
+
 _OF_JSON = frozenset(name for kind in (dict, list, str, int, float, type(None)) for name in dir(kind))
 """Attributes that some value of JSON has."""
+
+_OF_ENVELOPES = frozenset({"content", "data", "result", "structured_content", "structuredContent"})
+"""Where other clients put what a call returned."""
 
 _THERE = frozenset({LIBRARY, "asyncio", "portal", "ToolError", "exit", "quit"})
 """What every script has besides Python's builtins."""

@@ -1,12 +1,14 @@
-"""Python values as JSON text, and words for a value that is none."""
+"""Python values as JSON text. What has one certain form in JSON is converted, with a notice."""
 
 import asyncio
+import base64
 import collections.abc
 import dataclasses
 import datetime
 import decimal
 import enum
 import gc
+import io
 import json
 import math
 import pathlib
@@ -23,9 +25,15 @@ MAX_DIGITS = 4_300
 
 _TOO_LONG = 10**MAX_DIGITS
 _MAX_DEPTH = 200
+_MAX_NOTICES = 10
+_MAX_PLACES = 3  # named in one notice
 _BIG_CHARS = 100_000
 _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 _REPLACED = "characters that are not Unicode text (lone surrogates) became U+FFFD"
+_NOT_FINITE = "was not a finite number and became null"
+_TOO_MANY_DIGITS = (
+    f"is an integer of more than {MAX_DIGITS:,} digits, which readers of JSON refuse: it became text"
+)
 _encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
@@ -44,16 +52,22 @@ class Uncrossable:
         raise NotImplementedError
 
 
-def explain_in_json() -> None:
-    """Let `json.dumps` in a script say what is missing, too."""
-    default = json.JSONEncoder.default
+def mend_json() -> None:
+    """Let `json.dumps` in a script say what is missing, and `json.loads` take what a call has parsed already."""
+    default, loads = json.JSONEncoder.default, json.loads
 
     def explaining(self: json.JSONEncoder, o: Any) -> Any:
         if isinstance(o, Uncrossable):
             raise NotJsonError(o.advice())
         return default(self, o)
 
+    def load(s: Any, **options: Any) -> Any:
+        if isinstance(s, Uncrossable):
+            raise NotJsonError(s.advice())
+        return s if isinstance(s, (dict, list, int, float)) else loads(s, **options)
+
     json.JSONEncoder.default = explaining  # type: ignore[method-assign]
+    json.loads = load
 
 
 def clean(text: str) -> str:
@@ -72,11 +86,11 @@ def replacement(place: str) -> str:
     return f"{place}: {_REPLACED}"
 
 
-def encode_value(value: object, place: str = "result") -> tuple[str, tuple[str, ...]]:
-    """JSON text of a script's value, and notices, which say where in `place` something changed.
+def encode_value(value: object, place: str = "result") -> tuple[str, list[str]]:
+    """JSON text of a script's value, and notices that say where in `place` something changed.
 
-    NaN and infinities become null, integers of more than 4,300 digits the text of their digits; both are told. Keys
-    follow `json.dumps`: numbers, booleans and None become strings.
+    NaN and infinities become null, integers of more than 4,300 digits text. Keys follow `json.dumps`: numbers,
+    booleans and None become strings.
 
     Raises:
         NotJsonError: Something in it is not JSON.
@@ -87,52 +101,46 @@ def encode_value(value: object, place: str = "result") -> tuple[str, tuple[str, 
     except (TypeError, ValueError, RecursionError):
         plain = _Plain()
         text = _encode(plain.convert(value, place))
-        notices += [f"{path} was not a finite number and became null" for path in plain.nulled]
-        notices += [
-            f"{path} is an integer of more than {MAX_DIGITS:,} digits, which readers of JSON refuse: it became text"
-            for path in plain.spelled
-        ]
+        notices += plain.notices()
     cleaned = clean(text)
     if cleaned is not text:
         notices.append(replacement(place))
-    return cleaned, tuple(notices)
+    return cleaned, notices
 
 
-def encode_arguments(function: str, arguments: dict[str, object]) -> str:
-    """JSON text of a call's arguments; it may hold lone surrogates.
+def encode_arguments(function: str, arguments: dict[str, object]) -> tuple[str, list[str]]:
+    """JSON text of a call's arguments, which may hold lone surrogates, and notices of what was converted.
 
     Raises:
         NotJsonError: An argument is not JSON, not a finite number, or an integer of more than 4,300 digits.
     """
     try:
-        return _encode(arguments)
+        return _encode(arguments), []
     except (TypeError, ValueError, RecursionError):
         pass
-    plain = _Plain()
+    plain = _Plain(is_strict=True)
     try:
-        converted = {key: plain.convert(value, f"argument {key}") for key, value in arguments.items()}
+        converted = {
+            key: plain.convert(value, f"argument {key.removeprefix('*')}") for key, value in arguments.items()
+        }
     except NotJsonError as error:
         raise NotJsonError(f"{function}: {error}") from None
-    if plain.nulled:
-        raise NotJsonError(f"{function}: {plain.nulled[0]} is not a finite number")
-    if plain.spelled:
-        raise NotJsonError(
-            f"{function}: {plain.spelled[0]} is an integer of more than {MAX_DIGITS:,} digits, which readers of JSON "
-            "refuse: use text, if the function takes it"
-        )
-    return _encode(converted)
+    return _encode(converted), [f"{function}: {notice}" for notice in plain.notices()]
 
 
 def decode(text: str) -> Any:
     """Parse JSON from the host; collecting garbage meanwhile would cost a fifth more and find none."""
     with _digits_limited_to(MAX_DIGITS):
         if len(text) < _BIG_CHARS or not gc.isenabled():
-            return json.loads(text)
+            return _decoder.decode(text)
         gc.disable()
         try:
-            return json.loads(text)
+            return _decoder.decode(text)
         finally:
             gc.enable()
+
+
+_decoder = json.JSONDecoder()
 
 
 def _encode(value: object) -> str:
@@ -158,35 +166,47 @@ def _digits(value: int) -> str:
 
 
 class _Plain:
-    """Walks a value that the fast encoder refused, to convert or to explain it."""
+    """Walks a value that the fast encoder refused, and converts it. If it `is_strict`, numbers have to be JSON."""
 
-    def __init__(self) -> None:
-        self.nulled: list[str] = []
-        self.spelled: list[str] = []
+    def __init__(self, *, is_strict: bool = False) -> None:
+        self._is_strict = is_strict
+        self._changes: dict[str, tuple[int, list[str]]] = {}
         self._open: list[int] = []
+
+    def notices(self) -> list[str]:
+        """One for each kind of change, with the first places."""
+        return [
+            f"{', '.join(places)}{f' and {count - len(places)} more' if count > len(places) else ''} {change}"
+            for change, (count, places) in list(self._changes.items())[:_MAX_NOTICES]
+        ]
 
     def convert(self, value: Any, path: str) -> Any:
         if value is None or isinstance(value, (str, bool)):
             return value
         if isinstance(value, int):
-            return self._integer(value, path)
+            return value if abs(value) < _TOO_LONG else self._number(_digits(value), path, _TOO_MANY_DIGITS)
         if isinstance(value, float):
-            return self._float(value, path)
-        if isinstance(value, (dict, list, tuple)):
-            return self._container(value, path)
-        raise NotJsonError(f"{path} is {_article(type(value).__name__)}, which is not JSON: {_advice(value)}")
+            return value if math.isfinite(value) else self._number(None, path, _NOT_FINITE)
+        if not isinstance(value, (dict, list, tuple)):
+            plain, form = _form(value)
+            if not form:
+                raise NotJsonError(
+                    f"{path} is {_article(type(value).__name__)}, which is not JSON: {_advice(value)}"
+                )
+            self._note(path, f"was {_article(type(value).__name__)} and became {form}")
+            return self.convert(plain, path)
+        return self._container(value, path)
 
-    def _integer(self, value: int, path: str) -> int | str:
-        if abs(value) < _TOO_LONG:
-            return value
-        self.spelled.append(path)
-        return _digits(value)
-
-    def _float(self, value: float, path: str) -> float | None:
-        if math.isfinite(value):
-            return value
-        self.nulled.append(path)
-        return None
+    def _number(self, replaced: str | None, path: str, change: str) -> str | None:
+        if self._is_strict:
+            fault = (
+                "not a finite number"
+                if replaced is None
+                else f"an integer of more than {MAX_DIGITS:,} digits"
+            )
+            raise NotJsonError(f"{path} is {fault}: use text, if the function takes it")
+        self._note(path, change)
+        return replaced
 
     def _container(self, value: Any, path: str) -> Any:
         if id(value) in self._open:
@@ -205,6 +225,41 @@ class _Plain:
         self._open.pop()
         return converted
 
+    def _note(self, path: str, change: str) -> None:
+        count, places = self._changes.get(change, (0, []))
+        self._changes[change] = (count + 1, places if count >= _MAX_PLACES else [*places, path])
+
+
+def _form(value: Any) -> tuple[Any, str]:
+    """What a value that is not JSON is in JSON, and how to call that; "" if it is not certain."""
+    if isinstance(value, _NO_VALUES):
+        return None, ""
+    for kinds, convert in _FORMS:
+        if isinstance(value, kinds):
+            return convert(value)
+    if dataclasses.is_dataclass(value):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}, "a dict"
+    return (list(value), "a list") if isinstance(value, collections.abc.Iterable) else (None, "")
+
+
+def _text_of(data: bytes) -> tuple[str, str]:
+    try:
+        return data.decode(), "text"
+    except UnicodeDecodeError:
+        return base64.b64encode(data).decode(), "base64 text"
+
+
+def _sorted(values: collections.abc.Set[Any]) -> list[Any]:
+    try:
+        return sorted(values)
+    except TypeError:
+        return list(values)
+
+
+def _decimal(value: decimal.Decimal) -> tuple[Any, str]:
+    is_exact = value.is_finite() and decimal.Decimal(repr(float(value))) == value
+    return (float(value), "a number") if is_exact else (str(value), "text")
+
 
 def _key(key: object, path: str) -> str:
     if isinstance(key, str):
@@ -213,6 +268,9 @@ def _key(key: object, path: str) -> str:
         return _digits(key)
     if key is None or isinstance(key, (bool, float)):
         return str(next(iter(json.loads(json.dumps({key: 0})))))
+    plain, _ = _form(key) if not isinstance(key, tuple) else (None, "")
+    if isinstance(plain, (str, int, float)):
+        return str(plain)
     raise NotJsonError(f"a key of {path} is {_article(type(key).__name__)}: JSON keys are strings")
 
 
@@ -225,32 +283,29 @@ def _article(name: str) -> str:
     return f"an {name}" if name[:1].lower() in "aeiou" else f"a {name}"
 
 
-def _shorter(value: object) -> str:
-    if isinstance(value, collections.abc.Mapping):
-        return "dict(value)"
-    return "list(value)" if not isinstance(value, (set, frozenset)) else "sorted(value) or list(value)"
-
-
-_ADVICE: tuple[tuple[Any, Callable[[Any], str]], ...] = (
-    (Uncrossable, lambda value: value.advice()),
-    (types.CoroutineType, lambda value: f"write `await {value.__name__}(...)`"),
-    (asyncio.Future, lambda value: "write `await` before it"),
-    ((datetime.date, datetime.time), lambda value: "use value.isoformat()"),
-    (datetime.timedelta, lambda value: "use value.total_seconds()"),
-    (decimal.Decimal, lambda value: "use str(value) or float(value)"),
-    ((uuid.UUID, pathlib.PurePath, complex), lambda value: "use str(value)"),
-    (enum.Enum, lambda value: "use value.value"),
-    ((bytes, bytearray, memoryview), lambda value: "use value.decode(), or base64.b64encode(value).decode()"),
-    ((types.FunctionType, types.BuiltinFunctionType, type), lambda value: "call it, or leave it out"),
-)
-
-
-def _advice(value: object) -> str:
-    for kinds, advise in _ADVICE:
-        if isinstance(value, kinds):
-            return advise(value)
-    if dataclasses.is_dataclass(value):
-        return "use dataclasses.asdict(value)"
-    if hasattr(value, "__iter__"):
-        return f"use {_shorter(value)}"
+def _advice(value: Any) -> str:
+    match value:
+        case Uncrossable():
+            return value.advice()
+        case types.CoroutineType():
+            return f"write `await {value.__name__}(...)`"
+        case asyncio.Future():
+            return "write `await` before it"
+        case types.FunctionType() | types.BuiltinFunctionType() | type():
+            return "call it, or leave it out"
     return "return strings, numbers, booleans, None, lists and dicts"
+
+
+_NO_VALUES = (Uncrossable, type, asyncio.Future, types.CoroutineType, io.IOBase)
+_FORMS: tuple[tuple[Any, Callable[[Any], tuple[Any, str]]], ...] = (
+    (enum.Enum, lambda value: (value.value, "its value")),
+    ((datetime.date, datetime.time), lambda value: (value.isoformat(), "ISO 8601 text")),
+    (datetime.timedelta, lambda value: (value.total_seconds(), "seconds")),
+    (decimal.Decimal, _decimal),
+    ((uuid.UUID, pathlib.PurePath), lambda value: (str(value), "text")),
+    (BaseException, lambda value: (f"{type(value).__name__}: {value}", "text")),
+    ((bytes, bytearray, memoryview), lambda value: _text_of(bytes(value))),
+    (collections.abc.Set, lambda value: (_sorted(value), "a list")),
+    (collections.abc.Mapping, lambda value: (dict(value), "a dict")),
+    (types.SimpleNamespace, lambda value: (dict(vars(value)), "a dict")),
+)

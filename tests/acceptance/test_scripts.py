@@ -3,15 +3,17 @@
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from mcp_types import TextContent
 
-from tests.acceptance.model import Model
+from tests.acceptance.model import Json, Model
 from tests.acceptance.portal_process import stdio_model, write_manifest
 
 pytestmark = pytest.mark.anyio
 
+TICKETS_SERVER = str(Path(__file__).parent / "peers/tickets_server.py")
 WAITING_SERVER = str(Path(__file__).parent / "peers/waiting_server.py")
 LIMITS = {"tool_calls": 30, "memory_mib": 64, "cpu_seconds": 2, "argument_bytes": 2000}
 
@@ -25,6 +27,13 @@ async def model(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Model
         server={"output_tokens": 1000},
     )
     async with stdio_model(manifest) as model:
+        yield model
+
+
+@pytest.fixture(scope="module")
+async def tickets(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Model]:
+    server = {"command": sys.executable, "args": [TICKETS_SERVER]}
+    async with stdio_model(write_manifest(tmp_path_factory.mktemp("tickets"), {"tickets": server})) as model:
         yield model
 
 
@@ -168,3 +177,134 @@ async def test_emitted_text_follows_the_answer(model: Model) -> None:
     )
     texts = [block.text for block in result.content if isinstance(block, TextContent)]
     assert texts[1:] == ["beside"]
+
+
+class Wrote(NamedTuple):
+    """A script as models write it, and what it is answered."""
+
+    script: str
+    result: Json = None
+    told: str = ""
+    """Part of a notice if it runs; else of the error's message or hint."""
+    status: str = "ok"
+    """ok, refused before anything ran, or error."""
+
+
+def refused(script: str, told: str) -> Wrote:
+    return Wrote(script, None, told, "refused")
+
+
+def failed(script: str, told: str) -> Wrote:
+    return Wrote(script, None, told, "error")
+
+
+WRITTEN = [
+    # Arguments: by position, in one dict, of a type that certainly means another.
+    Wrote("(await tickets.get_issue(3))['title']", "Issue 3", "sent as get_issue(id)"),
+    Wrote("(await tickets.add_label(3, 'ui'))['labels']", ["bug", "ui"], "sent as add_label(id, label)"),
+    Wrote("(await tickets.add_label(3, label='ui'))['labels']", ["bug", "ui"], "sent as"),
+    Wrote("(await tickets.get_issue({'id': 3}))['id']", 3, "sent as get_issue(id)"),
+    Wrote("(await tickets.get_issue(**{'id': 3}))['id']", 3),
+    Wrote("(await tickets.get_issue('3'))['id']", 3, "'3' was sent as 3"),
+    Wrote("(await tickets.get_issue(Id=3))['id']", 3, "sent as get_issue(id)"),
+    Wrote("await tickets.set_labels(id=3, labels='ui')", ["ui"], "sent as ['ui']"),
+    Wrote('await tickets.set_labels(id=3, labels=\'["ui", "bug"]\')', ["ui", "bug"], "a list of 2"),
+    Wrote("await tickets.set_labels(3, {'ui', 'bug'})", ["bug", "ui"], "was a set and became a list"),
+    Wrote("await tickets.search('kettle', fuzzy='true')", [6], "'true' was sent as True"),
+    Wrote("await tickets.search(text=42)", [2], "42 was sent as '42'"),
+    Wrote("len(await tickets.list_issues(state=None))", 3),
+    Wrote("import datetime\nawait tickets.say(datetime.date(2026, 1, 2))", "2026-01-02", "ISO 8601"),
+    refused("await tickets.get_issue()", "lacks argument 'id'"),
+    refused("await tickets.get_issue(issue_id=3)", "it takes 'id'"),
+    refused("await tickets.get_issue(id=None)", "id is None, not an int"),
+    refused("await tickets.get_issue(3, id=4)", "async def tickets.get_issue(*, id: int) -> Issue"),
+    refused("await tickets.list_issues(state='opened')", "not one of 'open', 'closed'"),
+    refused("await tickets.list_issues('open', 1, 5)", "async def tickets.list_issues("),
+    # Names.
+    Wrote("from tickets import get_issue\n(await get_issue(id=3))['id']", 3),
+    Wrote("import tools\n(await tools.tickets.get_issue(id=3))['id']", 3),
+    Wrote("(await getattr(tickets, 'get_issue')(id=3))['id']", 3),
+    Wrote("(await tickets['get_issue'](id=3))['id']", 3),
+    refused("call_tool('tickets.get_issue', {'id': 3})", "async def tickets.get_issue(*, id: int) -> Issue"),
+    refused(
+        "await tools.call('tickets.get_issue', id=3)", "async def tickets.get_issue(*, id: int) -> Issue"
+    ),
+    refused("await session.call_tool('get_issue', {'id': 3})", "Call functions by their names"),
+    refused("get_issue(id=3)", "Write its namespace: async def tickets.get_issue"),
+    refused("await tools.get_issue(id=3)", "Write its namespace: async def tickets.get_issue"),
+    refused("await mcp.tickets.get_issue(id=3)", "Nearest: async def tickets.get_issue"),
+    refused("await tickets.get_issues(id=3)", "Nearest: async def tickets.get_issue"),
+    failed("docs_search('issues')", "portal.search"),
+    failed("import requests\nrequests.get('https://example.com')", "portal.fetch"),
+    # Results are plain data.
+    Wrote("(await tickets.get_issue(id=3)).get('title')", "Issue 3"),
+    Wrote("import json\njson.loads(await tickets.export(id=3))['title']", "Kettle leaks"),
+    Wrote("import json\njson.loads(json.dumps(await tickets.export(id=3)))['id']", 3),
+    Wrote("print(await tickets.get_issue(id=3))"),
+    refused("issue = await tickets.get_issue(id=3)\nissue.title", 'Write ["title"].'),
+    refused("[issue.title for issue in await tickets.list_issues()]", 'Write ["title"].'),
+    refused("issue = await tickets.get_issue(id=3)\nissue['author'].name", 'Write ["name"].'),
+    refused("x = await tickets.get_issue(id=3)\nx.content[0].text", "the data itself"),
+    refused("x = await tickets.get_issue(id=3)\nx.structuredContent['title']", "the data itself"),
+    refused("x = await tickets.list_issues()\nx.length", "Write len(...)."),
+    refused("tickets.get_issue(id=3).then(print)", "plain data"),
+    refused("async for issue in tickets.list_issues():\n    print(issue)", "in await tickets.list_issues"),
+    refused("async with tickets.get_issue(id=3) as issue:\n    print(issue)", "= await tickets.get_issue"),
+    Wrote("issue = await tickets.get_issue(id=3)\nissue.get('titel')"),
+    # A forgotten `await`.
+    Wrote("issue = tickets.get_issue(id=3)\nissue['title']", "Issue 3", "`await` was inserted"),
+    Wrote("tickets.get_issue(id=3)['title']", "Issue 3", "`await` was inserted"),
+    Wrote("f\"{tickets.get_issue(id=3)['title']}!\"", "Issue 3!", "`await` was inserted"),
+    Wrote("[issue['id'] for issue in tickets.list_issues()]", [1, 2, 3], "`await` was inserted"),
+    Wrote("[tickets.get_issue(id=n)['id'] for n in (1, 2)]", [1, 2], "`await` was inserted"),
+    Wrote("ids = [tickets.get_issue(id=n) for n in (1, 2)]\nids[1]['id']", 2, "`await` was inserted"),
+    Wrote("async def load():\n    return tickets.say(text='a')\nawait load()", "a", "`await` was inserted"),
+    Wrote("len(tickets.list_issues())", 3, "`await` was inserted"),
+    Wrote("a = tickets.say(text='a')\nb = tickets.say(text='b')\nawait asyncio.gather(a, b)", ["a", "b"]),
+    Wrote("def load(n):\n    return tickets.say(text=n)\nawait asyncio.gather(load('a'))", ["a"]),
+    Wrote("task = asyncio.create_task(tickets.say(text='a'))\nawait task", "a"),
+    Wrote("asyncio.run(tickets.say(text='a'))", "a"),
+    Wrote("asyncio.run(asyncio.gather(tickets.say(text='a')))", ["a"]),
+    Wrote("async def main():\n    print(await tickets.say(text='a'))\nasyncio.run(main())"),
+    refused("async def main():\n    return await tickets.say(text='a')\nmain()", "await"),
+    refused("def main():\n    return tickets.get_issue(id=3)['id']\nmain()", "Make it an `async def`"),
+    failed("list(map(lambda n: tickets.get_issue(id=n), [1]))", "write `await tickets.get_issue(...)`"),
+    failed("a, b = asyncio.gather(tickets.say(text='a'), tickets.say(text='b'))", "was not awaited"),
+    # The value of the script.
+    Wrote("import datetime\n[datetime.date(2026, 1, 2)]", ["2026-01-02"], "ISO 8601"),
+    Wrote("{issue['id'] for issue in await tickets.list_issues()}", [1, 2, 3], "became a list"),
+    Wrote("(issue['id'] for issue in await tickets.list_issues())", [1, 2, 3], "became a list"),
+    Wrote("map(str, [1, 2])", ["1", "2"], "became a list"),
+    Wrote("{'a': {1: 2}.keys()}", {"a": [1]}, "became a list"),
+    Wrote("import decimal\ndecimal.Decimal('1.5')", 1.5, "became a number"),
+    Wrote("import decimal\ndecimal.Decimal('0.1234567890123456789')", "0.1234567890123456789", "text"),
+    Wrote("import enum\nclass State(enum.Enum):\n    OPEN = 'open'\nState.OPEN", "open", "its value"),
+    Wrote("b'tea', b'\\xff'", ["tea", "/w=="], "base64"),
+    Wrote(
+        "from dataclasses import dataclass\n@dataclass\nclass Row:\n    id: int\n[Row(1)]",
+        [{"id": 1}],
+        "became a dict",
+    ),
+    failed("class Row: ...\nRow()", "not JSON"),
+    # The text of the script.
+    Wrote("```python\nawait tickets.say(text='a')\n```", "a", "Markdown fence"),
+    Wrote("Here it is:\n\n```py\nawait tickets.say(text='a')\n```\nDone.", "a", "Markdown fence"),
+    Wrote("    x = await tickets.say(text='a')\n    x", "a", "indented as a whole"),
+    Wrote("return await tickets.say(text='a')", "a"),
+    Wrote("if __name__ == '__main__':\n    print(await tickets.say(text='a'))"),
+    refused("const issue = await tickets.get_issue({id: 3});", "This is JavaScript"),
+    refused("tickets.list_issues().map(issue => issue.title)", "This is JavaScript"),
+    refused("x = tickets.list_issues()\nconsole.log(x)", "print(...)"),
+    refused("await tickets.search(text='a', fuzzy=true)", "Write True."),
+]
+
+
+@pytest.mark.parametrize("wrote", WRITTEN, ids=lambda wrote: wrote.script)
+async def test_script_as_models_write_it_runs_or_is_told_what_to_write(tickets: Model, wrote: Wrote) -> None:
+    answer = await tickets.run(wrote.script)
+    assert (answer["status"], answer["result"]) == (wrote.status, wrote.result), answer
+    error = answer["error"] or {"message": "", "hint": ""}
+    told = answer["notices"] if wrote.status == "ok" else [error["message"] + error["hint"]]
+    assert any(wrote.told in each for each in told) or not wrote.told, answer
+    if wrote.status != "ok":
+        assert answer["calls"] == []

@@ -91,16 +91,14 @@ async def test_the_value_of_a_script(portal: Opened, code: str, value: Json) -> 
 async def test_numbers_that_json_has_not_become_null_and_are_told(portal: Opened) -> None:
     answer = await portal.run("[1.5, float('nan'), {'deep': float('-inf')}]")
     assert (answer["status"], answer["result"]) == ("ok", [1.5, None, {"deep": None}])
-    assert len(answer["notices"]) == 2
-    assert "'deep'" in answer["notices"][1]
+    [notice] = answer["notices"]
+    assert "result[1], result[2]['deep']" in notice
 
 
 @pytest.mark.parametrize(
     ("code", "place", "kind"),
     [
-        ("{'a': [1, {2, 3}]}", "['a'][1]", "set"),
-        ("{'a': b'x'}", "['a']", "bytes"),
-        ("import datetime\n[datetime.date(2020, 1, 1)]", "[0]", "date"),
+        ("{'a': [1, 2j]}", "['a'][1]", "complex"),
         ("object()", "result", "object"),
     ],
 )

@@ -145,7 +145,7 @@ async def test_a_script_that_uses_what_was_not_seen_runs_and_is_told(tmp_path: P
         answer = await portal.run("(await tickets.get_issue())['state']")
         assert (answer["status"], answer["result"]) == ("ok", "open")
         [notice] = answer["notices"]
-        assert "'state' is not among the fields that were seen so far" in notice
+        assert "'state' is not among the known fields" in notice
         known = await portal.run("(await tickets.get_issue())['title']")
         assert known["notices"] == []
 

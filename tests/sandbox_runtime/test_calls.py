@@ -184,17 +184,23 @@ async def test_function_of_a_namespace_without_a_table_is_for_the_host_to_answer
     assert port.calls[0].function == "files.whatever"
 
 
-async def test_positional_argument_shows_the_signature(run: Runner) -> None:
-    result = await run("await git.git_log(3)")
-    assert result.error is not None
-    assert "async def git_log(*, count: int = 10)" in result.error.message
+async def test_arguments_by_position_are_for_the_host_to_name(run: Runner) -> None:
+    port = EchoPort()
+    await run("await git.git_log(3, since='May')", port=port)
+    assert port.calls[0].arguments == {"*0": 3, "since": "May"}
+
+
+async def test_argument_that_has_one_form_in_json_is_converted_and_told(run: Runner) -> None:
+    result = await run("import datetime\nawait git.git_log(since={'day': datetime.date(2026, 1, 2)})")
+    assert result.value == {"since": {"day": "2026-01-02"}}
+    assert "argument since['day'] was a date" in result.notices[0]
 
 
 async def test_argument_that_is_no_json_is_named(run: Runner) -> None:
-    result = await run("import datetime\nawait git.git_log(since={'day': datetime.date(2026, 1, 2)})")
+    result = await run("await git.git_log(since={'day': 1j})")
     assert result.error is not None
-    assert "argument since['day'] is a date" in result.error.message
-    assert result.error.line == 2
+    assert "argument since['day'] is a complex" in result.error.message
+    assert result.error.line == 1
 
 
 async def test_own_variable_hides_a_namespace(run: Runner) -> None:

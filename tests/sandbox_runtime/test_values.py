@@ -31,7 +31,7 @@ async def test_json_values_come_back_whole(run: Runner, script: str, value: Json
 async def test_numbers_that_json_lacks_become_null_and_are_told(run: Runner) -> None:
     result = await run("{'rows': [1.5, float('nan'), float('-inf')]}")
     assert result.value == {"rows": [1.5, None, None]}
-    assert [notice.split(" ")[0] for notice in result.notices] == ["result['rows'][1]", "result['rows'][2]"]
+    assert ["result['rows'][1], result['rows'][2] was not" in notice for notice in result.notices] == [True]
 
 
 async def test_integers_that_json_readers_refuse_become_the_text_of_their_digits_and_are_told(
@@ -94,17 +94,9 @@ async def test_unicode_text_is_not_remarked_on(run: Runner) -> None:
 @pytest.mark.parametrize(
     ("script", "told"),
     [
-        (
-            "import datetime\n{'rows': [0, {'when': datetime.date(2026, 1, 2)}]}",
-            "result['rows'][1]['when'] is a date",
-        ),
-        ("{'tags': {1, 2}}", "result['tags'] is a set"),
-        ("[b'raw']", "result[0] is a bytes"),
         ("{(1, 2): 3}", "a key of result is a tuple"),
         ("class Point: ...\nPoint()", "result is a Point"),
-        ("import decimal\ndecimal.Decimal('1.5')", "result is a Decimal"),
-        ("(x for x in [1])", "result is a generator"),
-        ("import collections\ncollections.ChainMap({'a': 1})", "use dict(value)"),
+        ("{'rows': [0, {'part': 1j}]}", "result['rows'][1]['part'] is a complex"),
         ("a = []\na.append(a)\na", "contains itself"),
         ("a = 1\nfor _ in range(300):\n    a = [a]\na", "nested more than 200 levels"),
         ("import git\nlambda: git.git_log()\n[[f() for f in [lambda: git.git_log()]][0]]", "was not awaited"),
