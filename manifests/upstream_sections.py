@@ -173,6 +173,13 @@ class UpstreamSection(Section):
             "counts as down. Does not cover calls."
         ),
     )
+    message_bytes: Annotated[int, Field(ge=65_536, le=256 * 1024 * 1024)] = Field(
+        default=16 * 1024 * 1024,
+        description=(
+            "Bytes of one message that it may send (default 16777216, 16 MiB). A longer one fails its call; on stdio "
+            "and sse it ends the connection, and with it all calls under way."
+        ),
+    )
     start: Literal["eager", "lazy"] = Field(
         default="eager",
         description=(

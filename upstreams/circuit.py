@@ -15,7 +15,6 @@ from upstreams.errors import (
     UpstreamHalfwayError,
     UpstreamLostError,
     UpstreamRefusedError,
-    UpstreamRoomError,
     UpstreamTimeoutError,
     UpstreamUnansweredError,
 )
@@ -70,8 +69,6 @@ class Circuit:
         number = self._admitted
         try:
             yield
-        except UpstreamRoomError:
-            raise  # it may be another's answers that take the room
         except (UpstreamLostError, UpstreamFaultError) as error:
             # A probe is alone, so what it finds out is never another call's.
             if is_probe or number > self._admitted_at_loss or self._clock() - self._lost > CRASH_SECONDS:
@@ -93,6 +90,12 @@ class Circuit:
         finally:
             if is_probe:
                 self._is_probing = False
+
+    def trip(self, reason: str) -> None:
+        """Open it at once: the upstream was cut off."""
+        if self._opened is None:
+            self._opened = self._clock()
+        self.reason = reason
 
     def _admit(self) -> bool:
         """Whether this call is the one that finds out."""

@@ -13,14 +13,13 @@
     ├── UpstreamLostError               sent, then the connection ended: it may have acted
     ├── UpstreamAnswerError             answered with something unreadable: it may have acted
     │   ├── UpstreamFaultError          answered with HTTP 5xx: it may have acted
-    │   ├── UpstreamRoomError           with more than there is memory for: it may have acted
+    │   ├── UpstreamCutOffError         sent more than the portal takes: its connection was closed
     │   └── UpstreamSilentError         took the call and sends no answer: it may act yet
     ├── UpstreamHalfwayError            asked for more input, and did not come to an end then: it may have acted
     │   └── UpstreamUnansweredError     because nobody answered in time
     └── UpstreamRefusedError            answered with an error of its own
         ├── UpstreamBusyError           with HTTP 429: not now
         └── UpstreamUnauthorizedError   with HTTP 401: not with these credentials
-            └── UpstreamStillUnauthorizedError  nor with renewed ones
 
 `outcome` is what the ledger may say about the call: only `unknown` needs a look before a retry.
 """
@@ -30,7 +29,7 @@ from typing import ClassVar, Literal
 CallOutcome = Literal["not_started", "failed", "unknown"]
 
 Repetition = Literal["never", "if_safe", "always"]
-"""Whether the same call can fare better when it is sent again: `if_safe` only where a second one does no harm."""
+"""Whether the same call can fare better when it is sent again: `if_safe` only if it is idempotent."""
 
 _MAX_MESSAGE = 65_536
 """Bounds what is kept. What is told is shorter, and scrubbed before it is cut."""
@@ -135,10 +134,11 @@ class UpstreamFaultError(UpstreamAnswerError):
         self.after_seconds = after_seconds
 
 
-class UpstreamRoomError(UpstreamAnswerError):
-    """The answer does not fit beside those of other calls, of this upstream or of all, that are being read."""
+class UpstreamCutOffError(UpstreamAnswerError):
+    """The upstream sent a message over `message_bytes`, or too many messages that nobody asked for.
 
-    hint = "Check the effect before retrying: the call may have happened. Make fewer large calls at once."
+    Its connection was closed, with all calls under way, and the circuit is open.
+    """
 
 
 class UpstreamSilentError(UpstreamAnswerError):
@@ -198,12 +198,6 @@ class UpstreamUnauthorizedError(UpstreamRefusedError):
     code = "upstream_unauthorized"
     hint = "The portal's credentials for this upstream are missing, wrong or expired: tell the operator."
     repetition: ClassVar[Repetition] = "always"
-
-
-class UpstreamStillUnauthorizedError(UpstreamUnauthorizedError):
-    """It does not take credentials that were renewed just now, either, or takes them for other requests."""
-
-    repetition = "never"
 
 
 def asked_to_wait(error: BaseException | None) -> float | None:

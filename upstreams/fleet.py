@@ -13,18 +13,15 @@ from anyio.abc import TaskGroup
 from manifests.json_value import Json
 from manifests.own_folders import state_folder
 from manifests.upstream_sections import HttpUpstream, StdioUpstream
-from upstreams.diagnostics import Diagnostics
+from upstreams.child_process import ChildCommand
+from upstreams.http import open_http_wire, open_sse_wire
 from upstreams.http_credentials import ConfiguredHeaders, HeaderRenewal, HttpCredentials
-from upstreams.http_wire import open_http_wire, open_sse_wire
-from upstreams.listing_store import ListingStore
-from upstreams.masking import CredentialMask
-from upstreams.opening import WireOpener
-from upstreams.redaction import secrets_of
-from upstreams.room import PORTAL_BYTES, UPSTREAM_BYTES, Held, Room
-from upstreams.scrubber import Scrubber
-from upstreams.starts import STARTED_AT_ONCE, TURN_SECONDS, Starts
-from upstreams.stdio_child import StdioChild
-from upstreams.stdio_wire import open_stdio_wire
+from upstreams.redaction import Redaction, secrets_of
+from upstreams.session import WireOpener
+from upstreams.state import Diagnostics
+from upstreams.stdio import open_stdio_wire
+from upstreams.supervisor import START_TURN_SECONDS, STARTED_AT_ONCE, StartTurns
+from upstreams.tool_listing import ListingStore
 from upstreams.upstream import Upstream
 from upstreams.wire import Wire
 
@@ -69,7 +66,7 @@ class Fleet:
         watched = [upstream for upstream in self if names is None or upstream.name in names]
         slowest = max((upstream.connect_seconds for upstream in watched), default=0.0)
         turns = 1 + len(watched) // STARTED_AT_ONCE
-        await self.settled(slowest + turns * TURN_SECONDS + _END_SECONDS, names)
+        await self.settled(slowest + turns * START_TURN_SECONDS + _END_SECONDS, names)
 
 
 @asynccontextmanager
@@ -94,9 +91,8 @@ async def open_fleet(
     not raise. On leaving, all are closed at once, within 3 s if the machine has time for it, and no process of theirs
     is left.
     """
-    starts = Starts()
-    room = Room(PORTAL_BYTES)
-    scrub = Scrubber({*secrets, *chain.from_iterable(map(secrets_of, specs.values()))})
+    start_turns = StartTurns()
+    redact = Redaction({*secrets, *chain.from_iterable(map(secrets_of, specs.values()))})
     async with anyio.create_task_group() as tasks:
         upstreams = {
             name: Upstream(
@@ -107,13 +103,12 @@ async def open_fleet(
                     spec,
                     folder,
                     (credentials or {}).get(name, ()),
-                    scrub,
+                    redact,
                     (renewals or {}).get(name),
-                    Room(UPSTREAM_BYTES, room),
                     tasks,
                 ),
-                scrub,
-                starts,
+                redact,
+                start_turns,
                 on_change,
                 ListingStore(listings, name, spec, folder, (written or {}).get(name)) if listings else None,
             )
@@ -140,26 +135,24 @@ def _wire_opener(
     spec: StdioUpstream | HttpUpstream,
     folder: Path,
     configured: Collection[str],
-    scrub: Scrubber,
+    redact: Redaction,
     renew: HeaderRenewal | None,
-    room: Room,
     tasks: TaskGroup,
 ) -> WireOpener:
     if isinstance(spec, StdioUpstream):
-        mask = CredentialMask(configured)
+        credentials_redacted = Redaction(configured)
 
         def start(diagnostics: Diagnostics) -> AbstractAsyncContextManager[Wire]:
             # Looked up at every attempt: the command may have been installed since.
-            child = StdioChild.of(spec, folder, os.environ)
-            return open_stdio_wire(child, scrub, diagnostics, mask, Held(room))
+            command = ChildCommand.of(spec, folder, os.environ)
+            return open_stdio_wire(command, diagnostics, credentials_redacted.in_json, spec.message_bytes)
 
         return start
-    credentials = _credentials(name, spec, configured, scrub, renew, tasks)
+    credentials = _credentials(name, spec, configured, redact, renew, tasks)
 
     def connect(diagnostics: Diagnostics) -> AbstractAsyncContextManager[Wire]:
-        if spec.transport == "sse":
-            return open_sse_wire(spec, diagnostics, credentials, room)
-        return open_http_wire(spec, diagnostics, credentials, room)
+        open_wire = open_sse_wire if spec.transport == "sse" else open_http_wire
+        return open_wire(spec, diagnostics, credentials)
 
     return connect
 
@@ -168,14 +161,14 @@ def _credentials(
     name: str,
     spec: HttpUpstream,
     configured: Collection[str],
-    scrub: Scrubber,
+    redact: Redaction,
     renew: HeaderRenewal | None,
     tasks: TaskGroup,
 ) -> HttpCredentials:
     configured = {*configured, *secrets_of(spec)}
     if spec.oauth is None:
-        return ConfiguredHeaders(spec.headers, configured, scrub, renew)
+        return ConfiguredHeaders(spec.headers, configured, redact, renew)
     # Here, because no other upstream has need of what it imports.
     from upstreams.oauth.tokens import OAuthTokens
 
-    return OAuthTokens(name, spec, configured, login_store(name, spec), scrub, tasks.start_soon)
+    return OAuthTokens(name, spec, configured, login_store(name, spec), redact, tasks.start_soon)

@@ -10,9 +10,7 @@ import anyio
 import httpx2
 
 from upstreams.errors import UpstreamRefusedError
-from upstreams.masking import CredentialMask
-from upstreams.scrubber import Scrubber
-from upstreams.steps import Steps
+from upstreams.redaction import Redaction
 
 
 @dataclass(frozen=True)
@@ -68,14 +66,14 @@ class ConfiguredHeaders:
         self,
         headers: Mapping[str, str],
         credentials: Collection[str],
-        scrub: Scrubber,
+        redact: Redaction,
         renew: HeaderRenewal | None = None,
     ) -> None:
         self._headers = dict(headers)
         self._credentials = credentials
         self._sent = deque([frozenset(credentials)], maxlen=2)
         """Those of now and the ones before, which a slow answer may still repeat."""
-        self._scrub = scrub
+        self._redact = redact
         self._renew = renew
         self._renewed_at = -RENEWAL_PAUSE_SECONDS
         self._lock = anyio.Lock()
@@ -95,7 +93,7 @@ class ConfiguredHeaders:
             self._renewed_at = anyio.current_time()
             if renewed is None or renewed.headers.items() <= self._headers.items():
                 return False
-            self._scrub.add(renewed.secrets)
+            self._redact.add(renewed.secrets)
             self._headers = {**self._headers, **renewed.headers}
             self._sent.append(frozenset((*self._credentials, *renewed.secrets)))
             return True
@@ -107,10 +105,6 @@ class ConfiguredHeaders:
         return frozenset().union(*self._sent)
 
 
-IS_RENEWED: Final = "credentials_renewed"
-"""In the extensions of a response: what was sent had been renewed for it."""
-
-
 class Admission:
     """Sends requests with the credentials of one upstream: to its own origin, and nowhere else."""
 
@@ -118,7 +112,7 @@ class Admission:
         self._url = httpx2.URL(url)
         self._credentials = credentials
         self._tokens: frozenset[str] = frozenset()
-        self._mask = CredentialMask(())
+        self._redact = Redaction(())
 
     async def send(
         self, request: httpx2.Request, send: Callable[[httpx2.Request], Awaitable[httpx2.Response]]
@@ -145,15 +139,14 @@ class Admission:
         response = await send(request)
         if response.status_code != HTTPStatus.UNAUTHORIZED:
             self._credentials.accepted(sent)
-        response.extensions[IS_RENEWED] = True
         return response
 
-    def masked(self, text: bytes) -> Steps[bytes]:
-        """JSON that a server sent, without the tokens that it was sent; see `Mask`."""
+    def masked(self, text: bytes) -> bytes:
+        """JSON that a server sent, without the tokens that it was sent."""
         tokens = frozenset(self._credentials.tokens())
         if tokens != self._tokens:
-            self._tokens, self._mask = tokens, CredentialMask(tokens)
-        return self._mask(text)
+            self._tokens, self._redact = tokens, Redaction(tokens)
+        return self._redact.in_json(text)
 
     async def _renewed(self, sent: Mapping[str, str], response: httpx2.Response) -> bool:
         try:

@@ -1,39 +1,37 @@
-"""What an HTTP response says that is an error."""
+"""What an HTTP response or exception says that is an error."""
 
 import re
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Final
 
 import httpx2
-from mcp_types import JSONRPCError
-from pydantic import ValidationError
+from pydantic_core import from_json
 
+from manifests.json_value import Json
 from upstreams.errors import (
     UpstreamBusyError,
     UpstreamError,
     UpstreamFaultError,
     UpstreamRefusedError,
     UpstreamSessionError,
-    UpstreamStillUnauthorizedError,
     UpstreamUnauthorizedError,
 )
-from upstreams.http_credentials import IS_RENEWED
-from upstreams.http_status import status_line
-from upstreams.scrubber import Scrubber
-from upstreams.sent_text import asked_id
-from upstreams.steps import in_steps
-from upstreams.wire_text import mended
+from upstreams.messages import parsed
+from upstreams.redaction import Redaction
 
 _SESSION_HEADER: Final = "mcp-session-id"
 _DAY_SECONDS: Final = 86_400.0
-_TELLING_STATUSES: Final = (HTTPStatus.UNAUTHORIZED, HTTPStatus.TOO_MANY_REQUESTS)
 # What the TypeScript SDK's transport answers with, before it looks at the message.
 _TRANSPORT_CODES: Final = (-32000, -32001)
 _NO_SESSION: Final = re.compile(
     rb"\b(?:no valid|unknown|missing|invalid|expired) (?:mcp[- ])?session[- ]?id\b|\bmcp-session-id header is required"
 )
+_CREDENTIALS_HINT: Final = "; check `headers` or `oauth` in the manifest"
+_SSE_HINT: Final = "; a server of the old HTTP+SSE transport needs `transport: sse` in the manifest"
+_STREAMABLE_HINT: Final = "; a server of Streamable HTTP needs no `transport: sse` in the manifest"
 
 
 def kind_of(response: httpx2.Response) -> str:
@@ -41,49 +39,67 @@ def kind_of(response: httpx2.Response) -> str:
     return response.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-async def error_of(
-    response: httpx2.Response, body: bytes, scrub: Scrubber, *, is_whole: bool
-) -> UpstreamError | None:
-    """What it means, of a body or the beginning of one; None if that is a JSON-RPC error which says all."""
-    error = await _json_rpc_error(kind_of(response), body) if is_whole else None
-    if _has_lost_session(response, error, body):
+def error_of(response: httpx2.Response, body: bytes, redact: Redaction) -> UpstreamError | None:
+    """What an error status means, with a body or the beginning of one; None if a JSON-RPC error in it says all."""
+    answer = _json_rpc_error(response, body)
+    if _has_lost_session(response, answer, body):
         return UpstreamSessionError("no longer knows this session")
-    if error is None or _says_more_than_its_body(response):
-        return refusal(response, error.error.message.encode() if error else body, scrub)
+    # Whether the server acted, and what to do, the status says better.
+    says_more = response.is_server_error or response.status_code in (
+        HTTPStatus.UNAUTHORIZED,
+        HTTPStatus.TOO_MANY_REQUESTS,
+    )
+    if answer is None or says_more:
+        return refusal(response, str(answer["error"]["message"]).encode() if answer else body, redact)
     return None
 
 
-def refusal(response: httpx2.Response, body: bytes, scrub: Scrubber) -> UpstreamError:
+def refusal(response: httpx2.Response, body: bytes, redact: Redaction) -> UpstreamError:
     """The error that its status stands for, with what it says."""
     message = status_line(response)
     if body and kind_of(response) in ("text/plain", "application/json"):
-        message += f": {scrub.excerpt(body)}"
+        message += f": {redact.excerpt(body)}"
     after_seconds = _asked_wait(response)
     if after_seconds is not None:
         message += f"; it asks to wait {after_seconds:.0f} s"
     if response.status_code == HTTPStatus.TOO_MANY_REQUESTS:
         return UpstreamBusyError(message, after_seconds=after_seconds)
     if response.status_code == HTTPStatus.UNAUTHORIZED:
-        is_renewed = response.extensions.get(IS_RENEWED, False)
-        return (UpstreamStillUnauthorizedError if is_renewed else UpstreamUnauthorizedError)(message)
+        return UpstreamUnauthorizedError(message)
     # A gateway may say 502 or 504 after the server acted; a 4xx is the server's own no.
     if response.is_server_error:
         return UpstreamFaultError(message, after_seconds=after_seconds)
     return UpstreamRefusedError(message)
 
 
-async def _json_rpc_error(kind: str, body: bytes) -> JSONRPCError | None:
-    if kind != "application/json":
+def status_line(response: httpx2.Response) -> str:
+    """The status, and what in the manifest may be the cause."""
+    return f"HTTP {response.status_code} {response.reason_phrase}".rstrip() + _hint(response)
+
+
+def _hint(response: httpx2.Response) -> str:
+    if response.status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+        return _CREDENTIALS_HINT
+    if response.status_code in (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED):
+        path = response.request.url.path.rstrip("/")
+        if response.request.method == "POST" and path.endswith("/sse"):
+            return _SSE_HINT
+        if response.request.method == "GET" and path.endswith("/mcp"):
+            return _STREAMABLE_HINT
+    return ""
+
+
+def _json_rpc_error(response: httpx2.Response, body: bytes) -> dict[str, Json] | None:
+    """The answer, if its `error` has the parts that it must have."""
+    if kind_of(response) != "application/json":
         return None
     try:
-        return JSONRPCError.model_validate_json(await in_steps(mended(body)))
-    except ValidationError:
+        answer = parsed(body)
+    except ValueError:
         return None
-
-
-def _says_more_than_its_body(response: httpx2.Response) -> bool:
-    """Whether the status says what may have happened, or what to do, and a JSON-RPC error would not."""
-    return response.is_server_error or response.status_code in _TELLING_STATUSES
+    error = answer.get("error") if isinstance(answer, dict) else None
+    is_whole = isinstance(error, dict) and isinstance(error.get("code"), int) and "message" in error
+    return answer if is_whole else None
 
 
 def _asked_wait(response: httpx2.Response) -> float | None:
@@ -100,7 +116,7 @@ def _asked_wait(response: httpx2.Response) -> float | None:
     return min(max(0.0, (then - datetime.now(UTC)).total_seconds()), _DAY_SECONDS)
 
 
-def _has_lost_session(response: httpx2.Response, error: JSONRPCError | None, body: bytes) -> bool:
+def _has_lost_session(response: httpx2.Response, answer: dict[str, Json] | None, body: bytes) -> bool:
     """The specification says 404; servers built on the TypeScript examples say 400 and what is wrong.
 
     The call is sent again then, so nothing that a tool says of sessions of its own may pass for it.
@@ -110,13 +126,45 @@ def _has_lost_session(response: httpx2.Response, error: JSONRPCError | None, bod
     is_missing = response.status_code == HTTPStatus.NOT_FOUND
     if not is_missing and response.status_code != HTTPStatus.BAD_REQUEST:
         return False
-    is_of_transport = error is not None and error.error.code in _TRANSPORT_CODES
-    says_session = error is not None and "session" in error.error.message.lower()
-    if error is not None and error.id is not None and error.id == asked_id(response.request.content):
+    if answer is None:
+        return is_missing or _NO_SESSION.search(body[:2000].lower()) is not None
+    is_of_transport = answer["error"]["code"] in _TRANSPORT_CODES
+    says_session = "session" in str(answer["error"]["message"]).lower()
+    if answer.get("id") is not None and answer["id"] == from_json(response.request.content).get("id"):
         # Whoever knows the request's id has read it. Some transports do before they look for the session.
         return is_missing and is_of_transport and says_session
-    if is_missing:
+    if is_missing or (is_of_transport and answer.get("id") is None and says_session):
         return True
-    if is_of_transport and error is not None and error.id is None:
-        return says_session
     return _NO_SESSION.search(body[:2000].lower()) is not None
+
+
+def described(error: BaseException) -> str:
+    """Why a connection ended, in one line for a human."""
+    if isinstance(error, UpstreamError):
+        return str(error)
+    if isinstance(error, httpx2.HTTPError):
+        return described_http(error)
+    first_line = (str(error).splitlines() or [""])[0]
+    return f"{type(error).__name__}: {first_line}"
+
+
+def described_http(error: httpx2.HTTPError) -> str:
+    """What went wrong, without the URL: that is the manifest's business and may carry a key."""
+    if isinstance(error, httpx2.HTTPStatusError):
+        return status_line(error.response)
+    words = "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in type(error).__name__)
+    return f"{words.strip()}: {error}" if str(error) else words.strip()
+
+
+def cause_of(error: BaseException) -> BaseException:
+    """The error that explains a group of them: one of ours if there is one."""
+    leaves = list(_leaves(error))
+    return next((leaf for leaf in leaves if isinstance(leaf, UpstreamError)), leaves[0])
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for member in error.exceptions:
+            yield from _leaves(member)
+    else:
+        yield error

@@ -6,8 +6,9 @@ the call itself with its questions, and the call is made again with the answers.
 Source: MCP 2026-07-28, basic/patterns/mrtr; 2025-11-25, client/elicitation, client/sampling and client/roots.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
 import anyio
@@ -26,8 +27,8 @@ from pydantic import BaseModel, ValidationError
 from manifests.json_value import Json
 from manifests.upstream_sections import UpstreamSection
 from upstreams.errors import UpstreamHalfwayError
-from upstreams.given_up import GivenUp
-from upstreams.sent_json import unsendable
+from upstreams.messages import unsendable
+from upstreams.notifications import AbandonedRequests
 
 ELICIT: Final = "elicitation/create"
 SAMPLE: Final = "sampling/createMessage"
@@ -87,7 +88,7 @@ class QuestionDesk:
             if is_allowed
         }
         self._calls: dict[ServedCall, None] = {}
-        self.given_up = GivenUp()
+        self.abandoned = AbandonedRequests()
         """Calls of which it may still ask something that nobody answers."""
 
     def callbacks(self) -> dict[str, Any]:
@@ -107,18 +108,15 @@ class QuestionDesk:
         return {**declared, "roots": {}} if LIST_ROOTS in self._allowed else declared
 
     @contextmanager
-    def serving(self, questioned: Questioned | None, time: anyio.CancelScope) -> Iterator["ServedCall"]:
-        """Around one call: its questions end with it. `time` is cancelled when the call's is over, and only then."""
+    def serving(self, questioned: Questioned | None) -> Iterator["ServedCall"]:
+        """Around one call: its questions end with it."""
         call = ServedCall(questioned)
         self._calls[call] = None
         try:
             yield call
         finally:
             del self._calls[call]
-            for question in [*call.questions]:
-                if question.excused is call:
-                    call.unanswered = question.method
-                question.call_ended(call, in_time=not time.cancel_called)
+            call.end()
 
     async def rounds(
         self,
@@ -180,19 +178,23 @@ class QuestionDesk:
         """Answer a request that does not say which call it belongs to: the latest one, if all are of one owner."""
         calls = [*self._calls]
         try:
-            owners = {each.owner for each in calls} | self.given_up.owners()
+            owners = {each.owner for each in calls} | self.abandoned.owners()
             if method != LIST_ROOTS and len(owners) != 1:
                 raise QuestionError("question_refused", "nothing says which of the callers is to be asked")
             questioned = calls[-1].questioned if calls else None
             sent = {} if params is None else params.model_dump(by_alias=True, mode="json", exclude_none=True)
-            answer: dict[str, Json] | None = None
-            with _until_ended(method, calls) as scope:
-                answer = await self._answer(method, sent, questioned)
-            if answer is None or scope.cancelled_caught:
-                return ErrorData(code=INVALID_REQUEST, message="the call that this belongs to is over")
-            return answer
+            question = _Question(method, set(calls))
+            for call in calls:
+                call.questions.add(question)
+            try:
+                with question.scope:
+                    return await self._answer(method, sent, questioned)
+            finally:
+                for call in calls:
+                    call.questions.discard(question)
+            return ErrorData(code=INVALID_REQUEST, message="the call that this belongs to is over")
         except QuestionError as error:
-            is_its_own = len(calls) == 1 and not self.given_up.owners()
+            is_its_own = len(calls) == 1 and not self.abandoned.owners()
             for call in calls:
                 if call.questioned is not None:
                     call.questioned.not_answered(error, is_its_own=is_its_own)
@@ -218,61 +220,26 @@ class ServedCall:
     def __init__(self, questioned: Questioned | None) -> None:
         self.owner = None if questioned is None else questioned.owner
         self.questioned = questioned
-        self.questions: dict[_Question, None] = {}
+        self.questions: set[_Question] = set()
         """Those that may belong to it, and wait for an answer."""
         self.unanswered = ""
-        """The method of one that waited for an answer when the call ended, or was taken back without any."""
+        """The method of one that waited for an answer when the call ended."""
 
-    @property
-    def is_excused(self) -> bool:
-        """Whether there is a question already that this may say it waits for."""
-        return bool(self.unanswered) or any(each.excused is self for each in self.questions)
+    def end(self) -> None:
+        for question in self.questions:
+            self.unanswered = question.method
+            question.calls.discard(self)
+            if not question.calls:
+                question.scope.cancel()
 
 
+@dataclass(eq=False)
 class _Question:
     """One that does not say which of some calls it belongs to."""
 
-    def __init__(self, method: str, calls: Iterable[ServedCall]) -> None:
-        self.method = method
-        self.scope = anyio.CancelScope()
-        self._left = dict.fromkeys(calls)
-        self.excused = self._likeliest()
-        """The one call that may say that it waited for this. What others wait for is the upstream."""
-        self.may_be_over = False
-        """Whether a call that it may belong to needs no answer any more: it was answered, or its caller gave it up."""
-
-    def call_ended(self, call: ServedCall, *, in_time: bool) -> None:
-        self._left.pop(call, None)
-        self.may_be_over = self.may_be_over or in_time
-        if not self._left:
-            self.scope.cancel()
-        elif self.excused is call and in_time:
-            # It ended without what was asked, so that is asked for another.
-            self.excused = self._likeliest()
-
-    def _likeliest(self) -> ServedCall | None:
-        """The latest call that has no question yet: so many calls that ask one each have one each."""
-        free = [call for call in self._left if not call.is_excused]
-        return next(reversed(free or [*self._left]), None)
-
-
-@contextmanager
-def _until_ended(method: str, calls: Collection[ServedCall]) -> Iterator[anyio.CancelScope]:
-    """Around answering one question, which ends with the last of the calls that it may belong to."""
-    question = _Question(method, calls)
-    for call in calls:
-        call.questions[question] = None
-    try:
-        with question.scope as scope:
-            yield scope
-    except anyio.get_cancelled_exc_class():
-        # Its asker takes it back, maybe because another of these calls, to which it belongs, met its deadline just now.
-        if question.excused is not None and not question.may_be_over:
-            question.excused.unanswered = method
-        raise
-    finally:
-        for call in calls:
-            call.questions.pop(question, None)
+    method: str
+    calls: set[ServedCall]
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
 
 
 def _typed(kind: type[Result], answer: dict[str, Json] | ErrorData) -> Result | ErrorData:

@@ -87,6 +87,13 @@ class Redaction:
         masked = self(text[: limit + self.longest])
         return masked if len(masked) <= limit and len(text) <= limit + self.longest else f"{masked[:limit]}…"
 
+    def excerpt(self, text: bytes, limit: int = 120) -> str:
+        """The beginning of what a stranger sent: in one line, printable."""
+        # A character takes up to four bytes.
+        head = text.lstrip()[: 4 * (limit + self.longest)]
+        masked = self.start(head.decode("utf-8", "replace").strip(), limit)
+        return "".join(character if character.isprintable() else " " for character in masked)
+
     def in_json(self, text: bytes) -> bytes:
         """JSON with the strings in it masked, keys included. What is no JSON stays as it is.
 

@@ -1,8 +1,14 @@
-"""How an upstream is, and since when."""
+"""How an upstream is, since when, and what an operator should know about it although it works."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Final, Literal
+
+from upstreams.redaction import Redaction
+
+_MAX_REMARKS: Final = 100
+_MAX_REMARK_CHARACTERS: Final = 300
 
 Status = Literal["starting", "ready", "idle", "failing", "needs_login", "down", "stopped"]
 """`idle`: not connected, and the next call connects. `failing`: connected, but its calls failed so often that they are
@@ -49,3 +55,26 @@ class StateHistory:
             since = self._down_since = self._down_since or since
         self.now = UpstreamState(status, detail, since)
         return True
+
+
+class Diagnostics:
+    """Remarks about one connection: each once, at most a hundred, scrubbed and one line each."""
+
+    def __init__(self, redact: Redaction) -> None:
+        self.redact = redact
+        self.stderr: Callable[[], tuple[str, ...]] = tuple
+        """The last lines of a stdio server's stderr."""
+        self._remarks: dict[str, None] = {}
+        self._dropped = 0
+
+    def note(self, remark: str) -> None:
+        line = " ".join(self.redact.start(remark, _MAX_REMARK_CHARACTERS).split())
+        if len(self._remarks) < _MAX_REMARKS:
+            self._remarks[line] = None
+        elif line not in self._remarks:
+            self._dropped += 1
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        more = (f"and {self._dropped} more remarks",) if self._dropped else ()
+        return (*self._remarks, *more)

@@ -1,9 +1,12 @@
 """Keeps one connection to an upstream open, or ready to be opened, whatever happens to it."""
 
+import asyncio
+import os
+import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from math import inf
+from math import ceil, inf
 from typing import Final, Literal
 
 import anyio
@@ -11,43 +14,72 @@ import structlog
 from anyio.abc import TaskStatus
 
 from manifests.upstream_sections import StdioUpstream, UpstreamSection
-from upstreams.attempts import Attempts
-from upstreams.backoff import Backoff
-from upstreams.cause import cause_of, described
 from upstreams.circuit import Circuit
-from upstreams.connection import Connection
-from upstreams.diagnostics import Diagnostics
 from upstreams.errors import (
     UpstreamDownError,
     UpstreamError,
     UpstreamNeedsLoginError,
+    UpstreamTimeoutError,
     UpstreamUnavailableError,
 )
-from upstreams.listing_store import ListingStore, StoredListing
-from upstreams.negotiation import HandshakeFirstError
+from upstreams.http_errors import cause_of, described
 from upstreams.offerings import OfferingChanges
-from upstreams.opening import WireOpener, open_connection
 from upstreams.questions import QuestionDesk
 from upstreams.recorded_tool import RecordedTool
-from upstreams.scrubber import Scrubber
-from upstreams.starts import Starts
-from upstreams.state import StateHistory, Status, UpstreamState
-from upstreams.usage import Usage
+from upstreams.redaction import Redaction
+from upstreams.session import HandshakeFirstError, Session, WireOpener, open_session
+from upstreams.state import Diagnostics, StateHistory, Status, UpstreamState
+from upstreams.tool_listing import ListingStore, StoredListing
 
 log = structlog.get_logger()
+
+FIRST_PAUSE_SECONDS: Final = 0.5
+LONGEST_PAUSE_SECONDS: Final = 30.0
+"""Between two attempts to connect; doubles, with jitter, so that a fleet does not knock all at once."""
 
 STABLE_SECONDS: Final = 10.0
 """A connection that held this long, or answered a call, was no failure."""
 
+RETRY_ON_CALL_SECONDS: Final = 5.0
+"""A call to an upstream whose last attempt to connect failed longer ago than this starts the next at once."""
+
+PATIENCE_SECONDS: Final = 10.0
+"""Calls wait so long for an attempt to connect that follows a failed one, from its beginning."""
+
 RELIST_PAUSE_SECONDS: Final = 1.0
-RELIST_PAUSE_TIMES: Final = 10
-LONGEST_RELIST_PAUSE_SECONDS: Final = 60.0
-"""An upstream that keeps saying its tools changed is listed again after a second, or after ten times what the last
-listing took, up to a minute: for much of that time nobody else is served."""
+"""Between two listings of an upstream that keeps saying that its tools changed."""
 
 PROBE_SECONDS: Final = 10.0
 """After a call met its deadline, an upstream that answers nothing at all for this long, or for as long as a call may
 take, is connected anew."""
+
+STARTED_AT_ONCE: Final = max(16, 8 * (os.cpu_count() or 1))
+START_TURN_SECONDS: Final = 2.0
+
+
+class StartTurns:
+    """Turns at starting or connecting, in the order in which they were asked for.
+
+    Five hundred servers that start at once are ready none the sooner, and nobody is answered meanwhile. An upstream
+    that is not ready after two seconds keeps its turn no longer: it waits for something, and must not hold up the rest.
+    """
+
+    def __init__(self) -> None:
+        self._free = anyio.Semaphore(STARTED_AT_ONCE)
+
+    async def begin(self) -> Callable[[], None]:
+        """Wait for a turn; what ends it early."""
+        await self._free.acquire()
+        has_ended = False
+
+        def end() -> None:
+            nonlocal has_ended
+            if not has_ended:
+                has_ended = True
+                self._free.release()
+
+        asyncio.get_running_loop().call_later(START_TURN_SECONDS, end)
+        return end
 
 
 class Supervisor:
@@ -62,9 +94,9 @@ class Supervisor:
         name: str,
         spec: UpstreamSection,
         open_wire: WireOpener,
-        scrub: Scrubber,
+        redact: Redaction,
         circuit: Circuit,
-        starts: Starts,
+        turns: StartTurns,
         listings: ListingStore | None,
         on_change: Callable[[], None],
     ) -> None:
@@ -75,26 +107,32 @@ class Supervisor:
         self._name = name
         self._spec = spec
         self._open_wire = open_wire
-        self._scrub = scrub
+        self._redact = redact
         self._connect_seconds = spec.connect_seconds
         self._probe_seconds = min(PROBE_SECONDS, spec.call_seconds)
         self._is_lazy = spec.start == "lazy"
         self._idle_seconds = spec.idle_stop_seconds if isinstance(spec, StdioUpstream) else None
         self._circuit = circuit
-        self._starts = starts
+        self._turns = turns
         self._listings = listings if self._is_lazy else None
         self._on_change = on_change
         self._states = StateHistory("starting")
-        self._diagnostics = Diagnostics(scrub)
-        self._connection: Connection | None = None
-        self._backoff = Backoff()
+        self._changed = anyio.Event()
+        self._diagnostics = Diagnostics(redact)
+        self._session: Session | None = None
         self._handshake_first = False
-        self._attempts = Attempts(anyio.current_time, spec.connect_seconds)
-        self._usage = Usage()
         self._was_refused = False
         self._has_served = False
         self._wanted = anyio.Event()
-        self._changed = anyio.Event()
+        self._failures = 0
+        """Attempts to connect that failed since one succeeded."""
+        self._attempt_began = anyio.current_time()
+        self._pause_began: float | None = None
+        self._pause_seconds = 0.0
+        self._users = 0
+        self._last_used = anyio.current_time()
+        self._answers = 0
+        self._doubted = anyio.Event()
 
     @property
     def state(self) -> UpstreamState:
@@ -103,12 +141,26 @@ class Supervisor:
     @property
     def prospect(self) -> str:
         """When it is tried again, if it is down; else empty."""
-        return self._attempts.prospect if self.state.status == "down" else ""
+        if self.state.status != "down":
+            return ""
+        now = anyio.current_time()
+        if self._pause_began is None:
+            return f"an attempt has been under way for {now - self._attempt_began:.0f} s"
+        due_seconds = max(ceil(self._pause_began + self._pause_seconds - now), 1)
+        told = f"the next attempt is in {due_seconds} s"
+        call_seconds = max(ceil(self._pause_began + RETRY_ON_CALL_SECONDS - now), 0)
+        if call_seconds >= due_seconds:
+            return told
+        return f"{told}, or with a call in {call_seconds} s" if call_seconds else f"{told}, or with a call"
 
     @property
     def diagnostics(self) -> tuple[str, ...]:
         """Remarks about the current connection: malformed tools, noise on stdout."""
         return self._diagnostics.remarks
+
+    def last_words(self) -> str:
+        """What a stdio server wrote to stderr last, up to fifty lines; "" where there is no stderr."""
+        return "\n".join(self._diagnostics.stderr())
 
     @property
     def _is_unreached(self) -> bool:
@@ -122,46 +174,55 @@ class Supervisor:
 
     def want(self) -> None:
         """Have it connected soon, if nothing but its rest is in the way."""
-        if self._connection is not None:
+        if self._session is not None:
             return
-        if self._is_unreached and not self._attempts.begin_for_call():
-            return
+        if self._is_unreached and self._pause_began is not None:
+            if anyio.current_time() < self._pause_began + RETRY_ON_CALL_SECONDS:
+                return
+            self._begin_attempt()
         if self.state.status == "idle":
             self._become("starting", self.state.detail)
         self._wanted.set()
 
     @asynccontextmanager
-    async def connection(self, deadline: float, patient_until: float = -inf) -> AsyncIterator[Connection]:
+    async def session(self, deadline: float, patient_until: float = -inf) -> AsyncIterator[Session]:
         """The connection for one call: open now or, while starting, soon.
 
-        After an attempt has failed, the next is waited for no longer than a moment (`Attempts.patience_end`), but by
+        After an attempt has failed, the next is waited for no longer than `PATIENCE_SECONDS` from its beginning, but by
         whoever is patient until some later time, however many fail.
 
         Raises:
             UpstreamUnavailableError: There is none until `deadline`, or none to hope for.
         """
-        with self._usage.one_call():
+        self._users += 1
+        try:
             yield await self._connected(deadline, patient_until)
-            self._backoff.succeeded()
+            self._failures = 0
+            self._answers += 1
+        except UpstreamTimeoutError:
+            self._doubted.set()
+            raise
+        finally:
+            self._users -= 1
+            self._last_used = anyio.current_time()
 
-    async def _connected(self, deadline: float, patient_until: float) -> Connection:
+    async def _connected(self, deadline: float, patient_until: float) -> Session:
         self.want()
-        while (connection := self._connection) is None or connection.has_ended:
+        while (session := self._session) is None or session.has_ended:
             left_seconds = min(deadline, self._patience_end(patient_until)) - anyio.current_time()
             if self.state.status == "stopped" or left_seconds <= 0:
                 raise self._unavailable()
             changed = self._changed
             with anyio.move_on_after(left_seconds):
                 await changed.wait()
-        return connection
+        return session
 
     def _patience_end(self, patient_until: float) -> float:
         """Until when a call waits, whatever its deadline is. Nobody waits for a person to sign in."""
         if not self._is_unreached:
             return inf
-        if self.state.status == "needs_login":
-            return self._attempts.patience_end
-        return max(self._attempts.patience_end, patient_until)
+        end = -inf if self._pause_began is not None else self._attempt_began + PATIENCE_SECONDS
+        return end if self.state.status == "needs_login" else max(end, patient_until)
 
     def _unavailable(self) -> UpstreamUnavailableError:
         state = self.state
@@ -177,8 +238,8 @@ class Supervisor:
 
     def tell_health(self) -> None:
         """Have the state say what the circuit says."""
-        if self._connection is not None and self._circuit.is_open:
-            self._become("failing", self._scrub.start(self._circuit.reason))
+        if self._session is not None and self._circuit.is_open:
+            self._become("failing", self._redact.start(self._circuit.reason))
         elif self.state.status == "failing":
             self._become("ready", "")
 
@@ -191,7 +252,7 @@ class Supervisor:
                 while True:
                     await self._go_on_after(await connections.start(self._connect))
         finally:
-            self._connection = None
+            self._session = None
             self._become("stopped", "the portal is stopping")
 
     async def _recall(self) -> bool:
@@ -211,34 +272,32 @@ class Supervisor:
 
     async def _connect(self, *, task_status: TaskStatus["_Ending"]) -> None:
         """Hold one connection; says how it ended when the next may be opened: if retired, before its calls end."""
-        turn = await self._starts.begin()
-        self._attempts.begin_turn()
-        began = anyio.current_time()
-        self._diagnostics = Diagnostics(self._scrub)
+        end_turn = await self._turns.begin()
+        self._attempt_began = began = anyio.current_time()
+        self._diagnostics = Diagnostics(self._redact)
         ending = _Ending(None)
         was_retired = False
         try:
-            async with open_connection(
+            async with open_session(
                 self._open_wire,
                 self._diagnostics,
                 QuestionDesk(self._spec),
                 seconds=self._connect_seconds,
                 handshake_first=self._handshake_first,
-            ) as connection:
-                turn.end()
-                self._attempts.succeed()
+            ) as session:
+                end_turn()
                 ending = _Ending(None, began)
-                await self._learn(connection, anyio.current_time() - began)
-                ending = _Ending(await self._serve(connection) if self._is_wanted() else None, began)
-                if was_retired := connection.is_retired:
+                await self._learn(session, anyio.current_time() - began)
+                ending = _Ending(await self._serve(session) if self._is_wanted() else None, began)
+                if was_retired := session.is_retired:
                     task_status.started(ending)
-                    await connection.last_call()
+                    await session.last_call()
         # Whatever the SDK or a transport raises over what a stranger sent: it is this upstream's end, and
         # must not be the end of the others in the task group.
         except Exception as error:  # noqa: BLE001
             ending = replace(ending, reason=described(cause_of(error)), cause=cause_of(error))
         finally:
-            turn.end()
+            end_turn()
         if not was_retired:
             task_status.started(ending)
 
@@ -254,19 +313,19 @@ class Supervisor:
             await self._rest()
             return
         if ending.began is not None and anyio.current_time() - ending.began >= STABLE_SECONDS:
-            self._backoff.succeeded()
+            self._failures = 0
         is_login = isinstance(ending.cause, UpstreamNeedsLoginError)
         await self._pause(
-            self._scrub.start(ending.reason),
+            self._redact.start(ending.reason),
             was_ready=ending.began is not None,
             status="needs_login" if is_login else "down",
         )
 
-    async def _learn(self, connection: Connection, seconds: float) -> None:
-        self._handshake_first = not connection.is_modern
-        self.server = self._scrub.start(connection.server)
-        self.instructions = connection.instructions
-        self.tools = connection.tools
+    async def _learn(self, session: Session, seconds: float) -> None:
+        self._handshake_first = not session.is_modern
+        self.server = self._redact.start(session.server)
+        self.instructions = session.instructions
+        self.tools = session.tools
         log.info(
             "upstream_connected",
             upstream=self._name,
@@ -280,75 +339,82 @@ class Supervisor:
         """Whether it was connected for more than to be listed."""
         return not self._is_lazy or self._has_served or self._wanted.is_set()
 
-    async def _serve(self, connection: Connection) -> str | None:
+    async def _serve(self, session: Session) -> str | None:
         """Follow the upstream until the connection ends; why it did, None if nobody used it."""
-        self._connection, self._has_served, self._wanted = connection, True, anyio.Event()
+        self._session, self._has_served, self._wanted = session, True, anyio.Event()
         if self._was_refused:
-            connection.replaces_refused()
-        self._become("failing" if self._circuit.is_open else "ready", self._scrub.start(self._circuit.reason))
+            session.replaces_refused()
+        self._become(
+            "failing" if self._circuit.is_open else "ready", self._redact.start(self._circuit.reason)
+        )
         try:
-            return await self._follow(connection)
+            return await self._follow(session)
         finally:
-            self._connection = None
-            self._was_refused = connection.was_refused
+            self._session = None
+            self._was_refused = session.was_refused
+            if session.cut_off_reason:
+                self._circuit.trip(f"it {session.cut_off_reason}")
 
-    async def _follow(self, connection: Connection) -> str | None:
+    async def _follow(self, session: Session) -> str | None:
         reason: str | None = None
 
         async def stop_when_idle(seconds: float) -> None:
-            await self._usage.idleness(seconds)
-            self._connection = None  # before anything else runs: no call may get it any more
+            idle_seconds = 0.0
+            while idle_seconds < seconds:
+                await anyio.sleep(seconds - idle_seconds)
+                idle_seconds = 0.0 if self._users else anyio.current_time() - self._last_used
+            self._session = None  # before anything else runs: no call may get it any more
             tasks.cancel_scope.cancel()
 
         async def stop_when_ended() -> None:
             nonlocal reason
-            reason = await connection.wait_until_ended()
+            reason = await session.wait_until_ended()
             tasks.cancel_scope.cancel()
 
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(connection.listen)
-            tasks.start_soon(connection.keep_log_level)
-            tasks.start_soon(self._follow_changes, connection)
-            tasks.start_soon(self._follow_offerings, connection)
-            tasks.start_soon(self._probe_when_doubted, connection)
+            tasks.start_soon(session.listen)
+            tasks.start_soon(session.keep_log_level)
+            tasks.start_soon(self._follow_changes, session)
+            tasks.start_soon(self._follow_offerings, session)
+            tasks.start_soon(self._probe_when_doubted, session)
             if self._idle_seconds is not None:
                 tasks.start_soon(stop_when_idle, self._idle_seconds)
             tasks.start_soon(stop_when_ended)
         return reason
 
-    async def _probe_when_doubted(self, connection: Connection) -> None:
+    async def _probe_when_doubted(self, session: Session) -> None:
         while True:
-            await self._usage.doubt()
-            answers = self._usage.answers
+            await self._doubted.wait()
+            self._doubted = anyio.Event()
+            answers = self._answers
             # A server that does one thing at a time may be too busy for a ping, and yet answer calls.
-            if not await connection.is_alive(self._probe_seconds) and self._usage.answers == answers:
-                connection.give_up(
+            if not await session.is_alive(self._probe_seconds) and self._answers == answers:
+                session.give_up(
                     f"answered nothing for {self._probe_seconds:g} s after a call had met its deadline"
                 )
 
-    async def _follow_changes(self, connection: Connection) -> None:
+    async def _follow_changes(self, session: Session) -> None:
         while True:
-            await connection.wait_for_change()
-            began = anyio.current_time()
+            await session.notifications.tools_change()
             try:
                 with anyio.fail_after(self._connect_seconds):
-                    await connection.list_tools()
+                    await session.list_tools()
             except (UpstreamError, TimeoutError) as error:
                 self._diagnostics.note(f"its changed tools could not be listed: {error}")
             else:
-                if connection.tools != self.tools:
-                    self.tools = connection.tools
+                if session.tools != self.tools:
+                    self.tools = session.tools
                     log.info("upstream_tools_changed", upstream=self._name, tools=len(self.tools))
                     self._on_change()
                     await self._remember()
-            await anyio.sleep(relist_pause(anyio.current_time() - began))
+            await anyio.sleep(RELIST_PAUSE_SECONDS)
 
-    async def _follow_offerings(self, connection: Connection) -> None:
+    async def _follow_offerings(self, session: Session) -> None:
         while True:
             # Also at first: there is a server now that can be asked.
             self.offering_changes.note()
             await anyio.sleep(RELIST_PAUSE_SECONDS)
-            await connection.wait_for_offerings()
+            await session.notifications.offerings_change()
 
     async def _remember(self) -> None:
         if self._listings is not None:
@@ -356,8 +422,9 @@ class Supervisor:
 
     async def _pause(self, reason: str, *, was_ready: bool, status: Literal["needs_login", "down"]) -> None:
         """Wait before the next attempt; a connection that had been well is opened again at once."""
-        was_well = was_ready and self._backoff.failures == 0
-        seconds = self._backoff.failed()
+        was_well = was_ready and self._failures == 0
+        longest = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(self._failures, 10))
+        self._failures += 1
         if (self.state.status, self.state.detail) != (status, reason):  # said once, not at every attempt
             log.warning(
                 "upstream_lost" if was_ready else "upstream_not_reached", upstream=self._name, reason=reason
@@ -365,13 +432,18 @@ class Supervisor:
         if was_well:
             self._become("starting", reason)
             return
-        self._attempts.rest(seconds, was_reached=was_ready)
+        self._pause_began, self._pause_seconds = anyio.current_time(), longest * random.uniform(0.5, 1.0)
         self._wanted = anyio.Event()
         self._become(status, reason)
         self._wake_calls()  # also those that hear the same reason again
-        with anyio.move_on_after(seconds):
+        with anyio.move_on_after(self._pause_seconds):
             await self._wanted.wait()
-        self._attempts.begin()
+        self._begin_attempt()
+
+    def _begin_attempt(self) -> None:
+        if self._pause_began is not None:
+            self._pause_began = None
+            self._attempt_began = anyio.current_time()
 
     def _become(self, status: Status, detail: str) -> None:
         if self._states.become(status, detail):
@@ -381,11 +453,6 @@ class Supervisor:
     def _wake_calls(self) -> None:
         self._changed.set()
         self._changed = anyio.Event()
-
-
-def relist_pause(seconds: float) -> float:
-    """After a listing that took so long."""
-    return min(max(RELIST_PAUSE_SECONDS, RELIST_PAUSE_TIMES * seconds), LONGEST_RELIST_PAUSE_SECONDS)
 
 
 @dataclass(frozen=True)

@@ -1,23 +1,35 @@
-"""Reads an upstream's tools/list, page by page, keeping every tool that can be called at all."""
+"""Reads an upstream's tools/list, page by page, keeping every tool that can be called at all, and stores it."""
 
+import hashlib
+import json
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
+import anyio.to_thread
+import structlog
 from pydantic_core import to_json
 
 from manifests.json_value import Json
-from upstreams.diagnostics import Diagnostics
+from manifests.upstream_sections import HttpUpstream, StdioUpstream
+from manifests.whole_file import write_whole
 from upstreams.errors import UpstreamAnswerError, UpstreamRefusedError
 from upstreams.recorded_tool import RecordedTool
-from upstreams.wire_text import MAX_MESSAGE_BYTES
+from upstreams.redaction import Redaction
+from upstreams.state import Diagnostics
+
+log = structlog.get_logger()
 
 MAX_TOOLS: Final = 10_000
 MAX_PAGES: Final = 1_000
-MAX_LISTING_BYTES: Final = MAX_MESSAGE_BYTES
+MAX_LISTING_BYTES: Final = 64 * 1024 * 1024
 """What one upstream may list. Beyond any of the three the rest is left out and noted."""
 
 MAX_NAME_LENGTH: Final = 200
 MAX_EXAMPLES: Final = 5
+
+_FORMAT: Final = 1
 
 PageReader = Callable[[str | None], Awaitable[dict[str, Json]]]
 """Asks for the page at a cursor; None is the first. Answers the raw result."""
@@ -162,3 +174,91 @@ def _kind(value: Json) -> str:
     return {str: "text", bool: "a boolean", int: "a number", float: "a number", list: "a list"}.get(
         type(value), "an object"
     )
+
+
+@dataclass(frozen=True)
+class StoredListing:
+    """What the portal knows of an upstream without asking it."""
+
+    tools: tuple[RecordedTool, ...]
+    server: str
+    instructions: str | None
+
+
+class ListingStore:
+    """What a lazy upstream offered when it was last listed, kept on disk from one portal to the next.
+
+    As it is configured: with another section in the manifest it is another one. `written` is that section with
+    references as such; without it the command or URL count.
+
+    A file that cannot be read counts as none; one that cannot be written is told in the log. Files are the user's own
+    to read (mode 0600): descriptions may tell more than an upstream would tell a stranger.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        spec: StdioUpstream | HttpUpstream,
+        working_folder: Path,
+        written: Json = None,
+    ) -> None:
+        self._name = name
+        self.file = folder / f"{_fingerprint(name, spec, working_folder, written)}.json"
+
+    async def load(self) -> StoredListing | None:
+        return await anyio.to_thread.run_sync(self._load)
+
+    async def save(self, listing: StoredListing) -> None:
+        await anyio.to_thread.run_sync(self._save, listing)
+
+    def _load(self) -> StoredListing | None:
+        try:
+            with self.file.open("rb") as file:
+                kept = json.loads(file.read(2 * MAX_LISTING_BYTES))
+        except (OSError, ValueError, RecursionError):
+            return None
+        if not isinstance(kept, dict) or kept.get("format") != _FORMAT:
+            return None
+        # Read as an upstream's own listing is, for it says what one said.
+        listing = Listing(Diagnostics(Redaction(())))
+        listing.add_page(kept)
+        server, instructions = kept.get("server"), kept.get("instructions")
+        return StoredListing(
+            listing.tools,
+            server if isinstance(server, str) else "",
+            instructions if isinstance(instructions, str) else None,
+        )
+
+    def _save(self, listing: StoredListing) -> None:
+        kept: dict[str, Json] = {
+            "format": _FORMAT,
+            "upstream": self._name,
+            "server": listing.server,
+            "instructions": listing.instructions,
+            "tools": [_as_listed(tool) for tool in listing.tools],
+        }
+        try:
+            self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_whole(self.file, json.dumps(kept).encode(), is_lasting=False)
+        except OSError as error:
+            log.warning("listing_not_kept", upstream=self._name, reason=error.strerror)
+
+
+def _as_listed(tool: RecordedTool) -> dict[str, Json]:
+    listed = {
+        "name": tool.name,
+        "title": tool.title,
+        "description": tool.description,
+        "inputSchema": tool.input_schema,
+        "outputSchema": tool.output_schema,
+        "annotations": tool.annotations,
+        "inputExamples": list(tool.examples) or None,
+    }
+    return {key: value for key, value in listed.items() if value is not None}
+
+
+def _fingerprint(name: str, spec: StdioUpstream | HttpUpstream, folder: Path, written: Json) -> str:
+    identity = [spec.command, list(spec.args), spec.cwd] if isinstance(spec, StdioUpstream) else [spec.url]
+    text = json.dumps([name, str(folder.resolve()), written or identity], sort_keys=True)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

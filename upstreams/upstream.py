@@ -11,27 +11,24 @@ from mcp.shared.dispatcher import ProgressFnT
 from manifests.json_value import Json
 from manifests.names import function_names, identifier, namespace_of
 from manifests.tool_names import ToolNames
-from manifests.upstream_sections import StdioUpstream, UpstreamSection, may_repeat
-from upstreams.attempts import PATIENCE_OF_REPEATS_SECONDS
+from manifests.upstream_sections import UpstreamSection, may_repeat
 from upstreams.circuit import Circuit
-from upstreams.connection import Connection
 from upstreams.errors import (
     UpstreamError,
     UpstreamLostError,
     UpstreamTimeoutError,
     UpstreamWithheldError,
 )
-from upstreams.listing_store import ListingStore
-from upstreams.log_messages import LogHearer
+from upstreams.notifications import LogHearer
 from upstreams.offerings import LISTING_METHODS, Listed, OfferingChanges, read_offered
-from upstreams.opening import WireOpener
 from upstreams.questions import Questioned
 from upstreams.recorded_tool import RecordedTool
+from upstreams.redaction import Redaction
 from upstreams.retries import Retries
-from upstreams.scrubber import Scrubber
-from upstreams.starts import Starts
+from upstreams.session import Session, WireOpener
 from upstreams.state import UpstreamState
-from upstreams.supervisor import Supervisor
+from upstreams.supervisor import PATIENCE_SECONDS, StartTurns, Supervisor
+from upstreams.tool_listing import ListingStore
 from upstreams.tool_result import ToolResult
 
 T = TypeVar("T")
@@ -49,23 +46,20 @@ class Upstream:
         name: str,
         spec: UpstreamSection,
         open_wire: WireOpener,
-        scrub: Scrubber,
-        starts: Starts,
+        redact: Redaction,
+        turns: StartTurns,
         on_change: Callable[["Upstream"], None],
         listings: ListingStore | None = None,
     ) -> None:
         self.name = name
         self.connect_seconds = spec.connect_seconds
-        self._scrub = scrub
+        self._redact = redact
         self._rules = spec.retries
-        self._may_rest = spec.start == "lazy" or (
-            isinstance(spec, StdioUpstream) and spec.idle_stop_seconds is not None
-        )
         self._offered: dict[Listed, tuple[int, list[dict[str, Json]]]] = {}
         self._retries = Retries(spec.retries.attempts, anyio.current_time)
         self._circuit = Circuit(anyio.current_time)
         self._supervisor = Supervisor(
-            name, spec, open_wire, scrub, self._circuit, starts, listings, lambda: on_change(self)
+            name, spec, open_wire, redact, self._circuit, turns, listings, lambda: on_change(self)
         )
 
     @property
@@ -100,6 +94,10 @@ class Upstream:
     def diagnostics(self) -> tuple[str, ...]:
         """Remarks about the current connection: malformed tools, noise on stdout."""
         return self._supervisor.diagnostics
+
+    def last_words(self) -> str:
+        """What a stdio server wrote to stderr last, up to fifty lines; "" where there is no stderr."""
+        return self._supervisor.last_words()
 
     async def run(self) -> None:
         """Keep it connected until cancelled."""
@@ -137,8 +135,8 @@ class Upstream:
             UpstreamError: With a scrubbed message; the class says what may have happened.
         """
 
-        def send(connection: Connection, left_seconds: float) -> Awaitable[ToolResult]:
-            return connection.call(
+        def send(session: Session, left_seconds: float) -> Awaitable[ToolResult]:
+            return session.call(
                 tool,
                 arguments,
                 seconds=left_seconds,
@@ -170,8 +168,7 @@ class Upstream:
             return await self.ask(method, params, seconds=left_seconds, of_seconds=seconds, on_sent=on_sent)
 
         rows = await read_offered(listed, page)
-        if self._may_rest:
-            self._offered[listed] = self.offering_changes.noted, rows
+        self._offered[listed] = self.offering_changes.noted, rows
         return rows
 
     def offered_before(self, listed: Listed) -> list[dict[str, Json]] | None:
@@ -196,14 +193,14 @@ class Upstream:
             UpstreamError: As `call` does.
         """
 
-        def send(connection: Connection, left_seconds: float) -> Awaitable[dict[str, Json]]:
-            return connection.ask(method, params, seconds=left_seconds, of_seconds=of_seconds or seconds)
+        def send(session: Session, left_seconds: float) -> Awaitable[dict[str, Json]]:
+            return session.ask(method, params, seconds=left_seconds, of_seconds=of_seconds or seconds)
 
         return await self._deliver(send, seconds, on_sent, lambda: False)
 
     async def _deliver(
         self,
-        send: Callable[[Connection, float], Awaitable[T]],
+        send: Callable[[Session, float], Awaitable[T]],
         seconds: float,
         on_sent: Callable[[bool], None],
         is_safe: Callable[[], bool],
@@ -214,32 +211,32 @@ class Upstream:
 
         async def attempt() -> T:
             nonlocal was_seen, may_have_acted, patient_until
-            async with self._supervisor.connection(deadline, patient_until) as connection:
+            async with self._supervisor.session(deadline, patient_until) as session:
                 if may_have_acted and not is_safe():  # as it was when it failed
                     raise UpstreamWithheldError("the tool no longer says that it is safe to repeat")
                 with self._circuit.watching():
                     on_sent(was_seen)
                     try:
-                        return await send(connection, max(0.0, deadline - anyio.current_time()))
+                        return await send(session, max(0.0, deadline - anyio.current_time()))
                     except UpstreamError as error:
                         was_seen = was_seen or error.outcome != "not_started"
                         may_have_acted = may_have_acted or error.outcome == "unknown"
                         if isinstance(error, UpstreamLostError):
-                            patient_until = anyio.current_time() + PATIENCE_OF_REPEATS_SECONDS
+                            patient_until = anyio.current_time() + PATIENCE_SECONDS
                         raise
 
         try:
             return await self._retries.run(attempt, is_safe=is_safe, deadline=deadline)
         except UpstreamError as error:
             # The same error, for the caller: scrubbed, and naming the upstream.
-            error.args = (f"upstream {self.name!r}: {self._scrub.start(str(error))}",)
+            error.args = (f"upstream {self.name!r}: {self._redact.start(str(error))}",)
             raise
         finally:
             self._supervisor.tell_health()
 
     def scrubbed(self, text: str, limit: int) -> str:
         """The first `limit` characters of a text of the upstream without the secrets that it was configured with."""
-        return self._scrub.start(text, limit)
+        return self._redact.start(text, limit)
 
     def _is_safe(self, tool: str) -> bool:
         """Whether a second call of the tool does no more than the first, as it says now."""

@@ -1,9 +1,9 @@
-"""What carries JSON-RPC messages between the portal and one upstream, and how it ended."""
+"""The JSON-RPC connection to one upstream, and how it ended."""
 
-import secrets
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from itertools import count
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import anyio
 import anyio.lowlevel
@@ -14,128 +14,165 @@ from mcp.shared.dispatcher import (
     OnNotifyIntercept,
     OnRequest,
     coerce_request_id,
+    run_notify_intercept,
 )
 from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
-from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, INVALID_REQUEST, ErrorData, JSONRPCError, RequestId
+from mcp.shared.message import SessionMessage
+from mcp_types import (
+    CONNECTION_CLOSED,
+    INVALID_REQUEST,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    RequestId,
+)
+from opentelemetry.trace import get_current_span
+from pydantic_core import to_json
 
 from manifests.json_value import Json
-from upstreams.errors import UpstreamError, UpstreamFaultError, UpstreamLostError, UpstreamSilentError
-from upstreams.json_size import is_larger
-from upstreams.stand_ins import StandIns
-from upstreams.straight_requests import StraightRequests
-from upstreams.unasked import Answer, UnaskedStream
+from upstreams.errors import UpstreamCutOffError, UpstreamFaultError, UpstreamLostError, UpstreamSilentError
+from upstreams.messages import REQUEST_UNITS, InboundLimits, Received, failure_of
 
-MAX_REQUEST_CHARACTERS: Final = 500_000
-"""Of one request of the upstream, text and values: the SDK looks at each of them, and nobody is served meanwhile."""
-
-MAX_REQUEST_VALUES: Final = 20_000
-"""Of the same, because each value costs as much as very many characters."""
+MAX_REQUEST_BYTES: Final = 500_000
+"""Of one request of the upstream: the SDK validates each value of it, and nobody is served meanwhile."""
 
 _LOSSES: Final = (UpstreamLostError, UpstreamFaultError, UpstreamSilentError)
-
-MAX_CARRIED: Final = 20_000
-"""Errors that are on their way to the call that they are of: more than calls are under way when an upstream dies."""
+_DIRECT_OPTIONS: Final = {"request_id", "headers"}
 
 
 class Wire(JSONRPCDispatcher):
-    """The SDK's own boundary between JSON-RPC and typed MCP, and therefore where the portal takes hold.
+    """The SDK's boundary between JSON-RPC and typed MCP, and therefore where the portal takes hold.
 
     Requests go through `send_raw_request` and come back as raw JSON. The SDK's typed layer above would refuse
     a whole listing for one malformed tool, drop what it does not know and fail results that miss their
-    outputSchema; a filter on the streams below would have to correlate ids, and differently for each
-    transport. Here is one place for both eras and all three transports, and it is public API.
+    outputSchema. Here is one place for both eras and all three transports, and it is public API.
     """
 
     def __init__(
         self,
         read_stream: Any,  # the SDK's stream protocols have no public name
         write_stream: Any,
+        limits: InboundLimits,
         *,
-        failures: "Failures | None" = None,
         last_words: Callable[[], str] = lambda: "",
         exit_status: Callable[[], Awaitable[str]] | None = None,
         closes_requests: bool = False,
         send_line: Callable[[bytes], Awaitable[None]] | None = None,
-        stand_ins: StandIns | None = None,
     ) -> None:
-        taken = (stand_ins or StandIns()).taken
-        stream = UnaskedStream(
-            read_stream, self._note_excess, self._is_asked_for, self._is_awaited, self._take_answer, taken
-        )
-        super().__init__(stream, write_stream)
+        """`send_line` is how a transport of lines sends small requests directly; see `_ask_directly`."""
+        super().__init__(_Incoming(read_stream, self), write_stream)
         self._ids = count(1)
-        self._awaited: set[RequestId] = set()
-        self._straight = StraightRequests(send_line) if send_line else None
-        self.closes_requests = closes_requests
-        """Whether since 2026-07-28 a request that is given up is closed, and with it all that is said about it."""
-        self.on_excess: Callable[[str | None], None] = lambda method: None
-        """Hears the method of each notification that was one too many, and None when many answers were."""
-        self.on_notification: Callable[[str, Mapping[str, Json]], bool] = lambda method, params: False
-        """Hears of each other notification before anything that comes after it; whether nobody else needs to."""
-        self.on_answer: Callable[[RequestId | None], bool] = lambda request_id: False
-        """Hears the id of each request that is answered, also too late; whether it is its first answer."""
-        self.failures = failures or Failures()
-        self.last_words = last_words
+        self._awaited: dict[RequestId, asyncio.Future[JSONRPCResponse | JSONRPCError] | None] = {}
+        """Requests under way; those that were sent directly have a future."""
+        self._limits = limits
+        self._send_line = send_line
         self._exit_status = exit_status
         self._reason = ""
+        self.closes_requests = closes_requests
+        """Whether a request that is given up is closed, and with it all that may be said about it."""
+        self.on_notification: Callable[[str, Mapping[str, Json]], None] = lambda method, params: None
+        """Hears each notification that the SDK does not handle, before anything that comes after it."""
+        self.on_answer: Callable[[RequestId | None], bool] = lambda request_id: False
+        """Hears the id of each request that is answered, also too late; whether it is its first answer."""
+        self.last_words = last_words
+        self.cut_off_reason = ""
+        """Why the portal closed the connection, if it was for what the upstream sent."""
         self.ended = anyio.Event()
-
-    def _note_excess(self, method: str | None) -> None:
-        self.on_excess(method)
-
-    def _is_asked_for(self, answer: Answer) -> bool:
-        """Whether it is the first one to a call, also one that was given up."""
-        is_loss = isinstance(answer, JSONRPCError) and self._is_loss(answer.error)
-        return not is_loss and self.on_answer(answer.id)
-
-    def _is_awaited(self, answer: Answer) -> bool:
-        """Whether it is the first one to a request that somebody waits for."""
-        request_id = None if answer.id is None else coerce_request_id(answer.id)
-        if request_id not in self._awaited:
-            return False
-        self._awaited.discard(request_id)
-        return True
-
-    def _is_loss(self, error: ErrorData) -> bool:
-        """Whether the answer was lost or says nothing, so that the upstream may still work on the request."""
-        return self.failures.is_loss(error) or is_closed(error)
-
-    def _take_answer(self, answer: Answer) -> bool:
-        return self._straight is not None and self._straight.answered(answer)
 
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None, **more: Any
     ) -> dict[str, Any]:
-        """As the SDK's, and cheaper where the SDK has nothing to add."""
+        """As the SDK's, and directly where the SDK has nothing to add."""
         options: CallOptions = {"request_id": next(self._ids), **(opts or {})}
         request_id = options["request_id"]
-        awaited = coerce_request_id(request_id)
-        self._awaited.add(awaited)
+        key = coerce_request_id(request_id)
+        self._awaited[key] = None
         try:
-            if more or opts is None or self._straight is None or not self._straight.takes(opts):
-                return await super().send_raw_request(method, params, options, **more)
-            return await self._ask_straight(self._straight, request_id, method, params)
+            # Progress, and spans where the caller has one, are the SDK's.
+            is_plain = not more and options.keys() <= _DIRECT_OPTIONS
+            if self._send_line and is_plain and not get_current_span().get_span_context().is_valid:
+                return await self._ask_directly(self._send_line, request_id, method, params or {})
+            return await super().send_raw_request(method, params, options, **more)
         finally:
-            self._awaited.discard(awaited)
+            del self._awaited[key]
 
-    async def _ask_straight(
-        self, straight: StraightRequests, request_id: RequestId, method: str, params: Mapping[str, Any] | None
-    ) -> dict[str, Any]:
+    async def _ask_directly(
+        self,
+        send_line: Callable[[bytes], Awaitable[None]],
+        request_id: RequestId,
+        method: str,
+        params: Mapping[str, Json],
+    ) -> dict[str, Json]:
+        """A request as one line, and its answer as it is read.
+
+        The SDK makes a message, two streams, a cancel scope and a span for each request, which a script that makes one
+        call after the other waits for each time (`five_calls` of `python -m benchmarks.portal`).
+        """
         await anyio.lowlevel.checkpoint_if_cancelled()  # before it was sent there is nothing to take back
+        if self.ended.is_set():
+            raise _closed()
+        line = to_json(
+            {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}, inf_nan_mode="null"
+        )
+        answered = asyncio.get_running_loop().create_future()
+        self._awaited[coerce_request_id(request_id)] = answered
         try:
-            return await straight.ask(request_id, method, params or {})
+            await send_line(line + b"\n")
+            answer = await answered
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            raise _closed() from None
         except anyio.get_cancelled_exc_class():
             with anyio.CancelScope(shield=True):
-                await self.notify(
-                    "notifications/cancelled", {"requestId": request_id, "reason": "caller cancelled"}
-                )
+                reason = {"requestId": request_id, "reason": "caller cancelled"}
+                await self.notify("notifications/cancelled", reason)
             raise
+        finally:
+            if not answered.cancel() and not answered.cancelled():
+                answered.exception()  # seen, also where the line could not be sent any more
+        if isinstance(answer, JSONRPCError):
+            raise MCPError(answer.error.code, answer.error.message, answer.error.data)
+        result: dict[str, Json] = answer.result
+        return result
+
+    def is_wanted(self, item: SessionMessage) -> bool:
+        """Whether the SDK is to handle a message that came; counts those that nobody asked for.
+
+        Raises:
+            UpstreamCutOffError: There are too many of those.
+        """
+        message = item.message
+        size_bytes = item.metadata.size_bytes if isinstance(item.metadata, Received) else 0
+        if not isinstance(message, JSONRPCResponse | JSONRPCError):
+            self._limits.take_unsolicited(
+                size_bytes, REQUEST_UNITS if isinstance(message, JSONRPCRequest) else 1
+            )
+            return True
+        # After a lost answer the upstream may still work on the request.
+        is_loss = isinstance(message, JSONRPCError) and is_lost(message.error)
+        is_first = not is_loss and self.on_answer(message.id)
+        key = None if message.id is None else coerce_request_id(message.id)
+        if key not in self._awaited:
+            if not is_first and not is_loss:
+                self._limits.take_unsolicited(size_bytes)
+            return False
+        answered = self._awaited[key]
+        if answered is None:
+            return True
+        if not answered.done():
+            answered.set_result(message)
+        return False
 
     def give_up(self, reason: str) -> None:
         """Nothing sent from now on would arrive; whoever holds the connection should open a new one."""
         self._reason = self._reason or reason
         self.ended.set()
+
+    def cut_off(self, error: UpstreamCutOffError) -> None:
+        """End it because of what the upstream sent."""
+        self.cut_off_reason = self.cut_off_reason or str(error)
+        self.give_up(f"was cut off: {error}")
 
     async def explain_end(self) -> str:
         """Why it ended, for a human; waits a moment for the exit status of a child."""
@@ -152,24 +189,66 @@ class Wire(JSONRPCDispatcher):
         **options: Any,  # passed on as they are
     ) -> None:
         def intercept(method: str, params: Mapping[str, Json] | None) -> bool:
-            if self.on_notification(method, params or {}):
-                return True
-            return on_notify_intercept is not None and on_notify_intercept(method, params)
+            # The SDK knows the events of its subscriptions; it would make a task and a model of all others.
+            if not run_notify_intercept(on_notify_intercept, method, params):
+                self.on_notification(method, params or {})
+            return True
 
         async def bounded(
             context: DispatchContext[Any], method: str, params: Mapping[str, Any] | None
         ) -> dict[str, Any]:
-            if is_larger(params, MAX_REQUEST_CHARACTERS, MAX_REQUEST_VALUES):
-                most = f"{MAX_REQUEST_CHARACTERS} characters or {MAX_REQUEST_VALUES} values"
-                raise MCPError(INVALID_REQUEST, f"more than {most} are not read")
+            metadata = context.message_metadata
+            if isinstance(metadata, Received) and metadata.size_bytes > MAX_REQUEST_BYTES:
+                raise MCPError(
+                    INVALID_REQUEST, f"requests of more than {MAX_REQUEST_BYTES} bytes are not read"
+                )
             return await on_request(context, method, params)
 
         try:
             await super().run(bounded, on_notify, intercept, **options)
         finally:
             self.ended.set()
-            if self._straight is not None:
-                self._straight.close()
+            for answered in self._awaited.values():
+                if answered is not None and not answered.done():
+                    answered.set_exception(_closed())
+
+
+class _Incoming:
+    """The messages that come, but for answers that are taken directly or that nobody waits for."""
+
+    def __init__(self, stream: Any, wire: Wire) -> None:
+        self._stream = stream
+        self._wire = wire
+
+    @property
+    def last_context(self) -> Any:
+        return getattr(self._stream, "last_context", None)
+
+    async def receive(self) -> Any:
+        return await self.__anext__()
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        try:
+            async for item in self._stream:
+                if not isinstance(item, SessionMessage) or self._wire.is_wanted(item):
+                    return item
+        except UpstreamCutOffError as error:
+            self._wire.cut_off(error)
+        raise StopAsyncIteration
+
+    async def __aenter__(self) -> Self:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: Any) -> bool | None:
+        result: bool | None = await self._stream.__aexit__(*error)
+        return result
 
 
 def is_closed(error: ErrorData) -> bool:
@@ -178,34 +257,14 @@ def is_closed(error: ErrorData) -> bool:
     return error.code == CONNECTION_CLOSED and error.message.startswith(phrases)
 
 
-def is_unreadable_stream(error: ErrorData) -> bool:
-    """Whether the SDK says that it does not read on, in the events that were to bring the answer."""
-    return is_closed(error) and error.message.startswith("SSE stream failed")
+def is_lost(error: ErrorData) -> bool:
+    """Whether the answer was lost or says nothing, so that the upstream may still work on the request."""
+    return isinstance(failure_of(error), _LOSSES) or is_closed(error)
 
 
-class Failures:
-    """Takes errors found below the SDK past it: between transport and caller it knows only JSON-RPC errors."""
-
-    def __init__(self) -> None:
-        self._carried: dict[str, UpstreamError] = {}
-
-    def carry(self, error: UpstreamError) -> ErrorData:
-        """The JSON-RPC error that stands for `error`; its token cannot be guessed by an upstream."""
-        token = secrets.token_hex(16)
-        # With the traceback, and those of what led to it, goes all that was read of the answer.
-        error.__traceback__ = error.__cause__ = error.__context__ = None
-        self._carried[token] = error
-        if len(self._carried) > MAX_CARRIED:  # nobody claims those that answered nothing
-            del self._carried[next(iter(self._carried))]
-        return ErrorData(code=INTERNAL_ERROR, message=str(error), data=token)
-
-    def is_loss(self, error: ErrorData) -> bool:
-        """Whether it stands for an answer that was lost or says nothing: the upstream may still work on the request."""
-        return isinstance(error.data, str) and isinstance(self._carried.get(error.data), _LOSSES)
-
-    def claim(self, error: MCPError) -> UpstreamError | None:
-        token = error.error.data
-        return self._carried.pop(token, None) if isinstance(token, str) else None
+def _closed() -> MCPError:
+    """What the SDK raises when no answer can come any more."""
+    return MCPError(code=CONNECTION_CLOSED, message="Connection closed")
 
 
 def with_last_words(reason: str, last_words: str) -> str:

@@ -17,7 +17,7 @@ from portal.errors import PortalError
 from portal.logs import configure_logs
 from portal.secret_sources import fetch_secrets
 from sandbox_runtime.errors import SandboxError
-from upstreams.open_files import allow_enough
+from upstreams.child_process import allow_open_files
 
 USAGE_ERROR: Final = 2
 
@@ -42,7 +42,7 @@ def run_command_line(arguments: Sequence[str]) -> int:
     terminal = Terminal()
     options = argument_parser().parse_args(arguments)
     configure_logs(options.log_level)
-    allow_enough()
+    allow_open_files()
     try:
         # Imported by name, because the SDK behind most commands takes a second to import and --help needs none of it.
         module, _, function = options.runs.partition(":")

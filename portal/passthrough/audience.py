@@ -16,7 +16,7 @@ from portal.ledger import Entry, Ledger
 from portal.passthrough.asking import AskedByUpstream, Asking
 from portal.passthrough.log_relay import LogRelay
 from portal.passthrough.progress import Progress
-from upstreams.log_messages import LogHearer, LogMessage, reaches
+from upstreams.notifications import LogHearer, LogMessage, reaches
 from upstreams.upstream import Upstream
 
 FLUSH_SECONDS: Final = 1.0

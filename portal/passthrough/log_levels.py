@@ -8,7 +8,7 @@ from mcp_types import LOG_LEVEL_META_KEY, LoggingLevel
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from portal.caller import caller_of
-from upstreams.log_messages import LEVELS
+from upstreams.notifications import LEVELS
 
 DEFAULT: Final[LoggingLevel] = "info"
 """For clients of the older revisions that have not said."""

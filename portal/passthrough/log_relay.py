@@ -10,7 +10,7 @@ from manifests.json_value import Json
 from portal.budget.tokens import compact
 from portal.passthrough.clean_json import Scrub, clean_json, clean_text, one_line, printable
 from portal.passthrough.outbox import Outbox
-from upstreams.log_messages import LogHearer, LogMessage
+from upstreams.notifications import LogHearer, LogMessage
 
 MAX_CHARACTERS: Final = 4_000
 """Of one message, as JSON; of a longer one only the beginning of its JSON is told, as text."""

@@ -13,18 +13,12 @@ PORTAL = """
 import anyio, os, resource, sys
 from pathlib import Path
 from manifests.upstream_sections import StdioUpstream
-from upstreams.masking import CredentialMask
-from upstreams.diagnostics import Diagnostics
-from upstreams.room import Held, Room
-from upstreams.scrubber import Scrubber
-from upstreams.stdio_child import StdioChild
-from upstreams.stdio_wire import open_stdio_wire
+from upstreams.child_process import ChildCommand, open_child
+from upstreams.redaction import Redaction
 
 async def hold(script, close):
     spec = StdioUpstream(command="sh", args=("-c", script))
-    scrub = Scrubber.for_upstream(spec)
-    child = StdioChild.of(spec, Path.cwd(), os.environ)
-    async with open_stdio_wire(child, scrub, Diagnostics(scrub), CredentialMask(()), Held(Room(0))):
+    async with open_child(ChildCommand.of(spec, Path.cwd(), os.environ), Redaction(())):
         await close.wait()
 
 async def main():

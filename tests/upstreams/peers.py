@@ -4,7 +4,7 @@ import json
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -66,10 +66,11 @@ async def fleet_of(
     *,
     settled: bool = True,
     listings: Path | None = None,
+    secrets: Collection[str] = (),
     **specs: StdioUpstream | HttpUpstream,
 ) -> AsyncIterator[WatchedFleet]:
     watched = WatchedFleet()
-    async with open_fleet(specs, folder or Path.cwd(), watched.note, listings) as fleet:
+    async with open_fleet(specs, folder or Path.cwd(), watched.note, listings, secrets) as fleet:
         watched.fleet = fleet
         if settled:
             assert not await fleet.settled(DEADLINE_SECONDS)

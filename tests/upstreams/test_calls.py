@@ -9,7 +9,6 @@ from mcp.shared.dispatcher import ProgressFnT
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, use_span
 
 from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, raw_server, text_of
-from upstreams.connection import in_time
 from upstreams.errors import (
     UpstreamAnswerError,
     UpstreamArgumentError,
@@ -26,7 +25,7 @@ async def unheard(progress: float, total: float | None, message: str | None) -> 
     """Somebody who hears of progress: such a call takes another way through the SDK."""
 
 
-BOTH_WAYS = pytest.mark.parametrize("progress", [None, unheard], ids=["straight", "by the SDK"])
+BOTH_WAYS = pytest.mark.parametrize("progress", [None, unheard], ids=["directly", "by the SDK"])
 
 
 async def test_ready_upstream_answers() -> None:
@@ -48,7 +47,6 @@ async def test_ready_upstream_answers() -> None:
         ),
         ('{"content":[],"structuredContent":{"id":9223372036854775807}}', [], {"id": 9223372036854775807}),
         ('{"structuredContent":{"surprise":[]}}', [], {"surprise": []}),
-        ('{"structuredContent":{"n":-%s}}' % ("9" * 5_000), [], {"n": "-" + "9" * 5_000}),
         (
             '{"content":[{"type":"text","text":"a"}],"structuredContent":null}',
             [{"type": "text", "text": "a"}],
@@ -92,17 +90,6 @@ async def test_unreadable_answer_has_an_unknown_outcome(result: str) -> None:
             await fleet["server"].call("raw", {"result": result}, seconds=DEADLINE_SECONDS)
         assert caught.value.outcome == "unknown"
         await fleet["server"].call("echo", {}, seconds=DEADLINE_SECONDS)
-
-
-async def test_answer_over_the_cap_is_refused_and_the_connection_goes_on() -> None:
-    async with fleet_of(server=raw_server()) as fleet:
-        with pytest.raises(UpstreamAnswerError):
-            await fleet["server"].call("flood", {"bytes": 65 * 1024 * 1024}, seconds=DEADLINE_SECONDS)
-        assert (
-            text_of(await fleet["server"].call("flood", {"bytes": 100_000}, seconds=DEADLINE_SECONDS))
-            == "x" * 100_000
-        )
-        assert [status for _, status in fleet.history] == ["ready"]
 
 
 @BOTH_WAYS
@@ -207,20 +194,6 @@ async def test_a_trace_goes_on_to_the_upstream() -> None:
             told = text_of(await fleet["server"].call("meta", {}, seconds=DEADLINE_SECONDS))
         assert told["traceparent"] == f"00-{0xA1:032x}-{0xB2:016x}-01"
         assert text_of(await fleet["server"].call("meta", {}, seconds=DEADLINE_SECONDS)) is None
-
-
-@pytest.mark.parametrize(
-    ("left", "told"),
-    [
-        (6.0, "within 6 s (call_seconds)"),
-        (5.996, "within 6 s (call_seconds)"),
-        (5.344, "within the 5.34 s that were left of 6 s (call_seconds)"),
-    ],
-)
-def test_whoever_meets_the_deadline_hears_what_is_configured_and_what_was_left_of_it(
-    left: float, told: str
-) -> None:
-    assert in_time(left, 6.0) == told
 
 
 @pytest.mark.parametrize(("annotations", "times"), [({"readOnlyHint": True}, 3), ({}, 1)])

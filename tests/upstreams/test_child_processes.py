@@ -2,21 +2,27 @@
 
 import json
 import os
+import resource
 import shlex
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import count, islice
 from pathlib import Path
 
 import anyio
 import pytest
+from anyio.abc import ByteReceiveStream
 
 from manifests.upstream_sections import StdioUpstream
 from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, process_end, raw_server, text_of
-from upstreams import child_end
+from upstreams import child_process
+from upstreams.child_process import Child, ChildCommand, StderrTail, open_child
 from upstreams.child_supervisor import descendants_of, listed_children, scanned_children
+from upstreams.errors import UpstreamLostError, UpstreamUnavailableError
+from upstreams.redaction import Redaction
 
 pytestmark = pytest.mark.anyio
 
@@ -56,12 +62,12 @@ async def test_file_that_cannot_be_executed_is_told(tmp_path: Path) -> None:
 async def test_configured_secrets_are_in_no_message(tmp_path: Path) -> None:
     secret = "hunter2-hunter2"
     spec = raw_server(env={"TOKEN": secret}, banner=f"token is {secret}", stderr=f"token is {secret}")
-    async with fleet_of(server=spec) as fleet:
+    async with fleet_of(secrets=[secret], server=spec) as fleet:
         with pytest.raises(Exception, match="hidden") as caught:
             await fleet["server"].call(
                 "error", {"code": 1, "message": f"bad {secret}"}, seconds=DEADLINE_SECONDS
             )
-        with pytest.raises(Exception, match="hidden") as lost:
+        with pytest.raises(UpstreamLostError) as lost:
             await fleet["server"].call("crash", {}, seconds=DEADLINE_SECONDS)
         told = [
             str(caught.value),
@@ -205,7 +211,7 @@ async def test_what_a_killed_supervisor_leaves_is_ended_and_the_server_started_a
 async def test_no_process_is_left_behind_a_supervisor_that_is_stuck(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(child_end, "SUPERVISOR_SECONDS", 0.1)
+    monkeypatch.setattr(child_process, "SUPERVISOR_SECONDS", 0.1)
     pid_file = tmp_path / "pids"
     stubborn = raw_server(pid_file=str(pid_file), has_grandchild=True, ignores_eof=True, ignores_sigterm=True)
     async with fleet_of(server=stubborn):
@@ -222,7 +228,7 @@ async def test_session_of_a_killed_supervisor_is_ended_once_for_its_number_may_b
     is_guarded: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     supervisor = await anyio.open_process(["sleep", "100"], start_new_session=True)
-    end = child_end.ChildEnd(supervisor)
+    end = Child(supervisor, Redaction(()))
     supervisor.kill()
     if is_guarded:
         await end.guard()
@@ -262,7 +268,7 @@ async def test_descendants_are_found_with_and_without_the_lists_of_the_kernel() 
 START_BY_A_PARENT_THAT_DIES = """
 import os, signal, sys
 from upstreams import child_supervisor
-from upstreams.open_files import AT_START
+from upstreams.child_process import OPEN_FILES_AT_START
 
 parent, tell_kernel = os.getpid(), child_supervisor._prctl
 
@@ -274,7 +280,7 @@ def tell_kernel_late(option, value):
     tell_kernel(option, value)
 
 child_supervisor._prctl = tell_kernel_late
-os.waitpid(child_supervisor._start(["/bin/echo", "started"], {}, AT_START), 0)
+os.waitpid(child_supervisor._start(["/bin/echo", "started"], {}, OPEN_FILES_AT_START), 0)
 """
 
 
@@ -295,3 +301,51 @@ async def test_interrupt_of_the_terminal_does_not_reach_children(tmp_path: Path)
         assert os.getpgid(child) != os.getpgrp()
         assert os.getsid(child) != os.getsid(0)
         await fleet["server"].call("echo", {}, seconds=DEADLINE_SECONDS)
+
+
+@pytest.mark.parametrize("free", [2, 200])
+async def test_server_for_which_no_files_are_left_says_what_to_do(tmp_path: Path, free: int) -> None:
+    command = ChildCommand.of(StdioUpstream(command="cat"), tmp_path, os.environ)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken = {int(name) for name in os.listdir("/proc/self/fd")}
+    unused = (number for number in count() if number not in taken)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (next(islice(unused, free, None)), limits[1]))
+    try:
+        if free > 2:
+            async with open_child(command, Redaction(())):
+                return
+        with pytest.raises(UpstreamUnavailableError, match="ulimit -Hn"):
+            async with open_child(command, Redaction(())):
+                """Not reached."""
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+class Written(ByteReceiveStream):
+    """A stream of these chunks."""
+
+    def __init__(self, *chunks: bytes) -> None:
+        self._chunks = iter(chunks)
+
+    async def receive(self, max_bytes: int = 65_536) -> bytes:
+        try:
+            return next(self._chunks)
+        except StopIteration:
+            raise anyio.EndOfStream from None
+
+    async def aclose(self) -> None:
+        pass
+
+
+async def test_last_lines_of_stderr_are_known_without_secrets_and_blank_ones() -> None:
+    tail = StderrTail(Redaction(["key-0123456789"]))
+    await tail.follow(Written(b"first\nsec", b"ond\n\n  \n", b"key-0123456789 third\nfour", b"th"))
+    assert tail.lines() == ("first", "second", "[hidden] third", "fourth")
+    assert tail.last_words() == "fourth"
+
+
+async def test_of_much_on_stderr_the_last_fifty_lines_are_known() -> None:
+    tail = StderrTail(Redaction(()))
+    lines = b"".join(b"line %d\n" % number for number in range(1_000))
+    await tail.follow(Written(b"x" * 100_000, b"\n" + lines, b"\n" * 1_000))
+    assert tail.lines() == tuple(f"line {number}" for number in range(950, 1_000))

@@ -8,7 +8,7 @@ import pytest
 from manifests.upstream_sections import HttpUpstream, StdioUpstream
 from tests.upstreams.faults.http_server import FaultyHttpServer
 from tests.upstreams.peers import DEADLINE_SECONDS, closed_port, fleet_of, raw_server
-from upstreams.starts import STARTED_AT_ONCE, Starts
+from upstreams.supervisor import STARTED_AT_ONCE, StartTurns
 
 pytestmark = pytest.mark.anyio
 
@@ -42,18 +42,18 @@ def url_of_silence() -> str:
 
 
 async def test_no_more_than_so_many_start_at_the_same_time() -> None:
-    starts = Starts()
+    starts = StartTurns()
     here = most = 0
 
     async def start() -> None:
         nonlocal here, most
-        turn = await starts.begin()
+        end = await starts.begin()
         here += 1
         most = max(most, here)
         for _ in range(STARTED_AT_ONCE * 8):
             await anyio.lowlevel.checkpoint()
         here -= 1
-        turn.end()
+        end()
 
     async with anyio.create_task_group() as tasks:
         for _ in range(STARTED_AT_ONCE * 4):
@@ -62,7 +62,7 @@ async def test_no_more_than_so_many_start_at_the_same_time() -> None:
 
 
 async def test_those_that_hang_keep_their_turn_only_for_a_while() -> None:
-    starts = Starts()
+    starts = StartTurns()
     with anyio.fail_after(DEADLINE_SECONDS):
         for _ in range(STARTED_AT_ONCE * 3):
             await starts.begin()  # and never end

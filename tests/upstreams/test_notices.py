@@ -1,7 +1,7 @@
 """Nobody waits for a server that does not take what has no answer: that a call was cancelled, or a reply."""
 
 import json
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Literal
 
@@ -15,22 +15,19 @@ from manifests.upstream_sections import HttpUpstream
 from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, http_peer
 from tests.upstreams.raw_http_server import RawHttpServer
 from tests.upstreams.test_http_upstreams import real_server, url_of
-from upstreams import http_client, notices
+from upstreams import http
 from upstreams.circuit import FAILURES_IN_A_ROW
-from upstreams.diagnostics import Diagnostics
 from upstreams.errors import UpstreamTimeoutError
-from upstreams.http_client import UpstreamHttpClient
-from upstreams.http_credentials import Admission, ConfiguredHeaders
-from upstreams.notices import MAX_WAITING, SENT_AT_ONCE, Notices
-from upstreams.room import UPSTREAM_BYTES, Room
-from upstreams.scrubber import Scrubber
+from upstreams.http import NOTICES_AT_ONCE, Inbox, UpstreamHttpClient
+from upstreams.http_credentials import ConfiguredHeaders
+from upstreams.redaction import Redaction
+from upstreams.state import Diagnostics
 from upstreams.upstream import Upstream
-from upstreams.wire import Failures
 
 pytestmark = pytest.mark.anyio
 
 URL = "http://peer.test/mcp"
-CALLS = SENT_AT_ONCE + 4
+CALLS = NOTICES_AT_ONCE + 4
 AT_ONCE_SECONDS = 3.0
 """Less than the SDK has a cancelled caller wait for its notice."""
 
@@ -131,8 +128,7 @@ async def wait_in_vain(upstream: Upstream, seconds: float = 60) -> None:
 async def test_calls_that_meet_their_deadline_end_and_others_go_on_although_no_notice_of_it_is_taken(
     transport: Literal["streamable-http", "sse"], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (notices, http_client):
-        monkeypatch.setattr(module, "NOTICE_SECONDS", 1_000.0)
+    monkeypatch.setattr(http, "NOTICE_SECONDS", 1_000.0)
     async with served(transport) as (_, upstream, tool):
         with anyio.fail_after(AT_ONCE_SECONDS):
             async with anyio.create_task_group() as tasks:
@@ -158,7 +154,7 @@ async def test_cancelled_callers_are_free_at_once_although_no_notice_of_it_is_ta
 async def test_every_call_that_is_given_up_is_cancelled_at_the_upstream_in_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(notices, "NOTICE_SECONDS", 0.2)
+    monkeypatch.setattr(http, "NOTICE_SECONDS", 0.2)
     async with served("streamable-http") as (server, upstream, _):
         async with anyio.create_task_group() as tasks:
             for _ in range(CALLS):
@@ -179,51 +175,11 @@ async def test_calls_on_the_older_transport_are_sent_although_one_before_them_is
         tasks.cancel_scope.cancel()
 
 
-Handler = Callable[[httpx2.Request], Coroutine[None, None, httpx2.Response]]
-
-
-@asynccontextmanager
-async def client_of(handle: Handler) -> AsyncIterator[UpstreamHttpClient]:
-    diagnostics = Diagnostics(Scrubber(()))
-    async with UpstreamHttpClient(
-        Failures(),
-        diagnostics,
-        Admission(URL, ConfiguredHeaders({}, (), diagnostics.scrub)),
-        Room(UPSTREAM_BYTES),
-        transport=httpx2.MockTransport(handle),
-    ) as client:
-        yield client
-
-
 def cancelled(number: int) -> dict[str, object]:
     return {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": number}}
 
 
 REPLY = {"jsonrpc": "2.0", "id": "asked", "result": {}}
-
-
-async def test_reply_does_not_wait_behind_cancellations_and_none_outlives_its_connection() -> None:
-    began, replied, ended = list[int](), anyio.Event(), list[int]()
-
-    async def handle(request: httpx2.Request) -> httpx2.Response:
-        message = json.loads(request.content)
-        if "result" in message:
-            replied.set()
-            return httpx2.Response(202)
-        began.append(message["params"]["requestId"])
-        try:
-            await anyio.sleep_forever()
-        finally:
-            ended.append(message["params"]["requestId"])
-        raise AssertionError
-
-    with anyio.fail_after(DEADLINE_SECONDS):
-        async with client_of(handle) as client:
-            for number in range(CALLS):
-                assert (await client.post(URL, json=cancelled(number))).status_code == 202
-            assert (await client.post(URL, json=REPLY)).status_code == 202
-            await replied.wait()
-    assert sorted(ended) == sorted(began) == [*range(SENT_AT_ONCE)]
 
 
 @pytest.mark.parametrize("message", [cancelled(1), REPLY])
@@ -240,29 +196,11 @@ async def test_notice_follows_a_redirect_within_the_server(
         told.append(f"{request.url.path} {request.content.decode()}")
         return httpx2.Response(202)
 
-    async with client_of(handle) as client:
+    diagnostics = Diagnostics(Redaction(()))
+    inbox = Inbox(HttpUpstream(url=URL), diagnostics, ConfiguredHeaders({}, (), diagnostics.redact))
+    async with UpstreamHttpClient(inbox, transport=httpx2.MockTransport(handle)) as client:
         await client.post(URL, json=message)
         with anyio.fail_after(DEADLINE_SECONDS):
             await asked.wait()
         await anyio.wait_all_tasks_blocked()
     assert [json.loads(each.partition(" ")[2]) for each in told] == [message] * is_told
-
-
-async def test_of_what_is_not_taken_only_so_many_wait() -> None:
-    diagnostics, sent = Diagnostics(Scrubber(())), 0
-    may_end = anyio.Event()
-
-    async def send() -> None:
-        nonlocal sent
-        sent += 1
-        await may_end.wait()
-
-    async with anyio.create_task_group() as tasks:
-        kind = Notices(tasks, diagnostics)
-        for _ in range(SENT_AT_ONCE + MAX_WAITING):
-            kind.send(send)
-        assert not diagnostics.remarks
-        kind.send(send)
-        assert "so slowly" in diagnostics.remarks[0]
-        may_end.set()
-    assert sent == SENT_AT_ONCE + MAX_WAITING

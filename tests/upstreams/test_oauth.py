@@ -21,9 +21,8 @@ from tests.upstreams.oauth_peer import (
     saying,
 )
 from tests.upstreams.peers import DEADLINE_SECONDS, WatchedFleet, closed_port, fleet_of, http_peer
-from upstreams.errors import UpstreamError, UpstreamNeedsLoginError, UpstreamUnauthorizedError
+from upstreams.errors import UpstreamError, UpstreamNeedsLoginError
 from upstreams.oauth.guarded_http import REQUEST_SECONDS
-from upstreams.oauth.tokens import MOST_REFUSED
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("own_state")]
 
@@ -316,30 +315,6 @@ async def test_token_that_is_refused_although_it_is_new_is_renewed_only_once(ser
         assert caught.value.outcome in ("failed", "not_started")
         await fleet.until(lambda: fleet[NAME].state.status == "needs_login")
     assert server.authorization.grants == ["authorization_code", "refresh_token"]
-
-
-async def test_tool_that_refuses_every_token_leaves_the_others_their_connection(
-    server: ProtectedServer,
-) -> None:
-    spec = server.spec()
-    await logged_in(spec)
-    server.refused_tools = {"hang"}
-    async with fleet_of(**{NAME: spec}) as fleet:
-        for number in range(MOST_REFUSED):
-            with pytest.raises(UpstreamUnauthorizedError):
-                await fleet[NAME].call("hang", {}, seconds=DEADLINE_SECONDS)
-            await echo(fleet, a=number)
-        assert [status for _, status in fleet.history] == ["ready"], "the connection is the same one"
-        for number in range(3):
-            with pytest.raises(UpstreamError) as caught:
-                await fleet[NAME].call("hang", {}, seconds=DEADLINE_SECONDS)
-            assert caught.value.code == "upstream_unavailable", "no more tokens are had for it for a while"
-            await echo(fleet, a=MOST_REFUSED + number)
-        assert [status for _, status in fleet.history] == ["ready", "starting", "ready"]
-    assert [name for name, _ in server.peer.calls] == ["echo"] * (MOST_REFUSED + 3)
-    assert server.authorization.grants == ["authorization_code"] + ["refresh_token"] * MOST_REFUSED
-    refused = [sent for sent in server.requests if sent.get("mcp-name") == "hang"]
-    assert len(refused) == 2 * MOST_REFUSED + 3
 
 
 async def _unauthorized_but_for_discovery(request: Request) -> Response:

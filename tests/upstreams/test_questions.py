@@ -5,7 +5,6 @@ from typing import Any
 
 import anyio
 import pytest
-from anyio.abc import TaskGroup
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
     CONNECTION_CLOSED,
@@ -19,7 +18,7 @@ from mcp_types import (
 from manifests.json_value import Json
 from manifests.upstream_sections import HttpUpstream, SamplingRules
 from upstreams.errors import UpstreamHalfwayError
-from upstreams.questions import SAMPLE, QuestionDesk, QuestionError, ServedCall
+from upstreams.questions import SAMPLE, QuestionDesk, QuestionError
 
 pytestmark = pytest.mark.anyio
 
@@ -61,11 +60,6 @@ def asking(method: str) -> dict[str, Json]:
     return {"resultType": "input_required", "inputRequests": {"it": request}}
 
 
-def in_time() -> anyio.CancelScope:
-    """The time of a call that does not end."""
-    return anyio.CancelScope()
-
-
 @pytest.mark.parametrize("ended", [(0,), (1,), (0, 1)], ids=["the first", "the last", "both"])
 async def test_a_question_ends_with_the_last_of_the_calls_that_it_may_belong_to(
     ended: tuple[int, ...],
@@ -75,7 +69,7 @@ async def test_a_question_ends_with_the_last_of_the_calls_that_it_may_belong_to(
     person, answers = Person(), list[Any]()
     calls = [ExitStack(), ExitStack()]
     for call in calls:
-        call.enter_context(desk.serving(person, in_time()))
+        call.enter_context(desk.serving(person))
 
     async def question() -> None:
         answers.append(await ask(None, PARAMS))
@@ -96,9 +90,9 @@ async def test_a_question_ends_with_the_last_of_the_calls_that_it_may_belong_to(
 async def test_whoever_may_have_been_asked_hears_that_nobody_was() -> None:
     desk = sampling_desk()
     one, other, third = Person("one"), Person("other"), Person("third")
-    with desk.serving(third, in_time()):
+    with desk.serving(third):
         pass
-    with desk.serving(one, in_time()), desk.serving(other, in_time()):
+    with desk.serving(one), desk.serving(other):
         assert isinstance(await desk.callbacks()["sampling_callback"](None, PARAMS), ErrorData)
     heard = [("question_refused", False)]
     assert (one.heard, other.heard, third.heard) == (heard, heard, [])
@@ -108,15 +102,15 @@ async def test_a_refused_question_is_said_to_be_a_calls_own_only_where_no_other_
     desk, person, beside = sampling_desk(), Person(), Person()
     person.refusal = beside.refusal = QuestionError("sampling_refused", "no")
     ask = desk.callbacks()["sampling_callback"]
-    with desk.serving(person, in_time()):
+    with desk.serving(person):
         await ask(None, PARAMS)
-        with desk.serving(beside, in_time()):
+        with desk.serving(beside):
             await ask(None, PARAMS)
     assert person.heard == [("sampling_refused", True), ("sampling_refused", False)]
     assert beside.heard == [("sampling_refused", False)]
-    with pytest.raises(MCPError), desk.given_up.sending(person.owner):
+    with pytest.raises(MCPError), desk.abandoned.sending(person.owner):
         raise MCPError(CONNECTION_CLOSED, "its answer was lost")
-    with desk.serving(person, in_time()):
+    with desk.serving(person):
         await ask(None, PARAMS)
     assert person.heard[2:] == [("sampling_refused", False)]
 
@@ -126,8 +120,8 @@ async def test_a_question_that_is_the_answer_of_a_call_is_its_own_also_beside_ot
     person.refusal = QuestionError("sampling_refused", "no")
 
     with (
-        desk.serving(person, in_time()) as call,
-        desk.serving(beside, in_time()),
+        desk.serving(person) as call,
+        desk.serving(beside),
         pytest.raises(UpstreamHalfwayError),
     ):
         await desk.rounds(asking(SAMPLE), never_made, call)
@@ -138,7 +132,7 @@ async def test_a_question_that_is_the_answer_of_a_call_is_its_own_also_beside_ot
 async def test_answer_that_cannot_be_sent_is_none(answer: dict[str, Json]) -> None:
     """Below this point it would end the connection, with all calls on it."""
     desk, person = sampling_desk(), Answering(answer)
-    with desk.serving(person, in_time()) as call:
+    with desk.serving(person) as call:
         assert isinstance(await desk.callbacks()["sampling_callback"](None, PARAMS), ErrorData)
         with pytest.raises(UpstreamHalfwayError):
             await desk.rounds(asking(SAMPLE), never_made, call)
@@ -150,7 +144,7 @@ async def test_what_an_upstream_wants_back_and_cannot_be_sent_is_not(key: str) -
     desk, raw = sampling_desk(), asking(SAMPLE)
     request = raw["inputRequests"]["it"]
     sent = raw | {"inputRequests": {key: request}, "requestState": "state" if key != "it" else "\ud83d"}
-    with desk.serving(Answering({}), in_time()) as call, pytest.raises(UpstreamHalfwayError):
+    with desk.serving(Answering({})) as call, pytest.raises(UpstreamHalfwayError):
         await desk.rounds(sent, never_made, call)
 
 
@@ -169,95 +163,14 @@ async def never_made(answers: dict[str, Json]) -> dict[str, Json]:
     raise AssertionError("the call was made again")
 
 
-class Waiting:
-    """A call that is under way until its time is over or its caller gives it up."""
-
-    def __init__(self) -> None:
-        self.time, self.caller = anyio.CancelScope(), anyio.CancelScope()
-        self.served: ServedCall | None = None
-
-    async def __call__(self, desk: QuestionDesk, person: Person) -> None:
-        with self.caller, self.time, desk.serving(person, self.time) as self.served:
-            await anyio.sleep_forever()
-
-    async def run_out(self) -> str:
-        """What it was waiting for when its time was over."""
-        self.time.cancel()
-        return await self._waited_for()
-
-    async def give_up(self) -> None:
-        self.caller.cancel()
-        await self._waited_for()
-
-    async def _waited_for(self) -> str:
-        await anyio.wait_all_tasks_blocked()
-        assert self.served is not None
-        return self.served.unanswered
-
-
-async def under_way(number: int, desk: QuestionDesk, person: Person, tasks: TaskGroup) -> list[Waiting]:
-    """Calls, each begun after the one before."""
-    calls = [Waiting() for _ in range(number)]
-    for call in calls:
-        tasks.start_soon(call, desk, person)
-        await anyio.wait_all_tasks_blocked()
-    return calls
-
-
-@pytest.mark.parametrize("first_out", [1, -1], ids=["the earliest ends first", "the latest ends first"])
-@pytest.mark.parametrize("questions", [0, 1, 6])
-async def test_a_question_excuses_one_call_and_no_other_beside_it(questions: int, first_out: int) -> None:
+async def test_calls_that_end_while_a_question_waits_say_so() -> None:
     desk, person = sampling_desk(), Person()
-    async with anyio.create_task_group() as tasks:
-        calls = await under_way(6, desk, person, tasks)
-        for _ in range(questions):
-            tasks.start_soon(desk.callbacks()["sampling_callback"], None, PARAMS)
-        await anyio.wait_all_tasks_blocked()
-        waited_for = [await call.run_out() for call in calls[::first_out]]
-    expected = [""] * (len(calls) - questions) + [SAMPLE] * questions
-    assert waited_for == expected[::first_out]
-
-
-async def test_a_question_that_a_call_did_not_wait_for_excuses_another() -> None:
-    desk, person = sampling_desk(), Person()
-    async with anyio.create_task_group() as tasks:
-        earlier, call = await under_way(2, desk, person, tasks)
-        with desk.serving(person, in_time()):
-            tasks.start_soon(desk.callbacks()["sampling_callback"], None, PARAMS)
-            await person.is_asked.wait()
-        assert [await call.run_out(), await earlier.run_out()] == [SAMPLE, ""]
-
-
-async def test_a_question_that_is_taken_back_excuses_the_call_that_waited_for_it() -> None:
-    desk, person = sampling_desk(), Person()
-    async with anyio.create_task_group() as tasks:
-        earlier, call = await under_way(2, desk, person, tasks)
-        with anyio.CancelScope() as asker:
-            async with anyio.create_task_group() as question:
-                question.start_soon(desk.callbacks()["sampling_callback"], None, PARAMS)
+    with desk.serving(person) as before:
+        pass
+    with desk.serving(person) as call:
+        async with anyio.create_task_group() as tasks:
+            with desk.serving(person) as beside:
+                tasks.start_soon(desk.callbacks()["sampling_callback"], None, PARAMS)
                 await person.is_asked.wait()
-                asker.cancel()
-        assert [await earlier.run_out(), await call.run_out()] == ["", SAMPLE]
-
-
-async def test_a_question_whose_call_its_caller_gives_up_excuses_another() -> None:
-    desk, person = sampling_desk(), Person()
-    async with anyio.create_task_group() as tasks:
-        first, second, latest = await under_way(3, desk, person, tasks)
-        tasks.start_soon(desk.callbacks()["sampling_callback"], None, PARAMS)
-        await person.is_asked.wait()
-        await latest.give_up()
-        assert [await first.run_out(), await second.run_out()] == ["", SAMPLE]
-
-
-async def test_a_question_that_goes_with_the_call_that_was_given_up_excuses_no_other() -> None:
-    desk, person = sampling_desk(), Person()
-    async with anyio.create_task_group() as tasks:
-        hanging, call = await under_way(2, desk, person, tasks)
-        with anyio.CancelScope() as asker:
-            async with anyio.create_task_group() as question:
-                question.start_soon(desk.callbacks()["sampling_callback"], None, PARAMS)
-                await person.is_asked.wait()
-                await call.give_up()
-                asker.cancel()
-        assert await hanging.run_out() == ""
+            person.may_answer.set()
+    assert (before.unanswered, beside.unanswered, call.unanswered) == ("", SAMPLE, "")

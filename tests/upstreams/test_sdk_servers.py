@@ -13,10 +13,11 @@ from mcp_types import CallToolResult, ListToolsResult, TextContent, Tool
 
 from manifests.upstream_sections import HttpUpstream
 from tests.upstreams.peers import DEADLINE_SECONDS, WatchedFleet, fleet_of, http_peer
-from upstreams.diagnostics import Diagnostics
 from upstreams.errors import UpstreamRefusedError
-from upstreams.scrubber import Scrubber
-from upstreams.starts import Starts
+from upstreams.messages import InboundLimits
+from upstreams.redaction import Redaction
+from upstreams.state import Diagnostics
+from upstreams.supervisor import StartTurns
 from upstreams.upstream import Upstream
 from upstreams.wire import Wire
 
@@ -48,12 +49,12 @@ async def in_memory(server: Server[Any]) -> AsyncIterator[Upstream]:
             anyio.create_task_group() as tasks,
         ):
             tasks.start_soon(server.run, server_reads, server_writes, server.create_initialization_options())
-            yield Wire(*client)
+            yield Wire(*client, InboundLimits(1_000_000))
             tasks.cancel_scope.cancel()
 
     watched = WatchedFleet()
     upstream = Upstream(
-        "sdk", HttpUpstream(url="http://sdk"), open_wire, Scrubber(()), Starts(), watched.note
+        "sdk", HttpUpstream(url="http://sdk"), open_wire, Redaction(()), StartTurns(), watched.note
     )
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(upstream.run)

@@ -24,7 +24,7 @@ from upstreams.errors import UpstreamDownError, UpstreamError, UpstreamNeedsLogi
 from upstreams.fleet import login_store, open_fleet
 from upstreams.oauth import kept_login, login, tokens
 from upstreams.oauth.tokens import OAuthTokens
-from upstreams.scrubber import Scrubber
+from upstreams.redaction import Redaction
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("own_state")]
 
@@ -38,7 +38,7 @@ async def server() -> AsyncIterator[ProtectedServer]:
 @asynccontextmanager
 async def tokens_of(spec: HttpUpstream) -> AsyncIterator[OAuthTokens]:
     async with anyio.create_task_group() as tasks:
-        yield OAuthTokens(NAME, spec, (), login_store(NAME, spec), Scrubber(()), tasks.start_soon)
+        yield OAuthTokens(NAME, spec, (), login_store(NAME, spec), Redaction(()), tasks.start_soon)
         tasks.cancel_scope.cancel()
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from manifests.tool_rules import NO_HINTS, Hints
 from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, raw_server, text_of
-from upstreams.diagnostics import Diagnostics
 from upstreams.recorded_tool import RecordedTool
-from upstreams.scrubber import Scrubber
+from upstreams.redaction import Redaction
+from upstreams.state import Diagnostics
 from upstreams.tool_listing import MAX_PAGES, MAX_TOOLS, Listing
 
 pytestmark = pytest.mark.anyio
@@ -130,7 +130,7 @@ async def test_pagination_in_a_circle_ends() -> None:
 
 
 def test_more_tools_than_the_cap_are_cut() -> None:
-    diagnostics = Diagnostics(Scrubber(()))
+    diagnostics = Diagnostics(Redaction(()))
     listing = Listing(diagnostics)
     page = [{"name": f"t{n}", "inputSchema": {"type": "object"}} for n in range(MAX_TOOLS + 1)]
     assert listing.add_page({"tools": page, "nextCursor": "more"}) is None

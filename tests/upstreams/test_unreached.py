@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 from manifests.upstream_sections import HttpUpstream
 from tests.upstreams.peers import DEADLINE_SECONDS, WatchedFleet, fleet_of, http_peer
 from tests.upstreams.raw_http_server import RawHttpServer
-from upstreams import attempts
+from upstreams import supervisor
 from upstreams.errors import UpstreamDownError, UpstreamUnavailableError
 
 pytestmark = pytest.mark.anyio
@@ -20,14 +20,9 @@ FOREVER_SECONDS = 3600.0
 
 
 @pytest.fixture
-def hung(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Attempts that fail at once count as those that hung, too."""
-    monkeypatch.setattr(attempts, "PATIENCE_SECONDS", 0.0)
-
-
-@pytest.fixture
-def no_patience_with_hanging(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attempts, "PATIENCE_AFTER_HANGING_SECONDS", 0.0)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls wait for no attempt that follows a failed one."""
+    monkeypatch.setattr(supervisor, "PATIENCE_SECONDS", 0.0)
 
 
 class HangingServer:
@@ -63,7 +58,7 @@ async def hanging_fleet(server: HangingServer, listings: Path | None = None) -> 
             server.may_answer.set()
 
 
-@pytest.mark.usefixtures("hung")
+@pytest.mark.usefixtures("impatient")
 async def test_calls_do_not_wait_for_an_attempt_that_hangs() -> None:
     with anyio.fail_after(DEADLINE_SECONDS):
         async with hanging_fleet(HangingServer()) as fleet:
@@ -75,37 +70,7 @@ async def test_calls_do_not_wait_for_an_attempt_that_hangs() -> None:
             assert await fleet.fleet.settled(0) == []
 
 
-@pytest.mark.usefixtures("no_patience_with_hanging")
-async def test_calls_do_not_wait_for_an_upstream_whose_last_attempt_hung() -> None:
-    server = HangingServer()
-    server.refuses = False
-    with anyio.fail_after(DEADLINE_SECONDS):
-        async with http_peer(server) as peer:
-            spec = HttpUpstream(url=f"http://127.0.0.1:{peer.port}/mcp", connect_seconds=2)
-            async with fleet_of(one=spec) as fleet:
-                server.is_asked = anyio.Event()
-                await server.is_asked.wait()
-                with pytest.raises(UpstreamDownError, match="an attempt has been under way"):
-                    await fleet["one"].call("echo", {}, seconds=FOREVER_SECONDS)
-                server.may_answer.set()
-
-
-@pytest.mark.usefixtures("no_patience_with_hanging")
-async def test_upstream_that_only_starts_slowly_after_failing_at_once_serves_the_call_that_waits() -> None:
-    server = HangingServer()
-    with anyio.fail_after(DEADLINE_SECONDS):
-        async with hanging_fleet(server) as fleet, anyio.create_task_group() as tasks:
-
-            async def call() -> None:
-                await fleet["one"].call("echo", {}, seconds=FOREVER_SECONDS)
-
-            tasks.start_soon(call)
-            await anyio.lowlevel.checkpoint()  # it goes first
-            server.may_answer.set()
-    assert server.inner.executed == 1
-
-
-@pytest.mark.usefixtures("hung")
+@pytest.mark.usefixtures("impatient")
 async def test_upstream_that_answers_after_all_serves_the_next_call() -> None:
     server = HangingServer()
     with anyio.fail_after(DEADLINE_SECONDS):

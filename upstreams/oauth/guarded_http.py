@@ -12,10 +12,9 @@ import httpx2
 
 from manifests.constraints import is_safe_for_tokens
 from manifests.hosts import Resolver, is_address
-from upstreams.http_body import CODING, headers_without_body, unpacked
+from upstreams.http import CODING, headers_without_body, trusted_authorities, unpacked
 from upstreams.oauth.errors import OAuthRefusedError, OAuthUnreachableError
 from upstreams.oauth.guarded_network import GuardedNetwork, ask_system
-from upstreams.trusted_authorities import trusted_authorities
 
 MAX_ANSWER_BYTES: Final = 1024 * 1024
 REQUEST_SECONDS: Final = 10.0

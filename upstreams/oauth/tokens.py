@@ -23,7 +23,7 @@ from upstreams.oauth.kept_login import KeptLogin, StartTask
 from upstreams.oauth.login import Login, new_login
 from upstreams.oauth.login_store import LoginStore
 from upstreams.oauth.token_endpoint import request_token
-from upstreams.scrubber import Scrubber
+from upstreams.redaction import Redaction
 
 log = structlog.get_logger()
 
@@ -56,7 +56,7 @@ class OAuthTokens:
         spec: HttpUpstream,
         credentials: Collection[str],
         store: LoginStore,
-        scrub: Scrubber,
+        redact: Redaction,
         start: StartTask,
     ) -> None:
         self._name = name
@@ -65,7 +65,7 @@ class OAuthTokens:
         self._settings = spec.oauth or OAuthSettings()
         self._beside = frozenset(credentials)
         self._kept = KeptLogin(name, store, start)
-        self._scrub = scrub
+        self._redact = redact
         self._login: Login | None = None
         self._renewal: _Renewal | None = None
         self._unproven = ""
@@ -167,7 +167,7 @@ class OAuthTokens:
             raise self._needs_login(str(error)) from None
         except OAuthError as error:
             raise self._needs_login(str(error)) from None
-        self._scrub.add(login.secrets)
+        self._redact.add(login.secrets)
         return login
 
     async def _kept_or_refreshed(self, stale: Login | None, is_refused: bool) -> Login:
@@ -180,7 +180,7 @@ class OAuthTokens:
                 )
             if kept is None:
                 raise self._needs_login("nobody is signed in" if stale is None else "somebody logged out")
-            self._scrub.add(kept.secrets)
+            self._redact.add(kept.secrets)
             is_new = stale is None or kept.access_token != stale.access_token
             if is_new and not kept.wants_renewal():  # another portal renewed it, or somebody signed in
                 return kept

@@ -141,7 +141,7 @@ class Chatty:
             with suppress(MCPError):
                 await self._ask(context, "Unlock the note?")
         if params.uri == "note://big":
-            return ReadResourceResult(contents=[TextResourceContents(uri=params.uri, text="x" * 20_000_000)])
+            return ReadResourceResult(contents=[TextResourceContents(uri=params.uri, text="x" * 12_000_000)])
         blob = BlobResourceContents(uri=params.uri, blob="AAEC", mime_type="image/png")
         return ReadResourceResult(
             contents=[TextResourceContents(uri=params.uri, text=f"text of {params.uri}"), blob]

@@ -354,7 +354,7 @@ async def test_what_asks_in_no_sensible_way_ends_its_call(requests: Json) -> Non
         return raw
 
     raw: dict[str, Json] = {"resultType": "input_required", "inputRequests": requests, "requestState": "s"}
-    with desk.serving(None, anyio.CancelScope()) as call:
+    with desk.serving(None) as call:
         with anyio.fail_after(DEADLINE_SECONDS), pytest.raises(UpstreamHalfwayError):
             await desk.rounds(raw, again, call)
         done: dict[str, Json] = {"content": []}

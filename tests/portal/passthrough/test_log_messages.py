@@ -21,8 +21,7 @@ from tests.portal.passthrough.peers import (
     url_of,
 )
 from tests.portal.peers import DEADLINE_SECONDS
-from upstreams.given_up import GivenUp
-from upstreams.log_messages import LogHearer, LogHearers, LogMessage
+from upstreams.notifications import AbandonedRequests, LogHearer, LogHearers, LogMessage
 
 pytestmark = [
     pytest.mark.anyio,
@@ -178,7 +177,7 @@ async def test_nobody_hears_what_may_be_about_the_call_of_another(tmp_path: Path
     [(["a", "a"], 2), (["a", "b"], 0), (["a", None], 0), (["a"], 1), ([None], 0), ([], 0)],
 )
 def test_hearers_of_one_owner_hear_and_of_several_none(owners: list[str | None], heard: int) -> None:
-    hearers = LogHearers(GivenUp())
+    hearers = LogHearers(AbandonedRequests())
     told: list[LogMessage | None] = []
     calls = [hearers.hearing(LogHearer(owner, "info", told.append) if owner else None) for owner in owners]
     for call in calls:

@@ -58,7 +58,7 @@ async def test_a_question_of_an_older_upstream_is_refused_while_it_may_be_about_
     assert (await one.run("await http_legacy.ask()"))["status"] == "ok"
 
 
-@pytest.mark.parametrize("upstream", ["http_legacy", "stdio_legacy"])
+@pytest.mark.parametrize("upstream", ["stdio_legacy"])
 async def test_what_belongs_to_a_call_that_was_given_up_reaches_nobody_else(
     one: Ear, other: Ear, person: Person, upstream: str
 ) -> None:

@@ -85,7 +85,7 @@ async def bench(folder: Path, faulty: dict[str, Json]) -> AsyncIterator[Bench]:
         entries = {"faulty": faulty, "healthy": {"url": healthy.url}}
         manifest = load_manifest(write_manifest(folder, entries), {})
         stubs = folder / "stubs"
-        stubs.mkdir()
+        stubs.mkdir(exist_ok=True)
         authority = Authority(manifest, CallRates())
         catalog = Catalog(authority, stubs, None, Observations(None))
 

@@ -17,7 +17,6 @@ TOOLS = [
     {"name": "look", "inputSchema": ANY, "annotations": {"readOnlyHint": True}},
     {"name": "fine", "inputSchema": ANY},
 ]
-ELSEWHERE = "/mcp?elsewhere"
 KEY = "dev.mcp-code-portal/idempotency-key"
 
 
@@ -110,8 +109,6 @@ class FaultyHttpServer:
         self.resumptions = 0
         self.unasked: Fault | None = None
         """What a GET is answered with that resumes nothing; None refuses it."""
-        self.redirect: Fault | None = None
-        """What else a GET is answered with that resumes a stream, unless it comes from there: to `ELSEWHERE`."""
         self.known: set[str] = set()
         self.connections = 0
         self.port = 0
@@ -158,9 +155,6 @@ class FaultyHttpServer:
         exchange = Exchange(self, writer, message)
         method = message.get("method")
         if verb == "GET" and self.events is not None and "last-event-id" in headers:
-            if self.redirect is not None and path != ELSEWHERE:
-                await self.redirect(exchange)
-                return
             self.resumptions += 1
             await exchange.send("200 OK", self.events, "text/event-stream")
         elif verb == "GET" and self.unasked is not None:
@@ -299,14 +293,9 @@ async def reset_in_the_body(exchange: Exchange) -> None:
     exchange.reset()
 
 
-async def body_too_short(exchange: Exchange) -> None:
-    await exchange.send("200 OK", exchange.body(), length=5_000)
-    exchange.close()
-
-
 async def body_that_never_ends(exchange: Exchange) -> None:
     await exchange.send("200 OK", b"[", length=10**12)
-    for _ in range(66):
+    for _ in range(17):
         await exchange.raw(b" " * 1024 * 1024)
     await exchange.hang()
 
@@ -338,7 +327,7 @@ async def no_http(exchange: Exchange) -> None:
 
 
 async def compressed_bomb(exchange: Exchange) -> None:
-    await exchange.send("200 OK", gzip.compress(b" " * 70 * 1024 * 1024, 9), Content_Encoding="gzip")
+    await exchange.send("200 OK", gzip.compress(b" " * 20 * 1024 * 1024, 9), Content_Encoding="gzip")
 
 
 async def packed_twice(exchange: Exchange) -> None:
@@ -424,16 +413,6 @@ async def event_stream_resumed(exchange: Exchange) -> None:
     await break_off(exchange, b"id: 2\ndata: " + exchange.body() + b"\n\n")
 
 
-async def event_stream_resumed_elsewhere(exchange: Exchange) -> None:
-    exchange.server.redirect = packed_badly_and_endless
-    await event_stream_resumed(exchange)
-
-
-async def packed_badly_and_endless(exchange: Exchange) -> None:
-    await exchange.send("307 Elsewhere", length=10**12, Location=ELSEWHERE, Content_Encoding="gzip")
-    await zeros(exchange)
-
-
 BROKEN_OFF = b"retry: 0\nid: 1\ndata:\n\n"
 
 
@@ -452,7 +431,7 @@ async def event_stream_with_noise(exchange: Exchange) -> None:
     exchange.close()
 
 
-TOO_MANY = b"[" + b"[]," * 1_000_000 + b"1]"
+TOO_MANY = b"[" + b"[]," * 3_000_000 + b"1]"
 
 
 def with_too_many(exchange: Exchange) -> bytes:
@@ -468,30 +447,8 @@ async def event_with_too_many_values(exchange: Exchange) -> None:
     exchange.close()
 
 
-async def event_with_too_many_values_in_many_lines(exchange: Exchange) -> None:
-    portion = b"[]," * 100_000
-    lines = with_too_many(exchange).replace(portion, portion + b"\ndata: ")
-    await exchange.events(b"data: " + lines + b"\n\n")
-    exchange.close()
-
-
-async def events_with_many_values_together(exchange: Exchange) -> None:
-    """None has too many."""
-    exchange.act()
-    notice = b'data: {"jsonrpc":"2.0","method":"notifications/x","params":{"a":[%b1]}}\n\n' % (
-        b"[]," * 100_000
-    )
-    await exchange.events(*[notice] * 10, b"data: " + exchange.body() + b"\n\n")
-    exchange.close()
-
-
 async def event_too_long(exchange: Exchange) -> None:
-    await exchange.events(b"data: ", *[b" " * 1024 * 1024] * 66)
-    await exchange.hang()
-
-
-async def event_too_long_in_many_lines(exchange: Exchange) -> None:
-    await exchange.events(*[b"data: " + b" " * 1024 * 1024 + b"\n"] * 66)
+    await exchange.events(b"data: ", *[b" " * 1024 * 1024] * 17)
     await exchange.hang()
 
 

@@ -16,7 +16,7 @@ import time
 
 BEHAVIOUR = json.loads(sys.argv[1])
 FAULT = BEHAVIOUR["fault"]
-CAP_BYTES = 64 * 1024 * 1024
+CAP_BYTES = 16 * 1024 * 1024
 ANY = {"type": "object"}
 TOOLS = [
     {"name": "act", "inputSchema": ANY},
@@ -140,11 +140,6 @@ def close_stdin_and_answer_late(request):
     time.sleep(600)
 
 
-def half_an_answer(request):
-    effect(request)
-    raw(frame(request)[:40])
-
-
 def garbage(request):
     effect(request)
     raw("\x00\x01 {oops\n")
@@ -175,13 +170,8 @@ def too_long(request):
 def too_many_values(request):
     effect(request)
     raw(
-        f'{{"jsonrpc":"2.0","id":{request["id"]},"result":{{"structuredContent":[{"[]," * 1_000_000}[]]}}}}\n'
+        f'{{"jsonrpc":"2.0","id":{request["id"]},"result":{{"structuredContent":[{"[]," * 3_000_000}[]]}}}}\n'
     )
-
-
-def many_beginnings(request):
-    raw('{"jsonrpc":"2.0"' * 500_000 + "\n")
-    succeed(request)
 
 
 def batch_of_nothing(request):
@@ -224,12 +214,8 @@ def answer_what_nobody_asked(request):
 
 
 def flood_answers(request):
-    """Answers to nothing for as long as somebody reads; the server goes on beside them."""
-    threading.Thread(target=answer_nothing_for_ever, daemon=True).start()
-    succeed(request)
-
-
-def answer_nothing_for_ever():
+    """Answers to nothing for as long as somebody reads, and none to the call."""
+    effect(request)
     one = '{"jsonrpc":"2.0","id":7,"result":{}}'
     error = '{"jsonrpc":"2.0","id":null,"error":{"code":1,"message":"x"}}'
     while True:
@@ -265,11 +251,6 @@ def flood_stderr_lines(request):
     succeed(request)
 
 
-def flood_stderr_blank(request):
-    flood_stderr_with(b"\n")
-    succeed(request)
-
-
 def flood_stderr_with(line):
     """For as long as somebody reads; the server goes on beside it."""
 
@@ -282,45 +263,39 @@ def flood_stderr_with(line):
 
 def flood_notices(request):
     text = "x" * 1_000_000
-    flood_with({"method": "notifications/message", "params": {"level": "info", "data": text}})
-    succeed(request)
+    flood_with(request, {"method": "notifications/message", "params": {"level": "info", "data": text}})
 
 
 def flood_long_answers(request):
-    flood_with({"id": 999_999, "result": {"content": [{"type": "text", "text": "x" * 1_000_000}]}})
-    succeed(request)
+    flood_with(request, {"id": 999_999, "result": {"content": [{"type": "text", "text": "x" * 1_000_000}]}})
 
 
-def flood_with(message):
+def flood_with(request, message):
+    effect(request)
     line = json.dumps({"jsonrpc": "2.0", **message}) + "\n"
-
-    def flood():
-        while True:
-            raw(line)
-
-    threading.Thread(target=flood, daemon=True).start()
+    while True:
+        raw(line)
 
 
 def flood_stdout(request):
-    for _ in range(100):
+    """Lines that are no messages, for as long as somebody reads."""
+    effect(request)
+    while True:
         raw("x\n" * 100)
-    succeed(request)
 
 
 def flood_requests(request):
-    for number in range(150):
-        send({"id": f"ask-{number}", "method": "sampling/createMessage", "params": {}})
-    succeed(request)
+    flood_with(request, {"id": "ask", "method": "sampling/createMessage", "params": {}})
 
 
-def flood_progress(request):
+def much_progress(request):
     for number in range(2000):
         params = {"progressToken": request["id"], "progress": number}
         send({"method": "notifications/progress", "params": params})
     succeed(request)
 
 
-def storm_of_changes(request):
+def many_changes(request):
     for _ in range(2000):
         notify("notifications/tools/list_changed")
     succeed(request)
@@ -363,12 +338,19 @@ def silent_at_start():
     time.sleep(600)
 
 
+def log_at_start():
+    for number in range(1_000):
+        raw(f"[INFO] loading {number}\n")
+
+
 def flood_at_start():
-    for _ in range(200):
+    while True:
         raw("loading " * 12_500 + "\n")
 
 
-STARTS = {action.__name__: action for action in (exit_at_start, silent_at_start, flood_at_start)}
+STARTS = {
+    action.__name__: action for action in (exit_at_start, silent_at_start, log_at_start, flood_at_start)
+}
 
 
 def initialize(request):
@@ -436,14 +418,12 @@ CALLS = {
         close_stdin,
         close_stdin_in_the_next_call,
         close_stdin_and_answer_late,
-        half_an_answer,
         garbage,
         garbage_with_the_id,
         too_deep,
         not_utf8,
         too_long,
         too_many_values,
-        many_beginnings,
         batch_of_nothing,
         no_newline,
         never_ending_line,
@@ -457,13 +437,12 @@ CALLS = {
         spinner,
         flood_stderr,
         flood_stderr_lines,
-        flood_stderr_blank,
         flood_notices,
         flood_long_answers,
         flood_stdout,
         flood_requests,
-        flood_progress,
-        storm_of_changes,
+        much_progress,
+        many_changes,
         tool_is_gone,
         error_without_sense,
         result_is_null,

@@ -1,0 +1,164 @@
+"""What upstreams send becomes messages, leniently, and is counted."""
+
+import json
+
+import pytest
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCResponse
+
+from manifests.json_value import Json
+from upstreams import messages
+from upstreams.errors import UpstreamAnswerError, UpstreamCutOffError
+from upstreams.messages import InboundLimits, MessageReader, Received, failed_answer, failure_of, parsed
+from upstreams.redaction import Redaction
+from upstreams.state import Diagnostics
+
+pytestmark = pytest.mark.anyio
+
+SECRET = b"a-long-credential-of-it"
+ANSWER = b'{"jsonrpc":"2.0","id":7,"result":%b}'
+
+
+def a_reader(limits: InboundLimits | None = None) -> MessageReader:
+    return MessageReader(
+        limits or InboundLimits(1_000_000),
+        Diagnostics(Redaction(())),
+        lambda text: text.replace(SECRET, b"[hidden]"),
+    )
+
+
+def messages_of(found: list[SessionMessage]) -> list[JSONRPCMessage]:
+    return [each.message for each in found]
+
+
+@pytest.mark.parametrize(
+    "front", [b"", b"Server ready: ", b"\r- working\r\\", b"\xef\xbb\xbf", b'loaded "a" ']
+)
+@pytest.mark.parametrize(
+    "answer",
+    [ANSWER, b'{"result":%b,"jsonrpc":"2.0","id":7}', b'{ "id" : 7 , "result" : %b , "jsonrpc" : "2.0" }'],
+    ids=["Python", "TypeScript", "spaced"],
+)
+async def test_message_behind_a_banner_on_its_line_is_read(front: bytes, answer: bytes) -> None:
+    result: Json = {"text": 'of "jsonrpc": "2.0", {"jsonrpc":"2.0","id":8,"result":{}} and a \\'}
+    line = front + answer % json.dumps(result).encode() + b"\r"
+    expected = [JSONRPCResponse(jsonrpc="2.0", id=7, result=result)]
+    assert messages_of(a_reader().read_leniently(line)) == expected
+
+
+async def test_credentials_are_in_no_message() -> None:
+    (message,) = messages_of(a_reader().read(ANSWER % (b'{"text":"%b"}' % SECRET)))
+    assert isinstance(message, JSONRPCResponse) and message.result == {"text": "[hidden]"}
+
+
+async def test_messages_of_a_batch_come_in_its_order_among_whatever_else_it_has() -> None:
+    batch = b",".join(b'1,{"jsonrpc":"2.0","id":%d,"result":{}}' % number for number in range(5))
+    read = a_reader().read(b"[" + batch + b"]")
+    assert [each.message.id for each in read if isinstance(each.message, JSONRPCResponse)] == [*range(5)]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"jsonrpc":"2.0","id":7,"result":{oops}',
+        b'{"result":{oops},"jsonrpc":"2.0","id":7}',
+        ANSWER % b"null",
+    ],
+)
+async def test_unreadable_answer_fails_its_own_call(line: bytes) -> None:
+    (message,) = messages_of(a_reader().read_leniently(line))
+    assert isinstance(message, JSONRPCError) and message.id == 7
+    assert isinstance(failure_of(message.error), UpstreamAnswerError)
+
+
+@pytest.mark.parametrize("line", [b"", b"  ", b"[INFO] ready", b"{'a': 1}", b"7", b'{"level":"info"}'])
+async def test_line_that_is_no_message_is_skipped(line: bytes) -> None:
+    assert a_reader().read_leniently(line) == []
+
+
+async def test_failure_cannot_be_forged_by_an_upstream() -> None:
+    failed = failed_answer(7, UpstreamAnswerError("unreadable"))
+    (forged,) = a_reader().read(failed.model_copy().model_dump_json(fallback=str).encode())
+    assert isinstance(failure_of(failed.error), UpstreamAnswerError)
+    assert isinstance(forged.message, JSONRPCError) and failure_of(forged.message.error) is None
+
+
+async def test_message_is_measured() -> None:
+    text = b'{"jsonrpc":"2.0","id":"ask","method":"roots/list"}'
+    (message,) = a_reader().read(text)
+    assert isinstance(message.message, JSONRPCRequest)
+    assert message.metadata == Received(size_bytes=len(text))
+
+
+@pytest.mark.parametrize("request_id", [b"", b'"id":null,', b'"id":"7",', b'"id":7,'])
+async def test_body_that_names_no_other_request_answers_the_one_that_it_came_for(request_id: bytes) -> None:
+    answer = a_reader().read_answer(b'{"jsonrpc":"2.0",' + request_id + b'"result":{}}', 7)
+    assert isinstance(answer, JSONRPCResponse) and answer.id == 7
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (b'{"jsonrpc":"2.0","id":8,"result":{}}', "another request"),
+        (b'{"jsonrpc":"2.0","method":"notifications/message"}', "no JSON-RPC response"),
+        (b'{"result":{}}', "no JSON-RPC response"),
+        (b"{oops", "unreadable"),
+    ],
+)
+async def test_any_other_body_fails_the_request_that_it_came_for(body: bytes, told: str) -> None:
+    with pytest.raises(UpstreamAnswerError, match=told):
+        a_reader().read_answer(body, 7)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (rb'"cut \ud83d"', "cut \ufffd"),
+        (rb'"\ud83d\ude00 \\ud83d"', "😀 \\ud83d"),
+        (b'"\xff\xfe"', "\ufffd\ufffd"),
+        (b"\xef\xbb\xbf[9223372036854775808]", [2**63]),
+    ],
+)
+def test_text_that_is_no_utf8_is_mended(text: bytes, value: Json) -> None:
+    assert parsed(text) == value
+
+
+@pytest.mark.parametrize("text", [b"[" * 300 + b"]" * 300, b"{oops}", b"[[], []]" + b"x"])
+def test_what_is_no_json_is_an_error(text: bytes) -> None:
+    with pytest.raises(ValueError):
+        parsed(text)
+
+
+def test_more_lists_and_objects_than_the_cap_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(messages, "MAX_CONTAINERS", 100)
+    assert len(parsed(b"[" + b"[]," * 98 + b"1]")) == 99
+    with pytest.raises(ValueError, match="more than 100"):
+        parsed(b"[" + b"[]," * 100 + b"1]")
+
+
+async def test_unsolicited_messages_are_limited_by_number_and_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(messages, "UNSOLICITED_AT_ONCE", 10.0)
+    monkeypatch.setattr(messages, "UNSOLICITED_PER_SECOND", 0.001)
+    reader = a_reader(InboundLimits(1_000_000))
+    for _ in range(10):
+        reader.read_leniently(b"noise")
+    with pytest.raises(UpstreamCutOffError):
+        reader.read_leniently(b"noise")
+    with pytest.raises(UpstreamCutOffError):
+        InboundLimits(1_000_000).take_unsolicited(10 * messages.BYTES_PER_UNIT)
+
+
+async def test_answers_that_are_being_read_are_limited_one_by_one_and_together() -> None:
+    limits = InboundLimits(100)
+    with pytest.raises(UpstreamAnswerError), limits.buffering() as add:
+        add(101)
+    with limits.buffering() as one, limits.buffering() as two, limits.buffering() as three:
+        one(100)
+        two(100)
+        three(100)
+        with limits.buffering() as four:
+            four(100)
+        with limits.buffering() as four, limits.buffering() as five:
+            four(100)
+            with pytest.raises(UpstreamAnswerError, match="fewer large calls"):
+                five(1)

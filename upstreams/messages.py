@@ -1,0 +1,289 @@
+"""Reads what upstreams send into JSON-RPC messages, leniently, and says when they send too much."""
+
+import json
+import re
+from codecs import BOM_UTF8
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import anyio
+from mcp.shared.dispatcher import as_request_id
+from mcp.shared.message import ServerMessageMetadata, SessionMessage
+from mcp_types import (
+    INTERNAL_ERROR,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    RequestId,
+)
+from pydantic_core import PydanticSerializationError, from_json, to_json
+
+from manifests.collection import no_collection
+from manifests.json_value import Json
+from upstreams.errors import UpstreamAnswerError, UpstreamCutOffError, UpstreamError
+from upstreams.state import Diagnostics
+
+UNSOLICITED_AT_ONCE: Final = 10_000.0
+UNSOLICITED_PER_SECOND: Final = 1_000.0
+BYTES_PER_UNIT: Final = 4096
+"""Messages that answer nothing, and lines that are none: a token bucket. A long one counts once more per 4 KiB."""
+
+REQUEST_UNITS: Final = 20
+"""What a request of the upstream counts: the SDK takes about a millisecond for each."""
+
+MAX_BUFFERED_MESSAGES: Final = 4
+"""Messages of full length that may be in memory, not yet complete, over all requests of one connection."""
+
+MAX_CONTAINERS: Final = 2_000_000
+"""Lists and objects in one message. To build as many takes about 150 ms and 150 MB."""
+
+_MAX_ERROR_CHARACTERS: Final = 10_000
+
+# Serialisers write the id first (Python) or last (JavaScript).
+_LEADING_ID: Final = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(\d{1,18})\s*,')
+_TRAILING_ID: Final = re.compile(rb',\s*"id"\s*:\s*(\d{1,18})\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*$')
+
+
+class InboundLimits:
+    """What one connection may bring: bytes of a message, of unfinished messages together, and unsolicited messages.
+
+    Past any of them the caller closes the connection (`UpstreamCutOffError`).
+    """
+
+    def __init__(self, message_bytes: int) -> None:
+        self.message_bytes = message_bytes
+        self._buffered_bytes = 0
+        self._tokens = UNSOLICITED_AT_ONCE
+        self._as_of = anyio.current_time()
+
+    def take_unsolicited(self, size_bytes: int, messages: float = 1) -> None:
+        """Count messages that nobody asked for, or lines that are no messages.
+
+        Raises:
+            UpstreamCutOffError: They are too many.
+        """
+        now = anyio.current_time()
+        regained = (now - self._as_of) * UNSOLICITED_PER_SECOND
+        self._as_of = now
+        self._tokens = (
+            min(UNSOLICITED_AT_ONCE, self._tokens + regained) - messages - size_bytes // BYTES_PER_UNIT
+        )
+        if self._tokens < 0:
+            raise UpstreamCutOffError(
+                f"sent more unsolicited messages than {UNSOLICITED_PER_SECOND:.0f} a second "
+                f"and {UNSOLICITED_AT_ONCE:.0f} at once"
+            )
+
+    def check_message(self, size_bytes: int) -> None:
+        """Raises UpstreamCutOffError if a message, or what has come of it, is too long."""
+        if size_bytes > self.message_bytes:
+            raise UpstreamCutOffError(
+                f"sent a message of more than {self.message_bytes} bytes (message_bytes)"
+            )
+
+    @contextmanager
+    def buffering(self) -> Iterator[Callable[[int], None]]:
+        """Around reading one message of several at once; yields what to call with the length of each piece of it.
+
+        That raises UpstreamAnswerError if this message is too long, or all of them together.
+        """
+        held_bytes = 0
+
+        def add(count: int) -> None:
+            nonlocal held_bytes
+            held_bytes += count
+            self._buffered_bytes += count
+            if held_bytes > self.message_bytes:
+                raise UpstreamAnswerError(
+                    f"the answer has more than {self.message_bytes} bytes (message_bytes)"
+                )
+            if self._buffered_bytes > MAX_BUFFERED_MESSAGES * self.message_bytes:
+                raise UpstreamAnswerError(
+                    f"the answers that are being read have more than {MAX_BUFFERED_MESSAGES} times "
+                    f"{self.message_bytes} bytes (message_bytes): make fewer large calls at once"
+                )
+
+        try:
+            yield add
+        finally:
+            self._buffered_bytes -= held_bytes
+
+
+@dataclass
+class Received(ServerMessageMetadata):
+    """Metadata of a message from an upstream: its length in bytes, as far as it is known."""
+
+    size_bytes: int = 0
+
+
+class MessageReader:
+    """Turns text into messages. Texts that are no messages are noted; a broken answer becomes its call's error.
+
+    Messages are built without the SDK's union adapter: 180 ms instead of 45 ms for 16 MiB of rows, which hold the loop
+    (`python -m benchmarks.large_answers`).
+    """
+
+    def __init__(
+        self, limits: InboundLimits, diagnostics: Diagnostics, mask: Callable[[bytes], bytes]
+    ) -> None:
+        self._limits = limits
+        self._diagnostics = diagnostics
+        self._mask = mask
+
+    def read(self, text: bytes) -> list[SessionMessage]:
+        """The message that it is, or those of a batch.
+
+        Raises:
+            ValueError: It is no JSON, or has more values than the portal reads.
+        """
+        value = parsed(self._mask(text))
+        members = value if isinstance(value, list) else [value]
+        messages = [message for each in members if (message := self._message(each)) is not None]
+        if len(messages) < len(members):
+            self._note("no JSON-RPC message", text)
+            self._limits.take_unsolicited(len(text), len(members) - len(messages))
+        size_bytes = len(text) // max(1, len(messages))
+        return [SessionMessage(message, Received(size_bytes=size_bytes)) for message in messages]
+
+    def read_leniently(self, text: bytes) -> list[SessionMessage]:
+        """The same of a line or event of a stream that brings all messages; texts that are none are skipped.
+
+        Raises:
+            UpstreamCutOffError: There are too many of those.
+        """
+        start = text.find(b"{")
+        # Some print a banner or a spinner without an end of line in front of a message.
+        for part in (text, text[start:]) if start > 0 else (text,):
+            try:
+                return self.read(part)
+            except ValueError as error:
+                problem = UpstreamAnswerError(f"the answer is unreadable: {error}")
+        self._limits.take_unsolicited(len(text))
+        if (request_id := _answered_id(text)) is not None:
+            return [SessionMessage(failed_answer(request_id, problem))]
+        if text.strip():
+            self._note("no JSON", text)
+        return []
+
+    def read_answer(self, text: bytes, request_id: RequestId) -> JSONRPCResponse | JSONRPCError:
+        """What a request was answered with in an HTTP body, which may name no request.
+
+        Raises:
+            UpstreamAnswerError: It is no answer to this request.
+        """
+        try:
+            messages = self.read(text)
+        except ValueError as error:
+            raise UpstreamAnswerError(f"the answer is unreadable: {error}") from None
+        answer = messages[0].message if messages else None
+        if not isinstance(answer, JSONRPCResponse | JSONRPCError):
+            raise UpstreamAnswerError("the answer is no JSON-RPC response")
+        if answer.id is not None and str(answer.id) != str(request_id):
+            raise UpstreamAnswerError("the answer is that of another request")
+        return answer.model_copy(update={"id": request_id})
+
+    def _note(self, what: str, text: bytes) -> None:
+        self._diagnostics.note(f"wrote what is {what}: {self._diagnostics.redact.excerpt(text[:4096])!r}")
+
+    def _message(self, value: Json) -> JSONRPCMessage | None:
+        if not isinstance(value, dict):
+            return None
+        request_id = _request_id(value.get("id"))
+        method, params = value.get("method"), value.get("params")
+        if isinstance(method, str):
+            params = params if isinstance(params, dict) else None
+            if request_id is None:
+                return JSONRPCNotification.model_construct(jsonrpc="2.0", method=method, params=params)
+            return JSONRPCRequest.model_construct(jsonrpc="2.0", id=request_id, method=method, params=params)
+        if value.get("error") is not None:
+            return JSONRPCError.model_construct(jsonrpc="2.0", id=request_id, error=_error(value["error"]))
+        if "result" not in value or (request_id is None and value.get("jsonrpc") != "2.0"):
+            return None
+        if not isinstance(value["result"], dict):
+            told = self._diagnostics.redact.excerpt(_text(value["result"]).encode())
+            return failed_answer(request_id, UpstreamAnswerError(f"the answer is no object: {told}"))
+        # The id of an answer in an HTTP body may be missing: `read_answer` fills it in.
+        return JSONRPCResponse.model_construct(jsonrpc="2.0", id=request_id, result=value["result"])
+
+
+def parsed(text: bytes) -> Json:
+    """JSON, although it may have half surrogate pairs, bytes that are no UTF-8 (both become U+FFFD) or a BOM.
+
+    Raises:
+        ValueError: It is no JSON, or has more lists and objects than `MAX_CONTAINERS`.
+    """
+    if len(text) > MAX_CONTAINERS and text.count(b"[") + text.count(b"{") > MAX_CONTAINERS:
+        raise ValueError(f"more than {MAX_CONTAINERS} lists and objects")
+    with no_collection(len(text)):
+        try:
+            return from_json(text.removeprefix(BOM_UTF8))
+        except ValueError as error:
+            if (mended := _mended(text)) is None:
+                raise
+            problem = error
+        try:
+            return from_json(mended)
+        except ValueError:
+            raise problem from None
+
+
+def _mended(text: bytes) -> bytes | None:
+    """The same JSON in UTF-8; None if nothing is to be mended. JavaScript that cuts text in an emoji leaves a half."""
+    if text.isascii() and rb"\ud" not in text and rb"\uD" not in text:
+        return None
+    try:
+        value = json.loads(text.removeprefix(BOM_UTF8).decode("utf-8", "replace"))
+        plain = json.dumps(value, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return None
+    return plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+
+
+def unsendable(value: Json) -> str:
+    """Why it cannot be written as JSON, such as half a surrogate pair, which UTF-8 cannot carry; "" if it can."""
+    try:
+        to_json(value)
+    except (PydanticSerializationError, ValueError) as error:
+        return str(error) or type(error).__name__
+    return ""
+
+
+def failed_answer(request_id: RequestId | None, failure: UpstreamError) -> JSONRPCError:
+    """An answer that stands for a failure found below the SDK, which carries JSON-RPC errors only; see `failure_of`."""
+    error = ErrorData.model_construct(code=INTERNAL_ERROR, message=str(failure), data=failure)
+    return JSONRPCError.model_construct(jsonrpc="2.0", id=request_id, error=error)
+
+
+def failure_of(error: ErrorData) -> UpstreamError | None:
+    """What `failed_answer` was made of. No upstream can forge it: what upstreams send is JSON."""
+    return error.data if isinstance(error.data, UpstreamError) else None
+
+
+def _answered_id(text: bytes) -> int | None:
+    """The id of the request that unreadable text answers."""
+    match = _LEADING_ID.match(text[:200]) or _TRAILING_ID.search(text[-200:])
+    return int(match[1]) if match else None
+
+
+def _request_id(value: Json) -> RequestId | None:
+    return int(value) if isinstance(value, float) and value.is_integer() else as_request_id(value)
+
+
+def _error(value: Json) -> ErrorData:
+    if not isinstance(value, dict):
+        return ErrorData(code=INTERNAL_ERROR, message=_text(value))
+    code, message = value.get("code"), value.get("message")
+    return ErrorData(
+        code=code if isinstance(code, int) else INTERNAL_ERROR,
+        message=message if isinstance(message, str) else _text(value),
+        data=value.get("data"),
+    )
+
+
+def _text(value: Json) -> str:
+    return (value if isinstance(value, str) else json.dumps(value))[:_MAX_ERROR_CHARACTERS]

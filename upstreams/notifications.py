@@ -1,0 +1,250 @@
+"""What an upstream says beside its answers, and whose requests it may still work on when it does.
+
+Source: MCP 2026-07-28, server/utilities/logging; 2025-11-25, server/utilities/logging.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Set
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from typing import Final, get_args
+
+import anyio
+from mcp.client import ClientSession, IncomingMessage
+from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost, listen
+from mcp.shared.dispatcher import coerce_request_id
+from mcp.shared.exceptions import MCPError
+from mcp.shared.subscriptions import ToolsListChanged
+from mcp_types import LoggingLevel, RequestId
+
+from manifests.json_value import Json
+from upstreams.errors import UpstreamUnavailableError
+from upstreams.messages import failure_of
+from upstreams.state import Diagnostics
+from upstreams.wire import Wire
+
+ABANDONED_SECONDS: Final = 300.0
+"""How long an abandoned request counts as under way unless it is answered: one that was cancelled in time never is."""
+
+LEVELS: Final[tuple[LoggingLevel, ...]] = get_args(LoggingLevel)
+"""From the least severe to the most."""
+
+# Far from those that the wire counts out itself, and still a number of 32 bits for servers that want one.
+_FIRST_ID: Final = 1 << 30
+_LOG_MESSAGE: Final = "notifications/message"
+_TOOLS_CHANGED: Final = "notifications/tools/list_changed"
+_OFFERINGS_CHANGED: Final = ("notifications/resources/list_changed", "notifications/prompts/list_changed")
+_RELISTEN_SECONDS: Final = 1.0
+_LONGEST_RELISTEN_SECONDS: Final = 60.0
+
+
+class AbandonedRequests:
+    """Requests of one connection that nobody waits for any more, while the upstream may still work on them.
+
+    An upstream need not heed that a request was cancelled. What it says and asks then still belongs to that request,
+    and must not pass for another caller's.
+    """
+
+    def __init__(self) -> None:
+        self._ids = count(_FIRST_ID)
+        self._unanswered: set[RequestId] = set()
+        self._abandoned: dict[RequestId, tuple[str | None, float]] = {}
+        """Owner, and until when it counts, by id."""
+        self._owners: Counter[str | None] = Counter()
+
+    @contextmanager
+    def sending(self, owner: str | None) -> Iterator[int]:
+        """Around one request of `owner`, None if it is nobody's in particular: the id to send it with."""
+        request_id = next(self._ids)
+        self._unanswered.add(request_id)
+        try:
+            yield request_id
+        except (anyio.get_cancelled_exc_class(), MCPError):
+            if request_id in self._unanswered:
+                self._abandoned[request_id] = (owner, anyio.current_time() + ABANDONED_SECONDS)
+                self._owners[owner] += 1
+            raise
+        finally:
+            self._unanswered.discard(request_id)
+
+    def answered(self, request_id: RequestId | None) -> bool:
+        """The upstream works on it no more; whether this is the first answer to a request that it was sent."""
+        if request_id is None:
+            return False
+        known = coerce_request_id(request_id)
+        is_first = known in self._unanswered or known in self._abandoned
+        self._unanswered.discard(known)
+        self._forget(known)
+        return is_first
+
+    def owners(self) -> Set[str | None]:
+        """Whose requests it may still work on."""
+        # The first was abandoned first.
+        while (
+            self._abandoned and (first := next(iter(self._abandoned.items())))[1][1] <= anyio.current_time()
+        ):
+            self._forget(first[0])
+        return self._owners.keys()
+
+    def _forget(self, request_id: RequestId) -> None:
+        if request_id in self._abandoned:
+            owner, _ = self._abandoned.pop(request_id)
+            self._owners[owner] -= 1
+            if not self._owners[owner]:
+                del self._owners[owner]
+
+
+@dataclass(frozen=True)
+class LogMessage:
+    """As the upstream sent it: nothing is scrubbed or cut. `logger` is "" if it names none."""
+
+    level: LoggingLevel
+    logger: str
+    data: Json
+
+
+def read_log_message(params: Mapping[str, Json]) -> LogMessage:
+    """However sloppy it is: one of no level that there is counts as `info`."""
+    level: LoggingLevel = next((each for each in LEVELS if each == params.get("level")), "info")
+    logger = params.get("logger")
+    return LogMessage(level, logger if isinstance(logger, str) else "", params.get("data"))
+
+
+def reaches(level: LoggingLevel, least: LoggingLevel) -> bool:
+    """Whether a message is as severe as that, or more."""
+    return LEVELS.index(level) >= LEVELS.index(least)
+
+
+@dataclass(frozen=True, eq=False)
+class LogHearer:
+    """Somebody whose calls are under way, and who hears what is logged meanwhile from `level` on.
+
+    Hearers of one `owner` may hear of each other's calls.
+    """
+
+    owner: str
+    level: LoggingLevel
+    hear: Callable[[LogMessage | None], None]
+
+
+class LogHearers:
+    """Who has calls under way on one connection.
+
+    A message does not say which call it is about. So it is told if all calls under way, and those that were abandoned,
+    are of one owner; if they are of several, or of somebody who hears nothing, nobody is told.
+    """
+
+    def __init__(self, abandoned: AbandonedRequests) -> None:
+        self._abandoned = abandoned
+        self._calls: dict[object, LogHearer | None] = {}
+        self._wanted = len(LEVELS)
+        self._asked = len(LEVELS)
+        self._more_wanted = anyio.Event()
+
+    @contextmanager
+    def hearing(self, hearer: LogHearer | None) -> Iterator[None]:
+        """Around one call."""
+        call = object()
+        self._calls[call] = hearer
+        if hearer is not None and (level := LEVELS.index(hearer.level)) < self._wanted:
+            self._wanted = level
+            self._more_wanted.set()
+        try:
+            yield
+        finally:
+            del self._calls[call]
+
+    def tell(self, message: LogMessage) -> None:
+        hearers = [*dict.fromkeys(self._calls.values())]
+        owners = {None if hearer is None else hearer.owner for hearer in hearers}
+        if len(owners | self._abandoned.owners()) != 1:
+            return
+        for hearer in hearers:
+            if hearer is not None and reaches(message.level, hearer.level):
+                hearer.hear(message)
+
+    async def more_wanted(self) -> LoggingLevel:
+        """The least severe level that anybody wanted, once it is less severe than this returned before."""
+        while self._wanted >= self._asked:
+            self._more_wanted = anyio.Event()
+            await self._more_wanted.wait()
+        self._asked = self._wanted
+        return LEVELS[self._asked]
+
+
+class Notifications:
+    """The notifications of one connection: log messages, and that its tools, resources or prompts changed."""
+
+    def __init__(self, diagnostics: Diagnostics, abandoned: AbandonedRequests) -> None:
+        self.log_hearers = LogHearers(abandoned)
+        self._diagnostics = diagnostics
+        self._tools_changed = anyio.Event()
+        self._offerings_changed = anyio.Event()
+
+    async def __call__(self, message: IncomingMessage) -> None:
+        """The message handler of the SDK's session: what comes here could not be read."""
+        if isinstance(message, Exception):
+            problem = (str(message).splitlines() or [""])[0]
+            self._diagnostics.note(f"sent something unreadable: {type(message).__name__}: {problem}")
+
+    def heed(self, method: str, params: Mapping[str, Json]) -> None:
+        """Take one in, while it is known which calls were under way when it came."""
+        if method == _LOG_MESSAGE:
+            self.log_hearers.tell(read_log_message(params))
+        elif method == _TOOLS_CHANGED:
+            self._tools_changed.set()
+        elif method in _OFFERINGS_CHANGED:
+            self._offerings_changed.set()
+
+    async def tools_change(self) -> None:
+        """Return at the next change; those that came while nobody waited count as one."""
+        await self._tools_changed.wait()
+        self._tools_changed = anyio.Event()
+
+    async def offerings_change(self) -> None:
+        """The same for its resources and prompts."""
+        await self._offerings_changed.wait()
+        self._offerings_changed = anyio.Event()
+
+    async def listen(self, session: ClientSession, wire: Wire) -> None:
+        """Keep a subscription open where the era has one; older servers notify by themselves.
+
+        It is also how a stateless HTTP upstream's end is noticed before the next call.
+        """
+        can = session.server_capabilities
+        tools = bool(can and can.tools and can.tools.list_changed)
+        resources = bool(can and can.resources and can.resources.list_changed)
+        prompts = bool(can and can.prompts and can.prompts.list_changed)
+        if not (tools or resources or prompts):
+            return
+        opening = partial(
+            listen,
+            session,
+            tools_list_changed=tools,
+            resources_list_changed=resources,
+            prompts_list_changed=prompts,
+        )
+        delay = _RELISTEN_SECONDS
+        while True:
+            try:
+                async with opening() as subscription:
+                    # Nothing is replayed: what changed before this moment is only seen by listing again.
+                    self._tools_changed.set()
+                    self._offerings_changed.set()
+                    async for event in subscription:
+                        delay = _RELISTEN_SECONDS
+                        is_of_tools = isinstance(event, ToolsListChanged)
+                        (self._tools_changed if is_of_tools else self._offerings_changed).set()
+            except (ListenNotSupportedError, TimeoutError):
+                return
+            except MCPError as error:
+                failure = failure_of(error.error)
+                if isinstance(failure, UpstreamUnavailableError):
+                    wire.give_up(str(failure))
+                return
+            except SubscriptionLost:
+                pass
+            await anyio.sleep(delay)
+            delay = min(delay * 2, _LONGEST_RELISTEN_SECONDS)

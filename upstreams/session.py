@@ -1,0 +1,519 @@
+"""One open, negotiated connection to an upstream: how it is made, and calls and listings on it."""
+
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from math import inf
+from typing import Final, TypeAlias
+
+import anyio
+from mcp.client import ClientSession
+from mcp.shared.dispatcher import CallOptions, ProgressFnT
+from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import (
+    MCP_METHOD_HEADER,
+    MCP_NAME_HEADER,
+    MCP_PROTOCOL_VERSION_HEADER,
+    NAME_BEARING_METHODS,
+    encode_header_value,
+    find_invalid_x_mcp_header,
+    mcp_param_headers,
+    x_mcp_header_map,
+)
+from mcp_types import (
+    CLIENT_CAPABILITIES_META_KEY,
+    CLIENT_INFO_META_KEY,
+    LOG_LEVEL_META_KEY,
+    METHOD_NOT_FOUND,
+    PARSE_ERROR,
+    PROTOCOL_VERSION_META_KEY,
+    UNSUPPORTED_PROTOCOL_VERSION,
+    Implementation,
+)
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+from manifests.json_value import Json
+from upstreams.errors import (
+    UpstreamAnswerError,
+    UpstreamArgumentError,
+    UpstreamCutOffError,
+    UpstreamDownError,
+    UpstreamError,
+    UpstreamHalfwayError,
+    UpstreamLostError,
+    UpstreamRefusedError,
+    UpstreamSessionError,
+    UpstreamTimeoutError,
+    UpstreamUnansweredError,
+    UpstreamUnauthorizedError,
+    UpstreamUnavailableError,
+    UpstreamUnreadError,
+)
+from upstreams.messages import failure_of, unsendable
+from upstreams.notifications import LogHearer, Notifications
+from upstreams.questions import QuestionDesk, Questioned
+from upstreams.recorded_tool import RecordedTool
+from upstreams.state import Diagnostics
+from upstreams.tool_listing import read_listing
+from upstreams.tool_result import ToolResult, read_result
+from upstreams.wire import Wire, is_closed, with_last_words
+
+LOG_LEVEL_SECONDS: Final = 30.0
+"""How long an upstream may take to set the level of what it logs; nobody waits for it."""
+
+REFUSAL_SECONDS: Final = 10.0
+"""A connection that took the place of one that was refused is not replaced for a refusal before it is so old."""
+
+IDEMPOTENCY_KEY_META: Final = "dev.mcp-code-portal/idempotency-key"
+"""In `_meta` of every call of a script: text that is the same when the same call is sent again, and of no other call.
+
+Source: MCP 2026-07-28, basic#_meta: a name of our own has a reversed domain before the slash.
+"""
+
+_DISTRIBUTION: Final = "mcp-code-portal"
+_UNNOTICED_SECONDS: Final = 0.05
+
+WireOpener: TypeAlias = Callable[[Diagnostics], AbstractAsyncContextManager[Wire]]
+"""Reaches one upstream over its transport; raises UpstreamError when it cannot."""
+
+
+class HandshakeFirstError(UpstreamUnavailableError):
+    """The server ended when asked for its revision; servers like that want `initialize` before all else."""
+
+
+@asynccontextmanager
+async def open_session(
+    open_wire: WireOpener,
+    diagnostics: Diagnostics,
+    questions: QuestionDesk,
+    *,
+    seconds: float,
+    handshake_first: bool,
+) -> AsyncIterator["Session"]:
+    """Connect, negotiate the era and list the tools, all within `seconds`.
+
+    Raises:
+        UpstreamError: It cannot be reached, or does not speak MCP; the message says which.
+    """
+    notifications = Notifications(diagnostics, questions.abandoned)
+    async with open_wire(diagnostics) as wire:
+        wire.on_notification, wire.on_answer = notifications.heed, questions.abandoned.answered
+        async with ClientSession(
+            dispatcher=wire,
+            read_timeout_seconds=seconds + 1,
+            message_handler=notifications,
+            client_info=client_info(),
+            **questions.callbacks(),
+        ) as client:
+            try:
+                with anyio.fail_after(seconds):
+                    await _negotiate(client, wire, handshake_first)
+                    session = Session(wire, client, diagnostics, notifications, questions)
+                    await session.list_tools()
+            except TimeoutError:
+                reason = f"was not ready within {seconds:g} s"
+                raise UpstreamUnavailableError(with_last_words(reason, wire.last_words())) from None
+            except MCPError as error:
+                raise await _start_failure(error, wire) from error
+            except (UpstreamLostError, UpstreamTimeoutError, UpstreamUnreadError) as error:
+                raise UpstreamUnavailableError(await wire.explain_end()) from error
+            yield session
+
+
+async def _negotiate(client: ClientSession, wire: Wire, handshake_first: bool) -> None:
+    """Settle the era: the 2026-07-28 probe, then the older handshake; what the SDK's `auto` mode does, which
+    can only be had together with a dispatcher of its own."""
+    if not handshake_first:
+        try:
+            await client.discover()
+            return
+        except MCPError as error:
+            failure = failure_of(error.error)
+            is_unread = isinstance(failure, UpstreamUnreadError)
+            if isinstance(failure, UpstreamUnavailableError) and not is_unread:
+                raise failure from error
+            if (is_unread or is_closed(error.error)) and not wire.cut_off_reason:
+                raise HandshakeFirstError(await wire.explain_end()) from error
+        except (ValidationError, RuntimeError):
+            pass  # no sensible answer to the probe is what an older server gives
+    try:
+        await client.initialize()
+    except MCPError as error:
+        # A slow starter may have read the probe, given up by then, first: that has settled the era.
+        if error.code != UNSUPPORTED_PROTOCOL_VERSION:
+            raise
+        await client.discover()
+    except (ValidationError, RuntimeError) as error:
+        problem = str(error).splitlines()[0]
+        raise UpstreamAnswerError(f"does not answer initialize as MCP says: {problem}") from error
+
+
+async def _start_failure(error: MCPError, wire: Wire) -> UpstreamError:
+    failure = failure_of(error.error)
+    if failure and not isinstance(failure, UpstreamUnreadError):
+        return failure
+    if failure or is_closed(error.error):
+        return UpstreamUnavailableError(await wire.explain_end())
+    return UpstreamRefusedError(f"refused to start: {error}", rpc_code=error.code)
+
+
+class Session:
+    """Calls and listings on one connection; all of it raw JSON, each with a deadline."""
+
+    def __init__(
+        self,
+        wire: Wire,
+        client: ClientSession,
+        diagnostics: Diagnostics,
+        notifications: Notifications,
+        questions: QuestionDesk,
+    ) -> None:
+        self._wire = wire
+        self._client = client
+        self._envelope = Envelope(client.protocol_version or "")
+        self._diagnostics = diagnostics
+        self._questions = questions
+        self._calls = 0
+        self._last_call_ended = anyio.Event()
+        self._young_until = -inf
+        self.notifications = notifications
+        self.is_retired = False
+        """Whether it is too old for another call, while those that are under way may still be answered."""
+        self.was_refused = False
+        """Whether it was retired because the upstream did not take its session or its credentials."""
+        self.tools: tuple[RecordedTool, ...] = ()
+
+    @property
+    def server(self) -> str:
+        """Name and version as the server gives them; empty when it does not."""
+        info = self._client.server_info
+        return f"{info.name} {info.version}".strip() if info else ""
+
+    @property
+    def is_modern(self) -> bool:
+        """Whether it speaks 2026-07-28 or later, without a handshake."""
+        return self._envelope.is_modern
+
+    @property
+    def instructions(self) -> str | None:
+        return self._client.instructions
+
+    @property
+    def has_ended(self) -> bool:
+        return self._wire.ended.is_set()
+
+    @property
+    def cut_off_reason(self) -> str:
+        """Why the portal closed it, if it was for what the upstream sent."""
+        return self._wire.cut_off_reason
+
+    def give_up(self, reason: str) -> None:
+        """End it, with all its calls: whoever holds it should open a new one."""
+        self._wire.give_up(reason)
+
+    def replaces_refused(self) -> None:
+        """The one before was retired because it was refused."""
+        self._young_until = anyio.current_time() + REFUSAL_SECONDS
+
+    async def last_call(self) -> None:
+        """Return when no call is under way; each has its deadline."""
+        while self._calls:
+            self._last_call_ended = anyio.Event()
+            await self._last_call_ended.wait()
+
+    async def is_alive(self, seconds: float) -> bool:
+        """Whether the upstream answers anything at all to a question that costs it nothing."""
+        method = "server/discover" if self.is_modern else "ping"
+        try:
+            with anyio.fail_after(seconds):
+                await self._request(method)
+        except TimeoutError:
+            return False
+        except MCPError as error:
+            return failure_of(error.error) is None and not is_closed(error.error)
+        return True
+
+    async def call(
+        self,
+        tool: str,
+        arguments: dict[str, Json],
+        *,
+        seconds: float,
+        of_seconds: float,
+        key: str | None = None,
+        progress: ProgressFnT | None = None,
+        log_hearer: LogHearer | None = None,
+        questioned: Questioned | None = None,
+    ) -> ToolResult:
+        """One tools/call. Runs in the caller's task, so no failure of the connection can cancel it.
+
+        `key` goes along in `_meta`, for an upstream that wants to know whether it saw this call before. `progress` and
+        `log_hearer` hear what the upstream says of itself meanwhile, `questioned` is whom it may ask.
+
+        When the caller is cancelled or `seconds` are over, which are what is left of `of_seconds`, the upstream is told
+        (the SDK sends notifications/cancelled, or since 2026-07-28 on HTTP closes the request).
+
+        Raises:
+            UpstreamError: See `upstreams/errors.py`; which of them says what may have happened.
+        """
+        meta: dict[str, Json] = {} if key is None else {IDEMPOTENCY_KEY_META: key}
+        if log_hearer is not None and self.is_modern:
+            meta[LOG_LEVEL_META_KEY] = log_hearer.level
+        meta |= self._envelope.declared(self._questions.capabilities(questioned))
+        options = self._envelope.call_options(tool, arguments, progress)
+        owner = next((each.owner for each in (questioned, log_hearer) if each is not None), None)
+        await self._require_open(arguments)
+        is_begun = False
+
+        async def send(answers: dict[str, Json]) -> dict[str, Json]:
+            params = self._envelope.params({"name": tool, "arguments": arguments, **answers}, meta)
+            return await self._send("tools/call", params, options, owner)
+
+        async def send_again(answers: dict[str, Json]) -> dict[str, Json]:
+            nonlocal is_begun
+            is_begun = True
+            return await send(answers)
+
+        try:
+            with (
+                anyio.fail_after(seconds),
+                self._under_way(),
+                self.notifications.log_hearers.hearing(log_hearer),
+                self._questions.serving(questioned) as served,
+            ):
+                raw = await self._questions.rounds(await send({}), send_again, served)
+        except TimeoutError:
+            if served.unanswered:
+                asked = f"what it asked ({served.unanswered}) was not answered"
+                raise UpstreamUnansweredError(f"{asked} {_in_time(seconds, of_seconds)}") from None
+            raise UpstreamTimeoutError(f"no answer {_in_time(seconds, of_seconds)}") from None
+        except MCPError as error:
+            failure = await self._failure(error)
+            # That a later round was refused or not taken says nothing of what the first one did.
+            raise (UpstreamHalfwayError(str(failure)) if is_begun else failure) from error
+        _require_complete(raw)
+        return read_result(raw, null_is_a_value=self.is_modern)
+
+    async def ask(
+        self, method: str, params: dict[str, Json], *, seconds: float, of_seconds: float
+    ) -> dict[str, Json]:
+        """Any other request, in its caller's task as `call` is; the raw result.
+
+        Raises:
+            UpstreamError: See `upstreams/errors.py`.
+        """
+        await self._require_open(params)
+        options = self._envelope.options(method, params)
+        try:
+            with (
+                anyio.fail_after(seconds),
+                self._under_way(),
+                # What it says meanwhile may be about this, and this is nobody's who could be told or asked.
+                self.notifications.log_hearers.hearing(None),
+                self._questions.serving(None),
+            ):
+                raw = await self._send(method, self._envelope.params(params), options, None)
+        except TimeoutError:
+            raise UpstreamTimeoutError(f"no answer {_in_time(seconds, of_seconds)}") from None
+        except MCPError as error:
+            raise await self._failure(error) from error
+        _require_complete(raw)
+        return raw
+
+    async def _require_open(self, arguments: dict[str, Json]) -> None:
+        if self._wire.ended.is_set():
+            raise UpstreamUnavailableError(await self._wire.explain_end())
+        if fault := unsendable(arguments):
+            raise UpstreamArgumentError(f"the arguments cannot be sent as JSON: {fault}")
+
+    async def _send(
+        self, method: str, params: dict[str, Json], options: CallOptions, owner: str | None
+    ) -> dict[str, Json]:
+        """One request, which the upstream may go on with although its caller is gone."""
+        if self._wire.closes_requests:
+            return await self._wire.send_raw_request(method, params, options)
+        with self._questions.abandoned.sending(owner) as request_id:
+            return await self._wire.send_raw_request(method, params, {**options, "request_id": request_id})
+
+    async def _request(self, method: str, params: dict[str, Json] | None = None) -> dict[str, Json]:
+        """One request of the connection itself."""
+        options = self._envelope.options(method)
+        return await self._wire.send_raw_request(method, self._envelope.params(params or {}), options)
+
+    @contextmanager
+    def _under_way(self) -> Iterator[None]:
+        self._calls += 1
+        try:
+            yield
+        finally:
+            self._calls -= 1
+            if not self._calls:
+                self._last_call_ended.set()
+
+    async def _failure(self, error: MCPError) -> UpstreamError:
+        failure = failure_of(error.error)
+        if failure is not None:
+            self._retire_if_refused(failure)
+            return failure
+        if is_closed(error.error):
+            if self.cut_off_reason:
+                return UpstreamCutOffError(f"was cut off: it {self.cut_off_reason}")
+            return UpstreamLostError(await self._wire.explain_end())
+        if error.code == PARSE_ERROR and error.message.startswith("Failed to parse"):
+            return UpstreamAnswerError("the answer is no JSON-RPC response")
+        return UpstreamRefusedError(error.message, rpc_code=error.code)
+
+    def _retire_if_refused(self, failure: UpstreamError) -> None:
+        """Have a new connection opened for the next calls where that may help; calls under way end on this one."""
+        is_refusal = isinstance(failure, UpstreamSessionError | UpstreamUnauthorizedError | UpstreamDownError)
+        if is_refusal and anyio.current_time() < self._young_until:
+            return  # a new connection did not help just now
+        if is_refusal or isinstance(failure, UpstreamUnavailableError):
+            self.was_refused = self.was_refused or is_refusal
+            self.is_retired = True
+            # Why a server reads no more is told better once it is known how it ended.
+            self._wire.give_up("" if isinstance(failure, UpstreamUnreadError) else str(failure))
+
+    async def list_tools(self) -> None:
+        """Read `tools` anew. A server that has no tools/list has no tools.
+
+        Raises:
+            UpstreamError: The listing could not be had; `tools` are as before.
+        """
+        try:
+            tools = await read_listing(self._page, self._diagnostics)
+        except UpstreamRefusedError as error:
+            if error.rpc_code != METHOD_NOT_FOUND:
+                raise
+            self._diagnostics.note("offers no tools: it does not know tools/list")
+            tools = ()
+        self.tools = tuple(tool for tool in tools if self._has_usable_headers(tool))
+        self._envelope.learn_headers(self.tools)
+
+    async def _page(self, cursor: str | None) -> dict[str, Json]:
+        try:
+            return await self._request("tools/list", {} if cursor is None else {"cursor": cursor})
+        except MCPError as error:
+            raise await self._failure(error) from error
+
+    def _has_usable_headers(self, tool: RecordedTool) -> bool:
+        """2026-07-28 wants tools excluded whose `x-mcp-header` cannot be obeyed."""
+        if not self.is_modern:
+            return True
+        problem = find_invalid_x_mcp_header(tool.input_schema)
+        if problem is not None:
+            self._diagnostics.note(f"tool {tool.name!r} was left out: invalid x-mcp-header ({problem})")
+        return problem is None
+
+    async def keep_log_level(self) -> None:
+        """Where the era has one level for all calls of a connection, have it be what those who hear them want."""
+        capabilities = self._client.server_capabilities
+        if self.is_modern or not (capabilities and capabilities.logging):
+            return
+        while True:
+            level = await self.notifications.log_hearers.more_wanted()
+            try:
+                with anyio.move_on_after(LOG_LEVEL_SECONDS):
+                    await self._request("logging/setLevel", {"level": level})
+            except MCPError as error:
+                self._diagnostics.note(f"does not set the level of what it logs: {error}")
+
+    async def listen(self) -> None:
+        """Ask the upstream to tell of changes, as long as this is not cancelled."""
+        if self.is_modern:
+            await self.notifications.listen(self._client, self._wire)
+
+    async def wait_until_ended(self) -> str:
+        """Why it ended."""
+        await self._wire.ended.wait()
+        return await self._wire.explain_end()
+
+
+class Envelope:
+    """What the protocol wants around requests on one negotiated session, by era.
+
+    The SDK's session adds the same to requests it types itself; raw ones need it here. Since 2026-07-28 every request
+    says in `_meta` which revision, client and capabilities it comes from, and repeats it in headers on HTTP.
+
+    Source: MCP 2026-07-28, basic#_meta and basic/transports#standard-request-headers; 2025-06-18,
+    basic/transports#protocol-version-header.
+    """
+
+    def __init__(self, protocol_version: str) -> None:
+        self._version = protocol_version
+        self.is_modern = protocol_version in MODERN_PROTOCOL_VERSIONS
+        self._meta: dict[str, Json] = {
+            PROTOCOL_VERSION_META_KEY: protocol_version,
+            CLIENT_INFO_META_KEY: client_info().model_dump(by_alias=True, mode="json", exclude_none=True),
+            # None, unless a call says otherwise: an upstream that asks anyway gets an error.
+            CLIENT_CAPABILITIES_META_KEY: {},
+        }
+        self._header_maps: dict[str, dict[tuple[str, ...], str]] = {}
+
+    def learn_headers(self, tools: tuple[RecordedTool, ...]) -> None:
+        """Note which arguments each tool wants repeated as headers (`x-mcp-header`)."""
+        maps = {tool.name: x_mcp_header_map(tool.input_schema) for tool in tools} if self.is_modern else {}
+        self._header_maps = {name: headers for name, headers in maps.items() if headers}
+
+    def params(self, params: dict[str, Json], meta: dict[str, Json] | None = None) -> dict[str, Json]:
+        """With `_meta`: what the era wants there, and `meta`."""
+        whole = {**(self._meta if self.is_modern else {}), **(meta or {})}
+        return {**params, "_meta": whole} if whole else params
+
+    def declared(self, capabilities: dict[str, Json]) -> dict[str, Json]:
+        """What `_meta` of one call says that may be asked about it; before 2026-07-28 the handshake said so."""
+        return {CLIENT_CAPABILITIES_META_KEY: capabilities} if self.is_modern and capabilities else {}
+
+    def options(self, method: str, params: Mapping[str, Json] | None = None) -> CallOptions:
+        """For a request that is no call."""
+        headers = self._headers(method)
+        named = (params or {}).get(NAME_BEARING_METHODS.get(method, ""))
+        if self.is_modern and isinstance(named, str):
+            headers[MCP_NAME_HEADER] = encode_header_value(named)
+        return CallOptions(headers=headers)
+
+    def call_options(
+        self, tool: str, arguments: dict[str, Json], progress: ProgressFnT | None
+    ) -> CallOptions:
+        headers = self._headers("tools/call")
+        if self.is_modern:
+            headers[MCP_NAME_HEADER] = encode_header_value(tool)
+            if header_map := self._header_maps.get(tool):
+                headers.update(mcp_param_headers(header_map, arguments))
+        options = CallOptions(headers=headers)
+        if progress is not None:
+            options["on_progress"] = progress
+        return options
+
+    def _headers(self, method: str) -> dict[str, str]:
+        headers = {MCP_PROTOCOL_VERSION_HEADER: self._version}
+        if self.is_modern:
+            headers[MCP_METHOD_HEADER] = method
+        return headers
+
+
+@cache
+def client_info() -> Implementation:
+    """How the portal introduces itself to upstreams. Looking up its own version takes a millisecond."""
+    try:
+        return Implementation(name=_DISTRIBUTION, version=version(_DISTRIBUTION))
+    except PackageNotFoundError:  # run from a checkout that was never installed
+        return Implementation(name=_DISTRIBUTION, version="0")
+
+
+def _in_time(left_seconds: float, seconds: float) -> str:
+    """How long something had, when that was not enough."""
+    whole = f"{round(seconds, 2):g} s (call_seconds)"
+    if seconds - left_seconds < _UNNOTICED_SECONDS:
+        return f"within {whole}"
+    return f"within the {round(left_seconds, 2):g} s that were left of {whole}"
+
+
+def _require_complete(raw: dict[str, Json]) -> None:
+    kind = raw.get("resultType", "complete")
+    if kind == "input_required":
+        raise UpstreamRefusedError("it asks for more input, which the portal cannot give")
+    if kind != "complete":
+        raise UpstreamAnswerError(f"answered with an unknown type of result: {kind!r}")

@@ -1,0 +1,160 @@
+"""Carries the lines of a stdio server.
+
+The SDK's stdio client is not used: it adds five variables to the environment, reads a line of any length with
+quadratic copying, dies on bytes that are no UTF-8, and takes four seconds to close.
+"""
+
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Final, Self
+
+import anyio
+import anyio.lowlevel
+from anyio.abc import AsyncResource, ByteReceiveStream, ByteSendStream
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import SessionMessage
+from mcp_types import INTERNAL_ERROR, JSONRPCNotification, JSONRPCRequest
+
+from upstreams.child_process import ChildCommand, open_child
+from upstreams.errors import UpstreamUnreadError
+from upstreams.messages import InboundLimits, MessageReader
+from upstreams.state import Diagnostics
+from upstreams.wire import Wire
+
+_MAX_UNREAD_BYTES: Final = 64 * 1024 * 1024
+_NOTIFICATION_SECONDS: Final = 0.05
+_MESSAGES_PER_TURN: Final = 50
+
+
+@asynccontextmanager
+async def open_stdio_wire(
+    command: ChildCommand, diagnostics: Diagnostics, mask: Callable[[bytes], bytes], message_bytes: int
+) -> AsyncIterator[Wire]:
+    """A running child and its wire; on leaving, the child and all its descendants are gone.
+
+    What it sends is read without what `mask` takes out.
+
+    Started from the event loop's thread: the kernel ties the supervisor's death signal to that thread.
+
+    Raises:
+        UpstreamUnavailableError: It cannot be started.
+    """
+    async with open_child(command, diagnostics.redact) as child:
+        diagnostics.stderr = child.stderr.lines
+        limits = InboundLimits(message_bytes)
+        stdin = ChildInput(child.stdin)
+        yield Wire(
+            ChildOutput(child.stdout, MessageReader(limits, diagnostics, mask), limits),
+            stdin,
+            limits,
+            send_line=stdin.send_line,
+            last_words=child.stderr.last_words,
+            exit_status=lambda: child.exit_status(stdin.fault or "closed its stdout"),
+        )
+
+
+class ChildOutput(AsyncResource):
+    """The child's stdout as the SDK's read stream; it runs in the dispatcher's task, without one of its own.
+
+    Iterating raises UpstreamCutOffError if the child sends more than `limits` allow.
+    """
+
+    def __init__(self, stdout: ByteReceiveStream, reader: MessageReader, limits: InboundLimits) -> None:
+        self._stdout = stdout
+        self._reader = reader
+        self._limits = limits
+        self._messages: deque[SessionMessage] = deque()
+        self._partial = bytearray()
+        self._taken = 0
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage:
+        while not self._messages:
+            try:
+                chunk = await self._stdout.receive()
+            except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
+                raise StopAsyncIteration from None
+            self._read(chunk)
+        self._taken += 1
+        if self._taken % _MESSAGES_PER_TURN == 0:
+            await anyio.lowlevel.checkpoint()
+        return self._messages.popleft()
+
+    def _read(self, chunk: bytes) -> None:
+        *lines, rest = chunk.split(b"\n")
+        for line in lines:
+            if self._partial:
+                line, self._partial = bytes(self._partial + line), bytearray()
+            self._limits.check_message(len(line))
+            self._messages += self._reader.read_leniently(line)
+        self._partial += rest
+        self._limits.check_message(len(self._partial))
+
+    async def aclose(self) -> None:
+        """The process owns the pipe."""
+
+
+class ChildInput(AsyncResource):
+    """The child's stdin as the SDK's write stream."""
+
+    def __init__(self, stdin: ByteSendStream) -> None:
+        self.fault = ""
+        """Why nothing that is sent from now on arrives."""
+        self._stdin = stdin
+        self._turn = anyio.Lock(fast_acquire=True)
+        self._queued_lines = 0
+        self._unread_bytes = 0
+
+    async def send(self, item: SessionMessage) -> None:
+        """Any message; see `send_line` of a request. A notification only waits a moment."""
+        line = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+        if isinstance(item.message, JSONRPCRequest):
+            await self.send_line(line)
+            return
+        # The courtesy notice that a call was cancelled must not hold its caller beyond the deadline.
+        is_notice = isinstance(item.message, JSONRPCNotification)
+        with anyio.move_on_after(_NOTIFICATION_SECONDS if is_notice else None):
+            try:
+                await self._queue(line)
+            except UpstreamUnreadError:
+                raise anyio.BrokenResourceError from None
+
+    async def send_line(self, line: bytes) -> None:
+        """Queue the line of a request, then wait until the child reads; each behind the one before.
+
+        A cancelled wait leaves the line whole in the queue. When 64 MiB lie there unread, the child counts
+        as gone.
+
+        Raises:
+            MCPError: The child certainly did not get all of it; its data is an `UpstreamUnreadError`.
+            anyio.BrokenResourceError: It may have got it, and will get nothing else.
+        """
+        async with self._turn:
+            try:
+                await self._queue(line)
+            except UpstreamUnreadError as error:
+                raise MCPError(INTERNAL_ERROR, str(error), error) from None
+
+    async def _queue(self, line: bytes) -> None:
+        if self._unread_bytes + len(line) > _MAX_UNREAD_BYTES:
+            self.fault = self.fault or "reads no more of its stdin"
+        if self.fault:
+            raise UpstreamUnreadError(self.fault)
+        self._unread_bytes += len(line)
+        self._queued_lines += 1
+        number = self._queued_lines
+        try:
+            await self._stdin.send(line)
+        except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+            self.fault = self.fault or "closed its stdin"
+            # Of the last line in the queue the end was still there: else this would not have waited any more.
+            if number == self._queued_lines:
+                raise UpstreamUnreadError(self.fault) from error
+            raise anyio.BrokenResourceError from error
+        self._unread_bytes = 0
+
+    async def aclose(self) -> None:
+        """The process owns the pipe."""
