@@ -9,10 +9,9 @@ from manifests.manifest import Manifest
 from manifests.upstream_sections import HttpUpstream, OAuthSettings
 from portal.cli.terminal import Terminal, unknown_name
 from upstreams.fleet import login_store
-from upstreams.oauth.browser_login import log_in
 from upstreams.oauth.errors import OAuthError
-from upstreams.oauth.guarded_http import open_guarded_http
-from upstreams.oauth.token_endpoint import revoke
+from upstreams.oauth.http import open_guarded_http
+from upstreams.oauth.login import log_in, revoke
 
 
 async def command(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
@@ -84,7 +83,7 @@ async def _out(name: str, spec: HttpUpstream, terminal: Terminal) -> int:
     try:
         async with open_guarded_http(spec.url, settings.issuer) as http:
             # What is of another server than the manifest names by now is revoked there, with what was kept.
-            is_revoked = await revoke(http, login.as_configured(settings) or login)
+            is_revoked = await revoke(login.as_configured(settings) or login, http)
     except OAuthError as error:
         terminal.error(f"the tokens are deleted here, but were not revoked: {error}")
         return 1

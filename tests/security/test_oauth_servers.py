@@ -27,9 +27,9 @@ from tests.upstreams.oauth_peer import (
 )
 from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, http_peer
 from upstreams.errors import UpstreamError
-from upstreams.oauth import guarded_http
-from upstreams.oauth.browser_login import log_in
+from upstreams.oauth import http as guarded_http
 from upstreams.oauth.errors import OAuthError, OAuthRefusedError, OAuthUnreachableError
+from upstreams.oauth.login import log_in
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("own_state")]
 

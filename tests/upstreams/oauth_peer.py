@@ -36,8 +36,8 @@ from manifests.json_value import Json
 from manifests.upstream_sections import HttpUpstream
 from tests.upstreams.peers import DEADLINE_SECONDS, WatchedFleet, closed_port, http_peer
 from upstreams.fleet import login_store
-from upstreams.oauth.browser_login import log_in
-from upstreams.oauth.login import Login
+from upstreams.oauth.login import log_in
+from upstreams.oauth.store import Login
 
 NAME = "tickets"
 SCOPE = "tools"

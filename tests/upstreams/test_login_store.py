@@ -11,10 +11,10 @@ import pytest
 from keyring.backends.fail import Keyring as NoKeyring
 
 from tests.own_keyring import OwnKeyring
-from upstreams.oauth import login_store
+from upstreams.oauth import store as module
+from upstreams.oauth.discovery import Client
 from upstreams.oauth.errors import OAuthError, OAuthUnreachableError
-from upstreams.oauth.login import Client, Login
-from upstreams.oauth.login_store import LoginStore
+from upstreams.oauth.store import Login, LoginStore
 
 pytestmark = pytest.mark.anyio
 
@@ -108,7 +108,7 @@ async def test_what_holds_tokens_does_not_show_them() -> None:
 
 
 async def test_only_one_holds_a_login_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(login_store, "LOCK_SECONDS", 0.1)
+    monkeypatch.setattr(module, "LOCK_SECONDS", 0.1)
     async with store(tmp_path).locked():
         with pytest.raises(OAuthUnreachableError):
             async with store(tmp_path).locked():

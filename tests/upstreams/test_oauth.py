@@ -22,7 +22,7 @@ from tests.upstreams.oauth_peer import (
 )
 from tests.upstreams.peers import DEADLINE_SECONDS, WatchedFleet, closed_port, fleet_of, http_peer
 from upstreams.errors import UpstreamError, UpstreamNeedsLoginError
-from upstreams.oauth.guarded_http import REQUEST_SECONDS
+from upstreams.oauth.http import REQUEST_SECONDS
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("own_state")]
 

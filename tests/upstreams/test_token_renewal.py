@@ -20,9 +20,9 @@ from tests.own_keyring import OwnKeyring
 from tests.portal.peers import Peer, tool
 from tests.upstreams.oauth_peer import NAME, ProtectedServer, echo, logged_in, protected, saying
 from tests.upstreams.peers import DEADLINE_SECONDS, closed_port, fleet_of
-from upstreams.errors import UpstreamDownError, UpstreamError, UpstreamNeedsLoginError
+from upstreams.errors import UpstreamError, UpstreamNeedsLoginError
 from upstreams.fleet import login_store, open_fleet
-from upstreams.oauth import kept_login, login, tokens
+from upstreams.oauth import store
 from upstreams.oauth.tokens import OAuthTokens
 from upstreams.redaction import Redaction
 
@@ -76,24 +76,6 @@ async def test_new_token_that_was_refused_is_not_renewed(server: ProtectedServer
     assert server.authorization.grants == ["authorization_code", "refresh_token"]
 
 
-async def test_upstream_that_refuses_every_token_at_first_has_few_of_them_renewed(
-    server: ProtectedServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spec = server.spec()
-    await logged_in(spec)
-    async with tokens_of(spec) as kept:
-        for _ in range(tokens.MOST_REFUSED):
-            await kept.renewed(await kept.headers())
-            kept.accepted(await kept.headers())
-        for _ in range(20):
-            with pytest.raises(UpstreamDownError) as caught:
-                await kept.renewed(await kept.headers())
-            assert not isinstance(caught.value, UpstreamNeedsLoginError)
-        assert server.authorization.grants.count("refresh_token") == tokens.MOST_REFUSED
-        monkeypatch.setattr(tokens, "REFUSED_SECONDS", 0.0)
-        assert await kept.renewed(await kept.headers())
-
-
 @pytest.mark.parametrize(
     ("body", "status"),
     [
@@ -139,40 +121,25 @@ async def test_authorization_server_that_is_out_of_order_is_waited_for(
         assert await kept.renewed(await kept.headers())
 
 
-@pytest.mark.parametrize("hangs", [False, True])
 async def test_token_that_is_about_to_expire_is_used_while_nobody_gives_another(
-    server: ProtectedServer, monkeypatch: pytest.MonkeyPatch, hangs: bool
+    server: ProtectedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked, was_asked = 0, anyio.Event()
-
     async def away(request: Request) -> Response:
-        nonlocal asked
-        asked += 1
-        was_asked.set()
-        if hangs:
-            await anyio.sleep_forever()
         return PlainTextResponse("later", status_code=503)
 
     server.authorization.expires_in = 100
     spec = server.spec()
     await logged_in(spec)
-    monkeypatch.setattr(tokens, "EARLY_SECONDS", 0.1 if hangs else DEADLINE_SECONDS)
-    monkeypatch.setattr(tokens, "EARLY_PAUSE_SECONDS", 3600.0)
     async with tokens_of(spec) as kept:
         first = await kept.headers()
         server.authorization.answers["/token"] = away
         _let_pass(95, monkeypatch)
         assert [await kept.headers() for _ in range(3)] == [first] * 3
-        with anyio.fail_after(DEADLINE_SECONDS):
-            await was_asked.wait()
-        assert asked == 1
-        if not hangs:
-            _let_pass(101, monkeypatch)
-            with pytest.raises(UpstreamError):
-                await kept.headers()
-            assert asked == 2
-            del server.authorization.answers["/token"]
-            assert await kept.headers() != first
+        _let_pass(101, monkeypatch)
+        with pytest.raises(UpstreamError):
+            await kept.headers()
+        del server.authorization.answers["/token"]
+        assert await kept.headers() != first
 
 
 async def test_token_that_is_about_to_expire_and_cannot_be_renewed_any_more_needs_a_login(
@@ -192,7 +159,7 @@ async def test_token_that_is_about_to_expire_and_cannot_be_renewed_any_more_need
 def _let_pass(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """For what knows when a token expires."""
     later = SimpleNamespace(time=lambda: time.time() + seconds)
-    monkeypatch.setattr(login, "time", later)
+    monkeypatch.setattr(store, "time", later)
 
 
 async def test_token_endpoint_that_is_not_there_for_a_moment_ends_no_login(server: ProtectedServer) -> None:
@@ -292,41 +259,32 @@ async def test_keyring_that_is_unlocked_lets_a_portal_go_on(
 
 
 class FullKeyring(OwnKeyring):
-    """Takes nothing more while it is full; `is_kept` is set whenever it takes something."""
+    """Takes nothing more while it is full."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.is_full = False
-        self.is_kept = threading.Event()
+    is_full = False
 
     def set_password(self, service: str, username: str, password: str) -> None:
         if self.is_full:
             raise OSError("no space left")
         super().set_password(service, username, password)
-        self.is_kept.set()
 
 
 @pytest.fixture
-def full_keyring(own_keyring: OwnKeyring, monkeypatch: pytest.MonkeyPatch) -> FullKeyring:
+def full_keyring(own_keyring: OwnKeyring) -> FullKeyring:
     full = FullKeyring()
     keyring.set_keyring(full)
-    monkeypatch.setattr(kept_login, "SAVE_PAUSE_SECONDS", 0.01)
     return full
 
 
-async def test_renewed_login_that_cannot_be_kept_is_used_and_kept_later(
+async def test_renewed_login_that_cannot_be_kept_is_used_and_kept_with_the_next_renewal(
     server: ProtectedServer, full_keyring: FullKeyring
 ) -> None:
     spec = server.spec(keep_in="keyring")
     await logged_in(spec)
     async with fleet_of(**{NAME: spec}) as fleet:
-        full_keyring.is_full = True
-        for number in range(3):
+        for full_keyring.is_full in (True, True, False):
             server.authorization.expire()
-            assert await echo(fleet, a=number) == {"a": number}
-        full_keyring.is_kept.clear()
-        full_keyring.is_full = False
-        assert await anyio.to_thread.run_sync(full_keyring.is_kept.wait, DEADLINE_SECONDS)
+            assert await echo(fleet, a=1) == {"a": 1}
     assert server.authorization.grants == ["authorization_code", *["refresh_token"] * 3]
     async with fleet_of(**{NAME: spec}) as fleet:
         server.authorization.expire()
@@ -335,9 +293,8 @@ async def test_renewed_login_that_cannot_be_kept_is_used_and_kept_later(
 
 
 async def test_renewed_login_that_cannot_be_kept_takes_the_place_of_no_other(
-    server: ProtectedServer, full_keyring: FullKeyring, monkeypatch: pytest.MonkeyPatch
+    server: ProtectedServer, full_keyring: FullKeyring
 ) -> None:
-    monkeypatch.setattr(kept_login, "SAVE_PAUSE_SECONDS", DEADLINE_SECONDS)
     spec = server.spec(keep_in="keyring")
     await logged_in(spec)
     async with tokens_of(spec) as kept:

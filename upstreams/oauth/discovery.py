@@ -1,14 +1,16 @@
-"""Finds the authorization server of an upstream, and what to ask it for.
+"""Finds the authorization server of an upstream, and asks its endpoints for tokens.
 
 Source: RFC 9728 (protected resource metadata), RFC 8414 (authorization server metadata), RFC 8707 (resource
-indicators); MCP 2026-07-28, basic/authorization.
+indicators), RFC 6749 (OAuth 2.0), RFC 7009 (revocation); MCP 2026-07-28, basic/authorization.
 """
 
+import base64
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Final
-from urllib.parse import urlsplit
+from typing import Final, Literal, TypeAlias
+from urllib.parse import quote, urlsplit
 
 import httpx2
 from mcp.client.auth.utils import (
@@ -22,16 +24,36 @@ from mcp.client.auth.utils import (
     handle_protected_resource_response,
     issuers_match,
 )
-from mcp.shared.auth import OAuthMetadata, ProtectedResourceMetadata
+from mcp.shared.auth import OAuthMetadata, OAuthToken, ProtectedResourceMetadata
 from mcp.shared.auth_utils import check_resource_allowed, resource_url_from_server_url
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from manifests.upstream_sections import OAuthSettings
 from upstreams.oauth.errors import OAuthRefusedError, OAuthUnreachableError
-from upstreams.oauth.guarded_http import GuardedHttp
+from upstreams.oauth.http import GuardedHttp
 
 _PING: Final = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 _ACCEPT: Final = {"Accept": "application/json, text/event-stream"}
 _GRANTS: Final = ["authorization_code", "refresh_token"]
+_CODE: Final = re.compile(r"[a-z_]{1,64}")
+_MALFORMED: Final = "invalid_request"
+_LATER: Final = frozenset({"server_error", "slow_down", "temporarily_unavailable"})
+"""Words of OAuth that say no for now."""
+_BUSY: Final = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
+_STATUSES_OF_NO: Final = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED)
+"""A no has one of these (RFC 6749, 5.2); others without a word of OAuth come of a gateway, or of a deployment."""
+
+AuthMethod: TypeAlias = Literal["none", "client_secret_basic", "client_secret_post"]
+
+
+class Client(BaseModel):
+    """As whom the portal asks an authorization server."""
+
+    model_config = ConfigDict(frozen=True)
+
+    client_id: str = Field(repr=False)
+    client_secret: str | None = Field(default=None, repr=False)
+    auth_method: AuthMethod = "none"
 
 
 @dataclass(frozen=True)
@@ -122,3 +144,84 @@ def _scope(
     """What the upstream wants, never all that the authorization server has to give."""
     says = asked is not None or (metadata is not None and metadata.scopes_supported is not None)
     return get_client_metadata_scopes(asked, metadata, server, _GRANTS) if says else None
+
+
+def configured_client(settings: OAuthSettings, server: OAuthMetadata) -> Client:
+    """The client that the manifest names, as its server wants it to show its secret."""
+    assert settings.client_id is not None
+    offered = server.token_endpoint_auth_methods_supported or ["client_secret_basic"]
+    method: AuthMethod = "none"
+    if settings.client_secret is not None:
+        method = "client_secret_basic" if "client_secret_basic" in offered else "client_secret_post"
+    return Client(client_id=settings.client_id, client_secret=settings.client_secret, auth_method=method)
+
+
+async def request_token(
+    http: GuardedHttp, endpoint: str, client: Client, form: Mapping[str, str | None]
+) -> OAuthToken:
+    """Ask for a token by any grant; what is None in the form is left out.
+
+    Raises:
+        OAuthRefusedError: The server says no; `code` is its reason.
+        OAuthUnreachableError: There is no usable answer.
+    """
+    answer = await http.ask(_request(endpoint, client, form))
+    if answer.is_success:
+        try:
+            return OAuthToken.model_validate_json(answer.content)
+        except ValidationError:
+            if _error_code(answer.content):  # some tell it with HTTP 200
+                raise refusal(answer) from None
+            raise OAuthUnreachableError("the authorization server answered with no token") from None
+    raise refusal(answer)
+
+
+async def revoke_token(http: GuardedHttp, endpoint: str, client: Client, token: str, kind: str) -> None:
+    """Have a token forgotten where it came from; `kind` is access_token or refresh_token.
+
+    Raises:
+        OAuthError: It did not work.
+    """
+    form = {"token": token, "token_type_hint": kind}
+    answer = await http.ask(_request(endpoint, client, form))
+    is_malformed = not answer.is_success and _error_code(answer.content) == _MALFORMED
+    if is_malformed and client.auth_method != "client_secret_post":
+        # Servers on the Python SDK (2.3) want the field of clients, too, that have no secret or send it elsewhere.
+        answer = await http.ask(_request(endpoint, client, {**form, "client_secret": ""}))
+    if not answer.is_success:
+        raise refusal(answer)
+
+
+def refusal(answer: httpx2.Response) -> OAuthRefusedError | OAuthUnreachableError:
+    """What an answer means that does not hold what was asked for. Of its text only OAuth's own word is shown."""
+    code = _error_code(answer.content)
+    said = f"the authorization server says {code or f'HTTP {answer.status_code}'}"
+    has_said_no = bool(code) or answer.status_code in _STATUSES_OF_NO
+    if answer.is_server_error or answer.status_code in _BUSY or code in _LATER or not has_said_no:
+        return OAuthUnreachableError(said)
+    return OAuthRefusedError(said, code=code)
+
+
+def _request(endpoint: str, client: Client, form: Mapping[str, str | None]) -> httpx2.Request:
+    data = {name: value for name, value in form.items() if value is not None}
+    data["client_id"] = client.client_id
+    headers = {"Accept": "application/json"}
+    if client.client_secret is not None and client.auth_method == "client_secret_basic":
+        # RFC 6749, 2.3.1: both are encoded as in a form first.
+        pair = f"{quote(client.client_id, safe='')}:{quote(client.client_secret, safe='')}"
+        headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
+    elif client.client_secret is not None and client.auth_method == "client_secret_post":
+        data["client_secret"] = client.client_secret
+    return httpx2.Request("POST", endpoint, data=data, headers=headers)
+
+
+class _Refusal(BaseModel):
+    error: str
+
+
+def _error_code(body: bytes) -> str:
+    try:
+        code = _Refusal.model_validate_json(body).error
+    except ValidationError:
+        return ""
+    return code if _CODE.fullmatch(code) else ""

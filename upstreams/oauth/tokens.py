@@ -2,8 +2,8 @@
 
 import shlex
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
-from typing import Final
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Final, TypeAlias
 
 import anyio
 import structlog
@@ -15,14 +15,10 @@ from upstreams.errors import (
     UpstreamNeedsLoginError,
     UpstreamUnavailableError,
 )
-from upstreams.oauth.browser_login import configured_client
-from upstreams.oauth.discovery import Discovered, discover
+from upstreams.oauth.discovery import Discovered, configured_client, discover, request_token
 from upstreams.oauth.errors import OAuthError, OAuthRefusedError, OAuthUnreachableError
-from upstreams.oauth.guarded_http import open_guarded_http
-from upstreams.oauth.kept_login import KeptLogin, StartTask
-from upstreams.oauth.login import Login, new_login
-from upstreams.oauth.login_store import LoginStore
-from upstreams.oauth.token_endpoint import request_token
+from upstreams.oauth.http import open_guarded_http
+from upstreams.oauth.store import Login, LoginStore
 from upstreams.redaction import Redaction
 
 log = structlog.get_logger()
@@ -30,25 +26,18 @@ log = structlog.get_logger()
 RENEWAL_SECONDS: Final = 25.0
 """All of a renewal: waiting for another portal's, finding the server, and asking it."""
 
-EARLY_SECONDS: Final = 2.0
-"""A call waits so long for a renewal while its token is good."""
-
-EARLY_PAUSE_SECONDS: Final = 5.0
-"""While a token is good, its renewal is tried this often."""
-
-MOST_REFUSED: Final = 5
-REFUSED_SECONDS: Final = 60.0
-"""An upstream can have no more tokens renewed by refusing them than so many in so long."""
+STOPPING_SECONDS: Final = 2.0
+"""A renewal that is under way when the portal stops has so long to end."""
 
 _SPENT: Final = frozenset({"invalid_grant", "bad_refresh_token", "invalid_refresh_token"})
 """What is said of a refresh token that will never be good again: by OAuth, GitHub and Slack."""
 
-STOPPING_SECONDS: Final = 2.0
-"""A renewal that is under way when the portal stops has so long to end."""
+StartTask: TypeAlias = Callable[..., object]
+"""As a task group's `start_soon`, of one that lives as long as the upstream."""
 
 
 class OAuthTokens:
-    """The bearer tokens of one upstream. What they are is told to its scrubber before anything is sent."""
+    """The bearer tokens of one upstream. Its redaction learns them before anything is sent."""
 
     def __init__(
         self,
@@ -56,7 +45,7 @@ class OAuthTokens:
         spec: HttpUpstream,
         credentials: Collection[str],
         store: LoginStore,
-        redact: Redaction,
+        redaction: Redaction,
         start: StartTask,
     ) -> None:
         self._name = name
@@ -64,28 +53,31 @@ class OAuthTokens:
         self._spec = spec
         self._settings = spec.oauth or OAuthSettings()
         self._beside = frozenset(credentials)
-        self._kept = KeptLogin(name, store, start)
-        self._redact = redact
+        self._store = store
+        self._redaction = redaction
         self._login: Login | None = None
+        self._stored: Login | None = None
+        """What was in the store when it was last looked at."""
         self._renewal: _Renewal | None = None
         self._unproven = ""
         """A token that came of a renewal and was not accepted yet."""
         self._spent = ""
         """A refresh token that was refused: it is not tried twice."""
-        self._early_again_at = 0.0
-        """When a token that is good may be renewed again, in seconds of the event loop."""
-        self._refused_at: deque[float] = deque(maxlen=MOST_REFUSED)
-        """When tokens were renewed because they were refused, in seconds of the event loop."""
         self._found: Discovered | None = None
         self._sent: deque[str] = deque(maxlen=2)
         """The token of now and the one before, which a slow answer may still repeat."""
 
     async def headers(self) -> Mapping[str, str]:
         login = self._login
-        if login is None or login.has_expired():
-            login = await self._fresh(login, is_refused=False)
-        elif login.wants_renewal():
-            login = await self._early(login)
+        if login is None or login.wants_renewal():
+            try:
+                login = await self._fresh(login, is_refused=False)
+            except UpstreamDownError:  # it is no matter of waiting
+                raise
+            except UpstreamUnavailableError as error:
+                if login is None or login.has_expired():
+                    raise
+                log.info("token_not_renewed_early", upstream=self._name, reason=str(error))
         return _bearer(login)
 
     async def renewed(self, refused: Mapping[str, str]) -> bool:
@@ -100,20 +92,6 @@ class OAuthTokens:
 
     def tokens(self) -> Iterable[str]:
         return (*self._sent, *self._beside)
-
-    async def _early(self, good: Login) -> Login:
-        """One that lives longer than `good`, which is used to its end where another is not to be had soon."""
-        now = anyio.current_time()
-        if now >= self._early_again_at:
-            self._early_again_at = now + EARLY_PAUSE_SECONDS
-            try:
-                with anyio.move_on_after(EARLY_SECONDS):
-                    return await self._fresh(good, is_refused=False)
-            except UpstreamDownError:  # it is no matter of waiting
-                raise
-            except UpstreamUnavailableError as error:
-                log.info("token_not_renewed_early", upstream=self._name, reason=str(error))
-        return await self._fresh(good, is_refused=False) if good.has_expired() else good
 
     async def _fresh(self, stale: Login | None, *, is_refused: bool) -> Login:
         """One that is not `stale`. Of many that ask at once the first one gets it, and the others what it got."""
@@ -151,28 +129,25 @@ class OAuthTokens:
             renewal.done.set()
 
     async def _renew(self, stale: Login | None, is_refused: bool) -> Login:
+        is_own = self._settings.grant == "client_credentials"
         try:
             with anyio.fail_after(RENEWAL_SECONDS):
-                if self._settings.grant == "client_credentials":
-                    login = await self._signed_in(is_refused)
-                else:
-                    login = await self._kept_or_refreshed(stale, is_refused)
+                renew = self._signed_in(is_refused) if is_own else self._kept_or_refreshed(stale, is_refused)
+                login = await renew
         except TimeoutError:
             raise UpstreamUnavailableError(f"got no token within {RENEWAL_SECONDS:g} s") from None
         except OAuthUnreachableError as error:
             raise UpstreamUnavailableError(f"got no token: {error}") from None
-        except OAuthRefusedError as error:
-            if self._settings.grant == "client_credentials":
+        except OAuthError as error:
+            if is_own:
                 raise UpstreamDownError(f"got no token: {error}; check `oauth` in the manifest") from None
             raise self._needs_login(str(error)) from None
-        except OAuthError as error:
-            raise self._needs_login(str(error)) from None
-        self._redact.add(login.secrets)
+        self._redaction.add(login.secrets)
         return login
 
     async def _kept_or_refreshed(self, stale: Login | None, is_refused: bool) -> Login:
-        async with self._kept.locked():
-            found = await self._kept.load()
+        async with self._store.locked():
+            found = await self._kept()
             kept = found and found.as_configured(self._settings)
             if kept is None and found is not None:
                 raise self._needs_login(
@@ -180,17 +155,27 @@ class OAuthTokens:
                 )
             if kept is None:
                 raise self._needs_login("nobody is signed in" if stale is None else "somebody logged out")
-            self._redact.add(kept.secrets)
+            self._redaction.add(kept.secrets)
             is_new = stale is None or kept.access_token != stale.access_token
             if is_new and not kept.wants_renewal():  # another portal renewed it, or somebody signed in
                 return kept
             if is_refused and kept.access_token == self._unproven:
                 raise self._needs_login("even a token that is new is refused")
-            if is_refused:
-                self._count_refusal()
             login = await self._refreshed(kept)
-            await self._kept.save(login)
+            try:
+                await self._store.save(login)
+                self._stored = login
+            except OAuthError as error:
+                log.warning("login_not_kept", upstream=self._name, reason=str(error))
             return login
+
+    async def _kept(self) -> Login | None:
+        """The login of the store, or the newer one that could not be kept there when it took its place."""
+        stored = await self._store.load()
+        if stored is not None and stored == self._stored and self._login is not None:
+            return self._login
+        self._stored = stored
+        return stored
 
     async def _refreshed(self, login: Login) -> Login:
         if login.refresh_token is None:
@@ -216,26 +201,14 @@ class OAuthTokens:
         """By the client's own credentials; kept nowhere, because they can be used again."""
         if is_refused and self._login is not None and self._login.access_token == self._unproven:
             raise UpstreamDownError("refuses even a token that is new; check `oauth` in the manifest")
-        if is_refused:
-            self._count_refusal()
-        async with open_guarded_http(self._spec.url, self._settings.issuer) as http:
-            found = self._found = self._found or await discover(
-                self._spec.url, self._spec.headers, self._settings, http
-            )
+        spec = self._spec
+        async with open_guarded_http(spec.url, self._settings.issuer) as http:
+            found = self._found = self._found or await discover(spec.url, spec.headers, self._settings, http)
             client = configured_client(self._settings, found.server)
             form = {"grant_type": "client_credentials", "scope": found.scope, "resource": found.resource}
             token = await request_token(http, str(found.server.token_endpoint), client, form)
-        login = new_login(self._spec.url, found, client, token)
         self._unproven = token.access_token
-        return login
-
-    def _count_refusal(self) -> None:
-        now, earlier = anyio.current_time(), self._refused_at
-        if len(earlier) == MOST_REFUSED and now - earlier[0] < REFUSED_SECONDS:
-            raise UpstreamDownError(
-                f"refused {MOST_REFUSED} tokens within {REFUSED_SECONDS:g} s, and takes each only once it is renewed"
-            )
-        earlier.append(now)
+        return Login.first(spec.url, found, client, token)
 
     def _needs_login(self, reason: str) -> UpstreamNeedsLoginError:
         return UpstreamNeedsLoginError(f"{reason}; run: mcp-code-portal login {shlex.quote(self._name)}")
