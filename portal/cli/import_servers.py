@@ -35,9 +35,8 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
     for name in (*options.client, *(options.install or ()), *(options.undo or ())):
         if name not in names:
             hint = "; files of a project are read with --project DIR" if project is None else ""
-            terminal.error(
-                f"no client is called {name!r}; there are: {', '.join(f.name for f in known)}{hint}"
-            )
+            there = ", ".join(file.name for file in known)
+            terminal.error(f"no client is called {name!r}; there are: {there}{hint}")
             return REFUSED
     if options.undo:
         return _undo([file for file in known if file.name in options.undo], options, terminal)
@@ -63,6 +62,8 @@ def _undo(files: Sequence[ClientFile], options: Namespace, terminal: Terminal) -
 
 
 class _Import:
+    """One import: `facts` are what --json answers, without secrets."""
+
     def __init__(
         self, files: Sequence[ClientFile], target: Target, options: Namespace, terminal: Terminal
     ) -> None:
@@ -72,28 +73,35 @@ class _Import:
         self._terminal = terminal
         self._merging = Merging(target, os.environ)
         self._files = files
+        self._status = 0
         self._facts: dict[str, Json] = {"files": [], "saved": [], "installed": []}
         for file in files:
             self._read(file)
         self._new = [each for each in self._merging.taken if each.spec is not None]
 
     def run(self) -> int:
+        """Show, write and install what was read; the exit status."""
+        self._facts |= {
+            "manifest": {
+                "path": str(self._target.path),
+                "was_there": self._target.is_there,
+                "is_written": False,
+            }
+        }
         if not self._options.json:
             self._show()
-        is_written = False
-        if not self._merging.taken:
-            status = PARTLY
-            self._terminal.error(*self._nothing())
+        if self._merging.taken:
+            self._write()
         else:
-            status, is_written = self._write()
+            self._status = PARTLY
+            self._tell_nothing()
         if self._options.json:
-            manifest = {"path": str(self._target.path), "was_there": self._target.is_there}
-            told = {"manifest": {**manifest, "is_written": is_written}}
-            self._terminal.json({**self._facts, **self._found(), **told})
-        return status or (PARTLY if any(each["problem"] for each in self._facts["files"]) else 0)
+            self._terminal.json({**self._facts, **self._found()})
+        return self._status
 
     def _read(self, file: ClientFile) -> None:
         fact: dict[str, Json] = {"client": file.name, "path": str(file.path), "problem": None, "line": None}
+        merging, found = self._merging, []
         try:
             content = file.content()
             if content is None:
@@ -101,11 +109,12 @@ class _Import:
             found = servers_of(file, file.parsed(content), self._home)
         except ClientFileError as error:
             self._terminal.error(str(error))
-            found, fact = [], {**fact, "problem": error.message, "line": error.line}
-        already = len(self._merging.left_out)
+            self._status = PARTLY
+            fact |= {"problem": error.message, "line": error.line}
+        already = len(merging.left_out)
         for each in found:
-            self._merging.add(each)
-        left_out = len(self._merging.left_out) - already
+            merging.add(each)
+        left_out = len(merging.left_out) - already
         self._facts["files"].append({**fact, "servers": len(found) - left_out, "left_out": left_out})
 
     def _show(self) -> None:
@@ -122,45 +131,40 @@ class _Import:
         for out in self._merging.left_out:
             line(f"- {out.origin.name} ({self._origin(out.origin)}): {out.reason}")
 
-    def _write(self) -> tuple[int, bool]:
-        """The exit status, and whether the manifest was written."""
+    def _write(self) -> None:
         target, note, is_dry = self._target, self._terminal.note, self._options.dry_run
         lines = {each.name: self._merging.lines(each, self._home) for each in self._new}
-        text = target.text
-        if self._new and target.is_there and not self._options.add:
-            return self._refuse(
-                "is there already, and was left as it is: --add adds them to it, or write", lines
-            )
+        if lines and target.is_there and not self._options.add:
+            self._refuse("is there already: --add adds them to it, or write", lines)
+            return
         try:
-            text = target.with_upstreams(lines) if lines else text
+            text = target.with_upstreams(lines) if lines else target.text
         except CannotAddError as error:
-            return self._refuse(f"was left as it is, because {error}: write there", lines)
+            self._refuse(f"was left as it is, because {error}: write there", lines)
+            return
         variables = [*self._merging.variables.values()]
-        target.require_loading(text, {each.name: each.value for each in variables if each.value is not None})
+        values = {each.name: each.value for each in variables if each.value is not None}
+        target.require_loading(text, values)
         if self._options.save_secrets and not is_dry:
             self._facts["saved"] = target.keep(variables)
             self._tell_saved()
-        if not self._new:
+        if not lines:
             note(f"{target.path.name} has all of them already")
         elif is_dry:
             note(f"nothing was written; {target.path.name} would get {counted(len(lines), 'server')}")
         else:
             target.write(text)
+            self._facts["manifest"]["is_written"] = True
             self._tell_written()
-        saved = variables if self._options.save_secrets else []
-        known = target.kept.keys() | {each.name for each in saved if each.value is not None}
-        return self._install(needed(text) - known - _INHERITED), bool(self._new) and not is_dry
+        saved = values.keys() if self._options.save_secrets else set[str]()
+        self._install(needed(text) - target.kept.keys() - saved - _INHERITED)
 
-    def _refuse(self, why: str, lines: Mapping[str, Sequence[str]]) -> tuple[int, bool]:
+    def _refuse(self, why: str, lines: Mapping[str, Sequence[str]]) -> None:
+        self._status = REFUSED
         self._terminal.error(f"{self._target.path.name} {why}")
         if not self._options.json:
-            self._terminal.result(
-                "\n".join(["upstreams:", *(line for each in lines.values() for line in each)])
-            )
-        if self._options.save_secrets:
-            told = "was left as it is, too: --save-secrets again, once the servers are there"
-            self._terminal.note(f"{self._target.env_path.name} {told}")
-        return REFUSED, False
+            told = [line for each in lines.values() for line in each]
+            self._terminal.result("\n".join(["upstreams:", *told]))
 
     def _tell_saved(self) -> None:
         path, saved = self._target.env_path, self._facts["saved"]
@@ -183,55 +187,42 @@ class _Import:
             note(f"{', '.join(theirs)}: from files of the project; look at them before check starts them")
         note("now: mcp-code-portal check")
 
-    def _nothing(self) -> list[str]:
-        if has := [o.origin.file.name for o in self._merging.left_out if o.reason == IS_PORTAL]:
-            return [f"no other servers were found; {', '.join(dict.fromkeys(has))}: has the portal already"]
-        start = [] if self._target.is_there else [f"write portal.yaml yourself: {SMALLEST_MANIFEST}"]
-        return [
-            "no servers were found that could be taken over; docs/import.md says where they are looked for",
-            *start,
-        ]
+    def _tell_nothing(self) -> None:
+        if has := {o.origin.file.name: None for o in self._merging.left_out if o.reason == IS_PORTAL}:
+            self._terminal.error(f"no other servers were found; {', '.join(has)}: has the portal already")
+            return
+        start = () if self._target.is_there else (f"write portal.yaml yourself: {SMALLEST_MANIFEST}",)
+        told = "no servers were found that could be taken over; docs/import.md says where they are looked for"
+        self._terminal.error(told, *start)
 
-    def _install(self, lacking: set[str]) -> int:
+    def _install(self, lacking: set[str]) -> None:
         """Put the portal into the files that were asked for; `lacking` are variables that its manifest needs."""
-        status = 0
-        for name in self._options.install or ():
-            file = next(each for each in self._files if each.name == name)
+        options, note = self._options, self._terminal.note
+        for file in (each for each in self._files if each.name in (options.install or ())):
             origins = [o for each in self._merging.taken for o in each.origins if o.file == file]
-            can = file.client.is_toml or file.client.handed_on
-            gone = sorted(lacking - os.environ.keys() if can else lacking)
+            hands_on = file.client.is_toml or file.client.handed_on
+            missing = sorted(lacking - os.environ.keys() if hands_on else lacking)
             try:
-                if gone:
-                    told = f"was left as it is: a portal that {file.client.title} starts would lack {', '.join(gone)}"
-                    env = self._target.env_path.name
+                if missing:
                     raise ClientFileError(
-                        file.path, f"{told}. Write them to {env} (--save-secrets writes what files hold)"
+                        file.path,
+                        f"was left as it is: a portal that {file.client.title} starts would lack {', '.join(missing)}. "
+                        f"Write them to {self._target.env_path.name} (--save-secrets writes what files hold)",
                     )
-                entry = install(file, origins, self._target.path, lacking, is_dry=self._options.dry_run)
+                entry = install(file, origins, self._target.path, lacking, is_dry=options.dry_run)
             except ClientFileError as error:
                 self._terminal.error(str(error))
-                status = PARTLY
+                self._status = PARTLY
                 continue
-            out = [origin.name for origin in origins]
-            has = "would get" if self._options.dry_run else "has"
-            self._terminal.note(f"{file.path} {has} {entry!r} in place of {', '.join(out) or 'nothing'}")
-            if not self._options.dry_run:
-                self._terminal.note(
-                    f"what it was is in {original(file).path}; import --undo {name} puts it back"
-                )
-            self._facts["installed"].append(
-                {
-                    "client": name,
-                    "path": str(file.path),
-                    "name": entry,
-                    "taken_out": out,
-                    "original": str(original(file).path),
-                }
-            )
-        return status
+            out, before = [origin.name for origin in origins], original(file).path
+            has = "would get" if options.dry_run else "has"
+            note(f"{file.path} {has} {entry!r} in place of {', '.join(out) or 'nothing'}")
+            if not options.dry_run:
+                note(f"what it was is in {before}; import --undo {file.name} puts it back")
+            fact = {"client": file.name, "path": str(file.path), "name": entry}
+            self._facts["installed"].append({**fact, "taken_out": out, "original": str(before)})
 
     def _found(self) -> dict[str, Json]:
-        """No secret is in it."""
         merging, known = self._merging, {*os.environ, *self._target.kept}
         return {
             "servers": [

@@ -28,6 +28,7 @@ _UNKNOWN: Final = ("unknown", "https://unknown.example")
 """In the place of what is not known here: as one of these a URL that begins with a variable is one."""
 
 _COMPARED: Final = ("command", "args", "env", "url", "headers")
+_VARIABLE: Final = re.compile(r"(?<!\$)\$\{([^}]*)\}")
 _PLAIN_KEY: Final = re.compile(
     r"(?!(?:null|true|false|yes|no|on|off|y|n)$)[A-Za-z_][A-Za-z0-9_./-]*", re.IGNORECASE
 )
@@ -79,7 +80,7 @@ class Target:
         return found if isinstance(found, dict) else {}
 
     def with_upstreams(self, new: Mapping[str, Sequence[str]]) -> str:
-        """The text with more upstreams, each with its lines, and no other character changed.
+        """The text with more upstreams at the top of their section, and no other character changed.
 
         Raises:
             CannotAddError: There is no place at which they could be put.
@@ -89,27 +90,17 @@ class Target:
             return "".join([HEADING, "upstreams:\n", *(f"{line}\n" for line in block)])
         end = "\r\n" if "\r\n" in self.text else "\n"
         rows = self.text.splitlines(keepends=True)
-        if not rows[-1].endswith("\n"):
-            rows[-1] += end
-        places = self.source.places
-        section = places.get(("upstreams",))
-        index = len(rows)
+        section = self.source.places.get(("upstreams",))
         if section is None:
+            rows[-1] += "" if rows[-1].endswith("\n") else end
             block.insert(0, "upstreams:")
-        else:
-            after = [
-                place.line for path, place in places.items() if len(path) == 1 and place.line > section.line
-            ]
-            index = min(after, default=index + 1) - 1
-            # What is said before the next section belongs to that.
-            while not rows[index - 1].strip() or rows[index - 1].startswith("#"):
-                index -= 1
+        index = len(rows) if section is None else section.line
         text = "".join([*rows[:index], *(f"{line}{end}" if line else end for line in block), *rows[index:]])
         try:
             data = _read(text.removeprefix("\ufeff"), self.path.name).data
         except ManifestError:
             data = None
-        if data is None or [*data["upstreams"]] != [*self.upstreams, *new]:
+        if data is None or [*data["upstreams"]] != [*new, *self.upstreams]:
             raise CannotAddError("its upstreams are not a block that is indented by two")
         return text
 
@@ -239,17 +230,31 @@ class Merging:
         return all(each == value for each in known) and (bool(known) or name not in self._used)
 
     def _there(self, server: Server) -> str | None:
-        """What the manifest calls the server, if it has it. Variables that are not set may stand for any value."""
-        others = {each.name for each in self.taken if each.spec is None}
-        own = (server.origin.name, f"{server.origin.name}-{server.origin.file.name}")
-        for name in sorted(self._target.upstreams.keys() - others, key=lambda each: each not in own):
-            found = _matched(self._target.upstreams[name], server.raw())
-            if found is None:
+        """What the manifest calls the server, if it has it; its variables stand for the values of the file then."""
+        values: list[Value] = []
+
+        def numbered(value: Value) -> str:
+            values.append(value)
+            return str(len(values) - 1)
+
+        try:
+            own, references = _shape(server.spec(numbered))
+        except UnfitError:
+            return None
+        taken = {each.name for each in self.taken if each.spec is None}
+        names = (server.origin.name, f"{server.origin.name}-{server.origin.file.name}")
+        for name in sorted(self._target.upstreams.keys() - taken, key=lambda each: each not in names):
+            shape, variables = _shape(self._target.upstreams[name])
+            if shape != own:
                 continue
-            told = {each: text for each, text in found if not text.startswith("${")}
-            if all(self._known.get(each, text) == text for each, text in told.items()):
-                new = {each: Variable(each, name, text) for each, text in told.items()}
-                self.variables |= {each: new[each] for each in new.keys() - self._known.keys()}
+            pairs = zip(variables, references, strict=True)
+            told = {each: values[int(index)].text for each, index in pairs if index.isdecimal()}
+            if all(text in (None, self._known.get(each, text)) for each, text in told.items()):
+                self.variables |= {
+                    each: Variable(each, name, text)
+                    for each, text in told.items()
+                    if text is not None and each not in self._known
+                }
                 return name
         return None
 
@@ -279,27 +284,11 @@ def _read(text: str, file: str) -> YamlSource:
     return source
 
 
-def _matched(written: Json, value: Json) -> list[tuple[str, str]] | None:
-    """What the variables of a manifest's upstream stand for so that it is this server; None if it is another."""
-    if isinstance(written, dict) and isinstance(value, dict):
-        # Of the whole only what says how it is reached; env and headers have names of their own.
-        keys = _COMPARED if written.keys() & {"command", "url"} else written.keys() | value.keys()
-        found = [_matched(written.get(key) or "", value.get(key) or "") for key in keys]
-    elif isinstance(written, list) and isinstance(value, list) and len(written) == len(value):
-        found = [_matched(*pair) for pair in zip(written, value, strict=True)]
-    elif isinstance(written, str) and isinstance(value, str):
-        return _filled(written, value)
-    else:
-        return [] if written == value else None
-    return None if None in found else [pair for pairs in found for pair in pairs or ()]
-
-
-def _filled(written: str, value: str) -> list[tuple[str, str]] | None:
-    parts = [*pieces(written)]
-    names = [part.name for part in parts if isinstance(part, VariableReference)]
-    pattern = "".join(re.escape(part) if isinstance(part, str) else "(.*)" for part in parts)
-    found = re.fullmatch(pattern, value, re.DOTALL)
-    return [*zip(names, found.groups(), strict=False)] if found else None
+def _shape(spec: Json) -> tuple[str, list[str]]:
+    """What says how a server is reached, without the names of its variables, and these in their order."""
+    found = {key: spec[key] for key in _COMPARED if spec.get(key)} if isinstance(spec, dict) else spec
+    text = json.dumps(found, sort_keys=True)
+    return _VARIABLE.sub("${}", text), [each.partition(":-")[0] for each in _VARIABLE.findall(text)]
 
 
 def _pretended(references: Collection[SecretReference], folder: Path) -> Mapping[SecretReference, str]:

@@ -151,16 +151,10 @@ def servers_of(file: ClientFile, data: Data, home: Path) -> list[Server | LeftOu
 
 def is_portal(command: str, arguments: Sequence[str]) -> bool:
     """Whether it starts a portal: one in front of itself would never finish starting."""
-    # A path may as well be a folder that a server is to look at.
-    words = [command, *arguments]
-    return (
-        _SELF.fullmatch(re.split(r"[/\\]", command)[-1]) is not None
-        or ("-m", "portal") in pairwise(words)
-        or any(
-            _SELF.fullmatch(word if next_ != "serve" else word.rpartition("/")[2])
-            for word, next_ in pairwise([*arguments, ""])
-        )
-    )
+    # The path of a folder is no program: a server may be to look at it.
+    words = [re.split(r"[/\\]", command)[-1], *arguments]
+    starts = [word.rpartition("/")[2] for word, after in pairwise([*words, ""]) if after == "serve"]
+    return ("-m", "portal") in pairwise(words) or any(map(_SELF.fullmatch, [*words, *starts]))
 
 
 def variable_name(*texts: str) -> str:
