@@ -37,11 +37,18 @@ SECTIONS: Json = {
 
 async def reached(portal: Opened, peers: dict[str, Peer]) -> dict[str, set[str]]:
     """The tools that scripts reach, by whatever names their functions may have."""
-    for upstream, peer in peers.items():
+    for peer in peers.values():
         peer.calls.clear()
-        names = {*function_names([each.name for each in peer.tools]).values(), "wipe_all", SUFFIXED}
-        for name in sorted(names):
-            await portal.run(f"await {upstream}.{name}(path='x')")
+    tools = {each.name for peer in peers.values() for each in peer.tools}
+    names = {*function_names(sorted(tools)).values(), "wipe_all", "read_all", SUFFIXED}
+    await portal.run(
+        f"for upstream in ({', '.join(peers)}):\n"
+        f"    for name in {sorted(names)!r}:\n"
+        "        try:\n"
+        "            await getattr(upstream, name)(path='x')\n"
+        "        except Exception:\n"
+        "            pass\n"
+    )
     return {upstream: {name for name, _ in peer.calls} for upstream, peer in peers.items()}
 
 
