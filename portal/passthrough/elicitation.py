@@ -2,6 +2,8 @@
 
 Rule 1: whoever reads it knows which upstream asks.
 Rule 2: a form that names a secret is refused, and a page is only opened by its whole, plain address.
+Rule 3: names and choices in a form are the upstream's own, because it is answered with them: where they cannot be shown
+as they are, the form is refused.
 
 Source: MCP 2026-07-28, client/elicitation#security-considerations.
 """
@@ -9,6 +11,7 @@ Source: MCP 2026-07-28, client/elicitation#security-considerations.
 import re
 import secrets
 import unicodedata
+from collections.abc import Iterator
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -101,7 +104,22 @@ def _form(schema: Json, scrub: Scrub) -> Json:
     form = clean_json(schema, scrub, MAX_MESSAGE_CHARACTERS)
     if len(compact(form)) > MAX_SCHEMA_CHARACTERS:
         raise QuestionError("elicitation_refused", "it asks with a form that is too large")
+    if [*_answers(form)] != [*_answers(schema)]:
+        raise QuestionError("elicitation_refused", "it asks with a form that cannot be shown as it is")
     return form
+
+
+def _answers(form: Json) -> Iterator[Json]:
+    """What a form is answered with where nothing is typed: names, choices and defaults."""
+    for name, field in form["properties"].items():
+        yield name
+        for each in (field, field.get("items")) if isinstance(field, dict) else ():
+            if isinstance(each, dict):
+                yield each.get("default")
+                yield each.get("enum")
+                for choices in (each.get("oneOf"), each.get("anyOf")):
+                    if isinstance(choices, list):
+                        yield [choice.get("const") for choice in choices if isinstance(choice, dict)]
 
 
 def _takes_text(schema: Json) -> bool:

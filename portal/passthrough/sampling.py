@@ -9,7 +9,6 @@ from mcp_types import ClientCapabilities, CreateMessageRequest
 from pydantic import ValidationError
 
 from manifests.json_value import Json
-from manifests.upstream_sections import SamplingRules
 from portal.budget.tokens import compact
 from portal.passthrough.clean_json import Scrub, clean_json
 from upstreams.json_size import is_larger
@@ -21,7 +20,7 @@ MAX_CHARACTERS: Final = 200_000
 _PASSED_ON: Final = ("messages", "systemPrompt", "temperature", "stopSequences", "modelPreferences")
 
 
-class Depths:
+class SamplingDepths:
     """Requests for samples that are under way, by who is asked and which upstream asks."""
 
     def __init__(self) -> None:
@@ -56,8 +55,8 @@ class Depths:
 class TokenAllowance:
     """The tokens that one upstream may have sampled for one request."""
 
-    def __init__(self, rules: SamplingRules) -> None:
-        self._left = rules.max_tokens
+    def __init__(self, max_tokens: int) -> None:
+        self._left = max_tokens
 
     def take(self, wanted: Json) -> int:
         """As many as are left of those.

@@ -1,4 +1,4 @@
-"""Resources and prompts of upstreams as the portal offers them itself, where the manifest says so.
+"""Resources and prompts of upstreams as the portal offers them to its own clients (`server.offers`).
 
 A resource is `portal://files/` and its URI at the upstream, a prompt `files.` and its name there. The rules for scripts
 decide about them, and each request is written to the audit log as a call is.
@@ -8,12 +8,16 @@ Source: MCP 2026-07-28, server/resources and server/prompts.
 
 import secrets
 import time
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
 
+import anyio
 import anyio.to_thread
 from mcp.server.context import ServerRequestContext
+from mcp.server.session import ServerSession
+from mcp.server.subscriptions import InMemorySubscriptionBus, PromptsListChanged, ResourcesListChanged
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
     INTERNAL_ERROR,
@@ -30,18 +34,18 @@ from mcp_types import (
     Resource,
     ResourceTemplate,
 )
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ValidationError
 
 from manifests.json_value import Json
+from manifests.manifest import Manifest
 from portal.audit.audit import Audit
-from portal.authority import Authorization
+from portal.authority import Authority, Authorization
 from portal.budget.tokens import compact
 from portal.caller import caller_of
 from portal.ledger import Entry
 from portal.passthrough.clean_json import clean_json, clean_text, one_line, printable
-from portal.passthrough.offer_changes import OfferChanges
-from portal.passthrough.readings import RESOURCE_KINDS, ReadingError, Readings
-from portal.view import View
+from portal.passthrough.resources import PROMPT_KINDS, RESOURCE_KINDS, Method, ResourceError, Resources
 from upstreams.fleet import Fleet
 
 PREFIX: Final = "portal://"
@@ -50,29 +54,77 @@ NOTICES: Final = "dev.mcp-code-portal/notices"
 
 PAGE_ROWS: Final = 500
 PAGE_CHARACTERS: Final = 500_000
-"""Of a page, as JSON: clients over the older HTTP take a message of 1 MiB. One row is always told."""
+"""Of a page, as JSON: clients over the older HTTP take a message of 1 MiB. One row is always there."""
 
-MAX_KEPT_LISTS: Final = 20
 KEPT_SECONDS: Final = 10.0
-"""How long a list goes on where its first page was taken from, for clients that walk through its pages."""
+"""How long the pages of a list are of the list that its first page was taken from."""
 
 MAX_TEXT_CHARACTERS: Final = 8_200
 """Of one text in a list: a URI may be that long."""
 
 MAX_TITLE_CHARACTERS: Final = 200
 
+MAX_SESSIONS: Final = 1_000
+"""Of the older revisions that are told of changes; of more those that listed longest ago are forgotten."""
+
+PAUSE_SECONDS: Final = 1.0
+"""However often upstreams change, clients are told no more often than that."""
+
+SEND_SECONDS: Final = 2.0
+
 Context = ServerRequestContext[Any, Any]
 Row = TypeVar("Row", bound=BaseModel)
 Answer = TypeVar("Answer", bound=BaseModel)
 
 
-class OwnOffer:
-    """Answers the requests of the portal's clients."""
+class ListChanges:
+    """Tells clients that lists changed: since 2026-07-28 those that subscribed (`bus`), before that those that listed."""
+
+    def __init__(self) -> None:
+        self.bus = InMemorySubscriptionBus()
+        self._sessions: OrderedDict[str, ServerSession] = OrderedDict()
+        self._changed = anyio.Event()
+
+    def follow(self, context: Context) -> None:
+        """A client has listed, so changes concern it."""
+        owner = caller_of(context).owner
+        if not owner or context.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            return
+        self._sessions[owner] = context.session
+        self._sessions.move_to_end(owner)
+        if len(self._sessions) > MAX_SESSIONS:
+            self._sessions.popitem(last=False)
+
+    def note(self) -> None:
+        self._changed.set()
+
+    async def keep(self) -> None:
+        """Tell of changes until cancelled."""
+        while True:
+            await self._changed.wait()
+            self._changed = anyio.Event()
+            for event in (ResourcesListChanged(), PromptsListChanged()):
+                await self.bus.publish(event)
+            async with anyio.create_task_group() as tasks:
+                for session in [*self._sessions.values()]:
+                    tasks.start_soon(_tell_of_change, session)
+            await anyio.sleep(PAUSE_SECONDS)
+
+
+async def _tell_of_change(session: ServerSession) -> None:
+    # One that does not read must not keep it from the others.
+    with anyio.move_on_after(SEND_SECONDS):
+        await session.send_resource_list_changed()
+        await session.send_prompt_list_changed()
+
+
+class ClientResources:
+    """Answers the requests of the portal's clients, each under the manifest of its profile."""
 
     def __init__(
-        self, views: Mapping[str | None, View], fleet: Fleet, audit: Audit, changes: OfferChanges
+        self, authorities: Mapping[str | None, Authority], fleet: Fleet, audit: Audit, changes: ListChanges
     ) -> None:
-        self._views = views
+        self._authorities = authorities
         self._fleet = fleet
         self._audit = audit
         self._changes = changes
@@ -81,98 +133,83 @@ class OwnOffer:
     async def list_resources(
         self, context: Context, params: PaginatedRequestParams | None
     ) -> ListResourcesResult:
-        rows, cursor, meta = await self._page(context, params, "resources", "resources", Resource)
+        rows, cursor, meta = await self._page(context, params, "resources/list", "resources", Resource)
         return ListResourcesResult(resources=rows, next_cursor=cursor, _meta=meta)
 
     async def list_templates(
         self, context: Context, params: PaginatedRequestParams | None
     ) -> ListResourceTemplatesResult:
-        rows, cursor, meta = await self._page(context, params, "resources", "templates", ResourceTemplate)
+        rows, cursor, meta = await self._page(
+            context, params, "resources/list", "templates", ResourceTemplate
+        )
         return ListResourceTemplatesResult(resource_templates=rows, next_cursor=cursor, _meta=meta)
 
     async def list_prompts(
         self, context: Context, params: PaginatedRequestParams | None
     ) -> ListPromptsResult:
-        rows, cursor, meta = await self._page(context, params, "prompts", "prompts", Prompt)
+        rows, cursor, meta = await self._page(context, params, "prompts/list", "prompts", Prompt)
         return ListPromptsResult(prompts=rows, next_cursor=cursor, _meta=meta)
 
     async def read_resource(self, context: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
         namespace, _, uri = params.uri.removeprefix(PREFIX).partition("/")
         key = self._key(context, namespace if uri and params.uri.startswith(PREFIX) else "", "resource")
-        async with self._readings(context, "resources/read") as (readings, entry):
-            contents = await readings.read_resource(key, uri, entry)
+        async with self._resources(context, "resources/read") as (resources, entry):
+            contents = await resources.read(key, uri, entry)
         for each in contents:
             theirs = each.get("uri")
             each["uri"] = f"{PREFIX}{namespace}/{theirs if isinstance(theirs, str) else uri}"
-        return await self._bounded(context, key, ReadResourceResult, {"contents": contents})
+        return await self._answer(context, key, ReadResourceResult, {"contents": contents})
 
     async def get_prompt(self, context: Context, params: GetPromptRequestParams) -> GetPromptResult:
         namespace, _, name = params.name.partition(".")
         key = self._key(context, namespace if name else "", "prompt")
-        arguments: dict[str, Json] = dict(params.arguments or {})
-        async with self._readings(context, "prompts/get") as (readings, entry):
-            filled = await readings.prompt(key, name, arguments, entry)
-        return await self._bounded(context, key, GetPromptResult, filled)
+        async with self._resources(context, "prompts/get") as (resources, entry):
+            filled = await resources.prompt(key, name, dict(params.arguments or {}), entry)
+        return await self._answer(context, key, GetPromptResult, filled)
 
     async def _page(
         self,
         context: Context,
         params: PaginatedRequestParams | None,
-        listed: str,
+        method: Method,
         kind: str,
         model: type[Row],
     ) -> tuple[list[Row], str | None, dict[str, Json] | None]:
         """Its rows; the cursor of the next one, which is the number of rows before it; and what the list lacks."""
-        self._changes.attend(context)
+        self._changes.follow(context)
         cursor = (params.cursor if params else None) or "0"
         if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 10):
             raise MCPError(INVALID_PARAMS, "there is no such cursor")
-        first, profile = int(cursor), caller_of(context).profile
-        rows, meta = self._kept_rows(profile, kind) if first else None, None
-        if rows is None:
-            async with self._readings(context, f"{listed}/list") as (readings, entry):
-                if listed == "resources":
-                    found = await readings.resources(None, entry, {kind: RESOURCE_KINDS[kind]})
-                else:
-                    found = await readings.prompts(None, entry)
+        first, profile, meta = int(cursor), caller_of(context).profile, None
+        until, rows = self._kept.get((profile, kind), (0.0, []))
+        if not first or anyio.current_time() >= until:
+            kinds = PROMPT_KINDS if kind == "prompts" else {kind: RESOURCE_KINDS[kind]}
+            async with self._resources(context, method) as (resources, entry):
+                found = await resources.listed(method, kinds, None, entry)
             rows = found[kind]
             meta = {NOTICES: found["notices"]} if found["notices"] else None
         # In a thread: hostile rows take time, and other clients wait for nobody.
-        shown, end = await anyio.to_thread.run_sync(self._shown, profile, rows, first, model)
+        shown, end = await anyio.to_thread.run_sync(self._shown, self._manifest(context), rows, first, model)
         if end == len(rows):
+            self._kept.pop((profile, kind), None)
             return shown, None, meta
-        self._keep(profile, kind, rows)
+        self._kept[profile, kind] = anyio.current_time() + KEPT_SECONDS, rows
         return shown, str(end), meta
 
-    def _kept_rows(self, profile: str | None, kind: str) -> list[dict[str, Json]] | None:
-        until, rows = self._kept.get((profile, kind), (0.0, []))
-        return rows if anyio.current_time() < until else None
-
-    def _keep(self, profile: str | None, kind: str, rows: list[dict[str, Json]]) -> None:
-        """For the pages after this one, which ask nobody again."""
-        now = anyio.current_time()
-        self._kept = {key: kept for key, kept in self._kept.items() if now < kept[0]}
-        self._kept.pop((profile, kind), None)
-        if len(self._kept) < MAX_KEPT_LISTS:
-            self._kept[profile, kind] = now + KEPT_SECONDS, rows
-
     def _shown(
-        self, profile: str | None, rows: list[dict[str, Json]], first: int, model: type[Row]
+        self, manifest: Manifest, rows: list[dict[str, Json]], first: int, model: type[Row]
     ) -> tuple[list[Row], int]:
-        """The rows of one page that the SDK can send, and how many are before the next page.
-
-        What one upstream lists must not cost the others theirs.
-        """
-        namespaces = self._views[profile].manifest.namespaces
+        """The rows of one page that the SDK can send, and how many are before the next page."""
         shown: list[Row] = []
-        room = PAGE_CHARACTERS
+        left = PAGE_CHARACTERS
         for number, row in enumerate(rows[first : first + PAGE_ROWS], first):
             try:
-                told = model.model_validate(self._named(row, namespaces[row["upstream"]]), by_name=False)
-                room -= len(told.model_dump_json(by_alias=True, exclude_none=True))
+                named = self._named(row, manifest.namespaces[row["upstream"]])
+                told = model.model_validate(named, by_name=False)
+                left -= len(told.model_dump_json(by_alias=True, exclude_none=True))
             except (ValidationError, ValueError):
-                continue
-            if room < 0 and number > first:
+                continue  # what one upstream lists must not cost the others theirs
+            if left < 0 and number > first:
                 return shown, number
             shown.append(told)
         return shown, min(first + PAGE_ROWS, len(rows))
@@ -186,35 +223,38 @@ class OwnOffer:
         for key in ("uri", "uriTemplate"):
             if key in shown:
                 shown[key] = f"{PREFIX}{namespace}/{row[key]}"
-        if (
-            "arguments" in row
-        ):  # a prompt, which is asked for by its name, as its arguments are filled in by theirs
+        if "arguments" in row:  # a prompt is asked for by its name, and its arguments are filled in by theirs
             shown["name"] = row["name"]
             for argument, own in zip(shown["arguments"], row["arguments"], strict=True):
                 argument["name"] = own["name"]
         return {**shown, "name": f"{namespace}.{shown['name']}"}
 
+    def _manifest(self, context: Context) -> Manifest:
+        return self._authorities[caller_of(context).profile].manifest
+
     def _key(self, context: Context, namespace: str, kind: str) -> str:
-        for key, known in self._views[caller_of(context).profile].manifest.namespaces.items():
+        for key, known in self._manifest(context).namespaces.items():
             if known == namespace:
                 return key
         raise MCPError(INVALID_PARAMS, f"there is no such {kind}: its name begins with that of no upstream")
 
     @asynccontextmanager
-    async def _readings(self, context: Context, function: str) -> AsyncIterator[tuple[Readings, Entry]]:
+    async def _resources(self, context: Context, function: Method) -> AsyncIterator[tuple[Resources, Entry]]:
         caller = caller_of(context)
-        view = self._views[caller.profile]
-        audit = self._audit.run(f"read_{secrets.token_hex(8)}", caller, view.manifest.profile)
+        authority = self._authorities[caller.profile]
+        audit = self._audit.run(f"read_{secrets.token_hex(8)}", caller, authority.manifest.profile)
         audit.reading(function)
         entry = Entry(1, function, time.monotonic())
         try:
-            authorization = Authorization(view.authority, set(), audit)
-            yield Readings(view.manifest, authorization, self._fleet, cannot_name=True), entry
-        except ReadingError as error:
+            authorization = Authorization(authority, set(), audit)
+            yield Resources(authority.manifest, authorization, self._fleet, asks_idle=True), entry
+        except ResourceError as error:
             entry.end(error.state, error.told)
             if error.state == "refused":
                 audit.refused(entry.seq, entry.request or function, error.told)
-            told = f"{error.told.code}: {_sentence(error.told.message)} {error.told.hint}".strip()
+            message = error.told.message
+            end = "" if message.endswith((".", "!", "?")) else "."
+            told = f"{error.told.code}: {message}{end} {error.told.hint}".strip()
             raise MCPError(INVALID_PARAMS if error.state == "refused" else INTERNAL_ERROR, told) from error
         else:
             entry.end("done")
@@ -222,8 +262,8 @@ class OwnOffer:
             if entry.state != "refused":
                 audit.outcome(entry)
 
-    async def _bounded(self, context: Context, key: str, kind: type[Answer], raw: Json) -> Answer:
-        most = self._views[caller_of(context).profile].manifest.portal.capabilities.limits.outcome_bytes
+    async def _answer(self, context: Context, key: str, kind: type[Answer], raw: Json) -> Answer:
+        most = self._manifest(context).portal.capabilities.limits.outcome_bytes
         # In a thread: looking through megabytes for secrets takes time, and other clients wait for nobody.
         return await anyio.to_thread.run_sync(self._clean, key, kind, raw, most)
 
@@ -236,7 +276,3 @@ class OwnOffer:
         except (ValidationError, ValueError, RecursionError) as error:
             raise MCPError(INTERNAL_ERROR, f"upstream {key!r} answered what MCP does not know") from error
         raise MCPError(INTERNAL_ERROR, f"upstream {key!r} answered more than limits.outcome_bytes = {most:,}")
-
-
-def _sentence(text: str) -> str:
-    return text if text.endswith((".", "!", "?")) else f"{text}."

@@ -2,25 +2,28 @@
 
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from mcp.shared.exceptions import MCPError
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError, NoBackChannelError
+from mcp.shared.message import ServerMessageMetadata
 from mcp_types import (
+    CallToolRequestParams,
     ClientCapabilities,
     CreateMessageRequest,
+    CreateMessageResult,
     CreateMessageResultWithTools,
     ElicitRequest,
-    ElicitRequestFormParams,
     ElicitResult,
 )
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from manifests.json_value import Json
 from manifests.upstream_sections import UpstreamSection
-from portal.passthrough.clean_json import sendable, sendable_json
+from portal.passthrough.clean_json import sendable_json
 from portal.passthrough.elicitation import elicitation
-from portal.passthrough.form_answer import as_meant, is_ambiguous
-from portal.passthrough.sampling import Depths, TokenAllowance, sample
+from portal.passthrough.sampling import SamplingDepths, TokenAllowance, sample
 from upstreams.questions import SAMPLE, QuestionError
 from upstreams.upstream import Upstream
 
@@ -36,11 +39,11 @@ Raises MCPError or ValidationError if the client gives none that can be read.
 """
 
 
-class Asking:
-    """The client of one request. `share` is who takes turns with it, `owner` whose calls its upstreams may mix up."""
+class Questions:
+    """The questions of one request. `share` is who takes turns with it, `owner` whose calls its upstreams may mix up."""
 
     def __init__(
-        self, ask: Ask, capabilities: ClientCapabilities | None, owner: str, share: str, depths: Depths
+        self, ask: Ask, capabilities: ClientCapabilities | None, owner: str, share: str, depths: SamplingDepths
     ) -> None:
         self.owner = owner
         self.capabilities = capabilities
@@ -50,19 +53,9 @@ class Asking:
         self._asked = 0
         self._allowances: dict[str, TokenAllowance] = {}
 
-    def of_call(self, upstream: Upstream, spec: UpstreamSection) -> "AskedByUpstream":
-        """What one upstream may ask about one call."""
-        return AskedByUpstream(self, upstream, spec)
-
     async def elicit(self, upstream: Upstream, params: dict[str, Json]) -> dict[str, Json]:
         self._count()
-        question = elicitation(upstream.name, params, upstream.scrubbed, self.capabilities)
-        if not isinstance(question.params, ElicitRequestFormParams):
-            return await self._put(question)
-        asked, shown = params.get("requestedSchema"), question.params.requested_schema
-        if is_ambiguous(asked, shown):
-            raise QuestionError("elicitation_refused", "it asks with a form that cannot be shown as it is")
-        return as_meant(await self._put(question), asked, shown)
+        return await self._put(elicitation(upstream.name, params, upstream.scrubbed, self.capabilities))
 
     async def sample(
         self, upstream: Upstream, spec: UpstreamSection, params: dict[str, Json]
@@ -70,10 +63,11 @@ class Asking:
         if spec.sampling is None:
             raise QuestionError("sampling_refused", "the manifest does not let it sample")
         self._count()
-        allowance = self._allowances.setdefault(upstream.name, TokenAllowance(spec.sampling))
+        allowance = self._allowances.setdefault(upstream.name, TokenAllowance(spec.sampling.max_tokens))
         with self._depths.deeper(self._share, upstream.name, self, spec.sampling.depth):
-            question = sample(upstream.name, params, upstream.scrubbed, self.capabilities, allowance)
-            return await self._put(question)
+            return await self._put(
+                sample(upstream.name, params, upstream.scrubbed, self.capabilities, allowance)
+            )
 
     def _count(self) -> None:
         if self._asked >= MAX_QUESTIONS:
@@ -90,25 +84,25 @@ class Asking:
             kind.model_validate(answer, by_name=False)
         except (MCPError, ValidationError) as error:
             raise QuestionError("question_unanswered", "the client gave no answer") from error
-        return {sendable(name): sendable_json(value) for name, value in answer.items()}
+        return dict(sendable_json(answer))
 
 
-class AskedByUpstream:
-    """What one upstream may ask about one call."""
+class CallQuestions:
+    """What one upstream may ask about one call: `upstreams.questions.Questioned`."""
 
-    def __init__(self, asking: Asking, upstream: Upstream, spec: UpstreamSection) -> None:
+    def __init__(self, questions: Questions, upstream: Upstream, spec: UpstreamSection) -> None:
         self._refusal: QuestionError | None = None
         self._unclear = deque[QuestionError](maxlen=MAX_QUESTIONS)
-        self._asking = asking
+        self._questions = questions
         self._upstream = upstream
         self._spec = spec
 
     @property
     def owner(self) -> str:
-        return self._asking.owner
+        return self._questions.owner
 
     def capabilities(self) -> dict[str, Json]:
-        declared = self._asking.capabilities
+        declared = self._questions.capabilities
         if declared is None:
             return {}
         told = declared.model_dump(by_alias=True, mode="json", exclude_none=True)
@@ -121,8 +115,8 @@ class AskedByUpstream:
 
     async def answer(self, method: str, params: dict[str, Json]) -> dict[str, Json]:
         if method == SAMPLE:
-            return await self._asking.sample(self._upstream, self._spec, params)
-        return await self._asking.elicit(self._upstream, params)
+            return await self._questions.sample(self._upstream, self._spec, params)
+        return await self._questions.elicit(self._upstream, params)
 
     def not_answered(self, error: QuestionError, *, is_its_own: bool) -> None:
         if is_its_own:
@@ -137,3 +131,35 @@ class AskedByUpstream:
         """
         told = (each for each in reversed(self._unclear) if str(each) in failure)
         return next(told, None) if self._refusal is None else self._refusal
+
+
+def comes_in_rounds(context: ServerRequestContext[Any, Any], params: CallToolRequestParams) -> bool:
+    """Whether its client can be asked, and only with an answer: since 2026-07-28 servers send no requests.
+
+    A request that goes on with another comes in rounds whatever its client declares: taken for a new one it would do
+    everything twice.
+    """
+    if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+        return False
+    can = context.session.client_capabilities
+    can_be_asked = can is not None and (can.elicitation is not None or can.sampling is not None)
+    return can_be_asked or params.request_state is not None
+
+
+def ask_by_request(context: ServerRequestContext[Any, Any]) -> Ask:
+    """Asks by a request, on the stream of the client's own."""
+    session = context.session
+
+    async def ask(question: Question) -> dict[str, Json]:
+        if not session.can_send_request:
+            raise NoBackChannelError(question.method)
+        about = ServerMessageMetadata(related_request_id=context.request_id)
+        if isinstance(question, ElicitRequest):
+            answer: ElicitResult | CreateMessageResult = await session.send_request(
+                question, ElicitResult, metadata=about
+            )
+        else:
+            answer = await session.send_request(question, CreateMessageResult, metadata=about)
+        return answer.model_dump(by_alias=True, mode="json", exclude_none=True)
+
+    return ask

@@ -1,0 +1,60 @@
+"""What the portal can tell and ask the client of a request while it works on it."""
+
+from functools import partial
+from typing import Final
+
+from mcp.shared.dispatcher import ProgressFnT
+
+from manifests.upstream_sections import UpstreamSection
+from portal.ledger import Entry
+from portal.passthrough.notifications import Notifications
+from portal.passthrough.questions import CallQuestions, Questions
+from upstreams.log_messages import LogHearer, LogMessage
+from upstreams.upstream import Upstream
+
+
+class BackChannel:
+    """The client of one request: `notifications` are there while it waits for the answer, `questions` if it can be
+    asked. Between two rounds of a request (MCP 2026-07-28, basic/patterns/mrtr) nobody waits.
+    """
+
+    def __init__(self, questions: Questions | None = None) -> None:
+        self.notifications: Notifications | None = None
+        self._questions = questions
+        self._hearers: dict[str, LogHearer] = {}
+
+    def stage(self, stage: str) -> None:
+        """What the request waits for from now on, as far as it is no call."""
+        if self.notifications is not None and self.notifications.progress is not None:
+            self.notifications.progress.stage = stage
+
+    def progress_of(self, entry: Entry, upstream: Upstream) -> ProgressFnT | None:
+        """What hears of the progress of one call; None if nobody does, so that the upstream need not tell."""
+
+        async def hear(progress: float, total: float | None, message: str | None) -> None:
+            now = self.notifications
+            if now is not None and now.progress is not None and entry.ended is None:
+                now.progress.note(entry, upstream.scrubbed, progress, total, message)
+
+        is_heard = self.notifications is not None and self.notifications.progress is not None
+        return hear if is_heard else None
+
+    def log_hearer(self, upstream: Upstream) -> LogHearer | None:
+        """The same for all calls of the request, so that they hear a message once."""
+        logs = None if self.notifications is None else self.notifications.logs
+        if upstream.name not in self._hearers and logs is not None and self._questions is not None:
+            hearer = LogHearer(self._questions.owner, logs.level, partial(self._hear_log, upstream))
+            self._hearers[upstream.name] = hearer
+        return self._hearers.get(upstream.name)
+
+    def questions_of(self, upstream: Upstream, spec: UpstreamSection) -> CallQuestions | None:
+        """What the upstream may ask about one call; None if there is no client."""
+        return None if self._questions is None else CallQuestions(self._questions, upstream, spec)
+
+    def _hear_log(self, upstream: Upstream, message: LogMessage | None) -> None:
+        if self.notifications is not None and self.notifications.logs is not None:
+            self.notifications.logs.note(upstream, message)
+
+
+NO_CLIENT: Final = BackChannel()
+"""Hears nothing, and cannot be asked."""

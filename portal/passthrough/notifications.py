@@ -1,0 +1,271 @@
+"""What the client of a request hears while it waits: progress, and what upstreams log.
+
+Source: MCP 2026-07-28, basic/utilities/progress and server/utilities/logging.
+"""
+
+import math
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+import anyio
+from anyio.abc import TaskGroup
+from mcp.server.context import ServerRequestContext
+from mcp.shared.dispatcher import ProgressFnT
+from mcp.shared.jsonrpc_dispatcher import progress_token_from_params
+from mcp_types import (
+    LOG_LEVEL_META_KEY,
+    LoggingLevel,
+    LoggingMessageNotification,
+    LoggingMessageNotificationParams,
+)
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from manifests.json_value import Json
+from portal.budget.tokens import compact
+from portal.caller import caller_of
+from portal.ledger import Entry, Ledger
+from portal.passthrough.clean_json import Scrub, clean_json, clean_text, one_line, printable
+from upstreams.json_size import is_larger
+from upstreams.log_messages import LEVELS, LogMessage, reaches
+from upstreams.upstream import Upstream
+
+FLUSH_SECONDS: Final = 1.0
+"""How long an answer waits for a client that does not read its notifications."""
+
+MAX_PROGRESS_CHARACTERS: Final = 200
+MAX_NAMED_CALLS: Final = 3
+"""Calls under way that progress names; more are counted."""
+
+MAX_LOG_CHARACTERS: Final = 4_000
+"""Of one log message, as JSON; of a longer one only the beginning of its JSON is sent, as text."""
+
+MAX_READ_CHARACTERS: Final = 50_000
+MAX_READ_VALUES: Final = 5_000
+"""A log message with more characters or values is left out unread."""
+
+MAX_LOG_MESSAGES: Final = 1_000
+"""Of one request; more are counted."""
+
+MAX_LOGGER_CHARACTERS: Final = 100
+MAX_SESSIONS: Final = 10_000
+"""Clients whose log level is kept; of more the oldest get the default again."""
+
+DEFAULT_LEVEL: Final[LoggingLevel] = "info"
+OWN_LOGGER: Final = "mcp-code-portal"
+
+Context: TypeAlias = ServerRequestContext[Any, Any]
+Notification: TypeAlias = Callable[[], Awaitable[None]]
+"""Sends one notification."""
+
+
+class Notifications:
+    """The notifications of one request. `progress` and `logs` are None if its client wants none."""
+
+    def __init__(self, progress: "Progress | None", logs: "LogRelay | None") -> None:
+        self.progress = progress
+        self.logs = logs
+
+
+@asynccontextmanager
+async def notifications_of(
+    context: Context, ledger: Ledger, log_level: LoggingLevel | None, keep_alive_seconds: float
+) -> AsyncIterator[Notifications | None]:
+    """Open as long as the request waits; None if its client wants to hear nothing."""
+    wants_progress = progress_token_from_params(context.params) is not None
+    if not wants_progress and log_level is None:
+        yield None
+        return
+    async with anyio.create_task_group() as tasks:
+        progress = logs = None
+        if wants_progress:
+            progress = Progress(context.session.report_progress, ledger, tasks)
+            tasks.start_soon(progress.keep_alive, keep_alive_seconds)
+        if log_level is not None:
+            logs = LogRelay(partial(_send_log, context), log_level, tasks)
+        yield Notifications(progress, logs)
+        # What was heard before the end is told before the end; to a client that does not read, not at all.
+        tasks.cancel_scope.deadline = anyio.current_time() + FLUSH_SECONDS
+        if progress is not None:
+            progress.queue.close()
+        if logs is not None:
+            logs.close()
+
+
+async def _send_log(context: Context, level: LoggingLevel, logger: str, data: Json) -> None:
+    params = LoggingMessageNotificationParams(level=level, logger=logger, data=data)
+    await context.session.send_notification(LoggingMessageNotification(params=params), context.request_id)
+
+
+class RateLimitedQueue:
+    """Sends notifications in their order, `burst` at once and then so many `per_second` (a token bucket).
+
+    At most `burst` wait; more are dropped, so that nobody waits for a client that does not read.
+    """
+
+    def __init__(self, tasks: TaskGroup, *, burst: int, per_second: float) -> None:
+        self.closed = anyio.Event()
+        self._tasks = tasks
+        self._burst = burst
+        self._interval = 1 / per_second
+        self._due = 0.0
+        self._waiting: deque[Notification] = deque()
+        self._is_sending = False
+
+    @property
+    def is_full(self) -> bool:
+        return self.closed.is_set() or len(self._waiting) >= self._burst
+
+    def put(self, notification: Notification) -> None:
+        if not self.is_full:
+            self._add(notification)
+
+    def close(self, last: Notification | None = None) -> None:
+        """Take no more but `last`; what waits is sent without a pause."""
+        if last is not None:
+            self._add(last)
+        self.closed.set()
+
+    def _add(self, notification: Notification) -> None:
+        self._waiting.append(notification)
+        if not self._is_sending:
+            self._is_sending = True
+            self._tasks.start_soon(self._send)
+
+    async def _send(self) -> None:
+        while self._waiting:
+            now = anyio.current_time()
+            self._due = max(self._due, now - self._burst * self._interval) + self._interval
+            if self._due > now:
+                with anyio.move_on_after(self._due - now):
+                    await self.closed.wait()
+            await self._waiting.popleft()()
+        self._is_sending = False
+
+
+class Progress:
+    """The progress of one request: its number is the seconds that it has taken, its message what it waits for.
+
+    What upstreams say of calls is passed on as messages with the call's name. Their numbers are not: calls side by
+    side have several, and MCP wants one that grows.
+    """
+
+    def __init__(self, report: ProgressFnT, ledger: Ledger, tasks: TaskGroup) -> None:
+        self.stage = "working"
+        """What the request waits for where that is no call."""
+        self.queue = RateLimitedQueue(tasks, burst=20, per_second=5)
+        self._report = report
+        self._ledger = ledger
+        self._began = anyio.current_time()
+        self._last = 0.0
+
+    def note(self, entry: Entry, scrub: Scrub, progress: float, total: float | None, message: str | None) -> None:
+        """An upstream told of its progress with a call."""
+        numbers = _number(progress) + (f" of {_number(total)}" if total is not None else "")
+        told = f"{numbers}: {scrub(message, MAX_PROGRESS_CHARACTERS)}" if message else numbers
+        self.queue.put(partial(self._tell, _line(f"{entry.function}: {told}")))
+
+    async def keep_alive(self, seconds: float) -> None:
+        """Say every so many seconds what is waited for, also when no upstream says anything."""
+        while True:
+            with anyio.move_on_after(seconds):
+                await self.queue.closed.wait()
+                return
+            self.queue.put(partial(self._tell, self._waited_for()))
+
+    async def _tell(self, message: str) -> None:
+        seconds = round(anyio.current_time() - self._began, 3)
+        self._last = max(seconds, round(self._last + 0.001, 3))
+        await self._report(self._last, None, message)
+
+    def _waited_for(self) -> str:
+        waiting = [entry.function for entry in self._ledger.entries.values() if entry.ended is None]
+        if not waiting:
+            return self.stage
+        names = list(dict.fromkeys(waiting))
+        calls = "1 call" if len(waiting) == 1 else f"{len(waiting)} calls"
+        more = ", ..." if len(names) > MAX_NAMED_CALLS else ""
+        return _line(f"waiting for {calls}: {', '.join(names[:MAX_NAMED_CALLS])}{more}")
+
+
+def _number(value: float) -> str:
+    return f"{value:,.10g}" if math.isfinite(value) else "?"
+
+
+def _line(text: str) -> str:
+    """One printable line that UTF-8 can carry."""
+    shown = " ".join("".join(each if each.isprintable() else " " for each in text).split())
+    return shown if len(shown) <= MAX_PROGRESS_CHARACTERS else shown[: MAX_PROGRESS_CHARACTERS - 1] + "…"
+
+
+class LogRelay:
+    """Passes on what upstreams log, from `level` on: capped, without their secrets and under the upstream's name."""
+
+    def __init__(
+        self, send: Callable[[LoggingLevel, str, Json], Awaitable[None]], level: LoggingLevel, tasks: TaskGroup
+    ) -> None:
+        self.level = level
+        self._queue = RateLimitedQueue(tasks, burst=50, per_second=20)
+        self._send = send
+        self._sent = 0
+        self._left_out = 0
+
+    def close(self) -> None:
+        """Have what waits sent, and how much is missing."""
+        told = f"{self._left_out} log messages of upstreams were left out"
+        self._queue.close(partial(self._send, "warning", OWN_LOGGER, told) if self._left_out else None)
+
+    def note(self, upstream: Upstream, message: LogMessage | None) -> None:
+        """An upstream logged something; None if that could not be read."""
+        if message is not None and not reaches(message.level, self.level):
+            return
+        # Whether it is sent at all is asked first: what is dropped should cost next to nothing.
+        is_dropped = self._sent >= MAX_LOG_MESSAGES or self._queue.is_full
+        data = None if is_dropped or message is None else _shown(message.data, printable(upstream.scrubbed))
+        if message is None or data is None:
+            self._left_out += 1
+            return
+        self._sent += 1
+        logger = clean_text(message.logger, one_line(upstream.scrubbed), MAX_LOGGER_CHARACTERS)
+        named = f"{upstream.name}/{logger}" if logger else upstream.name
+        self._queue.put(partial(self._send, message.level, named, data))
+
+
+def _shown(data: Json, scrub: Scrub) -> Json:
+    """The data without secrets, or as much of its text as is sent; None if it is too much to look at."""
+    if is_larger(data, MAX_READ_CHARACTERS, MAX_READ_VALUES):
+        return None
+    try:
+        clean = clean_json(data, scrub, MAX_LOG_CHARACTERS)
+        text = clean if isinstance(clean, str) else compact(clean)
+    except (ValueError, RecursionError):
+        return None
+    return clean if len(text) <= MAX_LOG_CHARACTERS else text[: MAX_LOG_CHARACTERS - 1] + "…"
+
+
+class LogLevels:
+    """From which level on clients want to hear what upstreams log.
+
+    Those of the older revisions set it for their session. Since 2026-07-28 each request says, or hears nothing.
+    """
+
+    def __init__(self) -> None:
+        self._levels: OrderedDict[str, LoggingLevel] = OrderedDict()
+
+    def set(self, context: Context, level: LoggingLevel) -> None:
+        owner = caller_of(context).owner
+        if not owner:  # nobody who could come back
+            return
+        self._levels[owner] = level
+        self._levels.move_to_end(owner)
+        if len(self._levels) > MAX_SESSIONS:
+            self._levels.popitem(last=False)
+
+    def of(self, context: Context) -> LoggingLevel | None:
+        """The level of one request; None if its client is not to be sent any."""
+        if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+            return self._levels.get(caller_of(context).owner, DEFAULT_LEVEL)
+        asked = (context.meta or {}).get(LOG_LEVEL_META_KEY)
+        return next((level for level in LEVELS if level == asked), None)

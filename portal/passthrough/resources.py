@@ -1,0 +1,265 @@
+"""Resources and prompts of upstreams, for one run or one client: `portal.resources`, `read_resource`, `prompts`,
+`get_prompt`.
+
+Rule 1: each request to an upstream has a permit of its own, and what it answers counts as what a call answers. The
+manifest's rules mean it by its method's name, as they mean a tool: `files.resources/read`, `prompts/*`.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Final, Literal, TypeAlias
+
+import anyio
+
+from manifests.hints import Hints
+from manifests.json_value import Json
+from manifests.manifest import Manifest
+from manifests.rule_slips import ListedTool
+from portal.authority import Authorization, CallRequest, Permit
+from portal.ledger import CallState, Entry
+from sandbox_runtime.calls import CallError
+from upstreams.errors import UpstreamAnswerError, UpstreamError, UpstreamWithheldError
+from upstreams.fleet import Fleet
+from upstreams.offerings import MAX_IDENTIFIER_CHARACTERS, Listed
+from upstreams.upstream import Upstream
+
+RESOURCES: Final = "portal.resources"
+READ_RESOURCE: Final = "portal.read_resource"
+PROMPTS: Final = "portal.prompts"
+GET_PROMPT: Final = "portal.get_prompt"
+FUNCTIONS: Final = frozenset({RESOURCES, READ_RESOURCE, PROMPTS, GET_PROMPT})
+
+Method: TypeAlias = Literal["resources/list", "resources/read", "prompts/list", "prompts/get"]
+METHODS: Final[tuple[Method, ...]] = ("resources/list", "resources/read", "prompts/list", "prompts/get")
+
+HINTS: Final = Hints(readonly=True, is_silent=False)
+"""They only read."""
+
+LISTED: Final = [ListedTool(method, method, HINTS, None) for method in METHODS]
+"""They take other arguments than tools do: no condition on arguments is a slip for their sake."""
+
+Kinds: TypeAlias = Mapping[str, Listed]
+"""What upstreams list, by how the portal calls it."""
+
+RESOURCE_KINDS: Final[Kinds] = {"resources": "resources", "templates": "resourceTemplates"}
+PROMPT_KINDS: Final[Kinds] = {"prompts": "prompts"}
+
+AT_ONCE: Final = 8
+"""Upstreams that are asked side by side when all are."""
+
+LIST_SECONDS: Final = 10.0
+"""One upstream that hangs, or lists without end, keeps a list of all no longer than that; one of two kinds, twice."""
+
+
+class ResourceError(Exception):
+    """There is no answer; `state` is what the ledger may say about it."""
+
+    def __init__(self, told: CallError, state: CallState = "refused") -> None:
+        super().__init__(told.message)
+        self.told = told
+        self.state = state
+
+
+class Resources:
+    """What one run, or one client, may read of the upstreams of a manifest.
+
+    With `asks_idle` a list of all has the upstreams that are idle, too: as they were listed last or, if they never were,
+    started to be asked. That is for clients, which cannot name one upstream as scripts can.
+    """
+
+    def __init__(
+        self, manifest: Manifest, authorization: Authorization, fleet: Fleet, *, asks_idle: bool = False
+    ) -> None:
+        self._manifest = manifest
+        self._authorization = authorization
+        self._fleet = fleet
+        self._asks_idle = asks_idle
+
+    async def answer(self, function: str, arguments: Mapping[str, Json], entry: Entry) -> Json:
+        """What the function answers a script.
+
+        Raises:
+            ResourceError: It is refused, or the upstream gave no answer.
+        """
+        if function == READ_RESOURCE:
+            return await self.read(self._upstream(arguments), _identifier(arguments, "uri"), entry)
+        if function == GET_PROMPT:
+            values = _values(arguments.get("arguments"))
+            return await self.prompt(
+                self._upstream(arguments), _identifier(arguments, "name"), values, entry
+            )
+        upstream = None if arguments.get("upstream") is None else self._upstream(arguments)
+        if function == RESOURCES:
+            return await self.listed("resources/list", RESOURCE_KINDS, upstream, entry)
+        return await self.listed("prompts/list", PROMPT_KINDS, upstream, entry)
+
+    async def listed(
+        self, method: Method, kinds: Kinds, upstream: str | None, entry: Entry
+    ) -> dict[str, Json]:
+        """`{kind: [row], ..., notices}` of one upstream, or of all that may be asked, in the manifest's order."""
+        if upstream is None:
+            return await self._all_listed(method, kinds, entry)
+        sent = self._permit(upstream, method, {}, entry)
+        rows = {name: await self._rows(upstream, listed, sent) for name, listed in kinds.items()}
+        return {**rows, "notices": []}
+
+    async def read(self, upstream: str, uri: str, entry: Entry) -> list[Json]:
+        """Its contents: `[{uri, mimeType?, text | blob}]`."""
+        raw = await self._asked(upstream, "resources/read", {"uri": uri}, entry)
+        return _objects(upstream, raw.get("contents"), "the resource's contents")
+
+    async def prompt(
+        self, upstream: str, name: str, arguments: dict[str, Json], entry: Entry
+    ) -> dict[str, Json]:
+        """`{description, messages: [{role, content}]}`."""
+        raw = await self._asked(upstream, "prompts/get", {"name": name, "arguments": arguments}, entry)
+        messages = _objects(upstream, raw.get("messages"), "the prompt's messages")
+        description = raw.get("description")
+        return {"description": description if isinstance(description, str) else "", "messages": messages}
+
+    async def _all_listed(self, method: Method, kinds: Kinds, entry: Entry) -> dict[str, Json]:
+        """Of those that the rules hide nothing is said; of one that may be asked, but not now, there is a notice."""
+        await self._fleet.settled(self._manifest.portal.server.start_seconds)
+        notices: list[Json] = []
+        permitted: dict[str, _Sent] = {}
+        # Whether each may be asked is decided before any is: nothing that one answers goes to another, so no flow
+        # between them is in the way.
+        for upstream in self._fleet:
+            if not self._request(upstream.name, method, {}, entry).tool.granted:
+                continue
+            if not self._is_askable(upstream):
+                notices.append(f"upstream {upstream.name!r} is {upstream.state.status} and was not asked")
+                continue
+            try:
+                permitted[upstream.name] = self._permit(upstream.name, method, {}, entry, is_one_of_all=True)
+            except ResourceError as error:
+                notices.append(error.told.message)
+        rows: dict[str, list[Json]] = {name: [] for name in kinds}
+        parts: dict[str, dict[str, list[Json]]] = {key: {} for key in permitted}
+        limiter = anyio.CapacityLimiter(AT_ONCE)
+
+        async def ask(key: str, sent: _Sent) -> None:
+            async with limiter:
+                try:
+                    for name, listed in kinds.items():
+                        parts[key][name] = await self._rows(key, listed, sent, most_seconds=LIST_SECONDS)
+                except ResourceError as error:
+                    notices.append(error.told.message)
+
+        async with anyio.create_task_group() as tasks:
+            for key, sent in permitted.items():
+                tasks.start_soon(ask, key, sent)
+        for part in parts.values():
+            for name, found in part.items():
+                rows[name] += found
+        return {**rows, "notices": notices}
+
+    def _is_askable(self, upstream: Upstream) -> bool:
+        """To list all is no reason to start a server for a script, or to wait for one that is down."""
+        status = upstream.state.status
+        return status in ("ready", "failing") or (self._asks_idle and status == "idle")
+
+    async def _rows(
+        self, key: str, listed: Listed, sent: "_Sent", *, most_seconds: float = math.inf
+    ) -> list[Json]:
+        seconds = min(self._manifest.portal.upstreams[key].call_seconds, most_seconds)
+        upstream = self._fleet[key]
+        rows = upstream.offered_before(listed) if self._asks_idle else None
+        try:
+            if rows is None:
+                rows = await upstream.offered(listed, seconds=seconds, on_sent=sent)
+            else:
+                sent(False)  # whoever reads it counts as if the upstream had been asked
+        except UpstreamError as error:
+            raise _failure(error) from error
+        return [{**row, "upstream": key} for row in rows]
+
+    async def _asked(
+        self, key: str, method: Method, arguments: dict[str, Json], entry: Entry
+    ) -> dict[str, Json]:
+        sent = self._permit(key, method, arguments, entry)
+        seconds = self._manifest.portal.upstreams[key].call_seconds
+        try:
+            return await self._fleet[key].ask(method, sent.permit.arguments, seconds=seconds, on_sent=sent)
+        except UpstreamError as error:
+            raise _failure(error) from error
+
+    def _permit(
+        self,
+        key: str,
+        method: Method,
+        arguments: dict[str, Json],
+        entry: Entry,
+        *,
+        is_one_of_all: bool = False,
+    ) -> "_Sent":
+        request = self._request(key, method, arguments, entry)
+        if not is_one_of_all:
+            entry.request = request.function
+        permit = self._authorization.authorize(request)
+        if isinstance(permit, CallError):
+            if is_one_of_all:  # the rest is listed without it
+                self._authorization.note_refusal(request, permit)
+            raise ResourceError(permit)
+        return _Sent(self._authorization, request, permit, entry)
+
+    def _request(self, key: str, method: Method, arguments: dict[str, Json], entry: Entry) -> CallRequest:
+        tool = self._authorization.about(key, method, HINTS)
+        name = f"{self._manifest.namespaces[key]}.{method}"
+        return CallRequest(name, key, tool, lambda: arguments, entry.seq, is_readonly=True)
+
+    def _upstream(self, arguments: Mapping[str, Json]) -> str:
+        named, namespaces = arguments.get("upstream"), self._manifest.namespaces
+        keys = [key for key, namespace in namespaces.items() if named is None or named in (key, namespace)]
+        if len(keys) == 1:
+            return keys[0]
+        hint = f"There are {', '.join(namespaces)}." if namespaces else "The portal has no upstream."
+        unknown = f"there is no upstream {str(named)[:100]!r}"
+        raise _invalid("say which upstream it is of" if named is None else unknown, hint)
+
+
+class _Sent:
+    """Hears that a permitted request is sent; one that may have arrived before counts once more."""
+
+    def __init__(
+        self, authorization: Authorization, request: CallRequest, permit: Permit, entry: Entry
+    ) -> None:
+        self.permit = permit
+        self._authorization = authorization
+        self._request = request
+        self._entry = entry
+
+    def __call__(self, was_seen: bool) -> None:
+        refusal = self._authorization.confirm(self._request, self.permit, is_repeat=was_seen)
+        if refusal is not None:
+            raise UpstreamWithheldError(refusal.message)
+        self._entry.sent()
+        self.permit.sent()
+
+
+def _identifier(arguments: Mapping[str, Json], name: str) -> str:
+    value = arguments.get(name)
+    if not isinstance(value, str) or not 0 < len(value) <= MAX_IDENTIFIER_CHARACTERS:
+        raise _invalid(f"`{name}` is a text of at most {MAX_IDENTIFIER_CHARACTERS:,} characters")
+    return value
+
+
+def _values(arguments: Json) -> dict[str, Json]:
+    values = {} if arguments is None else arguments
+    if not isinstance(values, dict) or not all(isinstance(value, str) for value in values.values()):
+        raise _invalid("the arguments of a prompt are texts by name")
+    return values
+
+
+def _objects(upstream: str, value: Json, what: str) -> list[Json]:
+    if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+        raise _failure(UpstreamAnswerError(f"upstream {upstream!r}: answered without {what}"))
+    return value
+
+
+def _invalid(message: str, hint: str = "") -> ResourceError:
+    return ResourceError(CallError("invalid_arguments", message, hint))
+
+
+def _failure(error: UpstreamError) -> ResourceError:
+    return ResourceError(CallError(error.code, str(error), error.hint), error.outcome)

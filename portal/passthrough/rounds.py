@@ -1,0 +1,184 @@
+"""Requests of revision 2026-07-28 that wait for an answer of their client, which comes with another request.
+
+Rule 1: what the client sends back says nothing but which request is meant: a random name, good for one answer, and only
+together with the arguments and the caller of that request.
+
+Source: MCP 2026-07-28, basic/patterns/mrtr.
+"""
+
+import hashlib
+import json
+import secrets
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+import anyio
+from anyio.abc import TaskGroup
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    INVALID_PARAMS,
+    CallToolRequestParams,
+    CallToolResult,
+    InputRequests,
+    InputRequiredResult,
+    InputResponses,
+)
+
+from manifests.json_value import Json
+from portal.caller import Caller
+from portal.ledger import Ledger
+from portal.passthrough.back_channel import BackChannel
+from portal.passthrough.questions import Ask, Question, Questions
+
+MAX_WAITING: Final = 100
+"""Requests that wait for their clients. One more ends one of the caller who has most of them: one whose work is done,
+or else the one that has waited longest."""
+
+WAITING_SECONDS: Final = 600.0
+"""How long one waits; its limits of time go on meanwhile, and most end earlier."""
+
+Work: TypeAlias = Callable[["PendingRequest"], Awaitable[CallToolResult]]
+
+
+@dataclass
+class _Open:
+    question: Question
+    answer: dict[str, Json] = field(default_factory=dict)
+    answered: anyio.Event = field(default_factory=anyio.Event)
+
+
+class PendingRequest:
+    """One request, worked on in a task of its own, so that it outlives the request that it came with."""
+
+    def __init__(self, share: str, binding: str, questions: Callable[[Ask], Questions]) -> None:
+        self.share = share
+        self.binding = binding
+        self.ledger = Ledger()
+        self.channel = BackChannel(questions(self.ask))
+        self.scope = anyio.CancelScope()
+        self.waits_since = 0.0
+        self.has_ended = False
+        self._result: CallToolResult | None = None
+        self._open: dict[str, _Open] = {}
+        self._asked = 0
+        self._changed = anyio.Event()
+
+    async def run(self, work: Work) -> None:
+        try:
+            with self.scope:
+                self._result = await work(self)
+        finally:
+            self.has_ended = True
+            self._note_change()
+
+    async def ask(self, question: Question) -> dict[str, Json]:
+        """Put a question to the client, and wait for its answer."""
+        self._asked += 1
+        key, asked = f"question-{self._asked}", _Open(question)
+        self._open[key] = asked
+        self._note_change()
+        try:
+            await asked.answered.wait()
+        finally:
+            self._open.pop(key, None)
+        return asked.answer
+
+    async def outcome(self) -> "CallToolResult | InputRequests | None":
+        """The result, or what the client is asked before there is one; None if there will be neither."""
+        while not self.has_ended and not self._open:
+            await self._changed.wait()
+        return self._result if self.has_ended else {key: each.question for key, each in self._open.items()}
+
+    def hear(self, answers: InputResponses) -> None:
+        """Take the answers; those to what is not asked any more are ignored."""
+        for key, answer in answers.items():
+            if (asked := self._open.pop(key, None)) is not None:
+                asked.answer = answer.model_dump(by_alias=True, mode="json", exclude_none=True)
+                asked.answered.set()
+
+    def _note_change(self) -> None:
+        self._changed.set()
+        self._changed = anyio.Event()
+
+
+class Rounds:
+    """The requests whose clients have been asked something. They are worked on in `tasks`."""
+
+    def __init__(self, tasks: TaskGroup, seconds: float = WAITING_SECONDS) -> None:
+        self._tasks = tasks
+        self._seconds = seconds
+        self._is_timing = False
+        self._waiting: dict[str, PendingRequest] = {}
+
+    def joined(
+        self, caller: Caller, params: CallToolRequestParams, questions: Callable[[Ask], Questions], work: Work
+    ) -> PendingRequest:
+        """The request that this one goes on with, or a new one on which `work` begins.
+
+        Raises:
+            MCPError: It goes on with one that is not there, or not this caller's, or was another.
+        """
+        binding = _binding(caller, params)
+        if params.request_state is None:
+            pending = PendingRequest(caller.share, binding, questions)
+            self._tasks.start_soon(pending.run, work)
+            return pending
+        known = self._waiting.get(params.request_state)
+        if known is None or known.binding != binding:
+            raise MCPError(
+                INVALID_PARAMS, "nothing waits for this requestState: it was used, ended, or is another's"
+            )
+        del self._waiting[params.request_state]
+        known.hear(params.input_responses or {})
+        return known
+
+    async def outcome(self, pending: PendingRequest) -> CallToolResult | InputRequiredResult | None:
+        """The answer of one round; None if the request has ended without a result."""
+        try:
+            outcome = await pending.outcome()
+        except anyio.get_cancelled_exc_class():
+            pending.scope.cancel()
+            raise
+        if outcome is None or isinstance(outcome, CallToolResult):
+            return outcome
+        return InputRequiredResult(input_requests=outcome, request_state=self._wait_for_answer(pending))
+
+    def _wait_for_answer(self, pending: PendingRequest) -> str:
+        if len(self._waiting) >= MAX_WAITING:
+            self._end(self._next_to_end(pending.share))
+        state = secrets.token_urlsafe(32)
+        pending.waits_since = anyio.current_time()
+        self._waiting[state] = pending
+        if not self._is_timing:
+            self._is_timing = True
+            self._tasks.start_soon(self._end_late)
+        return state
+
+    def _next_to_end(self, share: str) -> str:
+        """Nobody loses a request to a caller who has more of them."""
+        shares = Counter([*(pending.share for pending in self._waiting.values()), share])
+        most = shares.most_common(1)[0][0]
+        theirs = [state for state, pending in self._waiting.items() if pending.share == most]
+        return next((state for state in theirs if self._waiting[state].has_ended), theirs[0])
+
+    async def _end_late(self) -> None:
+        while self._waiting:
+            await anyio.sleep_until(next(iter(self._waiting.values())).waits_since + self._seconds)
+            latest = anyio.current_time() - self._seconds
+            for state in [state for state, each in self._waiting.items() if each.waits_since <= latest]:
+                self._end(state)
+        self._is_timing = False
+
+    def _end(self, state: str) -> None:
+        self._waiting.pop(state).scope.cancel()
+
+
+def _binding(caller: Caller, params: CallToolRequestParams) -> str:
+    asked = [caller.owner, caller.profile, params.name, params.arguments]
+    try:
+        text = json.dumps(asked, sort_keys=True)
+    except ValueError:  # an integer of more digits than Python writes
+        text = secrets.token_hex(32)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
