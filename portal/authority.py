@@ -20,7 +20,6 @@ from portal.audit.audit import UNHEARD, RunAudit, unrecorded
 from portal.call_rates import CallRates
 from portal.errors import refused
 from portal.library.function import Function
-from portal.passthrough.methods import HINTS, Method
 from portal.pinning.pins import Pins
 from sandbox_runtime.calls import CallError
 from upstreams.recorded_tool import RecordedTool
@@ -133,13 +132,9 @@ class Authorization:
         tool = self._authority.about_listed(function.upstream, listed, function.tool, function.name, hints)
         return CallRequest(function.qualified, function.upstream, tool, arguments, seq, hints.readonly)
 
-    def of_reading(
-        self, upstream: str, method: Method, arguments: Callable[[], dict[str, Json]], seq: int = 0
-    ) -> CallRequest:
-        """A request for what an upstream offers besides tools."""
-        tool = self._authority.about(upstream, method, method, HINTS)
-        name = f"{self._manifest.namespaces[upstream]}.{method}"
-        return CallRequest(name, upstream, tool, arguments, seq, is_readonly=True)
+    def about(self, upstream: str, method: str, hints: Hints) -> Decision:
+        """Whether an upstream may be asked so at all, whatever the arguments."""
+        return self._authority.about(upstream, method, method, hints)
 
     def of_fetch(self, function: str, arguments: Callable[[], dict[str, Json]], seq: int = 0) -> CallRequest:
         """A request of `portal.fetch`; which hosts it may reach is for the fetcher to see, at every redirect."""

@@ -23,9 +23,9 @@ from portal.library.function import Function
 from portal.library.repairs import Repair, fitted
 from portal.library.results import script_value
 from portal.observed.observations import Observations
-from portal.passthrough.audience import NOBODY, Audience
-from portal.passthrough.readings import FUNCTIONS as READINGS
-from portal.passthrough.readings import ReadingError, Readings
+from portal.passthrough.back_channel import NO_CLIENT, BackChannel
+from portal.passthrough.resources import FUNCTIONS as RESOURCE_FUNCTIONS
+from portal.passthrough.resources import ResourceError, Resources
 from portal.repair_notes import RepairNotes
 from portal.session_tools import SessionTools
 from portal.snapshot import Snapshot
@@ -49,8 +49,6 @@ INVALID_PARAMS = -32602
 LONG_TEXT = 500
 """Characters of an argument from which on a call waits until others had a turn."""
 
-_NOT_SENT = "Nothing was sent. Whoever runs the portal finds more in its log."
-
 MAX_NEAREST = 10
 """Unknown functions of a run for which the nearest are looked for; everybody waits meanwhile."""
 
@@ -59,7 +57,7 @@ class Broker:
     """The sandbox's call port and call observer of one run, against the library that the run was checked against.
 
     `snapshot` is that library, and what searches of the run completed it with. `repairs` are those of its calls.
-    `fetcher` is there where the manifest grants network. `audience` hears what upstreams say of calls while they are
+    `fetcher` is there where the manifest grants network. `channel` hears what upstreams say of calls while they are
     under way. `session_tools` is what the names of functions meant in the session before.
     """
 
@@ -74,13 +72,13 @@ class Broker:
         run_id: str,
         fetcher: Fetcher | None = None,
         audit: RunAudit = UNHEARD,
-        audience: Audience = NOBODY,
+        channel: BackChannel = NO_CLIENT,
         session_tools: SessionTools | None = None,
     ) -> None:
         self.ledger = ledger
         self._session_tools = session_tools or SessionTools()
         self._order = anyio.Lock(fast_acquire=True)
-        self._audience = audience
+        self._channel = channel
         self._run_id = run_id
         self._audit = audit
         self.repairs = RepairNotes()
@@ -90,7 +88,7 @@ class Broker:
         self.snapshot = snapshot
         self._fleet = fleet
         self._observations = observations
-        self._readings = Readings(manifest, authorization, fleet)
+        self._resources = Resources(manifest, authorization, fleet)
         self._absent = 0
 
     def open(self, seq: int, function: str) -> None:
@@ -116,7 +114,7 @@ class Broker:
             if _is_long(call.arguments):
                 await turns_of_others()  # it is decided in one go, and scripts make many calls at once
             function = self.snapshot.library.functions.get(call.function)
-            permit = None if call.function in READINGS else self._permit(call, function, mended)
+            permit = None if call.function in RESOURCE_FUNCTIONS else self._permit(call, function, mended)
         if permit is None:
             return await self._read(call, entry)
         if isinstance(permit, CallError):
@@ -148,16 +146,12 @@ class Broker:
             return self._authorization.authorize(request)
         except ArgumentError as error:
             return CallError("invalid_arguments", str(error), error.hint)
-        except Exception as error:
-            # Rule 1 holds for what cannot be decided, too; and what other calls did must still be told.
-            log.exception("decision_failed", function=call.function[:200], error=type(error).__name__)
-            return CallError("internal_error", "the portal failed to decide about this call", _NOT_SENT)
 
     async def _read(self, call: ToolCall, entry: Entry) -> Outcome:
         """What upstreams offer besides tools; each request to one of them is authorised for itself."""
         try:
-            value = await self._readings.answer(call.function, call.arguments, entry)
-        except ReadingError as error:
+            value = await self._resources.answer(call.function, call.arguments, entry)
+        except ResourceError as error:
             if error.state == "refused":
                 self._audit.refused(call.seq, entry.request or call.function, error.told)
                 return _ended(entry, "refused", error.told)
@@ -176,7 +170,7 @@ class Broker:
 
     def _known(self, function: str) -> str | None:
         """A name that a script wrote, if it is that of a function that there is."""
-        known = READINGS, {FETCH}, self.snapshot.library.functions, self.snapshot.denied
+        known = RESOURCE_FUNCTIONS, {FETCH}, self.snapshot.library.functions, self.snapshot.denied
         return function if any(function in each for each in known) else None
 
     def _bound(self, function: Function, arguments: dict[str, Json], mended: list[Repair]) -> dict[str, Json]:
@@ -188,15 +182,15 @@ class Broker:
     async def _forward(self, entry: Entry, function: Function, permit: Permit) -> Outcome:
         upstream = self._fleet[function.upstream]
         spec = self._manifest.portal.upstreams[function.upstream]
-        asked = self._audience.asked_by(upstream, spec)
+        asked = self._channel.questions_of(upstream, spec)
         try:
             result = await upstream.call(
                 function.tool,
                 permit.arguments,
                 seconds=spec.call_seconds,
                 key=f"{self._run_id}:{entry.seq}",
-                progress=self._audience.progress_of(entry, upstream),
-                log_hearer=self._audience.log_hearer(upstream),
+                progress=self._channel.progress_of(entry, upstream),
+                log_hearer=self._channel.log_hearer(upstream),
                 questioned=asked,
                 on_sent=partial(self._sent, entry, function, permit),
             )

@@ -20,11 +20,10 @@ from portal.execution import AwaitUpstreams, Execution
 from portal.header_renewals import header_renewals
 from portal.observed.observations import Observations, open_observations
 from portal.observed.shape_store import ShapeStore
-from portal.passthrough.log_levels import LogLevels
-from portal.passthrough.offer_changes import OfferChanges
-from portal.passthrough.own_offer import OwnOffer
-from portal.passthrough.parking import Parking
-from portal.passthrough.sampling import Depths
+from portal.passthrough.client_resources import ClientResources, ListChanges
+from portal.passthrough.notifications import LogLevels
+from portal.passthrough.rounds import Rounds
+from portal.passthrough.sampling import SamplingDepths
 from portal.pinning.suspicions import SuspicionLog
 from portal.script_search import ScriptSearch
 from portal.sessions import Sessions
@@ -48,11 +47,11 @@ class Portal:
     """Waits until the sandbox is open, which is only tried once somebody wants it."""
     baked: Baked | None
     """What the operator's own component holds besides what every sandbox has."""
-    parking: Parking
-    own_offer: OwnOffer
-    offer_changes: OfferChanges
+    rounds: Rounds
+    resources: ClientResources
+    list_changes: ListChanges
     log_levels: LogLevels = field(default_factory=LogLevels)
-    depths: Depths = field(default_factory=Depths)
+    sampling_depths: SamplingDepths = field(default_factory=SamplingDepths)
 
     @property
     def manifest(self) -> Manifest:
@@ -191,13 +190,14 @@ async def open_portal(
             tasks.start_soon(opening.hold)
             tasks.start_soon(sessions.keep)
             views = {name: view(shelf) for name, shelf in shelves.items()}
-            changes = OfferChanges()
+            changes = ListChanges()
             if settings.offers:
                 tasks.start_soon(changes.keep)
                 for upstream in fleet:
                     upstream.offering_changes.listen(changes.note)
-            own = OwnOffer(views, fleet, audit, changes)
-            yield Portal(views, fleet, opening.sandbox, baked, Parking(tasks), own, changes)
+            authorities = {name: each.authority for name, each in views.items()}
+            resources = ClientResources(authorities, fleet, audit, changes)
+            yield Portal(views, fleet, opening.sandbox, baked, Rounds(tasks), resources, changes)
             tasks.cancel_scope.cancel()
 
 

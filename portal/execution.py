@@ -23,7 +23,7 @@ from portal.check.diagnostics import Diagnostic
 from portal.first_steps import NO_UPSTREAMS
 from portal.ledger import Ledger
 from portal.observed.observations import Observations
-from portal.passthrough.audience import NOBODY, Audience
+from portal.passthrough.back_channel import NO_CLIENT, BackChannel
 from portal.session_tools import SessionTools
 from portal.sessions import SessionError, Sessions
 from portal.snapshot import Snapshot
@@ -94,27 +94,25 @@ class Execution:
         request: ExecuteCode,
         caller: Caller = LOCAL,
         ledger: Ledger | None = None,
-        audience: Audience = NOBODY,
+        channel: BackChannel = NO_CLIENT,
     ) -> Answer:
         """Run one script. Never raises for what the script, its tools or its worker did.
 
         `ledger` is filled as the run goes on: whoever cancels it can read there what its calls did, and what it
-        printed. `audience` hears what is waited for.
+        printed. `channel` hears what is waited for.
         """
         ledger = ledger if ledger is not None else Ledger()
         ledger.run_id = run_id = f"run_{secrets.token_hex(8)}"
         audit = self._audit.run(run_id, caller, self._manifest.profile)
         audit.began(request.code)
-        status, code = "cancelled", ""
+        status, code = "error", "internal_error"
         try:
-            try:
-                answer = await self._run(request, caller, ledger, audience, run_id, audit)
-            except Exception as error:
-                # Whatever the fault was: what the calls did before it must still be told.
-                log.exception("run_failed", run=run_id, error=type(error).__name__)
-                answer = _failed(run_id, ledger)
+            answer = await self._run(request, caller, ledger, channel, run_id, audit)
             status, code = answer.status, answer.error.code if answer.error else ""
             return answer
+        except anyio.get_cancelled_exc_class():
+            status, code = "cancelled", ""
+            raise
         finally:
             audit.ended(status, code, ledger)
 
@@ -123,14 +121,14 @@ class Execution:
         request: ExecuteCode,
         caller: Caller,
         ledger: Ledger,
-        audience: Audience,
+        channel: BackChannel,
         run_id: str,
         audit: RunAudit,
     ) -> Answer:
         limits, notices = self._limits(request.timeout_seconds)
         if not self._manifest.portal.upstreams:
             notices.append(NO_UPSTREAMS)
-        audience.waits_for("waiting for a sandbox process")
+        channel.stage("waiting for a sandbox process")
         sandbox = await self._sandbox()
         try:
             async with self._sessions.use(sandbox, request.session, caller) as session:
@@ -141,7 +139,7 @@ class Execution:
                     running = sandbox.run(limits, where, session, caller.share, grants, script_bytes=size)
                     fetcher = grants.fetcher
                     answer = await self._run_in(
-                        running, request.code, audit, audience, run_id, ledger, session, fetcher
+                        running, request.code, audit, channel, run_id, ledger, session, fetcher
                     )
                 identifier = session.id if session is not None and session.alive else None
         except SessionError as error:
@@ -155,7 +153,7 @@ class Execution:
         running: AbstractAsyncContextManager[Run],
         code: str,
         audit: RunAudit,
-        audience: Audience,
+        channel: BackChannel,
         run_id: str,
         ledger: Ledger,
         session: Session | None,
@@ -166,9 +164,9 @@ class Execution:
             prepared = await run.prepare(code, snapshot.namespaces)
             if prepared.error is not None:
                 return _refused(run_id, prepared.error, prepared.notices)
-            audience.waits_for("waiting for upstreams that are starting")
+            channel.stage("waiting for upstreams that are starting")
             await self._await_upstreams(snapshot, prepared)
-            audience.waits_for("checking the script")
+            channel.stage("checking the script")
             async with self._catalog.steady() as snapshot:
                 found = await self._check(prepared, snapshot)
             if found.error is not None:
@@ -186,10 +184,10 @@ class Execution:
                 run_id,
                 fetcher,
                 audit,
-                audience,
+                channel,
                 past.tools,
             )
-            audience.waits_for("running the script")
+            channel.stage("running the script")
             answer = await self._execute(run, prepared, broker, run_id)
         return replace(answer, notices=(*prepared.notices, *found.notices, *answer.notices))
 
@@ -215,7 +213,7 @@ class Execution:
             run_id=run_id,
             result=result.value,
             stdout=result.stdout,
-            error=None if result.error is None else _with_effects(result.error, broker.ledger),
+            error=None if result.error is None else with_effects(result.error, broker.ledger),
             calls=broker.ledger.rows(),
             notices=(*broker.repairs.notices(), *result.notices, *self._stdout_notice(result)),
             emitted=result.emitted,
@@ -290,11 +288,6 @@ def _refused(run_id: str, error: RunError, notices: Sequence[str] = ()) -> Answe
     return Answer("refused", run_id, error=error, notices=tuple(notices))
 
 
-def _failed(run_id: str, ledger: Ledger) -> Answer:
-    error = RunError("internal_error", f"the portal failed at this run; its log has it under {run_id}")
-    return Answer("error", run_id, error=_with_effects(error, ledger), calls=ledger.rows())
-
-
 def _told(diagnostic: Diagnostic) -> str:
     hint = f". {diagnostic.hint}" if diagnostic.hint else ""
     return f"line {diagnostic.line}: {diagnostic.message}{hint}"
@@ -319,7 +312,7 @@ def _check_error(diagnostics: list[Diagnostic]) -> RunError:
     )
 
 
-def _with_effects(error: RunError, ledger: Ledger) -> RunError:
+def with_effects(error: RunError, ledger: Ledger) -> RunError:
     """The error, with a warning where calls of the failed run, also the one it failed at, may have had effects."""
     done, unknown = ledger.count("done"), ledger.count("unknown")
     if not (done or unknown):

@@ -13,8 +13,8 @@ from portal.library.arguments import ArgumentError
 from portal.library.library import Library, nearest_names
 from portal.library.namespace import LibrarySource
 from portal.library.repairs import fitted
-from portal.passthrough.methods import HINTS as READING_HINTS
-from portal.passthrough.methods import METHODS
+from portal.passthrough.resources import HINTS as READING_HINTS
+from portal.passthrough.resources import METHODS
 from portal.pinning.pins import Pins, accepted_tools
 from upstreams.recorded_tool import RecordedTool
 

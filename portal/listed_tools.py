@@ -3,7 +3,7 @@
 from manifests.names import function_names
 from manifests.rule_slips import ListedTool
 from manifests.tool_rules import Hints
-from portal.passthrough.methods import LISTED
+from portal.passthrough.resources import LISTED
 from upstreams.recorded_tool import RecordedTool
 from upstreams.upstream import Upstream
 

@@ -1,16 +1,19 @@
 """The MCP server: two tools in both eras of the protocol, and the one table that turns an error into an answer."""
 
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
+import anyio
 import anyio.to_thread
 import structlog
 from mcp.server.context import ServerRequestContext
-from mcp.server.lowlevel import Server
+from mcp.server.lowlevel import NotificationOptions, Server
+from mcp.server.models import InitializationOptions
 from mcp.server.subscriptions import ListenHandler
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
@@ -25,6 +28,8 @@ from mcp_types import (
     SetLevelRequestParams,
     TextContent,
 )
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from starlette.requests import Request
 
 from manifests.json_value import Json
 from portal.answer import Answer
@@ -35,14 +40,14 @@ from portal.caller import Caller, caller_of
 from portal.composition import Portal
 from portal.definitions import DOCS_SEARCH, EXECUTE_CODE, INSTRUCTIONS, tool_definitions
 from portal.emitted import content_blocks
+from portal.execution import with_effects
 from portal.granted import reachable
 from portal.ledger import Ledger
-from portal.passthrough.asking import Ask, Asking
-from portal.passthrough.audience import Audience, audience_of
-from portal.passthrough.changing_server import ChangingServer
+from portal.passthrough.back_channel import BackChannel
 from portal.passthrough.clean_json import sendable, sendable_json
-from portal.passthrough.live_questions import comes_in_rounds, live_questions
-from portal.presence import while_present
+from portal.passthrough.notifications import notifications_of
+from portal.passthrough.questions import Ask, Questions, ask_by_request, comes_in_rounds
+from portal.passthrough.rounds import PendingRequest
 from portal.requests import RequestError, docs_search_request, execute_code_request
 from sandbox_runtime.result import RunError
 from upstreams.json_size import is_larger
@@ -52,23 +57,35 @@ log = structlog.get_logger()
 Context: TypeAlias = ServerRequestContext[Any, Any]
 """What the SDK hands to every handler."""
 
+Result = TypeVar("Result")
+
 _SMALL_CHARACTERS = 20_000
 _FEW_CALLS = 20
-_INSIDE = "the portal failed at this request; its log has it under {}"
-_ABSENT = ("cancelled", "the client hung up")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """One request for a tool. `audience` hears of it until it is answered; the calls of a script go into `ledger`."""
+class ToolRequest:
+    """One request for a tool. `channel` is its client until it is answered; a script's calls go into `ledger`."""
 
-    caller: Caller
+    name: str
     arguments: dict[str, Json]
+    caller: Caller
     ledger: Ledger
-    audience: Audience
+    channel: BackChannel
 
 
-ToolHandler: TypeAlias = Callable[[Portal, Asked], Awaitable[CallToolResult]]
+class ChangingServer(Server[Any]):
+    """The SDK's server, which says of its lists that they change. Since 2026-07-28 the SDK says so by itself."""
+
+    def create_initialization_options(
+        self,
+        notification_options: NotificationOptions | None = None,
+        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
+        extensions: dict[str, dict[str, Any]] | None = None,
+    ) -> InitializationOptions:
+        changing = NotificationOptions(prompts_changed=True, resources_changed=True)
+        options = notification_options or changing
+        return super().create_initialization_options(options, experimental_capabilities, extensions)
 
 
 def build_server(portal: Portal) -> Server[Any]:
@@ -89,8 +106,11 @@ def build_server(portal: Portal) -> Server[Any]:
             raise MCPError(
                 INVALID_PARAMS, f"unknown tool {params.name[:100]!r}: there are {', '.join(_TOOLS)}"
             )
-        work = partial(_heard, portal, context, params)
-        return await while_present(context, work, partial(_failure, params.name, *_ABSENT))
+        call = _call_in_rounds if comes_in_rounds(context, params) else _call
+        answer = await _until_disconnected(context, partial(call, portal, context, params))
+        if isinstance(answer, MCPError):
+            raise answer
+        return answer or _failure(params.name, "cancelled", "the client hung up")
 
     async def set_log_level(context: Context, params: SetLevelRequestParams) -> EmptyResult:
         portal.log_levels.set(context, params.level)
@@ -103,113 +123,162 @@ def build_server(portal: Portal) -> Server[Any]:
         instructions=INSTRUCTIONS,
         on_list_tools=list_tools,
         on_call_tool=call_tool,
-        **_offered(portal),
+        **_resource_handlers(portal),
     )
     server.add_request_handler("logging/setLevel", SetLevelRequestParams, set_log_level)
     return server
 
 
-def _offered(portal: Portal) -> dict[str, Any]:
+def _resource_handlers(portal: Portal) -> dict[str, Any]:
     """The handlers of what the manifest wants offered beside the tools."""
-    offers, own = portal.manifest.portal.server.offers, portal.own_offer
+    offers, resources = portal.manifest.portal.server.offers, portal.resources
     handlers: dict[str, Any] = {}
     if "resources" in offers:
-        handlers["on_list_resources"] = _contained(portal, own.list_resources)
-        handlers["on_list_resource_templates"] = _contained(portal, own.list_templates)
-        handlers["on_read_resource"] = _contained(portal, own.read_resource)
+        handlers["on_list_resources"] = _handled(portal, resources.list_resources)
+        handlers["on_list_resource_templates"] = _handled(portal, resources.list_templates)
+        handlers["on_read_resource"] = _handled(portal, resources.read_resource)
     if "prompts" in offers:
-        handlers["on_list_prompts"] = _contained(portal, own.list_prompts)
-        handlers["on_get_prompt"] = _contained(portal, own.get_prompt)
+        handlers["on_list_prompts"] = _handled(portal, resources.list_prompts)
+        handlers["on_get_prompt"] = _handled(portal, resources.get_prompt)
     if offers:
-        handlers["on_subscriptions_listen"] = ListenHandler(portal.offer_changes.bus)
+        handlers["on_subscriptions_listen"] = ListenHandler(portal.list_changes.bus)
     return handlers
 
 
-def _contained(
+def _handled(
     portal: Portal, handler: Callable[[Context, Any], Awaitable[Any]]
 ) -> Callable[[Context, Any], Awaitable[Any]]:
-    """The same, for a client that is there and hears of it; what it did not foresee is an error with a number."""
-    seconds = portal.manifest.portal.server.progress_seconds
+    """The same, with progress for the client, cancelled when it hangs up, and with an answer for every error."""
 
-    async def answered(context: Context, params: Any) -> Any:
+    async def work(context: Context, params: Any) -> Any:
         try:
             return await handler(context, params)
-        except MCPError as error:
+        except MCPError as error:  # a value, until the task groups are left: they would wrap it
             return error
-        except Exception as error:
-            number = secrets.token_hex(4)
-            log.exception("request_failed", number=number, error=type(error).__name__)
-            return MCPError(INTERNAL_ERROR, _INSIDE.format(number))
 
-    async def contained(context: Context, params: Any) -> Any:
-        async with audience_of(
-            context, Ledger(), owner="", log_level=None, keep_alive_seconds=seconds
-        ) as heard:
-            heard.waits_for("waiting for upstreams")
-            work = partial(answered, context, params)
-            answer = await while_present(context, work, partial(MCPError, INTERNAL_ERROR, _ABSENT[1]))
+    async def answered(context: Context, params: Any) -> Any:
+        async with _notified(portal, context, BackChannel(), Ledger()) as channel:
+            channel.stage("waiting for upstreams")
+            return await _guarded(partial(work, context, params), _internal_error)
+
+    async def handle(context: Context, params: Any) -> Any:
+        answer = await _until_disconnected(context, partial(answered, context, params))
+        if answer is None:
+            raise MCPError(INTERNAL_ERROR, "the client hung up")
         if isinstance(answer, MCPError):
             raise answer
         return answer
 
-    return contained
+    return handle
 
 
-async def _heard(
-    portal: Portal, context: Context, params: CallToolRequestParams
-) -> CallToolResult | InputRequiredResult:
-    """The answer to a request whose client hears of it until it is there, and may be asked before."""
-    caller, ledger = caller_of(context), Ledger()
+async def _until_disconnected(context: Context, work: Callable[[], Awaitable[Result]]) -> Result | None:
+    """What the work comes to; None if its client hung up before, which cancels it.
+
+    The SDK does so itself since revision 2026-07-28. The earlier ones let a client come back for its answer, which
+    takes a store of events that the portal has not: nobody could be told.
+
+    Source: MCP 2025-11-25, basic/transports#resumability-and-redelivery.
+    """
+    request = context.request
+    if not isinstance(request, Request) or context.protocol_version in MODERN_PROTOCOL_VERSIONS:
+        return await work()
+    result: Result | None = None
+    async with anyio.create_task_group() as tasks:
+
+        async def watch() -> None:
+            while (await request.receive())["type"] != "http.disconnect":
+                pass
+            tasks.cancel_scope.cancel()
+
+        tasks.start_soon(watch)
+        result = await work()
+        tasks.cancel_scope.cancel()
+    return result
+
+
+@asynccontextmanager
+async def _notified(
+    portal: Portal, context: Context, channel: BackChannel, ledger: Ledger
+) -> AsyncIterator[BackChannel]:
+    """Progress and log messages for the client of this request, as long as this is open."""
+    seconds = portal.manifest.portal.server.progress_seconds
+    level = portal.log_levels.of(context) if channel.hears_logs else None
+    async with notifications_of(context, ledger, level, seconds) as channel.notifications:
+        try:
+            yield channel
+        finally:
+            channel.notifications = None
+
+
+def _questions(portal: Portal, context: Context, caller: Caller, ask: Ask) -> Questions:
     # Requests that may come from several clients: what is logged or asked about one of them is for no other.
     owner = caller.owner if caller.is_one_client else secrets.token_hex(8)
-    capabilities, depths = context.session.client_capabilities, portal.depths
-
-    def asking(ask: Ask) -> Asking:
-        return Asking(ask, capabilities, owner, caller.share, depths)
-
-    async def work(audience: Audience) -> CallToolResult:
-        return await _guarded(params.name, portal, Asked(caller, params.arguments or {}, ledger, audience))
-
-    async with audience_of(
-        context,
-        ledger,
-        owner=owner,
-        log_level=portal.log_levels.of(context),
-        keep_alive_seconds=portal.manifest.portal.server.progress_seconds,
-        asking=asking(live_questions(context)),
-    ) as audience:
-        if params.name == EXECUTE_CODE and comes_in_rounds(context, params):
-            try:
-                return await portal.parking.round(caller, params, work, ledger, audience, asking)
-            except MCPError as error:  # past the task group of the audience, which would wrap it
-                refused = error
-        else:
-            return await work(audience)
-    raise refused
+    return Questions(ask, context.session.client_capabilities, owner, caller.share, portal.sampling_depths)
 
 
-async def _guarded(tool: str, portal: Portal, asked: Asked) -> CallToolResult:
-    """The answer of a tool; where nobody foresaw an error, a code and a number to look up, never internals."""
+async def _call(portal: Portal, context: Context, params: CallToolRequestParams) -> CallToolResult:
+    caller, ledger = caller_of(context), Ledger()
+    channel = BackChannel(_questions(portal, context, caller, ask_by_request(context)))
+    request = ToolRequest(params.name, params.arguments or {}, caller, ledger, channel)
+    async with _notified(portal, context, channel, ledger):
+        return await _answered(portal, request)
+
+
+async def _call_in_rounds(
+    portal: Portal, context: Context, params: CallToolRequestParams
+) -> CallToolResult | InputRequiredResult | MCPError:
+    """One round: the result, or what the client is asked before there is one.
+
+    The work goes on between rounds, in a task of its own.
+    """
+    caller = caller_of(context)
+
+    async def work(pending: PendingRequest) -> CallToolResult:
+        arguments = params.arguments or {}
+        return await _answered(
+            portal, ToolRequest(params.name, arguments, caller, pending.ledger, pending.channel)
+        )
+
+    pending = portal.rounds.joined(caller, params, partial(_questions, portal, context, caller))
+    async with _notified(portal, context, pending.channel, pending.ledger):
+        portal.rounds.start(pending, work)
+        outcome = await portal.rounds.outcome(pending)
+    return outcome or MCPError(INVALID_PARAMS, "the request has ended without a result")
+
+
+async def _answered(portal: Portal, request: ToolRequest) -> CallToolResult:
+    failed = partial(_failure, request.name, ledger=request.ledger)
+    return await _guarded(partial(_TOOLS[request.name], portal, request), failed)
+
+
+async def _guarded(work: Callable[[], Awaitable[Result]], failed: Callable[[str, str], Result]) -> Result:
+    """What the work comes to. Where nobody foresaw an error: a code and a number to look up, never internals."""
     try:
-        return await _TOOLS[tool](portal, asked)
+        return await work()
     except RequestError as error:
-        return _failure(tool, error.code, str(error))
+        return failed(error.code, str(error))
     except Exception as error:
         number = secrets.token_hex(4)
         log.exception("request_failed", number=number, error=type(error).__name__)
-        return _failure(tool, "internal_error", _INSIDE.format(number))
+        return failed("internal_error", f"the portal failed at this request; its log has it under {number}")
 
 
-async def _docs_search(portal: Portal, asked: Asked) -> CallToolResult:
-    asked.audience.waits_for("waiting for upstreams that are starting")
-    answer = await portal.views[asked.caller.profile].docs_search.answer(docs_search_request(asked.arguments))
+def _internal_error(_code: str, message: str) -> Any:
+    return MCPError(INTERNAL_ERROR, message)
+
+
+async def _docs_search(portal: Portal, request: ToolRequest) -> CallToolResult:
+    request.channel.stage("waiting for upstreams that are starting")
+    search = portal.views[request.caller.profile].docs_search
+    answer = await search.answer(docs_search_request(request.arguments))
     return CallToolResult(content=[_text(answer.text)], structured_content=sendable_json(answer.structured))
 
 
-async def _execute_code(portal: Portal, asked: Asked) -> CallToolResult:
-    request = execute_code_request(asked.arguments)
-    execution = portal.views[asked.caller.profile].execution
-    answer = await execution.run(request, asked.caller, asked.ledger, asked.audience)
+async def _execute_code(portal: Portal, request: ToolRequest) -> CallToolResult:
+    execution = portal.views[request.caller.profile].execution
+    code = execute_code_request(request.arguments)
+    answer = await execution.run(code, request.caller, request.ledger, request.channel)
     output_tokens = portal.manifest.portal.server.output_tokens
     most = _SMALL_CHARACTERS if is_loaded() else output_tokens // 2
     if is_larger([answer.stdout, answer.result, *answer.emitted], most) or len(answer.calls) > _FEW_CALLS:
@@ -233,10 +302,14 @@ def tool_result(answer: Answer, output_tokens: int) -> CallToolResult:
     )
 
 
-def _failure(tool: str, code: str, message: str) -> CallToolResult:
-    """An answer in the shape of the tool's own."""
+def _failure(tool: str, code: str, message: str, ledger: Ledger | None = None) -> CallToolResult:
+    """An answer in the shape of the tool's own. What a script's calls did before must be told whatever failed."""
     if tool == EXECUTE_CODE:
-        return tool_result(Answer("refused", run_id="", error=RunError(code, message)), output_tokens=1_000)
+        error = RunError(code, message)
+        if ledger is None or not ledger.run_id:
+            return tool_result(Answer("refused", run_id="", error=error), output_tokens=1_000)
+        failed = Answer("error", ledger.run_id, error=with_effects(error, ledger), calls=ledger.rows())
+        return tool_result(failed, output_tokens=1_000)
     answer = sendable_json(
         {"functions": [], "total": 0, "notices": [message], "error": {"code": code, "message": message}}
     )
@@ -247,4 +320,7 @@ def _text(text: str) -> TextContent:
     return TextContent(type="text", text=sendable(text))
 
 
-_TOOLS: dict[str, ToolHandler] = {DOCS_SEARCH: _docs_search, EXECUTE_CODE: _execute_code}
+_TOOLS: dict[str, Callable[[Portal, ToolRequest], Awaitable[CallToolResult]]] = {
+    DOCS_SEARCH: _docs_search,
+    EXECUTE_CODE: _execute_code,
+}

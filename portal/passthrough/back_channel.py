@@ -23,6 +23,11 @@ class BackChannel:
         self._questions = questions
         self._hearers: dict[str, LogHearer] = {}
 
+    @property
+    def hears_logs(self) -> bool:
+        """Whether it makes calls that upstreams may log about."""
+        return self._questions is not None
+
     def stage(self, stage: str) -> None:
         """What the request waits for from now on, as far as it is no call."""
         if self.notifications is not None and self.notifications.progress is not None:

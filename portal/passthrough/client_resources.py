@@ -78,7 +78,7 @@ Answer = TypeVar("Answer", bound=BaseModel)
 
 
 class ListChanges:
-    """Tells clients that lists changed: since 2026-07-28 those that subscribed (`bus`), before that those that listed."""
+    """Tells clients that lists changed: since 2026-07-28 who subscribed (`bus`), before that who listed."""
 
     def __init__(self) -> None:
         self.bus = InMemorySubscriptionBus()

@@ -161,7 +161,9 @@ class Progress:
         self._began = anyio.current_time()
         self._last = 0.0
 
-    def note(self, entry: Entry, scrub: Scrub, progress: float, total: float | None, message: str | None) -> None:
+    def note(
+        self, entry: Entry, scrub: Scrub, progress: float, total: float | None, message: str | None
+    ) -> None:
         """An upstream told of its progress with a call."""
         numbers = _number(progress) + (f" of {_number(total)}" if total is not None else "")
         told = f"{numbers}: {scrub(message, MAX_PROGRESS_CHARACTERS)}" if message else numbers
@@ -204,7 +206,10 @@ class LogRelay:
     """Passes on what upstreams log, from `level` on: capped, without their secrets and under the upstream's name."""
 
     def __init__(
-        self, send: Callable[[LoggingLevel, str, Json], Awaitable[None]], level: LoggingLevel, tasks: TaskGroup
+        self,
+        send: Callable[[LoggingLevel, str, Json], Awaitable[None]],
+        level: LoggingLevel,
+        tasks: TaskGroup,
     ) -> None:
         self.level = level
         self._queue = RateLimitedQueue(tasks, burst=50, per_second=20)

@@ -40,10 +40,15 @@ Raises MCPError or ValidationError if the client gives none that can be read.
 
 
 class Questions:
-    """The questions of one request. `share` is who takes turns with it, `owner` whose calls its upstreams may mix up."""
+    """The questions of one request. `share` is who takes turns with it, `owner` whose calls upstreams may mix up."""
 
     def __init__(
-        self, ask: Ask, capabilities: ClientCapabilities | None, owner: str, share: str, depths: SamplingDepths
+        self,
+        ask: Ask,
+        capabilities: ClientCapabilities | None,
+        owner: str,
+        share: str,
+        depths: SamplingDepths,
     ) -> None:
         self.owner = owner
         self.capabilities = capabilities

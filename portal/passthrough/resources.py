@@ -63,8 +63,8 @@ class ResourceError(Exception):
 class Resources:
     """What one run, or one client, may read of the upstreams of a manifest.
 
-    With `asks_idle` a list of all has the upstreams that are idle, too: as they were listed last or, if they never were,
-    started to be asked. That is for clients, which cannot name one upstream as scripts can.
+    With `asks_idle` a list of all has idle upstreams, too: as they were listed last or, if they never were, started
+    to be asked. That is for clients, which cannot name one upstream as scripts can.
     """
 
     def __init__(
@@ -85,9 +85,7 @@ class Resources:
             return await self.read(self._upstream(arguments), _identifier(arguments, "uri"), entry)
         if function == GET_PROMPT:
             values = _values(arguments.get("arguments"))
-            return await self.prompt(
-                self._upstream(arguments), _identifier(arguments, "name"), values, entry
-            )
+            return await self.prompt(self._upstream(arguments), _identifier(arguments, "name"), values, entry)
         upstream = None if arguments.get("upstream") is None else self._upstream(arguments)
         if function == RESOURCES:
             return await self.listed("resources/list", RESOURCE_KINDS, upstream, entry)
@@ -120,20 +118,7 @@ class Resources:
     async def _all_listed(self, method: Method, kinds: Kinds, entry: Entry) -> dict[str, Json]:
         """Of those that the rules hide nothing is said; of one that may be asked, but not now, there is a notice."""
         await self._fleet.settled(self._manifest.portal.server.start_seconds)
-        notices: list[Json] = []
-        permitted: dict[str, _Sent] = {}
-        # Whether each may be asked is decided before any is: nothing that one answers goes to another, so no flow
-        # between them is in the way.
-        for upstream in self._fleet:
-            if not self._request(upstream.name, method, {}, entry).tool.granted:
-                continue
-            if not self._is_askable(upstream):
-                notices.append(f"upstream {upstream.name!r} is {upstream.state.status} and was not asked")
-                continue
-            try:
-                permitted[upstream.name] = self._permit(upstream.name, method, {}, entry, is_one_of_all=True)
-            except ResourceError as error:
-                notices.append(error.told.message)
+        permitted, notices = self._all_permitted(method, entry)
         rows: dict[str, list[Json]] = {name: [] for name in kinds}
         parts: dict[str, dict[str, list[Json]]] = {key: {} for key in permitted}
         limiter = anyio.CapacityLimiter(AT_ONCE)
@@ -153,6 +138,24 @@ class Resources:
             for name, found in part.items():
                 rows[name] += found
         return {**rows, "notices": notices}
+
+    def _all_permitted(self, method: Method, entry: Entry) -> tuple[dict[str, "_Sent"], list[Json]]:
+        """Whether each may be asked is decided before any is: nothing that one answers goes to another, so no flow
+        between them is in the way.
+        """
+        permitted: dict[str, _Sent] = {}
+        notices: list[Json] = []
+        for upstream in self._fleet:
+            if not self._request(upstream.name, method, {}, entry).tool.granted:
+                continue
+            if not self._is_askable(upstream):
+                notices.append(f"upstream {upstream.name!r} is {upstream.state.status} and was not asked")
+                continue
+            try:
+                permitted[upstream.name] = self._permit(upstream.name, method, {}, entry, is_one_of_all=True)
+            except ResourceError as error:
+                notices.append(error.told.message)
+        return permitted, notices
 
     def _is_askable(self, upstream: Upstream) -> bool:
         """To list all is no reason to start a server for a script, or to wait for one that is down."""

@@ -59,6 +59,7 @@ class PendingRequest:
         self.channel = BackChannel(questions(self.ask))
         self.scope = anyio.CancelScope()
         self.waits_since = 0.0
+        self.has_begun = False
         self.has_ended = False
         self._result: CallToolResult | None = None
         self._open: dict[str, _Open] = {}
@@ -113,18 +114,16 @@ class Rounds:
         self._waiting: dict[str, PendingRequest] = {}
 
     def joined(
-        self, caller: Caller, params: CallToolRequestParams, questions: Callable[[Ask], Questions], work: Work
+        self, caller: Caller, params: CallToolRequestParams, questions: Callable[[Ask], Questions]
     ) -> PendingRequest:
-        """The request that this one goes on with, or a new one on which `work` begins.
+        """The request that this one goes on with, or a new one.
 
         Raises:
             MCPError: It goes on with one that is not there, or not this caller's, or was another.
         """
         binding = _binding(caller, params)
         if params.request_state is None:
-            pending = PendingRequest(caller.share, binding, questions)
-            self._tasks.start_soon(pending.run, work)
-            return pending
+            return PendingRequest(caller.share, binding, questions)
         known = self._waiting.get(params.request_state)
         if known is None or known.binding != binding:
             raise MCPError(
@@ -133,6 +132,12 @@ class Rounds:
         del self._waiting[params.request_state]
         known.hear(params.input_responses or {})
         return known
+
+    def start(self, pending: PendingRequest, work: Work) -> None:
+        """Have it worked on, if it is not already."""
+        if not pending.has_begun:
+            pending.has_begun = True
+            self._tasks.start_soon(pending.run, work)
 
     async def outcome(self, pending: PendingRequest) -> CallToolResult | InputRequiredResult | None:
         """The answer of one round; None if the request has ended without a result."""

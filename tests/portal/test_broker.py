@@ -6,13 +6,13 @@ import anyio
 import pytest
 
 from manifests.json_value import Json
-from portal.authority import Authorization, CallRequest, Permit
+from portal.authority import Authorization
 from portal.broker import Broker
 from portal.ledger import Ledger
 from portal.library.repairs import Repair
 from portal.observed.observations import Observations
 from portal.repair_notes import MAX_NOTES, RepairNotes
-from sandbox_runtime.calls import CallError, ToolCall
+from sandbox_runtime.calls import ToolCall
 from tests.portal.peers import Opened, Peer, opened, raw, raw_tools, schema, tool
 
 pytestmark = pytest.mark.anyio
@@ -98,24 +98,6 @@ async def test_a_call_that_fits_is_sent_as_it_is_and_no_repair_is_told(portal: O
     await broker(ToolCall(1, "store.typed", arguments))
     assert peer.calls[-1] == ("typed", arguments)
     assert broker.repairs.notices() == ()
-
-
-class BrokenAuthorization(Authorization):
-    def authorize(self, request: CallRequest) -> Permit | CallError:
-        raise OverflowError("a fault of the portal's own")
-
-
-async def test_a_fault_in_a_decision_refuses_the_call_and_the_ledger_stays(
-    portal: Opened, peer: Peer
-) -> None:
-    before = len(peer.calls)
-    broker = await brokered(portal, BrokenAuthorization(portal.portal.authority, set()))
-    broker.open(1, "store.typed")
-    outcome = await broker(ToolCall(1, "store.typed", {"a": 1}))
-    assert outcome.error is not None and outcome.error.code == "internal_error"
-    assert "OverflowError" not in outcome.error.message
-    assert [row["state"] for row in broker.ledger.rows()] == ["refused"]
-    assert len(peer.calls) == before
 
 
 async def test_repairs_are_sent_and_told_once_for_a_loop(portal: Opened, peer: Peer) -> None:

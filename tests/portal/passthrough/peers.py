@@ -25,7 +25,7 @@ from tests.upstreams.peers import http_peer
 SERVER = Path(__file__).with_name("chatty_server.py")
 COMMAND = str(Path(sys.executable).with_name("mcp-code-portal"))
 
-CLIENTS = [(transport, mode) for transport in ("http", "stdio") for mode in ("auto", "legacy")]
+CLIENTS = [("http", "legacy"), ("stdio", "auto")]
 UPSTREAMS = [f"{transport}_{era}" for transport in ("http", "stdio") for era in ("modern", "legacy")]
 
 

@@ -14,9 +14,8 @@ from mcp_types import (
 
 from manifests.json_value import Json
 from manifests.upstream_sections import HttpUpstream
-from portal.passthrough.clean_json import Scrub, clean_json, one_line
+from portal.passthrough.clean_json import Scrub
 from portal.passthrough.elicitation import MAX_SCHEMA_CHARACTERS, elicitation
-from portal.passthrough.form_answer import as_meant, is_ambiguous
 from tests.portal.passthrough.chatty_server import SECRET
 from tests.portal.passthrough.peers import CLIENTS, UPSTREAMS, Ear, Person, chatty_upstreams, client_of
 from tests.portal.peers import DEADLINE_SECONDS, states
@@ -247,69 +246,6 @@ async def test_secrets_of_the_portal_stay_behind(ear: Ear, person: Person) -> No
     assert SECRET not in person.asked[0].message
 
 
-@pytest.mark.parametrize("upstream", UPSTREAMS)
-async def test_the_upstream_hears_the_names_and_choices_that_it_asked_with(
-    ear: Ear, person: Person, upstream: str
-) -> None:
-    # The result of an upstream by URL would not show its token.
-    own = SECRET if "stdio" in upstream else "it"
-    answer = await ear.run(f"await {upstream}.ask(field='who\\n{own}', choices=['no', 'in\\n{own}'])")
-    told = "it" if own == "it" else "[hidden]"
-    (form,) = [each.requested_schema["properties"] for each in person.asked]
-    assert form == {f"who {told}": {"type": "string", "enum": ["no", f"in {told}"]}}
-    assert answer["result"] == "accept " + repr({f"who\n{own}": f"in\n{own}"})
-
-
-async def test_choices_that_would_look_the_same_are_not_offered(ear: Ear, person: Person) -> None:
-    answer = await ear.run(f"await stdio_modern.ask(choices=['{SECRET}', '[hidden]'])")
-    assert answer["error"]["code"] == "elicitation_refused"
-    assert person.asked == []
-
-
-@pytest.mark.parametrize(
-    ("field", "content", "meant"),
-    [
-        ({"oneOf": [{"const": "a\nb", "title": "x"}, {"const": "c", "title": "y"}]}, "a b", "a\nb"),
-        ({"type": "array", "items": {"enum": ["a\nb", "c"]}}, ["c", "a b"], ["c", "a\nb"]),
-        ({"type": "array", "items": {"anyOf": [{"const": "a\nb"}, {"const": 1}]}}, ["a b"], ["a\nb"]),
-        ({"type": "string", "default": "a\nb"}, "a b", "a\nb"),
-        ({"type": "array", "default": ["a\nb"]}, ["a b"], ["a\nb"]),
-        ({"type": "boolean", "default": True}, False, False),
-        ({"type": "string"}, "a b", "a b"),
-        ("no schema", "x", "x"),
-        ({"enum": "a", "oneOf": [1], "items": None}, "x", "x"),
-    ],
-)
-def test_an_answer_means_what_was_shown(field: Json, content: Json, meant: Json) -> None:
-    asked: Json = {"properties": {"f": field}}
-    shown = clean_json(asked, one_line(lambda text, limit: text), 100)
-    assert not is_ambiguous(asked, shown)
-    answer = {"action": "accept", "content": {"f": content, "other": 1}}
-    assert as_meant(answer, asked, shown)["content"] == {"f": meant, "other": 1}
-    assert as_meant({"action": "decline"}, asked, shown) == {"action": "decline"}
-
-
-@pytest.mark.parametrize(("transport", "mode"), CLIENTS)
-async def test_a_client_that_cannot_ask_is_told_so(tmp_path: Path, transport: str, mode: str) -> None:
-    async with chatty_upstreams() as upstreams, client_of(tmp_path, upstreams, transport, mode) as ear:
-        for upstream in UPSTREAMS:
-            answer = await ear.run(f"await {upstream}.ask()")
-            assert answer["error"]["code"] == "elicitation_unsupported"
-
-
-async def test_the_manifest_may_forbid_to_ask(tmp_path: Path) -> None:
-    person = Person()
-    async with chatty_upstreams() as upstreams:
-        for entry in upstreams.values():
-            entry["elicitation"] = False
-        for mode in ("auto", "legacy"):
-            options = {"elicitation_callback": person}
-            async with client_of(tmp_path, upstreams, "http", mode, options) as ear:
-                for upstream in UPSTREAMS:
-                    assert (await ear.run(f"await {upstream}.ask()"))["status"] == "error"
-    assert person.asked == []
-
-
 async def test_a_question_ends_with_the_time_of_its_call(tmp_path: Path) -> None:
     async def never(context: Any, params: Any) -> ElicitResult:
         await anyio.sleep_forever()
@@ -359,3 +295,24 @@ async def test_what_asks_in_no_sensible_way_ends_its_call(requests: Json) -> Non
             await desk.rounds(raw, again, call)
         done: dict[str, Json] = {"content": []}
         assert await desk.rounds(done, again, call) == done
+
+
+@pytest.mark.parametrize("choices", [["no", SECRET], ["in\nit", "no"]])
+async def test_a_form_that_cannot_be_shown_as_it_is_is_refused(
+    ear: Ear, person: Person, choices: list[str]
+) -> None:
+    answer = await ear.run(f"await stdio_modern.ask(choices={choices!r})")
+    assert answer["error"]["code"] == "elicitation_refused"
+    assert person.asked == []
+
+
+async def test_a_client_that_cannot_ask_is_told_so_and_the_manifest_may_forbid_to_ask(tmp_path: Path) -> None:
+    async with chatty_upstreams() as upstreams:
+        upstreams["http_legacy"]["elicitation"] = False
+        async with client_of(tmp_path, upstreams, "http", "auto") as ear:
+            answer = await ear.run("await stdio_modern.ask()")
+            assert answer["error"]["code"] == "elicitation_unsupported"
+        person = Person()
+        async with client_of(tmp_path, upstreams, "http", "auto", {"elicitation_callback": person}) as ear:
+            assert (await ear.run("await http_legacy.ask()"))["status"] == "error"
+        assert person.asked == []

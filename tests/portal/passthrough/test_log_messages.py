@@ -6,10 +6,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from mcp_types import LoggingLevel
 
-from manifests.json_value import Json
-from portal.passthrough.log_relay import LogRelay
 from tests.portal.passthrough.chatty_server import SECRET
 from tests.portal.passthrough.peers import (
     CLIENTS,
@@ -21,7 +18,6 @@ from tests.portal.passthrough.peers import (
     url_of,
 )
 from tests.portal.peers import DEADLINE_SECONDS
-from upstreams.notifications import AbandonedRequests, LogHearer, LogHearers, LogMessage
 
 pytestmark = [
     pytest.mark.anyio,
@@ -90,33 +86,6 @@ async def test_the_name_of_a_logger_is_one_line(ear: Ear) -> None:
     assert ear.logs[0].logger == "stdio_modern/x [mail] y"
 
 
-async def test_one_that_takes_long_to_read_is_only_counted() -> None:
-    told: list[Json] = []
-
-    async def log(level: LoggingLevel, logger: str, data: Json) -> None:
-        told.append(data)
-
-    scrubbed: list[str] = []
-
-    def scrub(text: str, limit: int) -> str:
-        scrubbed.append(text)
-        return text
-
-    async with anyio.create_task_group() as tasks:
-        relay = LogRelay(log, "owner", "info")
-        relay.outbox.open(tasks)
-        hear = relay.hearer("up", scrub).hear
-        for data in ([""] * 330_000, "x" * 60_000, {str(n): n for n in range(3_000)}):
-            hear(LogMessage("error", "", data))
-        assert scrubbed == []
-        for _ in range(200):
-            hear(LogMessage("error", "", ["fine"]))
-        assert len(scrubbed) < 200, "what finds no room is not read"
-        relay.close()
-    assert told[:2] == [["fine"], ["fine"]]
-    assert told[-1] == "153 log messages of upstreams were left out"
-
-
 async def test_half_a_surrogate_ends_nothing(ear: Ear) -> None:
     await ear.run("await stdio_modern.log(data='\\\\ud800 ok', level='error')")
     assert (await ear.run("await stdio_modern.log(data='fine', level='error')"))["status"] == "ok"
@@ -170,22 +139,3 @@ async def test_nobody_hears_what_may_be_about_the_call_of_another(tmp_path: Path
             tasks.cancel_scope.cancel()
         await one.run("await http_modern.cancelled()\nawait http_modern.log(level='error')")
         await one.until(lambda: len(one.logs) == 1)
-
-
-@pytest.mark.parametrize(
-    ("owners", "heard"),
-    [(["a", "a"], 2), (["a", "b"], 0), (["a", None], 0), (["a"], 1), ([None], 0), ([], 0)],
-)
-def test_hearers_of_one_owner_hear_and_of_several_none(owners: list[str | None], heard: int) -> None:
-    hearers = LogHearers(AbandonedRequests())
-    told: list[LogMessage | None] = []
-    calls = [hearers.hearing(LogHearer(owner, "info", told.append) if owner else None) for owner in owners]
-    for call in calls:
-        call.__enter__()
-    hearers.tell(LogMessage("error", "", "x"))
-    hearers.tell(LogMessage("debug", "", "x"))
-    assert len(told) == heard
-    for call in calls:
-        call.__exit__(None, None, None)
-    hearers.tell(LogMessage("error", "", "x"))
-    assert len(told) == heard

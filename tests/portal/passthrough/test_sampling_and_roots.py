@@ -5,14 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp_types import ClientCapabilities, CreateMessageResult, TextContent
+from mcp_types import CreateMessageResult, TextContent
 
 from manifests.json_value import Json
-from manifests.upstream_sections import SamplingRules
-from portal.passthrough.sampling import MAX_CHARACTERS, TokenAllowance, sample
 from tests.portal.passthrough.chatty_server import SECRET
 from tests.portal.passthrough.peers import CLIENTS, UPSTREAMS, Ear, chatty_upstreams, client_of
-from upstreams.questions import QuestionError
 
 pytestmark = [
     pytest.mark.anyio,
@@ -126,19 +123,3 @@ async def test_a_client_without_a_model_is_told_so(tmp_path: Path, mode: str) ->
                 assert (await ear.run(f"await {upstream}.sample()"))["error"][
                     "code"
                 ] == "sampling_unsupported"
-
-
-def test_what_is_too_long_to_be_read_is_not_looked_at() -> None:
-    seen: list[str] = []
-
-    def scrub(text: str, limit: int) -> str:
-        seen.append(text)
-        return text[:limit]
-
-    client, allowance = ClientCapabilities(sampling={}), TokenAllowance(SamplingRules(max_tokens=10))
-    many: dict[str, Json] = {"messages": ["a"] * MAX_CHARACTERS}
-    with pytest.raises(QuestionError):
-        sample("up", many, scrub, client, allowance)
-    assert seen == []
-    few: dict[str, Json] = {"messages": [{"role": "user", "content": {"type": "text", "text": "a"}}]}
-    assert sample("up", few, scrub, client, allowance).params.max_tokens == 10

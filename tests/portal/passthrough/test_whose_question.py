@@ -71,7 +71,7 @@ async def test_what_belongs_to_a_call_that_was_given_up_reaches_nobody_else(
     assert (person.asked, one.logs) == ([], [])
 
 
-@pytest.mark.parametrize("upstream", ["http_legacy", "stdio_legacy"])
+@pytest.mark.parametrize("upstream", ["http_legacy"])
 async def test_what_belongs_to_a_reading_reaches_nobody_whose_call_is_under_way(
     one: Ear, other: Ear, person: Person, upstream: str
 ) -> None:
@@ -88,7 +88,7 @@ len(await portal.read_resource("note://asking", "{upstream}"))
         tasks.cancel_scope.cancel()
 
 
-@pytest.mark.parametrize("upstream", ["http_legacy", "stdio_legacy"])
+@pytest.mark.parametrize("upstream", ["http_legacy"])
 async def test_and_its_own_caller_is_still_asked_for_the_next_call(one: Ear, upstream: str) -> None:
     code = f"""
 call = asyncio.ensure_future({upstream}.hang())
@@ -102,7 +102,7 @@ await {upstream}.ask()
 
 
 @pytest.mark.parametrize("order", [1, -1], ids=["the one that asks first", "the one that fails first"])
-@pytest.mark.parametrize("upstream", ["http_legacy", "stdio_legacy"])
+@pytest.mark.parametrize("upstream", ["http_legacy"])
 async def test_a_refused_question_is_no_reason_of_a_call_beside_that_fails_by_something_else(
     one: Ear, person: Person, upstream: str, order: int
 ) -> None:
@@ -127,8 +127,8 @@ async def bearer(url: str, mode: str, person: Person) -> AsyncIterator[Ear]:
         yield ear
 
 
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
-@pytest.mark.parametrize("upstream", ["http_legacy", "stdio_legacy"])
+@pytest.mark.parametrize("mode", ["auto"])
+@pytest.mark.parametrize("upstream", ["http_legacy"])
 async def test_clients_with_one_token_are_not_asked_for_each_other(
     tmp_path: Path, upstream: str, mode: str
 ) -> None:

@@ -1,6 +1,5 @@
 """The portal offers resources and prompts of upstreams itself where its manifest says so, under the same rules."""
 
-import json
 import re
 import sys
 from collections.abc import AsyncIterator
@@ -8,13 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import httpx2
 import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
-    INTERNAL_ERROR,
-    PaginatedRequestParams,
     ReadResourceRequest,
     ReadResourceRequestParams,
     ReadResourceResult,
@@ -25,7 +21,7 @@ from mcp_types import (
 )
 
 from manifests.json_value import Json
-from portal.passthrough.own_offer import NOTICES
+from portal.passthrough.client_resources import NOTICES
 from tests.portal.passthrough.chatty_server import SECRET
 from tests.portal.passthrough.peers import (
     CLIENTS,
@@ -34,7 +30,6 @@ from tests.portal.passthrough.peers import (
     chatty_upstreams,
     client_of,
     one_chatty,
-    url_of,
 )
 from tests.portal.peers import DEADLINE_SECONDS, opened
 
@@ -113,29 +108,6 @@ async def test_what_cannot_be_read_is_an_error_and_tells_no_secret(client: Clien
             await client.get_prompt(prompt, {"who": "x"})
 
 
-async def test_settings_of_an_upstream_falsify_neither_names_nor_contents(tmp_path: Path) -> None:
-    kept = tmp_path / "portal.env"
-    kept.write_text("KEPT='of note://a'\n")
-    kept.chmod(0o600)
-    async with chatty_upstreams() as entries:
-        up = entries["stdio_modern"]
-        for env, shown in (
-            ({"A": "greet", "B": "Greet", "C": "text"}, "text of note://a"),
-            ({"A": "greet", "KEY": "${KEPT}"}, "text [hidden]"),
-        ):
-            upstreams: dict[str, dict[str, Json]] = {"up": {**up, "env": env}}
-            async with client_of(tmp_path, upstreams, "http", "auto", server=OFFERS) as ear:
-                await ready(ear.client)
-                (prompt,) = (await ear.client.list_prompts()).prompts
-                assert prompt.name == "up.greet"
-                filled = await ear.client.get_prompt(prompt.name, {"who": "Ada"})
-                assert isinstance(filled.messages[0].content, TextContent)
-                assert filled.messages[0].content.text == "Greet Ada!"
-                contents = (await ear.client.read_resource("portal://up/note://a")).contents
-                assert isinstance(contents[0], TextResourceContents)
-                assert contents[0].text == shown
-
-
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_without_the_manifests_word_nothing_is_offered(tmp_path: Path, mode: str) -> None:
     async with chatty_upstreams() as upstreams, client_of(tmp_path, upstreams, "http", mode) as ear:
@@ -190,20 +162,6 @@ async def test_what_lazy_upstreams_offer_is_listed_and_stays_so_when_they_are_st
         assert starts.read_text() == before, "it was started to be listed once more"
 
 
-async def test_a_list_says_nothing_of_another_that_an_upstream_fails_at(tmp_path: Path) -> None:
-    async def fail(context: Any, params: Any) -> Any:
-        raise MCPError(INTERNAL_ERROR, "broken")
-
-    async with one_chatty() as (up, upstreams):
-        up.server.add_request_handler("resources/templates/list", PaginatedRequestParams, fail)
-        async with client_of(tmp_path, upstreams, "http", "auto", {"cache": None}, server=OFFERS) as ear:
-            await ready(ear.client)
-            resources = await ear.client.list_resources()
-            assert len(resources.resources) == 2 and NOTICES not in (resources.meta or {})
-            templates = await ear.client.list_resource_templates()
-            assert templates.resource_templates == [] and NOTICES in (templates.meta or {})
-
-
 @pytest.mark.parametrize(
     "rules", [{"deny": ["up.*"]}, {"deny": ["resources/*", "prompts/*"]}, {"allow": ["up.count"]}]
 )
@@ -237,24 +195,6 @@ async def test_reads_stand_in_the_audit_log(tmp_path: Path) -> None:
     assert len(ended) == 1 and "http_modern.resources/read" in ended[0]
 
 
-async def test_who_reads_stands_in_the_audit_log_whatever_becomes_of_it(tmp_path: Path) -> None:
-    refused: Json = {"tools": {"deny": ["resources/*"]}}
-    sections: dict[str, Json] = {"server": OFFERS, "audit": {"to": "audit.jsonl"}, "capabilities": refused}
-    async with one_chatty() as (_, upstreams):
-        async with client_of(tmp_path, upstreams, "http", "auto", **sections) as ear:
-            await ready(ear.client)
-            await ear.client.list_resources()
-            with pytest.raises(MCPError):
-                await ear.client.read_resource("portal://up/note://a")
-        lines = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
-    began = [line for line in lines if line["event"] == "read_began"]
-    assert [line["function"] for line in began] == ["resources/list", "resources/read"]
-    assert all(line["who"] and line["profile"] is None for line in began)
-    [told] = [line for line in lines if line["event"] == "call_refused"]
-    assert (told["run"], told["function"]) == (began[1]["run"], "up.resources/read")
-    assert told["rule"] == "capabilities.tools.deny: resources/*"
-
-
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_a_slow_read_is_told_of_and_ends_when_its_client_hangs_up(tmp_path: Path, mode: str) -> None:
     async with one_chatty() as (up, upstreams):
@@ -274,35 +214,6 @@ async def test_a_slow_read_is_told_of_and_ends_when_its_client_hangs_up(tmp_path
             assert {message for _, _, message in ear.progress} == {"waiting for upstreams"}
             with anyio.fail_after(DEADLINE_SECONDS):
                 await up.cancelled.wait()
-
-
-async def test_a_read_of_the_older_http_ends_with_its_connection(tmp_path: Path) -> None:
-    async with (
-        one_chatty() as (up, upstreams),
-        client_of(tmp_path, upstreams, "http", "auto", server=OFFERS) as ear,
-    ):
-        await ready(ear.client)
-        headers = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-06-18"}
-        opening = {
-            "protocolVersion": "2025-06-18",
-            "capabilities": {},
-            "clientInfo": {"name": "x", "version": "1"},
-        }
-        async with httpx2.AsyncClient(headers=headers) as http, anyio.create_task_group() as tasks:
-
-            async def send(method: str, params: Json, **more: Json) -> Any:
-                body = {"jsonrpc": "2.0", "method": method, "params": params, **more}
-                return await http.post(url_of(ear.client), json=body, timeout=DEADLINE_SECONDS)
-
-            opened = await send("initialize", opening, id=1)
-            http.headers["Mcp-Session-Id"] = opened.headers["mcp-session-id"]
-            await send("notifications/initialized", {})
-            tasks.start_soon(lambda: send("resources/read", {"uri": "portal://up/note://hang"}, id=2))
-            with anyio.fail_after(DEADLINE_SECONDS):
-                await up.hanging.wait()
-                tasks.cancel_scope.cancel()
-        with anyio.fail_after(DEADLINE_SECONDS):
-            await up.cancelled.wait()
 
 
 async def test_a_long_list_comes_in_pages_that_clients_can_read(tmp_path: Path) -> None:
@@ -335,7 +246,7 @@ async def test_titles_say_whose_they_are_in_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("transport", "mode"), CLIENTS)
-@pytest.mark.parametrize("upstream", UPSTREAMS)
+@pytest.mark.parametrize("upstream", ["http_modern", "stdio_legacy"])
 async def test_a_change_at_an_upstream_is_told_to_clients(
     tmp_path: Path, transport: str, mode: str, upstream: str
 ) -> None:

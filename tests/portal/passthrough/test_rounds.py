@@ -20,12 +20,10 @@ from mcp_types import (
 )
 
 from manifests.json_value import Json
-from portal.caller import LOCAL, Caller
-from portal.ledger import Ledger
-from portal.passthrough.asking import Ask, Asking
-from portal.passthrough.audience import NOBODY, Audience
-from portal.passthrough.parking import MAX_PARKED, Parking
-from portal.passthrough.sampling import Depths
+from portal.caller import LOCAL
+from portal.passthrough.questions import Questions
+from portal.passthrough.rounds import MAX_WAITING, PendingRequest, Rounds
+from portal.passthrough.sampling import SamplingDepths
 from tests.portal.passthrough.chatty_server import STATE, Chatty
 from tests.portal.passthrough.peers import (
     Person,
@@ -38,7 +36,7 @@ from tests.portal.peers import DEADLINE_SECONDS
 pytestmark = pytest.mark.anyio
 
 
-class Rounds:
+class RoundsClient:
     """A client of the newer revision that makes each round itself."""
 
     def __init__(self, client: Client) -> None:
@@ -52,20 +50,20 @@ class Rounds:
 
 
 @pytest.fixture
-async def rounds(tmp_path: Path) -> AsyncIterator[tuple[Rounds, Chatty]]:
+async def rounds(tmp_path: Path) -> AsyncIterator[tuple[RoundsClient, Chatty]]:
     options = {"elicitation_callback": Person()}
     async with (
         one_chatty() as (up, upstreams),
         client_of(tmp_path, upstreams, "http", "auto", options) as ear,
     ):
-        yield Rounds(ear.client), up
+        yield RoundsClient(ear.client), up
 
 
 ACCEPT = {"question-1": ElicitResult(action="accept", content={"who": "Ada"})}
 
 
 async def test_the_script_goes_on_where_it_was_and_nothing_is_done_twice(
-    rounds: tuple[Rounds, Chatty],
+    rounds: tuple[RoundsClient, Chatty],
 ) -> None:
     client, up = rounds
     code = "print('once')\nawait up.ask()"
@@ -78,7 +76,7 @@ async def test_the_script_goes_on_where_it_was_and_nothing_is_done_twice(
     assert (up.acted, len(answer["calls"])) == (1, 1)
 
 
-async def test_a_state_is_good_for_one_answer_of_one_request(rounds: tuple[Rounds, Chatty]) -> None:
+async def test_a_state_is_good_for_one_answer_of_one_request(rounds: tuple[RoundsClient, Chatty]) -> None:
     client, up = rounds
     code = "await up.ask()"
     first = await client.call(code)
@@ -102,7 +100,7 @@ async def test_a_state_is_good_for_one_answer_of_one_request(rounds: tuple[Round
     assert up.acted == 1
 
 
-async def test_what_a_call_logs_after_its_question_is_heard(rounds: tuple[Rounds, Chatty]) -> None:
+async def test_what_a_call_logs_after_its_question_is_heard(rounds: tuple[RoundsClient, Chatty]) -> None:
     heard: list[Any] = []
 
     async def note(params: Any) -> None:
@@ -115,13 +113,15 @@ async def test_what_a_call_logs_after_its_question_is_heard(rounds: tuple[Rounds
         "log_level": "info",
     }
     async with Client(url_of(rounds[0].client), mode="auto", **options) as client:
-        first = await Rounds(client).call(code)
-        last = await Rounds(client).call(code, input_responses=ACCEPT, request_state=first.request_state)
+        first = await RoundsClient(client).call(code)
+        last = await RoundsClient(client).call(
+            code, input_responses=ACCEPT, request_state=first.request_state
+        )
     assert last.structured_content["status"] == "ok"
     assert heard == [("error", "after the answer"), ("info", "later")]
 
 
-async def test_a_state_that_is_not_there_is_the_clients_mistake(rounds: tuple[Rounds, Chatty]) -> None:
+async def test_a_state_that_is_not_there_is_the_clients_mistake(rounds: tuple[RoundsClient, Chatty]) -> None:
     async def hear(progress: float, total: float | None, message: str | None) -> None: ...
 
     for more in ({}, {"progress_callback": hear}):
@@ -131,24 +131,24 @@ async def test_a_state_that_is_not_there_is_the_clients_mistake(rounds: tuple[Ro
 
 
 async def test_a_later_round_that_declares_nothing_goes_on_and_starts_nothing(
-    rounds: tuple[Rounds, Chatty],
+    rounds: tuple[RoundsClient, Chatty],
 ) -> None:
     client, up = rounds
     first = await client.call("await up.ask()")
     async with Client(url_of(client.client), mode="auto") as silent:
         answer = {"input_responses": ACCEPT, "request_state": first.request_state}
-        last = await Rounds(silent).call("await up.ask()", **answer)
+        last = await RoundsClient(silent).call("await up.ask()", **answer)
         assert last.structured_content["result"] == "accept {'who': 'Ada'}"
         assert up.acted == 1
         with pytest.raises(MCPError):
-            await Rounds(silent).call("await up.ask()", **answer)
+            await RoundsClient(silent).call("await up.ask()", **answer)
         # Without a state it is a new one, which nobody can be asked about.
-        new = await Rounds(silent).call("await up.ask()")
+        new = await RoundsClient(silent).call("await up.ask()")
         assert new.structured_content["error"]["code"] == "elicitation_unsupported"
     assert up.acted == 1
 
 
-async def test_answers_to_other_questions_are_nothing(rounds: tuple[Rounds, Chatty]) -> None:
+async def test_answers_to_other_questions_are_nothing(rounds: tuple[RoundsClient, Chatty]) -> None:
     client, up = rounds
     first = await client.call("await up.ask()")
     other = {"question-7": ElicitResult(action="accept", content={"who": "Eve"})}
@@ -160,7 +160,7 @@ async def test_answers_to_other_questions_are_nothing(rounds: tuple[Rounds, Chat
 
 
 async def test_a_request_that_is_cancelled_ends_its_calls_though_it_may_be_asked(
-    rounds: tuple[Rounds, Chatty],
+    rounds: tuple[RoundsClient, Chatty],
 ) -> None:
     client, up = rounds
     async with anyio.create_task_group() as tasks:
@@ -172,75 +172,52 @@ async def test_a_request_that_is_cancelled_ends_its_calls_though_it_may_be_asked
         await up.cancelled.wait()
 
 
-def asking(ask: Ask) -> Asking:
-    return Asking(ask, None, "", "", Depths())
+class Waiting:
+    """Requests that ask their client something, in rounds."""
 
+    def __init__(self, rounds: Rounds) -> None:
+        self.rounds = rounds
+        self.ended = anyio.Event()
 
-async def ask_something(audience: Audience) -> CallToolResult:
-    asked = ElicitRequestFormParams(message="?", requested_schema={"type": "object", "properties": {}})
-    assert audience._asking is not None
-    await audience._asking._ask(ElicitRequest(params=asked))
-    return CallToolResult(content=[])
+    async def round(self, state: str | None = None) -> CallToolResult | InputRequiredResult | None:
+        answers = ACCEPT if state else None
+        params = CallToolRequestParams(
+            name="execute_code", arguments={}, request_state=state, input_responses=answers
+        )
+        pending = self.rounds.joined(
+            LOCAL, params, lambda ask: Questions(ask, None, "", "", SamplingDepths())
+        )
+        self.rounds.start(pending, self._work)
+        return await self.rounds.outcome(pending)
+
+    async def _work(self, pending: PendingRequest) -> CallToolResult:
+        asked = ElicitRequestFormParams(message="?", requested_schema={"type": "object", "properties": {}})
+        try:
+            await pending.ask(ElicitRequest(params=asked))
+            return CallToolResult(content=[])
+        except anyio.get_cancelled_exc_class():
+            self.ended.set()
+            raise
 
 
 async def test_the_portal_keeps_no_more_than_a_hundred_waiting() -> None:
-    ended: list[str] = []
-
-    async def work(audience: Audience) -> CallToolResult:
-        try:
-            return await ask_something(audience)
-        except anyio.get_cancelled_exc_class():
-            ended.append("ended")
-            raise
-
     async with anyio.create_task_group() as tasks:
-        parking, params = Parking(tasks), CallToolRequestParams(name="execute_code", arguments={})
-        first = await parking.round(LOCAL, params, work, Ledger(), NOBODY, asking)
-        assert isinstance(first, InputRequiredResult)
-        for _ in range(MAX_PARKED):
-            last = await parking.round(LOCAL, params, work, Ledger(), NOBODY, asking)
-        while not ended:
-            await anyio.lowlevel.checkpoint()
-        assert isinstance(last, InputRequiredResult)
-        gone, there = (
-            params.model_copy(update={"request_state": each.request_state, "input_responses": ACCEPT})
-            for each in (first, last)
-        )
+        waiting = Waiting(Rounds(tasks))
+        first = await waiting.round()
+        for _ in range(MAX_WAITING):
+            last = await waiting.round()
+        with anyio.fail_after(DEADLINE_SECONDS):
+            await waiting.ended.wait()
+        assert isinstance(first, InputRequiredResult) and isinstance(last, InputRequiredResult)
         with pytest.raises(MCPError):
-            await parking.round(LOCAL, gone, work, Ledger(), NOBODY, asking)
-        done = await parking.round(LOCAL, there, work, Ledger(), NOBODY, asking)
-        assert isinstance(done, CallToolResult)
-        assert ended == ["ended"]
-        tasks.cancel_scope.cancel()
-
-
-async def test_no_caller_ends_the_waiting_request_of_another_who_has_fewer() -> None:
-    async with anyio.create_task_group() as tasks:
-        parking, params = Parking(tasks), CallToolRequestParams(name="execute_code", arguments={})
-        few, many = Caller("few", "few"), Caller("many", "many")
-        first = await parking.round(few, params, ask_something, Ledger(), NOBODY, asking)
-        assert isinstance(first, InputRequiredResult)
-        for _ in range(MAX_PARKED + 4):
-            await parking.round(many, params, ask_something, Ledger(), NOBODY, asking)
-        answered = params.model_copy(update={"request_state": first.request_state, "input_responses": ACCEPT})
-        done = await parking.round(few, answered, ask_something, Ledger(), NOBODY, asking)
-        assert isinstance(done, CallToolResult)
+            await waiting.round(first.request_state)
+        assert isinstance(await waiting.round(last.request_state), CallToolResult)
         tasks.cancel_scope.cancel()
 
 
 async def test_a_request_whose_client_never_answers_is_ended() -> None:
-    ended = anyio.Event()
-
-    async def work(audience: Audience) -> CallToolResult:
-        try:
-            return await ask_something(audience)
-        finally:
-            ended.set()
-
     async with anyio.create_task_group() as tasks:
-        parking = Parking(tasks, seconds=0.01)
-        params = CallToolRequestParams(name="execute_code", arguments={})
-        await parking.round(LOCAL, params, work, Ledger(), NOBODY, asking)
+        waiting = Waiting(Rounds(tasks, seconds=0.01))
+        await waiting.round()
         with anyio.fail_after(DEADLINE_SECONDS):
-            await ended.wait()
-    assert parking._parked == {}
+            await waiting.ended.wait()
