@@ -9,7 +9,7 @@ from manifests.upstream_sections import UpstreamSection
 from portal.ledger import Entry
 from portal.passthrough.notifications import Notifications
 from portal.passthrough.questions import CallQuestions, Questions
-from upstreams.log_messages import LogHearer, LogMessage
+from upstreams.notifications import LogHearer, LogMessage
 from upstreams.upstream import Upstream
 
 

@@ -29,7 +29,7 @@ from portal.caller import caller_of
 from portal.ledger import Entry, Ledger
 from portal.passthrough.clean_json import Scrub, clean_json, clean_text, one_line, printable
 from upstreams.json_size import is_larger
-from upstreams.log_messages import LEVELS, LogMessage, reaches
+from upstreams.notifications import LEVELS, LogMessage, reaches
 from upstreams.upstream import Upstream
 
 FLUSH_SECONDS: Final = 1.0

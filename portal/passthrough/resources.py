@@ -11,10 +11,10 @@ from typing import Final, Literal, TypeAlias
 
 import anyio
 
-from manifests.hints import Hints
 from manifests.json_value import Json
 from manifests.manifest import Manifest
 from manifests.rule_slips import ListedTool
+from manifests.tool_rules import Hints
 from portal.authority import Authorization, CallRequest, Permit
 from portal.ledger import CallState, Entry
 from sandbox_runtime.calls import CallError
