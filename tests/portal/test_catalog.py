@@ -7,10 +7,9 @@ from pathlib import Path
 import anyio
 import anyio.lowlevel
 import pytest
-from mcp_types import CallToolResult
 
 from manifests.json_value import Json
-from tests.portal.peers import DEADLINE_SECONDS, Peer, opened, raw, raw_tools, structured, tool
+from tests.portal.peers import DEADLINE_SECONDS, Peer, opened, raw, raw_tools, tool
 from upstreams.recorded_tool import RecordedTool
 
 pytestmark = pytest.mark.anyio
@@ -18,26 +17,6 @@ pytestmark = pytest.mark.anyio
 
 def recorded(name: str, description: str = "", **schema: Json) -> RecordedTool:
     return RecordedTool(name, description, {"type": "object", **schema}, None, {}, None)
-
-
-async def test_a_search_at_once_after_the_start_is_answered(tmp_path: Path) -> None:
-    async with opened(tmp_path) as portal:
-        answer = await portal.search("create issue")
-    assert answer["functions"] == []
-
-
-async def test_many_searches_at_once_after_the_start_are_all_answered(tmp_path: Path) -> None:
-    found: list[Json] = []
-    async with opened(tmp_path, {"files": Peer()}) as portal:
-
-        async def search() -> None:
-            found.append([row["name"] for row in (await portal.search("echo"))["functions"]])
-
-        with anyio.fail_after(DEADLINE_SECONDS):
-            async with anyio.create_task_group() as tasks:
-                for _ in range(8):
-                    tasks.start_soon(search)
-    assert found == [["files.echo"]] * 8
 
 
 async def test_a_script_at_once_after_the_start_knows_its_functions(tmp_path: Path) -> None:
@@ -56,41 +35,8 @@ async def test_a_tool_that_an_upstream_adds_is_found_and_can_be_called(tmp_path:
         assert await portal.result_of("await raw.cancelled()") == []
 
 
-async def test_a_running_script_keeps_the_library_that_it_was_checked_against(tmp_path: Path) -> None:
-    there, may_go = anyio.Event(), anyio.Event()
-
-    async def wait(arguments: dict[str, Json]) -> CallToolResult:
-        there.set()
-        await may_go.wait()
-        return structured(arguments)
-
-    upstreams: dict[str, Peer | dict[str, Json]] = {
-        "raw": raw(tools=raw_tools("change", "echo")),
-        "gate": Peer(tool("wait"), wait=wait),
-    }
-    found: list[Json] = []
-    script = """
-await raw.change(name="added")
-await gate.wait()
-names = [row["name"] for row in (await portal.search("raw.added"))["functions"]]
-["raw.added" in names, await raw.echo(a=1)]
-"""
-    async with opened(tmp_path, upstreams) as portal, anyio.create_task_group() as tasks:
-
-        async def run() -> None:
-            found.append(await portal.result_of(script))
-
-        tasks.start_soon(run)
-        with anyio.fail_after(DEADLINE_SECONDS):
-            await there.wait()
-            while (await portal.search("raw.added"))["total"] != 1:
-                pass
-            may_go.set()
-    assert found == [[False, {"a": 1}]]
-
-
 async def test_everybody_sees_one_whole_library_while_it_changes(tmp_path: Path) -> None:
-    changes = 12
+    changes = 4
     async with opened(tmp_path, {"store": Peer()}) as portal:
         store, catalog = portal.portal.fleet["store"], portal.portal.catalog
         await portal.search("echo")

@@ -69,15 +69,10 @@ async def test_an_answer_has_these_fields(portal: Opened) -> None:
     assert answer["total"] > 1
 
 
-async def test_upstream_and_tool_are_told_verbatim(portal: Opened) -> None:
-    rows = (await portal.search("list issues"))["functions"]
-    assert (rows[0]["name"], rows[0]["tool"]) == ("issue_tracker.list_issues", "list-issues")
-
-
 @pytest.mark.parametrize("detail", ["brief", "full"])
-@pytest.mark.parametrize("query", ["", "issue", "strange", "issue_tracker.create_issue", "nothing_like_it"])
-async def test_the_text_is_python(portal: Opened, query: str, detail: str) -> None:
-    ast.parse(await portal.search_text(query, detail=detail, limit=50))
+async def test_the_text_is_python(portal: Opened, detail: str) -> None:
+    for query in ("", "issue", "strange", "issue_tracker.create_issue", "nothing_like_it"):
+        ast.parse(await portal.search_text(query, detail=detail, limit=50))
 
 
 async def test_the_text_tells_what_the_structure_tells(portal: Opened) -> None:
@@ -183,17 +178,6 @@ async def test_an_answer_fits_the_budget_and_says_what_is_left_out(tmp_path: Pat
             ast.parse(text_of(result))
 
 
-async def test_many_dead_upstreams_fit_the_budget(tmp_path: Path) -> None:
-    upstreams: dict[str, Peer | dict[str, Json]] = {
-        f"dead_{number}": {"url": f"http://127.0.0.1:{closed_port()}/mcp"} for number in range(60)
-    }
-    async with opened(tmp_path, upstreams, server={"output_tokens": 1_000}) as portal:
-        for query in ("", "issue"):
-            result = await portal.call("docs_search", query=query)
-            assert count_tokens(text_of(result)) <= 1_000
-            assert count_tokens(compact(result.structured_content)) <= 1_000
-
-
 async def test_a_search_waits_for_upstreams_that_start_and_then_names_them(tmp_path: Path) -> None:
     go = tmp_path / "go"
     os.mkfifo(go)
@@ -226,17 +210,6 @@ async def test_a_slow_upstream_keeps_only_the_first_searches_waiting(tmp_path: P
         assert any("'slow' is starting" in notice for notice in answer["notices"])
 
 
-async def test_a_search_of_one_upstream_does_not_wait_for_another(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "never")
-    slow = raw(waits_for=str(tmp_path / "never"))
-    async with opened(
-        tmp_path, {"slow": slow, "quick": Peer()}, server={"start_seconds": 2 * DEADLINE_SECONDS}
-    ) as portal:
-        with anyio.fail_after(DEADLINE_SECONDS):
-            answer = await portal.search("echo", upstream="quick")
-        assert [row["name"] for row in answer["functions"]] == ["quick.echo"]
-
-
 async def test_without_upstreams_both_tools_say_how_to_begin(tmp_path: Path) -> None:
     async with opened(tmp_path) as portal:
         for query in ("", "issue"):
@@ -255,54 +228,11 @@ async def test_an_upstream_without_tools_or_with_none_granted_is_told(tmp_path: 
             assert (answer["status"], answer["error"]["code"]) == ("refused", code)
 
 
-async def test_of_more_functions_of_one_name_than_are_shown_the_number_is_told(tmp_path: Path) -> None:
-    async with opened(tmp_path, {f"s{n}": Peer(tool("read_file")) for n in range(4)}) as portal:
-        answer = await portal.search("read_file", limit=2)
-        assert (len(answer["functions"]), answer["total"]) == (2, 4)
-        assert "2 of 4" in await portal.search_text("read_file", limit=2)
-
-
 async def test_the_name_that_is_found_is_the_name_to_call(tmp_path: Path) -> None:
     async with opened(tmp_path, {"time": Peer(tool("utc-clock"))}) as portal:
         (row,) = (await portal.search("utc"))["functions"]
         assert row["name"] == "time_.utc_clock"
         assert await portal.result_of(f"await {row['name']}(a=1)") == {"a": 1}
-
-
-async def test_a_signature_with_very_many_parameters_is_cut_to_valid_python(tmp_path: Path) -> None:
-    many = schema(**{f"a_rather_long_parameter_name_{n}": {"type": "string"} for n in range(40)})
-    async with opened(tmp_path, {"store": Peer(tool("wide", many))}) as portal:
-        text = await portal.search_text("wide thing")
-        rows = (await portal.search("wide thing"))["functions"]
-    ast.parse(text)
-    ast.parse(rows[0]["signature"] + ": ...")
-    assert "more parameters" in text
-
-
-async def test_a_wrong_argument_is_told_in_the_shape_of_an_answer(tmp_path: Path) -> None:
-    async with opened(tmp_path, {}) as portal:
-        result = await portal.call("docs_search", limit=99)
-    answer = result.structured_content
-    assert result.is_error
-    assert isinstance(answer, dict)
-    assert (answer["functions"], answer["total"], answer["error"]["code"]) == ([], 0, "invalid_arguments")
-
-
-async def test_of_many_upstreams_that_are_down_those_that_are_asked_for_come_first(tmp_path: Path) -> None:
-    upstreams: dict[str, Peer | dict[str, Json]] = {
-        f"dead_{name}": {"url": f"http://127.0.0.1:{closed_port()}/mcp"}
-        for name in (*"abcdefghijklm", "jira")
-    }
-    async with opened(tmp_path, upstreams) as portal:
-        notices = (await portal.search("create jira issue"))["notices"]
-        others = (await portal.search("create issue"))["notices"]
-    assert "'dead_jira' is down" in notices[0]
-    assert "'dead_jira' is down" not in others[0]
-
-
-async def test_a_name_that_is_not_there_is_told_with_the_nearest(portal: Opened) -> None:
-    (notice,) = [each for each in (await portal.search("crate_isue"))["notices"] if "nearest" in each]
-    assert "issue_tracker.create_issue" in notice
 
 
 @pytest.mark.parametrize(
@@ -323,16 +253,6 @@ async def test_a_name_that_nothing_has_is_told_although_other_functions_fit_its_
     assert any(told in notice for notice in answer["notices"])
 
 
-@pytest.mark.parametrize("query", ["list issues", "issue_tracker", "dead.create_issue", "create_issue"])
-async def test_of_what_is_there_or_down_it_is_not_told_that_nothing_has_the_name(
-    portal: Opened, query: str
-) -> None:
-    notices = (await portal.search(query))["notices"]
-    assert not any(
-        "nothing is called" in each or "there is no" in each or "has no" in each for each in notices
-    )
-
-
 async def test_the_best_function_is_told_with_what_grants_it_if_it_is_not_granted(tmp_path: Path) -> None:
     hub = Peer(
         tool("delete_repo", description="Delete a repository.", annotations={"destructiveHint": True}),
@@ -351,24 +271,3 @@ async def test_what_every_script_has_is_told_to_those_who_ask(portal: Opened) ->
     assert "portal.describe" in functions
     (search,) = [each for each in (await portal.search("portal.search"))["notices"] if "every script" in each]
     assert "upstream: str | None" in search
-
-
-async def test_of_many_namespaces_the_summaries_are_cut_first(tmp_path: Path) -> None:
-    upstreams: dict[str, Peer | dict[str, Json]] = {
-        f"peer_{number}": Peer(instructions="é " * 100) for number in range(12)
-    }
-    async with opened(tmp_path, upstreams, server={"output_tokens": 1_000}) as portal:
-        answer = await portal.search("")
-    assert len(answer["namespaces"]) == 12
-    assert {len(row["summary"]) for row in answer["namespaces"]} <= {60, 0}
-
-
-@pytest.mark.parametrize("denied", ["*", "other_tool"])
-async def test_what_is_odd_about_tools_is_counted_and_names_none(tmp_path: Path, denied: str) -> None:
-    odd: Json = {"name": "send_all_mail", "inputSchema": {"type": "object"}, "annotations": "none"}
-    upstream: Json = {**raw(tools=[odd]), "tools": {"deny": [denied]}}
-    async with opened(tmp_path, {"up": upstream}) as portal:
-        found = await portal.search()
-        told = [notice for notice in found["notices"] if "'up'" in notice and "check" in notice]
-    assert len(told) == 1 and "1 thing" in told[0]
-    assert "send_all_mail" not in str(found["notices"])

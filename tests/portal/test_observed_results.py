@@ -8,7 +8,6 @@ import pytest
 from mcp_types import CallToolResult
 
 from manifests.json_value import Json
-from portal.observed.observations import MAX_WAITING
 from tests.portal.peers import Opened, Peer, opened, schema, structured, text, tool
 
 pytestmark = pytest.mark.anyio
@@ -45,15 +44,6 @@ async def test_a_result_is_in_the_stub_the_next_time_and_marked(tmp_path: Path) 
     assert "-> GetIssueResult:" in after
     assert "# the result as it was seen" in after
     assert "    id: int\n    title: str\n    labels: list[GetIssueResultLabels]" in after
-
-
-async def test_a_later_result_widens_it(tmp_path: Path) -> None:
-    peer = Peer(tool("find"), find=answering([{"id": 1}], [], [{"id": 2, "due": None}], "nothing found"))
-    async with opened(tmp_path, {"tickets": peer}) as portal:
-        await portal.result_of("[await tickets.find() for _ in range(4)]")
-        found = await stub(portal, "tickets.find")
-    assert "-> list[FindResult] | str:" in found
-    assert "    due: NotRequired[Any]" in found
 
 
 async def test_the_next_portal_knows_it_from_the_start(tmp_path: Path) -> None:
@@ -129,15 +119,6 @@ async def test_what_a_tool_declares_stands_and_what_says_nothing_does_not(tmp_pa
         assert "title: str" in await stub(portal, "tickets.silent")
 
 
-async def test_a_failed_call_teaches_nothing(tmp_path: Path) -> None:
-    async def fail(arguments: dict[str, Json]) -> CallToolResult:
-        return text("it broke", is_error=True)
-
-    async with opened(tmp_path, {"tickets": Peer(tool("get"), get=fail)}) as portal:
-        await portal.run("await tickets.get()")
-        assert "-> Any" in await stub(portal, "tickets.get")
-
-
 async def test_a_script_that_uses_what_was_not_seen_runs_and_is_told(tmp_path: Path) -> None:
     peer = Peer(tool("get_issue"), get_issue=answering(ISSUE, {**ISSUE, "state": "open"}))
     async with opened(tmp_path, {"tickets": peer}) as portal:
@@ -157,14 +138,6 @@ async def test_a_disk_that_cannot_be_written_costs_the_memory_of_it_only(tmp_pat
         await portal.result_of("await tickets.get_issue()")
         assert "-> GetIssueResult" in await stub(portal, "tickets.get_issue")
     assert (tmp_path / "kept").read_text() == "in the way"
-
-
-async def test_of_very_many_results_at_once_some_are_looked_at(tmp_path: Path) -> None:
-    peer = Peer(tool("get_issue"), get_issue=answering(ISSUE))
-    async with opened(tmp_path, {"tickets": peer}) as portal:
-        code = f"len(await asyncio.gather(*[tickets.get_issue() for _ in range({MAX_WAITING + 30})]))"
-        assert await portal.result_of(f"import asyncio\n{code}") == MAX_WAITING + 30
-        assert "-> GetIssueResult" in await stub(portal, "tickets.get_issue")
 
 
 def kept(folder: Path) -> str:

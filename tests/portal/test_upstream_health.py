@@ -61,14 +61,6 @@ async def test_open_circuit_is_told_by_search_and_readiness(tmp_path: Path) -> N
         assert list(readiness["not_ready"]) == ["broken"]
 
 
-async def test_functions_of_a_failing_upstream_stay_known(tmp_path: Path) -> None:
-    server = FaultyHttpServer(status("503 Service Unavailable"), always=True)
-    async with server.serving(), opened(tmp_path, {"broken": {"url": server.url}}) as portal:
-        await portal.result_of(FAILURES)
-        found = await portal.search("broken.look")
-        assert [row["name"] for row in found["functions"]] == ["broken.look"]
-
-
 async def test_upstream_that_hangs_is_called_five_times_whatever_scripts_try(tmp_path: Path) -> None:
     server = FaultyHttpServer(hang, always=True)
     async with server.serving():
@@ -97,37 +89,11 @@ async def test_every_call_has_a_key_of_its_own(tmp_path: Path) -> None:
     assert "-" not in server.keys
 
 
-async def test_of_ten_thousand_gathered_calls_as_many_reach_the_upstream_as_the_budget_allows(
+async def test_many_clients_with_the_same_request_numbers_get_only_their_own_answers(
     tmp_path: Path,
 ) -> None:
     server = FaultyHttpServer()
-    code = "\n".join(
-        [
-            "async def one(n):",
-            "    try:",
-            "        await store.fine(n=n)",
-            "    except ToolError as error:",
-            "        return error.code",
-            "    return 'ok'",
-            "codes = await asyncio.gather(*[one(n) for n in range(10_000)])",
-            "{code: codes.count(code) for code in set(codes)}",
-        ]
-    )
-    limits: Json = {"limits": {"tool_calls": 10}}
-    async with (
-        server.serving(),
-        opened(tmp_path, {"store": {"url": server.url}}, capabilities=limits) as portal,
-    ):
-        answer = await portal.run(code)
-    assert answer["result"] == {"ok": 10, "tool_calls_limit": 9_990}, answer
-    assert server.arrivals["fine"] == 10
-
-
-async def test_two_hundred_clients_with_the_same_request_numbers_get_only_their_own_answers(
-    tmp_path: Path,
-) -> None:
-    server = FaultyHttpServer()
-    clients = 200
+    clients = 40
     answers: dict[int, Json] = {}
     async with server.serving(), opened(tmp_path, {"store": {"url": server.url}}) as portal:
         rules = gate_rules("127.0.0.1", token=None, allowed_hosts=(), allowed_origins=())
