@@ -14,7 +14,7 @@ import anyio.lowlevel
 import pytest
 
 from manifests.grants import Limits
-from sandbox_runtime.launchers import ForkControl, ForkLauncher, SpawnLauncher
+from sandbox_runtime.launchers import ForkLauncher, SpawnLauncher
 from sandbox_runtime.sandbox import open_sandbox
 from tests.processes import children, fork_servers
 from tests.sandbox_runtime.running import EchoPort, Runner, where
@@ -81,42 +81,6 @@ class FollowedLauncher(ForkLauncher):
     def __init__(self, compiled: Path) -> None:
         super().__init__(compiled)
         FollowedLauncher.latest = self
-
-
-async def test_orders_that_a_busy_fork_server_does_not_take_wait_for_it() -> None:
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    theirs.setblocking(False)
-    control, loop = ForkControl(ours), asyncio.get_running_loop()
-    with theirs:
-        for number in range(2000):
-            control.kill(number)
-        control.start(2000, theirs.fileno())
-        got = [await loop.sock_recv(theirs, 64) for _ in range(2000)]
-        await asyncio.sleep(0)
-        message, descriptors, _, _ = socket.recv_fds(theirs, 64, 1)
-    assert got == [b"-%d" % number for number in range(2000)]
-    assert (message, len(descriptors)) == (b"+2000", 1)
-    os.close(descriptors[0])
-    control.close()
-
-
-async def test_orders_to_a_fork_server_that_is_gone_are_dropped() -> None:
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    portals, workers = socket.socketpair()
-    portals.setblocking(False)
-    control, loop = ForkControl(ours), asyncio.get_running_loop()
-    with portals:
-        for number in range(2000):
-            control.kill(number)
-        with workers:
-            control.start(2000, workers.fileno())
-        theirs.close()
-        assert await loop.sock_recv(portals, 1) == b"", "the worker's end is closed: nobody will be there"
-        control.kill(1)
-        with pytest.raises(OSError):
-            control.start(2, ours.fileno())
-    control.close()
-    control.close()
 
 
 def zombies() -> list[int]:

@@ -53,15 +53,6 @@ async def test_a_caller_who_comes_back_after_each_turn_does_not_overtake() -> No
     assert "".join(served) == "abcabcabc"
 
 
-async def test_one_that_would_not_fit_anyway_displaces_nobody() -> None:
-    turns = Turns(QueueLimits(most=10))
-    places = joined(turns, "aaaaaabbbb")
-    with pytest.raises(BusyError):
-        turns.join("c", 5 * PLACE_BYTES)
-    assert not any(turn.done() for turn in places)
-    assert len(turns) == 10
-
-
 async def test_script_that_was_cancelled_as_it_is_displaced_costs_nobody_anything() -> None:
     turns = Turns(QueueLimits(most=2))
     _, last = joined(turns, "aa")
