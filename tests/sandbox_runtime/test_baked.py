@@ -26,7 +26,7 @@ def component(folder: Path, *sections: bytes) -> Path:
 @pytest.mark.parametrize("requirements", [("tiny>=1",), tuple(f"package{n}" for n in range(3000))])
 def test_component_says_what_was_baked(tmp_path: Path, requirements: tuple[str, ...]) -> None:
     baked = replace(BAKED, requirements=requirements)
-    assert check_baked(component(tmp_path, FOREIGN, baked.section(), FOREIGN)) == baked
+    assert check_baked(component(tmp_path, FOREIGN, baked.section())) == baked
 
 
 def test_what_it_says_is_skipped_by_the_engine(tmp_path: Path) -> None:
