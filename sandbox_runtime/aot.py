@@ -91,10 +91,6 @@ class AotCache:
         except OSError as error:
             raise CacheError(f"there is no room for the compiled sandbox (50 MB): {error}") from error
 
-    def discard(self, compiled: Path) -> None:
-        """Drop a file that the engine refused."""
-        compiled.unlink(missing_ok=True)
-
     def close(self) -> None:
         """End what other threads still wait for here: a compilation is killed, and leaves nothing behind."""
         self._closed.set()

@@ -55,7 +55,10 @@ class BakeToolsError(BakeError):
 class WorkerStartError(SandboxError):
     """No worker process comes up."""
 
-    hint = "Check the memory and process limits of this machine, and that wasmtime supports its CPU."
+    hint = (
+        "Check the memory and process limits of this machine, and that wasmtime supports its CPU. A file that was "
+        "damaged in the cache is made again if you delete the folder (~/.cache/mcp-code-portal)."
+    )
 
 
 class NoProcessError(WorkerStartError):

@@ -36,44 +36,8 @@ LibraryTable: TypeAlias = Mapping[str, Mapping[str, str]]
 """For each namespace that the script mentions, each function's name and its signature in one line; one without is not
 shown to the script, but may be called, which the port refuses."""
 
-FRAME_SLACK_BYTES = 2 << 20
+_FRAME_SLACK_BYTES = 2 << 20
 """How much longer than what it carries a frame of the worker may be."""
-
-
-def worker_settings(
-    limits: Limits, origin: Origin, *, longest_call: int, patience: float, is_session: bool, is_traced: bool
-) -> bytes:
-    """The head of a PREPARE frame. A call may have `longest_call` bytes; `patience` multiplies the CPU time."""
-    sizes = (
-        limits.memory_mib << 20,
-        limits.stdout_bytes,
-        longest_call + FRAME_SLACK_BYTES,
-        limits.result_bytes,
-    )
-    start = (origin.seed, origin.wall_ms, origin.monotonic_ms, origin.at_ns())
-    return RUN_HEADER.pack(limits.cpu_seconds * patience, *sizes, is_session) + START_HEADER.pack(
-        *start, is_traced
-    )
-
-
-def guest_settings(limits: Limits, origin: Origin, table: LibraryTable, grants: RunGrants) -> bytes:
-    """The JSON of an EXECUTE frame. A new interpreter gets a seed for `random`; that of a session goes on."""
-    settings: dict[str, Json] = {
-        "library": {namespace: _table_text(functions) for namespace, functions in table.items()},
-        "argument_bytes": limits.argument_bytes,
-        "result_bytes": limits.result_bytes,
-        **grants.settings(),
-    }
-    if origin.is_first:
-        settings["seed"] = seed_of_module(origin.seed)
-    return encode(settings)
-
-
-def _table_text(functions: Mapping[str, str]) -> str:
-    """One line per function, "name signature", between line breaks: the guest searches it without parsing."""
-    lines = (f"{name} {' '.join(signature.splitlines())}\n" for name, signature in functions.items())
-    return "\n" + "".join(lines)
-
 
 MAX_SCRIPT_BYTES = 1 << 20
 _PREPARE_SECONDS = 5.0
@@ -188,7 +152,7 @@ class Run:
             return self._result(Ending(None, self._error, ()), 0.0, 0.0)
         observer, files = observer or NoObserver(), self._grants.files
         calls = CallsInFlight(self.worker, port, observer, self.bounds, self.fail, files, self._recording)
-        settings = guest_settings(self.bounds.limits, self._origin, table, self._grants)
+        settings = _guest_settings(self.bounds.limits, self._origin, table, self._grants)
         return await self.execute_with(settings, calls)
 
     async def execute_with(self, settings: bytes, calls: Calls) -> RunResult:
@@ -306,7 +270,7 @@ class Run:
     def _listen(self) -> None:
         if self.worker is not None:
             largest = max(self._longest_call, self.bounds.limits.result_bytes, MAX_PREPARED_BYTES)
-            self.worker.listen(self, largest + FRAME_SLACK_BYTES)
+            self.worker.listen(self, largest + _FRAME_SLACK_BYTES)
 
     @property
     def _longest_call(self) -> int:
@@ -320,16 +284,18 @@ class Run:
         if recording is not None:
             self._origin = origin = recording.origin(origin)
             recording.begin(origin, text.decode(), tuple(namespaces), limits, self._longest_call)
-        header = worker_settings(
-            limits,
-            origin,
-            longest_call=self._longest_call,
-            patience=self._patience,
-            is_session=self._replace is None,
-            is_traced=recording is not None,
+        header = RUN_HEADER.pack(
+            limits.cpu_seconds * self._patience,
+            limits.memory_mib << 20,
+            limits.stdout_bytes,
+            self._longest_call + _FRAME_SLACK_BYTES,
+            limits.result_bytes,
+            self._replace is None,
         )
+        clocks = (origin.wall_ms, origin.monotonic_ms, origin.at_ns())
+        start = START_HEADER.pack(origin.seed, *clocks, recording is not None)
         names = " ".join(namespaces).encode()
-        return header, COUNT.pack(len(names)), names, text
+        return header, start, COUNT.pack(len(names)), names, text
 
     async def _ask_to_prepare(self, parts: tuple[bytes, ...]) -> _Message:
         past = b"" if self._recording is None else self._recording.start_over()
@@ -418,6 +384,25 @@ class Run:
             wall_ms=wall_ms,
             cpu_ms=cpu_ms,
         )
+
+
+def _guest_settings(limits: Limits, origin: Origin, table: LibraryTable, grants: RunGrants) -> bytes:
+    """The JSON of an EXECUTE frame. A new interpreter gets a seed for `random`; that of a session goes on."""
+    settings: dict[str, Json] = {
+        "library": {namespace: _table_text(functions) for namespace, functions in table.items()},
+        "argument_bytes": limits.argument_bytes,
+        "result_bytes": limits.result_bytes,
+        **grants.settings(),
+    }
+    if origin.is_first:
+        settings["seed"] = seed_of_module(origin.seed)
+    return encode(settings)
+
+
+def _table_text(functions: Mapping[str, str]) -> str:
+    """One line per function, "name signature", between line breaks: the guest searches it without parsing."""
+    lines = (f"{name} {' '.join(signature.splitlines())}\n" for name, signature in functions.items())
+    return "\n" + "".join(lines)
 
 
 async def _in_turns(size: int, read: Callable[[], _Read]) -> _Read:

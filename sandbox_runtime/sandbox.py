@@ -12,7 +12,7 @@ from pathlib import Path
 
 from manifests.grants import Limits
 from sandbox_runtime.aot import AotCache, component_sha256, default_cache, guest_component
-from sandbox_runtime.errors import NoProcessError, PlatformError, WorkerStartError
+from sandbox_runtime.errors import PlatformError
 from sandbox_runtime.grants.run_grants import NO_GRANTS, RunGrants
 from sandbox_runtime.launchers import Launcher, default_launcher
 from sandbox_runtime.lockdown import MEASURES
@@ -22,43 +22,6 @@ from sandbox_runtime.result import Bounds, RunError, worker_lost
 from sandbox_runtime.run import MAX_SCRIPT_BYTES, Run, too_long
 from sandbox_runtime.worker_process import WorkerProcess
 from sandbox_runtime.workers import BusyError, QueueLimits, Workers
-
-
-class Session:
-    """Holds one worker: variables, imports and definitions of a run are there in the next.
-
-    Its id cannot be guessed. It dies with its worker: by a limit that kills, a broken interpreter, or `close`.
-    Runs of one session take turns.
-    """
-
-    def __init__(self, worker: WorkerProcess, component: str) -> None:
-        self.id = secrets.token_urlsafe(18)
-        self.turn = asyncio.Lock()
-        self._worker = worker
-        self._component = component
-        self._began = time.monotonic_ns()
-        self._runs = 0
-
-    @property
-    def alive(self) -> bool:
-        return self._worker.is_alive
-
-    @property
-    def worker(self) -> WorkerProcess | None:
-        """The worker while it lives."""
-        return self._worker if self.alive else None
-
-    def next_origin(self) -> Origin:
-        """What the clocks and random numbers of the next run begin with; its monotonic clock goes on."""
-        self._runs += 1
-        # Whole milliseconds on both sides: two more for each run keep the clock from ever going back.
-        elapsed_ms = (time.monotonic_ns() - self._began) // 1_000_000 + 2 * self._runs
-        return Origin.now(self._component, elapsed_ms=elapsed_ms, position=self._runs)
-
-    def close(self) -> None:
-        """End it; a run that is going on is lost."""
-        self._worker.kill("the session was closed")
-
 
 _LEAST_WORKERS = 2
 _WORKERS_PER_CORE = 8
@@ -90,14 +53,12 @@ async def open_sandbox(
     sha256 = await asyncio.to_thread(component_sha256, wasm)
     cores = os.cpu_count() or 1
     size = workers or max(_LEAST_WORKERS, cores)
-    sizes = (size, workers or max(size, _WORKERS_PER_CORE * cores))
+    most = workers or max(size, _WORKERS_PER_CORE * cores)
     try:
-        pool = await _open_workers(
-            aot,
-            partial(aot.compiled, wasm, sha256),
-            lambda compiled: Workers(launch(compiled), *sizes, progress, queue),
-        )
+        compiled = await asyncio.to_thread(aot.compiled, wasm, sha256)
+        pool = Workers(launch(compiled), size, most, progress, queue)
         try:
+            await pool.open()
             yield Sandbox(pool, sha256)
         finally:
             await pool.close()
@@ -138,7 +99,7 @@ class Sandbox:
         self,
         limits: Limits,
         where: Callable[[str], str],
-        session: Session | None = None,
+        session: "Session | None" = None,
         caller: str = "",
         grants: RunGrants = NO_GRANTS,
         recording: Recording | None = None,
@@ -152,94 +113,76 @@ class Sandbox:
         `recording` takes the run down, so that it can be replayed.
         """
         bounds = Bounds(limits, where if recording is None else recording.remember(where))
-        if session is None:
-            run = await self._new_run(bounds, caller, grants, recording, script_bytes)
-            try:
-                yield run
-            finally:
-                run.close()
-                if run.worker is not None:
-                    self._workers.give_back(run.worker)
+        make = partial(Run, bounds=bounds, recording=recording, grants=grants)
+        if session is not None:
+            async with session.turn:
+                lost = None if session.alive else worker_lost("the session has ended")
+                run = make(session.worker, present=session.next_origin, refusal=lost)
+                try:
+                    yield run
+                finally:
+                    run.close()
             return
-        async with session.turn:
-            lost = None if session.alive else worker_lost("the session has ended")
-            run = Run(
-                session.worker,
-                bounds,
-                session.next_origin,
-                recording=recording,
-                refusal=lost,
-                grants=grants,
-            )
-            try:
-                yield run
-            finally:
-                run.close()
 
-    async def _new_run(
-        self,
-        bounds: Bounds,
-        caller: str,
-        grants: RunGrants,
-        recording: Recording | None,
-        script_bytes: int,
-    ) -> Run:
         async def replace() -> WorkerProcess | None:
             with suppress(BusyError):
                 return await self._workers.take(caller, script_bytes)
             return None
 
-        worker, refusal = None, None
+        worker, refusal = None, too_long(script_bytes) if script_bytes > MAX_SCRIPT_BYTES else None
         try:
-            if script_bytes > MAX_SCRIPT_BYTES:
-                refusal = too_long(script_bytes)
-            else:
+            if refusal is None:
                 worker = await self._workers.take(caller, script_bytes)
         except BusyError as error:
             refusal = RunError("sandbox_busy", str(error), hint="Try again in a moment.")
-        present = partial(Origin.now, self._component)
-        return Run(
-            worker,
-            bounds,
-            present,
-            recording=recording,
-            refusal=refusal,
-            replace=replace,
-            grants=grants,
-        )
+        run = make(worker, present=partial(Origin.now, self._component), refusal=refusal, replace=replace)
+        try:
+            yield run
+        finally:
+            run.close()
+            if run.worker is not None:
+                self._workers.give_back(run.worker)
 
-    async def open_session(self) -> Session:
+    async def open_session(self) -> "Session":
         """Start a session, with a worker besides those of the pool; the caller closes it.
 
         Raises:
             WorkerStartError: Its worker did not start.
         """
-        return Session(await self._workers.start(_let_go), self._component)
+        return Session(await self._workers.start(lambda _: None), self._component)
 
 
-def _let_go(_: object) -> None:
-    """A session's worker is not replaced."""
+class Session:
+    """Holds one worker: variables, imports and definitions of a run are there in the next.
 
+    Its id cannot be guessed. It dies with its worker: by a limit that kills, a broken interpreter, or `close`.
+    Runs of one session take turns.
+    """
 
-async def _open_workers(
-    aot: AotCache, compiling: Callable[[], Path], build: Callable[[Path], Workers]
-) -> Workers:
-    compiled = await asyncio.to_thread(compiling)
-    try:
-        return await _started(build(compiled))
-    except NoProcessError:
-        raise
-    except WorkerStartError:
-        # A file that was damaged on disk fails here; a second failure has another cause.
-        aot.discard(compiled)
-        compiled = await asyncio.to_thread(compiling)
-        return await _started(build(compiled))
+    def __init__(self, worker: WorkerProcess, component: str) -> None:
+        self.id = secrets.token_urlsafe(18)
+        self.turn = asyncio.Lock()
+        self._worker = worker
+        self._component = component
+        self._began = time.monotonic_ns()
+        self._runs = 0
 
+    @property
+    def alive(self) -> bool:
+        return self._worker.is_alive
 
-async def _started(workers: Workers) -> Workers:
-    try:
-        await workers.open()
-    except BaseException:
-        await workers.close()
-        raise
-    return workers
+    @property
+    def worker(self) -> WorkerProcess | None:
+        """The worker while it lives."""
+        return self._worker if self.alive else None
+
+    def next_origin(self) -> Origin:
+        """What the clocks and random numbers of the next run begin with; its monotonic clock goes on."""
+        self._runs += 1
+        # Whole milliseconds on both sides: two more for each run keep the clock from ever going back.
+        elapsed_ms = (time.monotonic_ns() - self._began) // 1_000_000 + 2 * self._runs
+        return Origin.now(self._component, elapsed_ms=elapsed_ms, position=self._runs)
+
+    def close(self) -> None:
+        """End it; a run that is going on is lost."""
+        self._worker.kill("the session was closed")

@@ -1,7 +1,5 @@
 """The compiled component: made once, kept in private, made again when it is damaged."""
 
-import fcntl
-import os
 import resource
 import subprocess
 import sys
@@ -11,18 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from manifests.grants import Limits
 from sandbox_runtime.aot import (
     CACHE_VARIABLE,
     AotCache,
-    _key,
-    component_sha256,
-    default_cache,
     guest_component,
 )
-from sandbox_runtime.errors import CacheError, ComponentError
-from sandbox_runtime.sandbox import open_sandbox
-from tests.sandbox_runtime.running import EchoPort, where
+from sandbox_runtime.errors import ComponentError
 
 DEADLINE_SECONDS = 30
 EMPTY_COMPONENT = b"\0asm\x0d\0\x01\0"
@@ -43,13 +35,6 @@ def test_second_use_finds_what_the_first_compiled(tmp_path: Path, component: Pat
     assert first == second
     assert len(told) == 1
     assert (tmp_path / "cache").stat().st_mode & 0o777 == 0o700
-
-
-def test_other_component_is_compiled_apart(tmp_path: Path, component: Path) -> None:
-    cache = AotCache(tmp_path / "cache", print)
-    first = cache.compiled(component)
-    component.write_bytes(EMPTY_COMPONENT + b"\0\x02\x01x")  # a custom section
-    assert cache.compiled(component) != first
 
 
 def test_two_portals_that_start_at_once_compile_once(tmp_path: Path, component: Path) -> None:
@@ -110,41 +95,11 @@ def test_full_cache_folder_gives_way_to_a_temporary_one(
     assert not compiled.exists()
 
 
-@pytest.mark.usefixtures("full_disk")
-def test_disk_that_is_full_everywhere_is_told_as_such(tmp_path: Path, component: Path) -> None:
-    cache = AotCache(tmp_path / "cache", lambda text: None)
-    with pytest.raises(CacheError):
-        cache.compiled(component)
-    cache.close()
-
-
 def test_file_that_is_no_component_is_an_error(tmp_path: Path, component: Path) -> None:
     component.write_bytes(b"\0asm nonsense")
     with pytest.raises(ComponentError):
         AotCache(tmp_path / "cache", print).compiled(component)
     assert list((tmp_path / "cache").glob("*.partial")) == []
-
-
-@pytest.mark.anyio
-async def test_damaged_file_is_compiled_again(tmp_path: Path) -> None:
-    compiled = AotCache(default_cache(os.environ), print).compiled(guest_component())
-    folder = tmp_path / "cache"
-    folder.mkdir(mode=0o700)
-    (folder / compiled.name).write_bytes(compiled.read_bytes()[:1_000_000])
-    told: list[str] = []
-    opened = open_sandbox(workers=1, cache=folder, progress=told.append)
-    async with opened as sandbox, sandbox.run(Limits(), where) as run:
-        await run.prepare("1 + 1", ())
-        result = await run.execute({}, EchoPort())
-    assert result.value == 2
-    assert len(told) == 1
-
-
-def test_cache_folder_can_be_chosen() -> None:
-    assert default_cache({CACHE_VARIABLE: "/somewhere", "HOME": "/home/x"}) == Path("/somewhere")
-    if sys.platform == "linux":
-        assert default_cache({"HOME": "/home/x"}) == Path("/home/x/.cache/mcp-code-portal")
-        assert default_cache({"HOME": "/home/x", "XDG_CACHE_HOME": "/c"}) == Path("/c/mcp-code-portal")
 
 
 def ended_early(cache: AotCache, folder: Path, reached: Callable[[], bool]) -> None:
@@ -163,12 +118,3 @@ def ended_early(cache: AotCache, folder: Path, reached: Callable[[], bool]) -> N
 def test_closing_ends_a_compilation_and_leaves_nothing_of_it(tmp_path: Path) -> None:
     cache = AotCache(tmp_path, lambda text: None)
     ended_early(cache, tmp_path, lambda: any(tmp_path.glob("*.partial")))
-
-
-def test_closing_ends_the_wait_for_another_portal(tmp_path: Path) -> None:
-    told: list[str] = []
-    cache = AotCache(tmp_path, told.append)
-    key = f"guest-{_key(component_sha256(guest_component()))}.lock"
-    with (tmp_path / key).open("w") as other:
-        fcntl.flock(other, fcntl.LOCK_EX)
-        ended_early(cache, tmp_path, lambda: bool(told))

@@ -73,20 +73,6 @@ async def test_calls_beyond_parallel_calls_wait_their_turn(run: Runner) -> None:
     assert (result.error, result.value, most) == (None, sum(range(1, 31)), 4)
 
 
-async def test_answers_come_back_to_their_own_calls(run: Runner) -> None:
-    turns = [asyncio.Event() for _ in range(3)]
-
-    async def backwards(call: ToolCall) -> Outcome:
-        index = call.arguments["count"]
-        if index < 2:
-            await turns[index + 1].wait()
-        turns[index].set()
-        return Outcome(f"answer {index}")
-
-    script = "import asyncio\nawait asyncio.gather(*[git.git_log(count=i) for i in range(3)])"
-    assert await run.value(script, port=backwards) == ["answer 0", "answer 1", "answer 2"]
-
-
 async def test_timeout_in_the_script_cancels_its_call(run: Runner) -> None:
     port = EchoPort()
     script = """
@@ -118,25 +104,6 @@ async def test_call_that_was_never_awaited_is_told(run: Runner) -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "place"),
-    [
-        ("await asyncio.gather(asyncio.to_thread(git.git_log))\n1", ""),
-        (
-            "async def main():\n    await asyncio.gather(asyncio.to_thread(git.git_log))\nasyncio.run(main())\n1",
-            "",
-        ),
-        ("\nawait asyncio.to_thread(git.git_log)\n1", " on line 2"),
-        ("import functools\nkept = functools.partial(git.git_log)()\n1", " on line 2"),
-    ],
-)
-async def test_call_that_a_library_makes_is_told_with_the_line_of_the_script(
-    run: Runner, script: str, place: str
-) -> None:
-    result = await run(script)
-    assert result.notices == (f"`git.git_log(...)`{place} was never awaited, so it never ran",)
-
-
-@pytest.mark.parametrize(
     "use",
     [
         "c['x']",
@@ -157,31 +124,10 @@ async def test_call_used_as_its_value_says_what_is_missing(run: Runner, use: str
     assert result.error.line == 3
 
 
-async def test_same_call_cannot_be_awaited_twice(run: Runner) -> None:
-    result = await run(
-        "async def twice(c):\n    await c\n    await c\nawait twice((lambda: git.git_log())())"
-    )
-    assert result.error is not None
-    assert "twice" in result.error.message
-
-
 async def test_tool_error_is_caught_by_name_with_everything_it_has(run: Runner) -> None:
     for name in ("ToolError", "portal.ToolError"):
         script = f"try:\n    await git.fails()\nexcept {name} as e:\n    x = [str(e), e.code, e.hint]\nx"
         assert await run.value(script) == ["git is down", "upstream_down", "Try again later."]
-
-
-async def test_unknown_function_names_the_nearest(run: Runner) -> None:
-    result = await run("await git.git_lgo()")
-    assert result.error is not None
-    assert "git.git_log" in result.error.message
-    assert "5 functions" in result.error.message
-
-
-async def test_function_of_a_namespace_without_a_table_is_for_the_host_to_answer(run: Runner) -> None:
-    port = EchoPort()
-    await run("await files.whatever(a=1)", port=port)
-    assert port.calls[0].function == "files.whatever"
 
 
 async def test_arguments_by_position_are_for_the_host_to_name(run: Runner) -> None:
@@ -203,10 +149,6 @@ async def test_argument_that_is_no_json_is_named(run: Runner) -> None:
     assert result.error.line == 1
 
 
-async def test_own_variable_hides_a_namespace(run: Runner) -> None:
-    assert await run.value("git = [1, 2]\nlen(git)") == 2
-
-
 async def test_outcomes_of_every_kind_arrive(run: Runner) -> None:
     odd = [None, True, 2**70, 1.5, float("inf"), "é😀\u2028", "\ud800", {"": []}]
     script = (
@@ -222,17 +164,6 @@ async def test_outcomes_of_every_kind_arrive(run: Runner) -> None:
         "\ufffd",
         {"": []},
     ]
-
-
-async def test_large_outcomes_in_parallel_arrive_whole(run: Runner) -> None:
-    script = "import asyncio\nsum(map(len, await asyncio.gather(*[git.git_log(i=i) for i in range(12)])))"
-    assert await run.value(script, port=answering("x" * 3_000_000)) == 36_000_000
-
-
-async def test_busy_loop_still_gets_its_answers(run: Runner) -> None:
-    start = "import asyncio\nt = asyncio.create_task(git.git_log(count=1))\n"
-    script = start + "while not t.done():\n    await asyncio.sleep(0)\nt.result()"
-    assert await run.value(script) == {"count": 1}
 
 
 async def test_emitted_blocks_come_beside_the_value(run: Runner) -> None:
@@ -252,13 +183,6 @@ async def test_what_is_no_block_is_an_error_that_shows_one(run: Runner, emitted:
     assert result.error is not None
     shown, _, told = result.error.message.partition("this is")
     assert ("mimeType" in shown, fault in told) == (True, True)
-
-
-async def test_forged_blocks_are_left_out(run: Runner) -> None:
-    raw = "from wit_world.imports import host\nfor b in ('{', '[]', '{\"type\": 1}', '[' * 90000):\n    host.emit(b)\n1"
-    result = await run(raw)
-    assert (result.value, result.emitted) == (1, ())
-    assert result.notices
 
 
 @pytest.mark.parametrize(
@@ -290,16 +214,6 @@ async def test_arguments_that_cannot_be_read_are_refused(run: Runner) -> None:
         assert "argument_error" in await run.value(raw.format(arguments))
 
 
-async def test_call_may_be_asked_whether_it_is_there_before_it_is_awaited(run: Runner) -> None:
-    assert await run.value("call = git.git_log(count=1)\nawait call if call else None") == {"count": 1}
-    assert await run.value(
-        "calls = [git.git_log(count=1)]\ncall = calls[0]\n(call in calls, await call)"
-    ) == [
-        True,
-        {"count": 1},
-    ]
-
-
 async def test_asyncio_is_there_without_import(run: Runner) -> None:
     assert await run.value("await asyncio.gather(git.git_log(count=1), git.git_log())") == [{"count": 1}, {}]
 
@@ -327,14 +241,6 @@ async def test_observer_hears_of_calls_that_the_port_never_sees(sandbox: Sandbox
     assert heard.opened == [(1, "git.git_log"), (2, "git.git_log"), (3, "git.git_log")]
     assert sorted(heard.withheld) == [(1, "outcome_limit"), (2, "outcome_limit"), (3, "tool_calls_limit")]
     assert [call.seq for call in port.calls] == [1, 2]
-
-
-@pytest.mark.parametrize("name", ["__", "____", "__calls", "tabulate", "_make", "make", "table", "__init___"])
-async def test_no_name_of_ours_hides_a_function(sandbox: Sandbox, name: str) -> None:
-    async with sandbox.run(Limits(), where) as run:
-        await run.prepare(f"await git.{name}(a=1)", ("git",))
-        result = await run.execute({"git": {name: f"async def {name}(*, a: int) -> dict"}}, EchoPort())
-    assert (result.value, result.error) == ({"a": 1}, None)
 
 
 async def test_calls_are_made_in_the_context_of_their_own_run(run: Runner) -> None:

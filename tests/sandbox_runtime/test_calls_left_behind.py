@@ -47,36 +47,9 @@ async def test_calls_of_tasks_that_end_with_the_script_are_entered_and_not_made(
     assert heard.port.calls == []
 
 
-async def test_calls_of_a_script_that_fails_are_entered(run: Runner) -> None:
-    script = LOG + "asyncio.create_task(log(1))\nawait asyncio.sleep(0)\nraise ValueError('no')"
-    heard = Heard()
-    result = await run(script, port=heard, observer=heard)
-    assert result.error is not None
-    assert result.error.code == "script_error"
-    assert heard.opened == ["git.git_log"]
-    assert heard.port.calls == []
-
-
-async def test_call_that_began_as_the_script_ended_is_entered(run: Runner) -> None:
-    script = "async def main():\n    asyncio.create_task(git.git_log(count=1))\nawait main()\n'sent'"
-    heard = Heard()
-    result = await run(script, port=heard, observer=heard)
-    assert (result.error, result.value) == (None, "sent")
-    assert (heard.opened, heard.port.calls) == (["git.git_log"], [])
-
-
 async def test_many_left_behind_do_not_fail_the_script(run: Runner) -> None:
     script = LOG + "for i in range(3000):\n    asyncio.create_task(log(i))\nawait asyncio.sleep(0)\n'sent'"
     heard = Heard()
     result = await run(script, limits=Limits(tool_calls=5), port=heard, observer=heard)
     assert (result.error, result.value, heard.port.calls) == (None, "sent", [])
     assert len(heard.opened) == 3000
-
-
-@pytest.mark.parametrize(
-    "value", ["asyncio.gather(git.git_log(count=1))", "asyncio.ensure_future(git.git_log(count=1))"]
-)
-async def test_future_as_the_value_says_what_is_missing(run: Runner, value: str) -> None:
-    result = await run(f"r = {value}\nawait asyncio.sleep(0)\nr")
-    assert result.error is not None
-    assert "write `await` before it" in result.error.message

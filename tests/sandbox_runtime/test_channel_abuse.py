@@ -3,26 +3,15 @@
 import socket
 import struct
 
-import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manifests.grants import Limits
-from sandbox_runtime.frames import COUNT, TRAP_HEADER, FrameError, FrameReader, ToPortal, frame
-from sandbox_runtime.result import LibraryUse, RunResult
-from sandbox_runtime.sandbox import Sandbox
-from sandbox_runtime.workers import Workers
+from sandbox_runtime.frames import COUNT, FrameError, FrameReader, ToPortal, frame
 from tests.depth import depth
-from tests.sandbox_runtime.running import where
-from tests.sandbox_runtime.taken_over import END, FINISHED, PREPARED, TakenOver, run_with
+from tests.sandbox_runtime.taken_over import END, FINISHED, PREPARED, run_with
 
 pytestmark = pytest.mark.anyio
-
-
-async def test_honest_answers_are_understood() -> None:
-    result = await run_with(PREPARED, frame(ToPortal.OUTPUT, b"hi") + FINISHED)
-    assert (result.error, result.value, result.stdout) == (None, 1, "hi")
 
 
 @pytest.mark.parametrize(
@@ -88,60 +77,11 @@ async def test_clock_that_floods_the_portal_loses_the_worker() -> None:
     assert result.error.code == "worker_lost"
 
 
-async def test_beats_before_and_after_the_answer_are_heard_and_no_more() -> None:
-    beat = frame(ToPortal.ALIVE)
-    result = await run_with(beat + PREPARED, beat + FINISHED + beat)
-    assert (result.error, result.value) == (None, 1)
-
-
 @pytest.mark.parametrize("how", [socket.SHUT_RD, socket.SHUT_WR])
 async def test_worker_that_closes_half_of_its_channel_is_lost(how: int) -> None:
     result = await run_with(PREPARED, b"", half_closed=how)
     assert result.error is not None
     assert result.error.code == "worker_lost"
-
-
-async def test_forged_preparation_is_harmless() -> None:
-    forged = (
-        b'{"source": 3, "names": {"a": 1}, "uses": [[1, 2, 3], ["a", "b", "c", 1, {}], ["a", "b", 4, 4, 5]], '
-        b'"notices": "x", "problems": [[1, "made_up", "m", "h"]], "certain": [[2, 1], 3]}'
-    )
-    workers = Workers(TakenOver(frame(ToPortal.PREPARED, forged)), 1, 1, print)
-    await workers.open()
-    async with Sandbox(workers).run(Limits(), where) as run:
-        prepared = await run.prepare("1", ())
-    await workers.close()
-    assert (prepared.source, prepared.names, prepared.notices) == ("1", frozenset(), ())
-    assert prepared.uses == (LibraryUse("a", "b", 4, 4),)
-    assert (prepared.problems, prepared.certain) == ((), ())
-
-
-@pytest.mark.parametrize("cause", [0, 1, 2, 3, 4, 6, 7, 200])
-async def test_every_trap_has_a_code(cause: int) -> None:
-    result = await run_with(PREPARED, frame(ToPortal.TRAPPED, END, TRAP_HEADER.pack(cause), b"\xff" * 100))
-    assert result.error is not None
-
-
-async def test_numbers_and_lone_surrogates_that_json_lacks_are_replaced() -> None:
-    digits = b"9" * 400
-    value = b'[NaN, "\\ud800", "\\ud83d\\ude00", 1e999, %b.5, %b]' % (digits, digits)
-    result = await run_with(PREPARED, frame(ToPortal.FINISHED, END, b"{}\n", value))
-    assert result.value == [None, "\ufffd", "😀", None, None, int(digits)]
-
-
-async def test_integer_of_very_many_digits_is_never_read() -> None:
-    result = await run_with(PREPARED, frame(ToPortal.FINISHED, END, b"{}\n", b"7" * 9_000_000))
-    assert result.error is not None
-    assert result.error.code == "result_not_json"
-
-
-@depth(1.5)
-@given(kind=st.integers(0, 255), payload=st.binary(max_size=64), tail=st.binary(max_size=16))
-async def test_no_bytes_hang_or_break_the_portal(
-    anyio_backend: str, kind: int, payload: bytes, tail: bytes
-) -> None:
-    result = await run_with(PREPARED, frame(kind, payload) + tail)
-    assert isinstance(result, RunResult)
 
 
 @depth(3)
@@ -162,32 +102,3 @@ def test_length_is_checked_before_the_payload_comes() -> None:
     reader.feed(struct.pack("<IB", 101, 1))
     with pytest.raises(FrameError):
         reader.take()
-
-
-class Counting:
-    """Counts the frames that arrive, and tells when there are as many as wanted."""
-
-    def __init__(self, wanted: int) -> None:
-        self.frames = 0
-        self.all_here = anyio.Event()
-        self._wanted = wanted
-
-    def receive(self, kind: int, payload: bytes) -> None:
-        self.frames += 1
-        if self.frames == self._wanted:
-            self.all_here.set()
-
-    def resume(self) -> None: ...
-    def lose(self, reason: str) -> None: ...
-
-
-async def test_everybody_has_a_turn_while_a_flood_of_frames_is_read() -> None:
-    workers = Workers(TakenOver(PREPARED), 1, 1, print)
-    await workers.open()
-    worker, listener = await workers.take(), Counting(200_000)
-    worker.listen(listener)
-    worker.data_received(frame(ToPortal.DROPPED, COUNT.pack(1)) * 200_000)
-    assert 0 < listener.frames < 200_000
-    with anyio.fail_after(20):
-        await listener.all_here.wait()
-    await workers.close()

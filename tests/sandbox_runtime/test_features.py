@@ -3,7 +3,6 @@
 import pytest
 import wasmtime._ffi as ffi
 from wasmtime import Config, Engine, Module, WasmtimeError, wat2wasm
-from wasmtime.component import Component
 
 from sandbox_runtime.engine import UNUSED_FEATURES, new_engine
 
@@ -27,66 +26,21 @@ MODULES = {
     "(func (param (ref $f)) (drop (cont.new $c (local.get 0))))",
     "wasm_compact_imports": '(import "a" (item "b" (func)) (item "c" (func)))',
 }
-LIFTED = '(core module $m (func (export "f"))) (core instance $i (instantiate $m)) '
-COMPONENTS = {
-    "wasm_component_model_map": "(type (map string u32))",
-    "wasm_component_model_implements": '(import "a" (implements "a:b/c") (instance))',
-    "wasm_component_model_async": "(type $s (stream u8)) (core func (canon stream.new $s))",
-    "wasm_component_model_async_stackful": LIFTED
-    + '(func (export "f") async (canon lift (core func $i "f") async))',
-    "wasm_component_model_more_async_builtins": "(core func (canon subtask.cancel async))",
-}
-UNSEEN = {
-    "shared_memory": "comes with threads",
-    "concurrency_support": "comes with async components",
-    "wasm_branch_hinting": "is a comment for the compiler, which ignores it when off",
-    "wasm_component_model_accessors": "has no text form in this wheel",
-    "wasm_component_model_canonical_names": "has no text form in this wheel",
-}
-"""Features that no text shows by itself, and why."""
-
-ASYNC_BUILTINS = [
-    "(type $s (future u8)) (core func (canon future.new $s))",
-    "(core func (canon task.return))",
-    "(core func (canon waitable-set.new))",
-    "(core func (canon backpressure.inc))",
-    "(core func (canon subtask.drop))",
-    "(core func (canon thread.yield))",
-]
-
-
-def compiled(engine: Engine, text: str, *, is_component: bool) -> None:
-    if is_component:
-        Component(engine, wat2wasm(f"(component {text})"))
-    else:
-        Module(engine, wat2wasm(f"(module {text})"))
 
 
 def engine_with_everything() -> Engine:
     config = Config()
-    for feature in (*MODULES, *COMPONENTS):
+    for feature in MODULES:
         getattr(ffi, f"wasmtime_config_{feature}_set")(config.ptr(), True)
     return Engine(config)
 
 
-@pytest.mark.parametrize("feature", [*MODULES, *COMPONENTS])
+@pytest.mark.parametrize("feature", MODULES)
 def test_code_that_uses_an_unused_feature_is_refused(feature: str) -> None:
-    is_component = feature in COMPONENTS
-    text = COMPONENTS[feature] if is_component else MODULES[feature]
-    compiled(engine_with_everything(), text, is_component=is_component)
+    module = wat2wasm(f"(module {MODULES[feature]})")
+    Module(engine_with_everything(), module)
     with pytest.raises(WasmtimeError):
-        compiled(new_engine(), text, is_component=is_component)
-
-
-@pytest.mark.parametrize("text", ASYNC_BUILTINS)
-def test_no_builtin_of_asynchronous_components_is_there(text: str) -> None:
-    compiled(engine_with_everything(), text, is_component=True)
-    with pytest.raises(WasmtimeError):
-        compiled(new_engine(), text, is_component=True)
-
-
-def test_every_feature_that_is_off_is_shown_or_says_why_not() -> None:
-    assert {*MODULES, *COMPONENTS, *UNSEEN} == set(UNUSED_FEATURES)
+        Module(new_engine(), module)
 
 
 def test_no_feature_that_could_be_off_was_forgotten() -> None:
@@ -99,11 +53,3 @@ def test_no_feature_that_could_be_off_was_forgotten() -> None:
     needed = {"wasm_bulk_memory", "wasm_reference_types", "wasm_component_model"}
     of_others = {"wasm_relaxed_simd_deterministic"}
     assert offered - set(UNUSED_FEATURES) == needed | of_others
-
-
-def test_what_cpython_needs_is_on() -> None:
-    bulk = "(memory 1) (func (memory.fill (i32.const 0) (i32.const 0) (i32.const 0)))"
-    tables = "(table 1 funcref) (table 1 funcref) (func (drop (table.size 1)))"
-    for text in (bulk, tables):
-        compiled(new_engine(), text, is_component=False)
-    compiled(new_engine(), LIFTED + '(func (export "f") (canon lift (core func $i "f")))', is_component=True)

@@ -5,7 +5,6 @@ import datetime
 import gzip
 import ipaddress
 import json
-import os
 import socket
 import ssl
 import threading
@@ -70,14 +69,6 @@ async def test_request_is_sent_as_it_was_meant(fetch: FetchRunner, server: Serve
     assert expected.items() <= request.headers.items()
 
 
-@pytest.mark.parametrize(
-    ("body", "sent"), [('"text ä"', "text ä".encode()), ('b"\\x00\\xff"', b"\x00\xff"), ("b''", b"")]
-)
-async def test_body_is_sent_as_it_is(fetch: FetchRunner, server: Server, body: str, sent: bytes) -> None:
-    await fetch.value(f'(await portal.fetch("{server.base}/", method="POST", body={body})).status')
-    assert server.requests[0].body == sent
-
-
 async def test_nothing_of_the_portals_environment_is_sent(
     fetch: FetchRunner, server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -93,40 +84,6 @@ async def test_nothing_of_the_portals_environment_is_sent(
         "accept",
         "user-agent",
     }
-
-
-async def test_cookies_are_not_kept(fetch: FetchRunner, server: Server) -> None:
-    server.answers["/set"] = response(Set_Cookie="a=1")
-    await fetch.value(f'await portal.fetch("{server.base}/set")\nawait portal.fetch("{server.base}/get")\n1')
-    assert "cookie" not in server.requests[1].headers
-
-
-@pytest.mark.parametrize(
-    ("body", "kind", "text"),
-    [
-        ("ä".encode(), "text/plain", "ä"),
-        ("ä".encode("latin-1"), "text/plain; charset=ISO-8859-1", "ä"),
-        ("ä".encode("utf-16"), 'text/plain; charset="utf-16"', "ä"),
-        (b"a\xff", "text/plain; charset=utf-8", "a\ufffd"),
-        (b"a", "text/plain; charset=no-such", "a"),
-        (b"a", "text/plain; charset=rot13", "a"),
-        (b"a", "text/plain; charset=undefined", "a"),
-    ],
-)
-async def test_text_is_decoded_as_the_answer_says(
-    fetch: FetchRunner, server: Server, body: bytes, kind: str, text: str
-) -> None:
-    server.answers["/"] = response(body, Content_Type=kind)
-    assert await fetch.value(f'(await portal.fetch("{server.base}/")).text') == text
-
-
-async def test_error_status_is_an_answer(fetch: FetchRunner, server: Server) -> None:
-    server.answers["/"] = response(b"gone", "404 Not Found")
-    script = (
-        f'r = await portal.fetch("{server.base}/")\ntry:\n    r.raise_for_status()\n'
-        "except ToolError as error:\n    told = error.code\n[r.status, r.status_code, r.ok, r.content.decode(), told]"
-    )
-    assert await fetch.value(script) == [404, 404, False, "gone", "http_error"]
 
 
 @pytest.mark.parametrize(
@@ -153,29 +110,6 @@ async def test_redirect_is_followed_as_browsers_do(
     assert followed.headers["x-a"] == "1"
 
 
-async def test_redirect_is_not_followed_if_the_script_says_so(fetch: FetchRunner, server: Server) -> None:
-    server.answers["/from"] = redirect("/to")
-    script = f'r = await portal.fetch("{server.base}/from", follow_redirects=False)\n[r.status, r.headers["location"]]'
-    assert await fetch.value(script) == [302, "/to"]
-
-
-async def test_host_that_did_not_answer_is_named_and_not_who_redirected_there(
-    run: Runner, server: Server
-) -> None:
-    names = Names({"other.example": [["127.0.0.1"]], "slow.example": [["127.0.0.1"]]})
-    base = f"127.0.0.1:{server.port}"
-    fetch = granting(run, base, "other.example:1", f"slow.example:{server.port}", names=names)
-
-    server.answers["/away"] = redirect("http://other.example:1/")
-    server.answers["/slow"] = redirect(f"http://slow.example:{server.port}/hang")
-    server.answers["/hang"] = hanging
-    for path, host, state in (("/away", "other.example", "done"), ("/slow", "slow.example", "unknown")):
-        result = await fetch(f'await portal.fetch("{server.base}{path}", timeout=2)')
-        assert result.error is not None
-        assert (host in result.error.message, "127.0.0.1" in result.error.message) == (True, False)
-        assert fetch.states == [state]
-
-
 async def test_secrets_stay_with_the_host_they_were_meant_for(run: Runner, server: Server) -> None:
     names = Names({"other.example": [["127.0.0.1"]]})
     fetch = granting(run, f"127.0.0.1:{server.port}", f"other.example:{server.port}", names=names)
@@ -190,23 +124,6 @@ async def test_secrets_stay_with_the_host_they_were_meant_for(run: Runner, serve
     assert [near.headers[name] for name in ("authorization", "cookie", "x-api-key")] == ["secret"] * 3
     assert "secret" not in far.headers.values()
     assert (far.headers["host"], far.headers["range"]) == (f"other.example:{server.port}", "bytes=0-")
-
-
-async def test_several_are_fetched_at_once(fetch: FetchRunner, server: Server) -> None:
-    here = 0
-    all_here = asyncio.Event()
-
-    async def barrier(request: Request, writer: asyncio.StreamWriter) -> None:
-        nonlocal here
-        here += 1
-        if here == 5:
-            all_here.set()
-        await asyncio.wait_for(all_here.wait(), 30)
-        writer.write(response(b"x"))
-
-    server.answers["/"] = barrier
-    script = f'len(await asyncio.gather(*[portal.fetch("{server.base}/") for _ in range(5)]))'
-    assert await fetch.value(script) == 5
 
 
 async def test_requests_are_limited_and_redirects_count(run: Runner, server: Server) -> None:
@@ -256,33 +173,9 @@ async def test_run_that_is_cancelled_hangs_up_at_once(fetch: FetchRunner, server
     assert await fetch.value(f'(await portal.fetch("{server.base}/twin")).text') == "/twin"
 
 
-async def test_limit_of_time_is_named_where_it_ended_the_fetch(run: Runner, server: Server) -> None:
-    server.answers["/"] = hanging
-    fetch = granting(run, f"127.0.0.1:{server.port}", seconds=0.3)
-    for asked, is_named in (("", True), (", timeout=60", True), (", timeout=0.1", False)):
-        result = await fetch(f'await portal.fetch("{server.base}/"{asked})')
-        assert result.error is not None
-        assert ("the limit seconds of 0.3" in result.error.message) is is_named
-
-
 async def test_host_that_nobody_knows_or_serves_is_an_error(fetch: FetchRunner, server: Server) -> None:
     assert await fetch.code('await portal.fetch("http://public.example/")') == "fetch_failed"
     assert fetch.states == ["not_started"]
-    assert server.requests == []
-
-
-async def test_answer_that_breaks_off_may_have_had_its_effect(fetch: FetchRunner, server: Server) -> None:
-    server.answers["/nothing"] = b""
-    server.answers["/half"] = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf"
-    for path in ("/nothing", "/half"):
-        assert await fetch.code(f'await portal.fetch("{server.base}{path}", method="POST")') == "fetch_failed"
-        assert fetch.states == ["unknown"]
-
-
-async def test_forgotten_await_is_told(fetch: FetchRunner, server: Server) -> None:
-    result = await fetch(f'r = portal.fetch("{server.base}/")\nr.json()')
-    assert result.error is not None
-    assert "await portal.fetch" in result.error.message
     assert server.requests == []
 
 
@@ -341,32 +234,6 @@ async def test_certificate_has_to_be_the_hosts_whatever_its_address(run: Runner,
             == "fetch_failed"
         )
     assert [request.headers["host"] for request in server.requests] == [hosts[0]]
-
-
-async def test_certificate_may_be_an_addresss(run: Runner, tmp_path: Path) -> None:
-    serving, trusted = certificate(tmp_path, "127.0.0.1")
-    async with served(serving) as server:
-        fetch = granting(run, f"127.0.0.1:{server.port}", trusted=trusted)
-        assert await fetch.value(f'(await portal.fetch("https://127.0.0.1:{server.port}/a")).text') == "/a"
-
-
-async def test_host_that_leaves_tls_ends_its_fetch_and_nothing_else(run: Runner, tmp_path: Path) -> None:
-    serving, trusted = certificate(tmp_path, "127.0.0.1")
-
-    async def in_the_clear(_: Request, writer: asyncio.StreamWriter) -> None:
-        descriptor = os.dup(writer.get_extra_info("socket").fileno())
-        with socket.socket(fileno=descriptor) as beneath:
-            beneath.send(b"HTTP/1.1 200 OK\r\n\r\n")
-
-    async with served(serving) as server:
-        server.answers["/clear"] = in_the_clear
-        fetch = granting(run, f"127.0.0.1:{server.port}", trusted=trusted)
-        base = f"https://127.0.0.1:{server.port}"
-        script = (
-            f'try:\n    await portal.fetch("{base}/clear")\nexcept ToolError as error:\n    code = error.code\n'
-            f'[code, (await portal.fetch("{base}/twin")).text]'
-        )
-        assert await fetch.value(script) == ["fetch_failed", "/twin"]
 
 
 @pytest.mark.parametrize(

@@ -42,20 +42,6 @@ async def test_fork_server_that_is_killed_takes_its_runs_and_comes_back() -> Non
     assert zombies() == []
 
 
-async def test_fork_server_that_forks_no_more_is_started_afresh() -> None:
-    others = fork_servers()
-    async with open_sandbox(workers=1, progress=print, launch=FollowedLauncher) as sandbox:
-        run = Runner(sandbox)
-        assert await run.value("1 + 1") == 2
-        (server,) = set(fork_servers()).difference(others)
-        os.kill(server, signal.SIGSTOP)
-        FollowedLauncher.latest.start_afresh()
-        assert await run.value("2 + 2") == 4
-        with anyio.fail_after(5):  # the run may have been the last of the worker that dies with it
-            while server in children(os.getpid()):
-                await anyio.lowlevel.checkpoint()
-
-
 async def test_worker_that_its_fork_server_cannot_kill_ends_by_itself() -> None:
     others = fork_servers()
     async with open_sandbox(workers=1, progress=print, launch=FollowedLauncher) as sandbox:

@@ -12,9 +12,7 @@ import pytest
 from manifests.grants import Limits
 from sandbox_runtime.lockdown import MEASURES
 from sandbox_runtime.sandbox import Sandbox
-from sandbox_runtime.workers import Workers
 from tests.sandbox_runtime.running import where
-from tests.sandbox_runtime.taken_over import PREPARED, TakenOver
 
 ATTEMPTS = {
     "read a file": "open('/etc/hostname').close()",
@@ -138,13 +136,3 @@ async def test_workers_report_what_protects_them(sandbox: Sandbox) -> None:
     there = {name.partition("-")[0] for name in sandbox.protections}
     assert there | set(sandbox.missing_protections) == set(MEASURES)
     assert not there & set(sandbox.missing_protections)
-
-
-@pytest.mark.anyio
-async def test_what_workers_do_not_give_up_is_told() -> None:
-    workers = Workers(TakenOver(PREPARED), 1, 1, print)
-    await workers.open()
-    try:
-        assert Sandbox(workers).missing_protections == MEASURES
-    finally:
-        await workers.close()

@@ -1,8 +1,6 @@
 """Sessions keep what a run defined; nothing else does, and a session that is gone says so."""
 
 import asyncio
-import os
-import signal
 from collections.abc import AsyncIterator
 
 import pytest
@@ -19,22 +17,6 @@ async def session(sandbox: Sandbox) -> AsyncIterator[Session]:
     session = await sandbox.open_session()
     yield session
     session.close()
-
-
-async def test_names_imports_and_definitions_stay(run: Runner, session: Session) -> None:
-    await run("import math\nrows = [1, 2]\ndef double(x):\n    return 2 * x", session=session)
-    assert (await run("rows.append(double(3))\nrows", session=session)).value == [1, 2, 6]
-    assert (await run("math.floor(1.5), len(rows)", session=session)).value == [1, 3]
-
-
-async def test_sessions_do_not_see_each_other(sandbox: Sandbox, run: Runner, session: Session) -> None:
-    other = await sandbox.open_session()
-    await run("secret = 1", session=session)
-    result = await run("'secret' in globals()", session=other)
-    other.close()
-    assert result.value is False
-    assert await run.value("'secret' in globals()") is False
-    assert session.id != other.id
 
 
 async def test_failed_run_leaves_its_session_usable(run: Runner, session: Session) -> None:
@@ -56,15 +38,6 @@ async def test_broken_or_stopped_session_is_gone_and_says_so(
         prepared = await later.prepare("1", ())
     assert prepared.error is not None
     assert prepared.error.code == "worker_lost"
-
-
-async def test_killed_session_is_gone(sandbox: Sandbox, run: Runner, session: Session) -> None:
-    async with sandbox.run(Limits(), where, session) as one:
-        assert one.worker_pid is not None
-        os.kill(one.worker_pid, signal.SIGKILL)
-        assert (await one.prepare("1", ())).error is not None
-    assert not session.alive
-    assert await run.value("1 + 1") == 2
 
 
 async def test_calls_of_an_earlier_run_do_not_reach_a_later_one(run: Runner, session: Session) -> None:
@@ -106,10 +79,3 @@ async def test_sessions_do_not_use_up_the_pool(sandbox: Sandbox, run: Runner) ->
     for session in sessions:
         session.close()
         assert not session.alive
-
-
-async def test_name_that_a_session_took_from_a_namespace_is_its_own(run: Runner, session: Session) -> None:
-    await run("def git():\n    return {'log': 1}", session=session)
-    result = await run("git()['log']", session=session)
-    assert (result.value, result.notices) == (1, ())
-    assert (await run("await tools.git.git_log(count=2)", session=session)).value == {"count": 2}

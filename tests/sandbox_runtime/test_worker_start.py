@@ -95,15 +95,6 @@ async def test_workers_come_back_when_the_shortage_is_over(shortage: Exception) 
         assert await Runner(sandbox).value("1 + 1") == 2
 
 
-async def test_component_is_not_compiled_anew_for_want_of_room() -> None:
-    launchers = Launchers()
-    launchers.shortage = SHORTAGES[0]
-    with pytest.raises(NoProcessError):
-        async with open_sandbox(workers=1, progress=print, launch=launchers):
-            pass
-    assert len(launchers.made) == 1
-
-
 @contextmanager
 def no_more_open_files() -> Iterator[None]:
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)

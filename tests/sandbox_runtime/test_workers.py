@@ -1,7 +1,6 @@
 """Worker processes: disposable, alone with their run, replaced when they die; forked and spawned alike."""
 
 import asyncio
-import contextlib
 import os
 import signal
 from collections.abc import AsyncIterator
@@ -24,10 +23,6 @@ pytestmark = pytest.mark.anyio
 async def sandbox(anyio_backend: str, request: pytest.FixtureRequest) -> AsyncIterator[Sandbox]:
     async with open_sandbox(workers=2, progress=print, launch=request.param) as sandbox:
         yield sandbox
-
-
-async def test_scripts_run_and_call(run: Runner) -> None:
-    assert await run.value("print('x')\nawait git.git_log(count=1)") == {"count": 1}
 
 
 async def test_killed_worker_costs_its_own_run_only(sandbox: Sandbox, run: Runner) -> None:
@@ -66,16 +61,6 @@ async def test_fault_in_the_engine_ends_its_worker_at_once(
     assert await run.value("1 + 1") == 2
 
 
-async def test_pool_heals_after_every_worker_died(sandbox: Sandbox, run: Runner) -> None:
-    for _ in range(4):
-        async with sandbox.run(Limits(), where) as one:
-            assert one.worker_pid is not None
-            with contextlib.suppress(ProcessLookupError):  # killed already, and nobody has noticed yet
-                os.kill(one.worker_pid, signal.SIGKILL)
-    for _ in range(4):
-        assert await run.value("1 + 1") == 2
-
-
 async def test_worker_that_dies_between_prepare_and_execute_is_lost(sandbox: Sandbox, run: Runner) -> None:
     async def kill(_: Prepared) -> None:
         await run("import os")  # a run in the other worker, so that the death is noticed meanwhile
@@ -110,16 +95,6 @@ async def test_cancelled_run_ends_its_worker_and_its_calls(sandbox: Sandbox, run
     assert await run.value("1 + 1") == 2
 
 
-async def test_cancelled_busy_loop_ends_too(sandbox: Sandbox, run: Runner) -> None:
-    task = asyncio.create_task(run("await git.git_log()\nwhile True: pass", port=(port := EchoPort())))
-    while not port.calls:
-        await anyio.lowlevel.checkpoint()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert await run.value("1 + 1") == 2
-
-
 async def test_failing_port_raises_where_the_run_was_asked_for(run: Runner) -> None:
     async def broken(_: object) -> object:
         raise LookupError("a bug of the portal")
@@ -138,24 +113,12 @@ async def test_nothing_survives_between_runs(run: Runner) -> None:
         assert await run.value(script) == [False, "[1]", 1, False]
 
 
-async def test_runs_do_not_share_their_randomness(run: Runner) -> None:
-    drawing = "[random.random(), str(uuid.uuid4()), os.urandom(8).hex(), secrets.token_hex(8)]"
-    script = f"import random, uuid, os, secrets\n{drawing}"
-    drawn = [await run.value(script) for _ in range(6)]
-    assert all(len(set(column)) == 6 for column in zip(*drawn, strict=True))
-
-
 async def test_prepared_script_that_does_not_run_leaves_nothing(sandbox: Sandbox, run: Runner) -> None:
     for _ in range(3):
         async with sandbox.run(Limits(), where) as one:
             prepared = await one.prepare("print('never')\nawait git.git_log()", ("git",))
             assert prepared.error is None
     assert (await run("1 + 1")).stdout == ""
-
-
-async def test_callers_wait_their_turn_for_a_worker(run: Runner) -> None:
-    results = await asyncio.gather(*(run(f"await git.git_log(count={index})") for index in range(20)))
-    assert [result.value for result in results] == [{"count": index} for index in range(20)]
 
 
 async def test_worker_holds_no_environment_no_folder_and_no_foreign_descriptor(sandbox: Sandbox) -> None:
@@ -223,19 +186,3 @@ async def test_scripts_that_wait_for_each_other_get_workers_beyond_one_per_core(
     async with open_sandbox(progress=print) as sandbox, anyio.create_task_group() as tasks:
         for _ in range(most):
             tasks.start_soon(visit, sandbox)
-
-
-async def test_a_fixed_number_of_workers_is_shared_in_turn() -> None:
-    pids: list[int | None] = []
-
-    async def visit(sandbox: Sandbox) -> None:
-        async with sandbox.run(Limits(), where) as run:
-            pids.append(run.worker_pid)
-            await run.prepare("await asyncio.sleep(0.1)", ())
-            await run.execute({}, EchoPort())
-
-    async with open_sandbox(workers=1, progress=print) as sandbox, anyio.create_task_group() as tasks:
-        for _ in range(3):
-            tasks.start_soon(visit, sandbox)
-    assert len(pids) == 3
-    assert len(set(pids)) == 1

@@ -1,9 +1,7 @@
 """Who has which files, how much of them, and what is left when a run ends one way or another."""
 
 import asyncio
-import base64
 import hashlib
-import json
 import os
 import sqlite3
 from pathlib import Path
@@ -21,19 +19,7 @@ from tests.sandbox_runtime.running import Runner, where
 
 pytestmark = pytest.mark.anyio
 
-PLANTED = "try:\n    from planted import x\nexcept ImportError:\n    x = 'missing'\nx"
 WRITE = 'open("f", "w").write("{}")\n'
-MESSAGE = (
-    "try:\n    {}\nexcept OSError as error:\n    told = [error.errno, error.strerror, error.filename]\ntold"
-)
-
-
-async def test_what_others_put_into_a_workspace_runs_only_when_a_script_puts_it_on_its_path(
-    files: FileRunner,
-) -> None:
-    (files.folder / "planted.py").write_text("x = 1")
-    assert await files.value(PLANTED) == "missing"
-    assert await files.value(f"import sys\nsys.path.append('/workspace')\n{PLANTED}") == 1
 
 
 async def test_without_a_grant_python_is_as_it_was(run: Runner) -> None:
@@ -50,12 +36,6 @@ async def test_without_a_grant_the_error_says_who_can_grant_what(run: Runner) ->
         result = await run(script)
         assert result.error is not None
         assert "capabilities.files" in result.error.hint
-
-
-async def test_what_is_written_is_there_for_the_next_run_and_on_disk(files: FileRunner) -> None:
-    await files.value('import os\nos.mkdir("d")\nopen("d/f", "w").write("kept")')
-    assert await files.value('open("d/f").read()') == "kept"
-    assert (files.folder / "d/f").read_text() == "kept"
 
 
 async def test_what_the_operator_put_there_is_read(files: FileRunner) -> None:
@@ -121,17 +101,6 @@ async def test_file_that_cannot_be_saved_at_the_end_is_a_notice(run: Runner, tmp
             assert [notice for notice in result.notices if "'f'" in notice and "total_bytes" in notice]
 
 
-async def test_calls_go_on_while_a_file_is_read(files: FileRunner) -> None:
-    script = (
-        'open("f", "w").write("text")\n'
-        "async def reading():\n    return open('f').read()\n"
-        "tasks = [asyncio.create_task(git.git_log(count=i)) for i in range(20)]\n"
-        "await asyncio.sleep(0)\nread = [open('f').read() for _ in range(5)]\n"
-        "more = await asyncio.gather(reading(), *tasks)\n[read, more[0], [m['count'] for m in more[1:]]]"
-    )
-    assert await files.value(script) == [["text"] * 5, "text", list(range(20))]
-
-
 ERROR_OF = """
 import errno, os
 def attempt():
@@ -163,20 +132,6 @@ async def test_limit_is_an_error_of_the_file(
         assert await files.value(ERROR_OF.format(attempt=attempt)) == name
 
 
-async def test_limit_that_is_kept_is_no_error(run: Runner, tmp_path: Path) -> None:
-    (tmp_path / "big").write_bytes(bytes(1000))
-    async with granted(run, tmp_path, file_bytes=1000, total_bytes=2000, total_files=3) as files:
-        script = 'open("f", "w").write("x" * 1000)\nopen("g", "w").close()\nlen(open("big").read())'
-        for _ in range(3):
-            assert await files.value(script) == 1000
-
-
-async def test_error_names_the_limit_and_where_it_is_set(run: Runner, tmp_path: Path) -> None:
-    async with granted(run, tmp_path, total_bytes=10) as files:
-        told = await files.error('with open("f", "w") as f: f.write("x" * 11)')
-    assert "total_bytes of 10" in told and where("total_bytes") in told
-
-
 @pytest.mark.parametrize(
     "attempt",
     [
@@ -194,24 +149,6 @@ async def test_error_of_a_large_file_names_the_limit_and_where_it_is_set(
     async with granted(run, tmp_path, file_bytes=1000) as files:
         told = await files.error(attempt)
     assert "file_bytes of 1,000" in told and where("file_bytes") in told
-
-
-async def test_error_of_a_guest_that_checks_no_sizes_names_the_limit_too(run: Runner, tmp_path: Path) -> None:
-    async with granted(run, tmp_path, file_bytes=1000) as files, files.workspaces.files(None) as service:
-        assert service is not None
-        content = base64.b64encode(bytes(1001)).decode()
-        answer = await service("write", json.dumps({"path": "f", "base64": content}).encode())
-    assert b"EFBIG" in answer.text and where("file_bytes").encode() in answer.text
-
-
-async def test_removing_makes_room(run: Runner, tmp_path: Path) -> None:
-    async with granted(run, tmp_path, total_bytes=100, total_files=1) as files:
-        script = 'import os\nfor _ in range(5):\n    open("f", "w").write("x" * 100)\n    os.remove("f")\nos.listdir()'
-        assert await files.value(script) == []
-        (tmp_path / "operators").write_bytes(b"x")
-        assert "EDQUOT" not in await files.error('open("f", "w")')
-        (tmp_path / "operators").unlink()
-        assert await files.value('open("f", "w").write("x")') == 1
 
 
 async def test_operations_are_counted_and_refused_beyond_the_limit(run: Runner, tmp_path: Path) -> None:
@@ -249,20 +186,6 @@ async def test_session_has_files_of_its_own_until_it_ends(
         assert len([name for name in files.names() if name.endswith("/f")]) == 1
     other.close()
     assert files.names() == []
-
-
-async def test_files_of_ended_sessions_are_removed_once_however_many_runs_begin(
-    run: Runner, sandbox: Sandbox, tmp_path: Path
-) -> None:
-    sessions = await asyncio.gather(*(sandbox.open_session() for _ in range(3)))
-    async with granted(run, tmp_path, share="session") as files:
-        for session in sessions:
-            await files.value(WRITE.format("mine"), session)
-        for session in sessions:
-            session.close()
-        listings = await asyncio.gather(*(files.value("import os\nos.listdir()") for _ in range(4)))
-        assert listings == [[], [], [], []]
-        assert [name for name in files.names() if name.endswith("/f")] == []
 
 
 async def test_run_has_files_of_its_own_that_go_with_it(run: Runner, tmp_path: Path) -> None:
@@ -311,17 +234,6 @@ async def test_workspace_that_cannot_be_used_is_said_at_the_start(tmp_path: Path
             pass
 
 
-async def test_workspace_that_vanishes_is_an_error_of_the_file(run: Runner, tmp_path: Path) -> None:
-    folder = tmp_path / "w"
-    folder.mkdir()
-    script = 'try:\n    open("f", "w")\nexcept OSError as error:\n    told = type(error).__name__\ntold'
-    async with granted(run, folder) as files:
-        folder.rmdir()
-        assert await files.value(script) == "FileNotFoundError"
-        folder.mkdir()
-        assert await files.value('open("f", "w").write("x")') == 1
-
-
 TWO_CONNECTIONS = """
 import sqlite3
 a = sqlite3.connect("f.db")
@@ -343,16 +255,6 @@ async def test_database_changed_by_another_is_never_overwritten(files: FileRunne
     assert await files.value(TWO_CONNECTIONS) == [True, [[1]]]
 
 
-async def test_database_of_another_program_is_read_and_changed(files: FileRunner) -> None:
-    with sqlite3.connect(files.folder / "f.db") as database:
-        database.execute("create table t(x)")
-        database.execute("insert into t values (1)")
-    database.close()
-    change = 'import sqlite3\nwith sqlite3.connect("f.db") as d: d.execute("insert into t values (2)")'
-    await files.value(change)
-    assert sqlite3.connect(files.folder / "f.db").execute("select sum(x) from t").fetchone() == (3,)
-
-
 async def test_database_with_an_unfinished_log_is_refused_and_a_finished_one_is_read(
     files: FileRunner,
 ) -> None:
@@ -364,21 +266,6 @@ async def test_database_with_an_unfinished_log_is_refused_and_a_finished_one_is_
     database.execute("pragma wal_checkpoint(truncate)")
     assert await files.value(reading) == [[0]]
     database.close()
-
-
-async def test_database_that_is_only_read_is_not_changed(run: Runner, tmp_path: Path) -> None:
-    with sqlite3.connect(tmp_path / "f.db") as database:
-        database.execute("create table t(x)")
-    database.close()
-    async with granted(run, tmp_path, mode="read") as files:
-        assert (
-            await files.value('import sqlite3\nsqlite3.connect("f.db").execute("select * from t").fetchall()')
-            == []
-        )
-        assert "readonly" in await files.error(
-            'import sqlite3\nsqlite3.connect("f.db").execute("insert into t values (1)")'
-        )
-        assert "unable to open" in await files.error('import sqlite3\nsqlite3.connect("new.db")')
 
 
 LARGEST = """

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 PLANS = st.randoms(use_true_random=False).map(partial(Plan.drawn, most_messages=8))
 
 
-@depth(5)
+@depth(1)
 @given(plan=PLANS)
 async def test_no_message_of_a_worker_harms_the_portal(plan: Plan) -> None:
     others = asyncio.all_tasks()

@@ -27,7 +27,7 @@ async def launcher(anyio_backend: str) -> AsyncIterator[Launcher]:
 CONVERSATIONS = st.randoms(use_true_random=False).map(partial(conversation, say=to_worker, most=12))
 
 
-@depth(1)
+@depth(0.3)
 @given(said=CONVERSATIONS)
 async def test_no_message_of_a_portal_leaves_a_worker_hanging(
     launcher: Launcher, said: list[list[bytes]]

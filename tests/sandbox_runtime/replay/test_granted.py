@@ -69,34 +69,6 @@ async def test_replay_fetches_nothing(sandbox: Sandbox, run: Runner, recorded: R
         assert len(server.requests) == 5
 
 
-async def test_fetch_that_was_answered_is_not_made_again_when_its_run_goes_on(
-    sandbox: Sandbox, run: Runner, recorded: Recorder
-) -> None:
-    async with served() as server:
-        fetch = granting(run, f"127.0.0.1:{server.port}")
-        get = f'(await portal.fetch(f"{server.base}/{{path}}", method="POST")).text'
-        script = f'[{get} for path in ("first", "second", "third")]'
-        result, record = await recorded(script, port=fetch.port())
-        assert result is not None
-        assert result.value == ["/first", "/second", "/third"]
-        server.requests.clear()
-        interrupted = Repetition(before_the_answer_to(record, "second"), goes_on=True)
-        again = await resume(sandbox, interrupted, fetch.port())
-        assert again.error is not None
-        assert again.error.code == "outcome_unknown"
-        assert server.requests == []
-        interrupted = Repetition(before_the_answer_to(record, "second"), goes_on=True)
-        again = await resume(sandbox, interrupted, fetch.port(), unanswered=fetch.port())
-        assert again.value == result.value
-        assert [request.path for request in server.requests] == ["/second", "/third"]
-
-
-async def test_environment_is_that_of_the_record(recorded: Recorder) -> None:
-    grants = RunGrants(environment={"STAGE": "test"})
-    result = await recorded.and_replay("import os\ndict(os.environ)", grants=grants)
-    assert result.value == {"STAGE": "test"}
-
-
 def before_the_answer_to(record: Record, operation: str) -> Record:
     """The record up to where an operation was handed out, without its answer."""
     sent = next(i for i, e in enumerate(record.events) if isinstance(e, Sent) and operation in e.lines)
@@ -122,18 +94,6 @@ except OSError as error:
         result = await resume(sandbox, interrupted, EchoPort(), grants=grants)
     assert (result.value, "interrupted" in result.stdout) == ("over", True)
     assert (tmp_path / "log").read_text() == "x"
-
-
-async def test_reading_that_was_under_way_is_done_again(
-    sandbox: Sandbox, run: Runner, recorded: Recorder, tmp_path: Path
-) -> None:
-    (tmp_path / "log").write_text("x")
-    async with files_of(run, tmp_path) as grants:
-        _, record = await recorded('open("log").read()', grants=grants)
-        interrupted = Repetition(before_the_answer_to(record, "portal.files.read"), goes_on=True)
-        (tmp_path / "log").write_text("y")
-        result = await resume(sandbox, interrupted, EchoPort(), grants=grants)
-    assert (result.error, result.value) == (None, "y")
 
 
 async def test_files_go_on_where_the_record_ends(

@@ -118,7 +118,7 @@ SCRIPTS = st.lists(STATEMENTS, min_size=1, max_size=6).map(
 )
 
 
-@depth(3)
+@depth(0.3)
 @given(script=SCRIPTS)
 @pytest.mark.timeout(600)
 async def test_replay_of_any_program_is_the_same_run(sandbox: Sandbox, script: str) -> None:
@@ -126,7 +126,7 @@ async def test_replay_of_any_program_is_the_same_run(sandbox: Sandbox, script: s
     assert result.error is None or result.error.code in ENDS, script
 
 
-@depth(1)
+@depth(0.2)
 @given(script=SCRIPTS, part=st.floats(0, 0.99))
 @pytest.mark.timeout(600)
 async def test_program_that_was_resumed_anywhere_is_replayed_as_one_run(

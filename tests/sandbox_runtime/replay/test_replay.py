@@ -17,19 +17,10 @@ pytestmark = pytest.mark.anyio
 PATTERNS = {
     "one after the other": "[await git.git_log(i=i) for i in range(5)]",
     "gathered": "await asyncio.gather(*[git.git_log(i=i) for i in range(20)])",
-    "as completed": """
-seen = []
-for answer in asyncio.as_completed([git.git_log(i=i) for i in range(8)]):
-    seen.append(await answer)
-seen""",
     "the first completed": """
 tasks = [asyncio.ensure_future(git.git_log(i=i)) for i in range(6)]
 done, waiting = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
 [len(done), len(waiting), sorted(tasks.index(task) for task in done)]""",
-    "a group": """
-async with asyncio.TaskGroup() as group:
-    tasks = [group.create_task(git.git_log(i=i)) for i in range(4)]
-[task.result() for task in tasks]""",
     "a group that fails": """
 try:
     async with asyncio.TaskGroup() as group:
@@ -47,40 +38,12 @@ for i in range(8):
     except TimeoutError:
         late += 1
 late""",
-    "cancelled": """
-task = asyncio.create_task(git.hangs())
-answer = await git.git_log(i=1)
-task.cancel()
-try:
-    await task
-except asyncio.CancelledError:
-    print("cancelled")
-answer""",
-    "a busy script": """
-task = asyncio.create_task(git.git_log(i=1))
-steps = 0
-while not task.done():
-    steps += 1
-    await asyncio.sleep(0)
-[steps, task.result()]""",
     "sleeping": """
 import time
 before = time.monotonic()
 await asyncio.sleep(0.004)
 time.sleep(0.003)
 [before, time.monotonic(), time.perf_counter()]""",
-    "a queue": """
-queue = asyncio.Queue()
-async def work(i):
-    await queue.put((i, await git.git_log(i=i)))
-workers = [asyncio.create_task(work(i)) for i in range(5)]
-[await queue.get() for _ in workers]""",
-    "two loops": """
-async def main():
-    return await asyncio.gather(git.git_log(i=1), asyncio.sleep(0.001))
-[asyncio.run(main()), await git.git_log(i=2)]""",
-    "left behind": "asyncio.create_task(git.hangs())\nawait git.git_log(i=1)",
-    "large": "len(str([await git.git_log(text='x' * 100_000) for _ in range(3)]))",
 }
 
 
@@ -92,13 +55,9 @@ async def test_waiting_for_calls_is_replayed_as_it_came(recorded: Recorder, scri
 
 CHANCE = {
     "random": "import random\n[random.random(), random.sample(range(99), 5), random.Random().random()]",
-    "shuffle": "import random\nx = list(range(50))\nrandom.shuffle(x)\nx",
     "uuid": "import uuid\n[str(uuid.uuid1()), str(uuid.uuid4()), str(uuid.uuid7()), uuid.getnode()]",
     "secrets": "import secrets\n[secrets.token_hex(), secrets.randbelow(10**9), secrets.choice('abcdef')]",
     "urandom": "import os\n[os.urandom(n).hex() for n in (1, 32, 5000, 100_000)]",
-    "system": "import random\nrandom.SystemRandom().random()",
-    "names": "import tempfile\nnext(tempfile._get_candidate_names())",
-    "boundary": "import email.generator\nemail.generator._make_boundary()",
 }
 
 
@@ -112,14 +71,9 @@ async def test_chance_is_replayed_and_differs_between_runs(recorded: Recorder, s
 CLOCKS = {
     "time": "import time\n[time.time(), time.time_ns(), time.monotonic(), time.perf_counter_ns(), time.process_time()]",
     "datetime": "import datetime\n[str(datetime.datetime.now()), str(datetime.date.today())]",
-    "zone": "import datetime, zoneinfo\nstr(datetime.datetime.now(zoneinfo.ZoneInfo('Asia/Tokyo')))",
-    "local": "import time\n[time.ctime(), list(time.localtime()), time.strftime('%c')]",
-    "info": "import time\n[str(time.get_clock_info(n)) for n in ('time', 'monotonic', 'perf_counter', 'process_time')]",
     "loop": "asyncio.get_running_loop().time(), await asyncio.sleep(0.002, 1), asyncio.get_running_loop().time()",
     "waiting for it": "import time\nend = time.time() + 0.02\nlooks = 0\nwhile time.time() < end: looks += 1\nlooks",
-    "os": "import os\nlist(os.times())",
     "sqlite": "import sqlite3\nlist(sqlite3.connect(':memory:').execute('select current_timestamp, julianday()'))",
-    "timeit": "import timeit\ntimeit.timeit('sum(range(1000))', number=50)",
     "select": "import select, time\nselect.select([], [], [], 0.005)\ntime.monotonic()",
 }
 
@@ -132,18 +86,11 @@ async def test_clocks_are_replayed(recorded: Recorder, script: str) -> None:
 
 IDENTITY = {
     "id": "[id(object()), id([]), id(print), id(asyncio)]",
-    "repr": "class A: pass\n[repr(A()), repr(lambda: 0), repr(asyncio.Future()), repr(print.__self__)]",
     "hash": "[hash('a'), hash((1, 'b')), hash(object()), hash(1.5), hash(b'x')]",
-    "order of names": "list({'alpha', 'beta', 'gamma', 'delta', 'epsilon'})",
     "order of objects": """
 class A: pass
 objects = [A() for _ in range(200)]
 [objects.index(a) for a in set(objects)]""",
-    "order after calls": """
-class A: pass
-answers = await asyncio.gather(*[git.git_log(i=i) for i in range(10)])
-objects = [A() for _ in range(50)]
-[[objects.index(a) for a in set(objects)], [id(a) for a in answers]]""",
     "collection": """
 import gc
 collected = []
@@ -152,9 +99,6 @@ for _ in range(3000):
     a = []
     a.append(a)
 [collected, gc.get_count(), gc.collect()]""",
-    "memory": "import sys\n[sys.getallocatedblocks(), sys.getsizeof({}), sys.getrefcount(None)]",
-    "frames": "import sys\nrepr(sys._getframe())",
-    "traceback": "import traceback\ntry:\n    {}['x']\nexcept KeyError:\n    print(traceback.format_exc())",
 }
 
 
@@ -170,19 +114,13 @@ ENDINGS = {
     "upstream_down": "await git.git_log()\nawait git.fails()",
     "result_not_json": "{1, 2}",
     "script_exit": "import sys\nprint('x')\nsys.exit(3)",
-    "script_exit ": "import os\nprint('x')\nos._exit(3)",
-    "script_error ": "import os\nawait git.git_log()\nos.abort()",
     "script_error  ": "import sys\ndef f(): return f()\nsys.setrecursionlimit(10**9)\nf()",
     "memory_limit": "a = []\nwhile True: a.append('x' * 100_000)",
     "result_limit": "portal.emit({'type': 'text', 'text': 'x' * 600})\n'x' * 600",
-    "argument_limit": "await git.git_log(x='y' * 2000)",
     "tool_calls_limit": "for i in range(9): await git.git_log(i=i)",
     "cpu_limit": "print('x')\nwhile True: pass",
-    "cpu_limit ": "while True: print('x' * 100)",
-    "cpu_limit  ": "import time\nawait git.git_log()\nwhile True: time.time()",
     "wall_limit": "print('x')\nawait asyncio.gather(git.git_log(), git.hangs())",
     "wall_limit ": "import time\ntime.sleep(600)",
-    "wall_limit  ": "while True: await git.git_log()",
 }
 TIGHT = Limits(
     cpu_seconds=0.3,
@@ -256,7 +194,7 @@ async def test_cancelled_run_has_a_record_of_what_came_before(sandbox: Sandbox) 
 async def test_record_is_replayed_in_another_sandbox_whose_workers_start_another_way(
     sandbox: Sandbox, recorded: Recorder
 ) -> None:
-    script = IDENTITY["order after calls"]
+    script = "[await git.git_log(i=1), id(object()), list({*'abcdef'})]"
     result, record = await recorded(script)
     await recorded("import os\nos.abort()")
     assert result is not None

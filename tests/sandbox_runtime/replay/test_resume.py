@@ -1,7 +1,6 @@
 """A run can be taken up where its record ends: what was done is not done again, and the rest is live."""
 
 import asyncio
-import time
 from collections import Counter
 from dataclasses import dataclass, field
 from dataclasses import replace as changed
@@ -11,7 +10,7 @@ import pytest
 from manifests.grants import Limits
 from sandbox_runtime.calls import Outcome, ToolCall
 from sandbox_runtime.errors import DivergenceError, RecordError, ReplayInterruptedError
-from sandbox_runtime.record import Answered, Record, Resumed, Sent, dump_record, parse_record
+from sandbox_runtime.record import Answered, Record, Sent, dump_record, parse_record
 from sandbox_runtime.recording import Repetition
 from sandbox_runtime.replay import answers, replay, resume
 from sandbox_runtime.result import RunResult
@@ -69,18 +68,6 @@ async def test_run_is_taken_up_after_any_event_and_comes_to_the_same_end(
         assert (unanswered.seen.total(), port.seen.total()) == (begun - answered, 4 - begun)
         assert set((port.seen + unanswered.seen).values()) <= {1}
         assert facts(await replay(sandbox, parse_record(dump_record(whole)))) == facts(result)
-
-
-async def test_resumed_run_can_be_resumed(sandbox: Sandbox, recorded: Recorder) -> None:
-    result, record = await recorded(SCRIPT, port=CountingPort())
-    assert result is not None
-    _, whole = await resumed(sandbox, record.until(3), CountingPort(), CountingPort())
-    assert sum(isinstance(event, Resumed) for event in whole.events) == 1
-    last_sent = max(index for index, event in enumerate(whole.events) if isinstance(event, Sent))
-    again, whole = await resumed(sandbox, whole.until(last_sent + 1), CountingPort(), CountingPort())
-    assert sum(isinstance(event, Resumed) for event in whole.events) == 2
-    assert facts(again) == facts(result)
-    assert facts(await replay(sandbox, whole)) == facts(result)
 
 
 async def test_call_without_a_known_outcome_is_not_made_again_by_itself(
@@ -143,16 +130,6 @@ await git.git_log()
     assert facts(await replay(sandbox, repetition.record)) == facts(result)
 
 
-async def test_time_is_real_after_resuming(sandbox: Sandbox, recorded: Recorder) -> None:
-    _, record = await recorded("import time\nawait git.git_log()\ntime.time()")
-    before = time.time()
-    result = await resume(
-        sandbox, Repetition(record.until(2), goes_on=True), EchoPort(), unanswered=EchoPort()
-    )
-    assert isinstance(result.value, float)
-    assert before - 0.001 <= result.value <= time.time() + 0.001
-
-
 async def test_script_that_was_changed_meanwhile_diverges_before_anything_is_done(
     sandbox: Sandbox, recorded: Recorder
 ) -> None:
@@ -174,7 +151,7 @@ async def test_run_that_has_ended_or_not_begun_is_not_resumed(sandbox: Sandbox, 
 
 
 async def test_resuming_that_takes_too_long_can_be_tried_again(sandbox: Sandbox, recorded: Recorder) -> None:
-    script = "sum(range(10**7))\nprint('x')\nawait git.git_log()"
+    script = "sum(range(10**6))\nprint('x')\nawait git.git_log()"
     _, record = await recorded(script)
     hasty = changed(record.until(2), limits=Limits(cpu_seconds=0.02))
     with pytest.raises(ReplayInterruptedError):

@@ -1,18 +1,21 @@
-"""What a run writes to is learned once, and copied beforehand; scripts behave as they would without."""
+"""What runs write to is copied beforehand, and how much memory an instance has is seen."""
 
 import json
+import mmap
 import resource
+
+import pytest
 
 from sandbox_runtime.engine import GuestEngine
 from sandbox_runtime.fork_server import learn_hot_pages
 from sandbox_runtime.run_host import RunHost
 
 SCRIPT = b"rows = [{'a': i} for i in range(10)]\nsum(row['a'] for row in rows)"
-SIDE_BY_SIDE = b"""\
-blocks = [bytes(size) for size in range(20, 500, 8) for _ in range(20)]
-[len({id(block) >> 12 for block in blocks}), sum(block.__sizeof__() + 8 for block in blocks) >> 12]
-"""
 SETTINGS = b'{"library": {}, "argument_bytes": 100, "result_bytes": 100}'
+
+
+MIB = 1 << 20
+PAGE = 64 << 10  # of wasm
 
 
 def faults_of_a_script(engine: GuestEngine) -> int:
@@ -37,12 +40,6 @@ def test_a_script_hardly_faults_where_the_pages_are_known(compiled: str) -> None
     assert max(touched) < untouched / 2
 
 
-def test_without_knowing_any_page_scripts_run_as_ever(compiled: str) -> None:
-    engine = GuestEngine(compiled, RunHost())
-    engine.hot_pages.touch()
-    assert faults_of_a_script(engine) > 0
-
-
 def test_a_memory_that_is_found_nowhere_is_given_up_without_an_error(compiled: str) -> None:
     host = RunHost()
     engine = GuestEngine(compiled, host)
@@ -51,8 +48,35 @@ def test_a_memory_that_is_found_nowhere_is_given_up_without_an_error(compiled: s
     assert faults_of_a_script(engine) > 0
 
 
-def test_what_a_script_allocates_lies_side_by_side(compiled: str) -> None:
-    instance = GuestEngine(compiled, RunHost()).instantiate()
-    instance.prepare(SIDE_BY_SIDE, b"", most=1000)
-    pages, least = json.loads(instance.execute(SETTINGS, most=1000).partition(b"\n")[2])
-    assert least <= pages < 1.5 * least
+@pytest.fixture
+def engine(compiled: str) -> GuestEngine:
+    engine = GuestEngine(compiled, RunHost())
+    engine.memory.open()
+    return engine
+
+
+def grown_by(engine: GuestEngine, script: bytes) -> int:
+    instance = engine.instantiate()
+    try:
+        before = engine.memory.size_bytes()
+        instance.prepare(script, b"", most=1000)
+        answer = instance.execute(SETTINGS, most=1000)
+        assert json.loads(answer.partition(b"\n")[2]) == "done"
+        return engine.memory.size_bytes() - before
+    finally:
+        instance.close()
+
+
+def test_memory_that_a_script_takes_is_seen(engine: GuestEngine) -> None:
+    taken = grown_by(engine, b"x = bytes(20 << 20)\n'done'")
+    assert 20 * MIB <= taken < 22 * MIB and taken % PAGE == 0
+    assert grown_by(engine, b"'done'") < 2 * MIB
+
+
+def test_memory_that_the_process_takes_is_not_the_instances(engine: GuestEngine) -> None:
+    instance = engine.instantiate()
+    before = engine.memory.size_bytes()
+    with mmap.mmap(-1, 64 * MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS):
+        assert engine.memory.size_bytes() == before > 16 * MIB
+    instance.close()
+    assert engine.memory.size_bytes() == 0
