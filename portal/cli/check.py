@@ -22,6 +22,7 @@ from portal.composition import Portal, open_portal
 from portal.execution import ExecuteCode
 from portal.first_steps import NO_UPSTREAMS
 from portal.granted import granted
+from portal.library.plain_text import MARK
 from portal.listed_tools import listed_tools
 from portal.pinning.pins import QUARANTINED, pins_of
 from portal.pinning.suspicions import suspicions
@@ -279,6 +280,10 @@ def _tell_upstream(upstream: Upstream, rows: Sequence[ToolRow], terminal: Termin
         terminal.line("")
     for row in [row for row in rows if row.is_withheld][:1]:
         terminal.line(row.decision.grant)
+    if words := upstream.last_words():
+        terminal.line("its stderr ended with:")
+        for line in words.split("\n"):
+            terminal.line(f"{MARK}{line}")
 
 
 def _told(problem: Problem, file: str) -> str:

@@ -65,3 +65,26 @@ def test_slips_are_told_although_an_upstream_is_down(portal: PortalCommand, tmp_
     assert [text for text in warnings if "ends within the host" in text]
     assert [text for text in warnings if "'up.delte_*' matches no tool" in text]
     assert not [text for text in warnings if "'delte_*' matches no tool" in text]
+
+
+def test_check_of_one_upstream_tells_its_tools_and_the_end_of_its_stderr(
+    portal: PortalCommand, tmp_path: Path
+) -> None:
+    loud = ["-c", "import sys; print('one\\ntwo\\x1b[2J', file=sys.stderr); sys.exit(3)"]
+    wipe = {"name": "wipe", "inputSchema": {"type": "object"}, "annotations": {"destructiveHint": True}}
+    upstreams = {"up": raw(tools=[*raw_tools("echo"), wipe]), "loud": {"command": "python3", "args": loud}}
+    write_manifest(tmp_path, upstreams)
+    done = portal("check", "loud", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "\n    | one\n    | two [2J\n" in done.stdout
+    told = portal("check", cwd=tmp_path).stdout
+    assert (
+        "| one" not in told
+        and "up.wipe is kept back" in told
+        and "capabilities.tools.deny: [up.echo]" in told
+    )
+    done = portal("check", "up", cwd=tmp_path)
+    assert done.returncode == 0
+    rows = [line.split()[:4] for line in done.stdout.splitlines() if line.startswith("up.")]
+    assert rows == [["up.echo", "nothing", "yes"], ["up.wipe", "destroys", "no:", "it"]]
+    assert portal("check", "upp", cwd=tmp_path).returncode == 2

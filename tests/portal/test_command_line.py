@@ -16,7 +16,6 @@ from tests.upstreams.peers import closed_port
 
 SCRIPT = "print('said')\nfound = await store.echo(n=41)\nfound['n'] + 1\n"
 SECRET = "s3cret-of-the-tests"
-HOSTILE = "\x1b]0;owned\x07 :boom: [red]"
 
 
 @pytest.fixture(scope="module")
@@ -39,19 +38,6 @@ def portal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("bare")
-
-
-@pytest.mark.parametrize("command", ["", "serve", "run", "search", "stubs", "check", "schema"])
-def test_help_is_printed_on_stdout(portal: PortalCommand, bare: Path, command: str) -> None:
-    done = portal(*command.split(), "--help", cwd=bare)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith(f"usage: mcp-code-portal {command}".strip())
-
-
-def test_version_is_printed_on_stdout(portal: PortalCommand, bare: Path) -> None:
-    done = portal("--version", cwd=bare)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("mcp-code-portal ")
 
 
 @pytest.mark.parametrize(
@@ -121,23 +107,6 @@ def test_run_prints_what_no_terminal_here_can_show(portal: PortalCommand, bare: 
     assert (done.returncode, done.stdout) == (0, '"z\\xfcrich"\n')
 
 
-def test_nothing_an_upstream_says_steers_the_terminal(portal: PortalCommand, folder: Path) -> None:
-    done = portal("run", "-", cwd=folder, stdin=f"await store.error(code=-32000, message={HOSTILE!r})")
-    assert done.returncode == 1
-    assert "\x1b" not in done.stderr and "\x07" not in done.stderr
-    assert ":boom: [red]" in done.stderr
-
-
-def test_search_prints_what_docs_search_answers(portal: PortalCommand, folder: Path) -> None:
-    done = portal("search", "echo", cwd=folder)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "async def echo(" in done.stdout
-    done = portal("search", "--json", cwd=folder)
-    assert [row["upstream"] for row in json.loads(done.stdout)["namespaces"]] == ["store"]
-    done = portal("search", "echo", "--json", "--full", "--upstream", "store", "--limit", "1", cwd=folder)
-    assert "stub" in json.loads(done.stdout)["functions"][0]
-
-
 def test_commands_work_without_any_manifest(portal: PortalCommand, bare: Path) -> None:
     assert portal("run", "-", cwd=bare, stdin="6 * 7").stdout == "42\n"
     for query in ([], ["create issue"]):
@@ -178,15 +147,6 @@ def test_stubs_leave_files_of_others_alone(portal: PortalCommand, folder: Path, 
     assert "error:" in done.stderr
 
 
-def test_stubs_of_one_namespace_or_all_go_to_stdout(portal: PortalCommand, folder: Path) -> None:
-    assert "async def echo(" in portal("stubs", cwd=folder).stdout
-    done = portal("stubs", "store", cwd=folder)
-    assert (done.returncode, done.stderr) == (0, "")
-    done = portal("stubs", "stoer", cwd=folder)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "store" in done.stderr
-
-
 def test_stubs_of_one_namespace_do_without_the_others(portal: PortalCommand, tmp_path: Path) -> None:
     dead: dict[str, Json] = {"url": f"http://127.0.0.1:{closed_port()}/mcp"}
     write_manifest(tmp_path, {"store": raw(), "dead": dead})
@@ -198,25 +158,11 @@ def test_stubs_of_one_namespace_do_without_the_others(portal: PortalCommand, tmp
     assert "dead" in done.stderr and "store" not in done.stderr
 
 
-def test_check_of_a_good_setup(portal: PortalCommand, folder: Path) -> None:
-    done = portal("check", "--json", cwd=folder)
-    findings = json.loads(done.stdout)
-    assert (done.returncode, done.stderr, findings["errors"]) == (0, "", [])
-    assert findings["upstreams"][0]["status"] == "ready"
-    assert "CPython 3.14" in findings["sandbox"]
-
-
 def test_check_starts_upstreams_that_wait_for_their_first_call(portal: PortalCommand, tmp_path: Path) -> None:
     resting, broken = {**raw(), "start": "lazy"}, {**raw(exits_with=3), "start": "lazy"}
     write_manifest(tmp_path, {"resting": resting, "broken": broken})
     told = json.loads(portal("check", "--json", cwd=tmp_path).stdout)
     assert {row["name"]: row["status"] for row in told["upstreams"]} == {"resting": "ready", "broken": "down"}
-
-
-def test_check_tells_what_protects_the_workers(portal: PortalCommand, folder: Path) -> None:
-    told = json.loads(portal("check", "--json", cwd=folder).stdout)["sandbox"]
-    names = ("no_new_privs", "rlimits") if sys.platform == "linux" else ()
-    assert [name for name in names if name not in told] == []
 
 
 def test_check_tells_everything_that_is_wrong_and_no_secret(portal: PortalCommand, tmp_path: Path) -> None:
@@ -259,38 +205,6 @@ def test_workspace_that_is_missing_is_one_readable_error(portal: PortalCommand, 
     assert "'missing'" in done.stderr and "Traceback" not in done.stderr
 
 
-def test_check_tells_a_pattern_that_matches_nothing_as_a_warning(
-    portal: PortalCommand, tmp_path: Path
-) -> None:
-    write_manifest(
-        tmp_path, {"store": raw()}, capabilities={"tools": {"deny": ["store.no_such_*", "store.echo"]}}
-    )
-    done = portal("check", "--json", cwd=tmp_path)
-    findings = json.loads(done.stdout)
-    assert done.returncode == 0
-    (warning,) = [text for text in findings["warnings"] if "no_such_" in text]
-    assert "portal.yaml:" in warning
-
-
-@pytest.mark.parametrize("command", ["serve", "run -", "search x", "stubs", "check"])
-def test_every_problem_of_a_manifest_is_told_with_its_place(
-    portal: PortalCommand, tmp_path: Path, command: str
-) -> None:
-    (tmp_path / "portal.yaml").write_text(
-        "upstream: {}\n"
-        "upstreams:\n"
-        "  a: {command: x, url: http://x}\n"
-        "  b: {command: x, env: {K: '${NO_SUCH_VARIABLE_ANYWHERE}'}}\n"
-        "server:\n"
-        "  output_tokens: many\n"
-    )
-    done = portal(*command.split(), cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (2, "")
-    for place in ("portal.yaml:1:1", "portal.yaml:3:", "portal.yaml:4:", "portal.yaml:6:18"):
-        assert place in done.stderr, done.stderr
-    assert "NO_SUCH_VARIABLE_ANYWHERE" in done.stderr
-
-
 def test_check_tells_a_machine_too_what_is_wrong_with_the_manifest(
     portal: PortalCommand, tmp_path: Path
 ) -> None:
@@ -314,12 +228,6 @@ def test_the_schema_is_printed_even_when_the_manifest_is_broken(
 def test_the_manifest_is_found_by_the_variable_too(portal: PortalCommand, folder: Path, bare: Path) -> None:
     variables = {"MCP_CODE_PORTAL_CONFIG": str(folder / "portal.yaml")}
     assert "async def echo(" in portal("search", "echo", cwd=bare, env=variables).stdout
-
-
-@pytest.mark.parametrize("arguments", [["search", "echo"], ["check"], ["run", "-"]])
-def test_there_is_no_colour_in_a_pipe(portal: PortalCommand, folder: Path, arguments: list[str]) -> None:
-    done = portal(*arguments, cwd=folder, stdin="1 / 0", env={"TERM": "xterm-256color"})
-    assert "\x1b" not in done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("arguments", [["stubs"], ["check"], ["run", "script.py"], ["schema"]])
@@ -372,9 +280,3 @@ def test_serving_ends_when_the_client_closes_stdin_and_stdout_is_the_protocols(f
     messages = [json.loads(line) for line in done.stdout.splitlines()]
     (answer,) = [message for message in messages if message.get("id") == 1]
     assert answer["result"]["serverInfo"]["name"] == "mcp-code-portal"
-
-
-def test_the_installed_command_is_the_module(bare: Path) -> None:
-    script = Path(sys.executable).with_name("mcp-code-portal")
-    done = subprocess.run([script, "--version"], capture_output=True, text=True, timeout=COMMAND_SECONDS)
-    assert (done.returncode, done.stdout) == (0, finished("--version", cwd=bare).stdout)

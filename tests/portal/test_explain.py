@@ -111,21 +111,6 @@ def test_budget_without_room_refuses(portal: PortalCommand, tmp_path: Path, budg
         assert not status or (explanation["where"], explanation["is_granted"]) == ("portal.yaml:2:34", True)
 
 
-@pytest.mark.parametrize("name", ["files.write", "portal.fetch"])
-@pytest.mark.parametrize(("limit", "status"), [(0, 1), (1, 0)])
-def test_limit_without_room_refuses(
-    portal: PortalCommand, tmp_path: Path, name: str, limit: int, status: int
-) -> None:
-    upstreams = f"upstreams: {{files: {json.dumps(raw(tools=TOOLS))}}}"
-    network = "capabilities: {network: {allow: [a.example]}}"
-    profile = f"profiles: {{some: {{limits: {{tool_calls: {limit}}}}}}}"
-    (tmp_path / "portal.yaml").write_text(f"{upstreams}\n{network}\n{profile}\n")
-    assert told(portal, tmp_path, name)[0] == 0
-    exits_with, explanation = told(portal, tmp_path, name, "--profile", "some")
-    assert (exits_with, explanation["is_granted"]) == (status, True)
-    assert (explanation["where"] == "portal.yaml:3:28") is bool(status)
-
-
 @pytest.mark.parametrize(
     ("arguments", "status"),
     [('{"path": "reports/x"}', 0), ('{"path": "reports/../x"}', 1), ("{}", 1), ('{"path": 5}', 1)],
@@ -226,34 +211,6 @@ def test_name_of_nothing_is_told_a_way_on(
     assert told in error and untold not in error
 
 
-def test_name_is_explained_by_there_being_no_upstreams(portal: PortalCommand, tmp_path: Path) -> None:
-    done = portal("explain", "tickets.close", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "smallest portal.yaml" in " ".join(done.stderr.split())
-
-
-def test_check_lists_what_is_withheld_and_what_says_nothing_of_itself(
-    portal: PortalCommand, tmp_path: Path
-) -> None:
-    text = MANIFEST.format(upstream=json.dumps(raw(tools=TOOLS)), down="{command: x}")
-    text = text.replace("  my web: {command: x}\n", "").replace(
-        "  flows: [{from: files, not_to: my web}]\n", ""
-    )
-    text = text.replace("deny: [drop]", "deny: [drop, drap]")
-    (tmp_path / "portal.yaml").write_text(text + "  other: {tools: {deny: [up.nothing]}}\n")
-    done = portal("check", "--json", cwd=tmp_path)
-    findings = json.loads(done.stdout)
-    assert [row["tool"] for row in findings["withheld"]] == ["files.wipe"]
-    assert '"files.wipe"' in findings["withheld"][0]["grant"]
-    assert findings["unannotated"] == ["files.write"]
-    assert [text for text in findings["warnings"] if "'drap' matches no tool" in text and ":8:18" in text]
-    assert [text for text in findings["warnings"] if "'up.nothing' matches no tool" in text]
-    assert done.returncode == (1 if findings["errors"] else 0)
-    strict = portal("check", "--strict", cwd=tmp_path)
-    assert strict.returncode == (1 if findings["errors"] else 3)
-    assert "files.wipe is kept back" in strict.stdout
-
-
 TYPED: Json = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 LOCKED: list[Json] = [
     {"name": "read-page", "inputSchema": TYPED, "annotations": {"readOnlyHint": True}},
@@ -283,16 +240,6 @@ def test_argument_that_is_not_there_is_told_with_the_name_that_scripts_use(
     (tmp_path / "portal.yaml").write_text(json.dumps({"upstreams": {"git-hub": raw(tools=[closed])}}))
     status, explanation = told(portal, tmp_path, "write", "--arguments", '{"n": 1, "zzz": 2}')
     assert status == 1 and ": git_hub.write: has no argument" in explanation["rule"], explanation
-
-
-def test_tool_whose_arguments_are_refused_is_not_said_to_be_marked(
-    portal: PortalCommand, tmp_path: Path
-) -> None:
-    write(tmp_path, LOCKED)
-    refused = portal("explain", "up.read_page", "--arguments", '{"n": []}', cwd=tmp_path)
-    assert refused.returncode == 1 and "docs_search" not in refused.stdout
-    withheld = portal("explain", "up.wipe", cwd=tmp_path)
-    assert withheld.returncode == 1 and "marked as not granted in docs_search" in withheld.stdout
 
 
 def test_without_asking_the_lock_says_what_it_accepts(portal: PortalCommand, tmp_path: Path) -> None:

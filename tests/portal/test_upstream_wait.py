@@ -42,10 +42,3 @@ def test_run_waits_for_what_its_script_names(portal: PortalCommand, go: Path) ->
     script.write_text("(await store.echo(n=2))['n']")
     done = portal("run", "script.py", cwd=go.parent)
     assert (done.stdout, "slow" in done.stderr) == ("2\n", False)
-
-
-def test_search_waits_for_what_it_searches(portal: PortalCommand, go: Path) -> None:
-    assert "slow" in done_when_told(go, "search", "echo").stdout
-    assert "async def echo" in done_when_told(go, "search", "echo", "--upstream", "slow").stdout
-    done = portal("search", "echo", "--upstream", "store", cwd=go.parent)
-    assert ("async def echo" in done.stdout, done.stderr) == (True, "")
