@@ -42,16 +42,19 @@ def write_manifest(folder: Path, upstreams: dict[str, dict[str, Json]], **sectio
     return path
 
 
-def stdio_parameters(manifest: Path) -> StdioServerParameters:
+def stdio_parameters(manifest: Path, environment: dict[str, str] | None = None) -> StdioServerParameters:
+    """How a client starts the portal; what `environment` has comes to what the SDK lets through."""
     return StdioServerParameters(
-        command=COMMAND, args=["serve", "--config", str(manifest)], cwd=manifest.parent
+        command=COMMAND, args=["serve", "--config", str(manifest)], cwd=manifest.parent, env=environment
     )
 
 
 @asynccontextmanager
-async def stdio_model(manifest: Path, mode: str = "auto") -> AsyncIterator[Model]:
+async def stdio_model(
+    manifest: Path, mode: str = "auto", environment: dict[str, str] | None = None
+) -> AsyncIterator[Model]:
     """A model whose client has started the portal."""
-    async with Client(stdio_parameters(manifest), mode=mode) as client:
+    async with Client(stdio_parameters(manifest, environment), mode=mode) as client:
         yield Model(client)
 
 

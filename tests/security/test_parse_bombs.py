@@ -7,8 +7,7 @@ import pytest
 
 from manifests.grants import Limits
 from sandbox_runtime.result import Prepared
-from tests.sandbox_runtime.running import NAMESPACES, EchoPort, where
-from tests.security.arena import Arena
+from tests.sandbox_runtime.running import NAMESPACES, EchoPort, Runner, where
 from tests.security.hostile import MOST_SECONDS, watched
 
 pytestmark = pytest.mark.anyio
@@ -43,40 +42,40 @@ DEEP: dict[str, Repeated] = {
 }
 
 
-async def prepared(arena: Arena, script: str, limits: Limits) -> Prepared:
-    async with asyncio.timeout(60), watched() as delay, arena.sandbox.run(limits, where) as run:
-        told = await run.prepare(script, NAMESPACES)
+async def prepared(run: Runner, script: str, limits: Limits) -> Prepared:
+    async with asyncio.timeout(60), watched() as delay, run.sandbox.run(limits, where) as opened:
+        told = await opened.prepare(script, NAMESPACES)
         if told.error is not None:
-            result = await run.execute({}, EchoPort())
+            result = await opened.execute({}, EchoPort())
             assert (result.error, result.stdout) == (told.error, "")
     assert delay.seconds < MOST_SECONDS
     return told
 
 
 @pytest.mark.parametrize("name", COMPUTED)
-async def test_script_that_is_long_work_to_read_ends_at_its_limit(arena: Arena, name: str) -> None:
-    told = await prepared(arena, COMPUTED[name](12_000), TIGHT)
+async def test_script_that_is_long_work_to_read_ends_at_its_limit(run: Runner, name: str) -> None:
+    told = await prepared(run, COMPUTED[name](12_000), TIGHT)
     assert told.error is not None
     assert told.error.code == "cpu_limit"
     assert where("cpu_seconds") in told.error.message
-    await arena.is_well()
+    assert await run.value("1") == 1
 
 
 @pytest.mark.parametrize("name", DEEP)
-async def test_script_that_is_too_deep_is_refused(arena: Arena, name: str) -> None:
-    told = await prepared(arena, DEEP[name](50_000), Limits())
+async def test_script_that_is_too_deep_is_refused(run: Runner, name: str) -> None:
+    told = await prepared(run, DEEP[name](50_000), Limits())
     assert told.error is not None
     assert told.error.code in ("script_error", "syntax_error")
-    await arena.is_well()
+    assert await run.value("1") == 1
 
 
-async def test_script_that_fills_the_memory_is_told_so(arena: Arena) -> None:
-    told = await prepared(arena, "a = b\n" * 150_000, Limits(memory_mib=64))
+async def test_script_that_fills_the_memory_is_told_so(run: Runner) -> None:
+    told = await prepared(run, "a = b\n" * 150_000, Limits(memory_mib=64))
     assert told.error is not None
     assert told.error.code == "memory_limit"
     assert where("memory_mib") in told.error.message
 
 
 @pytest.mark.parametrize("name", [*COMPUTED, *DEEP])
-async def test_short_script_of_the_kind_is_read(arena: Arena, name: str) -> None:
-    assert (await prepared(arena, (COMPUTED | DEEP)[name](3), Limits())).error is None
+async def test_short_script_of_the_kind_is_read(run: Runner, name: str) -> None:
+    assert (await prepared(run, (COMPUTED | DEEP)[name](3), Limits())).error is None

@@ -9,8 +9,8 @@ from manifests.grants import Limits
 from sandbox_runtime.result import RunResult
 from sandbox_runtime.sandbox import Sandbox, open_sandbox
 from sandbox_runtime.workers import QueueLimits
+from tests.acceptance.hostile import REACHED
 from tests.sandbox_runtime.running import EchoPort, where
-from tests.security.attack import REACHED
 
 pytestmark = pytest.mark.anyio
 

@@ -8,7 +8,7 @@ from wasmtime.component import Component
 
 from sandbox_runtime.aot import AotCache, default_cache, guest_component
 from sandbox_runtime.engine import bound, new_engine
-from tests.security.arena import Arena
+from tests.sandbox_runtime.running import Runner
 from tests.security.hostile import RAW_HOST
 
 pytestmark = pytest.mark.anyio
@@ -152,7 +152,7 @@ def test_component_imports_what_is_known_and_nothing_else() -> None:
     }
 
 
-async def test_the_script_itself_meets_these_bounds(arena: Arena) -> None:
+async def test_the_script_itself_meets_these_bounds(run: Runner) -> None:
     for script in ("bytes(10 ** 9)", "def f(): f()\nf()", RAW_HOST + "host.print('x' * 10 ** 9)"):
-        assert (await arena.run(script)).error is not None
-    assert (await arena.run("len(bytes(10 ** 8))")).value == 10**8
+        assert (await run(script)).error is not None
+    assert (await run("len(bytes(10 ** 8))")).value == 10**8
