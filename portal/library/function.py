@@ -202,38 +202,19 @@ def _described(node: SoundNode) -> SoundNode:
 
 
 def _root_object(root: SoundNode) -> dict[str, Any]:
-    """The arguments' schema as one object: references followed, and with what any alternative may have."""
+    """The arguments' schema as one object, references followed. What only alternatives declare is not in it."""
     if not isinstance(root, dict):
         return {}
-    if "$ref" in root or "allOf" in root:
-        root = merged({"allOf": [root]})
-    members = [each for each in root.get("anyOf", ()) if each is not False]
-    alternatives = [merged({"allOf": [each]} if isinstance(each, dict) else {}) for each in members]
-    if not any("properties" in each for each in alternatives):
-        return root
-    said: dict[str, list[SoundNode]] = {}
-    for alternative in alternatives:
-        for key, node in alternative.get("properties", {}).items():
-            said.setdefault(key, []).extend([] if node in said.get(key, ()) else [node])
-    properties = {key: nodes[0] if len(nodes) == 1 else {"anyOf": nodes} for key, nodes in said.items()}
-    shared = [
-        key
-        for key in alternatives[0].get("required", ())
-        if all(key in each.get("required", ()) for each in alternatives)
-    ]
-    return {
-        **root,
-        "properties": {**properties, **root.get("properties", {})},
-        "required": [*root.get("required", ()), *shared],
-    }
+    return merged({"allOf": [root]}) if "$ref" in root or "allOf" in root else root
 
 
 def _others(schema: SoundSchema, root: dict[str, Any], types: SchemaTypes) -> Type | None:
-    other: SoundNode | None = root.get("additionalProperties", root.get("patternValues"))
+    other: SoundNode | None = root.get("additionalProperties")
     if other is None:
-        # What `then`, `else` and the like declare is for some arguments only, and may be given by its name.
+        # What alternatives, `then` and the like declare is for some arguments only, and may be given by its name.
+        conditions = {*CONDITIONS, "anyOf"}
         is_open = "properties" not in root or any(
-            not each.keys().isdisjoint(CONDITIONS) for each in parts([schema.root])
+            not each.keys().isdisjoint(conditions) for each in parts([schema.root])
         )
         return ANY if is_open else None
     return None if other is False else types.property_type("value", other)

@@ -28,9 +28,6 @@ MAX_DEPTH: Final = 40
 MAX_VALUES: Final = 10_000
 """JSON values within one `enum`, `default` or `examples`; with more the keyword is left out."""
 
-MAX_PLACES: Final = 3
-"""Places that one note names."""
-
 _MAX_VALUE_DEPTH: Final = 12
 
 
@@ -38,8 +35,7 @@ _MAX_VALUE_DEPTH: Final = 12
 class SoundSchema:
     """A reduced schema: `type` and `enum` are lists, `const` an `enum`, `oneOf` an `anyOf`, `items` one schema.
 
-    `$ref` is a `Reference`. `patternValues` are the schemas of `patternProperties`, for types only. Of `CONDITIONS`
-    nothing counts but that they are there.
+    `$ref` is a `Reference`. Of `CONDITIONS` nothing counts but that they are there.
     """
 
     root: SoundNode
@@ -99,7 +95,7 @@ class _Reduction:
 
     def __init__(self, document: Json) -> None:
         self._document = document
-        self._notes: dict[str, list[str]] = {}
+        self._notes: dict[str, str] = {}
         self._left = MAX_SUBSCHEMAS
         self._references: dict[int, Reference] = {}
         self._waiting: list[tuple[Reference, Json]] = []
@@ -116,16 +112,14 @@ class _Reduction:
         return root.schema
 
     def notes(self) -> tuple[str, ...]:
-        """One note for each kind of trouble, with the first places it was found at."""
-        places = {
-            message: [one_line(path.removeprefix("/"), 80) or "the schema" for path in paths[:MAX_PLACES]]
-            + (["…"] if len(paths) > MAX_PLACES else [])
-            for message, paths in self._notes.items()
-        }
-        return tuple(f"{', '.join(told)}: {message}" for message, told in places.items())
+        """One note for each kind of trouble, with the first place it was found at."""
+        return tuple(
+            f"{one_line(path.removeprefix('/'), 80) or 'the schema'}: {message}"
+            for message, path in self._notes.items()
+        )
 
     def _note(self, path: str, message: str) -> None:
-        self._notes.setdefault(message, []).append(path)
+        self._notes.setdefault(message, path)
 
     def _node(self, raw: Json, path: str, depth: int) -> SoundNode:
         if isinstance(raw, bool):
@@ -161,15 +155,7 @@ class _Reduction:
             if sound.get(word, True) is None:
                 self._note(path, "its reference leads nowhere in this schema; anything is allowed")
                 del sound[word]
-        if (
-            "type" in sound
-            and sound.get("enum")
-            and not any(is_kind(each, sound["type"]) for each in sound["enum"])
-        ):
-            self._note(f"{path}/type", "is the type of none of the values that are allowed; ignored")
-            del sound["type"]
-        # Not the root, which has to stay recognizable as an object.
-        return _or_null(sound) if raw.get("nullable") is True and depth else sound
+        return _or_null(sound) if raw.get("nullable") is True else sound
 
     def _operand(self, word: str, operand: Json, path: str, depth: int) -> Any:
         if word in _ONE:
@@ -221,17 +207,12 @@ def _modern(raw: dict[str, Json]) -> dict[str, Json]:
         said["type"] = [raw["type"]]
     if "const" in raw:
         said["enum"] = [raw["const"]]
-    for word, null in (("type", "null"), ("enum", None)):
-        if raw.get("nullable") is True and isinstance(said.get(word), list):
-            said[word] = [*said[word], null]
     return said
 
 
 def _combined(raw: dict[str, Json]) -> dict[str, Json]:
-    if "oneOf" not in raw or "anyOf" not in raw:
-        return {"anyOf": raw["oneOf"]} if "oneOf" in raw else {}
-    all_of = raw["allOf"] if isinstance(raw.get("allOf"), list) else []
-    return {"anyOf": raw["oneOf"], "allOf": [*all_of, {"anyOf": raw["anyOf"]}]}
+    """`oneOf` as `anyOf`; beside an `anyOf` it is left to the upstream."""
+    return {"anyOf": raw["oneOf"]} if "oneOf" in raw and "anyOf" not in raw else {}
 
 
 def _patterns(raw: dict[str, Json]) -> dict[str, Json]:
@@ -240,15 +221,11 @@ def _patterns(raw: dict[str, Json]) -> dict[str, Json]:
     if not isinstance(patterns, dict) or not patterns:
         return {}
     values = [*patterns.values()]
-    if others is True:
-        return {"patternValues": {"anyOf": values}}
-    return {"additionalProperties": {"anyOf": values if others is False else [*values, others]}}
+    return {"additionalProperties": others is True or {"anyOf": [*values, *([others] if others else [])]}}
 
 
 def _or_null(sound: dict[str, Any]) -> dict[str, Any]:
-    """With null allowed as well where a reference or combiners say what is: OpenAPI's `nullable` beside them."""
-    if sound.keys().isdisjoint(("$ref", "allOf", "anyOf")):
-        return sound
+    """OpenAPI's `nullable`: with null allowed as well."""
     outer = {word: value for word, value in sound.items() if word in ANNOTATIONS}
     inner = {word: value for word, value in sound.items() if word not in ANNOTATIONS}
     return {**outer, "anyOf": [inner, {"type": ["null"]}]}
@@ -305,7 +282,7 @@ CONDITIONS: Final = ("if", "dependencies", "dependentSchemas")
 ANNOTATIONS: Final = ("title", "description", "default", "examples", "deprecated", "nullable")
 """Keywords that ask for nothing."""
 
-_ONE: Final = ("items", "additionalProperties", "patternValues")
+_ONE: Final = ("items", "additionalProperties")
 _SEVERAL: Final = ("allOf", "anyOf", "prefixItems")
 _OTHER_WORDS: Final = frozenset(
     "type const oneOf items exclusiveMinimum exclusiveMaximum patternProperties nullable".split()  # noqa: SIM905

@@ -2,14 +2,13 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from manifests.json_value import Json
 from manifests.schema_validation import Reference, SoundNode
 from portal.library.plain_text import default_text, is_literal, one_line
-from portal.library.schema import ANNOTATIONS, is_kind, kind_of, kind_words
-from portal.library.stub_types import ANY, NONE, Field, StubTypes, Type, literal, union
+from portal.library.schema import ANNOTATIONS, is_kind, kind_of
+from portal.library.stub_types import ANY, Field, StubTypes, Type, literal, union
 
 MAX_NODES: Final = 2_000
 """Subschemas of one tool that get a type, each time they are reached; those beyond are `Any`."""
@@ -34,20 +33,10 @@ LONGEST_TYPE_NAME: Final = 48
 _MAX_PARTS: Final = 60
 
 
-@dataclass(slots=True)
-class _OpenReference:
-    """A definition whose type is being made; `wanted` is set once it is sure to be a typed dict."""
-
-    wanted: str = ""
-    claimed: str | None = None
-    is_nullable: bool = False
-
-
 class SchemaTypes:
     """The types of one tool's sound schemas; `owner` is what its own types are called by.
 
-    A reference to a type that is still being made is its name, so that recursive schemas become recursive types; where
-    no typed dict stands between, it is `Any`.
+    Where a type is made of itself, the inner one is `Any`.
     """
 
     def __init__(self, owner: str, types: StubTypes) -> None:
@@ -57,7 +46,7 @@ class SchemaTypes:
         self._left = MAX_NODES
         self._defined: set[Type] = set()
         self._depth = 0
-        self._open: dict[Reference, _OpenReference] = {}
+        self._open: set[Reference] = set()
         self._finished: dict[Reference, Type] = {}
 
     def property_type(self, key: str, node: SoundNode) -> Type:
@@ -69,7 +58,7 @@ class SchemaTypes:
         """The type of the tool's result."""
         return self._type(node, f"{self._owner}Result")
 
-    def _type(self, node: SoundNode, place: str, reference: Reference | None = None) -> Type:
+    def _type(self, node: SoundNode, place: str) -> Type:
         if not isinstance(node, dict):
             return ANY
         self._left -= 1
@@ -79,32 +68,28 @@ class SchemaTypes:
             )
             return ANY
         self._depth += 1
-        type_ = self._described(node, place, reference)
+        type_ = self._described(node, place)
         self._depth -= 1
         return type_
 
-    def _described(self, node: dict[str, Any], place: str, reference: Reference | None) -> Type:
+    def _described(self, node: dict[str, Any], place: str) -> Type:
         if "$ref" in node and not carries_type(node):
             return self._referred(node["$ref"], place)
         if "$ref" in node or "allOf" in node:
-            return self._type(merged(node), place, reference)
+            return self._type(merged(node), place)
         if "anyOf" in node:
             return self._alternatives(node, place)
         if "enum" in node:
             return self._enum(node, place)
         kinds = node.get("type") or _implied_kinds(node)
-        if not {"object", "null"}.issuperset(kinds):
-            reference = None
-        return union([self._of_kind(kind, node, place, reference) for kind in kinds])
+        return union([self._of_kind(kind, node, place) for kind in kinds])
 
-    def _of_kind(self, kind: str, node: dict[str, Any], place: str, reference: Reference | None) -> Type:
+    def _of_kind(self, kind: str, node: dict[str, Any], place: str) -> Type:
         if kind == "object":
-            return self._object(node, place, reference)
+            return self._object(node, place)
         if kind == "array":
-            items = [
-                *node.get("prefixItems", ()),
-                *([node["items"]] if isinstance(node.get("items"), dict) else []),
-            ]
+            items = [*node.get("prefixItems", ()), node.get("items", False)]
+            items = [each for each in items if each is not False] or [True]
             return self._types.list_of(union([self._type(each, place) for each in items[:MAX_ALTERNATIVES]]))
         return self._scalar(kind)
 
@@ -112,23 +97,16 @@ class SchemaTypes:
         if reference in self._finished:
             return self._finished[reference]
         if reference in self._open:
-            return self._recursion(self._open[reference])
-        self._open[reference] = _OpenReference()
-        type_ = self._type(reference.schema, _definition_name(reference.name) or place, reference)
-        del self._open[reference]
+            self._note("has a type that is made of itself; the inner one is Any")
+            return ANY
+        self._open.add(reference)
+        type_ = self._type(reference.schema, _definition_name(reference.name) or place)
+        self._open.remove(reference)
         self._finished[reference] = type_
         return type_
 
-    def _recursion(self, opened: _OpenReference) -> Type:
-        if not opened.wanted:
-            self._note("has a type that is made of itself; the inner one is Any")
-            return ANY
-        if opened.claimed is None:
-            opened.claimed = self._types.claim(self._owner, opened.wanted)
-        return (opened.claimed, *(NONE if opened.is_nullable else ()))
-
-    def _object(self, node: dict[str, Any], place: str, reference: Reference | None) -> Type:
-        other: SoundNode | None = node.get("additionalProperties", node.get("patternValues"))
+    def _object(self, node: dict[str, Any], place: str) -> Type:
+        other: SoundNode | None = node.get("additionalProperties")
         required = dict.fromkeys(node.get("required", ()))
         properties: dict[str, SoundNode] = {**(node.get("properties") or {})}
         if other is not False:  # what is required is a field although nothing else is said about it
@@ -139,8 +117,6 @@ class SchemaTypes:
             self._note("has more types or properties than a stub can show; some are dict[str, Any]")
             return self._types.dict_of(ANY)
         name = title_name(node.get("title")) or place
-        opened = self._open[reference] if reference else _OpenReference()
-        opened.wanted, opened.is_nullable = name, "null" in node.get("type", ())
         fields = []
         for key, child in properties.items():
             type_ = self._types.text(self._type(child, self._nested(name, key)))
@@ -148,7 +124,7 @@ class SchemaTypes:
         extra = None
         if other is not None and other is not False:
             extra = self._type(other, self._nested(name, "value"))
-        defined = self._types.typed_dict(self._owner, name, opened.claimed, fields, extra)
+        defined = self._types.typed_dict(self._owner, name, fields, extra)
         self._defined.add(defined)
         return defined
 
@@ -253,7 +229,7 @@ def _take(whole: dict[str, Any], part: dict[str, Any]) -> None:
     for word in ("prefixItems", "anyOf", "title"):
         if word in part:
             whole.setdefault(word, part[word])
-    for word in ("additionalProperties", "items", "patternValues"):
+    for word in ("additionalProperties", "items"):
         if part.get(word, True) is not True:
             whole[word] = _both(whole.get(word, True), part[word])
 
@@ -283,8 +259,6 @@ def _hints(node: dict[str, Any]) -> Iterator[str]:
     yield from _bounds(node)
     if 0 < len(node.get("pattern", "")) <= 60:
         yield f"pattern {node['pattern']}"
-    if "prefixItems" in node:
-        yield f"in this order: {', '.join(map(_item_words, node['prefixItems'][:6]))}"
     for example in node.get("examples", ())[:1]:
         if text := default_text(example):
             yield f"e.g. {text}"
@@ -309,14 +283,6 @@ def _bounds(node: dict[str, Any]) -> Iterator[str]:
             yield f"{sign} {node[word]}"
 
 
-def _item_words(item: SoundNode) -> str:
-    """What one item of a tuple is: by its title, else its type."""
-    if not isinstance(item, dict):
-        return "anything"
-    kind = kind_words(item["type"]) if "type" in item else "a value"
-    return f"{one_line(item['title'], 30)} ({kind})" if item.get("title") else kind
-
-
 def type_name(text: str) -> str:
     """A class name made of the text's ASCII words: `create_issue` -> `CreateIssue`; "" if it has none."""
     words = _WORDS.findall(text[: 4 * LONGEST_TYPE_NAME])
@@ -338,7 +304,7 @@ def _definition_name(pointer: str) -> str:
 
 def _implied_kinds(node: dict[str, Any]) -> tuple[str, ...]:
     """What a schema without `type` plainly describes."""
-    if not {"properties", "additionalProperties", "patternValues"}.isdisjoint(node):
+    if not {"properties", "additionalProperties"}.isdisjoint(node):
         return ("object",)
     return () if {"items", "prefixItems"}.isdisjoint(node) else ("array",)
 
@@ -351,7 +317,7 @@ _SCALARS: Final[Mapping[str, str]] = {
     "null": "None",
 }
 _TYPE_WORDS: Final = frozenset(
-    "type enum properties additionalProperties patternValues items prefixItems anyOf allOf".split()  # noqa: SIM905
+    "type enum properties additionalProperties items prefixItems anyOf allOf".split()  # noqa: SIM905
 )
 _DEFINITION_FOLDERS: Final = frozenset({"$defs", "definitions", "schemas"})
 _SILENT_FORMATS: Final = frozenset({"int32", "int64", "float", "double", "string"})

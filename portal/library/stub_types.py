@@ -98,17 +98,8 @@ class StubTypes:
     def dict_of(self, value: Type) -> Type:
         return (f"{self.word('dict')}[{self.word('str')}, {self.text(value)}]",)
 
-    def claim(self, owner: str, wanted: str) -> str:
-        """A name of its own for a type that is going to be defined."""
-        taken = self._reserved | self._shapes.keys()
-        name = next(each for each in _names(owner, wanted) if each not in taken)
-        self._shapes[name] = ""
-        return name
-
-    def typed_dict(
-        self, owner: str, wanted: str, claimed: str | None, fields: Sequence[Field], extra: Type | None
-    ) -> Type:
-        """Define a typed dict, under the name its own recursion has already used, if it has."""
+    def typed_dict(self, owner: str, wanted: str, fields: Sequence[Field], extra: Type | None) -> Type:
+        """Define a typed dict."""
         is_partial = not any(field.is_required for field in fields)
         keywords = ", total=False" if is_partial else ""
         keywords += f", extra_items={self.text(extra)}" if extra is not None else ""
@@ -129,32 +120,30 @@ class StubTypes:
             lines = [f"    {key}: {type_},{doc}" for key, type_, doc in zip(keys, told, docs, strict=True)]
             return "\n".join([f'{name} = {self.word("TypedDict")}("{name}", {{', *lines, f"}}{keywords})"])
 
-        return self._define(owner, wanted, claimed, source)
+        return self._define(owner, wanted, source)
 
     def alias(self, owner: str, wanted: str, type_: Type) -> Type:
         """Define a name for a long type."""
-        return self._define(owner, wanted, None, lambda name, has_docs: f"{name} = {self.text(type_)}")
+        return self._define(owner, wanted, lambda name, has_docs: f"{name} = {self.text(type_)}")
 
     def needed(self, *texts: str) -> list[str]:
-        """The names of the types that some source mentions, and of all that these mention, the mentioned first."""
-        done: dict[str, None] = {}
-        stack = [(name, False) for name in reversed(self._mentioned(texts))]
-        while stack:
-            name, is_ready = stack.pop()
-            if is_ready:
-                done[name] = None
-            elif (name, True) not in stack and name not in done:
-                stack.append((name, True))
-                stack += [(each, False) for each in self._mentioned([self._shapes[name]])]
-        return [*done]
+        """The names of the types that some source mentions, and of all that these mention, inner ones first."""
+        wanted: set[str] = set()
+        waiting = self._mentioned(texts)
+        while waiting:
+            name = waiting.pop()
+            if name not in wanted:
+                wanted.add(name)
+                waiting += self._mentioned([self._shapes[name]])
+        return [name for name in self.definitions if name in wanted]
 
     def _mentioned(self, texts: Iterable[str]) -> list[str]:
         return [each for each in _words(*texts) if each in self.definitions]
 
-    def _define(self, owner: str, wanted: str, claimed: str | None, source: "_Source") -> Type:
-        for name in [claimed] if claimed else _names(owner, wanted):
+    def _define(self, owner: str, wanted: str, source: "_Source") -> Type:
+        for name in _names(owner, wanted):
             shape = source(name, has_docs=False)
-            if name == claimed or (name not in self._reserved and self._shapes.get(name, shape) == shape):
+            if name not in self._reserved and self._shapes.get(name, shape) == shape:
                 self._shapes[name] = shape
                 self.definitions.setdefault(name, source(name, has_docs=True))
                 return (name,)
