@@ -3,14 +3,14 @@
 Only keywords that can be decided in time bounded by the value are read; `pattern`, `format` and `$ref` are refused when
 the manifest is loaded. So is a schema that lets a property be left out, or be of any type: both fit it by the words of
 JSON Schema, and neither is what an operator means by `maximum: 100`. So is a `not` of more than types, single values
-and names of properties, because what the upstream takes for the same would fit it; and a `oneOf` of schemas of
-properties, because each is a `not` for the others.
+and names of properties, because what the upstream takes for the same, like 1 for true, would fit it; and `oneOf`,
+because each of its schemas is a `not` for the others.
 
 Source: JSON Schema 2020-12, validation.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from typing import Final, TypeAlias
 
@@ -24,8 +24,7 @@ MAX_STEPS: Final = 25_000
 
 _NUMBERS: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 _SIZES: Final = tuple(f"{bound}{of}" for of in ("Length", "Items", "Properties") for bound in ("min", "max"))
-_PARTS: Final = frozenset(("properties", "items", "additionalProperties"))
-_COMBINERS: Final = ("anyOf", "allOf", "oneOf")
+_COMBINERS: Final = ("anyOf", "allOf")
 _KEYWORDS: Final = (
     "type",
     "enum",
@@ -33,7 +32,7 @@ _KEYWORDS: Final = (
     *_NUMBERS,
     *_SIZES,
     "required",
-    *sorted(_PARTS),
+    *("additionalProperties", "items", "properties"),
     *_COMBINERS,
     "not",
 )
@@ -87,35 +86,6 @@ def check_schema(schema: Json) -> None:
     _check_gaps(schema)
 
 
-def equal(one: Json, other: Json) -> bool:
-    """Equality of JSON: 1 is 1.0, and no boolean is a number."""
-    if isinstance(one, bool) or isinstance(other, bool):
-        return one is other
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(equal, one, other))
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(equal(value, other[key]) for key, value in one.items())
-    return bool(one == other)
-
-
-class OneOf:
-    """Some values, among which another one is found whatever number they are."""
-
-    def __init__(self, values: Iterable[Json]) -> None:
-        listed = list(values)
-        self._single = frozenset((isinstance(each, bool), each) for each in listed if not _has_parts(each))
-        self._with_parts = [each for each in listed if _has_parts(each)]
-
-    def __contains__(self, value: Json) -> bool:
-        if _has_parts(value):
-            return any(equal(value, each) for each in self._with_parts)
-        return value == value and (isinstance(value, bool), value) in self._single  # NaN equals nothing
-
-
-def _has_parts(value: Json) -> bool:
-    return isinstance(value, list | dict)
-
-
 def _check_keywords(schema: Json, depth: int) -> None:
     if isinstance(schema, bool):
         return
@@ -152,11 +122,6 @@ def _check_gaps(schema: Json) -> None:
     if isinstance(schema, bool):
         return
     _check_not(schema.get("not", {}))
-    _check_one_of(schema.get("oneOf", ()))
-    bounds = [("minimum", "maximum"), *zip(_SIZES[::2], _SIZES[1::2], strict=True)]
-    for least, most in bounds:
-        if least in schema and most in schema and schema[least] > schema[most]:
-            raise SchemaConditionError(f"can never hold: {least} is greater than {most}", "Swap them.")
     for name, nested in schema.get("properties", {}).items():
         if name not in schema.get("required", ()):
             hint = "List it under required: whatever the upstream takes in its place is unknown."
@@ -174,40 +139,18 @@ def _check_not(schema: Json) -> None:
     if said.keys() == {"anyOf"}:
         for each in said["anyOf"]:
             _check_not(each)
-    elif not said.keys() <= {"type", "enum", "const", "required"} or _names_parts(said):
-        hint = (
-            'Say what may be there: what the upstream takes for the same, like 1 or "true" for true, would fit. None '
-            "of several things is let through by {not: {anyOf: [...]}}, or by several nots under allOf."
-        )
+    elif not said.keys() <= {"type", "enum", "const", "required"} or any(
+        isinstance(value, list | dict) for value in (*said.get("enum", ()), said.get("const"))
+    ):
         told = "has a not in it that says more than type, enum and const of single values, and required, or anyOf these"
+        hint = 'Say what may be there: what the upstream takes for the same, like 1 or "true" for true, would fit.'
         raise SchemaConditionError(told, hint)
-
-
-def _check_one_of(schemas: Sequence[Json]) -> None:
-    """Refuse `oneOf: [{required: [path]}, {properties: {force: {const: true}}, required: [force]}]`: with a path, it is
-    met by `force: 1`.
-    """
-    if len(schemas) > 1 and any(map(_speaks_of_parts, schemas)):
-        hint = 'Write anyOf: what the upstream takes for the same, like 1 or "true" for true, would fit one less.'
-        raise SchemaConditionError(f"has a oneOf in it with {', '.join(sorted(_PARTS))}", hint)
-
-
-def _speaks_of_parts(schema: Json) -> bool:
-    if isinstance(schema, bool):
-        return False
-    is_said_here = not schema.keys().isdisjoint(_PARTS) or _names_parts(schema)
-    return is_said_here or any(map(_speaks_of_parts, _all_nested(schema)))
-
-
-def _names_parts(schema: Mapping[str, Json]) -> bool:
-    """Whether one of the values that it names has parts."""
-    return any(map(_has_parts, (*schema.get("enum", ()), schema.get("const"))))
 
 
 def _check_type(name: str, schema: Json) -> None:
     # `true` is the way to say that anything may be there.
     if schema is not True and not _says_type(schema):
-        hint = f"Give {name} a type, an enum or a const; where it has anyOf or oneOf, each of these."
+        hint = f"Give {name} a type, an enum or a const; where it has anyOf, each of these."
         raise SchemaConditionError(f"lets {name} be of any type", hint)
 
 
@@ -217,7 +160,7 @@ def _says_type(schema: Json) -> bool:
         return not schema
     return (
         not schema.keys().isdisjoint(("type", "enum", "const"))
-        or any(all(map(_says_type, schema[keyword])) for keyword in ("anyOf", "oneOf") if keyword in schema)
+        or ("anyOf" in schema and all(map(_says_type, schema["anyOf"])))
         or any(map(_says_type, schema.get("allOf", ())))
     )
 

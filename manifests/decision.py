@@ -4,7 +4,6 @@ import glob
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Literal, TypeAlias
 
 from manifests.conditions import TOO_MUCH, CallArguments
@@ -173,7 +172,7 @@ def _denied(manifest: Manifest, rule: Rule, names: ToolNames) -> Decision:
     where = _place(manifest, rule)
     grant = f"Remove {rule.written} from {_dotted(rule.keys[:-1])} at {where}, or make it narrower."
     if not rule.glob.fits(names.now):
-        other = next(filter(rule.glob.match, chain(names.plain, *names.suffixed)))
+        other = next(filter(rule.glob.match, (*names.plain, *names.suffixed)))
         grant += f" It means the tool by {other}, which its function could be called if others were listed beside it."
     return Decision("deny", _told(rule), where, grant, is_shown=False)
 

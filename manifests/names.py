@@ -7,7 +7,7 @@ the Python that runs the portal.
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 
 def _words(text: str) -> frozenset[str]:
@@ -90,10 +90,6 @@ LONGEST_NAME = 200
 _FOREIGN = re.compile(r"[^A-Za-z0-9_]")
 _DUNDER = re.compile(r"__[^_](.*[^_])?__")
 _DIGITS = 4
-_MOST_DIGITS = 64
-
-SUFFIX = re.compile(rf"_([0-9a-f]{{{_DIGITS}}})")
-"""How the end of a name begins that another tool took; the group is the tool's `name_hash`."""
 
 
 def identifier(text: str) -> str:
@@ -127,18 +123,8 @@ def function_names(tools: Sequence[str]) -> dict[str, str]:
     return {**plain, **settled, **_apart({t: n for t, n in plain.items() if t not in settled}, set(shared))}
 
 
-def suffixed_names(tool: str) -> Iterator[str]:
-    """Every name that `function_names` may give a tool whose own one another tool takes, the shortest first.
-
-    Left out are suffixes of more than 64 digits, for which an upstream has to occupy sixteen shorter ones.
-    """
-    name, digits = identifier(tool), _digest(tool, _MOST_DIGITS)
-    for length in range(_DIGITS, _MOST_DIGITS + 1, _DIGITS):
-        yield f"{name}_{digits[:length]}"
-
-
 def name_hash(tool: str) -> str:
-    """The digits with which each of these suffixes begins."""
+    """The digits of the suffix that the tool's function gets where another tool takes its name."""
     return _digest(tool)
 
 
@@ -154,23 +140,15 @@ def _apart(colliding: dict[str, str], taken: set[str]) -> dict[str, str]:
     name that meets another one at some length goes on to the next, the answer does not depend on the order.
     """
     settled: dict[str, str] = {}
-    for length in _lengths():
-        if not colliding:
-            break
+    length = _DIGITS
+    while colliding:  # upstreams choose names, so they could occupy every suffix up to any length
         candidates = {text: f"{name}_{_digest(text, length)}" for text, name in colliding.items()}
         seen = Counter(candidates.values())
         alone = {t: name for t, name in candidates.items() if seen[name] == 1 and name not in taken}
         settled.update(alone)
         colliding = {text: name for text, name in colliding.items() if text not in alone}
-    return settled
-
-
-def _lengths() -> Iterator[int]:
-    """Without end: upstreams choose names, so they could occupy every suffix up to any length."""
-    length = _DIGITS
-    while True:
-        yield length
         length += _DIGITS
+    return settled
 
 
 def _digest(text: str, length: int = _DIGITS) -> str:

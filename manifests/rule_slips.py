@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from manifests.conditions import FILE_ENDING, Comparison
 from manifests.errors import Problem
 from manifests.manifest import Manifest
 from manifests.rules import Budget, Rule, ToolSection
@@ -14,8 +13,6 @@ from manifests.tool_rules import Hints
 from manifests.yaml_source import KeyPath
 
 _OPEN_END = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]+")
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-_DOMAIN = re.compile(r"(?:\.[A-Za-z0-9-]+)+\.(?:[A-Za-z]{2,}|xn--[A-Za-z0-9-]+)")
 _HINT = (
     "A pattern is compared with the tool's name, the function's name, upstream.tool and namespace.function."
 )
@@ -64,32 +61,15 @@ def _retry_slips(manifest: Manifest, tools: Mapping[str, Sequence[ListedTool]]) 
 
 
 def _open_ends(manifest: Manifest) -> Iterator[Problem]:
-    """Comparisons with a part of a URL that another host's has as well."""
+    """Prefixes that end within a URL's host: https://a.example lets https://a.example.evil through."""
     for section in manifest.rules:
         for rule in section.allow.rules:
             for name, comparison in ({} if rule.condition is None else rule.condition.where).items():
-                for told, hint in _openings(name, comparison):
-                    yield _told(manifest, rule.keys, told, hint)
-
-
-def _openings(name: str, comparison: Comparison) -> Iterator[tuple[str, str]]:
-    """https://a.example lets https://a.example.evil through, and .a.example evil.example/b.a.example."""
-    prefix, suffix = comparison.prefix, comparison.suffix
-    if prefix is not None and _OPEN_END.fullmatch(prefix):
-        yield (
-            f"the prefix of {name!r} ends within the host, so that other hosts begin with it, too",
-            "End it with /.",
-        )
-    names_host = prefix is not None and not _SCHEME.fullmatch(prefix)
-    if (
-        suffix is None
-        or names_host
-        or not _DOMAIN.fullmatch(suffix)
-        or FILE_ENDING.fullmatch(f".{suffix.rpartition('.')[2]}")
-    ):
-        return
-    told = f"the suffix of {name!r} is a domain, and paths at other hosts end with it, too: evil.example/x{suffix}"
-    yield told, "List the hosts with one_of; or, if it is none of a host, add a prefix."
+                if comparison.prefix is not None and _OPEN_END.fullmatch(comparison.prefix):
+                    told = (
+                        f"the prefix of {name!r} ends within the host, so that other hosts begin with it, too"
+                    )
+                    yield _told(manifest, rule.keys, told, "End it with /.")
 
 
 class _Slips:
@@ -114,10 +94,10 @@ class _Slips:
 
     def _is_known(self, rule: Rule | Budget) -> bool:
         """Whether every tool that it may mean is listed. One of `github.e*` may be of `github.enterprise`."""
-        may_be_silent = rule.pattern.startswith(self._silent_prefixes) or any(
-            prefix.startswith(rule.glob.start) for prefix in self._silent_prefixes
-        )
-        return not may_be_silent and (not self._silent or rule.pattern.startswith(self._listed_prefixes))
+        start = re.split(r"[*?\[]", rule.pattern, maxsplit=1)[0]
+        if any(prefix.startswith(start) or start.startswith(prefix) for prefix in self._silent_prefixes):
+            return False
+        return not self._silent or start.startswith(self._listed_prefixes)
 
     def _of(
         self, section: ToolSection, listed: Sequence[tuple[str, ListedTool]]

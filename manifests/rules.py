@@ -3,8 +3,6 @@
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
-from operator import attrgetter
 from typing import Final, Literal, TypeAlias
 
 from manifests.conditions import ArgumentCondition
@@ -31,10 +29,6 @@ class Rule:
     annotation: Annotation | None
     condition: ArgumentCondition | None
     keys: KeyPath
-
-    @property
-    def index(self) -> int:
-        return int(self.keys[-1])
 
     @property
     def is_naming(self) -> bool:
@@ -79,52 +73,26 @@ class RuleList:
         items: Sequence[str | DenyRule] = getattr(section, side)
         self.rules = tuple(_rule(item, (*self.keys, index)) for index, item in enumerate(items))
         self.has_conditions = any(rule.condition for rule in self.rules)
-        # By the text before the first wildcard, so that of a thousand patterns only a few are tried.
-        self._by_start: dict[str, list[Rule]] = {}
-        for rule in self.rules:
-            self._by_start.setdefault(rule.glob.start, []).append(rule)
-        self._lengths = sorted({len(start) for start in self._by_start})
-        self._by_hash: dict[str, list[Rule]] = {}
-        for rule in self.rules:
-            for each in rule.glob.hashes:
-                self._by_hash.setdefault(each, []).append(rule)
 
     def matching(self, names: Iterable[str], hints: Hints) -> list[Rule]:
         """The rules that mean the tool which is called so, in the order of the list."""
-        found = {rule for name in names for rule in self._matching(name, hints)}
-        return sorted(found, key=attrgetter("index")) if len(found) > 1 else [*found]
+        names = tuple(names)
+        return [rule for rule in self.rules if rule.applies(hints) and rule.glob.fits(names)]
 
     def restricting(self, names: ToolNames, hints: Hints) -> list[Rule]:
         """The rules that mean a tool as what restricts does."""
-        if not self.rules:
-            return []
-        found = self.matching(names.lasting, hints)
-        return found + [rule for rule in self.spelling(names, hints) if rule.glob.fits_suffix(names)]
+        return [rule for rule in self.rules if rule.applies(hints) and rule.glob.restricts(names)]
 
-    def spelling(self, names: ToolNames, hints: Hints) -> list[Rule]:
-        """The rules that spell the end of a name which the tool's function could get."""
-        if not self._by_hash:
-            return []
-        return [rule for rule in self._by_hash.get(names.hash, ()) if rule.applies(hints)]
-
-    def _matching(self, name: str, hints: Hints) -> Iterator[Rule]:
-        for length in self._lengths:
-            for rule in self._by_start.get(name[:length], ()):
-                if rule.glob.match(name) and rule.applies(hints):
-                    yield rule
-
-    def unmatched(self, tools: Iterable[tuple[ToolNames, Hints]]) -> list[Rule]:
+    def unmatched(self, tools: Sequence[tuple[ToolNames, Hints]]) -> list[Rule]:
         """The rules, `*` and defaults apart, that mean none of the tools."""
-        if self.is_default or not self.rules:
-            return []
-        matched: set[Rule] = set()
-        denies = self.keys[-1] == "deny"
-        for names, hints in tools:
-            if not denies:
-                matched.update(self.matching(names.granting, hints))
-            if denies or self.has_conditions:
-                matched.update(r for r in self.restricting(names, hints) if denies or r.condition)
-        return [rule for rule in self.rules if rule not in matched and str(rule) != "*"]
+        rules = [] if self.is_default else [rule for rule in self.rules if str(rule) != "*"]
+        return [rule for rule in rules if not any(self._means(rule, *each) for each in tools)]
+
+    def _means(self, rule: Rule, names: ToolNames, hints: Hints) -> bool:
+        is_restricting = rule.condition or self.keys[-1] == "deny"
+        return rule.applies(hints) and (
+            rule.glob.restricts(names) if is_restricting else rule.glob.fits(names.granting)
+        )
 
 
 def _rule(item: str | DenyRule, keys: KeyPath) -> Rule:
@@ -158,7 +126,7 @@ class Budget:
 
 def _means_fetch(glob: Glob) -> bool:
     """Whether it speaks of `portal.fetch`: by the portal's name, because `*` is of tools alone."""
-    return glob.start.startswith("portal.") and glob.fits((FETCH,))
+    return glob.pattern.startswith("portal.") and glob.fits((FETCH,))
 
 
 class ToolSection:
@@ -196,7 +164,6 @@ class Rules:
         self.flows: list[tuple[FlowRule, KeyPath]] = _flows(portal.capabilities.flows, "capabilities")
         if own is not None:
             self.flows += _flows(own.flows, "profiles", str(profile))
-        self._flow_against: dict[tuple[str, str], int | None] = {}
         self._namespaces = namespaces
         self._owners = {name: upstream for upstream, name in namespaces.items()}
         self._owners.update({upstream: upstream for upstream in namespaces})
@@ -204,21 +171,10 @@ class Rules:
 
     def flow_against(self, sources: Collection[str], destination: str) -> tuple[KeyPath, str] | None:
         """The first rule against a call there after calls to `sources`, and the first of these that it means."""
-        found: list[tuple[int, str]] = []
-        for source in sources:
-            pair = source, destination
-            if pair not in self._flow_against:
-                forbidding = (
-                    n for n, (rule, _) in enumerate(self.flows) if rule.forbids(source, destination)
-                )
-                self._flow_against[pair] = next(forbidding, None)
-            number = self._flow_against[pair]
-            if number is not None:
-                found.append((number, source))
-        if not found:
-            return None
-        number, source = min(found)
-        return self.flows[number][1], source
+        for rule, keys in self.flows:
+            if meant := [source for source in sources if rule.forbids(source, destination)]:
+                return keys, min(meant)
+        return None
 
     def __iter__(self) -> Iterator[ToolSection]:
         yield self.capabilities
@@ -251,11 +207,10 @@ class Rules:
             budget
             for budget in section.all_budgets
             if budget.glob.fits(lasting)
-            or (budget.glob.fits_suffix(names) and budget.glob.fits(self._suffixed(names)))
+            or (
+                budget.glob.spells(names) and budget.glob.fits(self.own_names(names.upstream, names.suffixed))
+            )
         ]
-
-    def _suffixed(self, names: ToolNames) -> Iterator[str]:
-        return chain.from_iterable(self.own_names(names.upstream, each) for each in names.suffixed)
 
     def conditions(
         self, section: ToolSection, names: ToolNames, hints: Hints, allowing: Sequence[Rule]
@@ -269,15 +224,11 @@ class Rules:
         allow = section.allow
         if not allow.has_conditions:
             return []
-        found = [allowing]
-        if len(granting(names.now)) < len(names.now):
-            found.append(allow.matching(self.own_names(names.upstream, names.now), hints))
-        if names.plain is not names.now:
-            found.append(self.allowing(section, names.upstream, names.plain, hints))
-        if spelling := allow.spelling(names, hints):
-            suffixed = (self.allowing(section, names.upstream, each, hints) for each in names.suffixed)
-            found += (each for each in suffixed if not set(spelling).isdisjoint(each))
-        groups = (tuple(rule for rule in each if rule.condition) for each in found)
+        called = [names.now, names.plain]
+        if any(rule.condition and rule.glob.spells(names) for rule in allow.rules):
+            called.append(names.suffixed)
+        found = (allow.matching(self.own_names(names.upstream, each), hints) for each in called)
+        groups = (tuple(rule for rule in each if rule.condition) for each in (allowing, *found))
         return [group for group in dict.fromkeys(groups) if group]
 
     def own_names(self, upstream: str, names: Sequence[str]) -> Sequence[str]:

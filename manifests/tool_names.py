@@ -3,7 +3,7 @@
 A function's name depends on what else the upstream lists: `delete-repo` is `delete_repo` until there is a tool that is
 called just that, and `delete_repo_c449` from then on. So an upstream could take a name, and with it the rule that was
 written for it, from one tool by adding another. What grants is therefore compared with the names of the moment, and
-what restricts with the plain one, too, whoever has it. `delete_repo_*` was written for other tools: a suffix that the
+what restricts with the plain one, too, whoever has it. `delete_repo_*` was written for other tools: the suffix that the
 function could get counts only where the pattern spells it.
 """
 
@@ -14,13 +14,10 @@ from fnmatch import translate
 from functools import cached_property, lru_cache
 from typing import TypeAlias
 
-from manifests.names import SUFFIX, identifier, name_hash, suffixed_names
+from manifests.names import identifier, name_hash
 
 Names: TypeAlias = tuple[str, str, str, str]
 """Tool, function, `upstream.tool`, `namespace.function`."""
-
-_START = re.compile(r"[^*?\[]*")
-_WILDCARD = re.compile(r"\*|\?|\[!?\]?[^\]]*\]")
 
 
 @dataclass(frozen=True)
@@ -50,20 +47,17 @@ class ToolNames:
 
     @property
     def granting(self) -> Sequence[str]:
-        """Those of the moment under which a rule may grant it: rules for `resources/read` and `prompts/*` were written
-        for the methods, whatever an upstream calls its tools.
-        """
         return granting(self.now)
 
     @cached_property
-    def hash(self) -> str:
-        """The digits that the function's name ends in where another tool takes the plain one; "" if none can."""
-        return "" if self._is_method or self.plain[1] == self.tool else name_hash(self.tool)
+    def suffix(self) -> str:
+        """What the function's name ends in where another tool takes the plain one; "" if none can."""
+        return "" if self._is_method or self.plain[1] == self.tool else f"_{name_hash(self.tool)}"
 
     @cached_property
-    def suffixed(self) -> Sequence[Names]:
-        """The names with each of these ends, the shortest first."""
-        return [*map(self._with, suffixed_names(self.tool))] if self.hash else []
+    def suffixed(self) -> Names:
+        """The names with that end."""
+        return self._with(self.plain[1] + self.suffix)
 
     @property
     def _is_method(self) -> bool:
@@ -75,7 +69,9 @@ class ToolNames:
 
 
 def granting(names: Names) -> Sequence[str]:
-    """The same of any of its names."""
+    """Those under which a rule may grant a tool: rules for `resources/read` and `prompts/*` were written for the
+    methods, whatever an upstream calls its tools.
+    """
     return names[1::2] if is_named_as_method(names[0]) and not _is_method(names) else names
 
 
@@ -90,27 +86,24 @@ def _is_method(names: Names) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Glob:
-    """A pattern of a rule: `start` is what stands before the first wildcard, `hashes` what it spells outside of all."""
+    """A pattern of a rule, with `*`, `?` and `[...]`."""
 
+    pattern: str
     match: Callable[[str], object]
-    start: str
-    hashes: frozenset[str]
 
     @classmethod
     @lru_cache(maxsize=4096)
     def of(cls, pattern: str) -> "Glob":
-        literal = _WILDCARD.sub("*", pattern)
-        match, start = re.compile(translate(pattern)).match, _START.match(pattern)
-        return cls(match, start[0] if start else "", frozenset(SUFFIX.findall(literal)))
+        return cls(pattern, re.compile(translate(pattern)).match)
 
     def fits(self, names: Iterable[str]) -> bool:
         """Whether it means the tool that is called so."""
         return any(map(self.match, names))
 
+    def spells(self, names: ToolNames) -> bool:
+        """Whether it has the suffix in it that the tool's function could get."""
+        return bool(names.suffix) and names.suffix in self.pattern
+
     def restricts(self, names: ToolNames) -> bool:
         """Whether it means a tool as what restricts does."""
-        return self.fits(names.lasting) or self.fits_suffix(names)
-
-    def fits_suffix(self, names: ToolNames) -> bool:
-        """Whether it spells a name that the function could get."""
-        return bool(self.hashes) and names.hash in self.hashes and any(map(self.fits, names.suffixed))
+        return self.fits(names.lasting) or (self.spells(names) and self.fits(names.suffixed))

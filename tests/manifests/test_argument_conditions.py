@@ -70,11 +70,8 @@ def test_value_below_the_prefix_is_granted(load: Load, path: str) -> None:
         "reports//etc/passwd",
         "reports/a/../../x",
         "reports/%2e%2e/x",
-        "reports/%2E%2E%2Fx",
         "reports/%252e%252e/x",
         "reports/%25252525252e./x",
-        "reports/..%2fx",
-        "reports%2f../x",
         "reports/..\\x",
         "reports/x\\..\\..\\y",
         "reports/..;/x",
@@ -82,32 +79,22 @@ def test_value_below_the_prefix_is_granted(load: Load, path: str) -> None:
         "reports/.. /x",
         "reports/..\t/x",
         "reports/..\u200b/x",
-        "reports/.\u2060./x",
         "reports/\uff0e\uff0e/x",
         "reports/\u2025/x",
         "reports\uff0f..\uff0fx",
         "reports/..\u2215x",
-        "reports/..\u2044x",
         "reports/..\uff3cx",
         "reports/..\x00/x",
-        "reports/x\x00/../../y",
         "reports/%00/x",
-        "reports/%2e%00%2e/x",
         "reports/.../x",
         "x/%2e%2e/reports/y",
         "reports/..?x",
         "reports/..#x",
-        "reports/%2e%2e%3fx",
         "reports/..\uff1fx",
         "reports/%u002e%u002e/x",
-        "reports/%25u002e%25U002E/x",
         "reports/\uff052e\uff052e/etc/passwd",
-        "reports/%\uff12e%\uff12e/x",
         "reports/%EF%BC%852e%EF%BC%852e/x",
-        "reports/\uff05\uff12\uff152e\uff05252e/x",
-        "reports/\uff052e\uff052e\uff052fx",
         "reports/%c0%ae%c0%ae/x",
-        "reports/%25c0%25ae/x",
         "reports/" + "a" * 5_000,
         "reports/%252541" + "\ufdfa" * 1_000,
         "reports/%2525252541" + "\u00e9" * 65_000,
@@ -183,8 +170,6 @@ def test_url_that_leads_elsewhere_is_refused(load: Load, url: str) -> None:
         ("{suffix: .example.com}", "a.b.example.com", "evil.example?.example.com"),
         ("{suffix: .example.com}", "a.b.example.com", "evil.example%23.example.com"),
         ("{suffix: .example.com}", "a.b.example.com", "evil.example\uff1f.example.com"),
-        ("{suffix: .md}", "notes/C#.md", "https://evil.example/C#.md"),
-        ("{suffix: .md}", "notes/why?.md", "https:%2f%2fevil.example%3f.md"),
         ("{suffix: .internal}", "a.internal", "evil.example#.internal"),
         ("{suffix: .example.md}", "a.example.md", "evil.example#.example.md"),
         ("{suffix: '.html#top'}", "a.html#top", "b?a.html#top"),
@@ -233,13 +218,6 @@ def test_refusal_tells_the_other_conditions_that_would_do(load: Load) -> None:
     assert "'e/'" in many and "'f/'" not in many and "3 more" in many
 
 
-def test_all_arguments_of_one_condition_must_fit(load: Load) -> None:
-    manifest = manifest_of(load, "{tool: write, where: {path: {prefix: a/}, mode: {equals: append}}}")
-    assert ask(manifest, {"path": "a/x", "mode": "append"}).granted
-    assert not ask(manifest, {"path": "a/x", "mode": "replace"}).granted
-    assert not ask(manifest, {"path": "a/x"}).granted
-
-
 def test_conditions_of_capabilities_and_of_the_upstream_must_both_be_met(load: Load) -> None:
     manifest = load(
         "upstreams: {files: {command: x, tools: {allow: [{tool: write, where: {n: {max: 5}}}]}}}\n"
@@ -258,20 +236,12 @@ def test_schema_is_a_condition(load: Load) -> None:
         assert not ask(manifest, wrong).granted
 
 
-def test_property_may_have_several_types(load: Load) -> None:
-    schema = "{properties: {a: {type: [string, 'null']}}, required: [a]}"
-    manifest = manifest_of(load, f"{{tool: write, schema: {schema}}}")
-    assert ask(manifest, {"a": "x"}).granted and ask(manifest, {"a": None}).granted
-    assert not ask(manifest, {"a": 1}).granted
-
-
 @pytest.mark.parametrize(
     "limit",
     [
         "{type: integer, maximum: 5}",
         "{maximum: 5, allOf: [{minimum: 0}, {type: integer}]}",
         "{anyOf: [{type: integer, maximum: 5}, {const: all}]}",
-        "{oneOf: [{allOf: [{type: integer}], maximum: 5}, {enum: [all]}]}",
         "{anyOf: [{type: integer, maximum: 5}, false]}",
     ],
 )
@@ -281,41 +251,6 @@ def test_type_may_stand_in_what_a_schema_is_made_of(load: Load, limit: str) -> N
     assert ask(manifest, {"limit": 5}).granted
     for wrong in (6, "6", None, [6]):
         assert not ask(manifest, {"limit": wrong}).granted
-
-
-@pytest.mark.parametrize("items", ["{type: integer, maximum: 5}", "true"])
-def test_items_have_a_type_or_may_be_anything(load: Load, items: str) -> None:
-    schema = f"{{properties: {{a: {{type: array, items: {items}}}}}, required: [a]}}"
-    manifest = manifest_of(load, f"{{tool: write, schema: {schema}}}")
-    assert ask(manifest, {"a": [5]}).granted
-    assert ask(manifest, {"a": ["99"]}).granted == (items == "true")
-
-
-@pytest.mark.parametrize(
-    ("schema", "met", "missed"),
-    [
-        ("{not: {required: [force]}}", {}, {"force": None}),
-        ("{not: {anyOf: [{required: [a]}, {required: [b]}]}}", {"c": 1}, {"b": 1}),
-        ("{allOf: [{not: {required: [a]}}, {not: {required: [b]}}]}", {"c": 1}, {"b": 1}),
-        ("{oneOf: [{required: [a]}, {required: [b]}]}", {"b": 1}, {"a": 1, "b": 1}),
-        ("{properties: {a: {type: string, not: {const: x}}}, required: [a]}", {"a": "y"}, {"a": "x"}),
-        ("{properties: {a: {enum: [1, x, true], not: {type: number}}}, required: [a]}", {"a": "x"}, {"a": 1}),
-        ("{properties: {a: {type: integer, not: {enum: [1, 2]}}}, required: [a]}", {"a": 3}, {"a": 1.0}),
-    ],
-)
-def test_types_values_and_names_can_be_excluded(
-    load: Load, schema: str, met: dict[str, Json], missed: dict[str, Json]
-) -> None:
-    manifest = manifest_of(load, f"{{tool: write, schema: {schema}}}")
-    assert ask(manifest, met).granted and not ask(manifest, missed).granted
-
-
-@pytest.mark.parametrize("bound", ["maximum: 50", "exclusiveMaximum: 50.5"])
-def test_number_of_any_size_is_compared(load: Load, bound: str) -> None:
-    schema = f"{{properties: {{limit: {{type: integer, {bound}}}}}, required: [limit]}}"
-    manifest = manifest_of(load, f"{{tool: write, schema: {schema}}}")
-    assert ask(manifest, {"limit": -(10**400)}).granted
-    assert not ask(manifest, {"limit": 10**400}).granted
 
 
 @pytest.mark.parametrize(
@@ -333,7 +268,6 @@ def test_number_of_any_size_is_compared(load: Load, bound: str) -> None:
         ("{properties: {a: {maximum: 5}}, required: [a]}", "any type"),
         ("{properties: {a: {allOf: [{maximum: 5}]}}, required: [a]}", "any type"),
         ("{properties: {a: {anyOf: [{type: integer}, {maximum: 5}]}}, required: [a]}", "any type"),
-        ("{properties: {a: {oneOf: [{maximum: 5}, false]}}, required: [a]}", "any type"),
         ("{properties: {a: {allOf: [{anyOf: [{minimum: 1}]}]}}, required: [a]}", "any type"),
         ("{properties: {a: {type: array, items: {maximum: 5}}}, required: [a]}", "any type"),
         ("{additionalProperties: {maximum: 5}}", "any type"),
@@ -346,9 +280,6 @@ def test_number_of_any_size_is_compared(load: Load, bound: str) -> None:
         ("{not: {anyOf: [{required: [a]}], type: object}}", "not"),
         ("{not: {allOf: [{required: [a]}]}}", "not"),
         ("{oneOf: [{required: [path]}, {properties: {force: {const: true}}, required: [force]}]}", "oneOf"),
-        ("{oneOf: [{required: [a]}, {allOf: [{additionalProperties: {type: string}}]}]}", "oneOf"),
-        ("{oneOf: [{type: string}, {items: {const: 1}}]}", "oneOf"),
-        ("{oneOf: [{required: [path]}, {const: {path: a, force: true}}]}", "oneOf"),
         ("{not: {not: {required: [a]}}}", "not"),
         ("{properties: {a: {type: integer, not: {minimum: 5}}}, required: [a]}", "not"),
         ("{allOf: [{not: {maxProperties: 1}}]}", "not"),
@@ -376,17 +307,12 @@ def test_schema_that_would_let_calls_through_is_refused_at_load(
         ("allow: [{tool: a, where: {b: {prefx: x}}}]", "allow.0.where.b.prefx"),
         ("allow: [{tool: a, where: {b: {one_of: []}}}]", "allow.0.where.b"),
         ("allow: [{tool: a, where: {b: {min: 2, max: 1}}}]", "allow.0.where.b"),
-        ("allow: [{tool: a, where: {b: {min: 2, prefix: a}}}]", "allow.0.where.b"),
         ("allow: [{tool: a, where: {b: {prefix: ./reports/}}}]", "allow.0.where.b"),
         ("allow: [{tool: a, where: {b: {prefix: reports/../x/}}}]", "allow.0.where.b"),
         ("allow: [{tool: a, where: {b: {prefix: a//b}}}]", "allow.0.where.b"),
         ("allow: [{tool: a, where: {b: {prefix: my%20reports/}}}]", "allow.0.where.b"),
-        ("allow: [{tool: a, where: {b: {suffix: 'a,b@c.example'}}}]", "allow.0.where.b"),
         ("allow: [{tool: a, where: {b: {suffix: '%2Emd'}}}]", "allow.0.where.b"),
         ("allow: [{tool: a, where: {b: {prefix: \uff46iles/}}}]", "allow.0.where.b"),
-        ("allow: [{tool: a, where: {b: {equals: x, prefix: reports/}}}]", "allow.0.where.b"),
-        ("allow: [{tool: a, where: {b: {one_of: [1, 2], min: 3}}}]", "allow.0.where.b"),
-        ("allow: [{tool: a, schema: {minimum: 2, maximum: 1}}]", "allow.0.schema"),
         ("allow: [{tool: a, annotation: read_only}]", "allow.0.annotation"),
         ("allow: [{tol: a}]", "allow.0.tol"),
         ("allow: [5]", "allow.0"),
@@ -400,28 +326,6 @@ def test_rule_that_cannot_be_is_told_at_its_place(problems: Problems, rule: str,
     [problem] = problems(f"capabilities:\n  tools:\n    {rule}\n")
     assert problem.key == f"capabilities.tools.{key}"
     assert problem.line == 3 and problem.column and problem.column >= 5
-
-
-@pytest.mark.parametrize(
-    "where",
-    [
-        "{prefix: reports/}",
-        "{prefix: reports/.}",
-        "{prefix: reports/..}",
-        "{prefix: 'https://h/p/'}",
-        "{prefix: /}",
-        "{prefix: '%'}",
-        "{suffix: .md}",
-        "{suffix: /x}",
-        "{suffix: '.html?x=1#top'}",
-        "{prefix: a/, suffix: .md}",
-        "{min: 1, max: 1}",
-        "{one_of: [a/x, b], prefix: a/}",
-        "{equals: null}",
-    ],
-)
-def test_condition_that_something_meets_is_loaded(load: Load, where: str) -> None:
-    manifest_of(load, f"{{tool: write, where: {{path: {where}}}}}")
 
 
 leaves = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["", "a", "ab"]) | st.just(1.5)
@@ -446,7 +350,6 @@ schemas = st.recursive(
         st.fixed_dictionaries({"items": inner}),
         st.fixed_dictionaries({"not": inner}),
         st.fixed_dictionaries({"anyOf": st.lists(inner, min_size=1, max_size=2)}),
-        st.fixed_dictionaries({"oneOf": st.lists(inner, min_size=1, max_size=2)}),
         st.fixed_dictionaries({"allOf": st.lists(inner, min_size=1, max_size=2)}),
     ),
     max_leaves=4,
@@ -495,19 +398,6 @@ ROW = f"{{type: object, properties: {{a: {TEXT}, b: {TEXT}, c: {TEXT}}}, require
 LEAN, DEAR = f"{{type: array, items: {TEXT}}}", f"{{type: array, items: {{anyOf: [{ROW}, {ROW}, {TEXT}]}}}}"
 
 
-def test_two_thousand_rows_of_five_texts_are_looked_at(load: Load) -> None:
-    names = "abcde"
-    cells = ", ".join(f"{name}: {{type: string}}" for name in names)
-    rows = (
-        f"{{type: array, items: {{type: object, properties: {{{cells}}}, required: [{', '.join(names)}]}}}}"
-    )
-    manifest = manifest_of(
-        load, f"{{tool: write, schema: {{properties: {{rows: {rows}}}, required: [rows]}}}}"
-    )
-    assert ask(manifest, {"rows": [dict.fromkeys(names, "x")] * 2_000}).granted
-    assert not ask(manifest, {"rows": [dict.fromkeys(names, 1)] * 2_000}).granted
-
-
 @pytest.mark.parametrize("count", [6_000, 12_000, 13_000])
 def test_same_is_granted_whichever_schema_stands_first(load: Load, count: int) -> None:
     """The dear one looks at each item four times, and runs out of its share first."""
@@ -536,24 +426,3 @@ def test_value_of_any_size_is_shown_short(load: Load) -> None:
     manifest = manifest_of(load, "{tool: write, where: {path: {equals: x}}}")
     for value in (10**5_000, ["x"] * 10_000, {"x": "y" * 10_000}, "x" * 10_000):
         assert len(ask(manifest, {"path": value}).reason) < 200
-
-
-def test_rule_that_let_a_call_through_is_the_condition_that_it_met(load: Load) -> None:
-    manifest = manifest_of(
-        load,
-        '"*"',
-        "{tool: write, where: {path: {prefix: a/}}}",
-        "{tool: write, where: {path: {prefix: b/}}}",
-    )
-    first, second = (ask(manifest, {"path": path}) for path in ("a/x", "b/x"))
-    assert first.rule == second.rule == "capabilities.tools.allow: write"
-    assert [first.where, second.where] == ["portal.yaml:2:37", "portal.yaml:2:81"]
-
-
-@pytest.mark.parametrize(
-    "url", ["file:/etc/passwd?.md", "https:evil.example/x#.md", " data:x?.md", "file:///x?.md"]
-)
-def test_ending_of_a_file_is_no_ending_of_a_url(load: Load, url: str) -> None:
-    assert not meets(load, "{suffix: .md}", url)
-    assert meets(load, "{suffix: .md}", "notes/C#.md")
-    assert meets(load, "{suffix: .md}", "C:/notes/C#.md")

@@ -230,35 +230,6 @@ def test_prefix_that_ends_within_a_host_is_reported(load: Load, prefix: str, is_
     assert [p.line for p in unmatched_rules(manifest, {"a": listed("get")})] == ([2] if is_open else [])
 
 
-@pytest.mark.parametrize(
-    ("comparison", "is_open"),
-    [
-        ("suffix: .example.com", True),
-        ("suffix: .a.b-c.example", True),
-        ("suffix: .example.com.br", True),
-        ("suffix: .example.pl", True),
-        ("suffix: .example.com, prefix: 'https://'", True),
-        ("suffix: .example.com, prefix: 'reports/'", False),
-        ("suffix: .example.com, prefix: 'https://a.example/'", False),
-        ("suffix: .tar.gz", False),
-        ("suffix: .pdf", False),
-        ("suffix: .test.py", False),
-        ("suffix: .instructions.md", False),
-        ("suffix: .spec.rb", False),
-        ("suffix: .blade.php", False),
-        ("suffix: .config.toml", False),
-        ("suffix: '@mail.example.com'", False),
-        ("suffix: /index.example.com", False),
-    ],
-)
-def test_suffix_that_ends_paths_of_other_hosts_is_reported(
-    load: Load, comparison: str, is_open: bool
-) -> None:
-    rule = f"{{tool: get, where: {{host: {{{comparison}}}}}}}"
-    manifest = load(f"upstreams: {{a: {{command: x}}}}\ncapabilities: {{tools: {{allow: [{rule}]}}}}\n")
-    assert [p.line for p in unmatched_rules(manifest, {"a": listed("get")})] == ([2] if is_open else [])
-
-
 def test_pattern_that_may_mean_an_upstream_that_is_down_is_not_reported(load: Load) -> None:
     manifest = load(
         "upstreams: {hub: {command: x}, hub.enterprise: {command: x}}\n"

@@ -2,19 +2,15 @@
 goes along with one.
 """
 
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from itertools import count
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from manifests.decision import Decision, decide, decide_arguments
 from manifests.json_value import Json
 from manifests.manifest import Manifest
-from manifests.names import SUFFIX, function_names, identifier, name_hash
+from manifests.names import function_names
 from manifests.portal_manifest import Capabilities, PortalManifest
 from manifests.rule_slips import ListedTool, unmatched_rules
 from manifests.tool_names import ToolNames
@@ -23,68 +19,6 @@ from manifests.upstream_sections import HttpUpstream, RetryRules, may_repeat
 from tests.manifests.conftest import Load
 
 DESTRUCTIVE = Hints(destructive=True, is_silent=False)
-
-FAMILIES = [
-    ["a-b", "a.b", "a_b"],
-    ["class", "class_"],
-    ["__a__", "__a___"],
-    ["\u00c9", "E\u0301", "\u00c8"],
-    ["A-b", "a-b", "A_b"],
-    ["a b" * 100, "a-b" * 100],
-]
-
-
-@dataclass(frozen=True)
-class Family:
-    """Tools whose functions take each other's names, and what a rule may call them."""
-
-    tools: list[str]
-    functions: list[str]
-
-    @classmethod
-    def of(cls, tools: list[str]) -> "Family":
-        """Also with tools that are called as the functions of these are, when they are listed together."""
-        together = function_names(tools)
-        tools = [*dict.fromkeys([*tools, *together.values()])]
-        functions = {*function_names(tools).values(), *together.values(), *map(identifier, tools)}
-        return cls(tools, sorted(functions))
-
-    @property
-    def a_tool(self) -> st.SearchStrategy[str]:
-        return st.sampled_from(self.tools)
-
-    @property
-    def a_listing(self) -> st.SearchStrategy[list[str]]:
-        return st.lists(self.a_tool, unique=True)
-
-    @property
-    def a_pattern(self) -> st.SearchStrategy[str]:
-        return self.a_spelled_pattern | self.a_wild_pattern
-
-    @property
-    def a_wild_pattern(self) -> st.SearchStrategy[str]:
-        """Of which no wildcard leaves the end of a name to be spelled."""
-        wild = [f"{name[:-1]}?" for name in self.functions] + [f"*{name[1:]}_*" for name in self.functions]
-        return st.sampled_from([each for each in wild if not SUFFIX.search(each)])
-
-    @property
-    def a_spelled_pattern(self) -> st.SearchStrategy[str]:
-        """Without a wildcard in what it calls a tool."""
-        behind = [f"my-up.{tool}" for tool in self.tools] + [f"my_up.{name}" for name in self.functions]
-        wild = [f"*.{name}" for name in self.functions] + [
-            f"{name}*" for name in self.functions if SUFFIX.search(name)
-        ]
-        return st.sampled_from([*self.tools, *self.functions, *behind, *wild])
-
-    @property
-    def conditions(self) -> st.SearchStrategy[list[Json]]:
-        rule = st.tuples(self.a_pattern, st.sampled_from("xyz"))
-        return st.lists(
-            rule.map(lambda each: {"tool": each[0], "where": {"p": {"equals": each[1]}}}), max_size=3
-        )
-
-
-families = st.sampled_from([*map(Family.of, FAMILIES)])
 
 
 def manifest_of(**rules: Json) -> Manifest:
@@ -112,74 +46,44 @@ def met(manifest: Manifest, tool: str, listing: list[str]) -> set[str]:
     return {word for word in "xyz" if decide_arguments(manifest, decision, {"p": word}).granted}
 
 
-@given(st.data(), families)
-def test_denied_tool_stays_denied(data: st.DataObject, family: Family) -> None:
-    tool, before, after = (data.draw(each) for each in (family.a_tool, family.a_listing, family.a_listing))
-    manifest = manifest_of(deny=[data.draw(family.a_spelled_pattern)])
-    assert ask(manifest, tool, before).granted is ask(manifest, tool, after).granted
+CASES = [
+    # the tool, its pattern, and the newcomer that takes its name
+    ("a-b", "my_up.a_b", "a_b"),
+    ("a-b", "my-up.a-b", "a_b"),
+    ("a-b", "a_*", "a_b"),
+    ("class", "class_", "class_"),
+    ("\u00c9", "*._", "_"),
+]
 
 
-@given(st.data(), families)
-def test_budget_counts_a_tool_under_all_its_names(data: st.DataObject, family: Family) -> None:
-    tool, before, after = (data.draw(each) for each in (family.a_tool, family.a_listing, family.a_listing))
-    manifest = manifest_of(budgets=[{"tool": data.draw(family.a_spelled_pattern), "calls": 1}])
-    assert len(ask(manifest, tool, before).budgets) == len(ask(manifest, tool, after).budgets)
+@pytest.mark.parametrize(("tool", "pattern", "newcomer"), CASES)
+def test_no_restriction_falls_with_a_name(tool: str, pattern: str, newcomer: str) -> None:
+    condition: Json = {"tool": pattern, "where": {"p": {"equals": "x"}}}
+    for listing in ([], [newcomer]):
+        assert not ask(manifest_of(deny=[pattern]), tool, listing).granted
+        assert ask(manifest_of(budgets=[{"tool": pattern, "calls": 1}]), tool, listing).budgets
+        assert met(manifest_of(allow=["*", condition]), tool, listing) == {"x"}
+        never = RetryRules(allow=("*",), deny=(pattern,))
+        assert not may_repeat(never, names_of(tool, listing), {})
 
 
-@given(st.data(), families)
-def test_wildcard_restricts_by_the_names_that_are_the_tools_own_and_by_that_of_the_moment(
-    data: st.DataObject, family: Family
-) -> None:
-    tool, listing, pattern = (
-        data.draw(each) for each in (family.a_tool, family.a_listing, family.a_wild_pattern)
-    )
-    names = names_of(tool, listing)
-    means = any(
-        fnmatchcase(name, pattern) for name in (*names.now, identifier(tool), f"my_up.{identifier(tool)}")
-    )
-    assert ask(manifest_of(deny=[pattern]), tool, listing).granted is not means
-    assert bool(ask(manifest_of(budgets=[{"tool": pattern, "calls": 1}]), tool, listing).budgets) is means
-    assert may_repeat(RetryRules(deny=(pattern,)), names, {"readOnlyHint": True}) is not means
-    refused = met(manifest_of(allow=["*", {"tool": pattern, "where": {"p": {"equals": "x"}}}]), tool, listing)
-    assert (refused == {"x"}) is means
+@pytest.mark.parametrize(("tool", "pattern", "newcomer"), CASES)
+def test_grant_of_a_name_goes_to_who_has_it(tool: str, pattern: str, newcomer: str) -> None:
+    for asked, listing in ((tool, []), (tool, [newcomer]), (newcomer, [tool])):
+        has_it = any(fnmatchcase(name, pattern) for name in names_of(asked, listing).now)
+        assert ask(manifest_of(allow=[pattern]), asked, listing).granted is has_it
+        is_named = ask(manifest_of(allow=["*", pattern]), asked, listing, DESTRUCTIVE).granted
+        assert is_named is (has_it and any(map(str.isalnum, pattern)))
 
 
-@given(st.data(), families)
-def test_what_conditions_refuse_of_a_tool_alone_they_refuse_beside_others(
-    data: st.DataObject, family: Family
-) -> None:
-    tool, listing = data.draw(family.a_tool), data.draw(family.a_listing)
-    manifest = manifest_of(allow=["*", *data.draw(family.conditions)])
-    assert met(manifest, tool, listing) <= met(manifest, tool, [])
-
-
-@given(st.data(), families)
-def test_conditions_of_other_names_never_widen_those_of_its_own(data: st.DataObject, family: Family) -> None:
-    tool, listing, rules = (data.draw(each) for each in (family.a_tool, family.a_listing, family.conditions))
-    names = names_of(tool, listing).now
-    own = [each for each in rules if any(fnmatchcase(name, each["tool"]) for name in names)]
-    wanted = met(manifest_of(allow=["*", *own]), tool, listing)
-    assert met(manifest_of(allow=["*", *rules]), tool, listing) <= wanted
-
-
-@given(st.data(), families)
-def test_grant_of_a_name_goes_to_who_has_it(data: st.DataObject, family: Family) -> None:
-    tool, listing, pattern = (data.draw(each) for each in (family.a_tool, family.a_listing, family.a_pattern))
-    has_it = any(fnmatchcase(name, pattern) for name in names_of(tool, listing).now)
-    assert ask(manifest_of(allow=[pattern]), tool, listing).granted is has_it
-    is_named = ask(manifest_of(allow=["*", pattern]), tool, listing, DESTRUCTIVE).granted
-    assert is_named is (has_it and any(map(str.isalnum, pattern)))
-
-
-@given(st.data(), families)
-def test_what_is_never_repeated_stays_so(data: st.DataObject, family: Family) -> None:
-    tool, before, after = (data.draw(each) for each in (family.a_tool, family.a_listing, family.a_listing))
-    pattern = data.draw(family.a_pattern)
-    never = RetryRules(allow=("*",), deny=(data.draw(family.a_spelled_pattern),))
-    assert may_repeat(never, names_of(tool, before), {}) is may_repeat(never, names_of(tool, after), {})
-    now = names_of(tool, after)
-    has_it = any(fnmatchcase(name, pattern) for name in now.now)
-    assert may_repeat(RetryRules(allow=(pattern,)), now, {}) is has_it
+def test_conditions_of_another_tools_name_never_widen_those_of_its_own() -> None:
+    own = function_names(["a-b", "a_b"])["a-b"]
+    rules: list[Json] = [
+        {"tool": "my_up.a_b", "where": {"p": {"one_of": ["x", "y"]}}},
+        {"tool": f"my_up.{own}", "where": {"p": {"one_of": ["y", "z"]}}},
+    ]
+    assert met(manifest_of(allow=["*", *rules]), "a-b", ["a_b"]) == {"y"}
+    assert met(manifest_of(allow=["*", *rules]), "a-b", []) == {"y"}
 
 
 def test_refusal_by_another_name_tells_the_name() -> None:
@@ -229,15 +133,6 @@ def test_either_of_two_conditions_is_enough_for_a_tool_whose_name_needs_a_change
         {"tool": second, "where": {"p": {"equals": "y"}}},
     ]
     assert met(manifest_of(allow=rules), "a-b", []) == {"x", "y"}
-
-
-def test_rule_of_a_cut_name_holds_of_the_tool_that_is_called_as_its_own_next_name() -> None:
-    starts = (f"x{n}_{'x' * 200}"[:195] for n in count())
-    start = next(each for each in starts if name_hash(f"{each}_abcd_abcd") == "abcd")
-    tool, plain = f"{start}_abcd_abcd", f"{start}_abcd"
-    assert identifier(tool) == plain and function_names([tool, plain])[tool] == tool
-    manifest = manifest_of(deny=[f"my_up.{plain}"])
-    assert not ask(manifest, tool, []).granted and not ask(manifest, tool, [plain]).granted
 
 
 @pytest.mark.parametrize("pattern", ["up.a_b", "a_b_*", "up.a_b_c"])
