@@ -21,21 +21,8 @@ def argument_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {version('mcp-code-portal')}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for add in (
-        _serve,
-        _run,
-        _search,
-        _stubs,
-        _check,
-        _explain,
-        _login,
-        _logout,
-        _lock,
-        _audit,
-        _bake,
-        _import,
-        _schema,
-    ):
+    everyday = (_serve, _run, _search, _stubs, _check, _explain)
+    for add in (*everyday, _login, _logout, _lock, _audit, _bake, _import, _schema):
         add(commands)
     return parser
 

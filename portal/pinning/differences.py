@@ -1,14 +1,11 @@
 """What upstreams say now, beside what was accepted, and the lockfile that accepts it."""
 
 import difflib
-import fcntl
 import hashlib
 import json
-import os
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import islice, takewhile
@@ -107,41 +104,19 @@ def meant(found: Sequence[Difference], pattern: str) -> list[Difference]:
 def accept(path: Path, lock: Lock | None, chosen: Sequence[Difference]) -> bool:
     """Write the lockfile that accepts these beside what `lock` accepts, which is None if there was no such file.
 
-    Nothing is written, and the answer is False, where somebody else has written the file since it was read, or is
-    writing it: what they accepted would be lost.
+    If somebody else wrote the file since it was read, nothing is written, and the answer is False.
 
     Raises:
         OSError, ManifestError: The file cannot be read or written.
     """
-    with _locked(path.parent) as is_ours:
-        if not is_ours or _digests(read_lock(path)) != _digests(lock):
-            return False
-        pins = {} if lock is None else dict(lock.pins)
-        for difference in chosen:
-            pins.pop(difference.key, None)
-            if difference.now is not None:
-                pins[difference.key] = difference.now
-        write_lock(path, pins.values())
-    return True
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[bool]:
-    """Whether nobody else has the folder locked; the file itself is replaced, so a lock of it says nothing."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield _is_locked(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _is_locked(folder: int) -> bool:
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if _digests(read_lock(path)) != _digests(lock):
         return False
-    except OSError:  # a file system without locks: reading the file just before it is written has to do
-        return True
+    pins = {} if lock is None else dict(lock.pins)
+    for difference in chosen:
+        pins.pop(difference.key, None)
+        if difference.now is not None:
+            pins[difference.key] = difference.now
+    write_lock(path, pins.values())
     return True
 
 

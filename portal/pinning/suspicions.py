@@ -5,7 +5,6 @@ definitions, that hidden characters reach nobody, and that scripts can do no mor
 """
 
 import re
-import unicodedata
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ import structlog
 from manifests.json_value import Json
 from manifests.lock import Pin
 from manifests.tool_names import is_named_as_method
-from portal.library.plain_text import code_point, escaped, hidden_places
+from portal.library.plain_text import escaped, hidden_places
 from portal.pinning.pins import pins_of
 from upstreams.recorded_tool import RecordedTool
 from upstreams.upstream import Upstream
@@ -62,8 +61,6 @@ _PHRASES: Final = tuple(
         ),
     }.items()
 )
-_LETTERS: Final = re.compile(r"[^\W\d_]+")
-_ALIKE: Final = frozenset(("ARMENIAN", "CHEROKEE", "COPTIC", "CYRILLIC", "GREEK", "LATIN"))
 _TOOL_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:[_.-][A-Za-z0-9]+)+|[a-z]+(?:[A-Z][a-z0-9]+)+")
 """A name that is no common word."""
 
@@ -124,9 +121,6 @@ class SuspicionLog:
 
 
 def _of_pin(pin: Pin, owners: Mapping[str, Collection[str]]) -> Iterator[Suspicion]:
-    if pin.tool is not None and _is_disguised(pin.tool):
-        coded = "".join(escaped(each) if each.isascii() else code_point(each) for each in pin.tool[:_EXCERPT])
-        yield Suspicion(pin.name, "name", "letters that look like others", coded)
     if pin.tool is not None and is_named_as_method(pin.tool):
         yield _suspicion(pin, "name", "the name of a request for resources or prompts", pin.tool, (0, 0))
     texts = [*_texts(pin)]
@@ -169,15 +163,6 @@ def _names(pin: Pin, place: str, text: str, owners: Mapping[str, Collection[str]
         if owned and pin.upstream not in owned:
             told = f"the name of a tool of {', '.join(sorted(owned)[:3])}"
             yield _suspicion(pin, place, told, text, found.span())
-
-
-def _is_disguised(name: str) -> bool:
-    """Whether letters of a word are of several alphabets that look alike, or the name is a variant of a plain one."""
-    if name.isascii():
-        return False
-    words = _LETTERS.findall(name)
-    alphabets = ({unicodedata.name(each, "").partition(" ")[0] for each in word} for word in words)
-    return unicodedata.normalize("NFKC", name).isascii() or any(len(each & _ALIKE) > 1 for each in alphabets)
 
 
 def _suspicion(pin: Pin, place: str, what: str, text: str, span: tuple[int, int]) -> Suspicion:

@@ -119,23 +119,6 @@ def test_names_of_other_upstreams_tools_are_told() -> None:
     assert whats(both) == []
 
 
-@pytest.mark.parametrize(
-    ("name", "is_odd"),
-    [
-        ("send_email", False),
-        ("s\u0435nd_email", True),
-        ("s\u00f8k_dokument", False),
-        ("\u691c\u7d22\u3059\u308b", False),
-        ("\u043f\u043eis\u043a", True),
-        ("\uff53\uff45\uff4e\uff44", True),
-    ],
-)
-def test_names_in_disguise_are_told_and_those_in_a_language_are_not(name: str, is_odd: bool) -> None:
-    found = [*suspicions([Pin("a", name, "")])]
-    assert bool(found) is is_odd
-    assert all(each.place == "name" and each.excerpt.isascii() for each in found)
-
-
 def test_of_one_tool_only_some_are_told_and_a_huge_one_ends() -> None:
     many = pin(inputSchema={"enum": ["<IMPORTANT>x"] * 50_000})
     assert len(list(suspicions([many]))) == MAX_SAID
