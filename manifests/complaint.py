@@ -7,34 +7,17 @@ A value is shown only where it cannot be a secret: not if any of it came from th
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import get_args
+from typing import get_args, get_origin
 
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from manifests.conditions import Comparison
 from manifests.constraints import UNUSABLE, Section
 from manifests.errors import Problem
-from manifests.grants import FileGrant, Limits, NetworkGrant
 from manifests.json_value import Json
-from manifests.portal_manifest import (
-    AuditSettings,
-    BoundToken,
-    Capabilities,
-    PortalManifest,
-    Profile,
-    ProfileTools,
-    ServerSettings,
-)
-from manifests.tool_rules import RULE_KINDS, AllowRule, CallBudget, DenyRule, FlowRule, ToolRules
-from manifests.upstream_sections import (
-    UPSTREAM_KIND,
-    HttpUpstream,
-    OAuthSettings,
-    RetryRules,
-    SamplingRules,
-    StdioUpstream,
-)
+from manifests.portal_manifest import PortalManifest
+from manifests.tool_rules import RULE_KINDS
+from manifests.upstream_sections import UPSTREAM_KIND, HttpUpstream, StdioUpstream
 from manifests.yaml_source import KeyPath, Place
 
 _PRIVATE = frozenset({"env", "environment", "headers", "args", "url", "token", "client_secret"})
@@ -187,83 +170,28 @@ def _kindless_upstream(path: KeyPath, value: Json) -> tuple[str, str]:
 
 
 def _section_at(path: KeyPath, kind: str) -> type[Section] | None:
-    match path:
-        case ():
-            return PortalManifest
-        case ("capabilities", *rest):
-            return _granting_section_at(rest, Capabilities, ToolRules)
-        case ("profiles", _, *rest):
-            return _granting_section_at(rest, Profile, ProfileTools)
-        case ("server",):
-            return ServerSettings
-        case ("audit",):
-            return AuditSettings
-        case ("server", "tokens", _):
-            return BoundToken
-        case ("upstreams", _, *rest):
-            return _upstream_section_at(rest, kind)
-    return None
-
-
-def _upstream_section_at(rest: Sequence[str | int], kind: str) -> type[Section] | None:
-    match rest:
-        case []:
-            return StdioUpstream if kind == "command" else HttpUpstream
-        case ["oauth"]:
-            return OAuthSettings
-        case ["retries"]:
-            return RetryRules
-        case ["sampling"]:
-            return SamplingRules
-        case ["tools", *deeper]:
-            return _tool_section_at(deeper, ToolRules)
-    return None
-
-
-def _granting_section_at(
-    rest: Sequence[str | int], whole: type[Section], tools: type[Section]
-) -> type[Section] | None:
-    match rest:
-        case []:
-            return whole
-        case ["limits"]:
-            return Limits
-        case ["files"]:
-            return FileGrant
-        case ["network"]:
-            return NetworkGrant
-        case ["flows", _]:
-            return FlowRule
-        case ["tools", *deeper]:
-            return _tool_section_at(deeper, tools)
-    return None
-
-
-def _tool_section_at(rest: Sequence[str | int], whole: type[Section]) -> type[Section] | None:
-    match rest:
-        case []:
-            return whole
-        case ["allow", _]:
-            return AllowRule
-        case ["allow", _, "where", _]:
-            return Comparison
-        case ["deny", _]:
-            return DenyRule
-        case ["budgets", _]:
-            return CallBudget
-    return None
+    """The section at a path; None where the file has a list or a mapping of names."""
+    section: type[Section] | None = PortalManifest
+    rest = list(path)
+    while rest and section:
+        field = _keys(section).get(str(rest.pop(0)))
+        parts = [] if field is None else list(_parts(field.annotation))
+        if any(get_origin(part) in (dict, tuple) for part in parts):
+            if not rest:
+                return None
+            del rest[0]  # a name, or an index
+        inside = [part for part in parts if isinstance(part, type) and issubclass(part, Section)]
+        section = inside[-1 if kind == "url" else 0] if inside else None
+    return section
 
 
 def _without_rule_kind(path: KeyPath) -> KeyPath:
     """The path without the word for which of two things an item of `allow` or `deny` was taken for."""
-    for index in range(2, len(path)):
-        if (
-            path[index - 2] in ("allow", "deny")
-            and isinstance(path[index - 1], int)
-            and path[index] in RULE_KINDS
-        ):
-            return path[:index] + path[index + 1 :]
-    return path
+    return tuple(
+        part
+        for index, part in enumerate(path)
+        if not (part in RULE_KINDS and index > 1 and path[index - 2] in ("allow", "deny"))
+    )
 
 
 def _keys(section: type[Section]) -> dict[str, FieldInfo]:

@@ -1,7 +1,7 @@
 """From portal.yaml to a Manifest, or to every problem it has at once."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +19,6 @@ from manifests.narrowing import slips
 from manifests.own_folders import cache_folder, state_folder
 from manifests.portal_manifest import PortalManifest
 from manifests.references import FetchSecrets, Interpolation, fetch_nothing
-from manifests.upstream_sections import all_errors
 from manifests.yaml_source import KeyPath, Place, read_yaml
 
 CONFIG_VARIABLE = "MCP_CODE_PORTAL_CONFIG"
@@ -73,9 +72,7 @@ def _load(
         problems += exposures(portal, path, own_folders, source.places)
     except ValidationError as error:
         complaint = Complaint(source.places, interpolation.filled)
-        errors = list(all_errors(error.errors(include_url=False)))
-        problems += _slips_of_the_rest(data, [each["loc"] for each in errors], source.places)
-        found = map(complaint.problem, errors[:MAX_COMPLAINTS])
+        found = map(complaint.problem, error.errors(include_url=False)[:MAX_COMPLAINTS])
         # What is wrong with a reference was said; that the hole it leaves is no good value is no news.
         reported = {problem.key for problem in interpolation.problems}
         problems += [problem for problem in found if problem.key not in reported]
@@ -102,30 +99,6 @@ def _load(
 def _upstreams(data: Json) -> dict[str, Json]:
     upstreams = data.get("upstreams") if isinstance(data, dict) else None
     return upstreams if isinstance(upstreams, dict) else {}
-
-
-def _slips_of_the_rest(
-    data: Json, faulty: Iterable[KeyPath], places: Mapping[KeyPath, Place]
-) -> Iterator[Problem]:
-    """What is wrong besides. An upstream or a profile that cannot be read keeps its name and says nothing."""
-    if not isinstance(data, dict):
-        return
-    rest = {section: dict(said) if isinstance(said, dict) else said for section, said in data.items()}
-    for path in faulty:
-        match path:
-            case ("upstreams", name, *_) if isinstance(rest["upstreams"], dict):
-                rest["upstreams"][name] = {"command": "x"}
-            case ("profiles", name, *_) if isinstance(rest["profiles"], dict):
-                rest["profiles"][name] = {}
-            case () | ("upstreams" | "profiles" | "capabilities", *_):
-                return  # what it says bears on all the others
-            case (section, *_):
-                rest.pop(section, None)
-    try:
-        portal = PortalManifest.model_validate(rest)
-    except ValidationError:
-        return
-    yield from slips(portal, places)
 
 
 def _text(path: Path) -> str:

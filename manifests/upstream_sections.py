@@ -1,10 +1,9 @@
 """The sections of `upstreams` in portal.yaml."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Literal, Self, TypeAlias
 
-from pydantic import Discriminator, Field, Strict, Tag, ValidationError, model_validator
-from pydantic_core import ErrorDetails
+from pydantic import Discriminator, Field, Strict, Tag, model_validator
 
 from manifests.constraints import (
     EMPTY_IS_DEFAULT,
@@ -282,30 +281,3 @@ Upstream: TypeAlias = Annotated[
     Annotated[StdioUpstream, Tag("command")] | Annotated[HttpUpstream, Tag("url")],
     Discriminator(_kind, custom_error_type=UPSTREAM_KIND, custom_error_message="needs command or url"),
 ]
-
-
-def all_errors(errors: Sequence[ErrorDetails]) -> Iterator[ErrorDetails]:
-    """The errors of a manifest, and after each upstream of no kind those of the keys that either kind knows."""
-    for error in errors:
-        yield error
-        value = error["input"]
-        if error["type"] == UPSTREAM_KIND and isinstance(value, dict):
-            stdio = {key: said for key, said in value.items() if key in StdioUpstream.model_fields}
-            http = {
-                key: said
-                for key, said in value.items()
-                if key in HttpUpstream.model_fields.keys() - stdio.keys()
-            }
-            yield from _errors("command", StdioUpstream, stdio, error)
-            yield from _errors("url", HttpUpstream, http, error)
-
-
-def _errors(
-    kind: str, section: type[Section], keys: dict[str, Json], parent: ErrorDetails
-) -> Iterator[ErrorDetails]:
-    try:
-        section.model_validate(keys)
-    except ValidationError as wrong:
-        for error in wrong.errors(include_url=False):
-            if error["loc"] != (kind,) or error["type"] != "missing":
-                yield {**error, "loc": (*parent["loc"], kind, *error["loc"])}

@@ -2,7 +2,6 @@
 
 import math
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -12,108 +11,39 @@ from manifests.errors import ManifestError, Problem
 from manifests.json_value import Json
 
 MAX_DEPTH = 32
-"""Levels of nesting. A manifest needs six; PyYAML's own composer recurses as deep as the text tells it to."""
-
-
-@dataclass(frozen=True)
-class Scalar:
-    line: int  # lines and columns count from 1
-    column: int
-    tag: str | None
-    text: str
-    is_plain: bool  # not quoted, no block scalar
-
-
-@dataclass(frozen=True)
-class Items:
-    line: int
-    column: int
-    tag: str | None
-    nodes: "tuple[Node, ...]"
-
-
-@dataclass(frozen=True)
-class Entries:
-    line: int
-    column: int
-    tag: str | None
-    pairs: "tuple[tuple[Node, Node], ...]"
+"""Levels of nesting. A manifest needs six."""
 
 
 _STAR = 'a value that begins with * needs quotes: "*".'
 
-Node: TypeAlias = Scalar | Items | Entries
 
-
-def compose(text: str) -> Node | None:
-    """The only document of a text; None if there is none. An alias is the very node its anchor names.
+def _compose(text: str) -> tuple[yaml.Node | None, list[Problem]]:
+    """The only document of a text, and the tags in it, none of which is supported.
 
     Raises:
         ManifestError: It is not YAML, is two documents, is nested too deep, or has an alias without anchor.
     """
+    # libyaml reads a manifest of 900 upstreams in 4 ms, its Python twin in 70; not every platform has it.
+    loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
+    problems: list[Problem] = []
+    depth = 0
     try:
-        return _Composer(text).document()
+        for event in yaml.parse(text, loader):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > MAX_DEPTH:
+                raise ManifestError([Problem(f"nested deeper than {MAX_DEPTH} levels", *_position(event))])
+            if isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent) and event.tag:
+                told = f"the tag {event.tag} is not supported"
+                problems.append(Problem(told, *_position(event), "Remove the tag."))
+        return yaml.compose(text, loader), problems
     except yaml.YAMLError as error:
         problem = _syntax_problem(error, text)
     raise ManifestError([problem])
 
 
-class _Composer:
-    def __init__(self, text: str) -> None:
-        # libyaml reads a manifest of 900 upstreams in 4 ms, its Python twin in 70; not every platform has it.
-        self._events: Iterator[yaml.Event] = yaml.parse(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-        self._anchors: dict[str, Node] = {}
-        self._depth = 0
-
-    def document(self) -> Node | None:
-        root: Node | None = None
-        for event in self._events:
-            if isinstance(event, yaml.DocumentStartEvent):
-                if root:
-                    raise _refusal(event, "a second YAML document starts here", "Keep one document.")
-                root = self._node(next(self._events))
-        return root
-
-    def _node(self, event: yaml.Event) -> Node:
-        if isinstance(event, yaml.AliasEvent):
-            # An anchor counts once its node is complete, so that no node can contain itself.
-            if event.anchor not in self._anchors:
-                told = f"the alias *{event.anchor} names no anchor that ends before it"
-                raise _refusal(event, told, f"Give it the name of an anchor; if it is no alias: {_STAR}")
-            return self._anchors[event.anchor]
-        # The parser lets no other event stand for a node.
-        assert isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent)
-        line, column = _position(event)
-        node: Node
-        if isinstance(event, yaml.ScalarEvent):
-            node = Scalar(line, column, event.tag, event.value, event.implicit[0])
-        elif isinstance(event, yaml.MappingStartEvent):
-            pairs = tuple((self._node(key), self._node(next(self._events))) for key in self._children(event))
-            node = Entries(line, column, event.tag, pairs)
-        else:
-            node = Items(line, column, event.tag, tuple(map(self._node, self._children(event))))
-        if event.anchor:
-            self._anchors[event.anchor] = node
-        return node
-
-    def _children(self, start: yaml.Event) -> Iterator[yaml.Event]:
-        self._depth += 1
-        if self._depth > MAX_DEPTH:
-            raise _refusal(start, f"nested deeper than {MAX_DEPTH} levels")
-        for event in self._events:
-            if isinstance(event, yaml.CollectionEndEvent):
-                break
-            yield event
-        self._depth -= 1
-
-
-def _position(event: yaml.Event) -> tuple[int, int]:
-    mark = event.start_mark
+def _position(node: yaml.Event | yaml.Node) -> tuple[int, int]:
+    mark = node.start_mark
     return (mark.line + 1, mark.column + 1) if mark else (1, 1)
-
-
-def _refusal(event: yaml.Event, message: str, hint: str = "") -> ManifestError:
-    return ManifestError([Problem(message, *_position(event), hint)])
 
 
 def _syntax_problem(error: yaml.YAMLError, text: str) -> Problem:
@@ -127,6 +57,9 @@ def _syntax_problem(error: yaml.YAMLError, text: str) -> Problem:
         return Problem("not YAML", 1, 1)
     mark = error.problem_mark
     message = f"not YAML: {error.problem}" + (f" {error.context}" if error.context else "")
+    if isinstance(error, yaml.composer.ComposerError) and "alias" in str(error.problem):
+        hint = f"Give it the name of an anchor; if it is no alias: {_STAR}"
+        return Problem(message, mark.line + 1, mark.column + 1, hint)
     if error.context and error.context.endswith("scanning an alias"):
         return Problem(message, mark.line + 1, mark.column + 1, _STAR.capitalize())
     line_text = "".join(text.split("\n")[mark.line : mark.line + 1])
@@ -198,10 +131,10 @@ def read_yaml(text: str) -> YamlSource:
     Raises:
         ManifestError: It is not YAML, or beyond the bounds; there is nothing else to say about it then.
     """
-    root = compose(text)
+    root, tags = _compose(text)
     if root is None:
         return YamlSource()
-    construction = _Construction()
+    construction = _Construction(tags)
     data = construction.value(root, (), root)
     return YamlSource(data, construction.places, tuple(construction.problems))
 
@@ -209,25 +142,23 @@ def read_yaml(text: str) -> YamlSource:
 class _Construction:
     """Nodes into data, noting places, and problems that leave the rest readable."""
 
-    def __init__(self) -> None:
+    def __init__(self, problems: list[Problem]) -> None:
         self.places: dict[KeyPath, Place] = {}
-        self.problems: list[Problem] = []
+        self.problems = problems
 
-    def value(self, node: Node, path: KeyPath, key: Node) -> Json:
+    def value(self, node: yaml.Node, path: KeyPath, key: yaml.Node) -> Json:
         self._keep_bounds(node, path)
-        text = node.text if isinstance(node, Scalar) and node.is_plain else ""
-        self.places[path] = Place(key.line, key.column, node.line, node.column, text)
-        if node.tag:
-            self._note(node, f"the tag {node.tag} is not supported", "Remove the tag.", path)
-        if isinstance(node, Scalar):
+        text = node.value if isinstance(node, yaml.ScalarNode) and not node.style else ""
+        self.places[path] = Place(*_position(key), *_position(node), text)
+        if isinstance(node, yaml.ScalarNode):
             return _scalar_value(node)
-        if isinstance(node, Items):
-            return [self.value(item, (*path, index), item) for index, item in enumerate(node.nodes)]
+        if isinstance(node, yaml.SequenceNode):
+            return [self.value(item, (*path, index), item) for index, item in enumerate(node.value)]
         return self._mapping(node, path)
 
-    def _mapping(self, node: Entries, path: KeyPath) -> Json:
+    def _mapping(self, node: yaml.Node, path: KeyPath) -> Json:
         data: dict[str, Json] = {}
-        for key, value in node.pairs:
+        for key, value in node.value:
             name = self._key(key, path)
             if name is None:
                 continue
@@ -239,42 +170,37 @@ class _Construction:
             data[name] = self.value(value, (*path, name), key)
         return data
 
-    def _key(self, key: Node, path: KeyPath) -> str | None:
-        if not isinstance(key, Scalar):
+    def _key(self, key: yaml.Node, path: KeyPath) -> str | None:
+        if not isinstance(key, yaml.ScalarNode):
             self._note(key, "a key must be a string, not a list or a mapping", "", path)
             return None
-        if key.is_plain and key.text == "<<":
+        if not key.style and key.value == "<<":
             self._note(key, "merge keys (<<) are not supported", "Alias a whole value instead.", path)
             return None
         value = _scalar_value(key)
         if not isinstance(value, str):
-            self._note(key, f"the key {key.text} is not a string", f'Quote it: "{key.text}".', path)
+            self._note(key, f"the key {key.value} is not a string", f'Quote it: "{key.value}".', path)
             return None
         return value
 
-    def _keep_bounds(self, node: Node, path: KeyPath) -> None:
+    def _keep_bounds(self, node: yaml.Node, path: KeyPath) -> None:
         if len(path) > MAX_DEPTH:
-            raise ManifestError([Problem(f"nested deeper than {MAX_DEPTH} levels", node.line, node.column)])
+            raise ManifestError([Problem(f"nested deeper than {MAX_DEPTH} levels", *_position(node))])
         if len(self.places) >= MAX_NODES:
             message = f"more than {MAX_NODES} values, counting each alias as what it stands for"
-            raise ManifestError([Problem(message, node.line, node.column)])
+            raise ManifestError([Problem(message, *_position(node))])
 
-    def _note(self, node: Node, message: str, hint: str, path: KeyPath) -> None:
-        self.problems.append(Problem(message, node.line, node.column, hint, ".".join(map(str, path))))
+    def _note(self, node: yaml.Node, message: str, hint: str, path: KeyPath) -> None:
+        self.problems.append(Problem(message, *_position(node), hint, ".".join(map(str, path))))
 
 
-def _scalar_value(node: Scalar) -> Json:
+def _scalar_value(node: yaml.ScalarNode) -> Json:
     """What a scalar stands for in YAML 1.2's core schema; a number too long for any limit stays a string."""
-    if not node.is_plain:
-        return node.text
-    if node.text in _WORDS:
-        return _WORDS[node.text]
-    if _INTEGER.fullmatch(node.text):
-        return int(node.text, _base(node.text))
-    if _FLOAT.fullmatch(node.text):
-        return float(node.text)
-    return node.text
-
-
-def _base(text: str) -> int:
-    return {"0o": 8, "0x": 16}.get(text[:2], 10)
+    text = str(node.value)
+    if node.style:  # quoted, or a block
+        return text
+    if text in _WORDS:
+        return _WORDS[text]
+    if _INTEGER.fullmatch(text):
+        return int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
+    return float(text) if _FLOAT.fullmatch(text) else text

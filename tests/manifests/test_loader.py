@@ -312,30 +312,6 @@ def test_everything_wrong_is_said_at_once_in_the_files_order(load: Load) -> None
         assert f"portal.yaml:{place}: " in str(error)
 
 
-WIDER = "profiles: {wide: {limits: {tool_calls: 500}}}\n"
-
-
-@pytest.mark.parametrize(
-    "fault",
-    [
-        "serverr: {}\n",
-        "server: {check: maybe}\n",
-        "audit: {too: x}\n",
-        "upstreams: {up: {command: 5}}\ncapabilities: {flows: [{from: up, not_to: up}]}\n",
-    ],
-)
-def test_profile_that_would_widen_is_told_beside_what_cannot_be_read(problems: Problems, fault: str) -> None:
-    keys = [problem.key for problem in problems(fault + WIDER)]
-    assert len(keys) > 1 and "profiles.wide.limits.tool_calls" in keys
-    assert not any("flows" in key for key in keys)
-
-
-def test_profile_that_cannot_be_read_is_still_one_of_that_name(problems: Problems) -> None:
-    token = "server: {tokens: [{token: abcdefgh, profile: reader}]}\n"
-    keys = [problem.key for problem in problems(f"{token}profiles: {{reader: {{tool: 5}}, {WIDER[11:]}")]
-    assert sorted(keys) == ["profiles.reader.tool", "profiles.wide.limits.tool_calls"]
-
-
 def test_error_travels_without_pydantics_own(load: Load) -> None:
     with pytest.raises(ManifestError) as caught:
         load("server: {token: 'two words'}\n")

@@ -87,7 +87,7 @@ def test_alias_stands_for_its_anchor() -> None:
         ("a: {T: ${X}}\n", 1, 9),
         ("a: 1\n---\nb: 2\n", 2, 1),
         ("a: *nowhere\n", 1, 4),
-        ("a: &loop [*loop]\n", 1, 11),
+        ("a: &loop [*loop]\n", 1, 4),
         ("a: 1\nb: \x07\n", 2, 4),
     ],
 )
