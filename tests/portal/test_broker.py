@@ -9,9 +9,7 @@ from manifests.json_value import Json
 from portal.authority import Authorization
 from portal.broker import Broker
 from portal.ledger import Ledger
-from portal.library.repairs import Repair
 from portal.observed.observations import Observations
-from portal.repair_notes import MAX_NOTES, RepairNotes
 from sandbox_runtime.calls import ToolCall
 from tests.portal.peers import Opened, Peer, opened, raw, raw_tools, schema, tool
 
@@ -81,16 +79,6 @@ async def test_a_call_that_may_not_be_is_refused_and_not_sent(
     assert len(peer.calls) == before
 
 
-async def test_a_call_that_may_be_is_sent_once(portal: Opened, peer: Peer) -> None:
-    before = len(peer.calls)
-    broker = await brokered(portal)
-    broker.open(1, "store.typed")
-    outcome = await broker(ToolCall(1, "store.typed", {"a": 1}))
-    assert outcome.error is None
-    assert peer.calls[before:] == [("typed", {"a": 1})]
-    assert [row["state"] for row in broker.ledger.rows()] == ["done"]
-
-
 async def test_a_call_that_fits_is_sent_as_it_is_and_no_repair_is_told(portal: Opened, peer: Peer) -> None:
     arguments = {"a": 3, "b": '{"not": "touched"}'}
     broker = await brokered(portal)
@@ -109,13 +97,6 @@ async def test_repairs_are_sent_and_told_once_for_a_loop(portal: Opened, peer: P
     (notice,) = broker.repairs.notices()
     assert "'1' was sent as 1" in notice
     assert "3 times" in notice
-
-
-async def test_kinds_of_repairs_that_are_told_are_limited(portal: Opened) -> None:
-    notes = RepairNotes()
-    for number in range(1000):
-        notes.note("store.typed", [Repair(str(number), "m")])
-    assert len(notes.notices()) == MAX_NOTES + 1
 
 
 async def test_a_call_that_is_cancelled_before_it_is_sent_is_not_started(portal: Opened) -> None:

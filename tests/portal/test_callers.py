@@ -96,14 +96,6 @@ async def test_naming_the_mcp_session_of_another_does_not_help(tmp_path: Path) -
         assert (await one.run("x", session=session))["result"] == 1
 
 
-async def test_where_nobody_is_known_the_session_is_whose_who_has_its_name(tmp_path: Path) -> None:
-    async with opened(tmp_path) as portal, served(portal) as url, visitor(url, "auto") as one:
-        session = await one.begin("x = 1")
-        async with visitor(url, "auto") as other, visitor(url) as known:
-            assert (await other.run("x", session=session))["result"] == 1
-            assert (await known.error_of("x", session))[0] == "unknown_session"
-
-
 async def test_nobody_learns_of_a_session_of_another(tmp_path: Path) -> None:
     peer = Peer(tool("hang"), hang=never)
     async with (

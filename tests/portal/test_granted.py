@@ -36,11 +36,6 @@ async def test_empty_search_names_the_variables_and_tells_no_value(portal: Opene
     assert SECRET not in json.dumps(answer) + await portal.search_text()
 
 
-async def test_without_grants_an_empty_search_tells_none(tmp_path: Path) -> None:
-    async with opened(tmp_path) as portal:
-        assert "os.environ" not in await portal.search_text()
-
-
 @pytest.fixture(scope="module")
 async def with_files(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Opened]:
     folder = tmp_path_factory.mktemp("with_files")
@@ -71,10 +66,6 @@ async def test_ledger_counts_what_was_read_and_changed(with_files: Opened) -> No
         (3, "portal.files.write", "failed", 1),
     ]
     assert "4 done" in answer["error"]["hint"]
-
-
-async def test_run_without_files_has_no_rows_of_them(with_files: Opened) -> None:
-    assert states(await with_files.run("1")) == []
 
 
 async def test_file_operations_are_no_tool_calls(tmp_path: Path) -> None:

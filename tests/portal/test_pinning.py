@@ -109,11 +109,6 @@ async def test_instructions_that_were_not_accepted_are_shown_to_nobody(tmp_path:
     assert "passwords" not in json.dumps(told)
 
 
-async def test_instructions_are_shown_without_a_lock(tmp_path: Path) -> None:
-    async with opened(tmp_path, {"up": peer()}) as portal:
-        assert "Be kind." in json.dumps(await portal.search())
-
-
 CHANGE_WHILE_RUNNING = """\
 await raw.echo(n=0)
 await raw.change(name='echo', description='Echo. And more.')
@@ -134,12 +129,6 @@ async def test_tool_that_changes_while_a_script_runs_is_refused_to_that_script(t
         assert await portal.result_of(CHANGE_WHILE_RUNNING) == "quarantined"
         assert (await portal.error_of("await raw.echo()"))["code"] == "quarantined"
         assert (await portal.run("await raw.change(name='more')"))["status"] == "ok"
-
-
-async def test_without_a_lock_a_tool_may_change(tmp_path: Path) -> None:
-    upstreams: dict[str, Peer | dict[str, Json]] = {"raw": raw(tools=raw_tools("change", "echo"))}
-    async with opened(tmp_path, upstreams) as portal:
-        assert await portal.result_of(CHANGE_WHILE_RUNNING) is None
 
 
 @pytest.mark.usefixtures("own_state")
@@ -203,17 +192,6 @@ async def logged(portal: Opened, logs: list[Json], event: str) -> None:
         if any(each["event"] == event for each in logs):
             return
         await portal.run("await up.read()")
-
-
-async def test_quarantine_is_logged_once(tmp_path: Path) -> None:
-    up = peer()
-    await accept(tmp_path, {"up": up})
-    up.tools.append(tool("wi\npe\x1b"))
-    with capture_logs() as logs:
-        async with opened(tmp_path, {"up": up}) as portal:
-            await portal.run("await up.read()")
-            await portal.run("await up.read()")
-    assert [event["count"] for event in logs if event["event"] == "tools_quarantined"] == [1]
 
 
 async def test_pins_of_an_upstream_do_not_count_for_another(tmp_path: Path) -> None:

@@ -105,18 +105,6 @@ async def test_a_shorter_timeout_is_kept_and_a_longer_one_lowered_and_told(porta
     assert_told(answer["notices"][0], "wall_seconds", portal.portal.manifest.folder)
 
 
-async def test_calls_beyond_parallel_calls_wait_and_are_not_refused(portal: Opened) -> None:
-    code = "import asyncio\nlen(await asyncio.gather(*[store.echo(i=i) for i in range(5)]))"
-    assert await portal.result_of(code) == 5
-
-
-async def test_stdout_beyond_its_limit_is_cut_and_told(portal: Opened) -> None:
-    answer = await portal.run("print('x' * 1_000)\n7")
-    assert (answer["status"], answer["result"]) == ("ok", 7)
-    assert answer["stdout"] == "x" * 400
-    assert_told(answer["notices"][0], "stdout_bytes", portal.portal.manifest.folder)
-
-
 async def test_a_call_beyond_a_limit_stands_in_the_ledger(portal: Opened) -> None:
     answer = await portal.run("for i in range(7):\n    await store.echo(i=i)")
     assert [row["state"] for row in answer["calls"]] == ["done"] * 5 + ["refused"]
@@ -125,11 +113,6 @@ async def test_a_call_beyond_a_limit_stands_in_the_ledger(portal: Opened) -> Non
     answer = await portal.run("await store.flood()")
     assert states(answer) == [("store.flood", "done")]
     assert answer["calls"][0]["error"]["code"] == "outcome_limit"
-
-
-async def test_a_limit_of_one_call_can_be_caught(portal: Opened) -> None:
-    code = "try:\n    await store.flood()\nexcept ToolError as error:\n    told = error.code\ntold"
-    assert await portal.result_of(code) == "outcome_limit"
 
 
 async def test_the_memory_limit_keeps_the_ledger_of_calls_in_flight(portal: Opened) -> None:

@@ -141,10 +141,6 @@ def test_what_a_command_or_a_variable_gives_is_never_run(tmp_path: Path) -> None
     assert not (tmp_path / "touched").exists()
 
 
-def test_variable_may_be_called_like_a_kind_of_reference(tmp_path: Path) -> None:
-    assert key(loaded(tmp_path, "${command}${command:-x}${keyring:-y}", command="c")) == "ccy"
-
-
 def test_secrets_do_not_go_where_scripts_read_them(tmp_path: Path) -> None:
     path = write_manifest(
         tmp_path, {}, capabilities={"environment": {"A": "${command:touch touched}", "B": "${keyring:a/b}"}}
@@ -194,11 +190,3 @@ def test_what_the_keyring_does_not_hold_is_told_with_the_command_that_puts_it_th
 def test_system_without_a_keyring_is_told(tmp_path: Path, own_keyring: OwnKeyring) -> None:
     keyring.set_keyring(NoKeyring())
     assert "no keyring" in problem(tmp_path, "${keyring:a/b}").message
-
-
-def test_missing_package_is_told_with_the_extra_that_brings_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "keyring", None)
-    found = problem(tmp_path, "${keyring:a/b}")
-    assert "not installed" in found.message and "'.[keyring]'" in found.hint

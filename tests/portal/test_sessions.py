@@ -57,16 +57,6 @@ async def test_a_name_of_the_session_is_not_taken_for_a_namespace(portal: Opened
     assert await portal.result_of("store.get('a')", session=session) == 1
 
 
-async def test_a_name_of_the_session_may_be_another_namespace(portal: Opened) -> None:
-    session = await new_session(portal, "from tools import other as store")
-    assert await portal.result_of("await store.shout(text='a')", session=session) == {"text": "a"}
-
-
-async def test_a_function_that_the_session_put_into_a_namespace_is_its_own(portal: Opened) -> None:
-    session = await new_session(portal, "store.twice = lambda n: 2 * n")
-    assert await portal.result_of("store.twice(2)", session=session) == 4
-
-
 async def test_a_namespace_that_the_session_imported_is_still_checked(portal: Opened) -> None:
     session = await new_session(portal, "from tools import store")
     assert (await portal.run("await store.shout(text='a')", session=session))["status"] == "refused"
@@ -81,12 +71,6 @@ async def test_a_function_of_the_session_calls_what_the_script_itself_does_not_m
     assert await portal.result_of("1 + 1", session=session) == 2
     assert await portal.result_of("await ask(4)", session=session) == {"n": 4}
     assert (await portal.error_of("await ask(4)"))["code"] == "script_error"
-
-
-async def test_sessions_share_nothing(portal: Opened) -> None:
-    left, right = await new_session(portal, "x = 'left'"), await new_session(portal, "x = 'right'")
-    assert await portal.result_of("x", session=left) == "left"
-    assert await portal.result_of("x", session=right) == "right"
 
 
 async def test_an_unknown_session_is_refused_before_anything_runs(portal: Opened, peer: Peer) -> None:
@@ -150,25 +134,6 @@ async def test_when_all_sessions_are_busy_a_new_one_is_refused(portal: Opened, p
         answers.append(await portal.error_of("1", session="new"))
         tasks.cancel_scope.cancel()
     assert answers[0]["code"] == "session_busy"
-
-
-async def test_no_more_sessions_begin_at_once_than_there_is_room_for(portal: Opened, peer: Peer) -> None:
-    before = len(peer.calls)
-    codes: list[str] = []
-    async with anyio.create_task_group() as tasks:
-
-        async def begin() -> None:
-            answer = await portal.run("await store.hang()", session="new", timeout_seconds=20)
-            codes.append(answer["error"]["code"])
-            if len(codes) == 3:
-                tasks.cancel_scope.cancel()
-
-        with anyio.fail_after(DEADLINE_SECONDS):
-            for _ in range(CAPACITY + 3):
-                tasks.start_soon(begin)
-            await anyio.sleep_forever()
-    assert codes == ["session_busy"] * 3
-    assert len(peer.calls) <= before + CAPACITY
 
 
 async def test_an_idle_session_ends(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -77,36 +77,6 @@ async def test_sessions_of_a_tenant_have_its_files(tmp_path: Path) -> None:
         assert await told(url, "annas-other", READ) == "by a session"
 
 
-WAYS = """
-import os, pathlib
-told = []
-for path in ("../anna/f", "/workspace/../anna/f", "/anna/f", "../../data/anna/f", "/workspace/anna/f", "anna/f"):
-    for do in (lambda: open(path).read(), lambda: os.stat(path), lambda: os.rename("mine", path),
-               lambda: os.listdir(os.path.dirname(path)), lambda: open(path, "w").write("x")):
-        try:
-            told.append(str(do()))
-        except OSError:
-            pass
-[told, os.listdir(), open("mine").read()]
-"""
-
-
-async def test_no_path_leads_from_one_tenant_to_another(tmp_path: Path) -> None:
-    async with portal_of(tmp_path) as url:
-        await told(url, "anna", WRITE.format("annas"))
-        await told(url, "bert", 'open("mine", "w").write("berts")')
-        assert await told(url, "bert", WAYS) == [[], ["mine"], "berts"]
-        assert await told(url, "anna", f"import os\n[os.listdir(), {READ}]") == [["f"], "annas"]
-
-
-async def test_each_tenant_has_the_quota_for_itself_and_all_its_tokens(tmp_path: Path) -> None:
-    async with portal_of(tmp_path, total_bytes=100) as url:
-        fills = [f"with open('{name}', 'w') as f: f.write('x' * 60)" for name in "ab"]
-        assert await told(url, "anna", fills[0]) is None
-        assert await told(url, "annas-other", fills[1]) == "OSError"
-        assert await told(url, "bert", fills[1]) is None
-
-
 async def test_profile_that_reads_only_reads_the_files_of_its_tenant(tmp_path: Path) -> None:
     async with portal_of(tmp_path) as url:
         await told(url, "anna", WRITE.format("annas"))
