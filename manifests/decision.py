@@ -9,8 +9,8 @@ from typing import Literal, TypeAlias
 from manifests.conditions import TOO_MUCH, CallArguments
 from manifests.json_value import Json
 from manifests.manifest import Manifest
+from manifests.names import ToolNames, granting
 from manifests.rules import Budget, Rule, RuleList, ToolSection
-from manifests.tool_names import ToolNames, granting
 from manifests.tool_rules import Hints
 from manifests.yaml_source import KeyPath
 

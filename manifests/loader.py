@@ -8,17 +8,15 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from manifests.complaint import Complaint
-from manifests.env_file import env_path, read_env
 from manifests.errors import ManifestError, Problem
 from manifests.grants import NO_TENANT
 from manifests.json_value import Json
 from manifests.lock import lock_path, read_lock
-from manifests.manifest import Manifest
+from manifests.manifest import Manifest, slips
 from manifests.names import namespace_of
-from manifests.narrowing import slips
 from manifests.own_folders import cache_folder, state_folder
 from manifests.portal_manifest import PortalManifest
-from manifests.references import FetchSecrets, Interpolation, fetch_nothing
+from manifests.references import FetchSecrets, Interpolation, env_path, fetch_nothing, read_env
 from manifests.yaml_source import KeyPath, Place, read_yaml
 
 CONFIG_VARIABLE = "MCP_CODE_PORTAL_CONFIG"

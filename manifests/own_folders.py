@@ -2,8 +2,11 @@
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import Final
+from uuid import uuid4
 
 _NAME = "mcp-code-portal"
 
@@ -45,3 +48,55 @@ def _home(environ: Mapping[str, str]) -> Path:
         return Path(environ.get("HOME") or "~").expanduser()
     except RuntimeError:
         return Path("/")
+
+
+PRIVATE: Final = 0o600
+ORDINARY: Final = 0o666
+"""For whom the user's own file mask allows."""
+
+UNFINISHED: Final = ".new-"
+"""How the name of a file begins that a process which died may have left behind."""
+
+
+def write_whole(
+    path: Path,
+    data: bytes,
+    *,
+    mode: int = PRIVATE,
+    prepare: Callable[[int], None] | None = None,
+    is_lasting: bool = True,
+) -> None:
+    """Replace the file at once. `prepare` gets the descriptor of the new file before that is to be seen.
+
+    It waits until the disk has it all. What can be made again has no need of that: a file that is not `is_lasting` may
+    be empty, or what it was before, once the power has failed.
+
+    Raises:
+        OSError: It cannot be written; what was there before still is.
+    """
+    new = path.with_name(f"{UNFINISHED}{uuid4().hex}")
+    try:
+        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb") as file:
+            if prepare is not None:
+                prepare(file.fileno())
+            file.write(data)
+            if is_lasting:
+                file.flush()
+                os.fsync(file.fileno())
+        new.replace(path)
+    except OSError:
+        with suppress(OSError):
+            new.unlink()
+        raise
+    if is_lasting:
+        _keep_names(path.parent)
+
+
+def _keep_names(folder: Path) -> None:
+    """Have the disk know which files are in it. Where that fails, the new file is there all the same."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -7,8 +7,8 @@ from itertools import chain
 
 from manifests.errors import Problem
 from manifests.manifest import Manifest
+from manifests.names import Glob, is_named_as_method
 from manifests.rules import Budget, Rule, ToolSection
-from manifests.tool_names import Glob, is_named_as_method
 from manifests.tool_rules import Hints
 from manifests.yaml_source import KeyPath
 

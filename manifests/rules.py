@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from manifests.conditions import ArgumentCondition
+from manifests.names import Glob, Names, ToolNames, granting
 from manifests.portal_manifest import PortalManifest, ProfileTools
-from manifests.tool_names import Glob, Names, ToolNames, granting
 from manifests.tool_rules import AllowRule, Annotation, CallBudget, DenyRule, FlowRule, Hints, ToolRules
 from manifests.yaml_source import KeyPath
 

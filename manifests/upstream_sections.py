@@ -21,7 +21,7 @@ from manifests.constraints import (
     refusal,
 )
 from manifests.json_value import Json
-from manifests.tool_names import Glob, ToolNames
+from manifests.names import Glob, ToolNames
 from manifests.tool_rules import Hints, ToolRules
 
 ClientText: TypeAlias = Annotated[Argument, Field(min_length=1, max_length=4096)]

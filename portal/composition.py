@@ -8,8 +8,7 @@ from functools import partial
 
 import anyio
 
-from manifests.manifest import Manifest
-from manifests.narrowing import narrowed
+from manifests.manifest import Manifest, narrowed
 from manifests.own_folders import state_folder
 from portal.audit.audit import open_audit
 from portal.authority import Authority

@@ -4,8 +4,7 @@ import json
 import math
 import re
 
-from manifests.collection import no_collection
-from manifests.json_value import Json
+from manifests.json_value import Json, no_collection
 
 MAX_DEPTH = 200
 MAX_DIGITS = 4_300

@@ -23,8 +23,7 @@ from mcp_types import (
 )
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
-from manifests.collection import no_collection
-from manifests.json_value import Json
+from manifests.json_value import Json, no_collection
 from upstreams.errors import UpstreamAnswerError, UpstreamCutOffError, UpstreamError
 from upstreams.state import Diagnostics
 

@@ -12,8 +12,8 @@ import structlog
 from pydantic_core import to_json
 
 from manifests.json_value import Json
+from manifests.own_folders import write_whole
 from manifests.upstream_sections import HttpUpstream, StdioUpstream
-from manifests.whole_file import write_whole
 from upstreams.errors import UpstreamAnswerError, UpstreamRefusedError
 from upstreams.recorded_tool import RecordedTool
 from upstreams.redaction import Redaction

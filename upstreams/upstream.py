@@ -9,8 +9,7 @@ import anyio
 from mcp.shared.dispatcher import ProgressFnT
 
 from manifests.json_value import Json
-from manifests.names import function_names, identifier, namespace_of
-from manifests.tool_names import ToolNames
+from manifests.names import ToolNames, function_names, identifier, namespace_of
 from manifests.upstream_sections import UpstreamSection, may_repeat
 from upstreams.circuit import Circuit
 from upstreams.errors import (

@@ -12,9 +12,8 @@ import anyio
 from manifests.decision import Decision
 from manifests.errors import ManifestError, Problem
 from manifests.json_value import Json
-from manifests.known_tokens import literal_tokens
-from manifests.manifest import Manifest
-from manifests.narrowing import narrowed
+from manifests.manifest import Manifest, narrowed
+from manifests.references import literal_tokens
 from manifests.rule_slips import unmatched_rules
 from manifests.tool_rules import Hints
 from portal.cli.terminal import Terminal, counted, unknown_name, upstreams_tried

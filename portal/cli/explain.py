@@ -6,8 +6,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 
 from manifests.json_value import Json
-from manifests.manifest import Manifest
-from manifests.narrowing import narrowed
+from manifests.manifest import Manifest, narrowed
 from manifests.own_folders import state_folder
 from portal.cli.terminal import Terminal, upstreams_tried
 from portal.explanation import Explanation, explain, explain_fetch, meant_by, nearest

@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from manifests.env_file import env_path, env_text, read_env
 from manifests.errors import ManifestError
 from manifests.json_value import Json
 from manifests.loader import load_manifest
 from manifests.names import namespace_of
-from manifests.references import SecretReference, VariableReference, pieces
-from manifests.whole_file import write_whole
+from manifests.own_folders import write_whole
+from manifests.references import SecretReference, VariableReference, env_path, env_text, pieces, read_env
 from manifests.yaml_source import YamlSource, read_yaml
 from portal.importing.servers import LeftOut, Origin, Server, UnfitError, Value, variable_name
 from portal.library.plain_text import is_hidden

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 from urllib.parse import unquote
 
 from manifests.json_value import Json
-from manifests.known_tokens import TOKEN
+from manifests.references import TOKEN
 from portal.importing.clients import CLAUDE_CODE, GEMINI, ClientFile, Data
 from upstreams.redaction import LEAST_CHARACTERS
 

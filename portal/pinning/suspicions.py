@@ -17,7 +17,7 @@ import structlog
 
 from manifests.json_value import Json
 from manifests.lock import Pin
-from manifests.tool_names import is_named_as_method
+from manifests.names import is_named_as_method
 from portal.library.plain_text import escaped, hidden_places
 from portal.pinning.pins import pins_of
 from upstreams.recorded_tool import RecordedTool

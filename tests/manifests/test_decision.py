@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manifests.decision import Decision, decide, decide_fetch, decide_flow
-from manifests.manifest import Manifest
+from manifests.manifest import Manifest, narrowed
 from manifests.names import identifier
-from manifests.narrowing import narrowed
 from manifests.portal_manifest import Capabilities, PortalManifest
 from manifests.rule_slips import ListedTool, unmatched_rules
 from manifests.tool_rules import NO_HINTS, Hints, ToolRules

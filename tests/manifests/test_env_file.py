@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manifests.env_file import MAX_BYTES, env_text, read_env
 from manifests.errors import ManifestError
 from manifests.loader import load_manifest
+from manifests.references import MAX_BYTES, env_text, read_env
 from manifests.upstream_sections import StdioUpstream
 
 MANIFEST = 'upstreams: {a: {command: x, env: {TOKEN: "${TOKEN}"}}}\n'

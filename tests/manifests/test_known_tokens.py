@@ -2,7 +2,7 @@
 
 import pytest
 
-from manifests.known_tokens import known_token, literal_tokens
+from manifests.references import known_token, literal_tokens
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,9 @@ import pytest
 from manifests.decision import Decision, decide, decide_arguments
 from manifests.json_value import Json
 from manifests.manifest import Manifest
-from manifests.names import function_names
+from manifests.names import ToolNames, function_names
 from manifests.portal_manifest import Capabilities, PortalManifest
 from manifests.rule_slips import ListedTool, unmatched_rules
-from manifests.tool_names import ToolNames
 from manifests.tool_rules import NO_HINTS, Hints, ToolRules
 from manifests.upstream_sections import HttpUpstream, RetryRules, may_repeat
 from tests.manifests.conftest import Load

@@ -5,8 +5,7 @@ from pathlib import Path
 
 from manifests.decision import decide, decide_arguments, decide_flow
 from manifests.json_value import Json
-from manifests.manifest import Manifest
-from manifests.narrowing import narrowed
+from manifests.manifest import Manifest, narrowed
 from manifests.tool_rules import Hints
 from tests.manifests.conftest import Load
 

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manifests.decision import decide, decide_fetch, decide_flow
-from manifests.manifest import Manifest
-from manifests.narrowing import narrowed
+from manifests.manifest import Manifest, narrowed
 from manifests.portal_manifest import PortalManifest
 from manifests.tool_rules import Hints
 from manifests.upstream_sections import HttpUpstream

@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from manifests.json_value import Json
-from manifests.tool_names import ToolNames
+from manifests.names import ToolNames
 from manifests.upstream_sections import RetryRules, may_repeat
 from upstreams.errors import (
     UpstreamBusyError,

@@ -15,9 +15,9 @@ import anyio.to_thread
 from mcp.shared.auth import OAuthToken
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from manifests.own_folders import write_whole
 from manifests.references import SecretError
 from manifests.upstream_sections import OAuthSettings
-from manifests.whole_file import write_whole
 from upstreams.oauth.discovery import Client, Discovered
 from upstreams.oauth.errors import OAuthError, OAuthUnreachableError
 from upstreams.system_keyring import drop_from_keyring, keep_in_keyring, keyring_password
