@@ -11,6 +11,7 @@ import json
 from functools import partial
 
 import anyio
+import anyio.lowlevel
 import structlog
 
 from manifests.json_value import Json
@@ -35,7 +36,6 @@ from sandbox_runtime.grants.fetcher import FETCH, Fetcher
 from upstreams.errors import UpstreamError, UpstreamRefusedError, UpstreamWithheldError
 from upstreams.fleet import Fleet
 from upstreams.questions import QuestionError
-from upstreams.steps import turns_of_others
 from upstreams.tool_result import ToolResult
 
 log = structlog.get_logger()
@@ -112,7 +112,9 @@ class Broker:
         mended: list[Repair] = []
         async with self._order:
             if _is_long(call.arguments):
-                await turns_of_others()  # it is decided in one go, and scripts make many calls at once
+                await (
+                    anyio.lowlevel.checkpoint()
+                )  # it is decided in one go, and scripts make many calls at once
             function = self.snapshot.library.functions.get(call.function)
             permit = None if call.function in RESOURCE_FUNCTIONS else self._permit(call, function, mended)
         if permit is None:

@@ -44,13 +44,12 @@ from portal.execution import with_effects
 from portal.granted import reachable
 from portal.ledger import Ledger
 from portal.passthrough.back_channel import BackChannel
-from portal.passthrough.clean_json import sendable, sendable_json
+from portal.passthrough.clean_json import is_larger, sendable, sendable_json
 from portal.passthrough.notifications import notifications_of
 from portal.passthrough.questions import Ask, Questions, ask_by_request, comes_in_rounds
 from portal.passthrough.rounds import PendingRequest
 from portal.requests import RequestError, docs_search_request, execute_code_request
 from sandbox_runtime.result import RunError
-from upstreams.json_size import is_larger
 
 log = structlog.get_logger()
 

@@ -62,3 +62,21 @@ def sendable_json(value: Json) -> Json:
 def sendable(text: str) -> str:
     """The same with lone surrogates replaced: one of them would end the SDK's whole stdio server."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def is_larger(value: Json, characters: int, most_values: int | None = None) -> bool:
+    """Whether it has more characters of text, and values, than that, or more values; it looks at no more of them."""
+    todo = [value]
+    left = characters if most_values is None else most_values
+    while todo and characters >= 0 and left >= 0:
+        each = todo.pop()
+        characters -= 1
+        left -= 1
+        if isinstance(each, str):
+            characters -= len(each)
+        elif isinstance(each, list | dict):
+            characters -= len(each)
+            if characters < 0 or len(each) > left:
+                return True
+            todo += each if isinstance(each, list) else [*each, *each.values()]
+    return characters < 0 or left < 0

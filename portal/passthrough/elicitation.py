@@ -21,8 +21,7 @@ from pydantic import ValidationError
 from manifests.constraints import is_safe_for_tokens
 from manifests.json_value import Json
 from portal.budget.tokens import compact
-from portal.passthrough.clean_json import Scrub, clean_json, clean_text, one_line
-from upstreams.json_size import is_larger
+from portal.passthrough.clean_json import Scrub, clean_json, clean_text, is_larger, one_line
 from upstreams.questions import QuestionError
 
 MAX_MESSAGE_CHARACTERS: Final = 2_000

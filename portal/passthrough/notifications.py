@@ -27,8 +27,7 @@ from manifests.json_value import Json
 from portal.budget.tokens import compact
 from portal.caller import caller_of
 from portal.ledger import Entry, Ledger
-from portal.passthrough.clean_json import Scrub, clean_json, clean_text, one_line, printable
-from upstreams.json_size import is_larger
+from portal.passthrough.clean_json import Scrub, clean_json, clean_text, is_larger, one_line, printable
 from upstreams.notifications import LEVELS, LogMessage, reaches
 from upstreams.upstream import Upstream
 

@@ -10,8 +10,7 @@ from pydantic import ValidationError
 
 from manifests.json_value import Json
 from portal.budget.tokens import compact
-from portal.passthrough.clean_json import Scrub, clean_json
-from upstreams.json_size import is_larger
+from portal.passthrough.clean_json import Scrub, clean_json, is_larger
 from upstreams.questions import QuestionError
 
 MAX_CHARACTERS: Final = 200_000
