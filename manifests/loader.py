@@ -14,7 +14,7 @@ from manifests.json_value import Json
 from manifests.lock import lock_path, read_lock
 from manifests.manifest import Manifest, slips
 from manifests.names import namespace_of
-from manifests.own_folders import cache_folder, state_folder
+from manifests.own_files import cache_folder, state_folder
 from manifests.portal_manifest import PortalManifest
 from manifests.references import FetchSecrets, Interpolation, env_path, fetch_nothing, read_env
 from manifests.yaml_source import KeyPath, Place, read_yaml

@@ -11,7 +11,7 @@ from typing import Final
 
 from manifests.errors import ManifestError, Problem
 from manifests.json_value import Json
-from manifests.own_folders import ORDINARY, write_whole
+from manifests.own_files import ORDINARY, write_whole
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from functools import partial
 import anyio
 
 from manifests.manifest import Manifest, narrowed
-from manifests.own_folders import state_folder
+from manifests.own_files import state_folder
 from portal.audit.audit import open_audit
 from portal.authority import Authority
 from portal.call_rates import CallRates

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from manifests.own_folders import cache_folder
+from manifests.own_files import cache_folder
 from sandbox_runtime.engine import CONFIGURATION, NOT_WRITTEN
 from sandbox_runtime.errors import CacheError, ComponentError
 from sandbox_runtime.launchers import start_process

@@ -11,7 +11,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from manifests.json_value import Json
-from manifests.own_folders import state_folder
+from manifests.own_files import state_folder
 from manifests.upstream_sections import HttpUpstream, StdioUpstream
 from upstreams.child_process import ChildCommand
 from upstreams.http import open_http_wire, open_sse_wire

@@ -12,7 +12,7 @@ import structlog
 from pydantic_core import to_json
 
 from manifests.json_value import Json
-from manifests.own_folders import write_whole
+from manifests.own_files import write_whole
 from manifests.upstream_sections import HttpUpstream, StdioUpstream
 from upstreams.errors import UpstreamAnswerError, UpstreamRefusedError
 from upstreams.recorded_tool import RecordedTool

@@ -19,7 +19,7 @@ from typing import Final, Protocol
 import structlog
 
 from manifests.json_value import Json
-from manifests.own_folders import PRIVATE
+from manifests.own_files import PRIVATE
 from portal.audit.chain import MAX_LINE_BYTES, START, linked, read_line
 from portal.errors import AuditError
 from portal.logs import PIPE_BYTES, is_pipe_writable

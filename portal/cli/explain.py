@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from manifests.json_value import Json
 from manifests.manifest import Manifest, narrowed
-from manifests.own_folders import state_folder
+from manifests.own_files import state_folder
 from portal.cli.terminal import Terminal, upstreams_tried
 from portal.explanation import Explanation, explain, explain_fetch, meant_by, nearest
 from portal.first_steps import NO_UPSTREAMS

@@ -18,7 +18,7 @@ import json5
 import tomlkit
 from tomlkit.exceptions import ParseError
 
-from manifests.own_folders import PRIVATE, write_whole
+from manifests.own_files import PRIVATE, write_whole
 from portal.errors import PortalError
 
 MAX_BYTES: Final = 16 * 1024 * 1024

@@ -12,7 +12,7 @@ from manifests.errors import ManifestError
 from manifests.json_value import Json
 from manifests.loader import load_manifest
 from manifests.names import namespace_of
-from manifests.own_folders import write_whole
+from manifests.own_files import write_whole
 from manifests.references import SecretReference, VariableReference, env_path, env_text, pieces, read_env
 from manifests.yaml_source import YamlSource, read_yaml
 from portal.importing.servers import LeftOut, Origin, Server, UnfitError, Value, variable_name

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 from typing import Final
 
-from manifests.own_folders import ORDINARY, write_whole
+from manifests.own_files import ORDINARY, write_whole
 from portal.library.library import Library
 from portal.library.namespace import GENERATED, Namespace
 from portal.library.portal_stub import PORTAL_STUB

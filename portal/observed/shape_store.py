@@ -10,7 +10,7 @@ from typing import Annotated, Final, Literal
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from manifests.json_value import Json
-from manifests.own_folders import is_private, write_whole
+from manifests.own_files import is_private, write_whole
 from portal.observed.shape import MAX_PLACES, Shape, merged, schema_of, size
 
 MAX_FILE_BYTES: Final = 4 * 1024 * 1024

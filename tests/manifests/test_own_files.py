@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from manifests.own_folders import cache_folder, is_private, state_folder
+from manifests.own_files import cache_folder, is_private, state_folder
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="macOS has other places")
 

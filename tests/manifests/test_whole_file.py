@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from manifests.own_folders import ORDINARY, UNFINISHED, write_whole
+from manifests.own_files import ORDINARY, UNFINISHED, write_whole
 
 
 def test_a_file_is_made_for_its_owner_only(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import anyio.to_thread
 from mcp.shared.auth import OAuthToken
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from manifests.own_folders import write_whole
+from manifests.own_files import write_whole
 from manifests.references import SecretError
 from manifests.upstream_sections import OAuthSettings
 from upstreams.oauth.discovery import Client, Discovered
