@@ -36,7 +36,7 @@ from benchmarks.registries import REGISTRIES, read_sources
 from manifests.portal_manifest import Capabilities
 from portal.budget.tokens import compact, count_tokens
 from portal.definitions import INSTRUCTIONS, tool_definitions
-from portal.found import Found
+from portal.docs_search import Found
 from portal.library.function import Function
 from portal.library.library import Library
 from portal.library.namespace import LibrarySource

@@ -1,28 +1,108 @@
-"""The one place that lets calls out: every way to an upstream asks `authorize()`, and sends what it was permitted.
-
-Rule 1: whoever sends has a Permit, and only `authorize` makes one.
-Rule 2: nothing is awaited between looking at a budget and counting the call, so no two calls get the last place.
-"""
+"""`authorize()`: whether a script may call a tool, what a call spends of the budgets, and what is granted at all."""
 
 import math
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
 from manifests.decision import Decision, decide, decide_arguments, decide_fetch, decide_flow
+from manifests.grants import FileGrant
 from manifests.json_value import Json
 from manifests.manifest import Manifest
+from manifests.portal_manifest import Capabilities
 from manifests.rules import Budget, Rule
 from manifests.tool_rules import NETWORK, Hints
 from manifests.yaml_source import KeyPath
 from portal.audit.audit import UNHEARD, RunAudit, unrecorded
-from portal.call_rates import CallRates
 from portal.errors import refused
 from portal.library.function import Function
 from portal.pinning.pins import Pins
 from sandbox_runtime.calls import CallError
 from upstreams.recorded_tool import RecordedTool
+
+MAX_NAMES = 20
+"""Hosts and environment variables told by name; more are counted."""
+
+_SHARED_BY = {
+    "all": "all scripts share them",
+    "tenant": "all scripts of the same tenant share them",
+    "session": "those of a session are there in its next run",
+    "run": "they are gone after the run",
+}
+
+
+def granted(manifest: Manifest) -> list[str]:
+    """One line for each kind of grant; none, unless the manifest grants something. Holds no value of a variable."""
+    return list(_lines(reachable(manifest)))
+
+
+def reachable(manifest: Manifest) -> Capabilities:
+    """What scripts are granted: no network where the rules leave `portal.fetch` no call."""
+    fetching, capabilities = decide_fetch(manifest), manifest.portal.capabilities
+    if fetching.granted and not any(budget.is_empty for budget in fetching.budgets):
+        return capabilities
+    return capabilities.model_copy(update={"network": None})
+
+
+def reach(capabilities: Capabilities) -> str:
+    """The same in a few words, for the definition of a tool."""
+    network = "no network" if capabilities.network is None else "network by `await portal.fetch(url)`"
+    return f"{_files_in_short(capabilities.files)}, {network}"
+
+
+def _lines(capabilities: Capabilities) -> Iterator[str]:
+    if (files := capabilities.files) is not None:
+        may = "read and write files" if files.mode == "write" else "read the files"
+        yield (
+            f"scripts {may} in /workspace, their working directory, with open, pathlib, os, csv, sqlite3 and others;"
+            f" {_SHARED_BY[files.share]}"
+        )
+    if (network := capabilities.network) is not None:
+        yield (
+            f"scripts fetch from {_some([*network.allow, *network.private])} with await portal.fetch(url, method=, "
+            "headers=, params=, json=, body=, timeout=); its answer has status, ok, headers, text, json() and bytes"
+        )
+    if names := sorted(capabilities.environment):
+        yield f"scripts see in os.environ: {_some(names)}"
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    return ", ".join(names[:MAX_NAMES]) + more
+
+
+def _files_in_short(files: FileGrant | None) -> str:
+    if files is None:
+        return "no files"
+    return "files in /workspace" if files.mode == "write" else "files to read in /workspace"
+
+
+WINDOW_SECONDS: Final = 60.0
+
+
+class CallRates:
+    """Counts calls of budgets that say `per_minute`: in any 60 seconds there are at most so many."""
+
+    def __init__(self) -> None:
+        self._calls: dict[KeyPath, deque[float]] = {}
+
+    def wait_seconds(self, budget: Budget) -> float:
+        """How long until there is room for one more call; 0 if there is now."""
+        if budget.per_minute is None:
+            return 0.0
+        if budget.per_minute == 0:
+            return WINDOW_SECONDS
+        calls, now = self._calls.get(budget.keys, deque()), time.monotonic()
+        while calls and now - calls[0] >= WINDOW_SECONDS:
+            calls.popleft()
+        return 0.0 if len(calls) < budget.per_minute else max(calls[0] + WINDOW_SECONDS - now, 0.001)
+
+    def count(self, budget: Budget) -> None:
+        if budget.per_minute is not None:
+            self._calls.setdefault(budget.keys, deque()).append(time.monotonic())
+
 
 MAX_REMEMBERED: Final = 50_000
 """Tools of which the decision is remembered."""

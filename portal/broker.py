@@ -18,7 +18,7 @@ from manifests.json_value import Json
 from manifests.manifest import Manifest
 from portal.audit.audit import UNHEARD, RunAudit
 from portal.authority import Authorization, Permit
-from portal.ledger import CallState, Entry, Ledger
+from portal.ledger import CallState, Entry, Ledger, RepairNotes
 from portal.library.arguments import ArgumentError
 from portal.library.function import Function
 from portal.library.repairs import Repair, fitted
@@ -27,8 +27,7 @@ from portal.observed.observations import Observations
 from portal.passthrough.back_channel import NO_CLIENT, BackChannel
 from portal.passthrough.resources import FUNCTIONS as RESOURCE_FUNCTIONS
 from portal.passthrough.resources import ResourceError, Resources
-from portal.repair_notes import RepairNotes
-from portal.session_tools import SessionTools
+from portal.sessions import SessionTools
 from portal.snapshot import Snapshot
 from sandbox_runtime.calls import CallError, Outcome, ToolCall
 from sandbox_runtime.grants.fetch_request import FetchError

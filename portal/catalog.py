@@ -1,8 +1,8 @@
-"""Keeps the library, its search index and its stub files in step with the tools that the upstreams list."""
+"""What scripts get of the tools of all upstreams: offered by rules, compiled into a library, indexed for search."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -12,18 +12,121 @@ import anyio.to_thread
 import structlog
 
 from manifests.decision import Decision
+from manifests.names import function_names
+from manifests.rule_slips import ListedTool
+from manifests.tool_rules import Hints
 from portal.authority import Authority
 from portal.check.checker import Checker
 from portal.library.library import Library
 from portal.library.namespace import LibrarySource
 from portal.library.stub_package import write_stubs
 from portal.observed.observations import Observations
+from portal.observed.shape import UNSEEN
 from portal.observed.shape_store import Observed
-from portal.offer import Offer, make_offer
-from portal.reading_gate import ReadingGate
+from portal.passthrough.resources import LISTED
 from portal.snapshot import Snapshot
 from upstreams.fleet import Fleet
+from upstreams.recorded_tool import RecordedTool
 from upstreams.upstream import Upstream
+
+
+def listed_tools(upstream: Upstream) -> list[ListedTool]:
+    """Those that it lists now, whatever is granted, and the ways to read what else it offers."""
+    names = function_names([tool.name for tool in upstream.tools])
+    return [
+        ListedTool(tool.name, names[tool.name], Hints.of(tool.annotations), _arguments(tool))
+        for tool in upstream.tools
+    ] + LISTED
+
+
+def _arguments(tool: RecordedTool) -> frozenset[str] | None:
+    properties = tool.input_schema.get("properties")
+    return frozenset(properties) if isinstance(properties, dict) and properties else None
+
+
+@dataclass(frozen=True)
+class Offer:
+    """Of the tools that the upstream lists, those that are shown, and the decisions about all that are not granted.
+
+    `source` is None if none is shown; `denied` is by qualified name.
+    """
+
+    tools: tuple[RecordedTool, ...]
+    summary: str
+    observed: Mapping[str, Observed]
+    source: LibrarySource | None
+    denied: Mapping[str, Decision]
+
+    def is_of(self, authority: Authority, upstream: Upstream, observed: Mapping[str, Observed]) -> bool:
+        """Whether it is of what the upstream lists, and what is known of its results, now."""
+        is_same = self.tools is upstream.tools and self.summary == authority.pins.summary(upstream)
+        return is_same and self.observed == observed
+
+
+def make_offer(authority: Authority, upstream: Upstream, observed: Mapping[str, Observed]) -> Offer:
+    namespace = authority.manifest.namespaces[upstream.name]
+    tools, summary = upstream.tools, authority.pins.summary(upstream)
+    names = function_names(
+        [tool.name for tool in tools]
+    )  # of all, so that no name depends on what is granted
+    shown: list[RecordedTool] = []
+    denied: dict[str, Decision] = {}
+    refusals: dict[str, str] = {}
+    for tool in tools:
+        name = names[tool.name]
+        decision = authority.about_listed(upstream.name, tools, tool.name, name, Hints.of(tool.annotations))
+        if decision.granted or decision.is_shown:
+            shown.append(tool)
+        if not decision.granted:
+            denied[f"{namespace}.{name}"] = decision
+            refusals[tool.name] = f"{decision.rule}. {decision.grant}"
+    if not shown:
+        return Offer(tools, summary, observed, None, denied)
+    known = {tool.name: observed[tool.name] for tool in shown if _is_known(tool, observed)}
+    schemas = {name: each.schema for name, each in known.items() if each.shape != UNSEEN}
+    mismatches = {name: each.mismatch for name, each in known.items() if each.mismatch}
+    source = LibrarySource(upstream.name, namespace, summary, shown, names, schemas, refusals, mismatches)
+    return Offer(tools, summary, observed, source, denied)
+
+
+def _is_known(tool: RecordedTool, observed: Mapping[str, Observed]) -> bool:
+    known = observed.get(tool.name)
+    return known is not None and known.definition == tool.digest
+
+
+class ReadingGate:
+    """Many read at once, or one writes. Who wants to write waits for those who read; later readers wait for it."""
+
+    def __init__(self) -> None:
+        self._readers = 0
+        self._written: anyio.Event | None = None
+        self._unread = anyio.Event()
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[None]:
+        while self._written is not None:
+            await self._written.wait()
+        self._readers += 1
+        try:
+            yield
+        finally:
+            self._readers -= 1
+            if not self._readers:
+                self._unread.set()
+                self._unread = anyio.Event()
+
+    @asynccontextmanager
+    async def writing(self) -> AsyncIterator[None]:
+        """For one writer, who does not enter again before it has left."""
+        written = self._written = anyio.Event()
+        try:
+            while self._readers:
+                await self._unread.wait()
+            yield
+        finally:
+            self._written = None
+            written.set()
+
 
 log = structlog.get_logger()
 

@@ -11,12 +11,10 @@ import anyio
 from manifests.manifest import Manifest, narrowed
 from manifests.own_files import state_folder
 from portal.audit.audit import open_audit
-from portal.authority import Authority
-from portal.call_rates import CallRates
+from portal.authority import Authority, CallRates
 from portal.catalog import Catalog
 from portal.docs_search import DocsSearch
 from portal.execution import AwaitUpstreams, Execution
-from portal.header_renewals import header_renewals
 from portal.observed.observations import Observations, open_observations
 from portal.observed.shape_store import ShapeStore
 from portal.passthrough.client_resources import ClientResources, ListChanges
@@ -25,6 +23,7 @@ from portal.passthrough.rounds import Rounds
 from portal.passthrough.sampling import SamplingDepths
 from portal.pinning.suspicions import SuspicionLog
 from portal.script_search import ScriptSearch
+from portal.secret_sources import header_renewals
 from portal.sessions import Sessions
 from portal.view import Shelf, View, open_shelf
 from sandbox_runtime.bake import Baked, check_baked

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from mcp_types import Tool, ToolAnnotations
 
 from manifests.portal_manifest import Capabilities
-from portal.granted import reach
+from portal.authority import reach
 
 DOCS_SEARCH = "docs_search"
 EXECUTE_CODE = "execute_code"

@@ -1,28 +1,190 @@
-"""`docs_search`: finds functions and shows them as Python stub code."""
+"""`docs_search`: finds functions, and says what came of it in as many tokens as the reader has."""
 
 import difflib
 import math
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 import anyio
 import anyio.to_thread
 
 from manifests.json_value import Json
 from manifests.manifest import Manifest
-from portal.budget.tokens import is_loaded, o200k_base
+from portal.authority import granted
+from portal.budget.tokens import compact, is_loaded, is_within, o200k_base
 from portal.catalog import Catalog, standing
-from portal.first_steps import NO_UPSTREAMS
-from portal.found import DocsSearchAnswer, Found
-from portal.granted import granted
-from portal.library.function import Function
+from portal.errors import NO_UPSTREAMS
+from portal.library.function import CUT_PARAMETERS, LONGEST_REQUIRED, Function, short_parameter
+from portal.library.plain_text import escaped
 from portal.library.portal_stub import portal_functions
 from portal.search.query import asked_name
 from portal.snapshot import MAX_NAME_CHARACTERS, Snapshot
 from upstreams.fleet import Fleet
 from upstreams.upstream import Upstream
+
+_SUMMARY_CHARACTERS = (200, 60, 0)
+"""Of what an upstream says about itself: the less, the more of them there are."""
+
+
+@dataclass(frozen=True)
+class DocsSearchAnswer:
+    """`structured` is `{functions, total, notices, namespaces?}`; `text` says the same as Python stub code."""
+
+    structured: dict[str, Json]
+    text: str
+
+
+@dataclass(frozen=True)
+class Found:
+    """The best functions, best first, the first `full` of them to be shown with types and documentation.
+
+    `total` is how many fit at all. `namespaces` are there if they were asked for.
+    """
+
+    functions: Sequence[Function]
+    total: int
+    full: int
+    notices: Sequence[str]
+    namespaces: Sequence[dict[str, Json]] | None = None
+
+    def structured(self) -> dict[str, Json]:
+        """All of it as data."""
+        answer: dict[str, Json] = {
+            "functions": rows(self.functions, self.full),
+            "total": self.total,
+            "notices": [escaped(notice, "\n\t") for notice in self.notices],
+        }
+        if self.namespaces is not None:
+            answer["namespaces"] = list(self.namespaces)
+        return answer
+
+    def answer(self, max_tokens: int) -> DocsSearchAnswer:
+        """As much of it as fits, whichever of its two forms is read; a notice says what does not.
+
+        Of many namespaces first the summaries are cut. What is left at the least is told in any case.
+        """
+        for part in self._parts():
+            answer = DocsSearchAnswer(part.structured(), part._text())
+            if is_within(answer.text, max_tokens) and is_within(compact(answer.structured), max_tokens):
+                break
+        return answer
+
+    def _parts(self) -> Iterator["Found"]:
+        """Itself, and then less and less of it."""
+        spaces = self.namespaces
+        for characters in _SUMMARY_CHARACTERS if spaces else (0,):
+            spaces = spaces and [{**row, "summary": row["summary"][:characters]} for row in spaces]
+            yield self._cut(len(self.functions), self.full, spaces, len(spaces or ()))
+        shown, listed, full = len(self.functions), len(spaces or ()), self.full
+        while shown > 1 or listed > 1 or full:
+            if shown > 1 or listed > 1:
+                shown, listed = max(shown * 3 // 4, min(shown, 1)), listed * 3 // 4
+            else:
+                full = 0
+            yield self._cut(shown, full, spaces, listed)
+
+    def _cut(
+        self, shown: int, full: int, namespaces: Sequence[dict[str, Json]] | None, listed: int
+    ) -> "Found":
+        notices = list(self.notices)
+        if left_out := len(self.functions) - shown + len(namespaces or ()) - listed:
+            notices.append(f"{left_out} more do not fit here: ask for fewer, or for one upstream")
+        if undocumented := self.functions[full : self.full]:
+            name = undocumented[0].qualified
+            notices.append(f"types and documentation of {name} do not fit into server.output_tokens")
+        spaces = None if namespaces is None else namespaces[:listed]
+        return Found(self.functions[:shown], self.total, min(full, shown), notices, spaces)
+
+    def _text(self) -> str:
+        """Python stub code; what is no code is a comment."""
+        lines = [_namespace_line(row) for row in self.namespaces or ()]
+        lines += stub_code(self.functions, self.full)
+        if self.functions and self.total > len(self.functions):
+            lines.append(f"# {len(self.functions)} of {self.total}")
+        lines.extend(f"# notice: {escaped(notice)}" for notice in self.notices)
+        return "\n".join(lines) or "# nothing"
+
+
+def _namespace_line(row: dict[str, Json]) -> str:
+    summary = f": {row['summary']}" if row["summary"] else ""
+    upstream = "" if row["upstream"] == row["namespace"] else f" (upstream {row['upstream']!r})"
+    return f"# {row['namespace']}{upstream}, {row['functions']} functions, {row['state']}{summary}"
+
+
+LONGEST_BRIEF: Final = 120
+"""Characters of parameters in a brief signature; optional ones beyond are left out, which it says."""
+
+
+def rows(functions: Sequence[Function], full: int) -> list[dict[str, Json]]:
+    """One row a function; the first `full` of them have a `stub`."""
+    shown: list[dict[str, Json]] = [
+        {
+            "name": function.qualified,
+            "upstream": function.upstream,
+            "tool": function.tool,
+            "signature": brief_signature(function).text,
+            "summary": function.summary,
+        }
+        for function in functions
+    ]
+    for row, stub in zip(shown, _stubs(functions[:full]), strict=False):
+        row["stub"] = stub
+    return shown
+
+
+def stub_code(functions: Sequence[Function], full: int) -> Iterator[str]:
+    """The same as lines of Python, but for what a script has no use for; what is no code is a comment."""
+    for function, stub in zip(functions, _stubs(functions[:full]), strict=False):
+        yield f"# {function.qualified}\n{stub}\n"
+    for function in functions[full:]:
+        signature = brief_signature(function)
+        more = " (more parameters)" if signature.is_cut else ""
+        about = f": {function.summary.removesuffix('.')}" if function.summary else ""
+        yield f"{signature.text}: ... # {function.qualified}{more}{about}"
+
+
+@dataclass(frozen=True)
+class BriefSignature:
+    """One line of Python; `is_cut` if not all of the parameters are in it."""
+
+    text: str
+    is_cut: bool
+
+
+def brief_signature(function: Function) -> BriefSignature:
+    """The function as it stands in its namespace, in few tokens: without what says nothing or is plain to see.
+
+    That is the type of a parameter whose default shows it, `| None` before `= None`, and a result of any type. Of the
+    optional parameters as many are there as fit into `LONGEST_BRIEF` characters.
+    """
+    shown: list[str] = []
+    left = LONGEST_BRIEF
+    is_cut = CUT_PARAMETERS in function.signature
+    for parameter in function.parameters:
+        text = short_parameter(parameter)
+        left -= len(text) + 2
+        if left < (LONGEST_BRIEF - LONGEST_REQUIRED if parameter.required else 0):
+            is_cut = True
+            break
+        shown.append(text)
+    others = ["**others"] if function.takes_others else []
+    keywords = ", ".join([*(["*", *shown] if shown else []), *others])
+    returns = "" if function.returns == "Any" else f" -> {function.returns}"
+    return BriefSignature(f"async def {function.name}({keywords}){returns}", is_cut)
+
+
+def _stubs(functions: Sequence[Function]) -> list[str]:
+    """Each function's stub, with those of its types that an earlier one of its namespace has not brought."""
+    told: set[tuple[str, str]] = set()
+    stubs = []
+    for function in functions:
+        news = [text for text in function.types if (function.namespace, text) not in told]
+        told.update((function.namespace, text) for text in news)
+        stubs.append("\n\n".join([*news, function.definition]))
+    return stubs
+
 
 PORTAL = "portal"
 """The module that every script has. It is no namespace, but a query may ask what it does."""

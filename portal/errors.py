@@ -54,3 +54,14 @@ def refused(qualified: str, decision: Decision, code: str | None = None) -> Rule
     hint = f"{decision.grant} The rule is at {decision.where}.".strip()
     message = f"{qualified} {why}: {decision.reason}"
     return RuleError(code, message, hint, rule=decision.rule, where=decision.where)
+
+
+SMALLEST_MANIFEST = (
+    "The smallest portal.yaml that helps: "
+    'upstreams: {time: {command: uvx, args: ["mcp-server-time"]}} (uvx comes with uv)'
+)
+
+NO_UPSTREAMS = (
+    f"no upstreams are configured, so there are no functions yet. {SMALLEST_MANIFEST} — pass it with --config, "
+    "$MCP_CODE_PORTAL_CONFIG or as ./portal.yaml. execute_code runs plain Python meanwhile."
+)

@@ -1,18 +1,18 @@
-"""One `execute_code`: prepare, check, run, answer."""
+"""`execute_code`: one run of a script, from its text to its answer."""
 
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 from weakref import WeakKeyDictionary
 
 import anyio
 import structlog
 
 from manifests.grants import Limits
-from portal.answer import Answer
+from manifests.json_value import Json
 from portal.audit.audit import NO_AUDIT, Audit, RunAudit
 from portal.authority import Authority, Authorization
 from portal.broker import Broker
@@ -20,12 +20,11 @@ from portal.caller import LOCAL, Caller
 from portal.catalog import Catalog
 from portal.check.checker import Checker
 from portal.check.diagnostics import Diagnostic
-from portal.first_steps import NO_UPSTREAMS
+from portal.errors import NO_UPSTREAMS
 from portal.ledger import Ledger
 from portal.observed.observations import Observations
 from portal.passthrough.back_channel import NO_CLIENT, BackChannel
-from portal.session_tools import SessionTools
-from portal.sessions import SessionError, Sessions
+from portal.sessions import SessionError, Sessions, SessionTools
 from portal.snapshot import Snapshot
 from sandbox_runtime.calls import CallPort
 from sandbox_runtime.grants.fetcher import Fetcher
@@ -34,6 +33,56 @@ from sandbox_runtime.result import Prepared, RunError, RunResult
 from sandbox_runtime.run import Run
 from sandbox_runtime.sandbox import Sandbox, Session
 from upstreams.fleet import Fleet
+
+Status: TypeAlias = Literal["ok", "error", "refused"]
+"""ok: the script ended; error: it was begun and failed; refused: nothing of it ran."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The facts of one run, before they are made to fit the reader's tokens.
+
+    `emitted` are MCP content blocks that the script handed to `portal.emit`, in order.
+    """
+
+    status: Status
+    run_id: str
+    result: Json = None
+    stdout: str = ""
+    error: RunError | None = None
+    calls: Sequence[dict[str, Json]] = ()
+    notices: Sequence[str] = ()
+    session: str | None = None
+    emitted: Sequence[dict[str, Json]] = field(default=(), repr=False)
+
+    def structured(self) -> dict[str, Json]:
+        """The answer as JSON. `session` is there only when the run belongs to one."""
+        answer: dict[str, Json] = {
+            "status": self.status,
+            "result": self.result,
+            "stdout": self.stdout,
+            "error": None if self.error is None else _error(self.error),
+            "calls": list(self.calls),
+            "notices": list(self.notices),
+            "run_id": self.run_id,
+        }
+        if self.session is not None:
+            answer["session"] = self.session
+        return answer
+
+
+def _error(error: RunError) -> dict[str, Json]:
+    """`{code, message, line, hint, traceback?}`."""
+    row: dict[str, Json] = {
+        "code": error.code,
+        "message": error.message,
+        "line": error.line,
+        "hint": error.hint,
+    }
+    if error.traceback:
+        row["traceback"] = error.traceback
+    return row
+
 
 log = structlog.get_logger()
 

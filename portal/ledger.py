@@ -1,11 +1,12 @@
 """The ledger of one run: what each call that its script made did, told honestly whatever ended the run."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from manifests.json_value import Json
+from portal.library.repairs import Repair
 from sandbox_runtime.calls import CallError
 from sandbox_runtime.grants.file_service import FileService, FileTally
 
@@ -141,3 +142,33 @@ def _summary(entries: list[Entry], now: float) -> list[dict[str, Json]]:
 
 def _milliseconds(entry: Entry, now: float) -> float:
     return round(((entry.ended or now) - entry.began) * 1000, 1)
+
+
+MAX_NOTES: Final = 10
+"""Kinds of repairs of one run that are told; the rest are counted."""
+
+
+@dataclass
+class RepairNotes:
+    """Repairs by what they have in common: a loop over a hundred items is told once."""
+
+    _first: dict[tuple[str, str], str] = field(default_factory=dict)
+    _counts: dict[tuple[str, str], int] = field(default_factory=dict)
+    _others: int = 0
+
+    def note(self, function: str, repairs: Iterable[Repair]) -> None:
+        for repair in repairs:
+            key = (function, repair.key)
+            if key not in self._first and len(self._first) >= MAX_NOTES:
+                self._others += 1
+                continue
+            self._first.setdefault(key, repair.message)
+            self._counts[key] = self._counts.get(key, 0) + 1
+
+    def notices(self) -> tuple[str, ...]:
+        told = [
+            message if self._counts[key] == 1 else f"{message}, and so {self._counts[key]} times in all"
+            for key, message in self._first.items()
+        ]
+        more = [f"{self._others} more arguments were repaired"] if self._others else []
+        return (*told, *more)

@@ -12,8 +12,7 @@ import anyio.to_thread
 
 from manifests.json_value import Json
 from portal.broker import Broker
-from portal.docs_search import DocsSearch
-from portal.function_rows import rows
+from portal.docs_search import DocsSearch, rows
 from portal.library.function import Function
 from portal.requests import RequestError, docs_search_request
 from portal.snapshot import MAX_NAME_CHARACTERS, Snapshot

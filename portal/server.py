@@ -32,16 +32,14 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.requests import Request
 
 from manifests.json_value import Json
-from portal.answer import Answer
-from portal.binary_content import without_binaries
+from portal.authority import reachable
 from portal.budget.answer import fit
 from portal.budget.tokens import compact, is_loaded
 from portal.caller import Caller, caller_of
 from portal.composition import Portal
 from portal.definitions import DOCS_SEARCH, EXECUTE_CODE, INSTRUCTIONS, tool_definitions
-from portal.emitted import content_blocks
-from portal.execution import with_effects
-from portal.granted import reachable
+from portal.emitted import content_blocks, without_binaries
+from portal.execution import Answer, with_effects
 from portal.ledger import Ledger
 from portal.passthrough.back_channel import BackChannel
 from portal.passthrough.clean_json import is_larger, sendable, sendable_json

@@ -1,21 +1,302 @@
 """Serves a portal over stdio or HTTP until the client leaves or the process is told to end."""
 
+import hmac
+import io
 import ipaddress
+import os
+import select
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 import anyio
+import anyio.to_thread
 import uvicorn
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
+from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
+from mcp.server.transport_security import TransportSecuritySettings
+from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from manifests.json_value import Json
 from manifests.manifest import Manifest
-from portal.client_pipes import client_pipes
-from portal.composition import open_portal
-from portal.errors import BindError
-from portal.http_app import build_http_app
-from portal.http_gate import gate_rules
+from manifests.portal_manifest import BoundToken
+from portal.budget.tokens import compact
+from portal.caller import BEARER, Bearer
+from portal.composition import Portal, open_portal
+from portal.errors import BindError, OpenBindError
 from portal.server import build_server
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """`127.0.0.1:8080`, `[::1]:8080`, `:8080` or `8080` (both loopback) as host and port.
+
+    Raises:
+        ValueError: It is none of these.
+    """
+    host, _, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
+    if not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        raise ValueError(f"{text!r} is no HOST:PORT, such as 127.0.0.1:8080")
+    return host, int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach `host`."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
+
+OPEN_PATHS = frozenset({"/healthz", "/readyz"})
+"""Served without a token, because what starts a container has none; they tell names only to those who have it."""
+
+
+@dataclass(frozen=True)
+class GateRules:
+    """`hosts` and `origins` are compared without their port; without `token` and `bearers` none is asked for.
+
+    `bearers` are those of `server.tokens`, by their tokens.
+    """
+
+    hosts: frozenset[str]
+    origins: frozenset[str]
+    token: str | None
+    bearers: Mapping[str, Bearer] = field(default_factory=dict, repr=False)
+
+    def is_authorised(self, headers: Headers) -> bool:
+        """Whether the request carries a token, or none is asked for."""
+        if self.token is None and not self.bearers:
+            return True
+        return _is_same(_given(headers), self.token) or self.bearer(headers) is not None
+
+    def bearer(self, headers: Headers) -> Bearer | None:
+        """Whose of `server.tokens` the request carries. All are compared, so that the time tells nothing."""
+        given = _given(headers)
+        found = [bearer for token, bearer in self.bearers.items() if _is_same(given, token)]
+        return found[0] if found else None
+
+
+def gate_rules(
+    host: str,
+    *,
+    token: str | None,
+    allowed_hosts: Sequence[str],
+    allowed_origins: Sequence[str],
+    tokens: Sequence[BoundToken] = (),
+) -> GateRules:
+    """The rules for a portal that listens on `host`.
+
+    Raises:
+        OpenBindError: `host` is reachable from other machines and there is no token.
+    """
+    if not (token or tokens) and not is_loopback(host):
+        raise OpenBindError(host)
+    bracketed = f"[{host}]" if ":" in host else host
+    hosts = {*LOOPBACK_NAMES, bracketed, *allowed_hosts}
+    origins = {*(f"http://{name}" for name in LOOPBACK_NAMES), *allowed_origins}
+    bearers = {
+        each.token.get_secret_value(): Bearer(f"token {index}", each.profile, each.tenant)
+        for index, each in enumerate(tokens, 1)
+    }
+    return GateRules(frozenset(map(str.lower, hosts)), frozenset(map(str.lower, origins)), token, bearers)
+
+
+class HttpGate:
+    """ASGI middleware. 421 for a Host that is not ours, 403 for an Origin, 401 without the token."""
+
+    def __init__(self, app: ASGIApp, rules: GateRules) -> None:
+        self._app = app
+        self._rules = rules
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and (refusal := self._refusal(scope)):
+            await refusal(scope, receive, send)
+            return
+        if scope["type"] == "websocket":
+            return
+        if scope["type"] == "http" and (bearer := self._rules.bearer(Headers(scope=scope))):
+            # By "user" the SDK knows whose MCP session of an older client is; it need not know the token itself.
+            user = AuthenticatedUser(AccessToken(token="", client_id=bearer.name, scopes=[]))
+            scope = {**scope, BEARER: bearer, "user": user}
+        await self._app(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        headers = Headers(scope=scope)
+        host = headers.get("host", "")
+        if not _matches(host, self._rules.hosts):
+            return PlainTextResponse(
+                f"Host {host[:100]!r} is not served here. Add it to server.allowed_hosts in portal.yaml.\n",
+                421,
+            )
+        origin = headers.get("origin")
+        if origin is not None and not _matches(origin, self._rules.origins):
+            return PlainTextResponse(
+                f"Origin {origin[:100]!r} may not call this. Add it to server.allowed_origins in portal.yaml.\n",
+                403,
+            )
+        if scope["path"] in OPEN_PATHS or self._rules.is_authorised(headers):
+            return None
+        return PlainTextResponse(
+            "A bearer token is needed: send `Authorization: Bearer <server.token>`.\n",
+            401,
+            {"WWW-Authenticate": 'Bearer realm="mcp-code-portal"'},
+        )
+
+
+def _given(headers: Headers) -> str | None:
+    scheme, _, given = headers.get("authorization", "").partition(" ")
+    return given.strip() if scheme.lower() == "bearer" else None
+
+
+def _is_same(given: str | None, token: str | None) -> bool:
+    return given is not None and token is not None and hmac.compare_digest(given.encode(), token.encode())
+
+
+def _matches(value: str, allowed: frozenset[str]) -> bool:
+    """Whether `value`, with or without its port, is in `allowed`."""
+    value = value.lower()
+    bare, colon, port = value.rpartition(":")
+    return value in allowed or (bool(colon) and port.isdigit() and bare in allowed)
+
+
+MAX_REQUEST_BYTES = 4 << 20
+"""Body of one request; a longer one is answered with 413. A script has at most 1 MiB."""
+
+
+def build_http_app(portal: Portal, server: Server[Any], rules: GateRules) -> Starlette:
+    """The ASGI application. The SDK's own Host check is off because the gate in front covers every route.
+
+    Source: MCP 2026-07-28, basic/transports#streamable-http.
+    """
+
+    async def healthz(request: Request) -> Response:
+        return PlainTextResponse("ok\n")
+
+    async def readyz(request: Request) -> Response:
+        told = compact(_readiness(portal, rules.is_authorised(request.headers)))
+        return Response(f"{told}\n", media_type="application/json")
+
+    app = server.streamable_http_app(
+        streamable_http_path="/mcp",
+        max_request_body_size=MAX_REQUEST_BYTES,
+        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
+        custom_starlette_routes=[Route("/healthz", healthz), Route("/readyz", readyz)],
+    )
+    app.user_middleware.append(Middleware(HttpGate, rules=rules))
+    return app
+
+
+def _readiness(portal: Portal, tells_names: bool) -> dict[str, Json]:
+    """`{ready, upstreams: {status: count}, not_ready?: {name: detail}}`: ready although an upstream is down."""
+    counts: dict[str, int] = {}
+    not_ready: dict[str, str] = {}
+    for upstream in portal.fleet:
+        counts[upstream.state.status] = counts.get(upstream.state.status, 0) + 1
+        if not upstream.state.is_well:
+            detail = f": {upstream.state.detail}" if upstream.state.detail else ""
+            prospect = f"; {upstream.prospect}" if upstream.prospect else ""
+            not_ready[upstream.name] = f"{upstream.state.status}{detail}{prospect}"
+    answer: dict[str, Json] = {"ready": True, "upstreams": counts}
+    if not_ready and tells_names:
+        answer["not_ready"] = not_ready
+    return answer
+
+
+_READ_BYTES: Final = 1 << 16
+_AT_ONCE_BYTES: Final = select.PIPE_BUF
+"""A pipe that is ready for writing takes this much without blocking."""
+
+
+@contextmanager
+def client_pipes() -> Iterator[tuple["ClientLines", "ClientAnswers"]]:
+    """Take stdin and stdout for the protocol. Whatever else prints to stdout meanwhile ends up on stderr."""
+    sys.stdout.flush()
+    wire = os.dup(sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    try:
+        yield ClientLines(sys.stdin.fileno()), ClientAnswers(wire)
+    finally:
+        sys.stdout.flush()
+        os.dup2(wire, sys.stdout.fileno())  # left open: a thread may still be writing to it
+
+
+class ClientLines(anyio.AsyncFile[str]):
+    """What the client sends, line by line. Can be cancelled at any time."""
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__(io.StringIO())
+        self._descriptor = descriptor
+        self._buffer = bytearray()
+        self._searched = 0
+        self._tells_when_ready = True
+
+    async def readline(self) -> str:
+        """The next line with its end; an empty one after the last."""
+        while (end := self._buffer.find(b"\n", self._searched)) < 0:
+            self._searched = len(self._buffer)
+            data = await self._read()
+            if not data:
+                end = len(self._buffer) - 1
+                break
+            self._buffer += data
+        line = bytes(self._buffer[: end + 1])
+        del self._buffer[: end + 1]
+        self._searched = 0
+        return line.decode("utf-8", "replace")
+
+    async def _read(self) -> bytes:
+        if self._tells_when_ready:
+            try:
+                await anyio.wait_readable(self._descriptor)
+            except PermissionError:  # a file, or /dev/null: epoll takes neither
+                self._tells_when_ready = False
+            else:
+                return os.read(self._descriptor, _READ_BYTES)
+        return await anyio.to_thread.run_sync(os.read, self._descriptor, _READ_BYTES, abandon_on_cancel=True)
+
+
+class ClientAnswers(anyio.AsyncFile[str]):
+    """What the portal answers. Can be cancelled while the client reads nothing."""
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__(io.StringIO())
+        self._descriptor = descriptor
+        self._room = select.poll()
+        self._room.register(descriptor, select.POLLOUT)
+
+    async def write(self, text: str) -> None:  # type: ignore[override]  # nobody asks for the number of characters
+        """Write all of it."""
+        data = text.encode()
+        if len(data) <= _AT_ONCE_BYTES and self._room.poll(0):
+            data = data[os.write(self._descriptor, data) :]
+        if data:
+            await anyio.to_thread.run_sync(_write_all, self._descriptor, data, abandon_on_cancel=True)
+
+    async def flush(self) -> None:
+        """Nothing is kept back."""
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
 
 SHUTDOWN_SECONDS = 3
 """How long open HTTP responses may take to end after Ctrl-C."""

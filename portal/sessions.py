@@ -1,16 +1,63 @@
-"""Sessions: variables, imports and definitions kept between runs, for callers that ask for it."""
+"""Sessions: interpreters that live on between runs, whom each belongs to, and which tool a name means in it."""
 
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Final
 
 import anyio
 
 from manifests.portal_manifest import ServerSettings
 from portal.caller import Caller
+from portal.library.function import Function
+from portal.library.library import Library
+from portal.library.namespace import Namespace
+from sandbox_runtime.calls import CallError
 from sandbox_runtime.errors import WorkerStartError
 from sandbox_runtime.sandbox import Sandbox, Session
+
+MAX_CHARACTERS: Final = 100
+"""Of a tool's name no more is told."""
+
+
+class SessionTools:
+    """The tools that names meant first, in the runs of one session.
+
+    Functions that a session keeps call by name, and a name may become another tool's once the upstream lists one that
+    is called just that.
+    """
+
+    def __init__(self) -> None:
+        self._tools: dict[str, str] = {}
+        self._known: dict[str, Namespace] = {}
+
+    def note(self, library: Library, namespaces: Iterable[str]) -> None:
+        """A run may import from these namespaces."""
+        for name in namespaces:
+            namespace = library.namespaces.get(name)
+            if namespace is not None and self._known.get(name) is not namespace:
+                self._known[name] = namespace
+                for function in namespace.functions.values():
+                    self._tools.setdefault(function.qualified, function.tool)
+
+    def change(self, function: Function) -> CallError | None:
+        """Why a function is not called by its name, which meant another tool before."""
+        before = self._tools.setdefault(function.qualified, function.tool)
+        if before == function.tool:
+            return None
+        told = (
+            f"{function.qualified} is the tool {_shown(function.tool)} now, and was {_shown(before)} before"
+        )
+        hint = (
+            'Nothing was sent. What the session kept may mean either: begin another one with session="new".'
+        )
+        return CallError("tool_changed", f"{told} in this session", hint)
+
+
+def _shown(tool: str) -> str:
+    return repr(tool[:MAX_CHARACTERS])
+
 
 NEW = "new"
 """What a caller passes to begin a session."""

@@ -1,19 +1,41 @@
 """The portal as callers have it who are bound to one profile, or to none."""
 
+import os
 import shutil
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from manifests.manifest import Manifest
-from portal.authority import Authority
-from portal.call_rates import CallRates
+from portal.authority import Authority, CallRates
 from portal.catalog import Catalog
 from portal.check.checker import Checker, open_checker
 from portal.docs_search import DocsSearch
 from portal.execution import Execution
 from portal.observed.observations import Observations
-from portal.stub_folder import stub_folder
+
+_PREFIX = "mcp-code-portal-"
+
+
+def stub_folder() -> Path:
+    """A new folder, owner-only. What portals left that were killed is removed on the way."""
+    for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*-*"):
+        process = left.name.removeprefix(_PREFIX).partition("-")[0]
+        if process.isdigit() and not _lives(int(process)):
+            shutil.rmtree(left, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True  # it is somebody else's
+    return True
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NoReturn, TypeAlias
 
-from portal.address import parse_address
 from portal.audit.chain import Head
 from portal.library.plain_text import marked_lines
+from portal.serving import parse_address
 
 _Commands: TypeAlias = "argparse._SubParsersAction[_Parser]"
 

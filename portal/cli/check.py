@@ -16,13 +16,13 @@ from manifests.manifest import Manifest, narrowed
 from manifests.references import literal_tokens
 from manifests.rule_slips import unmatched_rules
 from manifests.tool_rules import Hints
+from portal.authority import granted
+from portal.catalog import listed_tools
 from portal.cli.terminal import Terminal, counted, unknown_name, upstreams_tried
 from portal.composition import Portal, open_portal
+from portal.errors import NO_UPSTREAMS
 from portal.execution import ExecuteCode
-from portal.first_steps import NO_UPSTREAMS
-from portal.granted import granted
 from portal.library.plain_text import MARK
-from portal.listed_tools import listed_tools
 from portal.pinning.pins import QUARANTINED, pins_of
 from portal.pinning.suspicions import suspicions
 from upstreams.upstream import Upstream

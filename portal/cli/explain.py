@@ -9,8 +9,8 @@ from manifests.json_value import Json
 from manifests.manifest import Manifest, narrowed
 from manifests.own_files import state_folder
 from portal.cli.terminal import Terminal, upstreams_tried
+from portal.errors import NO_UPSTREAMS
 from portal.explanation import Explanation, explain, explain_fetch, meant_by, nearest
-from portal.first_steps import NO_UPSTREAMS
 from sandbox_runtime.grants.fetcher import FETCH
 from upstreams.fleet import open_fleet
 from upstreams.recorded_tool import RecordedTool

@@ -11,7 +11,7 @@ from manifests.json_value import Json
 from manifests.loader import DEFAULT_FILE, find_manifest
 from manifests.manifest import Manifest
 from portal.cli.terminal import Terminal, counted
-from portal.first_steps import SMALLEST_MANIFEST
+from portal.errors import SMALLEST_MANIFEST
 from portal.importing.clients import ClientFile, ClientFileError, client_files
 from portal.importing.installation import install, original, undo
 from portal.importing.merging import CannotAddError, Merging, Taken, Target, needed, short

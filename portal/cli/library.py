@@ -6,7 +6,7 @@ from collections.abc import Set
 from manifests.manifest import Manifest
 from portal.cli.terminal import Terminal, counted, unknown_name, upstreams_tried
 from portal.composition import open_portal
-from portal.first_steps import NO_UPSTREAMS
+from portal.errors import NO_UPSTREAMS
 from portal.library.library import Library
 from portal.library.stub_package import ForeignFileError, write_stubs
 from portal.requests import RequestError, docs_search_request

@@ -11,10 +11,9 @@ import anyio.to_thread
 
 from manifests.json_value import Json
 from manifests.manifest import Manifest
-from portal.answer import Answer
 from portal.cli.terminal import Terminal, upstreams_tried
 from portal.composition import open_portal
-from portal.execution import ExecuteCode
+from portal.execution import Answer, ExecuteCode
 from portal.ledger import Ledger
 from sandbox_runtime.result import RunError
 from upstreams.fleet import Fleet

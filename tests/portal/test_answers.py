@@ -6,8 +6,8 @@ import pytest
 from mcp_types import CallToolResult, ImageContent, TextContent
 
 from manifests.json_value import Json
-from portal.answer import Answer
 from portal.budget.tokens import count_tokens
+from portal.execution import Answer
 from portal.server import tool_result
 from sandbox_runtime.result import RunError
 

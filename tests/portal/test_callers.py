@@ -18,9 +18,8 @@ from starlette.requests import Request
 
 from manifests.json_value import Json
 from portal.caller import BEARER, Bearer, Caller, caller_of
-from portal.http_app import build_http_app
-from portal.http_gate import gate_rules
 from portal.server import build_server
+from portal.serving import build_http_app, gate_rules
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, never, opened, structured, text_of, tool
 from tests.upstreams.peers import http_peer
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from manifests.json_value import Json
-from portal.first_steps import NO_UPSTREAMS
+from portal.errors import NO_UPSTREAMS
 from tests.portal.commands import COMMAND_SECONDS, PortalCommand, finished, portal_command, started
 from tests.portal.peers import raw, raw_tools, write_manifest
 from tests.upstreams.peers import closed_port

@@ -5,7 +5,7 @@ import ast
 import pytest
 
 from manifests.json_value import Json
-from portal.function_rows import brief_signature, rows, stub_code
+from portal.docs_search import brief_signature, rows, stub_code
 from portal.library.library import Library
 from tests.portal.library.sample_tools import arguments, function, source, tool
 

@@ -8,7 +8,7 @@ import pytest
 
 from manifests.json_value import Json
 from manifests.loader import load_manifest
-from portal.granted import granted
+from portal.authority import granted
 from sandbox_runtime.errors import WorkspaceError
 from tests.portal.peers import Opened, opened, states
 from tests.sandbox_runtime.fetching import Server, hanging, response, served

@@ -12,9 +12,8 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from manifests.json_value import Json
-from portal.http_app import MAX_REQUEST_BYTES, build_http_app
-from portal.http_gate import gate_rules
 from portal.server import build_server
+from portal.serving import MAX_REQUEST_BYTES, build_http_app, gate_rules
 from tests.portal.peers import DEADLINE_SECONDS, Barrier, Opened, Peer, never, opened, text_of, tool
 from tests.upstreams.peers import closed_port, http_peer
 

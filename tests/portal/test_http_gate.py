@@ -11,9 +11,8 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from manifests.portal_manifest import BoundToken
-from portal.address import is_loopback
 from portal.errors import OpenBindError
-from portal.http_gate import GateRules, HttpGate, gate_rules
+from portal.serving import GateRules, HttpGate, gate_rules, is_loopback
 
 pytestmark = pytest.mark.anyio
 

@@ -3,7 +3,7 @@
 import anyio
 import pytest
 
-from portal.reading_gate import ReadingGate
+from portal.catalog import ReadingGate
 from tests.portal.peers import DEADLINE_SECONDS
 
 pytestmark = pytest.mark.anyio

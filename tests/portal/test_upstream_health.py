@@ -7,9 +7,8 @@ import httpx2
 import pytest
 
 from manifests.json_value import Json
-from portal.http_app import build_http_app
-from portal.http_gate import gate_rules
 from portal.server import build_server
+from portal.serving import build_http_app, gate_rules
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, raw, states
 from tests.upstreams.faults.http_server import Exchange, FaultyHttpServer, hang, status
 from tests.upstreams.peers import http_peer

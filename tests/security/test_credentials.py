@@ -17,9 +17,8 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from manifests.json_value import Json
-from portal.http_app import build_http_app
-from portal.http_gate import gate_rules
 from portal.server import build_server
+from portal.serving import build_http_app, gate_rules
 from tests.portal.commands import PortalCommand, portal_command
 from tests.portal.peers import (
     DEADLINE_SECONDS,

@@ -15,9 +15,8 @@ from mcp_types import CallToolResult, ElicitResult, LoggingMessageNotificationPa
 from manifests.json_value import Json
 from manifests.loader import load_manifest
 from portal.composition import open_portal
-from portal.http_app import build_http_app
-from portal.http_gate import gate_rules
 from portal.server import build_server
+from portal.serving import build_http_app, gate_rules
 from tests.portal.passthrough.chatty_server import SECRET, Chatty
 from tests.portal.peers import DEADLINE_SECONDS, write_manifest
 from tests.upstreams.peers import http_peer

@@ -11,9 +11,8 @@ import anyio
 
 from manifests.json_value import Json
 from manifests.loader import load_manifest
-from portal.authority import Authority, Authorization
+from portal.authority import Authority, Authorization, CallRates
 from portal.broker import Broker
-from portal.call_rates import CallRates
 from portal.catalog import Catalog
 from portal.ledger import Ledger
 from portal.observed.observations import Observations
