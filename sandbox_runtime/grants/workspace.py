@@ -50,10 +50,6 @@ class Entry:
         return [self.is_folder, self.size, self.modified_ns, self.version]
 
 
-_NOTHING_THERE = Entry(is_folder=True, size=0, modified_ns=0, version="")
-"""Of a workspace without a folder."""
-
-
 class Quota:
     """The bytes and files of one folder, whoever put them there. Everything but `lock` is used while holding it.
 
@@ -131,34 +127,29 @@ class Workspace:
     Operations raise FileError, or OSError from the system.
     """
 
-    def __init__(self, folder: Path | None, quota: Quota | None, file_bytes: int, file_limit: str) -> None:
-        """Open it; without a quota it is only read, and without a folder it is empty. `file_limit` tells of
-        `file_bytes` in words.
+    def __init__(self, folder: Path, quota: Quota | None, file_bytes: int, file_limit: str) -> None:
+        """Open it; without a quota it is only read. `file_limit` tells of `file_bytes` in words.
 
         Raises:
             OSError: It is not there, or no folder.
         """
-        self._root: int | None = None
-        if folder is not None:
-            self._root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            # Not before the last thread has let go of this: its descriptor's number would be another file's by then.
-            weakref.finalize(self, os.close, self._root)
+        self._root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        # Not before the last thread has let go of this: its descriptor's number would be another file's by then.
+        weakref.finalize(self, os.close, self._root)
         self._quota = quota
         self._file_bytes = file_bytes
         self._file_limit = file_limit
 
     def look(self, path: FilePath) -> Entry:
         if not path:
-            return _NOTHING_THERE if self._root is None else Entry.of(os.fstat(self._root))
-        with self._opened(path[:-1]) as folder:
+            return Entry.of(os.fstat(self._root))
+        with opened_folder(self._root, path[:-1]) as folder:
             return Entry.of(look(folder, path[-1]))
 
     def listing(self, path: FilePath) -> list[tuple[str, Entry]]:
         """Files and folders by name. Links, devices and names that guests cannot say are passed over."""
         found: list[tuple[str, Entry]] = []
-        if not path and self._root is None:
-            return found
-        with self._opened(path) as folder:
+        with opened_folder(self._root, path) as folder:
             for name, status in entries(folder):
                 if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)) or not is_usable(name):
                     continue
@@ -257,22 +248,15 @@ class Workspace:
                 quota.note(0 if stat.S_ISDIR(replaced.st_mode) else -replaced.st_size, -1)
 
     @contextmanager
-    def _opened(self, path: FilePath) -> Iterator[int]:
-        if self._root is None:
-            raise FileError("ENOENT")
-        with opened_folder(self._root, path) as folder:
-            yield folder
-
-    @contextmanager
     def _parent(self, path: FilePath) -> Iterator[tuple[int, str]]:
         if not path:
             raise FileError("EBUSY", "the workspace itself")
-        with self._opened(path[:-1]) as folder:
+        with opened_folder(self._root, path[:-1]) as folder:
             yield folder, path[-1]
 
     @contextmanager
     def _changing(self, path: FilePath) -> Iterator[tuple[int, str, Quota]]:
-        if self._quota is None or self._root is None:
+        if self._quota is None:
             raise FileError("EROFS", "scripts may only read here")
         with self._quota.lock:
             self._quota.refresh(self._root)
@@ -285,7 +269,7 @@ class Workspace:
         while level and height <= MAX_DEPTH:
             below: list[FilePath] = []
             for each in level:
-                with self._opened(each) as folder:
+                with opened_folder(self._root, each) as folder:
                     below += [
                         (*each, name) for name, status in entries(folder) if stat.S_ISDIR(status.st_mode)
                     ]

@@ -82,8 +82,7 @@ class Workspaces:
             place = self._shared_place(self._grant, self._workspace, tenant)
             place.doubt()
             grant = self._grant.model_copy(update={"mode": "read"}) if to_read else self._grant
-            open_shared = place.open_to_read if to_read else place.open
-            yield FileService(grant, open_shared, self._where, self._threads)
+            yield FileService(grant, partial(place.open, to_read=to_read), self._where, self._threads)
         else:
             await self._sweep()
             place = self._place(self._grant, self._private, owner)
@@ -99,13 +98,13 @@ class Workspaces:
         folder = workspace / (tenant or NO_TENANT) if grant.share == "tenant" else workspace
         place = self._shared.get(folder.name)
         if place is None:
-            place = self._shared[folder.name] = Place(folder, grant, self._where, is_made=folder != workspace)
+            place = self._shared[folder.name] = Place(folder, grant, self._where)
         return place
 
     def _place(self, grant: FileGrant, private: Path, owner: Owner | None) -> "Place":
         place = None if owner is None else self._owned.get(owner)
         if place is None:
-            place = Place(private / secrets.token_hex(8), grant, self._where, is_made=True)
+            place = Place(private / secrets.token_hex(8), grant, self._where)
             if owner is not None and grant.share == "session":
                 self._owned[owner] = place
         return place
@@ -134,15 +133,11 @@ def _usable(grant: FileGrant, folder: Path) -> Path:
 
 
 class Place:
-    """One folder and what it may hold. Everything blocks."""
+    """One folder, which is made when it is first used, and what it may hold. Everything blocks."""
 
-    def __init__(
-        self, folder: Path, grant: FileGrant, where: Callable[[str], str], *, is_made: bool = False
-    ) -> None:
-        """With `is_made` the folder need not be there: who may write has it made, and who only reads finds it empty."""
+    def __init__(self, folder: Path, grant: FileGrant, where: Callable[[str], str]) -> None:
         name = partial(limit_text, grant, where=where)
         self._folder = folder
-        self._is_made = is_made
         self._is_removed = False
         self._making = threading.Lock()
         self._file_bytes = grant.file_bytes
@@ -154,11 +149,15 @@ class Place:
         if self._quota is not None:
             self._quota.doubt()
 
-    def open(self) -> Workspace:
-        return self._opened(self._quota)
-
-    def open_to_read(self) -> Workspace:
-        return self._opened(None)
+    def open(self, *, to_read: bool = False) -> Workspace:
+        with self._making:
+            if self._is_removed:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+            with suppress(OSError):  # whether it is there, its opening tells
+                self._folder.mkdir(mode=0o700)
+            return Workspace(
+                self._folder, None if to_read else self._quota, self._file_bytes, self._file_limit
+            )
 
     def remove(self) -> None:
         """Remove it for good. A change that is under way ends before, and what was begun and given up finds nothing."""
@@ -166,16 +165,6 @@ class Place:
             self._is_removed = True
         with nullcontext() if self._quota is None else self._quota.lock:
             shutil.rmtree(self._folder, ignore_errors=True)
-
-    def _opened(self, quota: Quota | None) -> Workspace:
-        with self._making:
-            if self._is_removed:
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-            if self._is_made and quota is not None:
-                self._folder.mkdir(mode=0o700, exist_ok=True)
-            is_absent = self._is_made and _is_absent(self._folder)
-            folder = None if is_absent else self._folder
-            return Workspace(folder, quota, self._file_bytes, self._file_limit)
 
 
 @contextmanager
@@ -209,12 +198,3 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def _is_absent(folder: Path) -> bool:
-    """Whether nothing is there; what cannot be looked at, or leads nowhere, is no empty folder."""
-    try:
-        folder.lstat()
-    except FileNotFoundError:
-        return True
-    return False
