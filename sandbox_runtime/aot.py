@@ -6,6 +6,7 @@ images that should start at once; a baked component is named behind it.
 
 import contextlib
 import errno
+import fcntl
 import hashlib
 import importlib.metadata
 import importlib.resources
@@ -44,9 +45,7 @@ def guest_component() -> Path:
 
 def default_cache(environ: Mapping[str, str]) -> Path:
     """$MCP_CODE_PORTAL_CACHE, or the system's folder for caches."""
-    if environ.get(CACHE_VARIABLE):
-        return Path(environ[CACHE_VARIABLE])
-    return cache_folder(environ)
+    return Path(environ[CACHE_VARIABLE]) if environ.get(CACHE_VARIABLE) else cache_folder(environ)
 
 
 class AotCache:
@@ -71,17 +70,10 @@ class AotCache:
             CacheError: There is no room for it, in a temporary folder neither.
         """
         name = f"guest-{_key(sha256 or component_sha256(component))}.cwasm"
-        ready = self._folder / name
-        if _is_private(self._folder) and ready.is_file():
-            with contextlib.suppress(OSError):
-                os.utime(ready)
-            return ready
-        try:
+        with contextlib.suppress(OSError):  # read-only, or full
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if _is_private(self._folder):
                 return self._compile_once(component, self._folder / name)
-        except OSError:
-            pass  # read-only, or full
         self._progress(
             f"the cache folder cannot be used; set {CACHE_VARIABLE} to a private one to start faster"
         )
@@ -100,16 +92,14 @@ class AotCache:
             self._temporary.cleanup()
 
     def _compile_once(self, component: Path, target: Path) -> Path:
-        lock = target.with_suffix(".lock")
-        with self._lock(lock):
-            if not target.is_file():
-                self._progress("preparing the sandbox for this machine, once (about 5 s)")
-                try:
+        if not target.is_file():
+            with self._lock(target.with_suffix(".lock")):
+                if not target.is_file():
+                    self._progress("preparing the sandbox for this machine, once (about 5 s)")
                     self._compile(component, target)
-                except OSError:
-                    lock.unlink(missing_ok=True)  # nothing comes to lie here that it could guard
-                    raise
-                _prune(target)
+                    _prune(target)
+        with contextlib.suppress(OSError):
+            os.utime(target)
         return target
 
     @contextlib.contextmanager
@@ -124,15 +114,24 @@ class AotCache:
                         raise ComponentError("another portal has been preparing the sandbox for too long")
                     self._closed.wait(_POLL_SECONDS)
                     self._check_open()
-            yield
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
 
     def _compile(self, component: Path, target: Path) -> None:
         """Compile in a process of its own: the engine can abort its process, and takes 350 MB while it compiles."""
-        descriptor, name = tempfile.mkstemp(prefix=target.stem, suffix=".partial", dir=target.parent)
-        os.close(descriptor)
-        partial = Path(name)
+        partial = target.with_suffix(f".{os.getpid()}.partial")
+        arguments = ("sandbox_runtime.engine", str(component.absolute()), str(partial))
         try:
-            status = self._compiled_by_child(component, name)
+            with start_process(*arguments, parent=os.getpid()) as child:
+                self._compiling = child
+                try:
+                    self._check_open()  # `close` may have come before it could have seen this child
+                    status = child.wait(_COMPILE_SECONDS)
+                except BaseException:
+                    child.kill()
+                    raise
             self._check_open()
             if status == NOT_WRITTEN:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target.parent))
@@ -140,29 +139,22 @@ class AotCache:
                 raise ComponentError(f"the guest component did not compile (status {status})")
             partial.replace(target)
         finally:
+            self._compiling = None
             partial.unlink(missing_ok=True)
-
-    def _compiled_by_child(self, component: Path, target: str) -> int:
-        arguments = ("sandbox_runtime.engine", str(component.absolute()), target)
-        with start_process(*arguments, parent=os.getpid()) as child:
-            self._compiling = child
-            try:
-                self._check_open()  # `close` may have come before it could have seen this child
-                return child.wait(_COMPILE_SECONDS)
-            except BaseException:
-                child.kill()
-                raise
-            finally:
-                self._compiling = None
 
     def _check_open(self) -> None:
         if self._closed.is_set():
             raise ComponentError("the preparation of the sandbox was ended")
 
 
-def _try_lock(descriptor: int) -> bool:
-    import fcntl  # not on Windows, where this module must still be importable to say so
+def component_sha256(component: Path) -> str:
+    """The hash of a component, in hex; takes 20 ms."""
+    # In pieces: read at once, its 30 MB stay with the process whenever the allocator keeps them.
+    with component.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
+
+def _try_lock(descriptor: int) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -179,30 +171,14 @@ def _prune(kept: Path) -> None:
 
 
 def _is_private(folder: Path) -> bool:
-    try:
-        status = folder.stat()
-    except OSError:
-        return False
+    status = folder.stat()
     return status.st_uid in (os.geteuid(), 0) and not status.st_mode & 0o022
-
-
-def component_sha256(component: Path) -> str:
-    """The hash of a component, in hex; takes 20 ms."""
-    # In pieces: read at once, its 30 MB stay with the process whenever the allocator keeps them.
-    with component.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _key(sha256: str) -> str:
     """Everything that compiled code depends on."""
-    parts = (
-        sha256,
-        importlib.metadata.version("wasmtime"),
-        CONFIGURATION,
-        platform.system(),
-        platform.machine(),
-        _cpu(),
-    )
+    machine = (platform.system(), platform.machine(), _cpu())
+    parts = (sha256, importlib.metadata.version("wasmtime"), CONFIGURATION, *machine)
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
 
 

@@ -7,7 +7,6 @@ SandboxError
   BakeError               packages cannot be baked into a component: the operator's to mend
     BakeToolsError        what baking needs is not installed
   WorkerStartError        no worker process comes up: the machine's fault
-    NoProcessError          the machine has no more processes, threads or open files for one
   PlatformError           this system is not supported
   WorkspaceError          the folder that a manifest grants cannot be used: the operator's to mend
   RecordError             a record cannot be replayed: the fault of whoever kept it
@@ -59,10 +58,6 @@ class WorkerStartError(SandboxError):
         "Check the memory and process limits of this machine, and that wasmtime supports its CPU. A file that was "
         "damaged in the cache is made again if you delete the folder (~/.cache/mcp-code-portal)."
     )
-
-
-class NoProcessError(WorkerStartError):
-    """There are no more processes, threads or open files for another worker; the message says what is missing."""
 
 
 class PlatformError(SandboxError):

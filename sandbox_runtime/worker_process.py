@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
-from sandbox_runtime.errors import NoProcessError, WorkerStartError
+from sandbox_runtime.errors import WorkerStartError
 from sandbox_runtime.frames import COUNT, HEADER, FrameError, FrameReader, ToPortal, ToWorker
 from sandbox_runtime.launchers import Launcher
 
@@ -64,7 +64,7 @@ class WorkerProcess(asyncio.Protocol):
         try:
             ours, theirs = socket.socketpair()
         except OSError as error:
-            raise NoProcessError(_reason(error)) from error
+            raise WorkerStartError(_reason(error)) from error
         ours.setblocking(False)
         try:
             with theirs:
@@ -77,7 +77,7 @@ class WorkerProcess(asyncio.Protocol):
             launcher.start_afresh()
             raise WorkerStartError("a worker did not become ready") from error
         except (OSError, RuntimeError) as error:  # no thread to be had is a RuntimeError
-            raise NoProcessError(_reason(error)) from error
+            raise WorkerStartError(_reason(error)) from error
         finally:
             if not is_started:
                 worker.kill("it did not start")

@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from manifests.grants import Limits
-from sandbox_runtime.errors import NoProcessError
+from sandbox_runtime.errors import WorkerStartError
 from sandbox_runtime.launchers import SpawnLauncher
 from sandbox_runtime.sandbox import open_sandbox
 from sandbox_runtime.workers import QueueLimits
@@ -65,7 +65,7 @@ async def test_session_that_finds_no_room_says_what_is_missing_and_the_next_one_
     launchers = Launchers()
     async with open_sandbox(workers=1, progress=print, launch=launchers) as sandbox:
         launchers.made[0].shortage = shortage
-        with pytest.raises(NoProcessError) as caught:
+        with pytest.raises(WorkerStartError) as caught:
             await sandbox.open_session()
         assert str(caught.value) in str(shortage)
         assert "/srv" not in str(caught.value)
@@ -75,7 +75,7 @@ async def test_session_that_finds_no_room_says_what_is_missing_and_the_next_one_
 
 async def test_session_for_which_there_is_no_open_file_is_none() -> None:
     async with open_sandbox(workers=1, progress=print, launch=Launchers()) as sandbox:
-        with no_more_open_files(), pytest.raises(NoProcessError):
+        with no_more_open_files(), pytest.raises(WorkerStartError):
             await sandbox.open_session()
         (await sandbox.open_session()).close()
 
