@@ -9,9 +9,6 @@ from sandbox_runtime.frames import MAX_BLOCKS, FrameError
 from sandbox_runtime.guest_json import GuestJsonError, parse, values_in
 from sandbox_runtime.result import Bounds, LibraryUse, Prepared, RunError, ScriptProblem
 
-_LINES_ONE_BY_ONE = 10_000
-"""After so many the guest sends what it prints in larger pieces."""
-
 
 class Captured:
     """Kept to the end, however the run ends."""
@@ -43,14 +40,6 @@ class Captured:
         if self._output_bytes > self._limits.stdout_bytes:
             raise FrameError("more output than is allowed")
         self._output.append(text)
-
-    def end_early(self) -> None:
-        """Nothing more comes, though the guest has not said that it is done."""
-        if len(self._output) >= _LINES_ONE_BY_ONE:
-            self.notices.append(
-                "what the script printed last may be missing: it ended abruptly, and after "
-                f"{_LINES_ONE_BY_ONE:,} lines only what is printed with flush=True is kept at once"
-            )
 
     def take_block(self, payload: bytes) -> None:
         """Keep what a script emitted, to be read when the run is over.
@@ -118,7 +107,9 @@ def read_prepared(payload: bytes, script: str, bounds: Bounds) -> Prepared:
     error = told.get("error")
     if isinstance(error, dict):
         is_too_much = error.get("code") == "memory_limit"
-        return Prepared(script, error=bounds.memory() if is_too_much else _error(error, "syntax_error"))
+        return Prepared(
+            script, error=bounds.exceeded("memory_limit") if is_too_much else _error(error, "syntax_error")
+        )
     source = told.get("source")
     return Prepared(
         source if isinstance(source, str) and _is_mended(source, script) else script,
@@ -156,7 +147,7 @@ def read_ending(payload: bytes, bounds: Bounds, knows: Callable[[str], bool], mo
 def _run_error(told: dict[str, Json], bounds: Bounds, knows: Callable[[str], bool]) -> RunError:
     code = told.get("code")
     if code == "memory_limit":
-        return replace(bounds.memory(), line=_line(told))
+        return replace(bounds.exceeded("memory_limit"), line=_line(told))
     if code == "result_limit":
         size = told.get("bytes")
         is_over = type(size) is int and bounds.limits.result_bytes < size <= _MAX_BYTES_TOLD

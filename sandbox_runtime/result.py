@@ -106,6 +106,32 @@ _HINTS = {
 }
 
 
+_EXCEEDED = {
+    "wall_limit": ("wall_seconds", "the script was stopped after"),
+    "cpu_limit": ("cpu_seconds", "the script was stopped: it computed for more than"),
+    "memory_limit": ("memory_mib", "the script needed more memory than"),
+    "tool_calls_limit": ("tool_calls", "the script was stopped: it went on calling after"),
+    "argument_limit": ("argument_bytes", "the script was stopped: a call was far over"),
+    "result_limit": ("result_bytes", "the script's result"),
+}
+_TRAPS: dict[int, str] = {
+    TrapCause.CPU: "cpu_limit",
+    TrapCause.MEMORY: "memory_limit",
+    TrapCause.OUTBOX: "argument_limit",
+}
+_ENDED = RunError("script_exit", "the script ended its process")
+_ENDINGS: dict[int, RunError] = {
+    TrapCause.EXIT: _ENDED,
+    TrapCause.CLEAN_EXIT: _ENDED,
+    TrapCause.STACK: RunError("script_error", "RecursionError: the script exhausted the interpreter's stack"),
+    TrapCause.WAIT: RunError(
+        "script_error",
+        "RuntimeError: the script waited in a way that no limit could end",
+        hint="Use asyncio, time.sleep or select.select.",
+    ),
+}
+
+
 def limit_text(limits: object, key: str, where: Callable[[str], str]) -> str:
     """For example "the limit tool_calls of 200 (portal.yaml:14:5)"; `where` says where a limit is set."""
     return f"the limit {key} of {getattr(limits, key):,} ({where(key)})"
@@ -122,20 +148,15 @@ class Bounds:
         """For example "the limit tool_calls of 200 (portal.yaml:14:5)"."""
         return limit_text(self.limits, key, self.where)
 
-    def wall(self) -> RunError:
-        return self._error("wall_limit", "wall_seconds", "the script was stopped after")
-
-    def memory(self) -> RunError:
-        return self._error("memory_limit", "memory_mib", "the script needed more memory than")
-
-    def calls(self) -> RunError:
-        return self._error(
-            "tool_calls_limit", "tool_calls", "the script was stopped: it went on calling after"
-        )
+    def exceeded(self, code: str, *, more: str = "") -> RunError:
+        """The error with this code, of `_EXCEEDED`."""
+        key, what = _EXCEEDED[code]
+        return RunError(code, f"{what}{more} {self.name(key)}", hint=_HINTS.get(key, ""))
 
     def result(self, size: int | None) -> RunError:
-        told = "" if size is None else f", {size:,} bytes,"
-        return self._error("result_limit", "result_bytes", f"the script's result{told} is over")
+        return self.exceeded(
+            "result_limit", more=" is over" if size is None else f", {size:,} bytes, is over"
+        )
 
     @property
     def result_values(self) -> int:
@@ -148,40 +169,19 @@ class Bounds:
         return self.limits.argument_bytes // ARGUMENT_VALUE_BYTES + 1
 
     def too_many_values(self) -> RunError:
-        what = f"the script's result holds too many values, of which each counts as {RESULT_VALUE_BYTES} bytes, for"
-        return self._error("result_limit", "result_bytes", what)
+        more = f" holds too many values, of which each counts as {RESULT_VALUE_BYTES} bytes, for"
+        return self.exceeded("result_limit", more=more)
 
     def trap(self, cause: int, message: str) -> RunError:
         """The error for an instance that ended without an answer."""
-        match cause:
-            case TrapCause.CPU:
-                return self._error(
-                    "cpu_limit", "cpu_seconds", "the script was stopped: it computed for more than"
-                )
-            case TrapCause.MEMORY:
-                return self.memory()
-            case TrapCause.RESULT:
-                return self.result(None)
-            case TrapCause.OUTBOX:
-                return self._error(
-                    "argument_limit", "argument_bytes", "the script was stopped: a call was far over"
-                )
-            case TrapCause.STACK:
-                return RunError(
-                    "script_error", "RecursionError: the script exhausted the interpreter's stack"
-                )
-            case TrapCause.WAIT:
-                told = "the script waited in a way that no limit could end"
-                return RunError(
-                    "script_error", f"RuntimeError: {told}", hint="Use asyncio, time.sleep or select.select."
-                )
-            case TrapCause.EXIT | TrapCause.CLEAN_EXIT:
-                return RunError("script_exit", "the script ended its process")
+        if cause == TrapCause.RESULT:
+            return self.result(None)
+        if cause in _TRAPS:
+            return self.exceeded(_TRAPS[cause])
+        if cause in _ENDINGS:
+            return _ENDINGS[cause]
         reason = message.rpartition("wasm trap: ")[2].splitlines()[:1] or ["unknown"]
         return RunError("script_error", f"SystemError: the interpreter broke down ({reason[0][:200]})")
-
-    def _error(self, code: str, key: str, what: str) -> RunError:
-        return RunError(code, f"{what} {self.name(key)}", hint=_HINTS.get(key, ""))
 
 
 def worker_lost(reason: str) -> RunError:

@@ -166,7 +166,9 @@ class Run:
             self._recording.execute(settings)
         try:
             wall_seconds = self.bounds.limits.wall_seconds * self._patience
-            kind, payload = await self._ask(ToWorker.EXECUTE, (settings,), wall_seconds, self.bounds.wall())
+            kind, payload = await self._ask(
+                ToWorker.EXECUTE, (settings,), wall_seconds, self.bounds.exceeded("wall_limit")
+            )
         finally:
             if calls.stop():
                 with anyio.CancelScope(shield=True):
@@ -235,7 +237,7 @@ class Run:
         try:
             calls.receive(batch)
         except TooManyCallsError:
-            self._error = self._error or self.bounds.calls()
+            self._error = self._error or self.bounds.exceeded("tool_calls_limit")
             raise
 
     def resume(self) -> None:
@@ -338,8 +340,6 @@ class Run:
     async def _ending(
         self, kind: int, payload: bytes, knows: Callable[[str], bool], most_values: int
     ) -> tuple[float, Ending]:
-        if kind != ToPortal.FINISHED:
-            self._captured.end_early()
         if kind == _LOST or len(payload) < END_HEADER.size:
             return 0.0, Ending(None, self._failure(kind, payload), ())
         cpu_ms, self._captured.dropped_bytes = END_HEADER.unpack_from(payload)
