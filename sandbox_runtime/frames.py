@@ -4,7 +4,6 @@ import enum
 import os
 import select
 import socket
-import threading
 from collections.abc import Iterator
 from struct import Struct
 
@@ -56,7 +55,6 @@ class ToPortal(enum.IntEnum):
     PREPARED = 6  # JSON of the guest
     FINISHED = 7  # END_HEADER, then the guest's header line and value
     TRAPPED = 8  # END_HEADER, TRAP_HEADER, then the engine's message
-    ALIVE = 9  # nothing: the clock of a worker that runs a script beats, twice a second
     TRACE = 10  # what a traced run learned before the next of the others, see trace.py
 
 
@@ -130,7 +128,6 @@ def frame(kind: int, *parts: bytes) -> bytes:
 _RECEIVE_BYTES = 1 << 18
 _COPY_BELOW_BYTES = 1 << 16
 _LONGEST_WAIT_MS = 86_400_000
-_BEAT = frame(ToPortal.ALIVE)
 
 
 class Channel:
@@ -139,7 +136,6 @@ class Channel:
     def __init__(self, end: socket.socket) -> None:
         self._socket = end
         self._reader = FrameReader(MAX_TO_WORKER_BYTES)
-        self._sending = threading.Lock()
 
     @property
     def has_frame(self) -> bool:
@@ -150,31 +146,13 @@ class Channel:
         length = sum(map(len, parts))
         header = HEADER.pack(length, kind)
         try:
-            with self._sending:
-                if length < _COPY_BELOW_BYTES:
-                    self._socket.sendall(b"".join((before, header, *parts)))
-                else:
-                    for part in (before + header, *parts):
-                        self._socket.sendall(part)
+            if length < _COPY_BELOW_BYTES:
+                self._socket.sendall(b"".join((before, header, *parts)))
+            else:
+                for part in (before + header, *parts):
+                    self._socket.sendall(part)
         except OSError:
             os._exit(0)
-
-    def beat(self) -> None:
-        """Tell that this process lives; from any thread, and never waiting.
-
-        A frame that is on its way says as much. A portal that is gone ends the process here even while its guest
-        spins.
-        """
-        if not self._sending.acquire(blocking=False):
-            return
-        try:
-            self._socket.send(_BEAT, socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            pass
-        except OSError:
-            os._exit(0)
-        finally:
-            self._sending.release()
 
     def receive(self) -> tuple[int, bytes]:
         """The next frame; waits without end."""

@@ -317,8 +317,7 @@ class Run:
         timer = loop.call_later(seconds, self._kill, too_slow)
         self.worker.send(kind, *parts)
         try:
-            with self.worker.watched():
-                return await self._next
+            return await self._next
         except asyncio.CancelledError:
             self._kill(_CANCELLED)
             raise

@@ -8,7 +8,6 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
 
 from wasmtime import WasmtimeError
 
@@ -43,7 +42,7 @@ class Worker:
         self._engine = engine
         self._host = host
         self._limits = RunLimits(0, 0, 0, 0, 0, False)
-        self._clock = CpuClock(engine, parent, self._channel.beat)
+        self._clock = CpuClock(engine, parent)
         self._least_memory_bytes = 0
         self._past: Past | None = None
         host.connect(self._channel)
@@ -163,20 +162,17 @@ class CpuClock:
     """Ends a run that used its CPU time; waiting for calls costs none.
 
     The engine's epoch moves only when a limit is exceeded, so a run that keeps its limit is never interrupted.
-    During a run the clock beats twice a second: the portal kills a worker that it does not hear.
     The thread sleeps for good after a second without runs.
     """
 
     TICK_SECONDS = 0.01
     _IDLE_TICKS = 100
-    _BEAT_TICKS = 50
 
-    def __init__(self, engine: GuestEngine, parent: int, beat: Callable[[], None]) -> None:
+    def __init__(self, engine: GuestEngine, parent: int) -> None:
         self.is_exceeded = False
         self.used_seconds = 0.0
         self._engine = engine
         self._parent = parent
-        self._beat = beat
         self._deadline: float | None = None
         self._left = 0.0
         self._lock = threading.Lock()
@@ -206,24 +202,17 @@ class CpuClock:
             self._left = left
 
     def _tick(self) -> None:
-        idle = ticks = 0
+        idle = 0
         while True:
             time.sleep(self.TICK_SECONDS)
-            ticks += 1
             if not has_parent(self._parent):
                 os._exit(0)
             with self._lock:
-                if self._deadline is None:
-                    idle += 1
-                elif time.process_time() > self._deadline:
+                idle = idle + 1 if self._deadline is None else 0
+                if self._deadline is not None and time.process_time() > self._deadline:
                     self.is_exceeded = True
                     self._engine.engine.increment_epoch()
-            if self._deadline is not None:
-                idle = 0
-                # Without a beat the portal soon ends a run that its limit did not end.
-                if ticks % self._BEAT_TICKS == 0 and not self.is_exceeded:
-                    self._beat()
-            elif idle >= self._IDLE_TICKS:
+            if idle >= self._IDLE_TICKS:
                 self._sleep_until_needed()
                 idle = 0
 

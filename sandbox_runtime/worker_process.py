@@ -2,18 +2,12 @@
 
 import asyncio
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
 from typing import Protocol
 
 from sandbox_runtime.errors import WorkerStartError
 from sandbox_runtime.frames import COUNT, HEADER, FrameError, FrameReader, ToPortal, ToWorker
 from sandbox_runtime.launchers import Launcher
-
-LOOK_SECONDS = 1.0
-SILENT_LOOKS = 4
-"""Looks in a row at which a worker has said nothing since the last one; its clock beats twice a second."""
-_MAX_BEATS_A_LOOK = 50
 
 _START_SECONDS = 10.0
 _IDLE_FRAME_BYTES = 1 << 16
@@ -50,7 +44,6 @@ class WorkerProcess(asyncio.Protocol):
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._transport: asyncio.Transport | None = None
         self._kill: Callable[[], None] | None = None
-        self._watchdog = Watchdog(self.kill)
 
     @classmethod
     async def start(cls, launcher: Launcher, on_death: Callable[["WorkerProcess"], None]) -> "WorkerProcess":
@@ -88,10 +81,6 @@ class WorkerProcess(asyncio.Protocol):
         """Send what comes from now on to `listener`; without one, anything that comes is a breach."""
         self._listener = listener
         self._reader.max_bytes = max_frame_bytes
-
-    def watched(self) -> AbstractContextManager[None]:
-        """Kill the worker if it falls silent for seconds while this lasts."""
-        return self._watchdog.on_duty()
 
     def send(self, kind: ToWorker, *parts: bytes) -> None:
         """Send a frame, whose payload is the parts one after the other."""
@@ -133,7 +122,6 @@ class WorkerProcess(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._reader.feed(data)
-        self._watchdog.hear()
         self._take_frames()
 
     def _take_frames(self) -> None:
@@ -156,9 +144,7 @@ class WorkerProcess(asyncio.Protocol):
             self._take_frames()
 
     def _receive(self, kind: int, payload: bytes) -> None:
-        if kind == ToPortal.ALIVE and not payload and self._ready.done():
-            self._watchdog.hear_beat()  # even after a run: the clock may be late by one
-        elif self._listener is not None:
+        if self._listener is not None:
             self._listener.receive(kind, payload)
         elif kind == ToPortal.READY and not self._ready.done() and len(payload) >= COUNT.size:
             (self.pid,) = COUNT.unpack_from(payload)
@@ -166,55 +152,6 @@ class WorkerProcess(asyncio.Protocol):
             self._ready.set_result(None)
         elif self.is_alive:
             raise FrameError(f"frame {kind} while no run is going on")
-
-
-class Watchdog:
-    """Looks once a second whether the worker said anything, and calls `bark` when it did not four times in a row.
-
-    Looks are counted, not seconds: a machine that was asleep, or a portal that was busy, is no fault of the worker.
-    """
-
-    def __init__(self, bark: Callable[[str], None]) -> None:
-        self._bark = bark
-        self._silent_looks = 0
-        self._beats = 0
-        self._timer: asyncio.TimerHandle | None = None
-
-    @contextmanager
-    def on_duty(self) -> Iterator[None]:
-        """Watch while the worker has something to do."""
-        self._silent_looks = self._beats = 0
-        self._look_later()
-        try:
-            yield
-        finally:
-            if self._timer is not None:
-                self._timer.cancel()
-
-    def hear(self) -> None:
-        """The worker said something."""
-        self._silent_looks = 0
-
-    def hear_beat(self) -> None:
-        """The worker's clock beat.
-
-        Raises:
-            FrameError: It beats more often than any clock of ours.
-        """
-        self._beats += 1
-        if self._beats > _MAX_BEATS_A_LOOK:
-            raise FrameError("a clock that beats too often")
-
-    def _look_later(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)
-
-    def _look(self) -> None:
-        self._silent_looks += 1
-        self._beats = 0
-        if self._silent_looks >= SILENT_LOOKS:
-            self._bark(f"it did not answer for {SILENT_LOOKS * LOOK_SECONDS:g} s")
-        else:
-            self._look_later()
 
 
 def _reason(error: OSError | RuntimeError) -> str:

@@ -18,13 +18,10 @@ FINISHED = frame(ToPortal.FINISHED, END, b"{}\n1")
 
 
 class TakenOver:
-    """A launcher of workers that answer each frame with the next of some bytes, then close their socket: all of it,
-    or only the half `socket.SHUT_RD` or `socket.SHUT_WR`.
-    """
+    """A launcher of workers that answer each frame with the next of some bytes, then close their socket."""
 
-    def __init__(self, *answers: bytes, half_closed: int | None = None) -> None:
+    def __init__(self, *answers: bytes) -> None:
         self._answers = answers
-        self._half_closed = half_closed
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def launch(self, end: socket.socket) -> Callable[[], None]:
@@ -49,19 +46,14 @@ class TakenOver:
             for answer in self._answers:
                 await loop.sock_recv(end, 1 << 16)
                 await loop.sock_sendall(end, answer)
-            if self._half_closed is not None:
-                end.shutdown(self._half_closed)
-                await asyncio.Event().wait()
         except OSError:
             pass
         finally:
             end.close()
 
 
-async def run_with(
-    *answers: bytes, limits: Limits | None = None, half_closed: int | None = None
-) -> RunResult:
-    workers = Workers(TakenOver(*answers, half_closed=half_closed), 1, 1, print)
+async def run_with(*answers: bytes, limits: Limits | None = None) -> RunResult:
+    workers = Workers(TakenOver(*answers), 1, 1, print)
     await workers.open()
     try:
         async with asyncio.timeout(20), Sandbox(workers).run(limits or Limits(), where) as run:

@@ -47,7 +47,7 @@ async def test_worker_that_its_fork_server_cannot_kill_ends_by_itself() -> None:
     async with open_sandbox(workers=1, progress=print, launch=FollowedLauncher) as sandbox:
         (server,) = set(fork_servers()).difference(others)
         os.kill(server, signal.SIGSTOP)
-        async with sandbox.run(Limits(wall_seconds=0.3), where) as run:
+        async with sandbox.run(Limits(wall_seconds=0.3, cpu_seconds=0.5), where) as run:
             await run.prepare("while True: pass", ())
             pid = run.worker_pid
             result = await run.execute({}, EchoPort())

@@ -177,7 +177,6 @@ _TO_PORTAL: list[Callable[[Random], bytes]] = [
     lambda chance: frame(
         ToPortal.TRAPPED, _end(chance), TRAP_HEADER.pack(chance.randrange(256)), noise(chance, 30)
     ),
-    lambda chance: frame(ToPortal.ALIVE),
     lambda chance: frame(ToPortal.TRACE, _trace(chance)),
     lambda chance: frame(ToPortal.TRACE, b"3 +5"),
 ]

@@ -112,7 +112,7 @@ ENDINGS = {
     "script_error": "print('before')\n1 / 0",
     "syntax_error": "def f(:",
     "upstream_down": "await git.git_log()\nawait git.fails()",
-    "result_not_json": "{1, 2}",
+    "result_not_json": "1j",
     "script_exit": "import sys\nprint('x')\nsys.exit(3)",
     "script_error  ": "import sys\ndef f(): return f()\nsys.setrecursionlimit(10**9)\nf()",
     "memory_limit": "a = []\nwhile True: a.append('x' * 100_000)",
