@@ -47,20 +47,19 @@ Scalar: TypeAlias = Annotated[Json, AfterValidator(_single)]
 class Comparison(Section):
     """What one argument must be. All that is said here must hold; an argument that is missing never does."""
 
-    equals: Scalar = Field(default=None, description="The value itself.")
-    one_of: Annotated[tuple[Scalar, ...], Strict(False), Field(max_length=1000)] = Field(
-        default=(), description="The values that it may have."
-    )
-    prefix: Text | None = Field(
-        default=None,
-        description=(
-            "What a text must begin with. One that leads elsewhere when it is read as a path or is decoded does not, "
-            "as in reports/../x, reports//x or reports/%2e%2e/x. End a folder's name with /."
-        ),
-    )
-    suffix: Text | None = Field(default=None, description="What a text must end with, however it is decoded.")
-    min: Number | None = Field(default=None, description="The least number.")
-    max: Number | None = Field(default=None, description="The greatest number.")
+    equals: Scalar = None
+    """The value itself."""
+    one_of: Annotated[tuple[Scalar, ...], Strict(False), Field(max_length=1000)] = ()
+    """The values that it may have."""
+    prefix: Text | None = None
+    """What a text must begin with. One that leads elsewhere when it is read as a path or is decoded does not, as in
+    reports/../x, reports//x or reports/%2e%2e/x. End a folder's name with /."""
+    suffix: Text | None = None
+    """What a text must end with, however it is decoded."""
+    min: Number | None = None
+    """The least number."""
+    max: Number | None = None
+    """The greatest number."""
 
     @model_validator(mode="after")
     def _can_hold(self) -> Self:

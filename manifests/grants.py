@@ -10,71 +10,33 @@ from manifests.constraints import HostPath, ReachableHost, Seconds, Section, ref
 class Limits(Section):
     """What one run of a script may use. All of it is enforced outside the sandbox."""
 
-    wall_seconds: Seconds = Field(
-        default=60.0,
-        description=(
-            "Seconds a run may take by the clock (default 60). A longer run is stopped and answers with "
-            "its ledger. Covers waiting for upstreams; does not cover waiting for a free worker, "
-            "parsing the script (at most 5 s) or checking it."
-        ),
-    )
-    cpu_seconds: Seconds = Field(
-        default=10.0,
-        description=(
-            "Seconds of computing a run may do (default 10). More stops it. Does not cover waiting for calls."
-        ),
-    )
-    memory_mib: Annotated[int, Field(ge=32, le=1024)] = Field(
-        default=256,
-        description=(
-            "MiB of memory a script may fill, Python itself included (default 256). Asking for more "
-            "raises MemoryError in the script or stops it. Does not cover the portal's own memory."
-        ),
-    )
-    tool_calls: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
-        default=200,
-        description=(
-            "Calls one run may make (default 200). The next one is refused; the script may go on without."
-            " Counts calls that fail or are refused later, too."
-        ),
-    )
-    parallel_calls: Annotated[int, Field(ge=1, le=1024)] = Field(
-        default=64,
-        description=(
-            "Calls of one run that may be under way at once (default 64). Others wait their turn; none is"
-            " refused. Does not cover calls of other runs."
-        ),
-    )
-    argument_bytes: Annotated[int, Field(ge=2, le=64 * 1024 * 1024)] = Field(
-        default=1024 * 1024,
-        description=(
-            "Bytes of the arguments of one call, as JSON in UTF-8 (default 1048576, 1 MiB). A call with "
-            "more is refused and not sent. Each value in them counts at least 8. All calls of a run that wait or are "
-            "under way may hold 32 times as much."
-        ),
-    )
-    outcome_bytes: Annotated[int, Field(ge=2, le=256 * 1024 * 1024)] = Field(
-        default=10 * 1024 * 1024,
-        description=(
-            "Bytes of what one call returns, as JSON in UTF-8 (default 10485760, 10 MiB). More is refused"
-            " with an error in the script, not cut. The upstream has acted by then."
-        ),
-    )
-    result_bytes: Annotated[int, Field(ge=2, le=256 * 1024 * 1024)] = Field(
-        default=10 * 1024 * 1024,
-        description=(
-            "Bytes of a script's value and of what it emits, as JSON in UTF-8 (default 10485760, 10 MiB)."
-            " Each value in it counts at least 32. More ends the run with an error. What the model sees of it is "
-            "bound by server.output_tokens."
-        ),
-    )
-    stdout_bytes: Annotated[int, Field(ge=0, le=64 * 1024 * 1024)] = Field(
-        default=256 * 1024,
-        description=(
-            "Bytes of what a script prints, in UTF-8 (default 262144, 256 KiB). The rest is dropped, and "
-            "the answer says so. Printing more never stops a run."
-        ),
-    )
+    wall_seconds: Seconds = 60.0
+    """Seconds a run may take by the clock (default 60). A longer run is stopped and answers with its ledger. Covers
+    waiting for upstreams; does not cover waiting for a free worker, parsing the script (at most 5 s) or checking it."""
+    cpu_seconds: Seconds = 10.0
+    """Seconds of computing a run may do (default 10). More stops it. Does not cover waiting for calls."""
+    memory_mib: Annotated[int, Field(ge=32, le=1024)] = 256
+    """MiB of memory a script may fill, Python itself included (default 256). Asking for more raises MemoryError in the
+    script or stops it. Does not cover the portal's own memory."""
+    tool_calls: Annotated[int, Field(ge=0, le=1_000_000)] = 200
+    """Calls one run may make (default 200). The next one is refused; the script may go on without. Counts calls that
+    fail or are refused later, too."""
+    parallel_calls: Annotated[int, Field(ge=1, le=1024)] = 64
+    """Calls of one run that may be under way at once (default 64). Others wait their turn; none is refused. Does not
+    cover calls of other runs."""
+    argument_bytes: Annotated[int, Field(ge=2, le=64 * 1024 * 1024)] = 1024 * 1024
+    """Bytes of the arguments of one call, as JSON in UTF-8 (default 1048576, 1 MiB). A call with more is refused and
+    not sent. Each value in them counts at least 8. All calls of a run that wait or are under way may hold 32 times as
+    much."""
+    outcome_bytes: Annotated[int, Field(ge=2, le=256 * 1024 * 1024)] = 10 * 1024 * 1024
+    """Bytes of what one call returns, as JSON in UTF-8 (default 10485760, 10 MiB). More is refused with an error in the
+    script, not cut. The upstream has acted by then."""
+    result_bytes: Annotated[int, Field(ge=2, le=256 * 1024 * 1024)] = 10 * 1024 * 1024
+    """Bytes of a script's value and of what it emits, as JSON in UTF-8 (default 10485760, 10 MiB). Each value in it
+    counts at least 32. More ends the run with an error. What the model sees of it is bound by server.output_tokens."""
+    stdout_bytes: Annotated[int, Field(ge=0, le=64 * 1024 * 1024)] = 256 * 1024
+    """Bytes of what a script prints, in UTF-8 (default 262144, 256 KiB). The rest is dropped, and the answer says so.
+    Printing more never stops a run."""
 
 
 NO_TENANT: Final = "_nobody"
@@ -84,49 +46,25 @@ NO_TENANT: Final = "_nobody"
 class FileGrant(Section):
     """A folder of this machine in which scripts may have files. They see it as /workspace, their working directory."""
 
-    workspace: HostPath = Field(
-        description="The folder, relative to this file's folder. It must exist. Links in it lead nowhere.",
-    )
-    mode: Literal["read", "write"] = Field(
-        default="read",
-        description="read (the default): scripts read what is there; write: they change and add to it, too.",
-    )
-    share: Literal["all", "tenant", "session", "run"] = Field(
-        default="all",
-        description=(
-            "Who shares files: all runs, in the folder itself (the default); the runs of one tenant (server.tokens), "
-            "in a folder within it that is kept; the runs of one session, in a folder of theirs that goes with the "
-            "session; or nobody: each run has an empty folder that goes with it."
-        ),
-    )
-    total_bytes: Annotated[int, Field(ge=1, le=1 << 40)] = Field(
-        default=100 * 1024 * 1024,
-        description=(
-            "Bytes of all files in the folder (default 104857600, 100 MiB). Writing more is refused with an "
-            "OSError. Counts what was there before, too; does not cover reading."
-        ),
-    )
-    total_files: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
-        default=1000,
-        description=(
-            "Files and folders in the folder (default 1000). One more is refused with an OSError. Counts what "
-            "was there before, too; does not cover reading."
-        ),
-    )
-    file_bytes: Annotated[int, Field(ge=1, le=64 * 1024 * 1024)] = Field(
-        default=10 * 1024 * 1024,
-        description=(
-            "Bytes of one file that is read or written (default 10485760, 10 MiB). A larger one is refused with "
-            "an OSError."
-        ),
-    )
-    operations: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
-        default=10_000,
-        description=(
-            "File operations of one run (default 10000). The next one is refused. Reading or writing a whole "
-            "file is one, looking whether it exists another."
-        ),
-    )
+    workspace: HostPath
+    """The folder, relative to this file's folder. It must exist. Links in it lead nowhere."""
+    mode: Literal["read", "write"] = "read"
+    """read (the default): scripts read what is there; write: they change and add to it, too."""
+    share: Literal["all", "tenant", "session", "run"] = "all"
+    """Who shares files: all runs, in the folder itself (the default); the runs of one tenant (server.tokens), in a
+    folder within it that is kept; the runs of one session, in a folder of theirs that goes with the session; or nobody:
+    each run has an empty folder that goes with it."""
+    total_bytes: Annotated[int, Field(ge=1, le=1 << 40)] = 100 * 1024 * 1024
+    """Bytes of all files in the folder (default 104857600, 100 MiB). Writing more is refused with an OSError. Counts
+    what was there before, too; does not cover reading."""
+    total_files: Annotated[int, Field(ge=1, le=1_000_000)] = 1000
+    """Files and folders in the folder (default 1000). One more is refused with an OSError. Counts what was there
+    before, too; does not cover reading."""
+    file_bytes: Annotated[int, Field(ge=1, le=64 * 1024 * 1024)] = 10 * 1024 * 1024
+    """Bytes of one file that is read or written (default 10485760, 10 MiB). A larger one is refused with an OSError."""
+    operations: Annotated[int, Field(ge=0, le=1_000_000)] = 10_000
+    """File operations of one run (default 10000). The next one is refused. Reading or writing a whole file is one,
+    looking whether it exists another."""
 
     @model_validator(mode="after")
     def _has_something_to_read(self) -> Self:
@@ -148,38 +86,20 @@ class NetworkGrant(Section):
     for http. Every address that a name stands for is looked at when the connection is made.
     """
 
-    allow: Hosts = Field(
-        default=(),
-        description="Hosts at public addresses: names, *.suffix, addresses, or * for all. Default: none.",
-    )
-    private: Hosts = Field(
-        default=(),
-        description=(
-            "Hosts that may lie at private addresses (loopback, 10/8, 172.16/12, 192.168/16, 100.64/10, fc00::/7), "
-            "beside those in allow. Link-local addresses and those of cloud metadata have to be written out as "
-            "addresses. Default: none."
-        ),
-    )
-    requests: Annotated[int, Field(ge=0, le=100_000)] = Field(
-        default=50,
-        description=(
-            "Requests one run may send (default 50), redirects that are followed among them. The next one is refused."
-        ),
-    )
-    seconds: Annotated[float, Field(gt=0, le=3600)] = Field(
-        default=30.0,
-        description=(
-            "Seconds one fetch may take (default 30), with its redirects and the whole of the answer. A longer one "
-            "ends in an error in the script, and may have had its effect."
-        ),
-    )
-    response_bytes: Annotated[int, Field(ge=1, le=64 * 1024 * 1024)] = Field(
-        default=5 * 1024 * 1024,
-        description=(
-            "Bytes of one answer's body, after decompression (default 5242880, 5 MiB). A longer one is refused with an "
-            "error in the script, not cut. limits.outcome_bytes bounds it, too: in base64, which is a third longer."
-        ),
-    )
+    allow: Hosts = ()
+    """Hosts at public addresses: names, *.suffix, addresses, or * for all. Default: none."""
+    private: Hosts = ()
+    """Hosts that may lie at private addresses (loopback, 10/8, 172.16/12, 192.168/16, 100.64/10, fc00::/7), beside
+    those in allow. Link-local addresses and those of cloud metadata have to be written out as addresses. Default:
+    none."""
+    requests: Annotated[int, Field(ge=0, le=100_000)] = 50
+    """Requests one run may send (default 50), redirects that are followed among them. The next one is refused."""
+    seconds: Annotated[float, Field(gt=0, le=3600)] = 30.0
+    """Seconds one fetch may take (default 30), with its redirects and the whole of the answer. A longer one ends in an
+    error in the script, and may have had its effect."""
+    response_bytes: Annotated[int, Field(ge=1, le=64 * 1024 * 1024)] = 5 * 1024 * 1024
+    """Bytes of one answer's body, after decompression (default 5242880, 5 MiB). A longer one is refused with an error
+    in the script, not cut. limits.outcome_bytes bounds it, too: in base64, which is a third longer."""
 
     @model_validator(mode="after")
     def _has_somewhere_to_go(self) -> Self:

@@ -1,13 +1,16 @@
 """What portal.yaml may say. Parsed once by `manifests.loader`; everybody else trusts these types.
 
-The descriptions reach operators: they are in the JSON Schema, from which editors complete and explain the
-file.
+What stands below a field reaches operators: it is in the JSON Schema, from which editors complete and explain the file.
 """
 
+import ast
+import inspect
 import json
+import textwrap
 from importlib.resources import files
+from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field, Strict
 
@@ -34,275 +37,153 @@ from manifests.upstream_sections import Upstream
 class Capabilities(Section):
     """What every script may do."""
 
-    tools: Annotated[ToolRules, EMPTY_IS_DEFAULT] = Field(
-        default=ToolRules(), description="Which tools scripts may call."
-    )
-    limits: Annotated[Limits, EMPTY_IS_DEFAULT] = Field(
-        default=Limits(), description="What one run of a script may use."
-    )
-    flows: Annotated[tuple[FlowRule, ...], Strict(False), Field(max_length=1000)] = Field(
-        default=(), description="Where what came from one upstream may not go. Default: no such rule."
-    )
-    files: FileGrant | None = Field(
-        default=None,
-        description="A folder in which scripts have files. Default: none, and no files at all.",
-    )
-    network: NetworkGrant | None = Field(
-        default=None,
-        description="Hosts that scripts may fetch from. Default: none, and no network at all.",
-    )
+    tools: Annotated[ToolRules, EMPTY_IS_DEFAULT] = ToolRules()
+    """Which tools scripts may call."""
+    limits: Annotated[Limits, EMPTY_IS_DEFAULT] = Limits()
+    """What one run of a script may use."""
+    flows: Annotated[tuple[FlowRule, ...], Strict(False), Field(max_length=1000)] = ()
+    """Where what came from one upstream may not go. Default: no such rule."""
+    files: FileGrant | None = None
+    """A folder in which scripts have files. Default: none, and no files at all."""
+    network: NetworkGrant | None = None
+    """Hosts that scripts may fetch from. Default: none, and no network at all."""
     environment: Annotated[dict[ScriptVariable, Argument], EMPTY_IS_DEFAULT] = Field(
-        default_factory=dict,
-        repr=False,
-        description=(
-            "Environment variables that every script sees in os.environ: these and no others. Default: none. "
-            "Whatever is written here, every script, and with it the model, can read."
-        ),
+        default_factory=dict, repr=False
     )
+    """Environment variables that every script sees in os.environ: these and no others. Default: none. Whatever is
+    written here, every script, and with it the model, can read."""
 
 
 class BoundToken(Section):
     """A bearer token of HTTP clients, and what its bearers may do."""
 
-    token: Token = Field(repr=False, description="The token. Write ${NAME} and keep it in the environment.")
-    profile: ProfileName | None = Field(
-        default=None, description="The profile that narrows what its bearers may do. Default: none does."
-    )
-    tenant: TenantName | None = Field(
-        default=None,
-        description=(
-            "Whose token it is. Tokens of one tenant have files together where capabilities.files has share: tenant, "
-            "and need one then. Default: nobody's in particular."
-        ),
-    )
+    token: Token = Field(repr=False)
+    """The token. Write ${NAME} and keep it in the environment."""
+    profile: ProfileName | None = None
+    """The profile that narrows what its bearers may do. Default: none does."""
+    tenant: TenantName | None = None
+    """Whose token it is. Tokens of one tenant have files together where capabilities.files has share: tenant, and need
+    one then. Default: nobody's in particular."""
 
 
 class ServerSettings(Section):
     """How the portal itself serves."""
 
-    output_tokens: Annotated[int, Field(ge=100, le=10_000_000)] = Field(
-        default=6000,
-        description=(
-            "Tokens (o200k_base) of one answer to the model (default 6000). A longer one is cut by its "
-            "structure and says what was left out. Does not cover images and other binary content."
-        ),
-    )
-    start_seconds: Annotated[float, Field(ge=0, le=600)] = Field(
-        default=10.0,
-        description=(
-            "Seconds that upstreams which are still starting are waited for (default 10): by a script for "
-            "those that it uses, by a search for all, counted from the portal's start. After that it goes "
-            "on without them and says so. Starting itself goes on up to connect_seconds."
-        ),
-    )
-    check: Literal["strict", "warn", "off"] = Field(
-        default="strict",
-        description=(
-            "What the type check before a run may do: refuse the script (strict, the default), add "
-            "notices (warn), or nothing (off)."
-        ),
-    )
-    repairs: bool = Field(
-        default=True,
-        description=(
-            "Whether arguments that do not fit are repaired where it is certain what was meant (default true): JSON "
-            "in a text where an object or a list is wanted, a number as a text and the reverse, a single item for a "
-            "list, arguments nested one level too deep or too shallow. Each repair is told in a notice. With false "
-            "such calls are refused."
-        ),
-    )
-    observe_results: bool = Field(
-        default=True,
-        description=(
-            "Whether the portal learns what results look like of tools that declare nothing about theirs (default "
-            "true): kinds, keys and nesting, never values. Stubs then show it, marked as observed."
-        ),
-    )
-    observed_folder: HostPath | None = Field(
-        default=None,
-        description=(
-            "The folder in which what was learnt is kept, relative to this file's folder. Default: "
-            "mcp-code-portal/observed in $XDG_STATE_HOME or ~/.local/state."
-        ),
-    )
-    token: Token | None = Field(
-        default=None,
-        description=(
-            "The bearer token HTTP clients must send. Without one the portal serves on loopback only. "
-            "Write ${NAME} and keep the token itself in the environment."
-        ),
-    )
+    output_tokens: Annotated[int, Field(ge=100, le=10_000_000)] = 6000
+    """Tokens (o200k_base) of one answer to the model (default 6000). A longer one is cut by its structure and says what
+    was left out. Does not cover images and other binary content."""
+    start_seconds: Annotated[float, Field(ge=0, le=600)] = 10.0
+    """Seconds that upstreams which are still starting are waited for (default 10): by a script for those that it uses,
+    by a search for all, counted from the portal's start. After that it goes on without them and says so. Starting
+    itself goes on up to connect_seconds."""
+    check: Literal["strict", "warn", "off"] = "strict"
+    """What the type check before a run may do: refuse the script (strict, the default), add notices (warn), or nothing
+    (off)."""
+    repairs: bool = True
+    """Whether arguments that do not fit are repaired where it is certain what was meant (default true): JSON in a text
+    where an object or a list is wanted, a number as a text and the reverse, a single item for a list, arguments nested
+    one level too deep or too shallow. Each repair is told in a notice. With false such calls are refused."""
+    observe_results: bool = True
+    """Whether the portal learns what results look like of tools that declare nothing about theirs (default true):
+    kinds, keys and nesting, never values. Stubs then show it, marked as observed."""
+    observed_folder: HostPath | None = None
+    """The folder in which what was learnt is kept, relative to this file's folder. Default: mcp-code-portal/observed in
+    $XDG_STATE_HOME or ~/.local/state."""
+    token: Token | None = None
+    """The bearer token HTTP clients must send. Without one the portal serves on loopback only. Write ${NAME} and keep
+    the token itself in the environment."""
     tokens: Annotated[tuple[BoundToken, ...], Strict(False), Field(max_length=1000)] = Field(
-        default=(),
-        repr=False,
-        description="More tokens that HTTP clients may send, each perhaps bound to a profile. Default: none.",
+        default=(), repr=False
     )
-    allowed_hosts: Annotated[tuple[Host, ...], Strict(False)] = Field(
-        default=(),
-        description="Host headers to accept over HTTP beside those of loopback, like portal.example:8080.",
-    )
-    allowed_origins: Annotated[tuple[Origin, ...], Strict(False)] = Field(
-        default=(),
-        description="Origin headers to accept over HTTP, like https://app.example. Default: loopback only.",
-    )
-    offers: Annotated[tuple[Literal["resources", "prompts"], ...], Strict(False), Field(max_length=2)] = (
-        Field(
-            default=(),
-            description=(
-                "What of its upstreams the portal offers to clients itself, beside the two tools: resources, prompts, "
-                "both or none (the default). They are named after their upstreams, and the rules for scripts hold."
-            ),
-        )
-    )
-    progress_seconds: Seconds = Field(
-        default=5.0,
-        description=(
-            "Seconds between two notices of progress to a client that wants them (default 5), which keep it from "
-            "giving up while a script runs. What upstreams say of their progress is passed on at once."
-        ),
-    )
-    workers: int | None = Field(
-        default=None,
-        ge=1,
-        le=256,
-        description=(
-            "Sandbox processes, so scripts that run at once. Default: one per processor and at least 2, more "
-            "while scripts wait for slow calls, up to 8 per processor."
-        ),
-    )
-    component: HostPath | None = Field(
-        default=None,
-        description=(
-            "The sandbox's component, relative to this file's folder: one that `mcp-code-portal bake` made, with "
-            "more packages inside. Default: the portal's own."
-        ),
-    )
-    queue: Annotated[int, Field(ge=0, le=100_000)] = Field(
-        default=1000,
-        description=(
-            "Scripts that may wait for a sandbox process (default 1000); one of more than 64 KiB takes the place of "
-            "several. One more is refused at once, as "
-            "sandbox_busy. Callers take turns, so that one with many waiting does not hold up the others. Does not "
-            "cover runs in sessions, which have processes of their own."
-        ),
-    )
-    queue_seconds: Seconds = Field(
-        default=60.0,
-        description=(
-            "Seconds a script may wait for a sandbox process (default 60). Then it is refused, as sandbox_busy; "
-            "nothing of it has run. Does not count towards wall_seconds."
-        ),
-    )
-    sessions: Annotated[int, Field(ge=0, le=1000)] = Field(
-        default=8,
-        description=(
-            "Sessions kept at once (default 8). One more ends the session that was idle longest. Runs "
-            "without a session do not count."
-        ),
-    )
-    session_idle_seconds: Annotated[float, Field(gt=0, le=86_400)] = Field(
-        default=900.0,
-        description=(
-            "Seconds a session is kept without a run (default 900). Then its variables are gone. A run in"
-            " progress does not count as idle."
-        ),
-    )
+    """More tokens that HTTP clients may send, each perhaps bound to a profile. Default: none."""
+    allowed_hosts: Annotated[tuple[Host, ...], Strict(False)] = ()
+    """Host headers to accept over HTTP beside those of loopback, like portal.example:8080."""
+    allowed_origins: Annotated[tuple[Origin, ...], Strict(False)] = ()
+    """Origin headers to accept over HTTP, like https://app.example. Default: loopback only."""
+    offers: Annotated[tuple[Literal["resources", "prompts"], ...], Strict(False), Field(max_length=2)] = ()
+    """What of its upstreams the portal offers to clients itself, beside the two tools: resources, prompts, both or none
+    (the default). They are named after their upstreams, and the rules for scripts hold."""
+    progress_seconds: Seconds = 5.0
+    """Seconds between two notices of progress to a client that wants them (default 5), which keep it from giving up
+    while a script runs. What upstreams say of their progress is passed on at once."""
+    workers: int | None = Field(default=None, ge=1, le=256)
+    """Sandbox processes, so scripts that run at once. Default: one per processor and at least 2, more while scripts
+    wait for slow calls, up to 8 per processor."""
+    component: HostPath | None = None
+    """The sandbox's component, relative to this file's folder: one that `mcp-code-portal bake` made, with more packages
+    inside. Default: the portal's own."""
+    queue: Annotated[int, Field(ge=0, le=100_000)] = 1000
+    """Scripts that may wait for a sandbox process (default 1000); one of more than 64 KiB takes the place of several.
+    One more is refused at once, as sandbox_busy. Callers take turns, so that one with many waiting does not hold up the
+    others. Does not cover runs in sessions, which have processes of their own."""
+    queue_seconds: Seconds = 60.0
+    """Seconds a script may wait for a sandbox process (default 60). Then it is refused, as sandbox_busy; nothing of it
+    has run. Does not count towards wall_seconds."""
+    sessions: Annotated[int, Field(ge=0, le=1000)] = 8
+    """Sessions kept at once (default 8). One more ends the session that was idle longest. Runs without a session do not
+    count."""
+    session_idle_seconds: Annotated[float, Field(gt=0, le=86_400)] = 900.0
+    """Seconds a session is kept without a run (default 900). Then its variables are gone. A run in progress does not
+    count as idle."""
 
 
 class AuditSettings(Section):
     """An audit log: JSON lines, each with the hash of the one before it."""
 
-    to: HostPath = Field(
-        description=(
-            "stderr, or a file relative to this file's folder, whose mode is made 0600. While it cannot be "
-            "written to, only tools that declare readOnlyHint are called."
-        )
-    )
-    sync: bool = Field(
-        default=False,
-        description=(
-            "Whether each line is on the disk before anything else happens (default false), so that it survives the "
-            "end of the machine and not only that of the portal. Costs a wait for the disk, twice for each call."
-        ),
-    )
+    to: HostPath
+    """stderr, or a file relative to this file's folder, whose mode is made 0600. While it cannot be written to, only
+    tools that declare readOnlyHint are called."""
+    sync: bool = False
+    """Whether each line is on the disk before anything else happens (default false), so that it survives the end of the
+    machine and not only that of the portal. Costs a wait for the disk, twice for each call."""
 
 
 class ProfileTools(Section):
     """Which of the tools that capabilities.tools grants the profile leaves. Patterns mean what they mean there."""
 
-    allow: Annotated[tuple[AllowItem, ...], Strict(False), Field(max_length=1000)] = Field(
-        default=("*",),
-        description="Tools that are left, as in capabilities.tools.allow. Default: all of them.",
-    )
-    deny: Annotated[tuple[DenyItem, ...], Strict(False), Field(max_length=1000)] = Field(
-        default=(), description="Tools that are taken away, whatever allow says. Default: none."
-    )
-    destructive: Literal["refuse"] | None = Field(
-        default=None,
-        description=(
-            "refuse: tools that declare themselves destructive are taken away unless a pattern in this allow names "
-            "them. Default: as in capabilities.tools."
-        ),
-    )
-    budgets: Annotated[tuple[CallBudget, ...], Strict(False), Field(max_length=1000)] = Field(
-        default=(), description="How often tools may be called, beside capabilities.tools.budgets."
-    )
+    allow: Annotated[tuple[AllowItem, ...], Strict(False), Field(max_length=1000)] = ("*",)
+    """Tools that are left, as in capabilities.tools.allow. Default: all of them."""
+    deny: Annotated[tuple[DenyItem, ...], Strict(False), Field(max_length=1000)] = ()
+    """Tools that are taken away, whatever allow says. Default: none."""
+    destructive: Literal["refuse"] | None = None
+    """refuse: tools that declare themselves destructive are taken away unless a pattern in this allow names them.
+    Default: as in capabilities.tools."""
+    budgets: Annotated[tuple[CallBudget, ...], Strict(False), Field(max_length=1000)] = ()
+    """How often tools may be called, beside capabilities.tools.budgets."""
 
 
 class Profile(Section):
     """What is left of capabilities for the callers bound to it. Everything here narrows; what is not said stays."""
 
-    tools: Annotated[ProfileTools, EMPTY_IS_DEFAULT] = Field(
-        default=ProfileTools(), description="Which tools are left."
-    )
-    limits: Annotated[Limits, EMPTY_IS_DEFAULT] = Field(
-        default=Limits(),
-        description="Lower limits for one run. What is not said here is as in capabilities.limits.",
-    )
-    flows: Annotated[tuple[FlowRule, ...], Strict(False), Field(max_length=1000)] = Field(
-        default=(), description="Where what came from one upstream may not go, beside capabilities.flows."
-    )
-    files: Literal["none", "read"] | None = Field(
-        default=None,
-        description="none: no files; read: what all scripts share is read only. Default: as in capabilities.files.",
-    )
-    network: Hosts | None = Field(
-        default=None,
-        description="Those hosts of capabilities.network that are left; [] for none of them. Default: all of them.",
-    )
-    environment: Annotated[tuple[ScriptVariable, ...], Strict(False), Field(max_length=1000)] | None = Field(
-        default=None,
-        description="Names of the variables of capabilities.environment that are left. Default: all of them.",
-    )
+    tools: Annotated[ProfileTools, EMPTY_IS_DEFAULT] = ProfileTools()
+    """Which tools are left."""
+    limits: Annotated[Limits, EMPTY_IS_DEFAULT] = Limits()
+    """Lower limits for one run. What is not said here is as in capabilities.limits."""
+    flows: Annotated[tuple[FlowRule, ...], Strict(False), Field(max_length=1000)] = ()
+    """Where what came from one upstream may not go, beside capabilities.flows."""
+    files: Literal["none", "read"] | None = None
+    """none: no files; read: what all scripts share is read only. Default: as in capabilities.files."""
+    network: Hosts | None = None
+    """Those hosts of capabilities.network that are left; [] for none of them. Default: all of them."""
+    environment: Annotated[tuple[ScriptVariable, ...], Strict(False), Field(max_length=1000)] | None = None
+    """Names of the variables of capabilities.environment that are left. Default: all of them."""
 
 
 class PortalManifest(Section):
     """portal.yaml, the manifest of mcp-code-portal. Everything in it is optional."""
 
-    upstreams: Annotated[dict[UpstreamName, Upstream], EMPTY_IS_DEFAULT] = Field(
-        default_factory=dict,
-        description=(
-            "The MCP servers behind the portal. The key names the upstream; scripts see it as a Python name."
-        ),
-    )
-    capabilities: Annotated[Capabilities, EMPTY_IS_DEFAULT] = Field(
-        default=Capabilities(),
-        description="What every script may do. ${NAME} has a meaning only in environment.",
-    )
+    upstreams: Annotated[dict[UpstreamName, Upstream], EMPTY_IS_DEFAULT] = Field(default_factory=dict)
+    """The MCP servers behind the portal. The key names the upstream; scripts see it as a Python name."""
+    capabilities: Annotated[Capabilities, EMPTY_IS_DEFAULT] = Capabilities()
+    """What every script may do. ${NAME} has a meaning only in environment."""
     profiles: Annotated[dict[ProfileName, Annotated[Profile, EMPTY_IS_DEFAULT]], EMPTY_IS_DEFAULT] = Field(
-        default_factory=dict,
-        description=(
-            "Named sets of narrower capabilities. A caller is bound to one by server.tokens or by --profile."
-        ),
+        default_factory=dict
     )
-    audit: AuditSettings | None = Field(
-        default=None,
-        description="Where to write down what was run and called. Default: nowhere.",
-    )
-    server: Annotated[ServerSettings, EMPTY_IS_DEFAULT] = Field(
-        default=ServerSettings(),
-        description="How the portal itself serves.",
-    )
+    """Named sets of narrower capabilities. A caller is bound to one by server.tokens or by --profile."""
+    audit: AuditSettings | None = None
+    """Where to write down what was run and called. Default: nowhere."""
+    server: Annotated[ServerSettings, EMPTY_IS_DEFAULT] = ServerSettings()
+    """How the portal itself serves."""
 
 
 FILE = "portal.schema.json"
@@ -321,6 +202,11 @@ def generated_schema() -> str:
     """The schema as the models have it now."""
     schema = PortalManifest.model_json_schema(ref_template="#/definitions/{model}")
     definitions = schema.pop("$defs")
+    for model in _sections_of(PortalManifest):
+        properties = (schema if model is PortalManifest else definitions[model.__name__])["properties"]
+        for base in reversed(model.__mro__):
+            for key, text in _field_docs(base).items():
+                properties[model.model_fields[key].alias or key]["description"] = text
     whole = {
         "$schema": "http://json-schema.org/draft-07/schema#",
         **_section(schema),
@@ -328,6 +214,31 @@ def generated_schema() -> str:
         "definitions": {name: _section(definition) for name, definition in sorted(definitions.items())},
     }
     return json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
+
+
+def _sections_of(annotation: object) -> set[type[Section]]:
+    """Every section that a type is made of, at any depth."""
+    found = set().union(*map(_sections_of, get_args(annotation)))
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        found |= {annotation}.union(
+            *(_sections_of(each.annotation) for each in annotation.model_fields.values())
+        )
+    return found
+
+
+def _field_docs(section: type) -> dict[str, str]:
+    """What stands below the fields of a class, on one line each."""
+    if not issubclass(section, Section):
+        return {}
+    body = ast.parse(textwrap.dedent(inspect.getsource(section))).body[0]
+    assert isinstance(body, ast.ClassDef)
+    return {
+        ast.unparse(field.target): " ".join(str(doc.value.value).split())
+        for field, doc in pairwise(body.body)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(doc, ast.Expr)
+        and isinstance(doc.value, ast.Constant)
+    }
 
 
 def _section(schema: Json) -> Json:

@@ -72,11 +72,10 @@ ArgumentSchema: TypeAlias = Annotated[dict[str, Json], AfterValidator(_sound)]
 class DenyRule(Section):
     """Tools that are meant: those whose name matches and that declare what is asked for."""
 
-    tool: Pattern = Field(default="*", description="A pattern for the tool's name. Default: *, all of them.")
-    annotation: Annotation | None = Field(
-        default=None,
-        description="Only tools that declare this of themselves: readonly, destructive or open_world.",
-    )
+    tool: Pattern = "*"
+    """A pattern for the tool's name. Default: *, all of them."""
+    annotation: Annotation | None = None
+    """Only tools that declare this of themselves: readonly, destructive or open_world."""
 
     @model_validator(mode="after")
     def _means_something(self) -> Self:
@@ -92,15 +91,10 @@ class AllowRule(DenyRule):
     without one, like *, does not lift it.
     """
 
-    where: dict[Annotated[str, Field(max_length=500)], Comparison] = Field(
-        default_factory=dict,
-        description="What arguments must be, by the names that the tool itself gives them. Default: anything.",
-    )
-    schema_: ArgumentSchema | None = Field(
-        default=None,
-        alias="schema",
-        description="A JSON Schema that the arguments of a call must fit. Default: any.",
-    )
+    where: dict[Annotated[str, Field(max_length=500)], Comparison] = Field(default_factory=dict)
+    """What arguments must be, by the names that the tool itself gives them. Default: anything."""
+    schema_: ArgumentSchema | None = Field(default=None, alias="schema")
+    """A JSON Schema that the arguments of a call must fit. Default: any."""
 
 
 def _kind(value: Json) -> str:
@@ -118,15 +112,12 @@ DenyItem: TypeAlias = Annotated[
 class CallBudget(Section):
     """How often tools may be called. All tools that the pattern matches share it."""
 
-    tool: Pattern = Field(description="A pattern for the tools' names.")
-    calls: Calls | None = Field(
-        default=None,
-        description="Calls that one run may make of them. The next one is refused. Default: limits.tool_calls only.",
-    )
-    per_minute: Calls | None = Field(
-        default=None,
-        description="Calls of all runs of one portal in any 60 seconds. The next one is refused. Default: no limit.",
-    )
+    tool: Pattern
+    """A pattern for the tools' names."""
+    calls: Calls | None = None
+    """Calls that one run may make of them. The next one is refused. Default: limits.tool_calls only."""
+    per_minute: Calls | None = None
+    """Calls of all runs of one portal in any 60 seconds. The next one is refused. Default: no limit."""
 
     @model_validator(mode="after")
     def _bounds_something(self) -> Self:
@@ -143,31 +134,16 @@ class ToolRules(Section):
     that the function has where no other tool takes it, so that no tool which is added lifts it.
     """
 
-    allow: Annotated[tuple[AllowItem, ...], Strict(False), Field(max_length=1000)] = Field(
-        default=("*",),
-        description=(
-            "Tools that may be called: patterns, and mappings like {annotation: readonly} or "
-            "{tool: files.write_file, where: {path: {prefix: reports/}}}. Default: all of them."
-        ),
-    )
-    deny: Annotated[tuple[DenyItem, ...], Strict(False), Field(max_length=1000)] = Field(
-        default=(),
-        description=(
-            "Tools that may not, whatever allow says: patterns, and mappings like {annotation: open_world}. "
-            "Default: none."
-        ),
-    )
-    destructive: Literal["refuse", "allow"] | None = Field(
-        default=None,
-        description=(
-            "Whether tools that declare themselves destructive may be called although no pattern in allow names them: "
-            "one with a letter or digit outside of its wildcards. Default: refuse."
-        ),
-    )
-    budgets: Annotated[tuple[CallBudget, ...], Strict(False), Field(max_length=1000)] = Field(
-        default=(),
-        description="How often tools may be called. Default: as often as limits.tool_calls allows.",
-    )
+    allow: Annotated[tuple[AllowItem, ...], Strict(False), Field(max_length=1000)] = ("*",)
+    """Tools that may be called: patterns, and mappings like {annotation: readonly} or {tool: files.write_file, where:
+    {path: {prefix: reports/}}}. Default: all of them."""
+    deny: Annotated[tuple[DenyItem, ...], Strict(False), Field(max_length=1000)] = ()
+    """Tools that may not, whatever allow says: patterns, and mappings like {annotation: open_world}. Default: none."""
+    destructive: Literal["refuse", "allow"] | None = None
+    """Whether tools that declare themselves destructive may be called although no pattern in allow names them: one with
+    a letter or digit outside of its wildcards. Default: refuse."""
+    budgets: Annotated[tuple[CallBudget, ...], Strict(False), Field(max_length=1000)] = ()
+    """How often tools may be called. Default: as often as limits.tool_calls allows."""
 
 
 NETWORK: Final = "network"
@@ -195,10 +171,10 @@ class FlowRule(Section):
     leaves in files or tells the model is beyond it.
     """
 
-    from_: Ends = Field(alias="from", description="Upstreams from which something came; one, or a list.")
-    not_to: Ends = Field(
-        description="Where it may not go: upstreams, or network for portal.fetch; one, or a list."
-    )
+    from_: Ends = Field(alias="from")
+    """Upstreams from which something came; one, or a list."""
+    not_to: Ends
+    """Where it may not go: upstreams, or network for portal.fetch; one, or a list."""
 
     def forbids(self, source: str, destination: str) -> bool:
         """Whether what came from `source` may not go to `destination`, both as the manifest names them."""

@@ -30,49 +30,26 @@ ClientText: TypeAlias = Annotated[Argument, Field(min_length=1, max_length=4096)
 class OAuthSettings(Section):
     """OAuth of an upstream that is reached by URL. All of it is optional: `oauth: {}` is enough for most."""
 
-    grant: Literal["authorization_code", "client_credentials"] = Field(
-        default="authorization_code",
-        description=(
-            "authorization_code (the default): you sign in once with `mcp-code-portal login NAME`. client_credentials: "
-            "the portal signs in as itself, with client_id and client_secret."
-        ),
-    )
-    client_id: ClientText | None = Field(
-        default=None,
-        description=(
-            "The client that you registered at the authorization server. Default: the portal registers one at each "
-            "login, if the server allows that."
-        ),
-    )
-    client_secret: ClientText | None = Field(
-        default=None, repr=False, description="Its secret, if it has one. Write a reference, not the secret."
-    )
-    client_metadata_url: Url | None = Field(
-        default=None,
-        description="An https:// document that describes the client, for servers that take its URL as the client_id.",
-    )
-    issuer: Url | None = Field(
-        default=None,
-        description=(
-            "The authorization server, as it names itself. Needed with client_secret, which goes to no other. Default: "
-            "the one that the upstream names."
-        ),
-    )
-    scope: Annotated[Argument, Field(max_length=2000)] | None = Field(
-        default=None,
-        description="What to ask for, separated by spaces. Default: what the upstream says that it needs.",
-    )
-    redirect_port: Annotated[int, Field(ge=1, le=65_535)] | None = Field(
-        default=None,
-        description=(
-            "The port of http://127.0.0.1:PORT/callback, to which the browser comes back at a login. Needed when the "
-            "client was registered with one. Default: any that is free."
-        ),
-    )
-    keep_in: Literal["file", "keyring"] = Field(
-        default="file",
-        description="Where tokens are kept: in a file of yours alone (the default) or in the system keyring.",
-    )
+    grant: Literal["authorization_code", "client_credentials"] = "authorization_code"
+    """authorization_code (the default): you sign in once with `mcp-code-portal login NAME`. client_credentials: the
+    portal signs in as itself, with client_id and client_secret."""
+    client_id: ClientText | None = None
+    """The client that you registered at the authorization server. Default: the portal registers one at each login, if
+    the server allows that."""
+    client_secret: ClientText | None = Field(default=None, repr=False)
+    """Its secret, if it has one. Write a reference, not the secret."""
+    client_metadata_url: Url | None = None
+    """An https:// document that describes the client, for servers that take its URL as the client_id."""
+    issuer: Url | None = None
+    """The authorization server, as it names itself. Needed with client_secret, which goes to no other. Default: the one
+    that the upstream names."""
+    scope: Annotated[Argument, Field(max_length=2000)] | None = None
+    """What to ask for, separated by spaces. Default: what the upstream says that it needs."""
+    redirect_port: Annotated[int, Field(ge=1, le=65_535)] | None = None
+    """The port of http://127.0.0.1:PORT/callback, to which the browser comes back at a login. Needed when the client
+    was registered with one. Default: any that is free."""
+    keep_in: Literal["file", "keyring"] = "file"
+    """Where tokens are kept: in a file of yours alone (the default) or in the system keyring."""
 
     @model_validator(mode="after")
     def _is_whole(self) -> Self:
@@ -100,23 +77,14 @@ class RetryRules(Section):
     with the name that the function has where no other tool takes it, too; deny wins.
     """
 
-    attempts: Annotated[int, Field(ge=1, le=10)] = Field(
-        default=3,
-        description=(
-            "Times a call that is safe to repeat is sent at most, within call_seconds (default 3); 1 repeats none. "
-            "Repeats are at most a fifth of an upstream's calls, and three. Does not cover a call that never left "
-            "the portal, which is sent once more whatever it does."
-        ),
-    )
-    allow: Patterns = Field(
-        default=(),
-        description=(
-            "Tools that may be repeated although they declare neither readOnlyHint nor idempotentHint. Default: none."
-        ),
-    )
-    deny: Patterns = Field(
-        default=(), description="Tools that are never repeated, whatever they declare. Default: none."
-    )
+    attempts: Annotated[int, Field(ge=1, le=10)] = 3
+    """Times a call that is safe to repeat is sent at most, within call_seconds (default 3); 1 repeats none. Repeats are
+    at most a fifth of an upstream's calls, and three. Does not cover a call that never left the portal, which is sent
+    once more whatever it does."""
+    allow: Patterns = ()
+    """Tools that may be repeated although they declare neither readOnlyHint nor idempotentHint. Default: none."""
+    deny: Patterns = ()
+    """Tools that are never repeated, whatever they declare. Default: none."""
 
 
 def may_repeat(rules: RetryRules, names: ToolNames, annotations: Mapping[str, Json]) -> bool:
@@ -135,123 +103,69 @@ def may_repeat(rules: RetryRules, names: ToolNames, annotations: Mapping[str, Js
 class SamplingRules(Section):
     """How far an upstream may use the model of the client whose calls it works on."""
 
-    max_tokens: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
-        default=1_000,
-        description=(
-            "Tokens that it may have sampled for one script (default 1000): what it asks for beyond is lowered to what "
-            "is left, and then refused."
-        ),
-    )
-    depth: Annotated[int, Field(ge=1, le=10)] = Field(
-        default=1,
-        description=(
-            "Scripts of one client that may wait for its samples at once (default 1): a model that is asked may run a "
-            "script in which the upstream asks again, and nothing says which script runs within another."
-        ),
-    )
+    max_tokens: Annotated[int, Field(ge=1, le=1_000_000)] = 1_000
+    """Tokens that it may have sampled for one script (default 1000): what it asks for beyond is lowered to what is
+    left, and then refused."""
+    depth: Annotated[int, Field(ge=1, le=10)] = 1
+    """Scripts of one client that may wait for its samples at once (default 1): a model that is asked may run a script
+    in which the upstream asks again, and nothing says which script runs within another."""
 
 
 class UpstreamSection(Section):
     """What every upstream may say, however it is reached."""
 
-    tools: Annotated[ToolRules, EMPTY_IS_DEFAULT] = Field(
-        default=ToolRules(),
-        description="Narrows capabilities.tools for this upstream: a call must pass both.",
-    )
-    call_seconds: Seconds = Field(
-        default=60.0,
-        description=(
-            "Seconds one call may take (default 60). A longer one ends in an error in the script, and its"
-            " outcome is unknown. Waiting for a connection counts, too; a call that was never sent did nothing."
-        ),
-    )
-    connect_seconds: Seconds = Field(
-        default=60.0,
-        description=(
-            "Seconds to start or connect and to list the tools (default 60). After that the upstream "
-            "counts as down. Does not cover calls."
-        ),
-    )
-    message_bytes: Annotated[int, Field(ge=65_536, le=256 * 1024 * 1024)] = Field(
-        default=16 * 1024 * 1024,
-        description=(
-            "Bytes of one message that it may send (default 16777216, 16 MiB). A longer one fails its call; on stdio "
-            "and sse it ends the connection, and with it all calls under way."
-        ),
-    )
-    start: Literal["eager", "lazy"] = Field(
-        default="eager",
-        description=(
-            "eager (the default) connects when the portal starts, lazy when a script first calls. What a lazy upstream "
-            "offers is known from when it was last listed; one that never was is started once, to be listed."
-        ),
-    )
-    retries: Annotated[RetryRules, EMPTY_IS_DEFAULT] = Field(
-        default=RetryRules(), description="Which calls are sent again after a failure that may pass."
-    )
-    elicitation: bool = Field(
-        default=True,
-        description=(
-            "Whether it may ask the person at a client that supports that (default true). What looks like a secret is "
-            "never asked for."
-        ),
-    )
-    sampling: SamplingRules | None = Field(
-        default=None,
-        description="How far it may use the client's model. Default: not at all.",
-    )
-    roots: Annotated[tuple[RootUri, ...], Strict(False), Field(max_length=100)] = Field(
-        default=(),
-        description="file:// URIs that it is told when it asks for roots. Default: it is told of none.",
-    )
+    tools: Annotated[ToolRules, EMPTY_IS_DEFAULT] = ToolRules()
+    """Narrows capabilities.tools for this upstream: a call must pass both."""
+    call_seconds: Seconds = 60.0
+    """Seconds one call may take (default 60). A longer one ends in an error in the script, and its outcome is unknown.
+    Waiting for a connection counts, too; a call that was never sent did nothing."""
+    connect_seconds: Seconds = 60.0
+    """Seconds to start or connect and to list the tools (default 60). After that the upstream counts as down. Does not
+    cover calls."""
+    message_bytes: Annotated[int, Field(ge=65_536, le=256 * 1024 * 1024)] = 16 * 1024 * 1024
+    """Bytes of one message that it may send (default 16777216, 16 MiB). A longer one fails its call; on stdio and sse
+    it ends the connection, and with it all calls under way."""
+    start: Literal["eager", "lazy"] = "eager"
+    """eager (the default) connects when the portal starts, lazy when a script first calls. What a lazy upstream offers
+    is known from when it was last listed; one that never was is started once, to be listed."""
+    retries: Annotated[RetryRules, EMPTY_IS_DEFAULT] = RetryRules()
+    """Which calls are sent again after a failure that may pass."""
+    elicitation: bool = True
+    """Whether it may ask the person at a client that supports that (default true). What looks like a secret is never
+    asked for."""
+    sampling: SamplingRules | None = None
+    """How far it may use the client's model. Default: not at all."""
+    roots: Annotated[tuple[RootUri, ...], Strict(False), Field(max_length=100)] = ()
+    """file:// URIs that it is told when it asks for roots. Default: it is told of none."""
 
 
 class StdioUpstream(UpstreamSection):
     """An MCP server that the portal starts as a child process and speaks to over its stdin and stdout."""
 
-    command: HostPath = Field(
-        description="The program to start: a name found on PATH, or a path relative to this file's folder.",
-    )
-    args: Annotated[tuple[Argument, ...], Strict(False)] = Field(
-        default=(),
-        repr=False,
-        description="The program's arguments, one per item.",
-    )
-    env: Annotated[dict[Variable, Argument], EMPTY_IS_DEFAULT] = Field(
-        default_factory=dict,
-        repr=False,
-        description="Environment variables of the child: these, PATH, HOME, LANG and TMPDIR; no others.",
-    )
-    cwd: HostPath | None = Field(
-        default=None,
-        description="The child's working directory, relative to this file's folder. Default: that folder.",
-    )
-    idle_stop_seconds: Annotated[float, Field(gt=0, le=86_400)] | None = Field(
-        default=None,
-        description=(
-            "Seconds without a call after which the child is stopped, to be started again by the next call. Default: "
-            "it is never stopped. Whatever the child remembers is lost."
-        ),
-    )
+    command: HostPath
+    """The program to start: a name found on PATH, or a path relative to this file's folder."""
+    args: Annotated[tuple[Argument, ...], Strict(False)] = Field(default=(), repr=False)
+    """The program's arguments, one per item."""
+    env: Annotated[dict[Variable, Argument], EMPTY_IS_DEFAULT] = Field(default_factory=dict, repr=False)
+    """Environment variables of the child: these, PATH, HOME, LANG and TMPDIR; no others."""
+    cwd: HostPath | None = None
+    """The child's working directory, relative to this file's folder. Default: that folder."""
+    idle_stop_seconds: Annotated[float, Field(gt=0, le=86_400)] | None = None
+    """Seconds without a call after which the child is stopped, to be started again by the next call. Default: it is
+    never stopped. Whatever the child remembers is lost."""
 
 
 class HttpUpstream(UpstreamSection):
     """An MCP server that is reached by URL."""
 
-    url: Url = Field(repr=False, description="The MCP endpoint, http:// or https://.")
-    headers: Annotated[dict[HeaderName, Header], EMPTY_IS_DEFAULT] = Field(
-        default_factory=dict,
-        repr=False,
-        description="HTTP headers of every request, like Authorization.",
-    )
-    transport: Literal["streamable-http", "sse"] = Field(
-        default="streamable-http",
-        description="sse for a server that speaks only the older HTTP+SSE transport.",
-    )
-    oauth: OAuthSettings | None = Field(
-        default=None,
-        description="OAuth; `oauth: {}` and `mcp-code-portal login NAME` are enough for most. Default: none.",
-    )
+    url: Url = Field(repr=False)
+    """The MCP endpoint, http:// or https://."""
+    headers: Annotated[dict[HeaderName, Header], EMPTY_IS_DEFAULT] = Field(default_factory=dict, repr=False)
+    """HTTP headers of every request, like Authorization."""
+    transport: Literal["streamable-http", "sse"] = "streamable-http"
+    """sse for a server that speaks only the older HTTP+SSE transport."""
+    oauth: OAuthSettings | None = None
+    """OAuth; `oauth: {}` and `mcp-code-portal login NAME` are enough for most. Default: none."""
 
     @model_validator(mode="after")
     def _keeps_tokens_safe(self) -> Self:
