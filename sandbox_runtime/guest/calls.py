@@ -7,10 +7,9 @@ from collections.abc import Callable, Generator
 from types import FrameType
 from typing import Any, NoReturn
 
-from sandbox_runtime.guest.border import Border
-from sandbox_runtime.guest.output import Output
+from sandbox_runtime.guest.errors import ToolError
+from sandbox_runtime.guest.output import Border, Output
 from sandbox_runtime.guest.program import FILENAME
-from sandbox_runtime.guest.tool_error import ToolError
 from sandbox_runtime.guest.values import Uncrossable, clean, decode, encode_arguments, replacement
 
 _OUTBOX_CHARS = 1 << 20

@@ -1,12 +1,31 @@
-"""What the component carries: the standard library without what cannot work here, and the packages of the build."""
+"""What the component carries: the standard library without what cannot work here, the packages, and time zones.
 
+While the component is built their files are mounted; an instance has no files at all. So every module is compiled
+and kept here, and what scripts commonly import is imported before the image is taken: that makes an import free,
+where unpacking one would cost milliseconds.
+"""
+
+import errno
 import importlib
+import importlib.machinery
+import importlib.metadata
+import io
+import marshal
 import os
-
-from sandbox_runtime.guest.frozen_files import PACKAGES, FrozenFiles
-from sandbox_runtime.guest.frozen_modules import FrozenModules
+import pathlib
+import re
+import sys
+import types
+import zlib
+import zoneinfo
+from collections.abc import Collection, Iterator, Sequence
+from importlib.resources.abc import Traversable, TraversableResources
+from typing import Any, BinaryIO
 
 _LIBRARY = "/python"
+_PACKAGES = "/packages"  # where the packages seem to lie
+_TZDATA = f"{_PACKAGES}/tzdata"
+_DIST_INFO = ".dist-info"
 # Without tkinter and curses, which are shells around C; CPython's own tests; and what lies there for the build.
 _LEFT_OUT = """
     __pycache__ site-packages test tests idlelib tkinter turtledemo turtle.py curses _bundled
@@ -25,13 +44,186 @@ _IMPORTED_AHEAD = """
 """.split()  # noqa: SIM905
 
 
-def install() -> FrozenFiles:
+def install() -> None:
     """Freeze the library and the packages; runs while the component is built."""
-    frozen = FrozenModules.install()
-    frozen.freeze(_LIBRARY, _LIBRARY, left_out=_LEFT_OUT)
+    carried = Carried()
+    sys.meta_path.insert(sys.meta_path.index(importlib.machinery.PathFinder), carried)
+    carried.freeze(_LIBRARY, _LIBRARY, left_out=_LEFT_OUT)
     packages = os.path.join(os.path.dirname(__file__), os.pardir, os.pardir, "packages")
-    frozen.freeze(packages, PACKAGES)
-    frozen.files.freeze(packages, PACKAGES)
+    carried.freeze(packages, _PACKAGES, with_files=True)
     for name in _IMPORTED_AHEAD:
         importlib.import_module(name)
-    return frozen.files
+    _install_time_zones(carried)
+
+
+class Carried:
+    """Finds modules in memory, reads the data files beside them, and knows the distributions they came in."""
+
+    def __init__(self) -> None:
+        self._modules: dict[str, tuple[bool, str, bytes]] = {}
+        self._files: dict[str, bytes] = {}
+
+    def freeze(
+        self, folder: str, path: str, *, left_out: Collection[str] = (), with_files: bool = False
+    ) -> None:
+        """Keep what lies below `folder`, under the `path` that tracebacks and `__file__` are to show.
+
+        A name that is taken stays as it is: no package replaces a part of the standard library.
+        """
+        for relative in _relative_paths(folder, left_out):
+            is_module = relative.endswith(".py")
+            if not (is_module or with_files):
+                continue
+            with open(f"{folder}/{relative}", "rb") as file:
+                content = file.read()
+            shown = f"{path}/{relative}"
+            if not is_module:
+                self._files[shown] = content
+                continue
+            parts = relative.removesuffix(".py").split("/")
+            is_package = parts[-1] == "__init__"
+            name = ".".join(parts[:-1] if is_package else parts)
+            if name not in self._modules:
+                code = compile(content, shown, "exec", dont_inherit=True, optimize=0)
+                self._modules[name] = (is_package, shown, zlib.compress(marshal.dumps(code), 9))
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: object = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        found = self._modules.get(name)
+        if found is None:
+            return None
+        is_package, origin, _ = found
+        spec = importlib.machinery.ModuleSpec(name, self, origin=origin, is_package=is_package)  # type: ignore[arg-type]
+        spec.has_location = True
+        if spec.submodule_search_locations is not None:
+            spec.submodule_search_locations.append(os.path.dirname(origin))
+        return spec
+
+    def find_distributions(self, context: Any) -> Iterator["_Distribution"]:
+        """What `importlib.metadata` asks: the distribution `context.name`, or all of them."""
+        wanted = None if context.name is None else re.sub(r"[-_.]+", "_", context.name).lower()
+        folders = {path.removeprefix(f"{_PACKAGES}/").partition("/")[0] for path in self._files}
+        for folder in sorted(folders):
+            if folder.endswith(_DIST_INFO) and wanted in (None, folder.partition("-")[0]):
+                yield _Distribution(self._files, f"{_PACKAGES}/{folder}")
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> None:
+        return None
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        exec(self.get_code(module.__name__), module.__dict__)
+
+    def get_code(self, name: str) -> types.CodeType:
+        code: types.CodeType = marshal.loads(zlib.decompress(self._modules[name][2]))
+        return code
+
+    def is_package(self, name: str) -> bool:
+        return self._modules[name][0]
+
+    def get_source(self, name: str) -> None:
+        return None
+
+    def get_data(self, path: str) -> bytes:
+        """A file beside the modules, as `pkgutil.get_data` asks for it.
+
+        Raises:
+            FileNotFoundError: There is none.
+        """
+        return _content(self._files, path)
+
+    def get_resource_reader(self, name: str) -> "_Resources":
+        return _Resources(_File(self._files, os.path.dirname(self._modules[name][1])))
+
+
+class _File(Traversable):
+    """A file or a folder, as `importlib.resources.files` hands it out."""
+
+    def __init__(self, files: dict[str, bytes], path: str) -> None:
+        self._files = files
+        self._path = path
+
+    @property
+    def name(self) -> str:
+        return os.path.basename(self._path)
+
+    def is_file(self) -> bool:
+        return self._path in self._files
+
+    def is_dir(self) -> bool:
+        return any(path.startswith(f"{self._path}/") for path in self._files)
+
+    def iterdir(self) -> Iterator["_File"]:
+        inside = f"{self._path}/"
+        below = [path.removeprefix(inside) for path in self._files if path.startswith(inside)]
+        return (self.joinpath(name) for name in sorted({path.partition("/")[0] for path in below}))
+
+    def joinpath(self, *descendants: str | os.PathLike[str]) -> "_File":
+        return _File(self._files, os.path.normpath(os.path.join(self._path, *descendants)))
+
+    def open(self, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+        stream = io.BytesIO(_content(self._files, self._path))
+        return stream if "b" in mode else io.TextIOWrapper(stream, *args, **kwargs)
+
+    def read_bytes(self) -> bytes:
+        return _content(self._files, self._path)
+
+    def read_text(self, *args: Any, **kwargs: Any) -> str:
+        text: str = self.open("r", *args, **kwargs).read()
+        return text
+
+
+class _Resources(TraversableResources):
+    """What lies beside the modules of one package."""
+
+    def __init__(self, folder: _File) -> None:
+        self._folder = folder
+
+    def files(self) -> _File:
+        return self._folder
+
+
+def _content(files: dict[str, bytes], path: str) -> bytes:
+    if path not in files:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+    return files[path]
+
+
+class _Distribution(importlib.metadata.Distribution):
+    """One package that was baked in."""
+
+    def __init__(self, files: dict[str, bytes], folder: str) -> None:
+        self._files = files
+        self._folder = folder
+
+    def read_text(self, filename: str) -> str | None:
+        content = self._files.get(f"{self._folder}/{filename}")
+        return None if content is None else content.decode()
+
+    def locate_file(self, path: object) -> pathlib.PurePosixPath:  # type: ignore[override]
+        return pathlib.PurePosixPath(_PACKAGES, str(path))
+
+
+def _install_time_zones(carried: Carried) -> None:
+    """Let `zoneinfo` find every zone of the tzdata package at once, without importing its folders."""
+    names = frozenset(carried.get_data(f"{_TZDATA}/zones").decode().split())
+
+    def load_tzdata(key: str) -> BinaryIO:
+        if key not in names:
+            raise zoneinfo.ZoneInfoNotFoundError(f"No time zone found with key {key}")
+        return io.BytesIO(carried.get_data(f"{_TZDATA}/zoneinfo/{key}"))
+
+    common: Any = zoneinfo._common  # where both its implementations look
+    common.load_tzdata = load_tzdata
+    zoneinfo.available_timezones = lambda: set(names)
+
+
+def _relative_paths(folder: str, left_out: Collection[str]) -> Iterator[str]:
+    """The path of every file below `folder`, without files and folders of a name that is left out."""
+    for entry in sorted(os.listdir(folder)):
+        if entry in left_out:
+            continue
+        if os.path.isdir(f"{folder}/{entry}"):
+            yield from (f"{entry}/{path}" for path in _relative_paths(f"{folder}/{entry}", left_out))
+        else:
+            yield entry

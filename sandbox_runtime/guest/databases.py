@@ -1,34 +1,68 @@
-"""SQLite databases in the workspace: in memory while they are open, written as a whole at each commit."""
+"""SQLite: all that it keeps is in memory. A database of the workspace is written as a whole at each commit."""
 
 import base64
 import contextlib
 import errno
+import functools
 import sqlite3
 import urllib.parse
 from typing import Any
 
-from sandbox_runtime.guest.connection import Connection, given_factory
 from sandbox_runtime.guest.workspace import Workspace
-from sandbox_runtime.guest.workspace_open import OpenFiles
 
 _WRITE_AHEAD = slice(18, 20)  # bytes of the header: 1 rollback journal, 2 write-ahead log
 
 
-def install(workspace: Workspace, open_files: OpenFiles) -> None:
+_IN_MEMORY = ":memory:"
+_TEMPORARY = ("", b"")
+"""Names of a database that is a temporary file."""
+
+_FACTORY = 4
+"""Which of the arguments of `connect` after the database is the class."""
+
+
+class Connection(sqlite3.Connection):
+    """A connection that keeps in memory what SQLite puts into temporary files: an instance can have none.
+
+    Its sorters, indices and temporary tables count as the script's memory, however large they are.
+    """
+
+    __module__ = "sqlite3"
+
+    def __init__(self, database: Any, *arguments: Any, **named: Any) -> None:
+        super().__init__(_IN_MEMORY if database in _TEMPORARY else database, *arguments, **named)
+        # No method of the connection: a script's class may have its own, which needs what is not there yet.
+        sqlite3.Cursor(self).execute("PRAGMA temp_store = MEMORY").close()
+
+
+def install_in_memory() -> None:
+    """Have every connection be of this kind."""
+    original = sqlite3.connect
+
+    @functools.wraps(original)
+    def connect(database: Any, *arguments: Any, **named: Any) -> Any:
+        if len(arguments) <= _FACTORY:
+            named.setdefault("factory", Connection)
+        return original(database, *arguments, **named)
+
+    for module in (sqlite3, sqlite3.dbapi2):
+        vars(module).update(Connection=Connection, connect=connect)
+
+
+def install(workspace: Workspace) -> None:
     """Let `sqlite3.connect` open databases of the workspace; all others stay as they are."""
     original = sqlite3.connect
 
     def connect(database: Any, *arguments: Any, **named: Any) -> Any:
         path, mode = _path_and_mode(database, is_uri=bool(named.get("uri")))
-        place = None if path in (":memory:", "", b"") or mode == "memory" else workspace.locate(path)
+        place = None if path in (_IN_MEMORY, *_TEMPORARY) or mode == "memory" else workspace.locate(path)
         if place is None:
             return original(database, *arguments, **named)
-        factory = given_factory(arguments, named)
-        stored = type(factory.__name__, (Stored, factory), {})
-        connection = stored(":memory:", *arguments, **named)
+        factory: Any = arguments[_FACTORY] if len(arguments) > _FACTORY else named.get("factory", Connection)
+        connection = type(factory.__name__, (Stored, factory), {})(_IN_MEMORY, *arguments, **named)
         connection.load(workspace, path, place, mode)
-        workspace.files.add_database(connection)
-        open_files.add(connection)
+        workspace.add(connection)
+        workspace.add_writer(connection)
         return connection
 
     sqlite3.connect = sqlite3.dbapi2.connect = connect
@@ -68,8 +102,6 @@ class Stored(Connection):
             with contextlib.suppress(FileNotFoundError):
                 text, facts = workspace.ask("read", shown, place)
                 self._image, self._version = base64.b64decode(text), facts[3]
-            if not self._version:
-                workspace.check("create", shown)
         is_writable = workspace.is_writable and mode != "ro"
         if not self._version and not (is_writable and mode == "rwc"):
             raise sqlite3.OperationalError(f"unable to open database file {str(shown)!r}")

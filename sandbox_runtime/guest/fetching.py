@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from sandbox_runtime.guest.calls import Call, Calls
-from sandbox_runtime.guest.tool_error import ToolError
+from sandbox_runtime.guest.errors import ToolError
 from sandbox_runtime.guest.values import Uncrossable
 
 FUNCTION = "portal.fetch"

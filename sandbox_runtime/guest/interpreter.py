@@ -3,6 +3,7 @@
 import asyncio
 import builtins
 import contextlib
+import inspect
 import io
 import json
 import os
@@ -11,21 +12,22 @@ import sys
 import types
 import warnings
 from collections.abc import Callable
+from itertools import islice
 from typing import Any, TextIO
 
 from sandbox_runtime.guest import loop
-from sandbox_runtime.guest.border import Border
 from sandbox_runtime.guest.calls import Calls
-from sandbox_runtime.guest.coroutines import never_begun
+from sandbox_runtime.guest.errors import ToolError
 from sandbox_runtime.guest.library import Library
-from sandbox_runtime.guest.output import Output
+from sandbox_runtime.guest.output import Border, Output
 from sandbox_runtime.guest.portal_module import PortalModule, ResultLimitError
+from sandbox_runtime.guest.program import FILENAME
 from sandbox_runtime.guest.script import Script
-from sandbox_runtime.guest.tool_error import ToolError
 from sandbox_runtime.guest.tracebacks import describe, describe_syntax, innermost_line
 from sandbox_runtime.guest.values import NotJsonError, encode_value, mend_json
 from sandbox_runtime.guest.workspace_mount import WorkspaceMount
 
+_MAX_LOOKED_AT = 100  # in each container of the script's variables
 _PARSER_STACK = "Parser stack overflowed"  # a MemoryError, and it has nothing to do with the memory
 
 
@@ -135,7 +137,7 @@ class Interpreter:
             value = None
         text, notices = encode_value(value)
         self._portal.charge(len(text) if text.isascii() else len(text.encode()))
-        return text, [*notices, *never_begun(self._main.__dict__)]
+        return text, [*notices, *_never_begun(self._main.__dict__)]
 
     def _error(self, error: BaseException) -> dict[str, Any]:
         try:
@@ -162,6 +164,22 @@ class Interpreter:
         elif isinstance(error, NotJsonError) and told["line"] is None:
             told.update(code="result_not_json", message=str(error), traceback="")
         return told
+
+
+def _never_begun(variables: dict[str, Any]) -> list[str]:
+    """Notices about coroutines of the script's own in its variables. Of one that is dropped Python itself warns."""
+    functions: dict[str, None] = {}
+    for value in variables.values():
+        held = value.values() if type(value) is dict else value
+        values = islice(held, _MAX_LOOKED_AT) if type(value) in (list, tuple, set, dict) else (value,)
+        for one in values:
+            is_own = type(one) is types.CoroutineType and one.cr_code.co_filename == FILENAME
+            if is_own and inspect.getcoroutinestate(one) == inspect.CORO_CREATED:
+                functions[one.__qualname__] = None
+    return [
+        f"`{function}(...)` has not been awaited, so it has not run: it needs `await {function}(...)`"
+        for function in islice(functions, 10)
+    ]
 
 
 def _show_warning(

@@ -3,17 +3,20 @@
 import builtins
 import difflib
 import importlib.machinery
+import inspect
+import re
 import sys
 import types
 import weakref
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from sandbox_runtime.guest.calls import Calls
-from sandbox_runtime.guest.hints import look_up
-from sandbox_runtime.guest.library_function import LibraryFunction
+from sandbox_runtime.guest.calls import Call, Calls
+from sandbox_runtime.guest.tracebacks import look_up
+from sandbox_runtime.guest.values import Uncrossable
 
 _DUNDER = "__"
+_HEAD = re.compile(r"async def [\w.]+(?=\()")
 
 
 class Library:
@@ -56,7 +59,7 @@ class Library:
         """
         for name in {*names, *tables} & self.namespaces:
             namespace = self.namespace(name)
-            tabulate(namespace, tables.get(name))
+            _tabulate(namespace, tables.get(name))
             builtins.__dict__[name] = namespace
             self._shown.add(name)
 
@@ -75,71 +78,82 @@ class Library:
         return namespace
 
 
-class _Functions:
-    """What a namespace knows of its upstream's functions. Kept beside it: any name in it may be a tool's."""
-
-    def __init__(self, namespace: str, calls: Calls) -> None:
-        self.table: str | None = None
-        self.made: dict[str, LibraryFunction] = {}
-        self._namespace = namespace
-        self._calls = calls
-
-    def make(self, name: str) -> LibraryFunction:
-        function = LibraryFunction(self._calls, self._namespace, name, _signature(self.table, name))
-        self.made[name] = function
-        return function
-
-
-_FUNCTIONS: "weakref.WeakKeyDictionary[Namespace, _Functions]" = weakref.WeakKeyDictionary()
-
-
-def tabulate(namespace: "Namespace", table: str | None) -> None:
-    """Tell a namespace what the host says of its functions."""
-    functions = _FUNCTIONS[namespace]
-    if functions.table != table:
-        functions.table = table
-        for name in functions.made:
-            namespace.__dict__.pop(name, None)
-        functions.made.clear()
+_CALLS: "weakref.WeakKeyDictionary[Namespace, Calls]" = weakref.WeakKeyDictionary()
+_TABLES: "weakref.WeakKeyDictionary[Namespace, str | None]" = weakref.WeakKeyDictionary()
+"""What the host says of each namespace's functions. Kept beside them: any name in a namespace may be a tool's."""
 
 
 class Namespace(types.ModuleType):
     """One upstream's functions, as a module. It has no attributes of its own that could hide a tool."""
 
-    def __getitem__(self, name: str) -> Any:
-        return getattr(self, name)
-
     def __init__(self, name: str, calls: Calls) -> None:
         super().__init__(
             name, f"Functions of the upstream `{name}`; all are async and take keyword arguments."
         )
-        _FUNCTIONS[self] = _Functions(name, calls)
+        _TABLES[self] = None
+        _CALLS[self] = calls
+
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self, name)
 
     def __getattr__(self, name: str) -> Any:
-        functions = _FUNCTIONS[self]
-        table = functions.table
-        if table is not None and f"\n{name} " in table:
-            function = self.__dict__[name] = functions.make(name)
-            return function
-        if name == "__all__" and table is not None:
-            return _names(table)
-        if _is_dunder(name) or not name.isidentifier():
-            raise AttributeError(f"{self.__name__} has no attribute {name!r}")
-        if table is not None:
-            raise AttributeError(_missing_function(self.__name__, name, _names(table)))
-        function = self.__dict__[name] = functions.make(name)
+        table = _TABLES[self]
+        is_shown = table is not None and f"\n{name} " in table
+        if not is_shown:
+            if name == "__all__" and table is not None:
+                return _names(table)
+            if _is_dunder(name) or not name.isidentifier():
+                raise AttributeError(f"{self.__name__} has no attribute {name!r}")
+            if table is not None:
+                raise AttributeError(_missing_function(self.__name__, name, _names(table)))
+        signature = _signature(table, name)
+        function = self.__dict__[name] = LibraryFunction(_CALLS[self], self.__name__, name, signature)
         return function
 
     def __dir__(self) -> list[str]:
-        return _names(_FUNCTIONS[self].table or "")
+        return _names(_TABLES[self] or "")
 
     def __repr__(self) -> str:
-        table = _FUNCTIONS[self].table
+        table = _TABLES[self]
         return (
             f"<namespace {self.__name__}>"
             if table is None
             else f"<namespace {self.__name__}: {len(_names(table))} functions>"
         )
+
+
+class LibraryFunction(Uncrossable):
+    """Makes calls that start when they are awaited.
+
+    Its signature is the host's, in one line: `async def git.git_log(*, count: int = 10) -> list[dict]`, or nothing.
+    """
+
+    def __init__(self, calls: Calls, namespace: str, name: str, signature: str) -> None:
+        self.__name__ = name
+        self.__qualname__ = f"{namespace}.{name}"
+        self.__module__ = namespace
+        self.__doc__ = (
+            f'{signature}\n\nIts documentation: docs_search(query="{self.__qualname__}")'
+            if signature
+            else None
+        )
+        self._calls = calls
+        self._signature = signature
+        if sys.version_info >= (3, 12):
+            inspect.markcoroutinefunction(self)
+
+    def __call__(self, *positional: object, **arguments: object) -> Call:
+        """A call. Arguments by position go to the host as `*0`, `*1`: it knows their names."""
+        given = {f"*{index}": value for index, value in enumerate(positional)}
+        return self._calls.create(self.__qualname__, given | arguments)
+
+    __signature__ = inspect.Signature([inspect.Parameter("arguments", inspect.Parameter.VAR_KEYWORD)])
+
+    def __repr__(self) -> str:
+        return f"<async function {self.__qualname__}{_HEAD.sub('', self._signature, count=1)}>"
+
+    def advice(self) -> str:
+        return f"it is {self!r}: call it"
 
 
 class _Tools(types.ModuleType):
@@ -183,6 +197,15 @@ class _NamespaceFinder:
     def exec_module(self, module: types.ModuleType) -> None:
         # `import tools.git` names the module so; its functions are called git.git_log in every message.
         module.__name__ = module.__name__.removeprefix("tools.")
+
+
+def _tabulate(namespace: Namespace, table: str | None) -> None:
+    """Tell a namespace what the host says of its functions."""
+    if _TABLES[namespace] == table:
+        return
+    _TABLES[namespace] = table
+    for name in [name for name, value in vars(namespace).items() if isinstance(value, LibraryFunction)]:
+        del namespace.__dict__[name]
 
 
 def _is_untouched(namespace: Namespace) -> bool:

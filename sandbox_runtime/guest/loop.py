@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from sandbox_runtime.guest import futures, locks, polling
+from sandbox_runtime.guest import patches
 from sandbox_runtime.guest.calls import Calls
-from sandbox_runtime.guest.deadlock_error import DeadlockError
+from sandbox_runtime.guest.errors import DeadlockError
 from sandbox_runtime.guest.tracebacks import describe
 
 _POLLS_PER_CROSSING = 16
@@ -163,10 +163,8 @@ def install(calls: Calls) -> HostLoop:
     # A script may name the class; the usual one needs sockets.
     names: dict[str, Any] = vars(asyncio)
     names["EventLoop"] = names["SelectorEventLoop"] = _loop_class_of(calls)
-    sleep = time.sleep = _sleep_of(calls)  # type: ignore[assignment]  # whole numbers are floats enough
-    futures.install()
-    polling.install(sleep)
-    locks.install(sleep)
+    time.sleep = _sleep_of(calls)  # type: ignore[assignment]  # whole numbers are floats enough
+    patches.install()
     return policy.new_event_loop()
 
 

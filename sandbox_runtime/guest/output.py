@@ -1,13 +1,42 @@
-"""What a script prints, standard output and standard error alike."""
+"""The way out to the host, and what a script prints: standard output and standard error alike."""
 
 import io
+from collections.abc import Callable
+from typing import Protocol
 
-from sandbox_runtime.guest.border import Border
 from sandbox_runtime.guest.values import clean, replacement
 
 _EAGER_LINES = 10_000
 _BUFFER_CHARS = 4096
 _PIECE_CHARS = 1 << 20
+
+
+class Host(Protocol):
+    """The `host` interface of wit/sandbox.wit."""
+
+    def exchange(self, outbox: str, timeout_ms: int) -> str: ...
+    def print(self, text: str) -> None: ...
+    def emit(self, block: str) -> None: ...
+
+
+class Border:
+    """Holds the three functions that lead out.
+
+    While the component is built there is no host: a rehearsal plays one (`rehearsal.py`), and the real one
+    is connected last.
+    """
+
+    exchange: Callable[[str, int], str]
+    print: Callable[[str], None]
+    emit: Callable[[str], None]
+
+    def __init__(self, host: Host) -> None:
+        self.connect(host)
+
+    def connect(self, host: Host) -> None:
+        self.exchange = host.exchange
+        self.print = host.print
+        self.emit = host.emit
 
 
 class Output(io.TextIOBase):

@@ -2,16 +2,17 @@
 
 import types
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from sandbox_runtime.guest.border import Border
-from sandbox_runtime.guest.calls import Calls
+from sandbox_runtime.guest.calls import Call, Calls
+from sandbox_runtime.guest.errors import ToolError
 from sandbox_runtime.guest.fetching import Fetching, Response
-from sandbox_runtime.guest.readings import Readings
-from sandbox_runtime.guest.searching import Searching
-from sandbox_runtime.guest.tool_error import ToolError
+from sandbox_runtime.guest.library import LibraryFunction
+from sandbox_runtime.guest.output import Border
 from sandbox_runtime.guest.values import encode_value
 
 _MAX_NOTICES = 10
+_NAMES = "Response ToolError describe emit fetch get_prompt prompts read_resource resources search"
 
 
 class ResultLimitError(Exception):
@@ -32,24 +33,9 @@ class PortalModule(types.ModuleType):
         self.ToolError = ToolError
         self.Response = Response
         self.fetch = Fetching(calls).fetch
-        searching = Searching(calls)
-        self.search, self.describe = searching.search, searching.describe
-        readings = Readings(calls)
-        self.resources, self.read_resource = readings.resources, readings.read_resource
-        self.prompts, self.get_prompt = readings.prompts, readings.get_prompt
-        self.__all__ = [
-            "Response",
-            "ToolError",
-            "describe",
-            "emit",
-            "fetch",
-            "get_prompt",
-            "prompts",
-            "read_resource",
-            "resources",
-            "search",
-        ]
+        self.__all__ = _NAMES.split()
         self.__dict__["__border"] = border
+        self.__dict__["__calls"] = calls
         self.begin(0)
 
     def begin(self, result_bytes: int) -> None:
@@ -81,6 +67,55 @@ class PortalModule(types.ModuleType):
             self.__dict__["__notices"] += notices[:_MAX_NOTICES]
             self.charge(len(text) if text.isascii() else len(text.encode()))
             self.__dict__["__border"].emit(text)
+
+    def search(
+        self, query: str = "", *, detail: str = "brief", upstream: str | None = None, limit: int = 5
+    ) -> Call:
+        """Find functions, as docs_search does: {"functions": [{"name", "signature", ...}], "total", "notices"}."""
+        return self._call("search", {"query": query, "detail": detail, "limit": limit}, upstream)
+
+    def describe(self, function: object) -> Call:
+        """All that is known of one function, given itself or its name: as a row of `search`, with its `stub`."""
+        name = function.__qualname__ if isinstance(function, LibraryFunction) else function
+        if not isinstance(name, str):
+            raise TypeError(
+                f'portal.describe takes a function or its name, "tickets.get", not {type(function).__name__}'
+            )
+        return self._call("describe", {"function": name})
+
+    def resources(self, upstream: Any = None) -> Call:
+        """What can be read: {"resources": [{"uri", "name", "upstream", ...}], "templates", "notices"}."""
+        return self._call("resources", {}, upstream)
+
+    def read_resource(self, resource: Any, upstream: Any = None) -> Call:
+        """The contents of a resource, given its URI or a row of `resources`: [{"uri", "text" or "blob", ...}]."""
+        uri, upstream = _named(resource, "uri", upstream)
+        return self._call("read_resource", {"uri": uri}, upstream)
+
+    def prompts(self, upstream: Any = None) -> Call:
+        """The prompts of upstreams: {"prompts": [{"name", "arguments", "upstream", ...}], "notices"}."""
+        return self._call("prompts", {}, upstream)
+
+    def get_prompt(
+        self, prompt: Any, arguments: Mapping[str, str] | None = None, upstream: Any = None
+    ) -> Call:
+        """A prompt, given its name or a row of `prompts`, filled in: {"description", "messages"}."""
+        name, upstream = _named(prompt, "name", upstream)
+        return self._call("get_prompt", {"name": name, "arguments": dict(arguments or {})}, upstream)
+
+    def _call(self, function: str, arguments: dict[str, object], upstream: Any = None) -> Call:
+        """An upstream is meant by its name, or by the namespace itself."""
+        if upstream is not None:
+            arguments["upstream"] = getattr(upstream, "__name__", upstream)
+        call: Call = self.__dict__["__calls"].create(f"portal.{function}", arguments)
+        return call
+
+
+def _named(given: Any, key: str, upstream: Any) -> tuple[Any, Any]:
+    """What a row names, and the upstream that it is of unless another is given."""
+    if isinstance(given, Mapping):
+        return given.get(key), given.get("upstream") if upstream is None else upstream
+    return given, upstream
 
 
 def _no_block(value: object) -> str:

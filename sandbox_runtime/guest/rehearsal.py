@@ -1,6 +1,6 @@
-"""Scripts that run while the component is built.
+"""What is done to the image while the component is built: scripts run, and the heap is filled.
 
-What they touch is then specialised bytecode and warm caches in the image that every instance starts from
+What the scripts touch is then specialised bytecode and warm caches in the image that every instance starts from
 (`python -m benchmarks.sandbox` shows what it saves).
 """
 
@@ -34,6 +34,9 @@ _SETTINGS = {
     "argument_bytes": 1 << 20,
     "result_bytes": 1 << 20,
 }
+_SIZES = (*range(1 << 16, 1 << 12, -1 << 10), *range(1 << 12, 1 << 4, -8))
+_HEADER = b"".__sizeof__()
+_LARGER_THAN_ANY_HOLE = 1 << 20
 
 
 class RehearsalHost:
@@ -68,3 +71,27 @@ def _play(interpreter: Interpreter, script: str) -> None:
     prepared = json.loads(interpreter.prepare(script, "rehearsal git files"))
     if "error" not in prepared:
         interpreter.execute(json.dumps(_SETTINGS))
+
+
+def fill_holes() -> list[object]:
+    """Leave no holes in the heap of the image, so that what a run allocates lies side by side, on few pages.
+
+    Building leaves thousands of free blocks behind on as many pages, and the allocator gives those away before it takes
+    new memory. Every page that an instance writes to is copied for it, so they are filled for good
+    (`python -m benchmarks.sandbox` counts the pages). What is returned has to be kept.
+
+    From large to small: a block above all that was ever allocated shows that no hole of its size is left.
+    """
+    top = id(bytes(_LARGER_THAN_ANY_HOLE))
+    kept: list[object] = []
+    for size in _SIZES:
+        _fill(kept, size, top)
+    _fill(kept, 0, top)
+    return kept
+
+
+def _fill(kept: list[object], size: int, top: int) -> None:
+    block: object = None
+    while id(block) < top:
+        block = bytes(size - _HEADER) if size else object()
+        kept.append(block)

@@ -2,18 +2,35 @@
 
 import base64
 import errno
+import functools
 import io
 import operator
 import os
+import sys
 from typing import Any
 
 from sandbox_runtime.guest.workspace import Workspace
 
 _ACCESS = os.O_RDONLY | os.O_WRONLY | os.O_RDWR
+_FLAGS = {
+    "r": os.O_RDONLY,
+    "w": os.O_WRONLY | os.O_CREAT | os.O_TRUNC,
+    "x": os.O_WRONLY | os.O_CREAT | os.O_EXCL,
+    "a": os.O_WRONLY | os.O_CREAT | os.O_APPEND,
+}
+_NAMES_OF_OPEN = (
+    ("builtins", "open"),
+    ("io", "open"),
+    ("_io", "open"),
+    ("tokenize", "_builtin_open"),
+    ("tarfile", "bltn_open"),
+)
 
 
 class WorkspaceFile(io.RawIOBase):
     """An open file. What is written is kept here until `save`, which every flush and every close calls."""
+
+    closefd = True
 
     def __init__(self, workspace: Workspace, shown: Any, place: str, flags: int) -> None:
         """Open it as `os.open` would with `flags`.
@@ -23,40 +40,30 @@ class WorkspaceFile(io.RawIOBase):
         """
         super().__init__()
         access = flags & _ACCESS
-        self._descriptor = 0
         self.name = shown
         self.place: str | None = place
         """None once it was removed: what is written then is kept nowhere."""
+        self.changed_ns = 0
+        """When the host's file was changed last, as far as is known here."""
         self._workspace = workspace
         self._is_readable = access != os.O_WRONLY
         self._is_writable = access != os.O_RDONLY
         self._is_appending = bool(flags & os.O_APPEND)
-        self._is_new = bool(flags & os.O_EXCL)
-        self._hidden = 0
-        """Bytes at the beginning that are not kept here: what only adds to a file need not read it."""
+        self._base = 0
+        """Bytes of the host's that are not kept here: what only adds to a file does not read it."""
         self._content = bytearray()
-        self._saved: int | None = None
-        """Of the content so many bytes at the beginning are the host's; None if it has others there."""
         self._is_dirty = False
-        self.changed_ns = 0
-        """When the host's file was changed last, as far as is known here."""
         self._position = 0
+        self._descriptor = 0
         self._open(place, flags)
         if self._is_appending:
             self._position = self.size()
-        self._descriptor = workspace.files.add(self)
-
-    closefd = True
-    _blksize = io.DEFAULT_BUFFER_SIZE
+        self._descriptor = workspace.add(self)
 
     @property
     def mode(self) -> str:
-        if self._is_new or self._is_appending:
-            letters = "xb" if self._is_new else "ab"
-            return letters + "+" * self._is_readable
-        if self._is_readable:
-            return "rb+" if self._is_writable else "rb"
-        return "wb"
+        letter = "a" if self._is_appending else "r" if self._is_readable else "w"
+        return f"{letter}b{'+' * (self._is_readable and self._is_writable)}"
 
     def readable(self) -> bool:
         return self._is_readable
@@ -68,7 +75,7 @@ class WorkspaceFile(io.RawIOBase):
         return True
 
     def size(self) -> int:
-        return self._hidden + len(self._content)
+        return self._base + len(self._content)
 
     def readinto(self, buffer: Any) -> int:
         self._check(self._is_readable, "reading")
@@ -78,27 +85,21 @@ class WorkspaceFile(io.RawIOBase):
         self._position += len(part)
         return len(part)
 
-    def readall(self) -> bytes:
-        self._check(self._is_readable, "reading")
-        part = bytes(self._content[self._position :])
-        self._position += len(part)
-        return part
-
     def write(self, data: Any) -> int:
         self._check(self._is_writable, "writing")
         with memoryview(data).cast("B") as source:
             start = self.size() if self._is_appending else self._position
             end = start + len(source)
-            self._change(min(start, self.size()), max(end, self.size()))
+            self._grow(max(end, self.size()))
             self._content.extend(bytes(max(0, start - self.size())))
-            self._content[start - self._hidden : end - self._hidden] = source
+            self._content[start - self._base : end - self._base] = source
         self._position = end
         return end - start
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
         self._check()
-        offset = operator.index(offset)
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self.size()}.get(whence)
+        offset = operator.index(offset)
         if base is None or base + offset < 0:
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
         self._position = base + offset
@@ -111,88 +112,180 @@ class WorkspaceFile(io.RawIOBase):
     def truncate(self, size: int | None = None, /) -> int:
         self._check(self._is_writable, "writing")
         size = self._position if size is None else size
-        if size < self._hidden:
+        if size < self._base:
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-        self._change(min(size, self.size()), size)
-        del self._content[size - self._hidden :]
+        self._grow(size)
+        del self._content[size - self._base :]
         self._content.extend(bytes(size - self.size()))
         return size
 
     def flush(self) -> None:
-        super().flush()
-        self.save()
-
-    def save(self) -> None:
         """Give the host what it does not have yet.
 
         Raises:
             OSError: It does not take it; the next flush tries again.
         """
-        if not self._is_dirty:
+        super().flush()
+        if not self._is_dirty or self.place is None:
             return
-        if self._saved is None:
-            self._give("write", self._content)
-        else:
-            at = {} if self._is_appending else {"at": self._saved}
-            self._give("append", self._content[self._saved :], **at)
-        self._saved = len(self._content)
+        operation = "append" if self._is_adding else "write"
+        text = base64.b64encode(self._content).decode()
+        facts = self._workspace.give(operation, self.name, self.place, base64=text)
+        self.changed_ns = facts[2]
         self._is_dirty = False
+        if self._is_adding:
+            self._base += len(self._content)
+            self._content.clear()
 
     def fileno(self) -> int:
         """A number that the patched functions of `os` know."""
         self._check()
         return self._descriptor
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        raise TypeError(f"cannot pickle {type(self).__name__!r} instances")
-
     def close(self) -> None:
         try:
             super().close()
         finally:
-            self._workspace.files.forget(self._descriptor)
+            self._workspace.forget(self._descriptor)
+
+    @property
+    def _is_adding(self) -> bool:
+        """Whether it only adds to the file; others may do so at the same time."""
+        return self._is_appending and not self._is_readable
 
     def _open(self, place: str, flags: int) -> None:
         workspace, name = self._workspace, self.name
         if self._is_writable and not workspace.is_writable:
             raise OSError(errno.EROFS, os.strerror(errno.EROFS), name)
-        is_new = False
-        facts: Any = None
+        is_new, facts = False, None
         if flags & os.O_CREAT:
             is_new, facts = workspace.ask("create", name, place, must_be_new=bool(flags & os.O_EXCL))
-        if is_new:
-            self._saved = 0
-        elif flags & os.O_TRUNC:
-            facts = facts or workspace.facts(name, place)
-            self._is_dirty = True  # what is there stays until there is something else
-        elif self._is_appending and not self._is_readable:
-            facts = facts or workspace.facts(name, place)
-            self._hidden = facts[1]
-            self._saved = 0
-        else:
+        if is_new or flags & os.O_TRUNC:
+            self._is_dirty = not is_new  # what is there stays until there is something else
+        elif not self._is_adding:
             text, facts = workspace.ask("read", name, place)
             self._content[:] = base64.b64decode(text)
-            self._saved = len(self._content)
+        facts = facts or workspace.facts(name, place)
         if facts[0]:
             raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), name)
+        if self._is_adding:
+            self._base = facts[1]
         self.changed_ns = facts[2]
 
-    def _give(self, operation: str, content: bytearray, **more: int) -> None:
-        if self.place is not None:
-            text = base64.b64encode(content).decode()
-            facts = self._workspace.give(operation, self.name, self.place, base64=text, **more)
-            self.changed_ns = facts[2]
-
-    def _change(self, start: int, size: int) -> None:
-        """From `start` on the content is about to differ from the host's; `size` is what the file will have."""
+    def _grow(self, size: int) -> None:
+        """The content is about to change, and the file to have this size."""
         if size > self._workspace.file_bytes:
             raise OSError(errno.EFBIG, f"larger than {self._workspace.file_limit}", self.name)
         self._is_dirty = True
-        if self._saved is not None and start - self._hidden < self._saved:
-            self._saved = None
 
     def _check(self, is_allowed: bool = True, purpose: str = "") -> None:
         if self.closed:
             raise ValueError("I/O operation on closed file.")
         if not is_allowed:
             raise io.UnsupportedOperation(f"File not open for {purpose}")
+
+
+class SavingWriter(io.BufferedWriter):
+    """A flush reaches the host."""
+
+    def flush(self) -> None:
+        super().flush()
+        self.raw.flush()
+
+
+class SavingRandom(io.BufferedRandom):
+    """A flush reaches the host."""
+
+    def flush(self) -> None:
+        super().flush()
+        self.raw.flush()
+
+
+class Open:
+    """`open`, for the workspace and all else. No function: one becomes a method of a class that holds it."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self._original = io.open
+        functools.update_wrapper(self, io.open)
+
+    def install(self) -> None:
+        """Put it where modules that are there already have the original."""
+        for module, name in _NAMES_OF_OPEN:
+            if module in sys.modules:
+                setattr(sys.modules[module], name, self)
+
+    def __call__(
+        self,
+        file: Any,
+        mode: str = "r",
+        buffering: int = -1,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+        closefd: bool = True,
+        opener: Any = None,
+    ) -> Any:
+        if self._workspace.locate(file) is None and self._workspace.file(file) is None:
+            return self._original(file, mode, buffering, encoding, errors, newline, closefd, opener)
+        raw = self._raw(file, _flags_of(mode), opener)
+        if not isinstance(raw, WorkspaceFile):
+            return self._original(raw, mode, buffering, encoding, errors, newline)
+        opened = _wrapped(raw, mode, buffering, encoding, errors, newline)
+        if raw.writable():
+            self._workspace.add_writer(opened)
+        return opened
+
+    def _raw(self, file: Any, flags: int, opener: Any) -> WorkspaceFile | int:
+        """The file itself, or the number of one elsewhere that an opener came back with."""
+        place = self._workspace.locate(file)
+        if place is not None and opener is None:
+            return WorkspaceFile(self._workspace, file, place, flags)
+        number: int = file if place is None else opener(file, flags)
+        if self._workspace.file(number) is None:
+            return number
+        raw: WorkspaceFile = self._workspace.release(number)
+        raw.name = file
+        return raw
+
+
+def _flags_of(mode: str) -> int:
+    """What `os.open` would be given for a mode of `open`.
+
+    Raises:
+        ValueError: As `open` says it.
+    """
+    letters = set(mode)
+    if letters - set("rwxabt+") or len(mode) > len(letters):
+        raise ValueError(f"invalid mode: {mode!r}")
+    if {"t", "b"} <= letters:
+        raise ValueError("can't have text and binary mode at once")
+    if len(letters & set("rwxa")) != 1:
+        raise ValueError("must have exactly one of create/read/write/append mode")
+    flags = _FLAGS[(letters & set("rwxa")).pop()]
+    return flags & ~(os.O_WRONLY | os.O_RDONLY) | os.O_RDWR if "+" in letters else flags
+
+
+def _wrapped(
+    raw: WorkspaceFile,
+    mode: str,
+    buffering: int,
+    encoding: str | None,
+    errors: str | None,
+    newline: str | None,
+) -> Any:
+    """The file object that `open` returns for a raw file."""
+    is_binary = "b" in mode
+    if is_binary and (encoding, errors, newline) != (None, None, None):
+        raise ValueError("binary mode doesn't take an encoding, errors or newline argument")
+    if buffering == 0:
+        if not is_binary:
+            raise ValueError("can't have unbuffered text I/O")
+        return raw
+    kind: Any = SavingRandom if "+" in mode else SavingWriter if raw.writable() else io.BufferedReader
+    buffer = kind(raw, buffering if buffering > 1 else io.DEFAULT_BUFFER_SIZE)
+    if is_binary:
+        return buffer
+    text = io.TextIOWrapper(buffer, encoding, errors, newline, line_buffering=buffering == 1)
+    text.mode = mode  # type: ignore[misc]  # open itself does so
+    return text

@@ -1,31 +1,24 @@
 """Makes the workspace the script's files, if its run is granted one; without a grant nothing of Python is touched."""
 
+import errno
 import functools
+import importlib
 import io
 import os
 import sqlite3
+import stat
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from sandbox_runtime.guest import databases, workspace_imports
+from sandbox_runtime.guest import databases
 from sandbox_runtime.guest.calls import Calls
-from sandbox_runtime.guest.tool_error import ToolError
-from sandbox_runtime.guest.workspace import Workspace
-from sandbox_runtime.guest.workspace_file import WorkspaceFile
-from sandbox_runtime.guest.workspace_functions import WorkspaceFunctions
-from sandbox_runtime.guest.workspace_open import OpenFiles, flags_of, wrapped
-from sandbox_runtime.guest.workspace_path import MOUNT
+from sandbox_runtime.guest.errors import ToolError
+from sandbox_runtime.guest.workspace import MOUNT, Facts, Workspace
+from sandbox_runtime.guest.workspace_file import Open, WorkspaceFile
 
-_NAMES_OF_OPEN = (
-    ("builtins", "open"),
-    ("io", "open"),
-    ("_io", "open"),
-    ("tokenize", "_builtin_open"),
-    ("tarfile", "bltn_open"),
-)
-
-
+_FOLDERS_BY_NUMBER = frozenset({"dir_fd", "src_dir_fd", "dst_dir_fd"})
 _MAX_NOTICES = 10
 
 
@@ -33,28 +26,27 @@ class WorkspaceMount:
     """The workspace of an instance, mounted by its first run that is granted files, and for good."""
 
     def __init__(self, calls: Calls) -> None:
-        self.is_mounted = False
+        self._is_mounted = False
         self._workspace = Workspace(calls)
-        self._open_files = OpenFiles()
         self._unsaved: list[str] = []
 
     def mount(self, *, is_writable: bool, file_bytes: int, file_limit: str) -> None:
-        self._workspace.is_writable = is_writable
-        self._workspace.file_bytes = file_bytes
-        self._workspace.file_limit = file_limit
-        if self.is_mounted:
+        workspace = self._workspace
+        workspace.is_writable, workspace.file_bytes, workspace.file_limit = (
+            is_writable,
+            file_bytes,
+            file_limit,
+        )
+        if self._is_mounted:
             return
-        self.is_mounted = True
-        opening = _Open(self._workspace, self._open_files)
-        io.FileIO = sys.modules["_io"].FileIO = _file_io_of(opening)  # type: ignore[misc,attr-defined]
-        for module, name in _NAMES_OF_OPEN:
-            if module in sys.modules:
-                setattr(sys.modules[module], name, opening)
-        WorkspaceFunctions(self._workspace).install()
+        self._is_mounted = True
+        opening = Open(workspace)
+        opening.install()
+        _Functions(workspace).install()
         # It took the original when it was imported.
         tempfile._TemporaryFileCloser.cleanup.__defaults__ = (False, os.unlink)  # type: ignore[attr-defined]
-        databases.install(self._workspace, self._open_files)
-        workspace_imports.install(opening)
+        databases.install(workspace)
+        _install_imports(opening)
         sys.unraisablehook = self._noting(sys.unraisablehook)
         if is_writable:
             tempfile.tempdir = MOUNT
@@ -63,7 +55,7 @@ class WorkspaceMount:
     def save(self) -> list[str]:
         """Give the host what open files still keep here; notices say what it did not take."""
         unsaved, self._unsaved = self._unsaved, []
-        return [*unsaved[:_MAX_NOTICES], *self._open_files.save()] if self.is_mounted else []
+        return [*unsaved[:_MAX_NOTICES], *self._workspace.save_all()] if self._is_mounted else []
 
     def _noting(self, original: Any) -> Any:
         """`open("f", "w").write(text)` saves when the file is let go of, where no error can be raised."""
@@ -78,74 +70,230 @@ class WorkspaceMount:
         return hook
 
 
-class _Open:
-    """`open`, for the workspace and all else. No function: one becomes a method of a class that holds it."""
+def _install_imports(opening: Open) -> None:
+    """Have Python's import machinery look where `os` and `open` look; it has the originals of both for itself.
 
-    def __init__(self, workspace: Workspace, open_files: OpenFiles) -> None:
+    No folder is on `sys.path` by itself: in a workspace that others share, what they put there must not run for want
+    of a package.
+    """
+    sys.modules["_frozen_importlib_external"]._os = os  # type: ignore[attr-defined]
+
+    def open_code(path: str) -> Any:
+        return opening(path, "rb")
+
+    io.open_code = sys.modules["_io"].open_code = open_code  # type: ignore[attr-defined]
+    sys.dont_write_bytecode = True  # it would cost operations, and be of no use to the next run
+    importlib.invalidate_caches()
+
+
+class _Functions:
+    """The functions of `os` that take paths or descriptors, for those of the workspace.
+
+    Methods are called like the functions they stand for, with the place in the workspace after the path, or with the
+    file instead of its descriptor.
+    """
+
+    def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
-        self._open_files = open_files
-        self._original = io.open
-        functools.update_wrapper(self, io.open)
 
-    def __call__(
-        self,
-        file: Any,
-        mode: str = "r",
-        buffering: int = -1,
-        encoding: str | None = None,
-        errors: str | None = None,
-        newline: str | None = None,
-        closefd: bool = True,
-        opener: Any = None,
-    ) -> Any:
-        if not self.has(file):
-            return self._original(file, mode, buffering, encoding, errors, newline, closefd, opener)
-        raw = self.raw(file, flags_of(mode), closefd, opener)
-        if not isinstance(raw, WorkspaceFile):
-            return self._original(raw, mode, buffering, encoding, errors, newline)
-        opened = wrapped(raw, mode, buffering, encoding, errors, newline)
-        if raw.writable():
-            self._open_files.add(opened)
-        return opened
+    def install(self) -> None:
+        """Put them in the place of the originals, which go on serving every other path and descriptor."""
+        for name in _BY_PATH:
+            setattr(os, name, self._by_path(getattr(os, name), getattr(self, name)))
+        for name in _BY_DESCRIPTOR:
+            setattr(os, name, self._by_descriptor(getattr(os, name), getattr(self, name)))
+        os.getcwd = _Function(os.getcwd, lambda: self._workspace.folder)
 
-    def has(self, file: Any) -> bool:
-        """Whether it is a path in the workspace, or the number of an open file of it."""
-        return self._workspace.locate(file) is not None or self._workspace.files.get(file) is not None
+    def stat(self, path: Any, place: str, *, follow_symlinks: bool = True) -> os.stat_result:
+        return self._workspace.status(place, self._workspace.facts(path, place))
 
-    def raw(self, file: Any, flags: int, closefd: bool, opener: Any) -> WorkspaceFile | int:
-        """The file itself, or the number of one elsewhere that an opener came back with."""
-        place = self._workspace.locate(file)
-        if place is None:
-            return self._of_number(file)
-        if not closefd:
-            raise ValueError("Cannot use closefd=False with file name")
-        if opener is None:
-            return WorkspaceFile(self._workspace, file, place, flags)
-        number = opener(file, flags)
-        if not isinstance(number, int):
-            raise TypeError("expected integer from opener")
-        if number < 0:
-            raise ValueError(f"opener returned {number}")
-        return number if self._workspace.files.get(number) is None else self._of_number(number, file)
+    def lstat(self, path: Any, place: str) -> os.stat_result:
+        return self.stat(path, place)
 
-    def _of_number(self, number: int, name: Any = None) -> WorkspaceFile:
-        raw: WorkspaceFile = self._workspace.files.release(number)
-        raw.name = number if name is None else name
-        return raw
+    def access(self, path: Any, place: str, mode: int, **_: Any) -> bool:
+        try:
+            facts = self._workspace.facts(path, place)
+        except OSError:
+            return False
+        return not ((mode & os.W_OK and not self._workspace.is_writable) or (mode & os.X_OK and not facts[0]))
+
+    def listdir(self, path: Any, place: str) -> list[Any]:
+        names = [name for name, _ in self._workspace.ask("list", path, place)]
+        return [os.fsencode(name) for name in names] if isinstance(path, bytes) else names
+
+    def scandir(self, path: Any, place: str) -> "_Scan":
+        inside = f"{place}/" if place else ""
+        folder = os.fspath(path)
+        shown = os.fsencode if isinstance(folder, bytes) else os.fsdecode
+        return _Scan(
+            _Entry(self._workspace, folder, inside + name, shown(name), facts)
+            for name, facts in self._workspace.ask("list", path, place)
+        )
+
+    def mkdir(self, path: Any, place: str, mode: int = 0o777) -> None:
+        self._workspace.ask("mkdir", path, place)
+
+    def rmdir(self, path: Any, place: str) -> None:
+        self._workspace.ask("rmdir", path, place)
+
+    def remove(self, path: Any, place: str) -> None:
+        self._workspace.ask("remove", path, place)
+        self._workspace.move(place, None)
+
+    unlink = remove
+
+    def rename(self, path: Any, place: str, dst: Any) -> None:
+        there = self._workspace.locate(dst)
+        if there is None:
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), path, None, dst)
+        self._workspace.ask("rename", path, place, target=there)
+        if place != there:
+            self._workspace.move(there, None)
+            self._workspace.move(place, there)
+
+    replace = rename
+
+    def truncate(self, path: Any, place: str, length: int) -> None:
+        with WorkspaceFile(self._workspace, path, place, os.O_RDWR) as file:
+            file.truncate(length)
+
+    def utime(self, path: Any, place: str, *_: Any, **__: Any) -> None:
+        """Times and permissions are the host's; whoever sets them learns whether the file is there."""
+        self._workspace.facts(path, place)
+
+    chmod = utime
+
+    def readlink(self, path: Any, place: str) -> str:
+        self._workspace.facts(path, place)
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)
+
+    def symlink(self, path: Any, place: str, dst: Any, *_: Any, **__: Any) -> None:
+        raise PermissionError(errno.EPERM, "there are no links in the workspace", path)
+
+    link = symlink
+
+    def chdir(self, path: Any, place: str) -> None:
+        if not self._workspace.facts(path, place)[0]:
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+        self._workspace.enter(place)
+
+    def open(self, path: Any, place: str, flags: int, mode: int = 0o777) -> int:
+        file = WorkspaceFile(self._workspace, path, place, flags)
+        return self._workspace.hold(file.fileno())
+
+    def close(self, file: WorkspaceFile) -> None:
+        file.close()
+
+    def read(self, file: WorkspaceFile, length: int) -> bytes:
+        return file.read(length) or b""
+
+    def write(self, file: WorkspaceFile, data: Any) -> int:
+        return file.write(data)
+
+    def lseek(self, file: WorkspaceFile, position: int, whence: int) -> int:
+        return file.seek(position, whence)
+
+    def fstat(self, file: WorkspaceFile) -> os.stat_result:
+        return self._workspace.status(file.place or "", (False, file.size(), file.changed_ns, ""))
+
+    def ftruncate(self, file: WorkspaceFile, length: int) -> None:
+        file.truncate(length)
+
+    def fsync(self, file: WorkspaceFile) -> None:
+        file.flush()
+
+    def _by_path(self, original: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
+        def function(*arguments: Any, **named: Any) -> Any:
+            # Folders have no numbers here, and None is the default of those parameters.
+            more = {
+                key: named[key] for key in named if key not in _FOLDERS_BY_NUMBER or named[key] is not None
+            }
+            path = arguments[0] if arguments else more.pop("path", more.pop("src", None))
+            if path is None and original.__name__ in ("listdir", "scandir"):
+                path = "."
+            place = None if more.keys() & _FOLDERS_BY_NUMBER else self._workspace.locate(path)
+            if place is None:
+                return original(*arguments, **named)
+            return ours(path, place, *arguments[1:], **more)
+
+        return _Function(original, function)
+
+    def _by_descriptor(self, original: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
+        def function(*arguments: Any, **named: Any) -> Any:
+            descriptor: Any = arguments[0] if arguments else named.get("fd")
+            if original.__name__ == "fsync" and hasattr(descriptor, "fileno"):
+                descriptor = descriptor.fileno()
+            file = self._workspace.file(descriptor)
+            return original(*arguments, **named) if file is None else ours(file, *arguments[1:])
+
+        return _Function(original, function)
 
 
-def _file_io_of(opening: _Open) -> Any:
-    original: Any = io.FileIO
+class _Function:
+    """No function: one becomes a method of a class that holds it, and those of `os` do not."""
 
-    class FileIO(original):  # type: ignore[misc]
-        """Files of the workspace are of another class."""
+    def __init__(self, original: Callable[..., Any], call: Callable[..., Any]) -> None:
+        self._call = call
+        functools.update_wrapper(self, original)
 
-        def __new__(
-            cls, file: Any, mode: str = "r", closefd: bool = True, opener: Any = None, **more: Any
-        ) -> Any:
-            if not opening.has(file):
-                return original.__new__(cls, file, mode, closefd, opener)
-            letters = mode.replace("b", "")
-            return opening(file, letters + "b", 0, None, None, None, closefd, opener)
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        return self._call(*arguments, **named)
 
-    return FileIO
+
+class _Entry:
+    """As `os.DirEntry`; what it tells is as old as the listing."""
+
+    def __init__(self, workspace: Workspace, folder: Any, place: str, name: Any, facts: Facts) -> None:
+        """`folder` and `name` are both text or both bytes, as the script asked."""
+        self.name = name
+        self.path = os.path.join(folder, name)
+        self._status = workspace.status(place, facts)
+
+    def is_dir(self, *, follow_symlinks: bool = True) -> bool:
+        return stat.S_ISDIR(self._status.st_mode)
+
+    def is_file(self, *, follow_symlinks: bool = True) -> bool:
+        return stat.S_ISREG(self._status.st_mode)
+
+    def is_symlink(self) -> bool:
+        return False
+
+    is_junction = is_symlink
+
+    def inode(self) -> int:
+        return self._status.st_ino
+
+    def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
+        return self._status
+
+    def __fspath__(self) -> Any:
+        return self.path
+
+    def __repr__(self) -> str:
+        return f"<DirEntry {self.name!r}>"
+
+
+class _Scan(Iterator[_Entry]):
+    """What `os.scandir` returns: an iterator that can be closed."""
+
+    def __init__(self, entries: Iterator[_Entry]) -> None:
+        self._entries = entries
+
+    def __next__(self) -> _Entry:
+        return next(self._entries)
+
+    def __enter__(self) -> "_Scan":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._entries = iter(())
+
+
+_BY_PATH = """
+    stat lstat access listdir scandir mkdir rmdir remove unlink truncate utime chmod readlink chdir open rename
+    replace symlink link
+""".split()  # noqa: SIM905
+_BY_DESCRIPTOR = ("close", "read", "write", "lseek", "fstat", "ftruncate", "fsync")

@@ -389,20 +389,6 @@ try: os.rmdir("f")
 except OSError: result.append("not empty")
 f.close()
 result.append(sorted(os.listdir()))
-### the empty path
-import os, pathlib, shutil
-open("f", "w").write("x")
-result = [os.path.exists(""), os.path.isdir(""), os.path.isfile(""), os.access("", os.R_OK), os.path.lexists("")]
-for call in (
-    lambda: open(""), lambda: open("", "w"), lambda: open(b""), lambda: os.open("", os.O_RDONLY), lambda: os.stat(""),
-    lambda: os.listdir(""), lambda: os.scandir(""), lambda: os.chdir(""), lambda: os.path.getsize(""),
-    lambda: os.makedirs("", exist_ok=True), lambda: os.mkdir(""), lambda: os.remove(""), lambda: os.rmdir(""),
-    lambda: os.rename("", "g"), lambda: os.rename("f", ""), lambda: os.replace("f", ""), lambda: os.truncate("", 0),
-    lambda: shutil.copy("f", ""), lambda: os.listdir(b""), lambda: os.utime(""),
-):
-    try: result.append(str(call()))
-    except OSError as e: result.append(type(e).__name__)
-result += [os.listdir(), os.listdir(pathlib.Path(""))]
 ### written without a buffer
 import os, tempfile
 fd, p = tempfile.mkstemp(dir=".")
@@ -462,38 +448,6 @@ result = [mine.apart.VALUE, os.path.basename(mine.apart.__file__)]
 open("mine/apart.py", "w").write("VALUE = 'again'\n")
 result += [importlib.reload(mine.apart).VALUE, runpy.run_path("mine/inner/deep.py")["VALUE"]]
 sys.path.pop(0)
-### raw files
-import io
-f = io.FileIO("f", "w")
-result = [f.write(b"abc"), f.mode, f.name, f.closefd]
-f.close()
-f = io.FileIO("f", "r+")
-result += [f.read().decode(), f.mode, f.seek(1), f.write(b"X"), f.tell()]
-f.close()
-result += [open("f").read()]
-for mode in ("r", "a", "a+", "w+"):
-    with io.FileIO("f", mode) as f: result.append([f.mode, f.readable(), f.writable()])
-with io.FileIO("new", "x") as f: result.append(f.mode)
-### files by number
-import io, os
-number = os.open("f", os.O_RDWR | os.O_CREAT)
-with io.FileIO(number, "r+") as f: result = [f.write(b"abc"), f.name == number]
-number = os.open("f", os.O_RDONLY)
-os.set_inheritable(number, False)
-result.append(os.get_inheritable(number))
-with os.fdopen(number) as f: result += [f.read(), f.name == number]
-### files written in Python
-import _pyio
-with _pyio.open("f", "w") as f: f.write("one\ntwo\n")
-with _pyio.open("f") as f: result = [f.readline(), f.read(), f.name]
-### openers
-import os
-def refused(opener, **more):
-    try: open("f", opener=opener, **more)
-    except (TypeError, ValueError, OSError) as e: return type(e).__name__
-result = [refused(lambda *_: -1), refused(lambda *_: "f"), refused(lambda *_: 12345), refused(None, closefd=False)]
-open("f", "w").write("abc")
-result.append(open("f", opener=lambda path, flags: os.open(path, flags)).read())
 ### functions of os as parts of a class
 import os
 class C:
@@ -507,15 +461,4 @@ os.mkdir("d")
 open("d/f.txt", "w").close()
 with os.scandir(b"d") as found: result = [[e.name.decode(), e.path.decode()] for e in found]
 result += [n.decode() for n in glob.glob(b"d/*.txt")]
-### compiled modules
-import os, py_compile, runpy
-open("m.py", "w").write("x = 7")
-py_compile.compile("m.py", "m.pyc", doraise=True)
-result = [os.path.getsize("m.pyc") > 16, runpy.run_path("m.pyc")["x"]]
-### files are not pickled
-import pickle
-result = []
-for more in ({}, {"buffering": 0}):
-    try: pickle.dumps(open("f", "wb", **more))
-    except TypeError: result.append("TypeError")
 """

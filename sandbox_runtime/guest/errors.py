@@ -1,4 +1,4 @@
-"""The one exception a call can raise inside a script."""
+"""The exceptions of our own that a script can see."""
 
 
 class ToolError(Exception):
@@ -10,3 +10,9 @@ class ToolError(Exception):
         super().__init__(message)
         self.code = code
         self.hint = hint
+
+
+class DeadlockError(RuntimeError):
+    """The script waits for something that can never happen."""
+
+    __module__ = "builtins"
