@@ -12,7 +12,6 @@ from tests.upstreams.faults.http_server import (
     Exchange,
     Fault,
     FaultyHttpServer,
-    forget_session,
     status,
 )
 from upstreams.recorded_tool import RecordedTool
@@ -78,15 +77,6 @@ async def test_tool_that_becomes_destructive_while_a_script_runs_is_refused(
         assert await portal.result_of(BECOMES.format(annotations=annotations)) == code
 
 
-async def test_what_the_refusal_says_to_write_grants_it(tmp_path: Path) -> None:
-    up = peer()
-    async with opened(tmp_path, {"up": up}, capabilities={"tools": {"allow": ["*", "up.wipe"]}}) as portal:
-        answer = await portal.run("await up.wipe()")
-        [row] = [row for row in (await portal.search("wipe"))["functions"] if row["name"] == "up.wipe"]
-    assert states(answer) == [("up.wipe", "done")]
-    assert "not granted" not in row["summary"]
-
-
 async def test_arguments_are_looked_at_as_they_are_sent(tmp_path: Path) -> None:
     up = peer()
     rule: Json = {"tool": "up.write", "where": {"path": {"prefix": "reports/"}}}
@@ -98,18 +88,6 @@ async def test_arguments_are_looked_at_as_they_are_sent(tmp_path: Path) -> None:
             assert answer["error"]["code"] == "not_granted"
             assert "capabilities.tools.allow: up.write" in answer["error"]["message"]
     assert up.calls == [("write", {"path": "reports/x"})]
-
-
-async def test_repair_is_told_only_of_a_call_that_was_let_through(tmp_path: Path) -> None:
-    up = Peer(tool("page", schema("size", size={"type": "integer"})))
-    rule: Json = {"tool": "up.page", "where": {"size": {"max": 50}}}
-    tools: Json = {"tools": {"allow": ["*", rule]}}
-    async with opened(tmp_path, {"up": up}, capabilities=tools, server=NO_CHECK) as portal:
-        refused = await portal.run("await up.page(size='99')")
-        repaired = await portal.run("await up.page(size='9')")
-    assert (states(refused), refused.get("notices", [])) == ([("up.page", "refused")], [])
-    assert (states(repaired), len(repaired["notices"])) == ([("up.page", "done")], 1)
-    assert up.calls == [("page", {"size": 9})]
 
 
 GATHER = """\
@@ -181,17 +159,6 @@ async def test_repeat_beyond_the_budget_is_not_sent_and_the_call_ends_as_it_did_
         assert up.arrivals["look"] == calls
 
 
-async def test_call_whose_session_was_forgotten_is_sent_on_the_next_within_a_budget_of_one(
-    tmp_path: Path,
-) -> None:
-    tools: Json = {"budgets": [{"tool": "up.look", "calls": 1}]}
-    async with (
-        FaultyHttpServer(forget_session).serving() as up,
-        opened(tmp_path, {"up": {"url": up.url}}, capabilities={"tools": tools}) as portal,
-    ):
-        assert states(await portal.run("await up.look()")) == [("up.look", "done")]
-
-
 async def test_calls_a_minute_are_counted_over_all_runs(tmp_path: Path) -> None:
     up = peer()
     tools: Json = {"budgets": [{"tool": "up.read", "per_minute": 3}]}
@@ -222,18 +189,6 @@ async def test_what_came_from_one_upstream_does_not_go_to_the_other(tmp_path: Pa
     assert answer["error"]["code"] == "not_granted"
     assert "capabilities.flows.0" in answer["error"]["message"]
     assert (mail, web) == (["read"], [])
-
-
-async def test_the_other_way_round_is_fine(tmp_path: Path) -> None:
-    answer, mail, web = await flowing(tmp_path, "await mail.read(x=await web.post())")
-    assert states(answer) == [("web.post", "done"), ("mail.read", "done")]
-    assert (mail, web) == (["read"], ["post"])
-
-
-async def test_a_refused_call_leaves_no_trace(tmp_path: Path) -> None:
-    code = "try:\n    await mail.read(**{'x' * 10: object()})\nexcept Exception:\n    pass\nawait web.post()"
-    answer, mail, web = await flowing(tmp_path, code)
-    assert (mail, web) == ([], ["post"]), answer
 
 
 async def test_a_session_remembers_where_its_data_came_from(tmp_path: Path) -> None:

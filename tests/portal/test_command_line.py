@@ -2,14 +2,11 @@
 
 import json
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from manifests.json_value import Json
-from portal.errors import NO_UPSTREAMS
 from tests.portal.commands import COMMAND_SECONDS, PortalCommand, finished, portal_command, started
 from tests.portal.peers import raw, raw_tools, write_manifest
 from tests.upstreams.peers import closed_port
@@ -67,32 +64,6 @@ def test_what_makes_no_sense_exits_with_2_and_says_why(
     assert "error:" in done.stderr
 
 
-def test_run_prints_prints_and_value_on_stdout_and_the_ledger_on_stderr(
-    portal: PortalCommand, folder: Path
-) -> None:
-    (folder / "script.py").write_text("\ufeff" + SCRIPT, "utf-8")
-    done = portal("run", "script.py", cwd=folder)
-    assert (done.returncode, done.stdout) == (0, "said\n42\n")
-    assert "store.echo" in done.stderr
-
-
-def test_run_as_json_prints_the_whole_answer_and_nothing_else(portal: PortalCommand, folder: Path) -> None:
-    done = portal("run", "-", "--json", cwd=folder, stdin=SCRIPT)
-    answer = json.loads(done.stdout)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert (answer["status"], answer["result"], answer["stdout"]) == ("ok", 42, "said\n")
-    assert [row["function"] for row in answer["calls"]] == ["store.echo"]
-
-
-def test_run_of_a_script_that_fails_exits_with_1(portal: PortalCommand, folder: Path) -> None:
-    for code, told in [("1 / 0", "ZeroDivisionError"), ("await store.ecko()", "store.echo"), ("(", "line 1")]:
-        done = portal("run", "-", cwd=folder, stdin=code)
-        assert (done.returncode, done.stdout) == (1, "")
-        assert told in done.stderr
-    done = portal("run", "-", "--json", cwd=folder, stdin="1 / 0")
-    assert (done.returncode, json.loads(done.stdout)["status"]) == (1, "error")
-
-
 def test_run_tells_what_the_script_emitted(portal: PortalCommand, bare: Path) -> None:
     block = {"type": "image", "data": "aGkh", "mimeType": "image/png"}
     script = f"portal.emit({block!r})\n"
@@ -105,35 +76,6 @@ def test_run_prints_what_no_terminal_here_can_show(portal: PortalCommand, bare: 
     assert portal("run", "-", cwd=bare, stdin="['zürich', '😀', '\\ud800']").returncode == 0
     done = finished("run", "-", cwd=bare, stdin="'z\\xfcrich'", env={"PYTHONIOENCODING": "ascii"})
     assert (done.returncode, done.stdout) == (0, '"z\\xfcrich"\n')
-
-
-def test_commands_work_without_any_manifest(portal: PortalCommand, bare: Path) -> None:
-    assert portal("run", "-", cwd=bare, stdin="6 * 7").stdout == "42\n"
-    for query in ([], ["create issue"]):
-        done = portal("search", *query, cwd=bare)
-        assert done.returncode == 0
-        assert "portal.yaml" in done.stdout
-    done = portal("check", cwd=bare)
-    assert (done.returncode, NO_UPSTREAMS in done.stdout) == (0, True)
-    done = portal("stubs", cwd=bare)
-    assert (done.returncode, NO_UPSTREAMS in done.stderr) == (0, True)
-
-
-def test_stubs_written_are_found_by_a_type_checker(
-    portal: PortalCommand, folder: Path, tmp_path: Path
-) -> None:
-    done = portal("stubs", "--out", str(tmp_path), cwd=folder)
-    assert (done.returncode, done.stdout) == (0, "")
-    (tmp_path / "good.py").write_text("import tools.store\nfrom tools.store import echo\nimport store\n")
-    (tmp_path / "bad.py").write_text("from tools.store import nothing_like_it\n")
-    for script, status in (("good.py", 0), ("bad.py", 1)):
-        ty = subprocess.run(
-            [Path(sys.executable).with_name("ty"), "check", "--project", tmp_path, tmp_path / script],
-            capture_output=True,
-            text=True,
-            timeout=COMMAND_SECONDS,
-        )
-        assert ty.returncode == status, ty.stdout + ty.stderr
 
 
 def test_stubs_leave_files_of_others_alone(portal: PortalCommand, folder: Path, tmp_path: Path) -> None:
@@ -205,17 +147,6 @@ def test_workspace_that_is_missing_is_one_readable_error(portal: PortalCommand, 
     assert "'missing'" in done.stderr and "Traceback" not in done.stderr
 
 
-def test_check_tells_a_machine_too_what_is_wrong_with_the_manifest(
-    portal: PortalCommand, tmp_path: Path
-) -> None:
-    (tmp_path / "portal.yaml").write_text("upstream: {}\nserver:\n  output_tokens: many\n")
-    done = portal("check", "--json", cwd=tmp_path)
-    assert done.returncode == 2
-    first, second = json.loads(done.stdout)["errors"]
-    assert first.startswith("portal.yaml:1:1: ")
-    assert second.startswith("portal.yaml:3:18: ")
-
-
 def test_the_schema_is_printed_even_when_the_manifest_is_broken(
     portal: PortalCommand, tmp_path: Path
 ) -> None:
@@ -230,7 +161,7 @@ def test_the_manifest_is_found_by_the_variable_too(portal: PortalCommand, folder
     assert "async def echo(" in portal("search", "echo", cwd=bare, env=variables).stdout
 
 
-@pytest.mark.parametrize("arguments", [["stubs"], ["check"], ["run", "script.py"], ["schema"]])
+@pytest.mark.parametrize("arguments", [["stubs"], ["run", "script.py"]])
 def test_a_reader_that_goes_away_ends_a_command_quietly(folder: Path, arguments: list[str]) -> None:
     (folder / "script.py").write_text(SCRIPT)
     process = started(*arguments, cwd=folder)
@@ -258,13 +189,6 @@ def test_serving_on_a_port_that_is_taken_is_told(portal: PortalCommand, bare: Pa
     assert (done.returncode, done.stdout) == (1, "")
     assert str(taken) not in done.stderr
     assert "cannot listen" in done.stderr
-
-
-def test_serving_beyond_this_machine_without_a_token_is_refused(portal: PortalCommand, bare: Path) -> None:
-    for host in ("0.0.0.0:0", "[::]:0", "example.test:0"):
-        done = portal("serve", "--http", host, cwd=bare)
-        assert (done.returncode, done.stdout) == (1, "")
-        assert "server.token" in done.stderr
 
 
 def test_serving_ends_when_the_client_closes_stdin_and_stdout_is_the_protocols(folder: Path) -> None:

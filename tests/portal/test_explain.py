@@ -75,15 +75,6 @@ def test_refusal_names_rule_line_and_what_to_write(
     assert (explanation["where"], explanation["is_shown"]) == (where, is_shown)
 
 
-def test_method_by_itself_means_it_of_every_upstream(portal: PortalCommand, folder: Path) -> None:
-    done = portal("explain", "resources/read", "--offline", "--json", cwd=folder)
-    found = {each["tool"]: each["verdict"] for each in json.loads(done.stdout)}
-    assert (done.returncode, found) == (
-        0,
-        {f"{name}.resources/read": "allow" for name in ("files", "my web")},
-    )
-
-
 @pytest.mark.parametrize(("network", "status"), [("", 1), ("network: {allow: [a.example]}", 0)])
 def test_fetching_is_explained_by_what_grants_hosts(
     portal: PortalCommand, tmp_path: Path, network: str, status: int
@@ -97,18 +88,6 @@ def test_fetching_is_explained_by_what_grants_hosts(
     assert (exits_with, explanation["verdict"] == "deny") == (status, bool(status))
     assert "network" in explanation["rule"] and len(explanation["flows"]) == 1
     assert ("capabilities.network.allow" in explanation["grant"]) is bool(status)
-
-
-@pytest.mark.parametrize(("budget", "status"), [("calls: 0", 1), ("per_minute: 0", 1), ("calls: 1", 0)])
-def test_budget_without_room_refuses(portal: PortalCommand, tmp_path: Path, budget: str, status: int) -> None:
-    upstream = json.dumps(raw(tools=TOOLS))
-    rules = f"capabilities: {{tools: {{budgets: [{{tool: 'files.*', {budget}}}]}}}}"
-    (tmp_path / "portal.yaml").write_text(f"upstreams: {{files: {upstream}}}\n{rules}\n")
-    for more in ((), ("--arguments", '{"path": "x"}')):
-        exits_with, explanation = told(portal, tmp_path, "files.write", *more)
-        assert exits_with == status
-        assert (explanation["verdict"] == "deny") is bool(status)
-        assert not status or (explanation["where"], explanation["is_granted"]) == ("portal.yaml:2:34", True)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from manifests.json_value import Json
 from portal.server import build_server
 from portal.serving import MAX_REQUEST_BYTES, build_http_app, gate_rules
 from tests.portal.peers import DEADLINE_SECONDS, Barrier, Opened, Peer, never, opened, text_of, tool
-from tests.upstreams.peers import closed_port, http_peer
+from tests.upstreams.peers import http_peer
 
 pytestmark = pytest.mark.anyio
 
@@ -48,17 +48,6 @@ def call(number: int, code: str) -> dict[str, Json]:
     """A request as a client of the handshake era sends it, with a number of its own choice."""
     params = {"name": "execute_code", "arguments": {"code": code}}
     return {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
-
-
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_both_eras_are_served(tmp_path: Path, mode: str) -> None:
-    async with (
-        opened(tmp_path, {"store": Peer()}) as portal,
-        served(portal) as origin,
-        client(origin, mode) as caller,
-    ):
-        result = await caller.call_tool("execute_code", {"code": "await store.echo(a=1)"})
-        assert json.loads(text_of(result))["result"] == {"a": 1}
 
 
 async def test_clients_with_the_same_request_numbers_get_their_own_answers(tmp_path: Path) -> None:
@@ -99,36 +88,6 @@ async def test_a_client_that_goes_away_ends_its_run(tmp_path: Path, mode: str) -
             tasks.cancel_scope.cancel()
         await peer.until(lambda: peer.cancelled == ["hang"])
         assert await portal.result_of("await store.echo(a=1)") == {"a": 1}
-
-
-async def test_health_and_readiness_are_told_although_an_upstream_is_down(tmp_path: Path) -> None:
-    dead: dict[str, Json] = {"url": f"http://127.0.0.1:{closed_port()}/mcp"}
-    async with opened(tmp_path, {"dead": dead, "store": Peer()}) as portal:
-        await portal.search()  # which waits for the upstreams
-        async with served(portal, TOKEN) as origin, httpx2.AsyncClient(base_url=origin) as http:
-            assert (await http.get("/healthz")).status_code == 200
-            stranger, friend = await http.get("/readyz"), await http.get("/readyz", headers=BEARER)
-    assert (stranger.status_code, friend.status_code) == (200, 200)
-    assert stranger.json() == {"ready": True, "upstreams": {"down": 1, "ready": 1}}
-    assert friend.json()["not_ready"].keys() == {"dead"}
-    assert "dead" not in stranger.text
-    assert friend.text.endswith("\n")
-
-
-async def test_every_route_looks_at_host_origin_and_token(tmp_path: Path) -> None:
-    async with opened(tmp_path) as portal, served(portal, TOKEN) as origin:
-        async with httpx2.AsyncClient(base_url=origin) as http:
-            for path in ("/mcp", "/healthz", "/readyz", "/nowhere"):
-                evil_host = await http.get(path, headers={"Host": "evil.test", **BEARER})
-                evil_origin = await http.get(path, headers={"Origin": "http://evil.test", **BEARER})
-                assert (evil_host.status_code, evil_origin.status_code) == (421, 403), path
-            for method in ("GET", "POST", "DELETE", "OPTIONS"):
-                assert (await http.request(method, "/mcp")).status_code == 401
-                assert (await http.request(method, "/nowhere")).status_code == 401
-            assert (await http.get("/nowhere", headers=BEARER)).status_code == 404
-        async with client(origin, headers=BEARER) as caller:
-            result = await caller.call_tool("execute_code", {"code": "6 * 7"})
-            assert json.loads(text_of(result))["result"] == 42
 
 
 async def test_nonsense_is_answered_with_an_error_and_harms_nobody(tmp_path: Path) -> None:

@@ -6,12 +6,6 @@ from sandbox_runtime.calls import CallError
 REFUSAL = CallError("tool_calls_limit", "too many")
 
 
-def test_a_call_that_was_never_sent_is_not_started() -> None:
-    ledger = Ledger()
-    ledger.open(1, "git.git_log")
-    assert [row["state"] for row in ledger.rows()] == ["not_started"]
-
-
 def test_a_call_that_was_sent_is_unknown_until_its_answer_is_read() -> None:
     ledger = Ledger()
     ledger.open(1, "git.git_log")
@@ -20,18 +14,6 @@ def test_a_call_that_was_sent_is_unknown_until_its_answer_is_read() -> None:
     assert ledger.rows()[0]["state"] == "unknown"
     entry.end("done")
     assert ledger.rows()[0]["state"] == "done"
-
-
-def test_rows_keep_the_order_of_the_calls_and_tell_the_error() -> None:
-    ledger = Ledger()
-    ledger.open(1, "a.b")
-    ledger.open(2, "a.c")
-    ledger[1].end("done")
-    ledger[2].withhold(REFUSAL)
-    rows = ledger.rows()
-    assert [(row["seq"], row["function"]) for row in rows] == [(1, "a.b"), (2, "a.c")]
-    assert rows[1]["error"] == {"code": "tool_calls_limit", "message": "too many"}
-    assert "error" not in rows[0]
 
 
 def test_a_long_ledger_is_summarised_and_still_counts_every_call() -> None:
@@ -70,13 +52,3 @@ def test_a_call_that_was_done_is_never_counted_as_refused_however_many_there_are
         ledger[seq].end("done")
     assert ledger.count("done") == MAX_ENTRIES + 100
     assert {row["state"] for row in ledger.rows()} == {"done"}
-
-
-def test_a_row_for_many_calls_has_the_time_of_the_slowest() -> None:
-    ledger = Ledger()
-    for seq in range(1, MAX_ROWS + 2):
-        ledger.open(seq, "a.b")
-        ledger[seq].end("done")
-        ledger[seq].ended = ledger[seq].began + (0.5 if seq == 7 else 0.1)
-    (row,) = ledger.rows()
-    assert (row["count"], row["ms"]) == (MAX_ROWS + 1, 500)

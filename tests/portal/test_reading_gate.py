@@ -43,13 +43,6 @@ async def test_a_writer_waits_for_readers_and_later_readers_for_it() -> None:
     assert happened[3:] == ["writing ended", "second began", "second ended"]
 
 
-async def test_readers_do_not_wait_for_each_other() -> None:
-    gate = ReadingGate()
-    with anyio.fail_after(DEADLINE_SECONDS):
-        async with gate.reading(), gate.reading():
-            pass
-
-
 async def test_a_writer_that_is_cancelled_keeps_nobody_out() -> None:
     gate = ReadingGate()
     with anyio.fail_after(DEADLINE_SECONDS):

@@ -15,7 +15,7 @@ from mcp_types import (
 from manifests.json_value import Json
 from manifests.upstream_sections import HttpUpstream
 from portal.passthrough.clean_json import Scrub
-from portal.passthrough.elicitation import MAX_SCHEMA_CHARACTERS, elicitation
+from portal.passthrough.elicitation import elicitation
 from tests.portal.passthrough.chatty_server import SECRET
 from tests.portal.passthrough.peers import CLIENTS, UPSTREAMS, Ear, Person, chatty_upstreams, client_of
 from tests.portal.peers import DEADLINE_SECONDS, states
@@ -65,22 +65,6 @@ async def test_a_no_reaches_the_upstream(ear: Ear, person: Person, action: str) 
     assert (await ear.run(f"[{', '.join(calls)}]"))["result"] == [f"{action} None"] * 4
 
 
-async def test_calls_side_by_side_ask_side_by_side(ear: Ear, person: Person) -> None:
-    calls = ", ".join(f"{upstream}.ask()" for upstream in UPSTREAMS)
-    answer = await ear.run(f"await asyncio.gather({calls})")
-    assert answer["result"] == ["accept {'who': 'Ada'}"] * 4
-    assert sorted(params.message for params in person.asked) == sorted(
-        f"{upstream} asks: Whom to greet?" for upstream in UPSTREAMS
-    )
-
-
-@pytest.mark.parametrize("upstream", UPSTREAMS)
-async def test_one_script_may_be_asked_again_and_again(ear: Ear, person: Person, upstream: str) -> None:
-    answer = await ear.run(f"[await {upstream}.ask(words=f'{{n}}?') for n in range(5)]")
-    assert len(answer["result"]) == 5
-    assert [params.message for params in person.asked] == [f"{upstream} asks: {n}?" for n in range(5)]
-
-
 @pytest.mark.parametrize("upstream", UPSTREAMS)
 @pytest.mark.parametrize(
     "asked",
@@ -114,27 +98,6 @@ await http_modern.ask()
 """
     assert (await ear.run(code))["error"]["code"] == "question_refused"
     assert person.asked == []
-
-
-async def test_a_huge_question_ends_only_its_call(ear: Ear, person: Person) -> None:
-    answer = await ear.run("await stdio_legacy.ask(words='x' * 600_000)")
-    assert (answer["status"], person.asked) == ("error", [])
-    assert (await ear.run("await stdio_legacy.ask(words='x' * 100_000)"))["status"] == "ok"
-    assert len(person.asked[0].message) < 2_100
-
-
-def test_a_form_that_is_too_large_is_not_looked_at() -> None:
-    seen: list[str] = []
-
-    def scrub(text: str, limit: int) -> str:
-        seen.append(text)
-        return text[:limit]
-
-    large: dict[str, Json] = {"a": {"type": "string", "enum": ["a"] * MAX_SCHEMA_CHARACTERS}}
-    with pytest.raises(QuestionError):
-        put("Which?", large, scrub)
-    assert seen == ["Which?"]
-    put("Which?", {"a": {"type": "string", "enum": ["a", "b"]}}, scrub)
 
 
 def put(
@@ -178,13 +141,6 @@ def test_where_nothing_can_be_typed_a_secret_may_be_talked_of(properties: dict[s
 def test_where_anything_can_it_may_not(field: Json) -> None:
     with pytest.raises(QuestionError):
         put("The password of ci-deploy?", {"ok": {"type": "boolean"}, "more": field})
-
-
-async def test_words_that_only_contain_such_a_word_are_asked(ear: Ear, person: Person) -> None:
-    answer = await ear.run(
-        "await http_modern.ask(words='Spinning wheel or secretary? How many tokens?', field='pinned')"
-    )
-    assert answer["result"] == "accept {'pinned': 'Ada'}"
 
 
 @pytest.mark.parametrize("upstream", UPSTREAMS)
@@ -253,7 +209,7 @@ async def test_a_question_ends_with_the_time_of_its_call(tmp_path: Path) -> None
 
     async with chatty_upstreams() as upstreams:
         for entry in upstreams.values():
-            entry["call_seconds"] = 3.0
+            entry["call_seconds"] = 1.0
         async with client_of(tmp_path, upstreams, "http", "legacy", {"elicitation_callback": never}) as ear:
 
             async def ask(upstream: str) -> None:

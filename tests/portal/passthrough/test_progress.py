@@ -62,16 +62,6 @@ async def test_a_cancelled_request_cancels_the_call_of_the_upstream(ear: Ear, up
         assert (await ear.run(f"await {upstream}.cancelled()"))["result"] == "cancelled"
 
 
-async def test_a_script_that_calls_nothing_is_told_of_too(ear: Ear) -> None:
-    await ear.run("import time\nawait asyncio.sleep(1)")
-    assert "running the script" in messages(ear)
-
-
-async def test_who_gave_no_token_hears_nothing(ear: Ear) -> None:
-    await ear.run("await stdio_modern.count(to=3)", hears_progress=False)
-    assert ear.progress == []
-
-
 async def test_secrets_and_line_breaks_stay_behind(ear: Ear) -> None:
     words = f"\\n{SECRET}\\x1b[31m" + "x" * 1000
     await ear.run(f"await stdio_modern.count(to=1, words='{words}')")

@@ -124,12 +124,9 @@ async def one_upstream(folder: Path, **sections: Json) -> AsyncIterator[tuple[Op
 READ = "await portal.read_resource('note://a')"
 RULES: dict[str, dict[str, Json]] = {
     "denied by the method": {"capabilities": {"tools": {"deny": ["resources/read"]}}},
-    "denied by a pattern": {"capabilities": {"tools": {"deny": ["up.resources/*"]}}},
-    "denied with the upstream": {"capabilities": {"tools": {"deny": ["up.*"]}}},
     "denied by its upstream": {"own": {"tools": {"deny": ["resources/read"]}}},
     "denied for what it is": {"capabilities": {"tools": {"deny": [{"annotation": "readonly"}]}}},
     "not allowed": {"capabilities": {"tools": {"allow": ["up.count"]}}},
-    "not allowed by its upstream": {"own": {"tools": {"allow": ["count"]}}},
     "arguments that do not fit": {
         "capabilities": {
             "tools": {"allow": ["*", {"tool": "up.resources/read", "where": {"uri": {"prefix": "note://b"}}}]}
@@ -151,35 +148,6 @@ async def test_a_rule_keeps_a_resource_from_scripts(tmp_path: Path, name: str) -
         assert "portal.yaml" in answer["error"]["hint"]
 
 
-@pytest.mark.parametrize(
-    "section",
-    [
-        {},
-        {"capabilities": {"tools": {"allow": ["up.resources/*"]}}},
-        {"capabilities": {"tools": {"allow": [{"annotation": "readonly"}]}}},
-        {"capabilities": {"tools": {"deny": ["up.wipe", "prompts/*"]}}},
-    ],
-)
-async def test_and_without_one_it_is_read(tmp_path: Path, section: dict[str, Json]) -> None:
-    async with one_upstream(tmp_path, **section) as (portal, up):
-        contents = await portal.result_of(READ)
-        assert contents[0]["text"] == "text of note://a"
-        assert "resources/read note://a" in up.reads
-
-
-async def test_a_list_of_all_leaves_out_in_silence_what_is_refused(tmp_path: Path) -> None:
-    async with one_upstream(tmp_path, capabilities={"tools": {"deny": ["up.resources/list"]}}) as (
-        portal,
-        up,
-    ):
-        assert await portal.result_of("await portal.resources()") == {
-            "resources": [],
-            "templates": [],
-            "notices": [],
-        }
-        assert up.reads == []
-
-
 async def test_a_list_of_all_tells_which_upstream_it_lacks_for_now(tmp_path: Path) -> None:
     budget: Json = {"tools": {"budgets": [{"tool": "up.resources/list", "calls": 1}]}}
     async with one_upstream(tmp_path, capabilities=budget, audit={"to": "audit.jsonl"}) as (portal, _):
@@ -189,13 +157,6 @@ async def test_a_list_of_all_tells_which_upstream_it_lacks_for_now(tmp_path: Pat
     lines = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
     [refused] = [line for line in lines if line["event"] == "call_refused"]
     assert (refused["function"], refused["code"]) == ("up.resources/list", "tool_budget")
-
-
-async def test_a_list_of_all_tells_what_flows_keep_from_it(tmp_path: Path) -> None:
-    flows: Json = {"flows": [{"from": ["up"], "not_to": ["up"]}]}
-    async with one_upstream(tmp_path, capabilities=flows) as (portal, _):
-        found = await portal.result_of("await portal.prompts('up')\nawait portal.resources()")
-    assert found["resources"] == [] and "flows" in found["notices"][0]
 
 
 @pytest.mark.parametrize("order", [("mail", "web"), ("web", "mail")])

@@ -68,13 +68,6 @@ async def test_no_more_tokens_are_sampled_for_a_script_than_the_manifest_says(
 
 
 @pytest.mark.parametrize("upstream", UPSTREAMS)
-async def test_samples_side_by_side_are_not_within_one_another(met: tuple[Ear, Model], upstream: str) -> None:
-    ear, _ = met
-    answer = await ear.run(f"await asyncio.gather(*[{upstream}.sample(tokens=10) for _ in range(3)])")
-    assert answer["result"] == ["hello"] * 3
-
-
-@pytest.mark.parametrize("upstream", UPSTREAMS)
 async def test_samples_within_samples_are_refused(met: tuple[Ear, Model], upstream: str) -> None:
     ear, model = met
     inner: list[dict[str, Json]] = []

@@ -88,19 +88,6 @@ len(await portal.read_resource("note://asking", "{upstream}"))
         tasks.cancel_scope.cancel()
 
 
-@pytest.mark.parametrize("upstream", ["http_legacy"])
-async def test_and_its_own_caller_is_still_asked_for_the_next_call(one: Ear, upstream: str) -> None:
-    code = f"""
-call = asyncio.ensure_future({upstream}.hang())
-while not await {upstream}.hangs():
-    await asyncio.sleep(0.01)
-call.cancel()
-await {upstream}.cancelled()
-await {upstream}.ask()
-"""
-    assert (await one.run(code))["result"] == "accept {'who': 'Ada'}"
-
-
 @pytest.mark.parametrize("order", [1, -1], ids=["the one that asks first", "the one that fails first"])
 @pytest.mark.parametrize("upstream", ["http_legacy"])
 async def test_a_refused_question_is_no_reason_of_a_call_beside_that_fails_by_something_else(
