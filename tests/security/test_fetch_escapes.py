@@ -233,11 +233,6 @@ def test_address_beside_the_special_ones_is_public(address: str) -> None:
     assert reach_of(ip_address(address)) is Reach.PUBLIC
 
 
-@pytest.mark.parametrize("address", NOT_PUBLIC)
-def test_special_address_is_not_public(address: str) -> None:
-    assert reach_of(ip_address(address)) is not Reach.PUBLIC
-
-
 @pytest.mark.parametrize(
     "address",
     ["169.254.169.254", "169.254.1.1", "fe80::1", "100.100.100.200", "168.63.129.16", "fd00:ec2::254"],

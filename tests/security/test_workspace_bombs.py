@@ -8,7 +8,6 @@ import os
 import sys
 import threading
 import time
-import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -234,24 +233,6 @@ async def test_writes_that_nobody_waits_for_are_not_kept_by_the_hundred(files: F
     assert await files.value('open("f", "w").write("x")') == 1
 
 
-@pytest.mark.parametrize("piece", ["[],", "{},"])
-async def test_operation_of_many_values_is_not_read(files: FileRunner, piece: str) -> None:
-    """300,000 of them fit into a megabyte, and take twenty to read."""
-    forged = (
-        f"line = '{{\"path\": [' + {piece!r} * 300_000 + '0]}}'\n"
-        "answer = host.exchange('1 portal.files.stat ' + line, -1)\n['EINVAL' in answer, print('reached')]"
-    )
-    tracemalloc.start()
-    try:
-        result = await files(RAW_HOST + forged)
-        _, most = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert (result.error, result.value, result.stdout) == (None, [True, None], "reached\n")
-    assert most < 10_000_000
-    assert await files.value('open("f", "w").write("x")') == 1
-
-
 async def test_flood_of_operations_ends_the_run_and_holds_nobody_up(files: FileRunner) -> None:
     line = raw_line("stat", {"path": ""})
     flood = f"print('reached')\nhost.exchange('\\n'.join(f'{{i}} {line}' for i in range(1, 20_001)), -1)"
@@ -260,16 +241,6 @@ async def test_flood_of_operations_ends_the_run_and_holds_nobody_up(files: FileR
     assert result.error is not None
     assert result.stdout == "reached\n"
     assert delay.seconds < MOST_SECONDS
-
-
-async def test_a_hundred_operations_at_once_are_answered_in_turn(files: FileRunner) -> None:
-    lines = (
-        'lines = "\\n".join(f\'{i} portal.files.append {{"path": "f", "base64": "eA=="}}\' for i in range(2, 102))\n'
-        'host.exchange(\'1 portal.files.create {"path": "f"}\', -1)\nanswers = json.loads(host.exchange(lines, -1))\n'
-        'while len(answers) < 100: answers += json.loads(host.exchange("", -1))\n'
-        "[[a[0] for a in answers] == list(range(2, 102)), answers[-1][2][1]]"
-    )
-    assert await files.value(RAW_HOST + "import json\n" + lines) == [True, 100]
 
 
 async def test_flood_of_refused_operations_ends_the_run(run: Runner, tmp_path: Path) -> None:
@@ -298,7 +269,7 @@ async def test_what_a_killed_portal_was_writing_is_removed_and_nothing_that_is_b
 
 
 MANY_OPEN = """
-held = [open(f"f{n}", "w") for n in range(900)]
+held = [open(f"f{n}", "w") for n in range(300)]
 for file in held:
     file.write("x")
 print("reached")
@@ -315,4 +286,4 @@ async def test_open_files_of_a_script_are_no_open_files_of_the_portal(run: Runne
     async with granted(run, tmp_path) as files:
         assert (await files(MANY_OPEN)).stdout == "reached\n"
         assert descriptors() - before < 10
-        assert await files.value("import os\nsum(os.path.getsize(n) for n in os.listdir())") == 900
+        assert await files.value("import os\nsum(os.path.getsize(n) for n in os.listdir())") == 300
