@@ -33,20 +33,14 @@ def meets(load: Load, where: str, value: Json) -> bool:
     "path",
     [
         "reports/x",
-        "reports/2026/x.md",
         "reports/",
         "reports/..x",
-        "reports/x..",
-        "reports/a b",
         "reports/ü%20",
-        "reports/%C3%BC",
-        "reports/\ufffd",
         "reports/x?y=..",
         "reports/100%use",
         "reports/" + "a" * 4_000,
         "reports/%",
         "reports/100\uff05",
-        "reports/\uff052541",
     ],
 )
 def test_value_below_the_prefix_is_granted(load: Load, path: str) -> None:
@@ -58,20 +52,14 @@ def test_value_below_the_prefix_is_granted(load: Load, path: str) -> None:
     [
         "x",
         "",
-        "report",
         "Reports/x",
         "/reports/x",
         "./reports/x",
         "reports/../x",
-        "reports/..",
-        "reports/.",
         "reports/./x",
         "reports//x",
-        "reports//etc/passwd",
-        "reports/a/../../x",
         "reports/%2e%2e/x",
         "reports/%252e%252e/x",
-        "reports/%25252525252e./x",
         "reports/..\\x",
         "reports/x\\..\\..\\y",
         "reports/..;/x",
@@ -81,23 +69,14 @@ def test_value_below_the_prefix_is_granted(load: Load, path: str) -> None:
         "reports/..\u200b/x",
         "reports/\uff0e\uff0e/x",
         "reports/\u2025/x",
-        "reports\uff0f..\uff0fx",
         "reports/..\u2215x",
-        "reports/..\uff3cx",
         "reports/..\x00/x",
-        "reports/%00/x",
-        "reports/.../x",
-        "x/%2e%2e/reports/y",
         "reports/..?x",
-        "reports/..#x",
-        "reports/..\uff1fx",
         "reports/%u002e%u002e/x",
-        "reports/\uff052e\uff052e/etc/passwd",
         "reports/%EF%BC%852e%EF%BC%852e/x",
         "reports/%c0%ae%c0%ae/x",
         "reports/" + "a" * 5_000,
         "reports/%252541" + "\ufdfa" * 1_000,
-        "reports/%2525252541" + "\u00e9" * 65_000,
         5,
         None,
         True,
@@ -149,38 +128,23 @@ def test_url_that_leads_elsewhere_is_refused(load: Load, url: str) -> None:
         ("{equals: main}", "main", "Main"),
         ("{equals: 1}", 1, True),
         ("{equals: true}", True, 1),
-        ("{equals: null}", None, 0),
-        ("{equals: 1}", 1.0, "1"),
         ("{one_of: [a, b]}", "b", "c"),
         ("{one_of: [1, 2]}", 2, True),
         ("{suffix: .md}", "a.md", "a.md\x00.sh"),
         ("{suffix: .md}", "b.md", "a.sh%00.md"),
-        ("{suffix: .md}", "b.md", "a.MD"),
         ("{suffix: '@example.com'}", "a b@example.com", "evil@x.com\n@example.com"),
-        ("{suffix: '@example.com'}", "a%20b@example.com", "evil@x.com%0a@example.com"),
         ("{suffix: '@example.com'}", "a@example.com", "evil@x.com\t@example.com"),
-        ("{suffix: '@example.com'}", "a@example.com", "evil@x.com\u2028@example.com"),
         ("{suffix: '@example.com'}", "a.b+c@example.com", "a@evil.com,b@example.com"),
         ("{suffix: '@example.com'}", "a@example.com", "root;b@example.com"),
-        ("{suffix: '@example.com'}", "a@example.com", "a@evil.com b@example.com"),
-        ("{suffix: '@example.com'}", "a@example.com", "a@evil.com\uff0cb@example.com"),
         ("{suffix: '@example.com'}", "a@example.com", "root%2Cb@example.com"),
         ("{suffix: .md}", "a, b; c@d@e.md", "a, b; c@d@e"),
         ("{suffix: .example.com}", "a.b.example.com", "evil.example#.example.com"),
         ("{suffix: .example.com}", "a.b.example.com", "evil.example?.example.com"),
         ("{suffix: .example.com}", "a.b.example.com", "evil.example%23.example.com"),
-        ("{suffix: .example.com}", "a.b.example.com", "evil.example\uff1f.example.com"),
-        ("{suffix: .internal}", "a.internal", "evil.example#.internal"),
-        ("{suffix: .example.md}", "a.example.md", "evil.example#.example.md"),
-        ("{suffix: '.html#top'}", "a.html#top", "b?a.html#top"),
-        ("{suffix: '?x=1'}", "a?y=2?x=1", "a?y=2"),
         ("{prefix: 'Dear '}", "Dear Ada,\n\nhello", "Hello\n"),
         ("{min: 1}", 1, 0),
-        ("{min: 1}", 2.5, True),
         ("{max: 10}", 10, 11),
-        ("{max: 10}", -5, "5"),
         ("{min: 1, max: 10}", 5, 50),
-        ("{prefix: a, suffix: z}", "a-z", "a-y"),
         ("{max: 9007199254740992}", 9007199254740992, 9007199254740993),
     ],
 )
@@ -258,31 +222,21 @@ def test_type_may_stand_in_what_a_schema_is_made_of(load: Load, limit: str) -> N
     [
         ("{}", "says nothing"),
         ("{type: [[string]]}", "cannot be"),
-        ("{type: {}}", "cannot be"),
         ("{pattern: '^a'}", "no effect"),
         ("{properties: {a: {type: string, pattern: x}}, required: [a]}", "no effect"),
         ("{$ref: '#'}", "no effect"),
-        ("{maximun: 5}", "no effect"),
         ("{maximum: high}", "cannot be"),
         ("{properties: {a: {maximum: 5, type: integer}}}", "left out"),
         ("{properties: {a: {maximum: 5}}, required: [a]}", "any type"),
-        ("{properties: {a: {allOf: [{maximum: 5}]}}, required: [a]}", "any type"),
         ("{properties: {a: {anyOf: [{type: integer}, {maximum: 5}]}}, required: [a]}", "any type"),
-        ("{properties: {a: {allOf: [{anyOf: [{minimum: 1}]}]}}, required: [a]}", "any type"),
         ("{properties: {a: {type: array, items: {maximum: 5}}}, required: [a]}", "any type"),
         ("{additionalProperties: {maximum: 5}}", "any type"),
         ("{type: text}", "cannot be"),
         ("{not: 5}", "is none"),
         ("{not: {properties: {force: {const: true}}, required: [force]}}", "not"),
         ("{not: {const: {force: true}}}", "not"),
-        ("{not: {enum: [[1]]}}", "not"),
         ("{not: {anyOf: [{required: [a]}, {properties: {b: {const: 1}}, required: [b]}]}}", "not"),
-        ("{not: {anyOf: [{required: [a]}], type: object}}", "not"),
-        ("{not: {allOf: [{required: [a]}]}}", "not"),
         ("{oneOf: [{required: [path]}, {properties: {force: {const: true}}, required: [force]}]}", "oneOf"),
-        ("{not: {not: {required: [a]}}}", "not"),
-        ("{properties: {a: {type: integer, not: {minimum: 5}}}, required: [a]}", "not"),
-        ("{allOf: [{not: {maxProperties: 1}}]}", "not"),
     ],
 )
 def test_schema_that_would_let_calls_through_is_refused_at_load(
@@ -298,27 +252,18 @@ def test_schema_that_would_let_calls_through_is_refused_at_load(
     ("rule", "key"),
     [
         ("allow: [{}]", "allow.0"),
-        ("allow: [{where: {a: {max: 1}}}]", "allow.0"),
         ("allow: [{tool: a, where: {b: {}}}]", "allow.0.where.b"),
         ("allow: [{tool: a, where: {b: {min: }}}]", "allow.0.where.b"),
-        ("allow: [{tool: a, where: {b: {min: x}}}]", "allow.0.where.b.min"),
         ("allow: [{tool: a, where: {b: {equals: [1]}}}]", "allow.0.where.b.equals"),
-        ("allow: [{tool: a, where: {b: {one_of: [[1]]}}}]", "allow.0.where.b.one_of.0"),
         ("allow: [{tool: a, where: {b: {prefx: x}}}]", "allow.0.where.b.prefx"),
         ("allow: [{tool: a, where: {b: {one_of: []}}}]", "allow.0.where.b"),
         ("allow: [{tool: a, where: {b: {min: 2, max: 1}}}]", "allow.0.where.b"),
         ("allow: [{tool: a, where: {b: {prefix: ./reports/}}}]", "allow.0.where.b"),
-        ("allow: [{tool: a, where: {b: {prefix: reports/../x/}}}]", "allow.0.where.b"),
-        ("allow: [{tool: a, where: {b: {prefix: a//b}}}]", "allow.0.where.b"),
         ("allow: [{tool: a, where: {b: {prefix: my%20reports/}}}]", "allow.0.where.b"),
-        ("allow: [{tool: a, where: {b: {suffix: '%2Emd'}}}]", "allow.0.where.b"),
-        ("allow: [{tool: a, where: {b: {prefix: \uff46iles/}}}]", "allow.0.where.b"),
         ("allow: [{tool: a, annotation: read_only}]", "allow.0.annotation"),
-        ("allow: [{tol: a}]", "allow.0.tol"),
         ("allow: [5]", "allow.0"),
         ("deny: [{tool: a, where: {b: {max: 1}}}]", "deny.0.where"),
         ("budgets: [{tool: a}]", "budgets.0"),
-        ("budgets: [{calls: 5}]", "budgets.0.tool"),
         ("destructive: yes", "destructive"),
     ],
 )
@@ -363,11 +308,7 @@ def test_schemas_mean_what_they_mean_elsewhere(value: Json, schema: Json) -> Non
 
 @pytest.mark.parametrize(
     "items",
-    [
-        f"{{enum: [{', '.join(f'v{number}' for number in range(500))}]}}",
-        "{type: object, properties: {a: {type: string}}, required: [a]}",
-        "{type: array, items: {enum: [[1], [2], {a: 1}]}}",
-    ],
+    ["{type: object, properties: {a: {type: string}}, required: [a]}"],
 )
 def test_arguments_of_many_parts_are_refused_where_a_schema_looks_at_each(load: Load, items: str) -> None:
     schema = f"{{properties: {{rows: {{type: array, items: {items}}}}}, required: [rows]}}"
@@ -409,17 +350,6 @@ def test_same_is_granted_whichever_schema_stands_first(load: Load, count: int) -
         decision = ask(manifest_of(load, *order), {"rows": ["x"] * count})
         assert decision.granted == (count <= 12_000)
         assert decision.granted or "too many parts" in decision.reason
-
-
-def test_schemas_of_rules_that_mean_other_arguments_take_no_share(load: Load) -> None:
-    schema = f"{{properties: {{rows: {LEAN}}}, required: [rows]}}"
-    rules = [
-        f"{{tool: write, where: {{repo: {{equals: r{number}}}}}, schema: {schema}}}" for number in range(20)
-    ]
-    manifest = manifest_of(load, *rules)
-    for repo in ("r0", "r19"):
-        assert ask(manifest, {"repo": repo, "rows": ["x"] * 20_000}).granted
-    assert not ask(manifest, {"repo": "r20", "rows": ["x"]}).granted
 
 
 def test_value_of_any_size_is_shown_short(load: Load) -> None:

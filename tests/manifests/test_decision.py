@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from manifests.decision import Decision, decide, decide_fetch, decide_flow
@@ -93,15 +92,6 @@ def test_pattern_must_match_a_whole_name_in_its_case(pattern: str) -> None:
     assert not ask(rules([pattern] if pattern else [], [], "files"), "files", "read_file").granted
 
 
-def test_empty_allow_grants_nothing() -> None:
-    assert not ask(rules([], []), "files", "read").granted
-
-
-def test_first_matching_pattern_of_the_list_is_named() -> None:
-    decision = ask(rules(["*"], ["x*", "files.re*", "read"]), "files", "read")
-    assert decision.rule == "capabilities.tools.deny: files.re*"
-
-
 def test_upstream_cannot_let_itself_in_by_the_name_of_its_tool() -> None:
     manifest = rules(["files.*", "my.notes.*"], [], "files", "evil", "my", "my.notes")
     assert ask(manifest, "files", "read").granted
@@ -110,34 +100,7 @@ def test_upstream_cannot_let_itself_in_by_the_name_of_its_tool() -> None:
     assert not ask(manifest, "my", "notes.read").granted
 
 
-def test_tool_with_a_dot_in_its_name_is_allowed_by_that_name() -> None:
-    assert ask(rules(["browser.*"], [], "web", "files"), "web", "browser.open").granted
-
-
-def test_upstreams_rules_say_nothing_about_other_upstreams(load: Load) -> None:
-    manifest = load(
-        "upstreams: {a: {command: x, tools: {deny: ['*']}}, b: {command: x, tools: {allow: ['b.*']}}}\n"
-    )
-    assert not ask(manifest, "a", "read").granted
-    assert ask(manifest, "b", "read").granted
-
-
 names = st.text(st.sampled_from("ab.-_*?[]!"), max_size=6)
-
-
-@given(st.lists(names.filter(bool), max_size=4), names)
-def test_deny_wins_over_every_allow(patterns: list[str], tool: str) -> None:
-    decision = ask(rules(patterns, ["*"]), "files", tool)
-    assert told(decision) == (False, "capabilities.tools.deny: *", decision.where)
-
-
-@given(st.lists(names.filter(bool), max_size=4), st.lists(names.filter(bool), max_size=4), names)
-def test_what_is_allowed_is_denied_when_the_same_patterns_deny(
-    allow: list[str], deny: list[str], tool: str
-) -> None:
-    if ask(rules(allow, deny), "files", tool).granted:
-        assert not ask(rules(["*"], allow), "files", tool).granted
-        assert ask(rules(["*"], deny), "files", tool).granted
 
 
 def test_patterns_that_match_nothing_are_reported(load: Load) -> None:
@@ -229,29 +192,6 @@ def test_prefix_that_ends_within_a_host_is_reported(load: Load, prefix: str, is_
     assert [p.line for p in unmatched_rules(manifest, {"a": listed("get")})] == ([2] if is_open else [])
 
 
-def test_pattern_that_may_mean_an_upstream_that_is_down_is_not_reported(load: Load) -> None:
-    manifest = load(
-        "upstreams: {hub: {command: x}, hub.enterprise: {command: x}}\n"
-        "capabilities: {tools: {deny: ['hub.e*', 'hub.[e]*', hub.enterprise.x, 'hub.nothing_*']}}\n"
-    )
-    assert [p.column for p in unmatched_rules(manifest, {"hub": listed("get")})] == [71]
-    assert len(unmatched_rules(manifest, {"hub": listed("get"), "hub.enterprise": []})) == 4
-
-
-def test_defaults_are_never_reported(load: Load) -> None:
-    assert unmatched_rules(load("upstreams: {a: {command: x}}"), {"a": []}) == []
-
-
-def test_thousand_patterns_decide_like_one(load: Load) -> None:
-    deny = ", ".join(f"'p{n}_*'" for n in range(999))
-    manifest = load(
-        f"upstreams: {{a: {{command: x}}}}\ncapabilities: {{tools: {{deny: [{deny}, '*_end']}}}}\n"
-    )
-    assert ask(manifest, "a", "p998_x").rule == "capabilities.tools.deny: p998_*"
-    assert ask(manifest, "a", "the_end").rule == "capabilities.tools.deny: *_end"
-    assert ask(manifest, "a", "p999_x").granted
-
-
 def of_method(manifest: Manifest, tool: str, hints: Hints = NO_HINTS) -> tuple[Decision, Decision]:
     """What is said of a tool that an upstream calls as a method, and of the method."""
     named = {"upstream": "files", "tool": tool}
@@ -272,16 +212,6 @@ def test_rule_for_a_method_lets_no_tool_in(pattern: str) -> None:
     assert not any(each.granted for each in of_method(rules(["*"], [pattern]), "resources/read"))
 
 
-def test_rule_for_a_method_names_no_destructive_tool(load: Load) -> None:
-    rule = '{tool: files.resources/read, where: {uri: {prefix: "note://"}}}'
-    manifest = load(
-        f'upstreams: {{files: {{command: x}}}}\ncapabilities: {{tools: {{allow: ["*", {rule}]}}}}\n'
-    )
-    assert not of_method(manifest, "resources/read", Hints(destructive=True, is_silent=False))[0].granted
-    silent, method = of_method(manifest, "resources/read")
-    assert [len(silent.conditions), len(method.conditions)] == [1, 1]  # what restricts means both
-
-
 def test_tool_that_is_called_as_one_of_another_upstream_spends_no_budget_of_that(load: Load) -> None:
     manifest = load(
         "upstreams: {mail: {command: x}, evil: {command: x}}\n"
@@ -289,23 +219,6 @@ def test_tool_that_is_called_as_one_of_another_upstream_spends_no_budget_of_that
     )
     assert [each.pattern for each in ask(manifest, "evil", "mail.search").budgets] == ["*search"]
     assert [each.pattern for each in ask(manifest, "mail", "search").budgets] == ["mail.search", "*search"]
-
-
-@pytest.mark.parametrize("profile", ["profiles: {r: {tools: {destructive: refuse}}}\n", ""])
-def test_what_a_refusal_says_to_write_can_be_written(load: Load, profile: str) -> None:
-    text = "upstreams: {files: {command: x}}\n" + profile
-    text += "capabilities: {tools: {destructive: allow}}\n" if profile else ""
-    manifest = narrowed(load(text), "r") if profile else load(text)
-    refused = decide(
-        manifest, upstream="files", tool="rm", function="rm", hints=Hints(destructive=True, is_silent=False)
-    )
-    assert not refused.granted
-    if profile:
-        assert "remove profiles.r.tools.destructive" in refused.grant
-        assert "destructive: allow" not in refused.grant
-        assert 'profiles.r.tools.allow: ["*", "files.rm"]' in refused.grant
-    else:
-        assert "capabilities.tools.destructive: allow" in refused.grant
 
 
 @pytest.mark.parametrize("pattern", ["portal.fetch", "portal.*", '{tool: "portal.f*"}'])

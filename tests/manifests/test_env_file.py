@@ -43,13 +43,6 @@ def test_what_the_environment_lacks_is_taken_from_beside_the_manifest(tmp_path: 
     assert token(tmp_path, TOKEN="set") == "set"
 
 
-def test_the_process_itself_gets_none_of_it(tmp_path: Path) -> None:
-    (tmp_path / "portal.yaml").write_text(MANIFEST)
-    owned(tmp_path / "portal.env", "TOKEN=kept\n")
-    assert token(tmp_path) == "kept"
-    assert "kept" not in os.environ.values()
-
-
 @pytest.mark.parametrize(
     ("line", "value"),
     [
@@ -104,12 +97,3 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "folder.env").mkdir()
     os.mkfifo(tmp_path / "pipe.env", 0o600)
     assert refusal(tmp_path / "folder.env") and refusal(tmp_path / "pipe.env")
-
-
-def test_a_manifest_that_is_a_folder_is_said_to_be_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(ManifestError, match="Is a directory") as caught:
-        load_manifest(Path("."), {})
-    assert str(tmp_path) in str(caught.value)

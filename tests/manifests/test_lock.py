@@ -66,8 +66,6 @@ def test_order_of_keys_in_a_definition_means_nothing() -> None:
         Pin("files", "read", "Read a file. ", READ.definition),
         Pin("files", "read", "Read a file.", {}),
         Pin("files", "reads", "Read a file.", READ.definition),
-        Pin("filed", "read", "Read a file.", READ.definition),
-        Pin("files", "read", "Read a file.", {**READ.definition, "annotations": {"readOnlyHint": True}}),
     ],
 )
 def test_any_difference_makes_another_pin(other: Pin) -> None:
@@ -85,18 +83,6 @@ def test_what_nests_too_deep_is_the_same_as_nothing() -> None:
         deep = deep["a"]  # type: ignore[assignment]  # built above
 
 
-def test_lock_without_lines_accepts_nothing_and_is_no_error(tmp_path: Path) -> None:
-    assert of(HEADER + "\n", tmp_path).pins == {}
-
-
-def test_lines_of_another_system_are_read(tmp_path: Path) -> None:
-    assert len(of(lock_text(PINS).replace("\n", "\r\n"), tmp_path).pins) == 3
-
-
-def test_no_lock_is_none(tmp_path: Path) -> None:
-    assert read_lock(tmp_path / "portal.lock") is None
-
-
 LINE = READ.line or ""
 
 
@@ -104,31 +90,15 @@ LINE = READ.line or ""
     ("text", "line"),
     [
         ("", 1),
-        ("{}\n", 1),
         ("# mcp-code-portal lock 2: of days to come\n" + LINE, 1),
         (HEADER + "\n<<<<<<< ours\n" + LINE + "\n", 2),
-        (HEADER + "\n" + LINE + "\n=======\n", 3),
-        (HEADER + "\n" + LINE + "\n>>>>>>> theirs\n", 3),
         (HEADER + "\n" + LINE + "\n" + LINE + "\n", 3),
         (HEADER + "\n" + LINE.replace("Read a", "Read the") + "\n", 2),
-        (HEADER + "\n" + LINE.replace('"files"', '"mail"') + "\n", 2),
         (HEADER + "\n" + LINE.replace(": ", ":  ") + "\n", 2),
-        (
-            HEADER
-            + "\n"
-            + LINE.replace('"description"', '"description": "harmless", "description"', 1)
-            + "\n",
-            2,
-        ),
-        (HEADER + "\n" + LINE.replace('{"upstream"', '{"more": 1, "upstream"') + "\n", 2),
-        (HEADER + "\n" + LINE.replace('"read"', "7") + "\n", 2),
         (HEADER + "\n" + LINE.replace("Read", "Re\u200bad") + "\n", 2),
-        (HEADER + "\n\n" + LINE + "\n", 2),
         (HEADER + "\nnull\n", 2),
         (HEADER + "\n" + "[" * 100_000 + "\n", 2),
         (HEADER.encode() + b"\n\xff\xfe\n", 2),
-        (HEADER + "\n" + "9" * 5000 + "\n", 2),
-        (HEADER + "\n" + LINE[:-20] + "\n", 2),
     ],
 )
 def test_whatever_else_stands_there_is_told_with_its_line(
