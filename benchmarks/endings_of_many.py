@@ -15,8 +15,8 @@ from pathlib import Path
 
 import anyio
 
+from benchmarks.many_children import LifeLine, portal_with_children
 from benchmarks.measuring import RESULTS, commit, machine
-from tests.upstreams.many_children import LifeLine, portal_with_children
 
 COUNTS = (1, 30, 100, 300)
 

@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from math import inf
 from typing import Final, TypeAlias
 
 import anyio
@@ -39,12 +38,10 @@ from upstreams.errors import (
     UpstreamAnswerError,
     UpstreamArgumentError,
     UpstreamCutOffError,
-    UpstreamDownError,
     UpstreamError,
     UpstreamHalfwayError,
     UpstreamLostError,
     UpstreamRefusedError,
-    UpstreamSessionError,
     UpstreamTimeoutError,
     UpstreamUnansweredError,
     UpstreamUnauthorizedError,
@@ -63,9 +60,6 @@ from upstreams.wire import Wire, is_closed, with_last_words
 LOG_LEVEL_SECONDS: Final = 30.0
 """How long an upstream may take to set the level of what it logs; nobody waits for it."""
 
-REFUSAL_SECONDS: Final = 10.0
-"""A connection that took the place of one that was refused is not replaced for a refusal before it is so old."""
-
 IDEMPOTENCY_KEY_META: Final = "dev.mcp-code-portal/idempotency-key"
 """In `_meta` of every call of a script: text that is the same when the same call is sent again, and of no other call.
 
@@ -73,7 +67,6 @@ Source: MCP 2026-07-28, basic#_meta: a name of our own has a reversed domain bef
 """
 
 _DISTRIBUTION: Final = "mcp-code-portal"
-_UNNOTICED_SECONDS: Final = 0.05
 
 WireOpener: TypeAlias = Callable[[Diagnostics], AbstractAsyncContextManager[Wire]]
 """Reaches one upstream over its transport; raises UpstreamError when it cannot."""
@@ -177,12 +170,9 @@ class Session:
         self._questions = questions
         self._calls = 0
         self._last_call_ended = anyio.Event()
-        self._young_until = -inf
         self.notifications = notifications
         self.is_retired = False
         """Whether it is too old for another call, while those that are under way may still be answered."""
-        self.was_refused = False
-        """Whether it was retired because the upstream did not take its session or its credentials."""
         self.tools: tuple[RecordedTool, ...] = ()
 
     @property
@@ -213,10 +203,6 @@ class Session:
         """End it, with all its calls: whoever holds it should open a new one."""
         self._wire.give_up(reason)
 
-    def replaces_refused(self) -> None:
-        """The one before was retired because it was refused."""
-        self._young_until = anyio.current_time() + REFUSAL_SECONDS
-
     async def last_call(self) -> None:
         """Return when no call is under way; each has its deadline."""
         while self._calls:
@@ -241,7 +227,6 @@ class Session:
         arguments: dict[str, Json],
         *,
         seconds: float,
-        of_seconds: float,
         key: str | None = None,
         progress: ProgressFnT | None = None,
         log_hearer: LogHearer | None = None,
@@ -252,7 +237,7 @@ class Session:
         `key` goes along in `_meta`, for an upstream that wants to know whether it saw this call before. `progress` and
         `log_hearer` hear what the upstream says of itself meanwhile, `questioned` is whom it may ask.
 
-        When the caller is cancelled or `seconds` are over, which are what is left of `of_seconds`, the upstream is told
+        When the caller is cancelled or `seconds` are over, the upstream is told
         (the SDK sends notifications/cancelled, or since 2026-07-28 on HTTP closes the request).
 
         Raises:
@@ -287,8 +272,8 @@ class Session:
         except TimeoutError:
             if served.unanswered:
                 asked = f"what it asked ({served.unanswered}) was not answered"
-                raise UpstreamUnansweredError(f"{asked} {_in_time(seconds, of_seconds)}") from None
-            raise UpstreamTimeoutError(f"no answer {_in_time(seconds, of_seconds)}") from None
+                raise UpstreamUnansweredError(f"{asked} {_in_time(seconds)}") from None
+            raise UpstreamTimeoutError(f"no answer {_in_time(seconds)}") from None
         except MCPError as error:
             failure = await self._failure(error)
             # That a later round was refused or not taken says nothing of what the first one did.
@@ -296,9 +281,7 @@ class Session:
         _require_complete(raw)
         return read_result(raw, null_is_a_value=self.is_modern)
 
-    async def ask(
-        self, method: str, params: dict[str, Json], *, seconds: float, of_seconds: float
-    ) -> dict[str, Json]:
+    async def ask(self, method: str, params: dict[str, Json], *, seconds: float) -> dict[str, Json]:
         """Any other request, in its caller's task as `call` is; the raw result.
 
         Raises:
@@ -316,7 +299,7 @@ class Session:
             ):
                 raw = await self._send(method, self._envelope.params(params), options, None)
         except TimeoutError:
-            raise UpstreamTimeoutError(f"no answer {_in_time(seconds, of_seconds)}") from None
+            raise UpstreamTimeoutError(f"no answer {_in_time(seconds)}") from None
         except MCPError as error:
             raise await self._failure(error) from error
         _require_complete(raw)
@@ -367,11 +350,7 @@ class Session:
 
     def _retire_if_refused(self, failure: UpstreamError) -> None:
         """Have a new connection opened for the next calls where that may help; calls under way end on this one."""
-        is_refusal = isinstance(failure, UpstreamSessionError | UpstreamUnauthorizedError | UpstreamDownError)
-        if is_refusal and anyio.current_time() < self._young_until:
-            return  # a new connection did not help just now
-        if is_refusal or isinstance(failure, UpstreamUnavailableError):
-            self.was_refused = self.was_refused or is_refusal
+        if isinstance(failure, UpstreamUnavailableError | UpstreamUnauthorizedError):
             self.is_retired = True
             # Why a server reads no more is told better once it is known how it ended.
             self._wire.give_up("" if isinstance(failure, UpstreamUnreadError) else str(failure))
@@ -503,12 +482,8 @@ def client_info() -> Implementation:
         return Implementation(name=_DISTRIBUTION, version="0")
 
 
-def _in_time(left_seconds: float, seconds: float) -> str:
-    """How long something had, when that was not enough."""
-    whole = f"{round(seconds, 2):g} s (call_seconds)"
-    if seconds - left_seconds < _UNNOTICED_SECONDS:
-        return f"within {whole}"
-    return f"within the {round(left_seconds, 2):g} s that were left of {whole}"
+def _in_time(seconds: float) -> str:
+    return f"within {round(seconds, 2):g} s (call_seconds)"
 
 
 def _require_complete(raw: dict[str, Json]) -> None:

@@ -121,7 +121,6 @@ class Supervisor:
         self._diagnostics = Diagnostics(redact)
         self._session: Session | None = None
         self._handshake_first = False
-        self._was_refused = False
         self._has_served = False
         self._wanted = anyio.Event()
         self._failures = 0
@@ -147,11 +146,7 @@ class Supervisor:
         if self._pause_began is None:
             return f"an attempt has been under way for {now - self._attempt_began:.0f} s"
         due_seconds = max(ceil(self._pause_began + self._pause_seconds - now), 1)
-        told = f"the next attempt is in {due_seconds} s"
-        call_seconds = max(ceil(self._pause_began + RETRY_ON_CALL_SECONDS - now), 0)
-        if call_seconds >= due_seconds:
-            return told
-        return f"{told}, or with a call in {call_seconds} s" if call_seconds else f"{told}, or with a call"
+        return f"the next attempt is in {due_seconds} s"
 
     @property
     def diagnostics(self) -> tuple[str, ...]:
@@ -342,8 +337,6 @@ class Supervisor:
     async def _serve(self, session: Session) -> str | None:
         """Follow the upstream until the connection ends; why it did, None if nobody used it."""
         self._session, self._has_served, self._wanted = session, True, anyio.Event()
-        if self._was_refused:
-            session.replaces_refused()
         self._become(
             "failing" if self._circuit.is_open else "ready", self._redact.start(self._circuit.reason)
         )
@@ -351,7 +344,6 @@ class Supervisor:
             return await self._follow(session)
         finally:
             self._session = None
-            self._was_refused = session.was_refused
             if session.cut_off_reason:
                 self._circuit.trip(f"it {session.cut_off_reason}")
 

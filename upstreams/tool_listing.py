@@ -29,6 +29,13 @@ MAX_LISTING_BYTES: Final = 64 * 1024 * 1024
 MAX_NAME_LENGTH: Final = 200
 MAX_EXAMPLES: Final = 5
 
+_KINDS: Final = {
+    "description": str,
+    "title": str,
+    "inputSchema": dict,
+    "outputSchema": dict,
+    "annotations": dict,
+}
 _FORMAT: Final = 1
 
 PageReader = Callable[[str | None], Awaitable[dict[str, Json]]]
@@ -108,72 +115,41 @@ class Listing:
         self._tools[tool.name] = tool
 
     def _read(self, raw: Json) -> RecordedTool | None:
-        if not isinstance(raw, dict):
-            self._diagnostics.note(f"a tool was left out: it is {_kind(raw)} instead of an object")
+        name = raw.get("name") if isinstance(raw, dict) else None
+        if not isinstance(raw, dict) or not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_LENGTH:
+            told = f"{name!r:.100}" if isinstance(raw, dict) else "it is no object"
+            self._diagnostics.note(
+                f"a tool was left out: its name is no text of 1 to {MAX_NAME_LENGTH} characters: {told}"
+            )
             return None
-        name = raw.get("name")
-        if not isinstance(name, str) or not name:
-            self._diagnostics.note("a tool was left out: it has no name")
-            return None
-        if len(name) > MAX_NAME_LENGTH:
-            self._diagnostics.note(f"a tool was left out: its name has {len(name)} characters: {name!r}")
-            return None
+        odd = [
+            key for key, kind in _KINDS.items() if raw.get(key) is not None and not isinstance(raw[key], kind)
+        ]
+        if odd:
+            self._diagnostics.note(f"tool {name!r}: not of the type that MCP says: {', '.join(odd)}")
+        known = {key: value for key, value in raw.items() if key not in odd}
+        annotations = known.get("annotations") or {}
+        if "annotations" in odd and raw["annotations"]:
+            # It may have said that it destroys. An empty list is what some languages make of an empty object.
+            annotations = {"destructiveHint": raw["annotations"]}
+        schema = known.get("inputSchema")
+        if schema is None:
+            self._diagnostics.note(f"tool {name!r}: without an inputSchema any arguments are accepted")
         return RecordedTool(
             name=name,
-            description=self._text(name, raw, "description") or "",
-            input_schema=self._input_schema(name, raw),
-            output_schema=self._object(name, raw, "outputSchema"),
-            annotations=self._annotations(name, raw),
-            title=self._text(name, raw, "title"),
+            description=known.get("description") or "",
+            input_schema={"type": "object"} if schema is None else schema,
+            output_schema=known.get("outputSchema"),
+            annotations=annotations,
+            title=known.get("title"),
             examples=_examples(raw),
         )
-
-    def _input_schema(self, name: str, raw: dict[str, Json]) -> dict[str, Json]:
-        schema = raw.get("inputSchema")
-        if not isinstance(schema, dict):
-            self._diagnostics.note(
-                f"tool {name!r}: inputSchema is {_kind(schema)}; any arguments are accepted"
-            )
-            return {"type": "object"}
-        if schema.get("type") != "object":
-            self._diagnostics.note(f"tool {name!r}: inputSchema does not say type: object")
-        return schema
-
-    def _annotations(self, name: str, raw: dict[str, Json]) -> dict[str, Json]:
-        """One that says something which nobody can read may have said that it destroys."""
-        value = raw.get("annotations")
-        if not value or isinstance(
-            value, dict
-        ):  # an empty list is what some languages make of an empty object
-            return self._object(name, raw, "annotations") or {}
-        self._diagnostics.note(f"tool {name!r}: annotations is {_kind(value)}; it is taken for destructive")
-        return {"destructiveHint": value}
-
-    def _text(self, name: str, raw: dict[str, Json], key: str) -> str | None:
-        return value if isinstance(value := self._ignored_unless(name, raw, key, str), str) else None
-
-    def _object(self, name: str, raw: dict[str, Json], key: str) -> dict[str, Json] | None:
-        return value if isinstance(value := self._ignored_unless(name, raw, key, dict), dict) else None
-
-    def _ignored_unless(self, name: str, raw: dict[str, Json], key: str, kind: type) -> Json:
-        value = raw.get(key)
-        if value is not None and not isinstance(value, kind):
-            self._diagnostics.note(f"tool {name!r}: {key} is {_kind(value)} and is ignored")
-        return value
 
 
 def _examples(raw: dict[str, Json]) -> tuple[Json, ...]:
     """What some servers send beside the specification, by the names that clients know."""
     found = raw.get("inputExamples", raw.get("input_examples"))
     return tuple(found[:MAX_EXAMPLES]) if isinstance(found, list) else ()
-
-
-def _kind(value: Json) -> str:
-    if value is None:
-        return "missing"
-    return {str: "text", bool: "a boolean", int: "a number", float: "a number", list: "a list"}.get(
-        type(value), "an object"
-    )
 
 
 @dataclass(frozen=True)

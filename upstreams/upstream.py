@@ -139,7 +139,6 @@ class Upstream:
                 tool,
                 arguments,
                 seconds=left_seconds,
-                of_seconds=seconds,
                 key=key,
                 progress=progress,
                 log_hearer=log_hearer,
@@ -164,7 +163,7 @@ class Upstream:
             if cursor is not None and left_seconds <= 0:
                 raise UpstreamTimeoutError(f"lists without end, longer than {seconds:g} s")
             method = LISTING_METHODS[listed]
-            return await self.ask(method, params, seconds=left_seconds, of_seconds=seconds, on_sent=on_sent)
+            return await self.ask(method, params, seconds=left_seconds, on_sent=on_sent)
 
         rows = await read_offered(listed, page)
         self._offered[listed] = self.offering_changes.noted, rows
@@ -181,19 +180,16 @@ class Upstream:
         params: dict[str, Json],
         *,
         seconds: float,
-        of_seconds: float | None = None,
         on_sent: Callable[[bool], None],
     ) -> dict[str, Json]:
         """Any other request, which is sent again only where it certainly was not answered before; its raw result.
-
-        `of_seconds` is the time that `seconds` are left of, for whoever hears that it was over.
 
         Raises:
             UpstreamError: As `call` does.
         """
 
         def send(session: Session, left_seconds: float) -> Awaitable[dict[str, Json]]:
-            return session.ask(method, params, seconds=left_seconds, of_seconds=of_seconds or seconds)
+            return session.ask(method, params, seconds=left_seconds)
 
         return await self._deliver(send, seconds, on_sent, lambda: False)
 

@@ -5,7 +5,6 @@ import os
 import resource
 import shlex
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,7 +19,6 @@ from manifests.upstream_sections import StdioUpstream
 from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, process_end, raw_server, text_of
 from upstreams import child_process
 from upstreams.child_process import Child, ChildCommand, StderrTail, open_child
-from upstreams.child_supervisor import descendants_of, listed_children, scanned_children
 from upstreams.errors import UpstreamLostError, UpstreamUnavailableError
 from upstreams.redaction import Redaction
 
@@ -51,12 +49,6 @@ async def test_command_relative_to_the_folder_is_found(tmp_path: Path) -> None:
     async with fleet_of(tmp_path, server=StdioUpstream(command="./server.sh")) as fleet:
         assert "status 4" in fleet["server"].state.detail
         assert "started" in fleet["server"].state.detail
-
-
-async def test_file_that_cannot_be_executed_is_told(tmp_path: Path) -> None:
-    (tmp_path / "server.sh").write_text("")
-    async with fleet_of(tmp_path, server=StdioUpstream(command="./server.sh")) as fleet:
-        assert "not executable" in fleet["server"].state.detail
 
 
 async def test_configured_secrets_are_in_no_message(tmp_path: Path) -> None:
@@ -247,24 +239,6 @@ def supervisor_of(pid: int) -> int:
     return os.getsid(pid)
 
 
-async def test_descendants_are_found_with_and_without_the_lists_of_the_kernel() -> None:
-    tree = "sleep 100 & (setsid sh -c 'sleep 100 & echo; exec sleep 100'); true"
-    # A thread's children are in a list of their own.
-    shell = await anyio.to_thread.run_sync(
-        lambda: subprocess.Popen(["sh", "-c", tree], stdout=subprocess.PIPE, text=True)
-    )
-    with shell:
-        assert shell.stdout and shell.stdout.readline()
-        listed = listed_children()
-        assert listed is not None
-        found = descendants_of(shell.pid, listed)
-        assert len(found) >= 3
-        assert descendants_of(shell.pid, scanned_children()) == found
-        assert found | {shell.pid} <= descendants_of(os.getpid(), listed)
-        for pid in (shell.pid, *found):
-            os.kill(pid, signal.SIGKILL)
-
-
 START_BY_A_PARENT_THAT_DIES = """
 import os, signal, sys
 from upstreams import child_supervisor
@@ -342,10 +316,3 @@ async def test_last_lines_of_stderr_are_known_without_secrets_and_blank_ones() -
     await tail.follow(Written(b"first\nsec", b"ond\n\n  \n", b"key-0123456789 third\nfour", b"th"))
     assert tail.lines() == ("first", "second", "[hidden] third", "fourth")
     assert tail.last_words() == "fourth"
-
-
-async def test_of_much_on_stderr_the_last_fifty_lines_are_known() -> None:
-    tail = StderrTail(Redaction(()))
-    lines = b"".join(b"line %d\n" % number for number in range(1_000))
-    await tail.follow(Written(b"x" * 100_000, b"\n" + lines, b"\n" * 1_000))
-    assert tail.lines() == tuple(f"line {number}" for number in range(950, 1_000))

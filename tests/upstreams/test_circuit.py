@@ -6,7 +6,6 @@ import anyio
 import pytest
 
 from upstreams.circuit import (
-    CRASH_SECONDS,
     FAILURES_IN_A_ROW,
     FIRST_OPEN_SECONDS,
     LONGEST_OPEN_SECONDS,
@@ -115,39 +114,6 @@ def test_one_crash_is_one_failure_however_many_calls_it_cuts_off(
     assert circuit.is_open
 
 
-def test_faults_one_after_the_other_are_failures(clock: Clock) -> None:
-    circuit = Circuit(clock)
-    for _ in range(FAILURES_IN_A_ROW):
-        assert not circuit.is_open
-        call(circuit, UpstreamFaultError("HTTP 500"))
-    assert circuit.is_open
-
-
-def test_calls_that_are_under_way_together_and_cut_off_one_by_one_are_failures(clock: Clock) -> None:
-    circuit = Circuit(clock)
-    calls = [circuit.watching() for _ in range(FAILURES_IN_A_ROW)]
-    for each in calls:
-        each.__enter__()
-    for each in calls:
-        assert not circuit.is_open
-        clock.seconds += 2 * CRASH_SECONDS
-        each.__exit__(UpstreamLostError, UpstreamLostError("cut"), None)
-    assert circuit.is_open
-
-
-def test_losses_one_after_the_other_count_although_another_call_is_always_under_way(clock: Clock) -> None:
-    circuit = Circuit(clock)
-    earlier = circuit.watching()
-    earlier.__enter__()
-    for _ in range(FAILURES_IN_A_ROW * 2 - 1):
-        later = circuit.watching()
-        later.__enter__()
-        error = UpstreamLostError("cut")
-        assert not earlier.__exit__(type(error), error, None)
-        earlier = later
-    assert circuit.is_open
-
-
 def test_one_call_alone_finds_out_whether_it_works_again(clock: Clock, opened: Circuit) -> None:
     clock.seconds = FIRST_OPEN_SECONDS
     with opened.watching():
@@ -174,17 +140,6 @@ def test_a_probe_without_an_outcome_leaves_the_next_call_to_try(clock: Clock, op
     call(opened, UpstreamUnavailableError("never left"))
     assert opened.is_open
     assert call(opened) is None
-
-
-def test_failures_of_calls_that_were_under_way_do_not_keep_it_open(clock: Clock) -> None:
-    circuit = Circuit(clock)
-    with pytest.raises(UpstreamLostError), circuit.watching():
-        for _ in range(FAILURES_IN_A_ROW):
-            call(circuit, UpstreamTimeoutError("late"))
-        clock.seconds = FIRST_OPEN_SECONDS - 1
-        raise UpstreamLostError("cut")
-    clock.seconds = FIRST_OPEN_SECONDS
-    assert call(circuit) is None
 
 
 def test_a_question_of_long_ago_that_nobody_answered_leaves_it_open(clock: Clock, opened: Circuit) -> None:

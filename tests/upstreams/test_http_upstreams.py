@@ -6,7 +6,6 @@ from typing import Literal
 import anyio
 import pytest
 from mcp.server.mcpserver import MCPServer
-from mcp_types import ToolAnnotations
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -14,15 +13,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from manifests.json_value import Json
 from manifests.upstream_sections import HttpUpstream
 from tests.upstreams.faults.http_server import FaultyHttpServer, hang
-from tests.upstreams.peers import DEADLINE_SECONDS, HttpPeer, fleet_of, http_peer
+from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, http_peer
 from tests.upstreams.raw_http_server import RawHttpServer
-from upstreams.circuit import FAILURES_IN_A_ROW
 from upstreams.errors import (
-    UpstreamAnswerError,
     UpstreamError,
     UpstreamRefusedError,
     UpstreamTimeoutError,
-    UpstreamUnavailableError,
 )
 from upstreams.tool_result import ToolResult
 from upstreams.upstream import Upstream
@@ -101,97 +97,6 @@ async def test_upstream_rides_over_a_restart_of_its_server(transport: str) -> No
                 assert result.structured == {"result": 2}
 
 
-@pytest.mark.parametrize("transport", ["streamable-http", "sse"])
-async def test_calls_that_one_crash_cuts_off_do_not_open_the_circuit(transport: str) -> None:
-    all_there, cut = anyio.Event(), list[str]()
-
-    def app():  # type: ignore[no-untyped-def]  # two kinds of Starlette app
-        server = real_server()
-        waiting: list[None] = []
-
-        @server.tool()
-        async def hang() -> None:
-            waiting.append(None)
-            if len(waiting) == FAILURES_IN_A_ROW * 2:
-                all_there.set()
-            await anyio.sleep_forever()
-
-        return server.sse_app() if transport == "sse" else server.streamable_http_app()
-
-    path = "sse" if transport == "sse" else "mcp"
-    async with http_peer(app()) as peer:
-        spec = HttpUpstream.model_validate({"url": url_of(peer.port, path), "transport": transport})
-        async with fleet_of(real=spec) as fleet:
-            upstream = fleet["real"]
-
-            async def call() -> None:
-                with pytest.raises(UpstreamError) as caught:
-                    await upstream.call("hang", {}, seconds=DEADLINE_SECONDS)
-                cut.append(caught.value.code)
-
-            with anyio.fail_after(DEADLINE_SECONDS):
-                async with anyio.create_task_group() as callers:
-                    for _ in range(FAILURES_IN_A_ROW * 2):
-                        callers.start_soon(call)
-                    await all_there.wait()
-                    crash(peer)
-                await peer.has_ended.wait()
-            assert cut == ["upstream_lost"] * (FAILURES_IN_A_ROW * 2)
-            async with http_peer(app(), peer.port):
-                await fleet.until(lambda: upstream.state.status in ("ready", "failing"))
-                with anyio.fail_after(DEADLINE_SECONDS):
-                    while (code := await outcome(upstream)) != "done":
-                        assert code != "circuit_open"
-                        await anyio.sleep(0.05)
-
-
-@pytest.mark.parametrize("transport", ["streamable-http", "sse"])
-async def test_a_safe_call_that_a_restart_cuts_off_is_sent_again_when_the_server_is_back(
-    transport: str,
-) -> None:
-    arrived = anyio.Event()
-
-    def app():  # type: ignore[no-untyped-def]  # two kinds of Starlette app
-        server = real_server()
-
-        @server.tool(annotations=ToolAnnotations(read_only_hint=True))
-        async def look() -> int:
-            if arrived.is_set():
-                return 7
-            arrived.set()
-            return await anyio.sleep_forever()
-
-        return server.sse_app() if transport == "sse" else server.streamable_http_app()
-
-    path = "sse" if transport == "sse" else "mcp"
-    async with http_peer(app()) as peer:
-        spec = HttpUpstream.model_validate({"url": url_of(peer.port, path), "transport": transport})
-        async with fleet_of(real=spec) as fleet, anyio.create_task_group() as tasks:
-            answered = anyio.Event()
-
-            async def call() -> None:
-                result = await fleet["real"].call("look", {}, seconds=DEADLINE_SECONDS)
-                assert result.structured == {"result": 7}
-                answered.set()
-
-            tasks.start_soon(call)
-            with anyio.fail_after(DEADLINE_SECONDS):
-                await arrived.wait()
-            crash(peer)
-            await fleet.until(lambda: fleet["real"].state.status == "down")
-            async with http_peer(app(), peer.port):
-                with anyio.fail_after(DEADLINE_SECONDS):
-                    await answered.wait()
-
-
-def crash(peer: HttpPeer) -> None:
-    """Cut off all connections, as those of a process that is killed."""
-    for connection in list(peer.server_state.connections):
-        assert connection.transport is not None
-        connection.transport.abort()
-    peer.should_exit = peer.force_exit = True
-
-
 async def outcome(upstream: Upstream) -> str:
     try:
         await upstream.call("add", {"a": 1, "b": 1}, seconds=DEADLINE_SECONDS)
@@ -249,23 +154,6 @@ async def test_call_under_way_is_answered_while_another_needs_a_new_connection(t
         assert (len(results), server.sessions_opened) == (1, 2)
         server.may_go_on.set()
     assert (len(results), server.executed) == (2, 2)
-
-
-@pytest.mark.parametrize("status", [401, 404])
-async def test_tool_that_is_always_refused_has_the_connection_opened_anew_once(status: int) -> None:
-    server = RawHttpServer()
-    server.refused_tools = {"act": status}
-    async with (
-        http_peer(server.app) as peer,
-        fleet_of(raw=HttpUpstream(url=url_of(peer.port))) as fleet,
-    ):
-        for _ in range(3):
-            with pytest.raises(UpstreamError) as caught:
-                await fleet["raw"].call("act", {}, seconds=DEADLINE_SECONDS)
-            assert caught.value.outcome in ("failed", "not_started")
-            await fleet["raw"].call("echo", {}, seconds=DEADLINE_SECONDS)
-        assert (server.executed, server.sessions_opened) == (3, 2)
-        assert "down" not in [status for _, status in fleet.history]
 
 
 class Gate:
@@ -352,42 +240,6 @@ async def test_wrong_credentials_are_told_without_showing_them() -> None:
             assert "wr0ng-token" not in fleet["wrong"].state.detail
 
 
-@pytest.mark.parametrize(
-    ("answer", "error"),
-    [
-        (Response("<html>busy</html>", media_type="text/html"), UpstreamAnswerError),
-        (Response("{oops", media_type="application/json"), UpstreamAnswerError),
-        (Response("gateway", status_code=502, media_type="text/plain"), UpstreamAnswerError),
-        (Response("slow down", status_code=429, media_type="text/plain"), UpstreamRefusedError),
-        (Response(status_code=403), UpstreamRefusedError),
-        (Response(status_code=202), UpstreamAnswerError),
-        (Response("data: {oops\n\n", media_type="text/event-stream"), UpstreamAnswerError),
-        (
-            Response(
-                json.dumps({"jsonrpc": "2.0", "id": None, "error": {"code": -32602, "message": "no"}}),
-                status_code=400,
-                media_type="application/json",
-            ),
-            UpstreamRefusedError,
-        ),
-    ],
-)
-async def test_bad_http_answer_is_an_error_of_its_call_alone(
-    answer: Response, error: type[UpstreamError]
-) -> None:
-    server = RawHttpServer()
-    async with (
-        http_peer(server.app) as peer,
-        fleet_of(raw=HttpUpstream(url=url_of(peer.port))) as fleet,
-    ):
-        server.call_answer = answer
-        with pytest.raises(error):
-            await fleet["raw"].call("echo", {}, seconds=DEADLINE_SECONDS)
-        server.call_answer = None
-        await fleet["raw"].call("echo", {}, seconds=DEADLINE_SECONDS)
-        assert [status for _, status in fleet.history] == ["ready"]
-
-
 @pytest.mark.parametrize("method", ["initialize", "tools/list"])
 async def test_why_an_upstream_does_not_start_is_told_although_its_error_has_no_id(method: str) -> None:
     class Failing(RawHttpServer):
@@ -406,20 +258,6 @@ async def test_why_an_upstream_does_not_start_is_told_although_its_error_has_no_
         assert "database is locked" in fleet["failing"].state.detail
 
 
-async def test_hanging_calls_do_not_hold_up_others() -> None:
-    server = RawHttpServer()
-    async with (
-        http_peer(server.app) as peer,
-        fleet_of(raw=HttpUpstream(url=url_of(peer.port))) as fleet,
-    ):
-        server.hangs_on_calls = True
-        for _ in range(3):
-            with pytest.raises(UpstreamTimeoutError):
-                await fleet["raw"].call("echo", {}, seconds=0.05)
-        server.hangs_on_calls = False
-        await fleet["raw"].call("echo", {}, seconds=DEADLINE_SECONDS)
-
-
 @pytest.mark.parametrize(("as_events", "packs_events"), [(False, False), (True, False), (True, True)])
 async def test_half_surrogates_and_large_integers_survive(as_events: bool, packs_events: bool) -> None:
     server = RawHttpServer()
@@ -436,54 +274,6 @@ async def test_half_surrogates_and_large_integers_survive(as_events: bool, packs
         assert result.structured == {"n": 9223372036854775807}
 
 
-@pytest.mark.parametrize(("as_events", "packs_events"), [(False, False), (True, False), (True, True)])
-async def test_header_that_is_no_ascii_harms_nothing(as_events: bool, packs_events: bool) -> None:
-    server = RawHttpServer()
-    server.as_events, server.packs_events = as_events, packs_events
-
-    async def behind_a_proxy(scope: Scope, receive: Receive, send: Send) -> None:
-        async def send_more(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                named = [*message["headers"], (b"x-served-by", "m\u00fcnchen".encode("latin-1"))]
-                message = {**message, "headers": named}
-            await send(message)
-
-        await server.app(scope, receive, send_more)
-
-    async with (
-        http_peer(behind_a_proxy) as peer,
-        fleet_of(raw=HttpUpstream(url=url_of(peer.port))) as fleet,
-    ):
-        for _ in range(3):
-            assert (await fleet["raw"].call("echo", {}, seconds=DEADLINE_SECONDS)).content == []
-    assert server.sessions_opened == 1
-
-
-async def test_body_over_the_cap_is_refused() -> None:
-    server = RawHttpServer()
-    async with (
-        http_peer(server.app) as peer,
-        fleet_of(raw=HttpUpstream(url=url_of(peer.port))) as fleet,
-    ):
-        server.call_answer = Response(b" " * (17 * 1024 * 1024), media_type="application/json")
-        with pytest.raises(UpstreamAnswerError):
-            await fleet["raw"].call("echo", {}, seconds=DEADLINE_SECONDS)
-        server.call_answer = None
-        await fleet["raw"].call("echo", {}, seconds=DEADLINE_SECONDS)
-
-
-async def test_answer_of_several_mebibytes_arrives_as_events() -> None:
-    server = RawHttpServer()
-    server.as_events = True
-    server.result_text = json.dumps({"content": [{"type": "text", "text": "x" * 3_000_000}]})
-    async with (
-        http_peer(server.app) as peer,
-        fleet_of(raw=HttpUpstream(url=url_of(peer.port))) as fleet,
-    ):
-        result = await fleet["raw"].call("echo", {}, seconds=DEADLINE_SECONDS)
-        assert len(result.content[0]["text"]) == 3_000_000
-
-
 @pytest.mark.parametrize("transport", ["streamable-http", "sse"])
 async def test_server_that_accepts_and_says_nothing_is_down_in_time(transport: str) -> None:
     async def silent(scope: Scope, receive: Receive, send: Send) -> None:
@@ -495,18 +285,6 @@ async def test_server_that_accepts_and_says_nothing_is_down_in_time(transport: s
         async with fleet_of(silent=HttpUpstream.model_validate(spec)) as fleet:
             assert fleet["silent"].state.status == "down"
             assert "0.3 s" in fleet["silent"].state.detail
-
-
-async def test_unsendable_arguments_do_not_end_the_connection() -> None:
-    server = RawHttpServer()
-    async with (
-        http_peer(server.app) as peer,
-        fleet_of(raw=HttpUpstream(url=url_of(peer.port))) as fleet,
-    ):
-        with pytest.raises(UpstreamError) as caught:
-            await fleet["raw"].call("echo", {"text": "\ud800"}, seconds=DEADLINE_SECONDS)
-        assert not isinstance(caught.value, UpstreamUnavailableError)
-        await fleet["raw"].call("echo", {}, seconds=DEADLINE_SECONDS)
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,7 @@ import yaml
 
 from manifests.json_value import Json
 from manifests.loader import load_manifest
-from tests.upstreams.peers import DEADLINE_SECONDS, RAW_SERVER, http_peer
-from tests.upstreams.raw_http_server import RawHttpServer
+from tests.upstreams.peers import DEADLINE_SECONDS, RAW_SERVER
 from upstreams.fleet import open_fleet
 from upstreams.tool_listing import ListingStore
 
@@ -47,16 +46,6 @@ async def test_a_server_whose_environment_is_configured_otherwise_is_listed_anew
     }
     assert await listed(tmp_path, {**entry, "env": {"TOOLSET": "alpha"}}) == ["alpha"]
     assert await listed(tmp_path, {**entry, "env": {"TOOLSET": "alpha,beta"}}) == ["alpha", "beta"]
-
-
-async def test_a_server_whose_headers_are_configured_otherwise_is_listed_anew(tmp_path: Path) -> None:
-    server = RawHttpServer()
-    async with http_peer(server.app) as peer:
-        entry: dict[str, Json] = {"url": f"http://127.0.0.1:{peer.port}/mcp", "start": "lazy"}
-        await listed(tmp_path, {**entry, "headers": {"X-MCP-Toolsets": "repos"}})
-    # Nobody is there any more, so that what is known is from before.
-    assert await listed(tmp_path, {**entry, "headers": {"X-MCP-Toolsets": "repos"}})
-    assert not await listed(tmp_path, {**entry, "headers": {"X-MCP-Toolsets": "repos,issues"}})
 
 
 @pytest.mark.parametrize(

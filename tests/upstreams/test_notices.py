@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 from typing import Any, Literal
 
 import anyio
-import httpx2
 import pytest
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -18,15 +17,11 @@ from tests.upstreams.test_http_upstreams import real_server, url_of
 from upstreams import http
 from upstreams.circuit import FAILURES_IN_A_ROW
 from upstreams.errors import UpstreamTimeoutError
-from upstreams.http import NOTICES_AT_ONCE, Inbox, UpstreamHttpClient
-from upstreams.http_credentials import ConfiguredHeaders
-from upstreams.redaction import Redaction
-from upstreams.state import Diagnostics
+from upstreams.http import NOTICES_AT_ONCE
 from upstreams.upstream import Upstream
 
 pytestmark = pytest.mark.anyio
 
-URL = "http://peer.test/mcp"
 CALLS = NOTICES_AT_ONCE + 4
 AT_ONCE_SECONDS = 3.0
 """Less than the SDK has a cancelled caller wait for its notice."""
@@ -137,20 +132,6 @@ async def test_calls_that_meet_their_deadline_end_and_others_go_on_although_no_n
             await upstream.call(tool, {"a": 1, "b": 1}, seconds=DEADLINE_SECONDS)
 
 
-@pytest.mark.parametrize("transport", ["streamable-http", "sse"])
-async def test_cancelled_callers_are_free_at_once_although_no_notice_of_it_is_taken(
-    transport: Literal["streamable-http", "sse"],
-) -> None:
-    async with served(transport) as (server, upstream, _):
-        async with anyio.create_task_group() as tasks:
-            for _ in range(CALLS):
-                tasks.start_soon(wait_in_vain, upstream)
-            await server.held.until(CALLS)
-            tasks.cancel_scope.cancel()
-            deadline = anyio.current_time() + AT_ONCE_SECONDS
-        assert anyio.current_time() < deadline
-
-
 async def test_every_call_that_is_given_up_is_cancelled_at_the_upstream_in_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -177,30 +158,3 @@ async def test_calls_on_the_older_transport_are_sent_although_one_before_them_is
 
 def cancelled(number: int) -> dict[str, object]:
     return {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": number}}
-
-
-REPLY = {"jsonrpc": "2.0", "id": "asked", "result": {}}
-
-
-@pytest.mark.parametrize("message", [cancelled(1), REPLY])
-@pytest.mark.parametrize(("place", "is_told"), [("/elsewhere", True), ("http://other.test/mcp", False)])
-async def test_notice_follows_a_redirect_within_the_server(
-    message: dict[str, object], place: str, is_told: bool
-) -> None:
-    told, asked = list[str](), anyio.Event()
-
-    async def handle(request: httpx2.Request) -> httpx2.Response:
-        if str(request.url) == URL:
-            asked.set()
-            return httpx2.Response(307, headers={"location": place})
-        told.append(f"{request.url.path} {request.content.decode()}")
-        return httpx2.Response(202)
-
-    diagnostics = Diagnostics(Redaction(()))
-    inbox = Inbox(HttpUpstream(url=URL), diagnostics, ConfiguredHeaders({}, (), diagnostics.redact))
-    async with UpstreamHttpClient(inbox, transport=httpx2.MockTransport(handle)) as client:
-        await client.post(URL, json=message)
-        with anyio.fail_after(DEADLINE_SECONDS):
-            await asked.wait()
-        await anyio.wait_all_tasks_blocked()
-    assert [json.loads(each.partition(" ")[2]) for each in told] == [message] * is_told

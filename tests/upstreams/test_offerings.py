@@ -12,7 +12,7 @@ from manifests.json_value import Json
 from manifests.upstream_sections import HttpUpstream
 from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, http_peer
 from upstreams.errors import UpstreamAnswerError, UpstreamRefusedError, UpstreamTimeoutError
-from upstreams.offerings import MAX_PAGES, MAX_ROWS, Listed, read_offered
+from upstreams.offerings import MAX_PAGES, Listed, read_offered
 
 pytestmark = pytest.mark.anyio
 
@@ -81,19 +81,6 @@ async def test_pages_follow_one_another_and_end() -> None:
     last: dict[str, Json] = {"resources": [{"uri": "last:"}]}
     assert len(await read_offered("resources", pages(first, last))) == 3
     assert len(await read_offered("resources", pages(first))) == 2, "a cursor that came before ends it"
-
-
-async def test_a_list_without_end_ends() -> None:
-    asked = 0
-
-    async def page(cursor: str | None) -> dict[str, Json]:
-        nonlocal asked
-        asked += 1
-        return {"resources": [{"uri": f"note://{asked}"}], "nextCursor": str(asked)}
-
-    assert len(await read_offered("resources", page)) == MAX_PAGES
-    assert asked == MAX_PAGES
-    assert len(await read_offered("resources", pages({"resources": rows(MAX_ROWS + 5)}))) == MAX_ROWS
 
 
 async def test_a_server_that_does_not_know_the_method_offers_nothing() -> None:

@@ -87,17 +87,6 @@ async def test_a_question_ends_with_the_last_of_the_calls_that_it_may_belong_to(
     assert [type(answer) for answer in answers] == [expected]
 
 
-async def test_whoever_may_have_been_asked_hears_that_nobody_was() -> None:
-    desk = sampling_desk()
-    one, other, third = Person("one"), Person("other"), Person("third")
-    with desk.serving(third):
-        pass
-    with desk.serving(one), desk.serving(other):
-        assert isinstance(await desk.callbacks()["sampling_callback"](None, PARAMS), ErrorData)
-    heard = [("question_refused", False)]
-    assert (one.heard, other.heard, third.heard) == (heard, heard, [])
-
-
 async def test_a_refused_question_is_said_to_be_a_calls_own_only_where_no_other_may_have_asked_it() -> None:
     desk, person, beside = sampling_desk(), Person(), Person()
     person.refusal = beside.refusal = QuestionError("sampling_refused", "no")
@@ -139,15 +128,6 @@ async def test_answer_that_cannot_be_sent_is_none(answer: dict[str, Json]) -> No
     assert person.heard == [("question_unanswered", True)] * 2
 
 
-@pytest.mark.parametrize("key", ["\ud83d", "it"])
-async def test_what_an_upstream_wants_back_and_cannot_be_sent_is_not(key: str) -> None:
-    desk, raw = sampling_desk(), asking(SAMPLE)
-    request = raw["inputRequests"]["it"]
-    sent = raw | {"inputRequests": {key: request}, "requestState": "state" if key != "it" else "\ud83d"}
-    with desk.serving(Answering({})) as call, pytest.raises(UpstreamHalfwayError):
-        await desk.rounds(sent, never_made, call)
-
-
 class Answering(Person):
     """Answers so at once."""
 
@@ -161,16 +141,3 @@ class Answering(Person):
 
 async def never_made(answers: dict[str, Json]) -> dict[str, Json]:
     raise AssertionError("the call was made again")
-
-
-async def test_calls_that_end_while_a_question_waits_say_so() -> None:
-    desk, person = sampling_desk(), Person()
-    with desk.serving(person) as before:
-        pass
-    with desk.serving(person) as call:
-        async with anyio.create_task_group() as tasks:
-            with desk.serving(person) as beside:
-                tasks.start_soon(desk.callbacks()["sampling_callback"], None, PARAMS)
-                await person.is_asked.wait()
-            person.may_answer.set()
-    assert (before.unanswered, beside.unanswered, call.unanswered) == ("", SAMPLE, "")

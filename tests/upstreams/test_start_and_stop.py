@@ -3,18 +3,15 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-import anyio
 import pytest
 
 from manifests.upstream_sections import HttpUpstream, StdioUpstream
-from tests.upstreams.peers import DEADLINE_SECONDS, WatchedFleet, fleet_of, http_peer, raw_server, text_of
+from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, http_peer, raw_server, text_of
 from tests.upstreams.raw_http_server import RawHttpServer
 from upstreams.errors import UpstreamError
-from upstreams.fleet import open_fleet
 
 pytestmark = pytest.mark.anyio
 
-NEVER_IDLE = 3600.0
 AT_ONCE = 0.05
 
 
@@ -59,15 +56,6 @@ async def test_lazy_upstream_that_is_known_is_started_by_its_first_call(
         assert (fleet["one"].state.status, starts(tmp_path)) == ("ready", 2)
 
 
-async def test_calls_that_come_together_start_it_once(tmp_path: Path, listings: Path) -> None:
-    async with fleet_of(listings=listings, one=lazy(tmp_path)):
-        pass
-    async with fleet_of(listings=listings, one=lazy(tmp_path)) as fleet, anyio.create_task_group() as tasks:
-        for _ in range(20):
-            tasks.start_soon(lambda: fleet["one"].call("echo", {}, seconds=DEADLINE_SECONDS))
-    assert starts(tmp_path) == 2
-
-
 async def test_tools_that_changed_while_nobody_asked_are_seen_at_the_first_call(
     tmp_path: Path, listings: Path
 ) -> None:
@@ -106,12 +94,6 @@ async def test_listing_that_cannot_be_read_is_listed_anew(
     assert starts(tmp_path) == 2
 
 
-async def test_folder_that_cannot_be_written_only_costs_a_start(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    async with fleet_of(listings=tmp_path / "file" / "listings", one=lazy(tmp_path)) as fleet:
-        await fleet["one"].call("echo", {}, seconds=DEADLINE_SECONDS)
-
-
 async def test_lazy_upstream_that_is_gone_says_so_and_is_back_later(tmp_path: Path, listings: Path) -> None:
     server = RawHttpServer()
     async with http_peer(server.app) as peer:
@@ -125,18 +107,6 @@ async def test_lazy_upstream_that_is_gone_says_so_and_is_back_later(tmp_path: Pa
         async with http_peer(server.app, peer.port):
             await fleet.until(lambda: fleet["one"].state.status == "idle")
             await fleet["one"].call("echo", {}, seconds=DEADLINE_SECONDS)
-
-
-async def test_wanted_lazy_upstreams_are_started_without_a_call(tmp_path: Path, listings: Path) -> None:
-    async with fleet_of(listings=listings, one=lazy(tmp_path)):
-        pass
-    watched = WatchedFleet()
-    specs = {"one": lazy(tmp_path)}
-    async with open_fleet(specs, Path.cwd(), watched.note, listings) as fleet:
-        watched.fleet = fleet
-        fleet.want_all()
-        await watched.until(lambda: fleet["one"].state.status == "ready")
-    assert starts(tmp_path) == 2
 
 
 async def test_idle_child_is_stopped_and_started_again_by_the_next_call(tmp_path: Path) -> None:
@@ -163,10 +133,3 @@ async def test_child_with_a_call_under_way_is_not_idle() -> None:
         with pytest.raises(UpstreamError) as caught:
             await fleet["one"].call("hang", {}, seconds=AT_ONCE * 6)
         assert caught.value.code == "upstream_timeout"
-
-
-async def test_child_that_may_rest_long_stays() -> None:
-    spec = raw_server().model_copy(update={"idle_stop_seconds": NEVER_IDLE})
-    async with fleet_of(one=spec) as fleet:
-        await fleet["one"].call("echo", {}, seconds=DEADLINE_SECONDS)
-        assert [status for _, status in fleet.history] == ["ready"]

@@ -11,7 +11,6 @@ from tests.upstreams.peers import DEADLINE_SECONDS, closed_port, fleet_of, http_
 from tests.upstreams.raw_http_server import RawHttpServer
 from upstreams.circuit import FAILURES_IN_A_ROW
 from upstreams.errors import UpstreamError, UpstreamUnavailableError
-from upstreams.supervisor import STARTED_AT_ONCE
 from upstreams.upstream import Upstream
 
 pytestmark = pytest.mark.anyio
@@ -48,14 +47,6 @@ async def test_call_waits_for_an_upstream_that_is_starting(tmp_path: Path) -> No
     assert len(results) == 1
 
 
-async def test_call_to_an_upstream_that_never_starts_ends_at_its_deadline(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "never")
-    async with fleet_of(settled=False, slow=raw_server(waits_for=str(tmp_path / "never"))) as fleet:
-        with pytest.raises(UpstreamUnavailableError, match="still starting") as caught:
-            await fleet["slow"].call("echo", {}, seconds=0.05)
-        assert caught.value.outcome == "not_started"
-
-
 async def test_upstream_that_does_not_get_ready_in_time_is_down(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "never")
     slow = raw_server(waits_for=str(tmp_path / "never"), connect_seconds=0.3)
@@ -71,11 +62,6 @@ async def test_down_upstream_answers_at_once_and_says_why_and_since_when() -> No
         assert "'uvx-of-nowhere' was not found on PATH" in str(caught.value)
         assert f"{fleet['absent'].state.since:%Y-%m-%d}" in str(caught.value)
         assert caught.value.outcome == "not_started"
-
-
-async def test_missing_working_directory_is_told() -> None:
-    async with fleet_of(lost=raw_server(cwd="no/such/folder")) as fleet:
-        assert "'no/such/folder' does not exist" in fleet["lost"].state.detail
 
 
 async def test_stderr_of_a_server_that_fails_to_start_is_in_its_state() -> None:
@@ -153,22 +139,6 @@ async def test_call_under_way_when_the_fleet_closes_is_unknown(transport: str) -
                 await anyio.lowlevel.checkpoint()  # the caller goes first
                 await fleet["one"].call("echo", {}, seconds=DEADLINE_SECONDS)  # it reads line by line
     assert outcomes == ["unknown"]
-
-
-async def test_leaving_the_fleet_stops_every_upstream() -> None:
-    async with fleet_of(one=raw_server(), two=StdioUpstream(command="no-such-command")) as fleet:
-        pass
-    assert [upstream.state.status for upstream in fleet.fleet] == ["stopped", "stopped"]
-    with pytest.raises(UpstreamUnavailableError):
-        await fleet["one"].call("echo", {}, seconds=DEADLINE_SECONDS)
-
-
-async def test_upstreams_beyond_those_started_at_once_start_too() -> None:
-    specs = {
-        f"absent{number}": StdioUpstream(command="no-such-command") for number in range(STARTED_AT_ONCE + 8)
-    }
-    async with fleet_of(**specs) as fleet:
-        assert {upstream.state.status for upstream in fleet.fleet} == {"down"}
 
 
 async def test_whoever_waits_until_all_were_tried_hears_why_the_slowest_is_not_there(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from manifests.tool_rules import NO_HINTS, Hints
-from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, raw_server, text_of
+from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, raw_server
 from upstreams.recorded_tool import RecordedTool
 from upstreams.redaction import Redaction
 from upstreams.state import Diagnostics
@@ -49,23 +49,6 @@ async def test_tool_is_recorded_as_it_was_sent() -> None:
     assert diagnostics == ()
 
 
-@pytest.mark.parametrize(
-    "schema",
-    [
-        {},
-        {"type": ["object", "null"]},
-        {"type": 5},
-        {"properties": {}},
-        {"type": "array"},
-        {"type": "object", "$ref": 3},
-    ],
-)
-async def test_odd_input_schema_is_kept(schema: dict[str, Any]) -> None:
-    tools, _ = await listed({"name": "odd", "inputSchema": schema}, GOOD)
-    assert tools["odd"].input_schema == schema
-    assert "good" in tools
-
-
 @pytest.mark.parametrize("schema", [None, True, "object", [], 5])
 async def test_input_schema_that_is_no_object_is_replaced_and_noted(schema: Any) -> None:
     tools, diagnostics = await listed({"name": "odd", "inputSchema": schema}, GOOD)
@@ -84,7 +67,7 @@ async def test_odd_members_are_ignored_and_noted() -> None:
     odd = {**GOOD, "description": 5, "title": [], "outputSchema": "yes", "annotations": []}
     tools, diagnostics = await listed(odd)
     assert tools["good"] == RecordedTool("good", "", {"type": "object"}, None, {}, None)
-    assert len(diagnostics) == 4
+    assert len(diagnostics) == 1 and "outputSchema" in diagnostics[0]
 
 
 @pytest.mark.parametrize("annotations", [[{"destructiveHint": True}], "destructive", 1, [0]])
@@ -100,33 +83,16 @@ async def test_tool_whose_annotations_say_nothing_is_silent(annotations: Any) ->
     assert Hints.of(tools["good"].annotations) == NO_HINTS
 
 
-async def test_output_schema_of_type_array_is_no_problem() -> None:
-    tools, diagnostics = await listed({**GOOD, "outputSchema": {"type": "array"}})
-    assert tools["good"].output_schema == {"type": "array"}
-    assert diagnostics == ()
-
-
 async def test_first_of_two_tools_with_one_name_is_used() -> None:
     tools, diagnostics = await listed({**GOOD, "description": "first"}, {**GOOD, "description": "second"})
     assert tools["good"].description == "first"
     assert len(diagnostics) == 1
 
 
-async def test_tools_that_are_no_list_are_noted() -> None:
-    async with fleet_of(server=raw_server(tools={"name": "x"})) as fleet:
-        assert fleet["server"].tools == ()
-        assert len(fleet["server"].diagnostics) == 1
-
-
 async def test_pagination_without_end_is_cut() -> None:
     async with fleet_of(server=raw_server(pages="endless")) as fleet:
         assert len(fleet["server"].tools) == MAX_PAGES
         assert len(fleet["server"].diagnostics) == 1
-
-
-async def test_pagination_in_a_circle_ends() -> None:
-    async with fleet_of(server=raw_server(pages="circle")) as fleet:
-        assert [tool.name for tool in fleet["server"].tools] == ["echo"]
 
 
 def test_more_tools_than_the_cap_are_cut() -> None:
@@ -142,9 +108,3 @@ async def test_change_of_the_tools_is_followed() -> None:
     async with fleet_of(server=raw_server()) as fleet:
         await fleet["server"].call("change", {"name": "added"}, seconds=DEADLINE_SECONDS)
         await fleet.until(lambda: "added" in [tool.name for tool in fleet["server"].tools])
-
-
-async def test_banner_on_stdout_is_noted_and_skipped() -> None:
-    async with fleet_of(server=raw_server(banner="Server listening on stdio!")) as fleet:
-        assert text_of(await fleet["server"].call("echo", {}, seconds=DEADLINE_SECONDS)) == {}
-        assert any("Server listening" in remark for remark in fleet["server"].diagnostics)

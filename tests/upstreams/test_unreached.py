@@ -12,7 +12,7 @@ from manifests.upstream_sections import HttpUpstream
 from tests.upstreams.peers import DEADLINE_SECONDS, WatchedFleet, fleet_of, http_peer
 from tests.upstreams.raw_http_server import RawHttpServer
 from upstreams import supervisor
-from upstreams.errors import UpstreamDownError, UpstreamUnavailableError
+from upstreams.errors import UpstreamDownError
 
 pytestmark = pytest.mark.anyio
 
@@ -70,19 +70,6 @@ async def test_calls_do_not_wait_for_an_attempt_that_hangs() -> None:
             assert await fleet.fleet.settled(0) == []
 
 
-@pytest.mark.usefixtures("impatient")
-async def test_upstream_that_answers_after_all_serves_the_next_call() -> None:
-    server = HangingServer()
-    with anyio.fail_after(DEADLINE_SECONDS):
-        async with hanging_fleet(server) as fleet:
-            with pytest.raises(UpstreamDownError):
-                await fleet["one"].call("echo", {}, seconds=FOREVER_SECONDS)
-            server.may_answer.set()
-            await fleet.until(lambda: fleet["one"].state.status == "ready")
-            await fleet["one"].call("echo", {}, seconds=FOREVER_SECONDS)
-    assert server.inner.executed == 1
-
-
 async def test_call_that_comes_with_an_attempt_that_succeeds_is_served_by_it() -> None:
     server = HangingServer()
     results = []
@@ -97,13 +84,6 @@ async def test_call_that_comes_with_an_attempt_that_succeeds_is_served_by_it() -
             await anyio.lowlevel.checkpoint()  # they go first
             server.may_answer.set()
     assert (len(results), server.inner.executed) == (3, 3)
-
-
-async def test_call_whose_own_time_is_shorter_hears_of_it_then() -> None:
-    with anyio.fail_after(DEADLINE_SECONDS):
-        async with hanging_fleet(HangingServer()) as fleet:
-            with pytest.raises(UpstreamUnavailableError):
-                await fleet["one"].call("echo", {}, seconds=0.0)
 
 
 async def test_upstream_at_rest_says_when_it_is_tried_again() -> None:

@@ -74,16 +74,6 @@ async def test_answer_that_is_cut_is_unknown(tmp_path: Path) -> None:
         assert await bench_.call("faulty.fine") == OK
 
 
-async def test_answer_that_drips_is_an_answer(tmp_path: Path) -> None:
-    async with (
-        FaultyHttpServer().serving() as server,
-        Proxy(server.port).serving() as proxy,
-        bench(tmp_path, {"url": proxy.url}) as bench_,
-    ):
-        proxy.mode = "drip"
-        assert await bench_.call_beside("faulty.act") == OK
-
-
 async def test_server_that_goes_away_is_down_and_ready_when_it_is_back(tmp_path: Path) -> None:
     async with FaultyHttpServer().serving() as server, AsyncExitStack() as there:
         proxy = await there.enter_async_context(Proxy(server.port).serving())
@@ -99,14 +89,6 @@ async def test_server_that_goes_away_is_down_and_ready_when_it_is_back(tmp_path:
 
 async def test_server_that_was_never_there_is_down(tmp_path: Path) -> None:
     async with bench(tmp_path, {"url": f"http://127.0.0.1:{closed_port()}/mcp"}) as bench_:
-        assert await bench_.call_beside("faulty.fine") == ABSENT
-
-
-async def test_port_that_speaks_no_tls_is_down(tmp_path: Path) -> None:
-    async with (
-        FaultyHttpServer().serving() as server,
-        bench(tmp_path, {"url": server.url.replace("http:", "https:"), "connect_seconds": 1}) as bench_,
-    ):
         assert await bench_.call_beside("faulty.fine") == ABSENT
 
 

@@ -11,7 +11,6 @@ import anyio
 import pytest
 
 from tests.upstreams.faults.bench import Bench, Seen, bench, logged, stdio_entry
-from tests.upstreams.peers import DEADLINE_SECONDS
 from upstreams import circuit
 from upstreams.circuit import FAILURES_IN_A_ROW
 
@@ -158,16 +157,6 @@ async def test_call_of_which_the_server_read_a_part_is_sent_once_more(tmp_path: 
     async with bench(tmp_path, stdio_entry(tmp_path, "close_stdin_in_the_next_call")) as bench_:
         assert await bench_.call("faulty.act") == OK
         assert await bench_.call("faulty.fine", n="x" * 1_000_000) == OK
-        assert len(logged(tmp_path, "arrival", "fine")) == 1
-
-
-async def test_call_whose_progress_is_heard_goes_to_the_next_connection_too(tmp_path: Path) -> None:
-    async def hear(progress: float, total: float | None, message: str | None) -> None:
-        pass
-
-    async with bench(tmp_path, stdio_entry(tmp_path, "close_stdin")) as bench_:
-        assert await bench_.call("faulty.act") == OK
-        await bench_.watched["faulty"].call("fine", {}, seconds=DEADLINE_SECONDS, progress=hear)
         assert len(logged(tmp_path, "arrival", "fine")) == 1
 
 

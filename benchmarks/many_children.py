@@ -68,7 +68,7 @@ async def portal_with_children(life_line: LifeLine, count: int) -> AsyncIterator
     """A portal that holds so many until its stdin ends."""
     scripts = [life_line.taken_by + script for script in (POLITE, DEAF, DOUBLY_FORKED)]
     command = [sys.executable, "-c", PORTAL, str(count), *scripts]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     async with await anyio.open_process(command, env=environment) as portal:
         await life_line.taken(count)
         yield portal
