@@ -133,13 +133,12 @@ def decide_fetch(manifest: Manifest) -> Decision:
         budgets = tuple(budget for each in sections for budget in each.all_budgets if budget.means_fetch)
         return Decision("allow", _dotted(keys), where, budgets=budgets)
     if keys[0] == "profiles":
-        named = f"name them in {_dotted(keys)}"
-        has_hosts = any(
-            place[:2] == ("capabilities", "network") and len(place) == 4 for place in manifest.places
+        named, has_hosts = f"name them in {_dotted(keys)}.", ("capabilities", "network") in manifest.places
+        grant = (
+            f"To grant hosts that capabilities.network has, {named}"
+            if has_hosts
+            else f"{_NO_HOSTS}, and {named}"
         )
-        grant = f"{_NO_HOSTS}, and {named}."
-        if has_hosts:
-            grant = f"To grant hosts that capabilities.network has, {named}."
         return Decision("deny", f"{_dotted(keys)} leaves scripts no host", where, grant)
     return Decision("deny", "scripts are granted no network", where, f"{_NO_HOSTS}.")
 

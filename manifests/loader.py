@@ -14,7 +14,7 @@ from manifests.json_value import Json
 from manifests.lock import lock_path, read_lock
 from manifests.manifest import Manifest, slips
 from manifests.names import namespace_of
-from manifests.own_files import cache_folder, state_folder
+from manifests.own_files import cache_folder, read_capped, state_folder, unreadable, utf8
 from manifests.portal_manifest import PortalManifest
 from manifests.references import FetchSecrets, Interpolation, env_path, fetch_nothing, read_env
 from manifests.yaml_source import KeyPath, Place, read_yaml
@@ -101,20 +101,10 @@ def _upstreams(data: Json) -> dict[str, Json]:
 
 def _text(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        # Whole, since a client that starts the portal may have another folder and other variables in mind.
-        told = f"cannot be read: {error.strerror or 'unknown reason'}: {path.absolute()}"
-        raise ManifestError([Problem(told)]) from None
-    if len(content) > MAX_BYTES:
-        raise ManifestError([Problem(f"larger than {MAX_BYTES} bytes")])
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        column = error.start - content.rfind(b"\n", 0, error.start)
-        raise ManifestError([Problem("not UTF-8", line, column, "Save the file as UTF-8.")]) from None
+        content, _ = read_capped(path, MAX_BYTES)
+    except FileNotFoundError as error:
+        raise ManifestError([Problem(unreadable(error, path))]) from None
+    return utf8(content, path.name)
 
 
 def _clashes(data: Json, places: Mapping[KeyPath, Place]) -> Iterator[Problem]:

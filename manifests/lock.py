@@ -11,7 +11,7 @@ from typing import Final
 
 from manifests.errors import ManifestError, Problem
 from manifests.json_value import Json
-from manifests.own_files import ORDINARY, write_whole
+from manifests.own_files import ORDINARY, read_capped, write_whole
 
 
 @dataclass(frozen=True)
@@ -103,19 +103,13 @@ def read_lock(path: Path) -> Lock | None:
         ManifestError: It cannot be read or used; it carries every problem found, up to 100.
     """
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
+        content, _ = read_capped(path, MAX_BYTES)
     except FileNotFoundError:
         if path.is_symlink():  # somebody meant a lock to be there
             hint = "Put the lockfile it stood for there; or remove the link, and `mcp-code-portal lock` writes one."
             problem = Problem("is a link to a file that is not there", hint=hint)
             raise ManifestError([problem], path.name) from None
         return None
-    except OSError as error:
-        problem = Problem(f"cannot be read: {error.strerror or 'unknown reason'}")
-        raise ManifestError([problem], path.name) from None
-    if len(content) > MAX_BYTES:
-        raise ManifestError([Problem(f"larger than {MAX_BYTES} bytes")], path.name)
     return _parsed(content, path.name)
 
 
@@ -189,9 +183,5 @@ def _pin(text: bytes) -> Pin | str:
 def _is_shaped(data: Json) -> bool:
     if not isinstance(data, dict) or list(data) != _KEYS:
         return False
-    texts = (data["upstream"], data["sha256"], data["description"])
-    return (
-        all(isinstance(text, str) for text in texts)
-        and isinstance(data["tool"], str | None)
-        and isinstance(data["definition"], dict)
-    )
+    kinds = (str, str | None, str, str, dict)
+    return all(isinstance(value, kind) for value, kind in zip(data.values(), kinds, strict=True))

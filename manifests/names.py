@@ -133,11 +133,6 @@ def function_names(tools: Sequence[str]) -> dict[str, str]:
     return {**plain, **settled, **_apart({t: n for t, n in plain.items() if t not in settled}, set(shared))}
 
 
-def name_hash(tool: str) -> str:
-    """The digits of the suffix that the tool's function gets where another tool takes its name."""
-    return _digest(tool)
-
-
 def parameter_names(properties: Sequence[str]) -> dict[str, str]:
     """A Python name of its own for each property of a tool's arguments, by the rule of `function_names`."""
     return function_names(properties)
@@ -205,7 +200,7 @@ class ToolNames:
     @cached_property
     def suffix(self) -> str:
         """What the function's name ends in where another tool takes the plain one; "" if none can."""
-        return "" if self._is_method or self.plain[1] == self.tool else f"_{name_hash(self.tool)}"
+        return "" if self._is_method or self.plain[1] == self.tool else f"_{_digest(self.tool)}"
 
     @cached_property
     def suffixed(self) -> Names:

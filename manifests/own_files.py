@@ -1,12 +1,15 @@
 """Where the portal keeps what it makes for itself, and how it writes a file: whole, or not at all."""
 
 import os
+import stat
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
+
+from manifests.errors import ManifestError, Problem
 
 _NAME = "mcp-code-portal"
 
@@ -56,6 +59,48 @@ ORDINARY: Final = 0o666
 
 UNFINISHED: Final = ".new-"
 """How the name of a file begins that a process which died may have left behind."""
+
+
+def read_capped(path: Path, max_bytes: int) -> tuple[bytes, int]:
+    """What a file holds, and its mode.
+
+    Raises:
+        ManifestError: It cannot be read, is no file, or larger.
+        FileNotFoundError: There is none.
+    """
+    try:
+        # Whoever opened a pipe in its place would wait for a writer that never comes.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            content = file.read(max_bytes + 1) if stat.S_ISREG(mode) else None
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise ManifestError([Problem(unreadable(error, path))], path.name) from None
+    if content is None or len(content) > max_bytes:
+        told = "is no file" if content is None else f"larger than {max_bytes} bytes"
+        raise ManifestError([Problem(told)], path.name)
+    return content, mode
+
+
+def unreadable(error: OSError, path: Path) -> str:
+    """With the whole path: a client that starts the portal may have another folder and other variables in mind."""
+    return f"cannot be read: {error.strerror or 'unknown reason'}: {path.absolute()}"
+
+
+def utf8(content: bytes, file: str) -> str:
+    """Content as text.
+
+    Raises:
+        ManifestError: It is none.
+    """
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        column = error.start - content.rfind(b"\n", 0, error.start)
+        problem = Problem("not UTF-8", line, column, "Save the file as UTF-8.")
+        raise ManifestError([problem], file) from None
 
 
 def write_whole(

@@ -11,7 +11,6 @@ its line, or stands in double quotes with the escapes of JSON, or in single quot
 """
 
 import json
-import os
 import re
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -21,6 +20,7 @@ from typing import Final, Literal, TypeAlias, get_args
 
 from manifests.errors import ManifestError, Problem
 from manifests.json_value import Json
+from manifests.own_files import read_capped, utf8
 from manifests.yaml_source import KeyPath, Place
 
 SecretKind: TypeAlias = Literal["command", "keyring"]
@@ -262,19 +262,9 @@ def read_env(path: Path) -> dict[str, str]:
         ManifestError: It cannot be read or used, or others than its owner can read it; it carries every problem found.
     """
     try:
-        # Whoever opened a pipe in its place would wait for a writer that never comes.
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
-            content = file.read(MAX_BYTES + 1) if stat.S_ISREG(mode) else None
+        content, mode = read_capped(path, MAX_BYTES)
     except FileNotFoundError:
         return {}
-    except OSError as error:
-        raise ManifestError(
-            [Problem(f"cannot be read: {error.strerror or 'unknown reason'}")], path.name
-        ) from None
-    if content is None or len(content) > MAX_BYTES:
-        told = "is no file" if content is None else f"larger than {MAX_BYTES} bytes"
-        raise ManifestError([Problem(told)], path.name)
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         hint = f"It holds secrets: chmod 600 {path.name}"
         raise ManifestError([Problem("is not its owner's alone", hint=hint)], path.name)
@@ -292,12 +282,7 @@ def _parsed(content: bytes, file: str) -> dict[str, str]:
     problems: list[Problem] = []
     values: dict[str, str] = {}
     lines: dict[str, int] = {}
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        number = content.count(b"\n", 0, error.start) + 1
-        raise ManifestError([Problem("not UTF-8", number, 1)], file) from None
-    for number, line in enumerate(text.split("\n"), 1):
+    for number, line in enumerate(utf8(content, file).split("\n"), 1):
         line = line.strip()
         if not line or line.startswith("#"):
             continue

@@ -8,7 +8,7 @@ from typing import Final, Literal, TypeAlias
 from manifests.conditions import ArgumentCondition
 from manifests.names import Glob, Names, ToolNames, granting
 from manifests.portal_manifest import PortalManifest, ProfileTools
-from manifests.tool_rules import AllowRule, Annotation, CallBudget, DenyRule, FlowRule, Hints, ToolRules
+from manifests.tool_rules import AllowRule, Annotation, DenyRule, FlowRule, Hints, ToolRules
 from manifests.yaml_source import KeyPath
 
 _SET = re.compile(r"\[!?\]?[^\]]*\]")
@@ -24,11 +24,14 @@ FETCH: Final = "portal.fetch"
 class Rule:
     """One item of an `allow` or `deny` list. `keys` are those under which the manifest has it."""
 
-    pattern: str
     glob: Glob
     annotation: Annotation | None
     condition: ArgumentCondition | None
     keys: KeyPath
+
+    @property
+    def pattern(self) -> str:
+        return self.glob.pattern
 
     @property
     def is_naming(self) -> bool:
@@ -57,11 +60,7 @@ class Rule:
     def __str__(self) -> str:
         if self.annotation is None:
             return self.pattern
-        return (
-            f"{self.annotation} tools"
-            if self.pattern == "*"
-            else f"{self.annotation} tools of {self.pattern}"
-        )
+        return f"{self.annotation} tools" + (f" of {self.pattern}" if self.pattern != "*" else "")
 
 
 class RuleList:
@@ -97,11 +96,11 @@ class RuleList:
 
 def _rule(item: str | DenyRule, keys: KeyPath) -> Rule:
     if isinstance(item, str):
-        return Rule(item, Glob.of(item), None, None, keys)
+        return Rule(Glob.of(item), None, None, keys)
     condition = None
     if isinstance(item, AllowRule) and (item.where or item.schema_ is not None):
         condition = ArgumentCondition(item.where, item.schema_)
-    return Rule(item.tool, Glob.of(item.tool), item.annotation, condition, keys)
+    return Rule(Glob.of(item.tool), item.annotation, condition, keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +111,10 @@ class Budget:
     calls: int | None
     per_minute: int | None
     keys: KeyPath
-    pattern: str
+
+    @property
+    def pattern(self) -> str:
+        return self.glob.pattern
 
     @property
     def means_fetch(self) -> bool:
@@ -137,15 +139,10 @@ class ToolSection:
         self.deny = RuleList(section, "deny", *keys, "tools")
         self.destructive = section.destructive
         self.keys: KeyPath = (*keys, "tools")
-        self._budgets = [_budget(each, (*self.keys, "budgets", i)) for i, each in enumerate(section.budgets)]
-
-    @property
-    def all_budgets(self) -> Sequence[Budget]:
-        return self._budgets
-
-
-def _budget(budget: CallBudget, keys: KeyPath) -> Budget:
-    return Budget(Glob.of(budget.tool), budget.calls, budget.per_minute, keys, budget.tool)
+        self.all_budgets = [
+            Budget(Glob.of(each.tool), each.calls, each.per_minute, (*self.keys, "budgets", index))
+            for index, each in enumerate(section.budgets)
+        ]
 
 
 class Rules:

@@ -63,26 +63,15 @@ def _syntax_problem(error: yaml.YAMLError, text: str) -> Problem:
     if error.context and error.context.endswith("scanning an alias"):
         return Problem(message, mark.line + 1, mark.column + 1, _STAR.capitalize())
     line_text = "".join(text.split("\n")[mark.line : mark.line + 1])
-    return Problem(
-        message, mark.line + 1, mark.column + 1, _syntax_hint(line_text, mark.column, _unclosed(error))
-    )
+    return Problem(message, mark.line + 1, mark.column + 1, _syntax_hint(line_text, mark.column))
 
 
-def _unclosed(error: yaml.MarkedYAMLError) -> int | None:
-    """The line of the bracket that the complaint is within, if it is an earlier one."""
-    start, end = error.context_mark, error.problem_mark
-    is_flow = error.context is not None and error.context.startswith("while parsing a flow")
-    return start.line + 1 if is_flow and start and end and start.line < end.line else None
-
-
-def _syntax_hint(line: str, column: int, unclosed: int | None) -> str:
+def _syntax_hint(line: str, column: int) -> str:
     """What people most often meant where YAML gives up."""
     if line[:column].endswith("$") and line[column:].startswith("{"):
         return 'Inside { } and [ ] a reference needs quotes: "${NAME}".'
     if line[column:].startswith("\t"):
         return "Indent with spaces; YAML allows no tabs."
-    if unclosed is not None:
-        return f'Close the bracket of line {unclosed}, or quote a value that contains ": ".'
     if line[column:].startswith(":"):
         return 'Quote a value that contains ": ".'
     return "Look at the indentation, quotes and brackets just before it."
