@@ -228,15 +228,15 @@ class DocsSearch:
             await anyio.to_thread.run_sync(o200k_base)  # their tokens may have to be counted
         return found.answer(self._manifest.portal.server.output_tokens)
 
-    async def since(self, known: Snapshot, upstream: str | None, most_seconds: float) -> Snapshot | None:
-        """The snapshot of now, if upstreams that are searched are silent in the one that is `known`.
+    async def since(self, known: Snapshot, upstream: str | None, most_seconds: float) -> Snapshot:
+        """The snapshot that is `known`, or that of now if upstreams that are searched are silent in the known one.
 
         Such of them as are starting are waited for, as `answer` does, at most `most_seconds`.
         """
         namespaces = self._manifest.namespaces
         silent = {u.name for u in self.searched(upstream) if namespaces[u.name] in known.silent}
         if not silent:
-            return None
+            return known
         await self._started(silent, most_seconds)
         return await self._catalog.fresh()
 
@@ -365,11 +365,7 @@ def _absence_notices(
         why = "quarantined" if decision.code == "quarantined" else "not granted to scripts"
         rule = f"{decision.rule} ({decision.where}). {decision.grant}".strip()
         yield f"{qualified} exists but is {why}: {rule}"
-    if not query or exact or withheld or _is_about_portal(query):
-        return
-    if functions:
-        if is_complete:
-            yield from snapshot.misses(query)
+    if not query or functions or withheld or _is_about_portal(query):
         return
     near = snapshot.library.nearest(query[:MAX_NAME_CHARACTERS])
     if near:

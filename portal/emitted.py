@@ -1,9 +1,10 @@
 """Content that scripts emit, and binary content of upstreams, as MCP content blocks."""
 
 import base64
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final
 
 from mcp_types import (
     AudioContent,
@@ -18,6 +19,7 @@ from pydantic import ValidationError
 
 from manifests.json_value import Json
 from portal.budget.tokens import compact, count_tokens, is_within
+from portal.passthrough.clean_json import is_larger
 
 MAX_BLOCKS = 32
 """Blocks of one run; more are left out with a notice."""
@@ -133,11 +135,8 @@ _FEW_CHARACTERS: Final = 200
 """So much of it does no harm."""
 _MOST_VALUES: Final = 10_000
 _MOST_DEPTH: Final = 20
-"""No more of a value are looked at. What else there is is cut as any text is."""
+"""In a larger value binary data is not looked for. It is cut as any text is."""
 _MOST_TOLD: Final = 3
-
-_Path: TypeAlias = "tuple[_Path, int | str] | None"
-"""Where a value stands, the innermost key or index last; None is the whole."""
 
 
 def without_binaries(value: Json) -> tuple[Json, list[str]]:
@@ -145,52 +144,31 @@ def without_binaries(value: Json) -> tuple[Json, list[str]]:
 
     Source: MCP 2026-07-28, server/tools#tool-result.
     """
-    reading = _Reading()
-    shown = reading.shown(value, None, 0)
-    if not reading.left_out:
+    if not isinstance(value, list | dict) or is_larger(value, sys.maxsize, _MOST_VALUES):
         return value, []
-    more = ", ..." if len(reading.left_out) > _MOST_TOLD else ""
+    left_out: list[str] = []
+    shown = _without(value, "result", left_out, _MOST_DEPTH)
+    if not left_out:
+        return value, []
+    more = ", ..." if len(left_out) > _MOST_TOLD else ""
     notice = (
-        f"base64 was left out, which tells a model nothing: {', '.join(reading.left_out[:_MOST_TOLD])}{more}. "
+        f"base64 was left out, which tells a model nothing: {', '.join(left_out[:_MOST_TOLD])}{more}. "
         "Hand such a block to `portal.emit(block)` in the script: then it is in the answer, to be seen."
     )
     return shown, [notice]
 
 
-class _Reading:
-    def __init__(self) -> None:
-        self.left_out: list[str] = []
-        """Where blocks stand, and what they are."""
-        self._values = 0
-
-    def shown(self, value: Json, path: _Path, depth: int) -> Json:
-        """The value itself where nothing of it is left out: that is nearly always so, and some are large."""
-        self._values += 1
-        if not isinstance(value, list | dict) or depth > _MOST_DEPTH:
-            return value
-        if isinstance(value, dict) and (key := _binary(value)):
-            self.left_out.append(f"{_written(path)} ({str(value['mimeType'])[:100]})")
-            return {**value, key: f"[{len(str(value[key])):,} characters of base64]"}
-        changed: dict[int | str, Json] = {}
-        for name, item in enumerate(value) if isinstance(value, list) else value.items():
-            if self._values >= _MOST_VALUES:
-                break
-            told = self.shown(item, (path, name), depth + 1)
-            if told is not item:
-                changed[name] = told
-        if not changed:
-            return value
-        if isinstance(value, list):
-            return [changed.get(index, item) for index, item in enumerate(value)]
-        return {name: changed.get(name, item) for name, item in value.items()}
-
-
-def _written(path: _Path) -> str:
-    if path is None:
-        return "result"
-    outer, name = path
-    shown = name[:40] if isinstance(name, str) else name
-    return f"{_written(outer)}[{shown!r}]"
+def _without(value: Json, place: str, left_out: list[str], depth: int) -> Json:
+    if not isinstance(value, list | dict) or depth == 0:
+        return value
+    if isinstance(value, list):
+        return [_without(item, f"{place}[{i}]", left_out, depth - 1) for i, item in enumerate(value)]
+    if key := _binary(value):
+        left_out.append(f"{place} ({str(value['mimeType'])[:100]})")
+        return {**value, key: f"[{len(str(value[key])):,} characters of base64]"}
+    return {
+        name: _without(item, f"{place}[{name[:40]!r}]", left_out, depth - 1) for name, item in value.items()
+    }
 
 
 def _binary(value: dict[str, Json]) -> str:

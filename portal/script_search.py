@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Final
 
 import anyio
-import anyio.to_thread
 
 from manifests.json_value import Json
 from portal.broker import Broker
@@ -35,7 +34,6 @@ class ScriptSearch:
         self._broker = broker
         self._docs_search = docs_search
         self._waits_until = anyio.current_time() + WAITING_SHARE * wall_seconds
-        self._completing = anyio.Lock()
 
     async def __call__(self, call: ToolCall) -> Outcome:
         if call.function not in (SEARCH, DESCRIBE):
@@ -74,12 +72,9 @@ class ScriptSearch:
         return self._broker.absence(next(iter(self._broker.snapshot.withheld(name)), name))
 
     async def _completed(self, upstream: str | None) -> Snapshot:
-        """The run's snapshot, with upstreams that are searched and have come since; calls are judged by it, too."""
+        """The snapshot of the run: a later one if it lacks upstreams that are searched. Calls are judged by it, too."""
         seconds = self._waits_until - anyio.current_time()
-        later = await self._docs_search.since(self._broker.snapshot, upstream, seconds)
-        if later is not None:
-            async with self._completing:
-                self._broker.snapshot = await anyio.to_thread.run_sync(self._broker.snapshot.completed, later)
+        self._broker.snapshot = await self._docs_search.since(self._broker.snapshot, upstream, seconds)
         return self._broker.snapshot
 
 

@@ -1,7 +1,6 @@
 """Where secrets come from: the environment, commands, keyrings; and headers that are fetched anew."""
 
 import os
-import selectors
 import shlex
 import signal
 import subprocess
@@ -97,10 +96,13 @@ class _Fetch(threading.Thread):
         self._process = process
         with process:
             try:
-                output = _output(process, words[0])
-            except SecretError:
+                output, _ = process.communicate(timeout=SECRET_SECONDS)
+            except subprocess.TimeoutExpired:
                 self.stop()
-                raise
+                told = f"the command {words[0]!r} gave nothing within {SECRET_SECONDS:g} s"
+                raise SecretError(told, _SILENT_HINT) from None
+        if len(output) > MAX_SECRET_BYTES:
+            raise SecretError(f"the command {words[0]!r} printed more than {MAX_SECRET_BYTES} bytes")
         if process.returncode:
             raise SecretError(f"the command {words[0]!r} {_ending(process.returncode)}", _SILENT_HINT)
         return _text(output, words[0])
@@ -128,30 +130,6 @@ def _words(command: str) -> list[str]:
     if not words:
         raise SecretError("there is no command", "Write ${command:program argument ...}; it has no shell.")
     return words
-
-
-def _output(process: "subprocess.Popen[bytes]", name: str) -> bytes:
-    assert process.stdout is not None
-    deadline = time.monotonic() + SECRET_SECONDS
-    output = bytearray()
-    with selectors.DefaultSelector() as selector:
-        selector.register(process.stdout, selectors.EVENT_READ)
-        while selector.select(max(0.0, deadline - time.monotonic())):
-            chunk = os.read(process.stdout.fileno(), 65_536)
-            if not chunk:
-                return _ended(process, bytes(output), deadline, name)
-            output += chunk
-            if len(output) > MAX_SECRET_BYTES:
-                raise SecretError(f"the command {name!r} printed more than {MAX_SECRET_BYTES} bytes")
-    raise SecretError(f"the command {name!r} gave nothing within {SECRET_SECONDS:g} s", _SILENT_HINT)
-
-
-def _ended(process: "subprocess.Popen[bytes]", output: bytes, deadline: float, name: str) -> bytes:
-    try:
-        process.wait(max(0.0, deadline - time.monotonic()))
-    except subprocess.TimeoutExpired:
-        raise SecretError(f"the command {name!r} did not end within {SECRET_SECONDS:g} s") from None
-    return output
 
 
 def _ending(returncode: int) -> str:

@@ -1,14 +1,13 @@
 """What scripts may call at one moment, and why they may not call the rest.
 
-Rule 1: a Snapshot never changes. A run keeps the one it was checked against, or completes it; a new one is put in its
-place at once.
+Rule 1: a Snapshot never changes. A run keeps the one it was checked against, until it searches while upstreams start.
 """
 
 import difflib
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -26,9 +25,6 @@ if TYPE_CHECKING:
 MAX_NAME_CHARACTERS = 200
 """Of a longer name that a guest made up nothing more is looked at or told."""
 
-_NAME = re.compile(r"(?=.*[._])[^\W\d][\w./-]*\w")
-"""What is asked for by name, and no word or two."""
-
 _MAX_WITHHELD = 5
 """Of more functions of one name that the manifest refuses nothing is told."""
 
@@ -38,8 +34,7 @@ class Snapshot:
     """What scripts may call at one moment.
 
     `denied` holds the functions that the manifest refuses, by qualified name, also those that the library shows for all
-    that; `silent` says why an upstream's
-    namespace is empty, by namespace.
+    that; `silent` says why an upstream's namespace is empty, by namespace.
     """
 
     version: int
@@ -49,25 +44,6 @@ class Snapshot:
     silent: Mapping[str, str]
     is_on_disk: bool = True
     """Whether the stub files are this library's: a disk that is full must not make the checker refuse right scripts."""
-
-    def completed(self, later: "Snapshot") -> "Snapshot":
-        """This snapshot, with what `later` has of the namespaces that are silent in this one; no other changes.
-
-        Reads and indexes what differs: for a thread.
-        """
-        if later.silent.items() >= self.silent.items():
-            return self
-        silent = {name: later.silent[name] for name in self.silent if name in later.silent}
-        come = self.silent.keys() - silent.keys()
-        if not come:
-            return replace(self, silent=silent)
-        assert later.index is not None, "a fresh snapshot has one"
-        own, others = self.library.namespaces, later.library.namespaces
-        library = Library([*own.values(), *(others[name] for name in others if name in come)])
-        # Of the later one, which has all but what changed besides: mostly that is nothing.
-        index = later.index.updated({name: each.in_order for name, each in library.namespaces.items()})
-        denied = {name: each for name, each in later.denied.items() if name.partition(".")[0] in come}
-        return replace(self, library=library, index=index, denied={**self.denied, **denied}, silent=silent)
 
     @cached_property
     def namespaces(self) -> frozenset[str]:
@@ -112,22 +88,6 @@ class Snapshot:
                 names[name].append(qualified)
         return names
 
-    def misses(self, query: str) -> Iterator[str]:
-        """Tells of a query that is a name that nothing has, with what is near it. Other functions may fit its words."""
-        asked = asked_name(query)[:MAX_NAME_CHARACTERS]
-        if _NAME.fullmatch(asked) is None or namespace_of(asked) in self.namespaces:
-            return
-        owner, dot, name = asked.partition(".")
-        namespace = owner if owner in self.namespaces else namespace_of(owner)
-        if not dot:
-            yield f"nothing is called {asked!r}"
-        elif namespace in self.library.namespaces:
-            near = self.library.nearest(f"{namespace}.{name}")
-            yield f"{namespace} has no function {name!r}{_nearest_of(near)}"
-        elif namespace not in self.namespaces:
-            near = difflib.get_close_matches(namespace, self.namespaces)
-            yield f"there is no namespace {owner!r}{_nearest_of(near)}"
-
     def absence(self, qualified: str, *, with_nearest: bool = True) -> CallError:
         """Why a function may not be called or is not there, and what to do; finding the nearest takes up to 0.1 s."""
         if decision := self.denied.get(qualified):
@@ -170,10 +130,6 @@ class Snapshot:
             return f"Nearest: {', '.join(namespaces)}." if namespaces else ""
         others = f" Or: {', '.join(near[1:])}." if near[1:] else ""
         return f"Nearest: {self.library.functions[near[0]].signature}.{others}"
-
-
-def _nearest_of(names: Sequence[str]) -> str:
-    return f"; nearest: {', '.join(names)}" if names else ""
 
 
 def _words(name: str) -> str:

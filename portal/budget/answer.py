@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from contextlib import suppress
 
 from manifests.json_value import Json
 from portal.budget.cuts import Path, advice, sentences
@@ -17,7 +16,9 @@ _FEW_VALUES = 200
 _MAX_CHARS_PER_TOKEN = 16
 _MAX_VALUES_PER_TOKEN = 1.25
 
-_USUAL = next(detail for detail in DETAILS if detail.characters >= 300)
+_STDOUT_SHARE = 1.4
+"""How many times the characters of another text stdout may have."""
+
 _ROW_LEVELS = 3
 """Of a row of the ledger, shown in any detail."""
 
@@ -36,16 +37,15 @@ def fit(answer: Answer, max_tokens: int) -> tuple[Answer, list[str]]:
     """
     if _is_small(answer, max_tokens):
         return answer, []
-    stdout_share = _stdout_share(answer.get("result"))
     # Halving a fixed range: a larger budget takes the same turns or ends further on.
     low, high = 0, len(DETAILS)
     while high - low > 1:
         middle = (low + high) // 2
-        fitted = _shown(answer, DETAILS[middle], max_tokens, stdout_share)
+        fitted = _shown(answer, DETAILS[middle], max_tokens)
         low, high = (middle, high) if _fits(fitted, max_tokens) else (low, middle)
-    fitted = _shown(answer, EVERYTHING, max_tokens, stdout_share)
+    fitted = _shown(answer, EVERYTHING, max_tokens)
     if not _fits(fitted, max_tokens):
-        fitted = _shown(answer, DETAILS[low], max_tokens, stdout_share)
+        fitted = _shown(answer, DETAILS[low], max_tokens)
     assert fitted is not None, "the least detail has room for anything"
     return fitted
 
@@ -74,9 +74,7 @@ def _fits(fitted: tuple[Answer, list[str]] | None, max_tokens: int) -> bool:
     return fitted is not None and is_within(compact(fitted[0]), max_tokens)
 
 
-def _shown(
-    answer: Answer, detail: Detail, max_tokens: int, stdout_share: float
-) -> tuple[Answer, list[str]] | None:
+def _shown(answer: Answer, detail: Detail, max_tokens: int) -> tuple[Answer, list[str]] | None:
     """The answer in one detail, and what that leaves out; None if it outgrew what could fit."""
     excerpt = Excerpt(
         detail,
@@ -84,7 +82,7 @@ def _shown(
         max_chars=1_000 + max_tokens * _MAX_CHARS_PER_TOKEN,
     )
     try:
-        shown = {key: _part(key, value, excerpt, detail, stdout_share) for key, value in answer.items()}
+        shown = {key: _part(key, value, excerpt, detail) for key, value in answer.items()}
     except ExcerptTooLargeError:
         return None
     notices = sentences(excerpt.cuts, detail.notices)
@@ -95,12 +93,12 @@ def _shown(
     return shown, notices
 
 
-def _part(key: str, value: Json, excerpt: Excerpt, detail: Detail, stdout_share: float) -> Json:
+def _part(key: str, value: Json, excerpt: Excerpt, detail: Detail) -> Json:
     path: Path = ((), key)
     if key in _UNTOUCHED:
         return value
     if key == "stdout" and isinstance(value, str):
-        return excerpt.text(value, path, stdout_share)
+        return excerpt.text(value, path, share=_STDOUT_SHARE)
     if key == "error" and isinstance(value, dict):
         return {name: _error_part(name, inner, excerpt, (path, name)) for name, inner in value.items()}
     if key == "notices" and isinstance(value, list):
@@ -111,17 +109,6 @@ def _part(key: str, value: Json, excerpt: Excerpt, detail: Detail, stdout_share:
             excerpt.cut(path, "rows", 0, len(value))
         return [excerpt.value(call, (path, None), depth=-_ROW_LEVELS) for call in shown]
     return excerpt.value(value, path)
-
-
-def _stdout_share(result: Json) -> float:
-    """How many times a text's characters stdout may have, so that it gets about a fifth of what is shown.
-
-    Measured in one detail, so that it is the same whatever the budget.
-    """
-    excerpt = Excerpt(_USUAL, max_values=5_000, max_chars=20 * _USUAL.characters)
-    with suppress(ExcerptTooLargeError):
-        excerpt.value(result, ())
-    return max(0.5, excerpt.chars / _USUAL.characters / 4)
 
 
 def _error_part(name: str, value: Json, excerpt: Excerpt, path: Path) -> Json:

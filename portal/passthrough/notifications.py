@@ -4,7 +4,7 @@ Source: MCP 2026-07-28, basic/utilities/progress and server/utilities/logging.
 """
 
 import math
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias
 
 import anyio
 from anyio.abc import TaskGroup
+from anyio.streams.memory import MemoryObjectReceiveStream
 from mcp.server.context import ServerRequestContext
 from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.jsonrpc_dispatcher import progress_token_from_params
@@ -80,15 +81,14 @@ async def notifications_of(
     async with anyio.create_task_group() as tasks:
         progress = logs = None
         if wants_progress:
-            progress = Progress(context.session.report_progress, ledger, tasks)
-            tasks.start_soon(progress.keep_alive, keep_alive_seconds)
+            progress = Progress(context.session.report_progress, ledger, tasks, keep_alive_seconds)
         if log_level is not None:
             logs = LogRelay(partial(_send_log, context), log_level, tasks)
         yield Notifications(progress, logs)
         # What was heard before the end is told before the end; to a client that does not read, not at all.
         tasks.cancel_scope.deadline = anyio.current_time() + FLUSH_SECONDS
         if progress is not None:
-            progress.queue.close()
+            progress.close()
         if logs is not None:
             logs.close()
 
@@ -98,50 +98,40 @@ async def _send_log(context: Context, level: LoggingLevel, logger: str, data: Js
     await context.session.send_notification(LoggingMessageNotification(params=params), context.request_id)
 
 
-class RateLimitedQueue:
-    """Sends notifications in their order, `burst` at once and then so many `per_second` (a token bucket).
+class NotificationQueue:
+    """Sends notifications in their order: at most `burst` at once, and then so many `per_second` (a token bucket).
 
-    At most `burst` wait; more are dropped, so that nobody waits for a client that does not read.
+    What comes faster is dropped, so that nobody waits for a client that does not read.
     """
 
     def __init__(self, tasks: TaskGroup, *, burst: int, per_second: float) -> None:
-        self.closed = anyio.Event()
-        self._tasks = tasks
         self._burst = burst
         self._interval = 1 / per_second
         self._due = 0.0
-        self._waiting: deque[Notification] = deque()
-        self._is_sending = False
+        self._is_closed = False
+        self._waiting, queue = anyio.create_memory_object_stream[Notification](math.inf)
+        tasks.start_soon(self._send, queue)
 
     @property
     def is_full(self) -> bool:
-        return self.closed.is_set() or len(self._waiting) >= self._burst
+        return self._is_closed or self._due > anyio.current_time()
 
     def put(self, notification: Notification) -> None:
         if not self.is_full:
-            self._add(notification)
+            self._due = max(self._due, anyio.current_time() - self._burst * self._interval) + self._interval
+            self._waiting.send_nowait(notification)
 
     def close(self, last: Notification | None = None) -> None:
-        """Take no more but `last`; what waits is sent without a pause."""
+        """Take no more but `last`."""
         if last is not None:
-            self._add(last)
-        self.closed.set()
+            self._waiting.send_nowait(last)
+        self._is_closed = True
+        self._waiting.close()
 
-    def _add(self, notification: Notification) -> None:
-        self._waiting.append(notification)
-        if not self._is_sending:
-            self._is_sending = True
-            self._tasks.start_soon(self._send)
-
-    async def _send(self) -> None:
-        while self._waiting:
-            now = anyio.current_time()
-            self._due = max(self._due, now - self._burst * self._interval) + self._interval
-            if self._due > now:
-                with anyio.move_on_after(self._due - now):
-                    await self.closed.wait()
-            await self._waiting.popleft()()
-        self._is_sending = False
+    async def _send(self, queue: MemoryObjectReceiveStream[Notification]) -> None:
+        with queue:
+            async for notification in queue:
+                await notification()
 
 
 class Progress:
@@ -151,14 +141,22 @@ class Progress:
     side have several, and MCP wants one that grows.
     """
 
-    def __init__(self, report: ProgressFnT, ledger: Ledger, tasks: TaskGroup) -> None:
+    def __init__(
+        self, report: ProgressFnT, ledger: Ledger, tasks: TaskGroup, keep_alive_seconds: float
+    ) -> None:
         self.stage = "working"
         """What the request waits for where that is no call."""
-        self.queue = RateLimitedQueue(tasks, burst=20, per_second=5)
+        self._queue = NotificationQueue(tasks, burst=20, per_second=5)
+        self._is_open = anyio.CancelScope()
         self._report = report
         self._ledger = ledger
         self._began = anyio.current_time()
         self._last = 0.0
+        tasks.start_soon(self._keep_alive, keep_alive_seconds)
+
+    def close(self) -> None:
+        self._is_open.cancel()
+        self._queue.close()
 
     def note(
         self, entry: Entry, scrub: Scrub, progress: float, total: float | None, message: str | None
@@ -166,15 +164,14 @@ class Progress:
         """An upstream told of its progress with a call."""
         numbers = _number(progress) + (f" of {_number(total)}" if total is not None else "")
         told = f"{numbers}: {scrub(message, MAX_PROGRESS_CHARACTERS)}" if message else numbers
-        self.queue.put(partial(self._tell, _line(f"{entry.function}: {told}")))
+        self._queue.put(partial(self._tell, _line(f"{entry.function}: {told}")))
 
-    async def keep_alive(self, seconds: float) -> None:
+    async def _keep_alive(self, seconds: float) -> None:
         """Say every so many seconds what is waited for, also when no upstream says anything."""
-        while True:
-            with anyio.move_on_after(seconds):
-                await self.queue.closed.wait()
-                return
-            self.queue.put(partial(self._tell, self._waited_for()))
+        with self._is_open:
+            while True:
+                await anyio.sleep(seconds)
+                self._queue.put(partial(self._tell, self._waited_for()))
 
     async def _tell(self, message: str) -> None:
         seconds = round(anyio.current_time() - self._began, 3)
@@ -211,7 +208,7 @@ class LogRelay:
         tasks: TaskGroup,
     ) -> None:
         self.level = level
-        self._queue = RateLimitedQueue(tasks, burst=50, per_second=20)
+        self._queue = NotificationQueue(tasks, burst=50, per_second=20)
         self._send = send
         self._sent = 0
         self._left_out = 0

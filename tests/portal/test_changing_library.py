@@ -1,6 +1,5 @@
 """A running script sees the library that it was checked against, whatever changes meanwhile."""
 
-import os
 from pathlib import Path
 
 import anyio
@@ -56,44 +55,3 @@ async def test_running_script_sees_the_library_it_was_checked_against(tmp_path: 
         assert (await portal.run("await raw.cancelled()"))["status"] == "refused"
         now = "[hasattr(raw, 'flood'), hasattr(raw, 'cancelled'), await raw.echo(text='a')]"
         assert await portal.result_of(now) == [True, False, {"text": "a"}]
-
-
-FIND_LATE = f"""{CHANGE}
-async def tell(function):
-    try:
-        return (await portal.describe(function))["name"]
-    except ToolError as error:
-        return error.code
-found = await portal.search("echo", detail="full")
-module = __import__("la" + "te")
-[
-    sorted([each["name"], "text: str" in each["stub"]] for each in found["functions"]),
-    [await tell("raw.cancelled"), await tell("raw.flood")],
-    [await module.echo(a=1), await raw.echo(other=1), await raw.cancelled()],
-]
-"""
-
-
-async def test_script_that_finds_a_late_upstream_keeps_the_rest_of_its_library(tmp_path: Path) -> None:
-    gate, go = Gate(), tmp_path / "go"
-    os.mkfifo(go)
-    late = raw(waits_for=str(go), tools=raw_tools("echo"))
-    upstreams = {"raw": raw(tools=raw_tools("change", "echo", "cancelled")), "gate": gate.peer, "late": late}
-    results: list[Json] = []
-    async with opened(tmp_path, upstreams) as portal, anyio.create_task_group() as tasks:
-
-        async def run() -> None:
-            results.append(await portal.result_of(FIND_LATE))
-
-        gate.portal = portal
-        tasks.start_soon(run)
-        await gate.peer.until(lambda: bool(gate.peer.calls))
-        with anyio.fail_after(DEADLINE_SECONDS):
-            await anyio.to_thread.run_sync(go.write_text, "go")
-    assert results == [
-        [
-            [["late.echo", False], ["raw.echo", False]],
-            ["raw.cancelled", "unknown_function"],
-            [{"a": 1}, {"other": 1}, []],
-        ]
-    ]

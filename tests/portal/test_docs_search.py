@@ -235,24 +235,6 @@ async def test_the_name_that_is_found_is_the_name_to_call(tmp_path: Path) -> Non
         assert await portal.result_of(f"await {row['name']}(a=1)") == {"a": 1}
 
 
-@pytest.mark.parametrize(
-    ("query", "told"),
-    [
-        ("issue_tracker.crate_issue", "nearest: issue_tracker.create_issue"),
-        ("issue-tracker.crate_issue(title='x')", "nearest: issue_tracker.create_issue"),
-        ("issue_traker.create_issue", "nearest: issue_tracker"),
-        ("slack.create_issue", "there is no namespace 'slack'"),
-        ("list_issue", "nothing is called 'list_issue'"),
-    ],
-)
-async def test_a_name_that_nothing_has_is_told_although_other_functions_fit_its_words(
-    portal: Opened, query: str, told: str
-) -> None:
-    answer = await portal.search(query)
-    assert answer["functions"]
-    assert any(told in notice for notice in answer["notices"])
-
-
 async def test_the_best_function_is_told_with_what_grants_it_if_it_is_not_granted(tmp_path: Path) -> None:
     hub = Peer(
         tool("delete_repo", description="Delete a repository.", annotations={"destructiveHint": True}),
