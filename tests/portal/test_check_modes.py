@@ -43,13 +43,6 @@ async def test_warn_runs_and_tells(tmp_path: Path, script: str, code: str) -> No
     assert peer.calls == []
 
 
-@pytest.mark.parametrize("script", [WRONG, ABSENT])
-async def test_off_runs_and_tells_nothing_before(tmp_path: Path, script: str) -> None:
-    async with portal_with(tmp_path, check="off") as (portal, _):
-        answer = await portal.run(script)
-    assert (answer["status"], answer["stdout"], answer["notices"]) == ("error", "ran\n", [])
-
-
 @pytest.mark.parametrize("check", ["strict", "warn", "off"])
 async def test_repairs_are_made_and_told_whatever_the_check(tmp_path: Path, check: str) -> None:
     async with portal_with(tmp_path, check=check) as (portal, peer):
@@ -64,12 +57,3 @@ async def test_without_repairs_the_call_is_refused(tmp_path: Path, check: str, s
         answer = await portal.run(MENDABLE)
     assert answer["status"] == status
     assert peer.calls == []
-
-
-async def test_refused_script_leaves_nothing_in_its_session(tmp_path: Path) -> None:
-    async with portal_with(tmp_path) as (portal, _):
-        session = (await portal.run("1", session="new"))["session"]
-        assert (await portal.run("stor.typed(a=1)\nstor = 5", session=session))["status"] == "error"
-        assert (await portal.run("shop.typed(a=1)", session=session))["status"] == "refused"
-        assert (await portal.run("shop = {'typed': 5}", session=session))["status"] == "ok"
-        assert (await portal.run("shop.get('typed')", session=session))["result"] == 5

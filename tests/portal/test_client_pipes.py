@@ -1,7 +1,6 @@
 """Lines from the client and answers to it, over real pipes and files."""
 
 import os
-from pathlib import Path
 
 import anyio
 import pytest
@@ -21,24 +20,6 @@ async def test_a_line_may_come_in_pieces_and_pieces_may_hold_several_lines() -> 
         assert [await lines.readline(), await lines.readline()] == ["second\n", "third\n"]
     os.close(writer)
     assert await lines.readline() == ""
-
-
-async def test_the_last_line_needs_no_end(tmp_path: Path) -> None:
-    requests = tmp_path / "requests"
-    requests.write_bytes("{}\n[ü]".encode())
-    with requests.open("rb") as file:
-        lines = ClientLines(file.fileno())
-        assert [await lines.readline(), await lines.readline(), await lines.readline()] == ["{}\n", "[ü]", ""]
-
-
-async def test_waiting_for_a_line_can_be_cancelled_and_loses_none() -> None:
-    reader, writer = os.pipe()
-    lines = ClientLines(reader)
-    with anyio.CancelScope() as scope:
-        scope.cancel()
-        await lines.readline()
-    os.write(writer, b"kept\n")
-    assert await lines.readline() == "kept\n"
 
 
 @pytest.mark.parametrize("size", [10, 5_000, 3_000_000])

@@ -11,7 +11,7 @@ from manifests.loader import load_manifest
 from portal.authority import granted
 from sandbox_runtime.errors import WorkspaceError
 from tests.portal.peers import Opened, opened, states
-from tests.sandbox_runtime.fetching import Server, hanging, response, served
+from tests.sandbox_runtime.fetching import Server, hanging, served
 
 pytestmark = pytest.mark.anyio
 
@@ -66,13 +66,6 @@ async def test_ledger_counts_what_was_read_and_changed(with_files: Opened) -> No
         (3, "portal.files.write", "failed", 1),
     ]
     assert "4 done" in answer["error"]["hint"]
-
-
-async def test_file_operations_are_no_tool_calls(tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
-    grants: Json = {"files": {"workspace": "data"}, "limits": {"tool_calls": 0}}
-    async with opened(tmp_path, capabilities=grants) as portal:
-        assert await portal.result_of("import os\nos.listdir()") == []
 
 
 async def test_model_is_told_of_the_files_where_it_looks(with_files: Opened) -> None:
@@ -143,34 +136,6 @@ async def test_fetch_that_was_under_way_when_its_run_ended_is_unknown(server: Se
     assert states(answer) == [("portal.fetch", "unknown")]
 
 
-async def test_fetches_count_as_calls_and_their_answers_as_outcomes(server: Server, tmp_path: Path) -> None:
-    server.answers["/large"] = response(bytes(10_000))
-    grants: Json = {
-        "network": {"private": [f"127.0.0.1:{server.port}"]},
-        "limits": {"tool_calls": 2, "outcome_bytes": 5000},
-    }
-    async with opened(tmp_path, capabilities=grants) as portal:
-        large = await portal.run(f'await portal.fetch("{server.base}/large")')
-        many = await portal.run(f'for _ in range(3): await portal.fetch("{server.base}/")')
-    assert (large["error"]["code"], states(large)) == ("outcome_limit", [("portal.fetch", "done")])
-    assert many["error"]["code"] == "tool_calls_limit"
-
-
-async def test_without_a_grant_nothing_is_fetched(portal: Opened, server: Server) -> None:
-    answer = await portal.run(f'await portal.fetch("{server.base}/")')
-    assert answer["error"]["code"] == "not_granted"
-    assert "capabilities.network" in answer["error"]["hint"]
-    assert states(answer) == [("portal.fetch", "refused")]
-    assert server.requests == []
-
-
-async def test_nothing_else_of_the_portal_can_be_called(portal: Opened) -> None:
-    raw = "from wit_world.imports import host\nhost.exchange('1 portal.{name} {{}}', -1)"
-    for name in ("fetchall", "emit", "sessions", "files"):
-        answer = await portal.run(raw.format(name=name))
-        assert "unknown_function" in answer["result"]
-
-
 async def test_model_is_told_from_where_it_may_fetch(tmp_path: Path) -> None:
     grants: Json = {"network": {"allow": ["api.example.com", "*.example.org:8443"], "private": ["10.0.0.7"]}}
     async with opened(tmp_path, capabilities=grants) as portal:
@@ -191,10 +156,3 @@ async def test_fetch_that_the_rules_refuse_is_not_told_as_granted(tmp_path: Path
         [definition] = [t for t in (await portal.client.list_tools()).tools if t.name == "execute_code"]
     assert definition.description and "no network" in definition.description
     assert not [line for line in granted(load_manifest(tmp_path / "portal.yaml", {})) if "fetch" in line]
-
-
-async def test_what_every_script_has_is_told_on_one_line(portal: Opened) -> None:
-    for query in ("portal.fetch", "portal.search", "portal.emit"):
-        answer = await portal.search(query)
-        [told] = [each for each in answer["notices"] if "every script has" in each]
-        assert "\n" not in told and "\\n" not in told and "  " not in told

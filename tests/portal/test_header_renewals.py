@@ -1,6 +1,5 @@
 """Headers whose secrets come from a command are asked for anew when the upstream does not take them any more."""
 
-import json
 import sys
 from pathlib import Path
 
@@ -80,18 +79,6 @@ async def test_upstream_that_takes_nothing_does_not_have_the_command_run_for_eve
         assert (server.executed, secrets.runs) == (1, 2)
 
 
-@pytest.mark.parametrize("token", ["", "new\nX-Evil: 1"])
-async def test_what_cannot_be_used_as_a_header_is_not(tmp_path: Path, secrets: Secrets, token: str) -> None:
-    server = RawHttpServer()
-    server.authorization = "Bearer token-1"
-    async with http_peer(server.app) as peer, opened(tmp_path, {"gate": entry(peer.port, secrets)}) as portal:
-        await echo(portal)
-        secrets.become(token)
-        server.authorization = "Bearer something else"
-        assert "HTTP 401" in (await portal.error_of("await gate.echo()"))["message"]
-        assert server.executed == 1
-
-
 async def test_what_was_got_anew_is_hidden_like_the_first(tmp_path: Path, secrets: Secrets) -> None:
     """The upstream repeats whatever it does not take."""
     server = RawHttpServer()
@@ -111,17 +98,3 @@ async def test_what_was_got_anew_is_hidden_like_the_first(tmp_path: Path, secret
         answer = await portal.run("await gate.echo()")
         assert "hidden" in answer["error"]["message"]
         assert "canary" not in str(answer) + portal.portal.fleet["gate"].state.detail
-
-
-async def test_what_was_sent_before_is_shown_to_no_script_either(tmp_path: Path, secrets: Secrets) -> None:
-    """An answer that was slow may still repeat it."""
-    server = RawHttpServer()
-    tokens = ["canary-of-tokens-1", "canary-of-tokens-2"]
-    server.result_text = json.dumps({"content": [], "structuredContent": {"seen": tokens}})
-    secrets.become(tokens[0])
-    server.authorization = f"Bearer {tokens[0]}"
-    async with http_peer(server.app) as peer, opened(tmp_path, {"gate": entry(peer.port, secrets)}) as portal:
-        assert await portal.result_of("await gate.echo()") == {"seen": ["[hidden]", tokens[1]]}
-        secrets.become(tokens[1])
-        server.authorization = f"Bearer {tokens[1]}"
-        assert await portal.result_of("await gate.echo()") == {"seen": ["[hidden]", "[hidden]"]}

@@ -97,22 +97,6 @@ async def test_limits_of_the_profile_hold_and_name_their_place(tmp_path: Path) -
     assert len(up.calls) == 2
 
 
-@pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_session_of_one_token_is_no_session_of_another(tmp_path: Path, mode: str) -> None:
-    async with (
-        portal_of(tmp_path, store()) as (_, url),
-        visitor(url, mode, bearing("whole-token")) as whole,
-        visitor(url, mode, bearing("reader-token")) as reader,
-        visitor(url, mode, bearing("plain-token")) as plain,
-    ):
-        session = await whole.begin("x = 1")
-        assert (await reader.error_of("x", session))[0] == "unknown_session"
-        assert (await plain.error_of("x", session))[0] == "unknown_session"
-        assert (await whole.run("x", session=session))["result"] == 1
-        own = await reader.begin("y = 2")
-        assert (await whole.error_of("y", own))[0] == "unknown_session"
-
-
 @pytest.mark.parametrize(
     ("owner", "other"), [("whole", "reader"), ("plain", "whole"), ("plain", "reader"), ("plain", "nobody")]
 )

@@ -62,11 +62,6 @@ def test_command_has_no_shell(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["portal.yaml"]
 
 
-def test_command_runs_in_the_folder_of_the_manifest_and_without_stdin(tmp_path: Path) -> None:
-    told = "import os, sys; print(os.getcwd(), repr(sys.stdin.read()))"
-    assert key(loaded(tmp_path, f"${{command:{python(told)}}}")) == f"{tmp_path.resolve()} ''"
-
-
 def test_command_is_run_once_however_often_it_is_written(tmp_path: Path) -> None:
     reference = f"${{command:{python('open(chr(110), chr(97)).write(chr(49)); print(7)')}}}"
     entries = {name: {"command": "x", "env": {"A": reference, "B": reference}} for name in ("a", "b")}
@@ -74,17 +69,6 @@ def test_command_is_run_once_however_often_it_is_written(tmp_path: Path) -> None
     specs = manifest.portal.upstreams.values()
     assert [spec.env for spec in specs if isinstance(spec, StdioUpstream)] == [{"A": "7", "B": "7"}] * 2
     assert (tmp_path / "n").read_text() == "1"
-
-
-def test_commands_run_side_by_side(tmp_path: Path) -> None:
-    """Each waits until the other is there, too."""
-    os.mkfifo(tmp_path / "fifo")
-    opens = {name: f"open('fifo', {mode!r}).close(); print(1)" for name, mode in (("A", "r"), ("B", "w"))}
-    env = {name: f"${{command:{python(code)}}}" for name, code in opens.items()}
-    path = write_manifest(tmp_path, {"a": {"command": "x", "env": env}})
-    (spec,) = load_manifest(path, {}, secret_sources.fetch_secrets).portal.upstreams.values()
-    assert isinstance(spec, StdioUpstream)
-    assert spec.env == {"A": "1", "B": "1"}
 
 
 @pytest.mark.parametrize(
@@ -174,11 +158,6 @@ def test_keyring_gives_what_it_holds(tmp_path: Path, own_keyring: OwnKeyring) ->
         {"Authorization": f"Bearer {SECRET}"},
         [SECRET],
     )
-
-
-@pytest.mark.parametrize("name", ["", "service", "/user", "service/"])
-def test_keyring_wants_a_service_and_a_user(tmp_path: Path, own_keyring: OwnKeyring, name: str) -> None:
-    assert "service/user" in problem(tmp_path, f"${{keyring:{name}}}").hint
 
 
 def test_what_the_keyring_does_not_hold_is_told_with_the_command_that_puts_it_there(

@@ -149,28 +149,6 @@ async def test_log_without_room_under_many_calls_at_once_tells_what_was_done_and
     assert resumed["lost"] >= WRITES - len(at.written)
 
 
-@pytest.mark.parametrize("room", [0, 20])
-def test_line_that_stderr_took_half_of_does_not_spoil_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int
-) -> None:
-    path, sink = tmp_path / "captured", StderrSink()
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    with path.open("w") as file:
-        monkeypatch.setattr(sys, "stderr", file)
-        sink.append({"event": "e"})
-        try:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + room, limits[1]))
-            with pytest.raises(OSError):
-                sink.append({"event": "lost"})
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        sink.append({"event": "e"})
-        monkeypatch.undo()
-    report = verify([path], is_mixed=True)
-    assert (report.head.seq, report.problems) == (2, [])
-    assert [each["event"] for each in map(json.loads, path.read_text().splitlines()[:1])] == ["e"]
-
-
 def test_stderr_that_nobody_reads_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
     sink, (reading, writing) = StderrSink(), os.pipe()
     with os.fdopen(reading, "rb") as reader, os.fdopen(writing, "w") as writer:

@@ -61,14 +61,6 @@ async def test_changed_stubs_are_seen(checker: Checker, tmp_path: Path) -> None:
     assert await codes(checker, TYPED) == ["unknown_field"]
 
 
-async def test_new_namespace_is_seen(checker: Checker, tmp_path: Path) -> None:
-    await codes(checker, TYPED)
-    await checker.update(Library.compile([]), stubs(tmp_path, Library.compile([])))
-    assert await codes(checker, TYPED, Library.compile([])) == ["unknown_function"]
-    await checker.update(LIBRARY, stubs(tmp_path, LIBRARY))
-    assert await codes(checker, TYPED) == ["unknown_field"]
-
-
 async def test_types_of_stubs_that_are_no_longer_the_scripts_are_not_believed(
     checker: Checker, tmp_path: Path
 ) -> None:
@@ -81,47 +73,6 @@ async def test_types_of_stubs_that_are_no_longer_the_scripts_are_not_believed(
         ("invalid_arguments", True),
     ]
     assert await codes(checker, TYPED, larger) == ["unknown_field"]
-
-
-async def test_types_of_stubs_that_change_while_ty_thinks_are_not_believed(
-    checker: Checker, tmp_path: Path
-) -> None:
-    larger = library(tool("find", TEXT))
-    answers: list[list[str]] = []
-
-    async def ask() -> None:
-        answers.append(await codes(checker, TYPED))
-
-    await codes(checker, TYPED + "\n1")
-    pid = process_of(checker)
-    freeze(pid)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(ask)
-        await anyio.wait_all_tasks_blocked()
-        tasks.start_soon(checker.update, larger, stubs(tmp_path, larger))
-        await anyio.wait_all_tasks_blocked()
-        os.kill(pid, signal.SIGCONT)
-    assert answers == [["unchecked"]]
-    assert await codes(checker, TYPED, larger) == ["unknown_field"]
-
-
-async def test_script_with_countless_mistakes_is_not_remembered(checker: Checker) -> None:
-    text = "await echo.say(txt=1)\n" * 100
-    first = await checker.check(prepared(text, LIBRARY), snapshot(LIBRARY))
-    assert len(first) == 100
-    assert await checker.check(prepared(text, LIBRARY), snapshot(LIBRARY)) is not first
-
-
-async def test_same_script_is_answered_from_memory(checker: Checker) -> None:
-    first = await checker.check(prepared(TYPED, LIBRARY), snapshot(LIBRARY))
-    freeze(process_of(checker))
-    assert await checker.check(prepared(TYPED, LIBRARY), snapshot(LIBRARY)) is first
-
-
-async def test_script_without_the_library_asks_nobody(tmp_path: Path) -> None:
-    types = TypeChecker(tmp_path)
-    assert await Checker(types).check(prepared("x: int = 'a'", LIBRARY), snapshot(LIBRARY)) == ()
-    assert types._server is None
 
 
 async def test_many_may_ask_at_once(checker: Checker) -> None:
@@ -168,14 +119,6 @@ async def test_arguments_are_checked_without_a_type_checker(
         ("invalid_arguments", True),
         ("unchecked", False),
     ]
-
-
-async def test_worn_type_checker_is_replaced(checker: Checker, monkeypatch: pytest.MonkeyPatch) -> None:
-    await codes(checker, TYPED)
-    former = process_of(checker)
-    monkeypatch.setattr(ty_server, "MAX_DOCUMENTS", 1)
-    assert await codes(checker, TYPED + "\n1") == ["unknown_field"]
-    assert process_of(checker) != former
 
 
 HOSTILE = [

@@ -7,20 +7,19 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 
 from manifests.json_value import Json
 from manifests.schema_validation import UNKNOWN, SchemaValidator
 from portal.library.arguments import ArgumentError, bind
 from portal.library.schema import sound_schema
 from tests.depth import depth
-from tests.portal.library.drafts import VALIDATORS, is_valid, written_in
 from tests.portal.library.nasty_tools import HOSTILE_TEXT
 from tests.portal.library.random_schemas import json_values, schemas
 from tests.portal.library.sample_tools import arguments, function, library, tool
 
 TEXT = {"type": "string"}
 LONGEST_MODULE = 200_000
-DRAFTS = st.sampled_from(list(VALIDATORS))
 
 
 def is_refused(schema: Json, value: Json, max_steps: int = 20_000) -> bool:
@@ -31,11 +30,10 @@ def an_object(**properties: Json) -> Json:
     return {"type": "object", "properties": properties}
 
 
-@given(schemas(with_negations=True), json_values(), DRAFTS)
+@given(schemas(with_negations=True), json_values())
 @depth(4)
-def test_what_is_refused_breaks_the_schema_in_its_own_draft(plain: Json, value: Json, draft: str) -> None:
-    schema = written_in(draft, plain)
-    assert not (is_refused(schema, value) and is_valid(draft, schema, value))
+def test_what_is_refused_breaks_the_schema(schema: Json, value: Json) -> None:
+    assert not (is_refused(schema, value) and Draft202012Validator(schema).is_valid(value))
 
 
 @pytest.mark.parametrize(
@@ -50,6 +48,8 @@ def test_what_is_refused_breaks_the_schema_in_its_own_draft(plain: Json, value: 
             {"n": 1, "next": {}},
         ),
         ({"type": "integer", "nullable": True}, None, "x"),
+        ({"maximum": 3, "exclusiveMaximum": True}, 2, 3),
+        ({"items": [TEXT], "additionalItems": {"type": "null"}}, ["x", None], ["x", "y"]),
     ],
 )
 def test_keyword_accepts_and_refuses(schema: Json, right: Json, wrong: Json) -> None:

@@ -29,7 +29,6 @@ from tests.portal.passthrough.peers import (
     Person,
     client_of,
     one_chatty,
-    url_of,
 )
 from tests.portal.peers import DEADLINE_SECONDS
 
@@ -100,27 +99,6 @@ async def test_a_state_is_good_for_one_answer_of_one_request(rounds: tuple[Round
     assert up.acted == 1
 
 
-async def test_what_a_call_logs_after_its_question_is_heard(rounds: tuple[RoundsClient, Chatty]) -> None:
-    heard: list[Any] = []
-
-    async def note(params: Any) -> None:
-        heard.append((params.level, params.data))
-
-    code = "await up.ask(logs=['debug', 'error'])\nawait up.log(data='later')"
-    options: dict[str, Any] = {
-        "elicitation_callback": Person(),
-        "logging_callback": note,
-        "log_level": "info",
-    }
-    async with Client(url_of(rounds[0].client), mode="auto", **options) as client:
-        first = await RoundsClient(client).call(code)
-        last = await RoundsClient(client).call(
-            code, input_responses=ACCEPT, request_state=first.request_state
-        )
-    assert last.structured_content["status"] == "ok"
-    assert heard == [("error", "after the answer"), ("info", "later")]
-
-
 async def test_a_state_that_is_not_there_is_the_clients_mistake(rounds: tuple[RoundsClient, Chatty]) -> None:
     async def hear(progress: float, total: float | None, message: str | None) -> None: ...
 
@@ -128,35 +106,6 @@ async def test_a_state_that_is_not_there_is_the_clients_mistake(rounds: tuple[Ro
         with pytest.raises(MCPError) as caught:
             await rounds[0].call("1", request_state="x", **more)
         assert caught.value.code == INVALID_PARAMS
-
-
-async def test_a_later_round_that_declares_nothing_goes_on_and_starts_nothing(
-    rounds: tuple[RoundsClient, Chatty],
-) -> None:
-    client, up = rounds
-    first = await client.call("await up.ask()")
-    async with Client(url_of(client.client), mode="auto") as silent:
-        answer = {"input_responses": ACCEPT, "request_state": first.request_state}
-        last = await RoundsClient(silent).call("await up.ask()", **answer)
-        assert last.structured_content["result"] == "accept {'who': 'Ada'}"
-        assert up.acted == 1
-        with pytest.raises(MCPError):
-            await RoundsClient(silent).call("await up.ask()", **answer)
-        # Without a state it is a new one, which nobody can be asked about.
-        new = await RoundsClient(silent).call("await up.ask()")
-        assert new.structured_content["error"]["code"] == "elicitation_unsupported"
-    assert up.acted == 1
-
-
-async def test_answers_to_other_questions_are_nothing(rounds: tuple[RoundsClient, Chatty]) -> None:
-    client, up = rounds
-    first = await client.call("await up.ask()")
-    other = {"question-7": ElicitResult(action="accept", content={"who": "Eve"})}
-    again = await client.call("await up.ask()", input_responses=other, request_state=first.request_state)
-    assert isinstance(again, InputRequiredResult) and again.request_state != first.request_state
-    last = await client.call("await up.ask()", input_responses=ACCEPT, request_state=again.request_state)
-    assert last.structured_content["result"] == "accept {'who': 'Ada'}"
-    assert up.acted == 1
 
 
 async def test_a_request_that_is_cancelled_ends_its_calls_though_it_may_be_asked(
