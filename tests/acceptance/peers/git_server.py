@@ -5,10 +5,17 @@ from typing import Any
 import anyio
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
-from mcp_types import CallToolRequestParams, CallToolResult, ListToolsResult, TextContent, Tool
+from mcp_types import (
+    CallToolRequestParams,
+    CallToolResult,
+    ListToolsResult,
+    TextContent,
+    Tool,
+    ToolAnnotations,
+)
 
 TOOLS = [
-    Tool(name=name, input_schema={"type": "object"}, annotations={"readOnlyHint": True})
+    Tool(name=name, input_schema={"type": "object"}, annotations=ToolAnnotations(read_only_hint=True))
     for name in ("git_log", "hangs", "long")
 ]
 
