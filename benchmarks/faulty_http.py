@@ -41,10 +41,7 @@ FAULTS: Final[dict[str, Fault]] = {
         f"event stream of {name}": acted(http_server.flood_of_events(unit))
         for name, unit in http_server.EVENTS_OF_NOTHING.items()
     },
-    "endless drops": acted(http_server.endless_drops),
-    "trickled body": acted(http_server.trickled_body),
     "too many values": acted(http_server.too_many_values),
-    "event with too many values": acted(http_server.event_with_too_many_values),
 }
 """Of each call."""
 

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from math import inf
 from typing import Final, TypeAlias
 
 import anyio
@@ -38,10 +39,12 @@ from upstreams.errors import (
     UpstreamAnswerError,
     UpstreamArgumentError,
     UpstreamCutOffError,
+    UpstreamDownError,
     UpstreamError,
     UpstreamHalfwayError,
     UpstreamLostError,
     UpstreamRefusedError,
+    UpstreamSessionError,
     UpstreamTimeoutError,
     UpstreamUnansweredError,
     UpstreamUnauthorizedError,
@@ -59,6 +62,9 @@ from upstreams.wire import Wire, is_closed, with_last_words
 
 LOG_LEVEL_SECONDS: Final = 30.0
 """How long an upstream may take to set the level of what it logs; nobody waits for it."""
+
+REFUSAL_SECONDS: Final = 10.0
+"""A connection that took the place of one that was refused is not replaced for a refusal before it is so old."""
 
 IDEMPOTENCY_KEY_META: Final = "dev.mcp-code-portal/idempotency-key"
 """In `_meta` of every call of a script: text that is the same when the same call is sent again, and of no other call.
@@ -170,9 +176,12 @@ class Session:
         self._questions = questions
         self._calls = 0
         self._last_call_ended = anyio.Event()
+        self._young_until = -inf
         self.notifications = notifications
         self.is_retired = False
         """Whether it is too old for another call, while those that are under way may still be answered."""
+        self.was_refused = False
+        """Whether it was retired because the upstream did not take its session or its credentials."""
         self.tools: tuple[RecordedTool, ...] = ()
 
     @property
@@ -202,6 +211,10 @@ class Session:
     def give_up(self, reason: str) -> None:
         """End it, with all its calls: whoever holds it should open a new one."""
         self._wire.give_up(reason)
+
+    def replaces_refused(self) -> None:
+        """The one before was retired because it was refused."""
+        self._young_until = anyio.current_time() + REFUSAL_SECONDS
 
     async def last_call(self) -> None:
         """Return when no call is under way; each has its deadline."""
@@ -350,7 +363,11 @@ class Session:
 
     def _retire_if_refused(self, failure: UpstreamError) -> None:
         """Have a new connection opened for the next calls where that may help; calls under way end on this one."""
-        if isinstance(failure, UpstreamUnavailableError | UpstreamUnauthorizedError):
+        is_refusal = isinstance(failure, UpstreamSessionError | UpstreamUnauthorizedError | UpstreamDownError)
+        if is_refusal and anyio.current_time() < self._young_until:
+            return  # a new connection did not help just now
+        if is_refusal or isinstance(failure, UpstreamUnavailableError):
+            self.was_refused = self.was_refused or is_refusal
             self.is_retired = True
             # Why a server reads no more is told better once it is known how it ended.
             self._wire.give_up("" if isinstance(failure, UpstreamUnreadError) else str(failure))

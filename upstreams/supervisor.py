@@ -121,6 +121,7 @@ class Supervisor:
         self._diagnostics = Diagnostics(redact)
         self._session: Session | None = None
         self._handshake_first = False
+        self._was_refused = False
         self._has_served = False
         self._wanted = anyio.Event()
         self._failures = 0
@@ -337,6 +338,8 @@ class Supervisor:
     async def _serve(self, session: Session) -> str | None:
         """Follow the upstream until the connection ends; why it did, None if nobody used it."""
         self._session, self._has_served, self._wanted = session, True, anyio.Event()
+        if self._was_refused:
+            session.replaces_refused()
         self._become(
             "failing" if self._circuit.is_open else "ready", self._redact.start(self._circuit.reason)
         )
@@ -344,6 +347,7 @@ class Supervisor:
             return await self._follow(session)
         finally:
             self._session = None
+            self._was_refused = session.was_refused
             if session.cut_off_reason:
                 self._circuit.trip(f"it {session.cut_off_reason}")
 

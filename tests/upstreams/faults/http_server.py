@@ -300,32 +300,6 @@ async def body_that_never_ends(exchange: Exchange) -> None:
     await exchange.hang()
 
 
-async def half_a_body_and_silence(exchange: Exchange) -> None:
-    await exchange.send("200 OK", exchange.body()[:20], length=5_000)
-    await exchange.hang()
-
-
-async def trickled_body(exchange: Exchange) -> None:
-    body = exchange.body()
-    await exchange.send("200 OK", length=len(body))
-    for byte in body:
-        await exchange.raw(bytes([byte]))
-
-
-async def endless_drops(exchange: Exchange) -> None:
-    """Chunks of one byte, as fast as they are taken."""
-    await exchange.raw(
-        b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
-    )
-    while not exchange.has_gone:
-        await exchange.raw(b"1\r\n \r\n" * 1000)
-
-
-async def no_http(exchange: Exchange) -> None:
-    await exchange.raw(b"SSH-2.0-OpenSSH_9.9\r\n")
-    exchange.close()
-
-
 async def compressed_bomb(exchange: Exchange) -> None:
     await exchange.send("200 OK", gzip.compress(b" " * 20 * 1024 * 1024, 9), Content_Encoding="gzip")
 
@@ -347,22 +321,8 @@ async def zeros(exchange: Exchange) -> None:
         await exchange.raw(bytes(65_536))
 
 
-async def redirect_and_endless(exchange: Exchange) -> None:
-    await exchange.send("307 Temporary Redirect", length=10**12, Location="/mcp")
-    await zeros(exchange)
-
-
-async def wrong_compression(exchange: Exchange) -> None:
-    await exchange.send("200 OK", exchange.body(), Content_Encoding="gzip")
-
-
 async def event_stream_cut(exchange: Exchange) -> None:
     await exchange.events(b"event: message\ndata: " + exchange.body()[:30])
-    exchange.close()
-
-
-async def event_stream_without_answer(exchange: Exchange) -> None:
-    await exchange.events(b": nothing yet\n\n")
     exchange.close()
 
 
@@ -442,18 +402,9 @@ async def too_many_values(exchange: Exchange) -> None:
     await exchange.send("200 OK", with_too_many(exchange))
 
 
-async def event_with_too_many_values(exchange: Exchange) -> None:
-    await exchange.events(b"data: " + with_too_many(exchange) + b"\n\n")
-    exchange.close()
-
-
 async def event_too_long(exchange: Exchange) -> None:
     await exchange.events(b"data: ", *[b" " * 1024 * 1024] * 17)
     await exchange.hang()
-
-
-async def event_packed_otherwise(exchange: Exchange) -> None:
-    await exchange.send("200 OK", b"?", "text/event-stream", Content_Encoding="br")
 
 
 async def wrong_id(exchange: Exchange) -> None:
@@ -476,8 +427,3 @@ async def redirect(exchange: Exchange) -> None:
 
 async def redirect_within_the_server(exchange: Exchange) -> None:
     await exchange.send("307 Temporary Redirect", Location="/mcp")
-
-
-async def many_headers(exchange: Exchange) -> None:
-    exchange.act()
-    await exchange.send("200 OK", exchange.body(), **{f"X_{number}": "x" * 100 for number in range(90)})

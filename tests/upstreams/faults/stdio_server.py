@@ -78,12 +78,6 @@ def effect(request):
 # What happens to a call.
 
 
-def trickle(request):
-    effect(request)
-    for character in frame(request):
-        raw(character)
-
-
 def hang_before_acting(request):
     pass
 
@@ -102,12 +96,6 @@ def crash_before_acting(request):
 
 def crash_after_acting(request):
     effect(request)
-    os._exit(7)
-
-
-def crash_in_the_answer(request):
-    effect(request)
-    raw(frame(request)[:40])
     os._exit(7)
 
 
@@ -150,11 +138,6 @@ def garbage_with_the_id(request):
     raw(f'{{"jsonrpc":"2.0","id":{request["id"]},"result":{{oops}}\n')
 
 
-def too_deep(request):
-    effect(request)
-    raw(f'{{"jsonrpc":"2.0","id":{request["id"]},"result":' + '{"a":' * 5000 + "1" + "}" * 5001 + "\n")
-
-
 def not_utf8(request):
     effect(request)
     text = frame(request, result={"content": [{"type": "text", "text": "HERE"}]}).encode()
@@ -174,19 +157,6 @@ def too_many_values(request):
     )
 
 
-def batch_of_nothing(request):
-    raw("[" + "1," * 1_000_000 + "1]\n")
-    succeed(request)
-
-
-def no_newline(request):
-    """100 MB that never end; the server goes on behind them."""
-    effect(request)
-    raw(f'{{"jsonrpc":"2.0","id":{request["id"]},"result":{{"text":"')
-    for _ in range(100):
-        raw("x" * 1_000_000)
-
-
 def never_ending_line(request):
     effect(request)
     while True:
@@ -198,19 +168,9 @@ def wrong_id(request):
     raw(frame(request, id=request["id"] + 1_000_000))
 
 
-def id_as_text(request):
-    effect(request)
-    raw(frame(request, id=str(request["id"])))
-
-
 def answer_twice(request):
     effect(request)
     raw(frame(request) + frame(request, result={"content": [{"type": "text", "text": "the second"}]}))
-
-
-def answer_what_nobody_asked(request):
-    effect(request)
-    raw(frame(request, id=999_999) + frame(request, id=None) + frame(request))
 
 
 def flood_answers(request):
@@ -222,28 +182,11 @@ def flood_answers(request):
         raw(f"{one}\n{error}\n" * 100 + f"[{','.join([one] * 200)}]\n")
 
 
-def banner(request):
-    effect(request)
-    raw("Working on it...\n[==>  ] 50 %\n" + frame(request))
-
-
-def banner_without_newline(request):
-    effect(request)
-    raw("Working on it..." + frame(request))
-
-
 def spinner(request):
     """Answers as the SDK for TypeScript writes them, behind what has no end of line."""
     effect(request)
     answer = {"result": result(request), "jsonrpc": "2.0", "id": request["id"]}
     raw("\r-\r\\" + json.dumps(answer, separators=(",", ":")) + "\n")
-
-
-def flood_stderr(request):
-    for _ in range(10):
-        sys.stderr.write("x" * 1_000_000)
-    sys.stderr.flush()
-    succeed(request)
 
 
 def flood_stderr_lines(request):
@@ -266,10 +209,6 @@ def flood_notices(request):
     flood_with(request, {"method": "notifications/message", "params": {"level": "info", "data": text}})
 
 
-def flood_long_answers(request):
-    flood_with(request, {"id": 999_999, "result": {"content": [{"type": "text", "text": "x" * 1_000_000}]}})
-
-
 def flood_with(request, message):
     effect(request)
     line = json.dumps({"jsonrpc": "2.0", **message}) + "\n"
@@ -277,22 +216,8 @@ def flood_with(request, message):
         raw(line)
 
 
-def flood_stdout(request):
-    """Lines that are no messages, for as long as somebody reads."""
-    effect(request)
-    while True:
-        raw("x\n" * 100)
-
-
 def flood_requests(request):
     flood_with(request, {"id": "ask", "method": "sampling/createMessage", "params": {}})
-
-
-def much_progress(request):
-    for number in range(2000):
-        params = {"progressToken": request["id"], "progress": number}
-        send({"method": "notifications/progress", "params": params})
-    succeed(request)
 
 
 def many_changes(request):
@@ -307,18 +232,9 @@ def tool_is_gone(request):
     send({"id": request["id"], "error": {"code": -32602, "message": "Unknown tool"}})
 
 
-def error_without_sense(request):
-    send({"id": request["id"], "error": "out of order"})
-
-
 def result_is_null(request):
     effect(request)
     raw(frame(request, result=None))
-
-
-def result_is_empty(request):
-    effect(request)
-    raw(frame(request, result={}))
 
 
 def tell_late(request):
@@ -407,46 +323,31 @@ def call_tool(request):
 CALLS = {
     action.__name__: action
     for action in (
-        trickle,
         hang_before_acting,
         hang_after_acting,
         stop_reading,
         crash_before_acting,
         crash_after_acting,
-        crash_in_the_answer,
         close_stdout,
         close_stdin,
         close_stdin_in_the_next_call,
         close_stdin_and_answer_late,
         garbage,
         garbage_with_the_id,
-        too_deep,
         not_utf8,
         too_long,
         too_many_values,
-        batch_of_nothing,
-        no_newline,
         never_ending_line,
         wrong_id,
-        id_as_text,
         answer_twice,
-        answer_what_nobody_asked,
         flood_answers,
-        banner,
-        banner_without_newline,
         spinner,
-        flood_stderr,
         flood_stderr_lines,
         flood_notices,
-        flood_long_answers,
-        flood_stdout,
         flood_requests,
-        much_progress,
         many_changes,
         tool_is_gone,
-        error_without_sense,
         result_is_null,
-        result_is_empty,
         tell_late,
     )
 }
