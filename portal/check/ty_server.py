@@ -22,11 +22,8 @@ log = structlog.get_logger()
 ANSWER_SECONDS: Final = 2.0
 """How long a script waits for its types to be checked; it runs unchecked after that."""
 
-MAX_DOCUMENTS: Final = 10_000
+MAX_DOCUMENTS: Final = 5_000
 """Scripts after which ty is started anew. It forgets each with the next one (46 MB after 2,000), so far."""
-
-MAX_RESIDENT_BYTES: Final = 512 * 1024 * 1024
-"""Memory after which ty is started anew, where the system tells."""
 
 RETRY_SECONDS: Final = 30.0
 """A type checker that does not start is not tried again for as long; nobody waits for it meanwhile."""
@@ -96,7 +93,7 @@ class TypeChecker:
         return None
 
     async def _running(self) -> "TyServer | None":
-        if self._server is not None and _is_worn(self._server):
+        if self._server is not None and self._server.documents >= MAX_DOCUMENTS:
             await self._stop()
         if self._server is None and not self.is_out:
             try:
@@ -112,12 +109,6 @@ class TypeChecker:
         server, self._server = self._server, None
         if server is not None:
             await server.stop()
-
-
-def _is_worn(server: "TyServer") -> bool:
-    if server.documents >= MAX_DOCUMENTS:
-        return True
-    return server.documents % 50 == 49 and (server.resident_bytes() or 0) > MAX_RESIDENT_BYTES
 
 
 class TyServerError(Exception):
@@ -209,14 +200,6 @@ class TyServer:
             if self._process.returncode is None:
                 self._process.kill()
             await self._process.aclose()
-
-    def resident_bytes(self) -> int | None:
-        """Memory of the process, where the system tells it cheaply."""
-        try:
-            pages = Path(f"/proc/{self._process.pid}/statm").read_text().split()[1]
-        except (OSError, IndexError):
-            return None
-        return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
     async def _initialize(self) -> None:
         root = {"uri": self._folder.as_uri(), "name": "library"}

@@ -288,19 +288,14 @@ def _is_closed(lines: list[bytes], line: int, column: int) -> bool:
 
 
 def await_notices(calls: Sequence[ForgottenCall]) -> list[str]:
-    """What to tell about awaits that were put in, at most one notice for a line."""
+    """What to tell about awaits that were put in: a notice for a line, of the first lines."""
     by_line: dict[int, list[str]] = {}
     for call in sorted(calls, key=lambda call: (call.node.lineno, call.node.col_offset)):
         by_line.setdefault(call.node.lineno, []).append(f"{call.function}(...)")
-    told = [f"line {line}: `await` was inserted before {_listed(by_line[line])}" for line in by_line]
-    if len(told) <= _MAX_NOTICES:
-        return told
-    others = ", ".join(map(str, list(by_line)[_MAX_NOTICES - 1 :][:20]))
-    summary = f"`await` was inserted before {len(calls)} library calls in all, also in lines {others}"
-    return [*told[: _MAX_NOTICES - 1], summary]
-
-
-def _listed(calls: list[str]) -> str:
-    if len(calls) <= _MAX_CALLS:
-        return " and ".join(calls)
-    return f"{', '.join(calls[:_MAX_CALLS])} and {len(calls) - _MAX_CALLS} more"
+    told = [
+        f"line {line}: `await` was inserted before {' and '.join(functions[:_MAX_CALLS])}"
+        for line, functions in by_line.items()
+    ]
+    if len(told) > _MAX_NOTICES:
+        told[_MAX_NOTICES - 1 :] = [f"`await` was inserted before {len(calls)} library calls in all"]
+    return told

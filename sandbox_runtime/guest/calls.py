@@ -27,7 +27,8 @@ class Calls:
         self._last = 0
         self._outbox: list[str] = []
         self._outbox_chars = 0
-        self._pending: dict[int, _CallFuture | _Answer] = {}
+        self._pending: dict[int, _CallFuture] = {}
+        self._asked: dict[int, Any] = {}
         self._unsent: dict[int, str] = {}
         self._unstarted: dict[int, tuple[str, int | None]] = {}
         self._notices: dict[str, None] = {}
@@ -41,6 +42,7 @@ class Calls:
         """Start a run: what an earlier one left open is nobody's business now."""
         self._outbox.clear()
         self._pending.clear()
+        self._asked.clear()
         self._unsent.clear()
         self._unstarted.clear()
         self._notices.clear()
@@ -90,11 +92,15 @@ class Calls:
             ToolError: It has no value.
         """
         self._last += 1
-        answer = self._pending[self._last] = _Answer()
-        self._post(f"{self._last} {function} {arguments}")
-        while not answer.done():
+        identity = self._last
+        self._asked[identity] = None
+        self._post(f"{identity} {function} {arguments}")
+        while self._asked[identity] is None:
             self.cross(-1)
-        return answer.value()
+        answer = self._asked.pop(identity)
+        if answer[1]:
+            return answer[2]
+        raise ToolError(answer[3], answer[2], answer[4])
 
     def forget(self, created: int) -> None:
         self._unstarted.pop(created, None)
@@ -131,6 +137,9 @@ class Calls:
 
     def _deliver(self, news: str) -> None:
         for answer in decode(news):
+            if answer[0] in self._asked:
+                self._asked[answer[0]] = answer
+                continue
             future = self._pending.pop(answer[0], None)
             if future is None or future.done():
                 continue
@@ -148,31 +157,6 @@ def _script_line() -> int | None:
             return frame.f_lineno
         frame = frame.f_back
     return None
-
-
-class _Answer:
-    """The answer to come, for somebody who does nothing but wait for it."""
-
-    convert = None
-
-    def __init__(self) -> None:
-        self._result: Any = None
-        self._error: ToolError | None = None
-        self._is_done = False
-
-    def done(self) -> bool:
-        return self._is_done
-
-    def set_result(self, result: Any) -> None:
-        self._result, self._is_done = result, True
-
-    def set_exception(self, error: ToolError) -> None:
-        self._error, self._is_done = error, True
-
-    def value(self) -> Any:
-        if self._error is not None:
-            raise self._error
-        return self._result
 
 
 class _CallFuture(asyncio.Future):  # type: ignore[type-arg]  # the C class takes no arguments at run time here

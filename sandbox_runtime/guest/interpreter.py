@@ -10,7 +10,6 @@ import os
 import random
 import sys
 import types
-import warnings
 from collections.abc import Callable
 from itertools import islice
 from typing import Any, TextIO
@@ -111,7 +110,6 @@ class Interpreter:
         sys.modules["__main__"] = self._main
         self.forget()
         sys.stdin = nobody
-        warnings.showwarning = _show_warning
         sys.__stdout__ = sys.__stderr__ = sys.stdout = sys.stderr = self._output  # type: ignore[misc,assignment]
 
     def _begin(self, script: Script, settings: dict[str, Any]) -> None:
@@ -180,23 +178,6 @@ def _never_begun(variables: dict[str, Any]) -> list[str]:
         f"`{function}(...)` has not been awaited, so it has not run: it needs `await {function}(...)`"
         for function in islice(functions, 10)
     ]
-
-
-def _show_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
-    """Print a warning with the script's own line, and with no place of ours; as ever where a script says into what."""
-    if file is not None:
-        told = warnings.WarningMessage(message, category, filename, lineno, file, line)
-        warnings._showwarnmsg_impl(told)  # type: ignore[attr-defined]
-        return
-    place = f"script.py:{lineno}: " if filename == "script.py" else ""
-    print(f"{place}{category.__name__}: {message}", file=sys.stderr)  # noqa: T201  # the script's own stderr
 
 
 def _input_of(original: Callable[[object], str], nobody: TextIO) -> Callable[[object], str]:

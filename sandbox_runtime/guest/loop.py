@@ -160,22 +160,9 @@ def install(calls: Calls) -> HostLoop:
     policy = HostLoopPolicy(calls)
     asyncio.events._event_loop_policy = policy  # type: ignore[attr-defined]
     asyncio.run = _nesting(asyncio.run)
-    # A script may name the class; the usual one needs sockets.
-    names: dict[str, Any] = vars(asyncio)
-    names["EventLoop"] = names["SelectorEventLoop"] = _loop_class_of(calls)
     time.sleep = _sleep_of(calls)  # type: ignore[assignment]  # whole numbers are floats enough
     patches.install()
     return policy.new_event_loop()
-
-
-def _loop_class_of(calls: Calls) -> type[HostLoop]:
-    class EventLoop(HostLoop):
-        """The standard loop; a selector would have nothing to select from."""
-
-        def __init__(self, selector: object = None) -> None:
-            super().__init__(calls)
-
-    return EventLoop
 
 
 def _nesting(run: Callable[..., Any]) -> Callable[..., Any]:

@@ -110,14 +110,7 @@ def _function_code(tree: ast.Module) -> CodeType:
     for block in list(_blocks(tree)):
         block[:] = [_inside_function(statement) for statement in block]
     body = tree.body
-    first, last = body[0], body[-1]
-    if (
-        isinstance(first, ast.Expr)
-        and isinstance(first.value, ast.Constant)
-        and isinstance(first.value.value, str)
-    ):
-        body[0] = ast.copy_location(ast.Assign([ast.Name("__doc__", ast.Store())], first.value), first)
-        names.append("__doc__")
+    last = body[-1]
     if isinstance(last, ast.Expr):
         body[-1] = ast.copy_location(ast.Return(last.value), last)
     if names:
@@ -164,18 +157,6 @@ def _inside_function(statement: ast.stmt) -> ast.stmt:
         return ast.copy_location(ast.Assign([statement.target], statement.value), statement)
     if isinstance(statement, ast.Global):
         return ast.copy_location(ast.Pass(), statement)
-    if isinstance(statement, ast.ImportFrom):
-        if statement.module == "__future__":
-            return ast.copy_location(ast.Pass(), statement)
-        if statement.names[0].name == "*":
-            return _star_import(statement)
+    if isinstance(statement, ast.ImportFrom) and statement.module == "__future__":
+        return ast.copy_location(ast.Pass(), statement)
     return statement
-
-
-def _star_import(statement: ast.ImportFrom) -> ast.stmt:
-    source = "\n" * (statement.lineno - 1) + f"from {'.' * statement.level}{statement.module or ''} import *"
-    code = f"__import__('builtins').compile({source!r}, {FILENAME!r}, 'exec')"
-    call = ast.parse(f"__import__('builtins').exec({code})", mode="eval").body
-    for node in ast.walk(call):
-        ast.copy_location(node, statement)
-    return ast.copy_location(ast.Expr(call), statement)

@@ -131,9 +131,8 @@ class Usage:
         if keyword.arg is not None or not isinstance(keyword.value, ast.Name):
             return None
         same = [node for node in self._names.all_of(ast.Name) if node.id == keyword.value.id]
-        is_only_spread = all(
-            isinstance(self._names.parents[node], (ast.keyword, ast.Assign)) for node in same
-        )
+        uses = (ast.keyword, ast.Assign)
+        is_only_spread = all(isinstance(self._names.parents[node], uses) for node in same)
         return self._names.only_value(keyword.value) if is_only_spread else None
 
     def _value(self, node: ast.expr) -> Any:

@@ -125,13 +125,6 @@ def f():
     git.f()
 ~git.g()
 ---
-[git.f() for git in xs]
-~git.g()
----
-class A:
-    git = 1
-    async def f(self): ~git.f()
----
 import json
 json.dumps(~git.f())
 ---

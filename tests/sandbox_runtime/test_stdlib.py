@@ -53,9 +53,6 @@ missing
         ("import sqlite3\nsqlite3.connect(':memory:').execute('select 1 + 1').fetchone()", [2]),
         ("import dataclasses, pickle\n@dataclasses.dataclass\nclass P:\n    x: int\n"
          "pickle.loads(pickle.dumps(P(3))).x", 3),
-        ("import asyncio\nasync def main():\n    await asyncio.sleep(0)\n    return 5\n"
-         "with asyncio.Runner(loop_factory=asyncio.EventLoop) as runner:\n    x = runner.run(main())\n"
-         "x + asyncio.SelectorEventLoop().run_until_complete(main())", 10),
         ("import asyncio\nawait asyncio.to_thread(sum, [1, 2])", 3),
         ("from concurrent.futures import ThreadPoolExecutor\nwith ThreadPoolExecutor(4) as pool:\n"
          "    x = list(pool.map(str, [1, 2]))\nx", ["1", "2"]),

@@ -1,0 +1,121 @@
+"""What a script waits for, and what it forgets to wait for: locks, futures, tasks and its own coroutines."""
+
+import pytest
+
+from manifests.grants import Limits
+from manifests.json_value import Json
+from sandbox_runtime.sandbox import Sandbox
+from tests.sandbox_runtime.running import Runner
+
+pytestmark = pytest.mark.anyio
+
+HELD = """
+import concurrent.futures, queue, threading
+held = threading.Lock()
+held.acquire()
+"""
+ATTEMPT = """
+import time
+def attempt():
+    try:
+        return str({0})
+    except Exception as error:
+        return type(error).__name__
+began = time.monotonic()
+[attempt(), time.monotonic() - began >= 0.05]
+"""
+WAITS = [
+    ("threading.Event().wait({0})", "False"),
+    ("held.acquire(timeout={0})", "False"),
+    ("threading.Barrier(2).wait({0})", "BrokenBarrierError"),
+    ("queue.Queue().get(timeout={0})", "Empty"),
+    ("queue.SimpleQueue().get(timeout={0})", "Empty"),
+    ("concurrent.futures.Future().result(timeout={0})", "TimeoutError"),
+]
+ENDLESS = ["threading.Event().wait()", "held.acquire()", "queue.SimpleQueue().get()"]
+GATHER = "r = asyncio.gather(*[git.git_log(count=i) for i in range(2)])\n"
+TASK = "r = asyncio.create_task(git.git_log(count=1))\n"
+UNTIL_DONE = "while not r.done():\n    await asyncio.sleep(0.001)\n"
+MAIN = "seen = []\nasync def main():\n    seen.append(await git.git_log())\n"
+TOLD = "`main(...)` has not been awaited, so it has not run: it needs `await main(...)`"
+
+
+@pytest.mark.parametrize(("wait", "outcome"), WAITS)
+async def test_wait_with_a_timeout_has_its_time(run: Runner, wait: str, outcome: str) -> None:
+    assert await run.value(HELD + ATTEMPT.format(wait.format(0.05))) == [outcome, True]
+
+
+async def test_wait_is_ended_by_the_runs_limit(run: Runner) -> None:
+    script = "import threading\nprint('reached')\nthreading.Event().wait(600)"
+    result = await run(script, limits=Limits(wall_seconds=0.3))
+    assert result.error is not None and result.error.code == "wall_limit"
+    assert result.stdout == "reached\n"
+
+
+@pytest.mark.parametrize("wait", ENDLESS)
+async def test_wait_that_nobody_could_end_is_an_error_with_its_line(run: Runner, wait: str) -> None:
+    result = await run(f"{HELD}print('half', end='')\n{wait}")
+    assert result.error is not None
+    assert (result.error.code, result.error.line) == ("script_error", HELD.count("\n") + 2)
+    assert "DeadlockError" in result.error.message
+    assert result.stdout == "half"
+
+
+@pytest.mark.parametrize("use", ["[x for x in r]", "a, b = r", "r[0]", "len(r)", "1 in r"])
+@pytest.mark.parametrize(
+    ("begun", "told"), [(GATHER, "write `await asyncio.gather(...)`"), (TASK, "write `await` before it")]
+)
+async def test_future_that_is_used_as_its_value_says_that_it_was_not_awaited(
+    run: Runner, begun: str, told: str, use: str
+) -> None:
+    result = await run(begun + UNTIL_DONE + use)
+    assert result.error is not None
+    assert told in result.error.message
+
+
+@pytest.mark.parametrize(
+    ("script", "value"),
+    [
+        (GATHER + "[bool(r), await r]", [True, [{"count": 0}, {"count": 1}]]),
+        (TASK + "await asyncio.wait_for(asyncio.shield(asyncio.gather(r)), 10)", [{"count": 1}]),
+        (TASK + "done, _ = await asyncio.wait([r])\n[t.result() for t in done]", [{"count": 1}]),
+        (TASK + "[await t for t in asyncio.as_completed([r])]", [{"count": 1}]),
+        ("async with asyncio.TaskGroup() as g:\n    r = g.create_task(git.git_log())\nr.result()", {}),
+    ],
+)
+async def test_future_that_is_awaited_is_as_ever(run: Runner, script: str, value: Json) -> None:
+    assert await run.value(script) == value
+
+
+async def test_failure_of_a_task_left_to_itself_is_told_in_a_line(run: Runner) -> None:
+    script = f"async def bad():\n    await git.fails()\nr = asyncio.create_task(bad())\n{UNTIL_DONE}del r\n1"
+    told = "script.py:2: Task exception was never retrieved: git is down\n"
+    result = await run(script)
+    assert (result.error, result.value, result.stdout) == (None, 1, told)
+
+
+async def test_what_is_cancelled_as_the_script_ends_did_not_fail(run: Runner) -> None:
+    result = await run(
+        "async def main():\n    asyncio.gather(git.git_log(), git.git_log())\n    return 'sent'\nawait main()"
+    )
+    assert (result.error, result.value, result.stdout) == (None, "sent", "")
+
+
+@pytest.mark.parametrize("kept", ["main()", "[main(), main()]", "{'first': main()}"])
+async def test_coroutine_that_is_kept_and_never_awaited_is_told(run: Runner, kept: str) -> None:
+    result = await run(f"{MAIN}task = {kept}\nseen")
+    assert (result.error, result.value, result.notices) == (None, [], (TOLD,))
+
+
+@pytest.mark.parametrize("use", ["await task", "asyncio.run(task)", "task.close()", "del task, main"])
+async def test_coroutine_that_is_used_is_not_told(run: Runner, use: str) -> None:
+    result = await run(f"{MAIN}task = main()\n{use}\n1")
+    assert (result.error, result.value, result.notices) == (None, 1, ())
+
+
+async def test_later_run_of_the_session_may_await_a_coroutine(run: Runner, sandbox: Sandbox) -> None:
+    session = await sandbox.open_session()
+    assert (await run(f"{MAIN}task = main()", session=session)).notices == (TOLD,)
+    result = await run("await task\nlen(seen)", session=session)
+    assert (result.error, result.value, result.notices) == (None, 1, ())
+    session.close()
