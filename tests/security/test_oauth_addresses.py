@@ -152,14 +152,6 @@ async def test_hosts_are_reached_no_nearer_than_the_upstream(
             await network.addresses("login.example", 443)
 
 
-async def test_many_addresses_of_one_family_hide_none_of_the_other() -> None:
-    name_server = names(login=[*(f"fd00::{number}" for number in range(1, 9)), "127.0.0.1"])
-    async with listening() as listener:
-        url = f"https://login.example:{listener.port}/"
-        assert isinstance(await asked(url, name_server, "http://127.0.0.1:1/mcp"), OAuthUnreachableError)
-    assert [each[:2] for each in listener.first_bytes] == [b"\x16\x03"], "TLS was spoken, and not answered"
-
-
 async def test_name_that_stands_for_another_address_later_is_looked_up_once() -> None:
     name_server = NameServer(
         {"tickets.example": [[PUBLIC], ["127.0.0.1"]], "login.example": [[PUBLIC], ["127.0.0.1"]]}

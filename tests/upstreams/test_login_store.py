@@ -58,16 +58,6 @@ async def test_login_belongs_to_its_name_and_its_url(tmp_path: Path) -> None:
     assert await store(tmp_path, url="https://other.example/mcp").load() is None
 
 
-async def test_login_under_the_name_of_another_upstream_is_none(tmp_path: Path) -> None:
-    await store(tmp_path).save(LOGIN)
-    (file,) = files(tmp_path)
-    other = store(tmp_path, url="https://other.example/mcp")
-    await other.save(LOGIN)
-    assert len(files(tmp_path)) == 2
-    assert await other.load() is None
-    assert file.exists()
-
-
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", '{"format": 2}', "\x00", json.dumps({"url": URL}), "[" * 100_000]
 )
@@ -78,20 +68,11 @@ async def test_file_that_makes_no_sense_is_none(tmp_path: Path, text: str) -> No
     assert await store(tmp_path).load() is None
 
 
-@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660])
+@pytest.mark.parametrize("mode", [0o640, 0o604])
 async def test_file_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> None:
     await store(tmp_path).save(LOGIN)
     (file,) = files(tmp_path)
     file.chmod(mode)
-    with pytest.raises(OAuthError):
-        await store(tmp_path).load()
-
-
-async def test_link_is_not_followed(tmp_path: Path) -> None:
-    await store(tmp_path).save(LOGIN)
-    (file,) = files(tmp_path)
-    file.rename(tmp_path / "elsewhere")
-    file.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OAuthError):
         await store(tmp_path).load()
 

@@ -6,7 +6,7 @@ import anyio
 import pytest
 from mcp.server.mcpserver import MCPServer
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response
 
 from manifests.upstream_sections import HttpUpstream
 from tests.portal.peers import Barrier, Peer, never, tool
@@ -117,18 +117,6 @@ async def _meet(fleet: WatchedFleet, number: int) -> None:
     await fleet[NAME].call("meet", {"n": number}, seconds=DEADLINE_SECONDS)
 
 
-async def test_many_calls_at_once_share_one_sign_in_of_the_client(server: ProtectedServer) -> None:
-    server.authorization.add_client("portal", "its-secret")
-    spec = server.client_spec("its-secret")
-    async with fleet_of(**{NAME: spec}) as fleet:
-        await echo(fleet)
-        server.authorization.expire()
-        async with anyio.create_task_group() as tasks:
-            for number in range(CALLS):
-                tasks.start_soon(_meet, fleet, number)
-    assert server.authorization.grants == ["client_credentials"] * 2
-
-
 async def test_two_portals_do_not_use_the_same_refresh_token_twice(server: ProtectedServer) -> None:
     spec = server.spec()
     await logged_in(spec)
@@ -182,47 +170,6 @@ async def test_renewal_that_hangs_does_not_keep_a_portal_from_stopping(server: P
         await stopping.wait()
         with anyio.fail_after(REQUEST_SECONDS - 1):  # after these the request itself would be given up
             await stopped.wait()
-
-
-async def test_call_under_way_does_not_hold_up_a_renewal(server: ProtectedServer) -> None:
-    spec = server.spec()
-    await logged_in(spec)
-    async with fleet_of(**{NAME: spec}) as fleet, anyio.create_task_group() as tasks:
-        tasks.start_soon(lambda: fleet[NAME].call("hang", {}, seconds=DEADLINE_SECONDS))
-        await server.peer.until(lambda: bool(server.peer.calls))
-        server.authorization.expire()
-        assert await echo(fleet, a=1) == {"a": 1}
-        assert server.peer.cancelled == []
-        tasks.cancel_scope.cancel()
-
-
-async def test_refused_refresh_needs_a_login_and_is_not_tried_again(server: ProtectedServer) -> None:
-    spec = server.spec()
-    await logged_in(spec)
-    async with fleet_of(**{NAME: spec}) as fleet:
-        await echo(fleet)
-        server.authorization.end()
-        for _ in range(3):
-            with pytest.raises(UpstreamNeedsLoginError, match="mcp-code-portal login tickets"):
-                await echo(fleet)
-        await fleet.until(lambda: fleet[NAME].state.status == "needs_login")
-        await logged_in(spec)
-        await fleet.until(lambda: fleet[NAME].state.status == "ready")
-        assert await echo(fleet, a=1) == {"a": 1}
-    assert server.authorization.grants.count("refresh_token") == 1
-    assert server.peer.calls == [("echo", {}), ("echo", {"a": 1})]
-
-
-async def test_without_a_refresh_token_an_expired_one_needs_a_login(server: ProtectedServer) -> None:
-    server.authorization.gives_refresh_tokens = False
-    spec = server.spec()
-    await logged_in(spec)
-    async with fleet_of(**{NAME: spec}) as fleet:
-        await echo(fleet)
-        server.authorization.expire()
-        with pytest.raises(UpstreamNeedsLoginError):
-            await echo(fleet)
-    assert server.authorization.grants == ["authorization_code"]
 
 
 async def test_authorization_server_that_is_away_costs_no_login(server: ProtectedServer) -> None:
@@ -317,26 +264,6 @@ async def test_token_that_is_refused_although_it_is_new_is_renewed_only_once(ser
     assert server.authorization.grants == ["authorization_code", "refresh_token"]
 
 
-async def _unauthorized_but_for_discovery(request: Request) -> Response:
-    message = await request.json() if request.method == "POST" else {}
-    if message.get("method") != "server/discover":
-        return Response(status_code=401)
-    return JSONResponse({"jsonrpc": "2.0", "id": message["id"], "result": {}})
-
-
-async def test_server_that_refuses_every_token_is_down_also_if_it_says_to_everybody_what_it_is(
-    server: ProtectedServer,
-) -> None:
-    spec = server.spec()
-    await logged_in(spec)
-    async with fleet_of(**{NAME: spec}) as fleet:
-        await echo(fleet)
-        server.answers["/mcp"] = _unauthorized_but_for_discovery
-        with pytest.raises(UpstreamError):
-            await echo(fleet)
-        await fleet.until(lambda: fleet[NAME].state.status == "down")
-
-
 async def _unauthorized(request: Request) -> Response:
     return Response(status_code=401)
 
@@ -387,23 +314,3 @@ async def test_registered_client_signs_in_on_its_port(server: ProtectedServer) -
     server.authorization.expire()
     async with fleet_of(**{NAME: spec}) as fleet:
         assert await echo(fleet, a=1) == {"a": 1}
-
-
-async def test_tokens_are_in_no_message(server: ProtectedServer) -> None:
-    """The upstream repeats them wherever it can."""
-
-    async def repeated(request: Request) -> Response:
-        return PlainTextResponse(f"no: {request.headers['authorization']}", status_code=403)
-
-    spec = server.spec()
-    await logged_in(spec)
-    async with fleet_of(**{NAME: spec}) as fleet:
-        await echo(fleet)
-        server.authorization.expire()
-        await echo(fleet)
-        server.answers["/mcp"] = repeated
-        with pytest.raises(UpstreamError, match="hidden") as caught:
-            await echo(fleet)
-        told = [str(caught.value), fleet[NAME].state.detail, *fleet[NAME].diagnostics]
-    for token in server.authorization.tokens:
-        assert not any(token in text for text in told)

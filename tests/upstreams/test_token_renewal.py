@@ -57,25 +57,6 @@ async def test_token_that_expired_before_anybody_took_it_is_renewed_again(server
     assert server.authorization.grants == ["authorization_code", *["refresh_token"] * 3]
 
 
-async def test_client_whose_token_expired_before_anybody_took_it_signs_in_again(
-    server: ProtectedServer,
-) -> None:
-    server.authorization.expires_in = 0
-    server.authorization.add_client("portal", "its-secret")
-    async with tokens_of(server.client_spec("its-secret")) as kept:
-        assert await kept.headers() != await kept.headers()
-
-
-async def test_new_token_that_was_refused_is_not_renewed(server: ProtectedServer) -> None:
-    spec = server.spec()
-    await logged_in(spec)
-    async with tokens_of(spec) as kept:
-        await kept.renewed(await kept.headers())
-        with pytest.raises(UpstreamNeedsLoginError):
-            await kept.renewed(await kept.headers())
-    assert server.authorization.grants == ["authorization_code", "refresh_token"]
-
-
 @pytest.mark.parametrize(
     ("body", "status"),
     [
@@ -142,39 +123,10 @@ async def test_token_that_is_about_to_expire_is_used_while_nobody_gives_another(
         assert await kept.headers() != first
 
 
-async def test_token_that_is_about_to_expire_and_cannot_be_renewed_any_more_needs_a_login(
-    server: ProtectedServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    server.authorization.expires_in = 100
-    spec = server.spec()
-    await logged_in(spec)
-    async with tokens_of(spec) as kept:
-        await kept.headers()
-        server.authorization.answers["/token"] = saying({"error": "invalid_grant"}, 400)
-        _let_pass(95, monkeypatch)
-        with pytest.raises(UpstreamNeedsLoginError):
-            await kept.headers()
-
-
 def _let_pass(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """For what knows when a token expires."""
     later = SimpleNamespace(time=lambda: time.time() + seconds)
     monkeypatch.setattr(store, "time", later)
-
-
-async def test_token_endpoint_that_is_not_there_for_a_moment_ends_no_login(server: ProtectedServer) -> None:
-    spec = server.spec()
-    await logged_in(spec)
-    async with fleet_of(**{NAME: spec}) as fleet:
-        await echo(fleet)
-        server.authorization.expire()
-        server.authorization.answers["/token"] = nothing_here
-        with pytest.raises(UpstreamError) as caught:
-            await echo(fleet)
-        assert not isinstance(caught.value, UpstreamNeedsLoginError)
-        del server.authorization.answers["/token"]
-        await fleet.until(lambda: fleet[NAME].state.status == "ready")
-        assert await echo(fleet, a=1) == {"a": 1}
 
 
 async def test_refusal_that_is_not_of_the_refresh_token_is_asked_about_again(server: ProtectedServer) -> None:
