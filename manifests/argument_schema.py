@@ -10,12 +10,11 @@ Source: JSON Schema 2020-12, validation.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import chain
-from typing import Final, TypeAlias
+from typing import Final
 
 from manifests.json_value import Json
-from manifests.schema_validation import SchemaValidator
 
 MAX_DEPTH: Final = 20
 
@@ -38,37 +37,12 @@ _KEYWORDS: Final = (
 )
 
 
-class TooMuchError(Exception):
-    """The arguments have more parts than are looked at."""
-
-
 class SchemaConditionError(Exception):
     """The schema cannot be a condition; `hint` says what to write."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)
         self.hint = hint
-
-
-Fit: TypeAlias = Callable[[Json, int], bool]
-"""Whether a value fits, found out in at most so many steps.
-
-Raises:
-    TooMuchError: That takes more.
-"""
-
-
-def compiled(schema: Json) -> Fit:
-    """What says whether a value fits a schema that was checked."""
-    validator = SchemaValidator(schema)
-
-    def fit(value: Json, max_steps: int) -> bool:
-        findings = validator.look_at(value, max_steps, most=1)
-        if not findings.errors and not findings.is_whole:
-            raise TooMuchError
-        return not findings.errors
-
-    return fit
 
 
 def check_schema(schema: Json) -> None:

@@ -18,7 +18,7 @@ from manifests.json_value import Json
 from manifests.portal_manifest import PortalManifest
 from manifests.tool_rules import RULE_KINDS
 from manifests.upstream_sections import UPSTREAM_KIND, HttpUpstream, StdioUpstream
-from manifests.yaml_source import KeyPath, Place
+from manifests.yaml_source import KeyPath, Place, nearest
 
 _PRIVATE = frozenset({"env", "environment", "headers", "args", "url", "token", "client_secret"})
 _SHOWN = 60
@@ -67,7 +67,7 @@ class Complaint:
             message, hint = f"{_label(path)} {error['msg']}", error["ctx"]["hint"]
         else:
             message, hint = self._wrong_value(path, kind, error)
-        place = self._place(path)
+        place = nearest(self.places, path)
         line, column = (place.line, place.column) if is_key else (place.value_line, place.value_column)
         return Problem(message, line, column, hint, ".".join(map(str, path)))
 
@@ -78,11 +78,6 @@ class Complaint:
         path = _without_rule_kind(path)
         is_key = path[-1:] == (_KEY_ERROR,) and path not in self.places
         return path[:-1] if is_key else path, kind, is_key
-
-    def _place(self, path: KeyPath) -> Place:
-        while path and path not in self.places:
-            path = path[:-1]
-        return self.places.get(path) or Place(1, 1, 1, 1)
 
     def _wrong_value(self, path: KeyPath, kind: str, error: ErrorDetails) -> tuple[str, str]:
         section = _section_at(path[:-1], kind)

@@ -10,9 +10,10 @@ from urllib.parse import unquote
 
 from pydantic import AfterValidator, Field, Strict, model_validator
 
-from manifests.argument_schema import MAX_STEPS, Fit, TooMuchError, compiled
+from manifests.argument_schema import MAX_STEPS
 from manifests.constraints import Section, refusal
 from manifests.json_value import Json
+from manifests.schema_validation import SchemaValidator
 
 TOO_MUCH = f"the arguments have too many parts to be held against a schema: those of a tool share {MAX_STEPS:,} looks"
 
@@ -222,11 +223,12 @@ class CallArguments:
         """Whether they are what is demanded."""
         if condition is None:
             return True
-        try:
-            return condition.is_met(self, self._steps)
-        except TooMuchError:
-            self.undecided.append(condition)
+        if condition.unmet(self):
             return False
+        findings = condition.validator.look_at(self.values, self._steps, most=1)
+        if not findings.errors and not findings.is_whole:
+            self.undecided.append(condition)
+        return findings.is_whole and not findings.errors
 
 
 @dataclass(frozen=True)
@@ -235,14 +237,6 @@ class ArgumentCondition:
 
     where: Mapping[str, Comparison]
     schema: Json | None
-
-    def is_met(self, arguments: CallArguments, max_steps: int) -> bool:
-        """Whether the arguments are what it demands.
-
-        Raises:
-            TooMuchError: They have too many parts to say so.
-        """
-        return not self.unmet(arguments) and self._fit(arguments.values, max_steps)
 
     def unmet(self, arguments: CallArguments) -> tuple[str, str] | None:
         """The first argument that is not what it must be, and the comparison that it does not meet."""
@@ -278,8 +272,8 @@ class ArgumentCondition:
         ]
 
     @cached_property
-    def _fit(self) -> Fit:
-        return compiled(True if self.schema is None else self.schema)
+    def validator(self) -> SchemaValidator:
+        return SchemaValidator(True if self.schema is None else self.schema)
 
     def __str__(self) -> str:
         return "; ".join(self._told())

@@ -17,7 +17,7 @@ from manifests.names import namespace_of
 from manifests.own_files import cache_folder, read_capped, state_folder, unreadable, utf8
 from manifests.portal_manifest import PortalManifest
 from manifests.references import FetchSecrets, Interpolation, env_path, fetch_nothing, read_env
-from manifests.yaml_source import KeyPath, Place, read_yaml
+from manifests.yaml_source import KeyPath, Place, nearest, read_yaml
 
 CONFIG_VARIABLE = "MCP_CODE_PORTAL_CONFIG"
 DEFAULT_FILE = Path("portal.yaml")
@@ -138,7 +138,7 @@ def exposures(
     if any(_is_within(own, root) or _is_within(root, own) for own in own_folders for root in roots):
         found.append("what the portal keeps for itself")
     if found:
-        place = places.get(_KEYS) or Place(1, 1, 1, 1)
+        place = nearest(places, _KEYS)
         hint = "Give scripts a folder that has nothing else in it, like `workspace: data`."
         message = f"has {' and '.join(found)} in it, which are not for scripts"
         yield Problem(message, place.value_line, place.value_column, hint, ".".join(_KEYS))

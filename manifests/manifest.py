@@ -4,7 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
+from typing import TypeAlias
 
 from manifests.errors import Problem
 from manifests.grants import NetworkGrant
@@ -16,7 +18,7 @@ from manifests.portal_manifest import Capabilities, PortalManifest, Profile
 from manifests.references import Template
 from manifests.rules import Rules
 from manifests.tool_rules import ANY, NETWORK
-from manifests.yaml_source import KeyPath, Place
+from manifests.yaml_source import KeyPath, Place, nearest
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,41 +80,67 @@ def narrowed(manifest: Manifest, profile: str) -> Manifest:
 
 def slips(portal: PortalManifest, places: Mapping[KeyPath, Place]) -> Iterator[Problem]:
     """Profiles that would widen, and names of profiles, upstreams and variables that are nobody's."""
-    for name, profile in portal.profiles.items():
-        for limit in profile.limits.model_fields_set:
-            own, most = getattr(profile.limits, limit), getattr(portal.capabilities.limits, limit)
-            if own > most:
-                message = (
-                    f"{limit} is {own:g}, more than capabilities.limits has: {most:g}; a profile only narrows"
-                )
-                yield _problem(
-                    places, message, "Lower it, or raise the other.", "profiles", name, "limits", limit
-                )
-        for index, variable in enumerate(profile.environment or ()):
-            if variable not in portal.capabilities.environment:
-                message = f"{variable} is not in capabilities.environment; a profile only narrows"
-                keys = ("profiles", name, "environment", index)
-                yield _problem(places, message, _near(variable, portal.capabilities.environment), *keys)
-        yield from _grant_slips(portal.capabilities, profile, places, name)
-        yield from _flow_slips(portal, places, ("profiles", name))
-    yield from _flow_slips(portal, places, ("capabilities",))
-    yield from _network_slips(portal, places)
+    sections = [("capabilities",), *(("profiles", name) for name in portal.profiles)]
+    found = [_profile_slips(portal, name) for name in portal.profiles]
+    found += [_flow_slips(portal, keys) for keys in sections]
+    for keys, message, hint in dict.fromkeys(chain(*found, _token_slips(portal))):
+        place = nearest(places, keys)
+        yield Problem(message, place.value_line, place.value_column, hint, ".".join(map(str, keys)))
+
+
+_Slip: TypeAlias = tuple[KeyPath, str, str]
+"""Where it is, what it is, and what to write."""
+
+
+def _profile_slips(portal: PortalManifest, name: str) -> Iterator[_Slip]:
+    base, profile = portal.capabilities, portal.profiles[name]
+    for limit in profile.limits.model_fields_set:
+        own, most = getattr(profile.limits, limit), getattr(base.limits, limit)
+        if own > most:
+            told = f"{limit} is {own:g}, more than capabilities.limits has: {most:g}; a profile only narrows"
+            yield ("profiles", name, "limits", limit), told, "Lower it, or raise the other."
+    for index, variable in enumerate(profile.environment or ()):
+        if variable not in base.environment:
+            told = f"{variable} is not in capabilities.environment; a profile only narrows"
+            yield ("profiles", name, "environment", index), told, _near(variable, base.environment)
+    for index, host in enumerate(profile.network or ()):
+        granted = () if base.network is None else (*base.network.allow, *base.network.private)
+        if not _is_covered(host, granted):
+            told = f"{host} is not among the hosts of capabilities.network; a profile only narrows"
+            yield ("profiles", name, "network", index), told, ""
+    if profile.files == "read" and base.files is not None and base.files.share in ("session", "run"):
+        told = f"files are shared by {base.files.share}: there is nothing to read for who may not write"
+        yield ("profiles", name, "files"), told, "Write none."
+
+
+def _flow_slips(portal: PortalManifest, keys: KeyPath) -> Iterator[_Slip]:
+    section = portal.capabilities if len(keys) == 1 else portal.profiles[str(keys[1])]
+    known = [*portal.upstreams, NETWORK, ANY]
+    for index, rule in enumerate(section.flows):
+        for end, names in (("from", rule.from_), ("not_to", rule.not_to)):
+            for position, name in enumerate(names):
+                if name not in known:
+                    path = (*keys, "flows", index, end, position)
+                    yield path, f"there is no upstream {name!r}", _near(name, known)
+    if section.flows and NETWORK in portal.upstreams:
+        told = f"no upstream may be called {NETWORK} where there are flows: to them that is portal.fetch"
+        yield ("upstreams", NETWORK), told, "Give it another name."
+
+
+def _token_slips(portal: PortalManifest) -> Iterator[_Slip]:
     known = {portal.server.token.get_secret_value()} if portal.server.token else set()
     for index, token in enumerate(portal.server.tokens):
+        keys = ("server", "tokens", index)
         if token.token.get_secret_value() in known:
             hint = "Whoever sends it could not be told apart. Give each its own."
-            yield _problem(
-                places, "is a token that is here already", hint, "server", "tokens", index, "token"
-            )
+            yield (*keys, "token"), "is a token that is here already", hint
         known.add(token.token.get_secret_value())
         if token.profile is not None and token.profile not in portal.profiles:
-            message = f"there is no profile {token.profile!r}"
-            yield _problem(
-                places, message, _near(token.profile, portal.profiles), "server", "tokens", index, "profile"
-            )
+            hint = _near(token.profile, portal.profiles)
+            yield (*keys, "profile"), f"there is no profile {token.profile!r}", hint
         if token.tenant is None and _has_files_of_a_tenant(portal, token.profile):
-            message = "is of no tenant, and files are shared by tenant (capabilities.files)"
-            yield _problem(places, message, "Say whose it is with tenant: NAME.", "server", "tokens", index)
+            told = "is of no tenant, and files are shared by tenant (capabilities.files)"
+            yield keys, told, "Say whose it is with tenant: NAME."
 
 
 def _has_files_of_a_tenant(portal: PortalManifest, profile: str | None) -> bool:
@@ -149,45 +177,6 @@ def _is_covered(host: str, by: Sequence[str]) -> bool:
     return any(HostPattern.parse(each).covers(HostPattern.parse(host)) for each in by)
 
 
-def _grant_slips(
-    base: Capabilities, profile: Profile, places: Mapping[KeyPath, Place], name: str
-) -> Iterator[Problem]:
-    for index, host in enumerate(profile.network or ()):
-        granted = () if base.network is None else (*base.network.allow, *base.network.private)
-        if not _is_covered(host, granted):
-            message = f"{host} is not among the hosts of capabilities.network; a profile only narrows"
-            yield _problem(places, message, "", "profiles", name, "network", index)
-    if profile.files == "read" and base.files is not None and base.files.share in ("session", "run"):
-        message = f"files are shared by {base.files.share}: there is nothing to read for who may not write"
-        yield _problem(places, message, "Write none.", "profiles", name, "files")
-
-
-def _flow_slips(portal: PortalManifest, places: Mapping[KeyPath, Place], keys: KeyPath) -> Iterator[Problem]:
-    section = portal.capabilities if keys == ("capabilities",) else portal.profiles[str(keys[1])]
-    known = [*portal.upstreams, NETWORK, ANY]
-    for index, rule in enumerate(section.flows):
-        for end, names in (("from", rule.from_), ("not_to", rule.not_to)):
-            for position, name in enumerate(names):
-                if name not in known:
-                    path = (*keys, "flows", index, end, position)
-                    yield _problem(places, f"there is no upstream {name!r}", _near(name, known), *path)
-
-
-def _network_slips(portal: PortalManifest, places: Mapping[KeyPath, Place]) -> Iterator[Problem]:
-    flows = [*portal.capabilities.flows, *(flow for each in portal.profiles.values() for flow in each.flows)]
-    if flows and NETWORK in portal.upstreams:
-        message = f"no upstream may be called {NETWORK} where there are flows: to them that is portal.fetch"
-        yield _problem(places, message, "Give it another name.", "upstreams", NETWORK)
-
-
 def _near(name: str, known: Mapping[str, object] | list[str]) -> str:
     near = get_close_matches(name, known, n=1)
     return f"Did you mean {near[0]}?" if near else f"There are: {', '.join(known) or 'none'}."
-
-
-def _problem(places: Mapping[KeyPath, Place], message: str, hint: str, *keys: str | int) -> Problem:
-    path: KeyPath = keys
-    while path and path not in places:
-        path = path[:-1]
-    place = places.get(path) or Place(1, 1, 1, 1)
-    return Problem(message, place.value_line, place.value_column, hint, ".".join(map(str, keys)))

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -103,6 +104,13 @@ class Place:
     value_line: int
     value_column: int
     text: str = ""  # as written, where the value is a scalar without quotes
+
+
+def nearest(places: Mapping[KeyPath, Place], path: KeyPath) -> Place:
+    """Where a path stands, or the last part of it that the file has."""
+    while path and path not in places:
+        path = path[:-1]
+    return places.get(path) or Place(1, 1, 1, 1)
 
 
 @dataclass(frozen=True)
