@@ -1,13 +1,13 @@
 """What an upstream offers besides tools: resources, their templates, and prompts; as it lists them, read leniently."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Final, Literal, TypeAlias
 
 from mcp_types import METHOD_NOT_FOUND
-from pydantic_core import to_json
 
 from manifests.json_value import Json
-from upstreams.errors import UpstreamAnswerError, UpstreamRefusedError, UpstreamTimeoutError
+from upstreams.errors import UpstreamRefusedError
+from upstreams.tool_listing import PageReader, pages
 
 Listed: TypeAlias = Literal["resources", "resourceTemplates", "prompts"]
 
@@ -18,9 +18,8 @@ LISTING_METHODS: Final[dict[Listed, str]] = {
 }
 
 MAX_ROWS: Final = 10_000
-MAX_PAGES: Final = 1_000
 MAX_BYTES: Final = 16 * 1024 * 1024
-"""Of one listing. Beyond any of the three the rest is left out."""
+"""Of one listing. Beyond either the rest is left out."""
 
 MAX_IDENTIFIER_CHARACTERS: Final = 8_192
 """Of a URI or a name; what has a longer one is left out."""
@@ -30,9 +29,6 @@ MAX_TEXT_CHARACTERS: Final = 16_384
 
 MAX_ARGUMENTS: Final = 100
 """Of one prompt; a prompt that has more is left out, for nobody could fill it in."""
-
-PageReader: TypeAlias = Callable[[str | None], Awaitable[dict[str, Json]]]
-"""Asks for the page at a cursor; None is the first. Answers the raw result."""
 
 _IDENTIFIERS: Final[dict[Listed, str]] = {
     "resources": "uri",
@@ -70,31 +66,16 @@ async def read_offered(listed: Listed, read_page: PageReader) -> list[dict[str, 
         UpstreamError: The first page could not be had. A later one that fails ends the listing instead.
     """
     rows: dict[str, dict[str, Json]] = {}
-    cursor: str | None = None
-    seen: set[str] = set()
-    bytes_read = 0
-    while len(seen) < MAX_PAGES:
-        try:
-            page = await read_page(cursor)
-        except UpstreamRefusedError as error:
-            if cursor is None and error.rpc_code != METHOD_NOT_FOUND:
-                raise
-            break
-        except (UpstreamAnswerError, UpstreamTimeoutError):
-            if cursor is None:
-                raise
-            break
-        bytes_read += len(to_json(page, inf_nan_mode="constants"))
-        found = page.get(listed)
-        for raw in found[:MAX_ROWS] if isinstance(found, list) else []:
-            identifier, row = _row(listed, raw)
-            if identifier and len(rows) < MAX_ROWS:
-                rows.setdefault(identifier, row)
-        following = page.get("nextCursor")
-        if not isinstance(following, str) or not following or following in seen or bytes_read > MAX_BYTES:
-            break
-        seen.add(following)
-        cursor = following
+    try:
+        async for page in pages(read_page, MAX_BYTES, lambda text: None):
+            found = page.get(listed)
+            for raw in found[:MAX_ROWS] if isinstance(found, list) else []:
+                identifier, row = _row(listed, raw)
+                if identifier and len(rows) < MAX_ROWS:
+                    rows.setdefault(identifier, row)
+    except UpstreamRefusedError as error:
+        if error.rpc_code != METHOD_NOT_FOUND:
+            raise
     return [*rows.values()]
 
 

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -14,7 +14,7 @@ from pydantic_core import to_json
 from manifests.json_value import Json
 from manifests.own_files import write_whole
 from manifests.upstream_sections import HttpUpstream, StdioUpstream
-from upstreams.errors import UpstreamAnswerError, UpstreamRefusedError
+from upstreams.errors import UpstreamAnswerError, UpstreamRefusedError, UpstreamTimeoutError
 from upstreams.recorded_tool import RecordedTool
 from upstreams.redaction import Redaction
 from upstreams.state import Diagnostics
@@ -42,44 +42,69 @@ PageReader = Callable[[str | None], Awaitable[dict[str, Json]]]
 """Asks for the page at a cursor; None is the first. Answers the raw result."""
 
 
-async def read_listing(read_page: PageReader, diagnostics: Diagnostics) -> tuple[RecordedTool, ...]:
-    """All usable tools of an upstream; what is malformed, cut or left out is in `diagnostics`.
+async def pages(
+    read_page: PageReader, max_bytes: int, note: Callable[[str], None]
+) -> AsyncIterator[dict[str, Json]]:
+    """The pages of a listing; `note` hears why it ended before its end.
 
     Raises:
         UpstreamError: The first page could not be had. A later one that fails ends the listing instead.
     """
-    listing = Listing(diagnostics)
     cursor: str | None = None
+    seen: set[str] = set()
+    bytes_read = 0
     while True:
         try:
             page = await read_page(cursor)
-        except (UpstreamRefusedError, UpstreamAnswerError) as error:
+        except (UpstreamRefusedError, UpstreamAnswerError, UpstreamTimeoutError) as error:
             if cursor is None:
                 raise
-            diagnostics.note(f"tools/list ended early, a later page failed: {error}")
-            break
-        cursor = listing.add_page(page)
+            note(f"ended early, a later page failed: {error}")
+            return
+        yield page
+        cursor = page.get("nextCursor") or None
         if cursor is None:
+            return
+        bytes_read += len(to_json(page, inf_nan_mode="constants"))
+        if (
+            not isinstance(cursor, str)
+            or cursor in seen
+            or len(seen) + 1 >= MAX_PAGES
+            or bytes_read > max_bytes
+        ):
+            note(f"cut after {len(seen) + 1} pages and {bytes_read} bytes: pagination does not end")
+            return
+        seen.add(cursor)
+
+
+async def read_listing(read_page: PageReader, diagnostics: Diagnostics) -> tuple[RecordedTool, ...]:
+    """All usable tools of an upstream; what is malformed, cut or left out is in `diagnostics`.
+
+    Raises:
+        UpstreamError: As of `pages`.
+    """
+    listing = Listing(diagnostics)
+    async for page in pages(
+        read_page, MAX_LISTING_BYTES, lambda text: diagnostics.note(f"tools/list: {text}")
+    ):
+        if not listing.add_page(page):
             break
     return listing.tools
 
 
 class Listing:
-    """The tools gathered so far and the room that is left."""
+    """The tools gathered so far."""
 
     def __init__(self, diagnostics: Diagnostics) -> None:
         self._diagnostics = diagnostics
         self._tools: dict[str, RecordedTool] = {}
-        self._cursors: set[str] = set()
-        self._bytes = 0
 
     @property
     def tools(self) -> tuple[RecordedTool, ...]:
         return tuple(self._tools.values())
 
-    def add_page(self, page: dict[str, Json]) -> str | None:
-        """Take a page in; the cursor of the next one, None at the end."""
-        self._bytes += len(to_json(page, inf_nan_mode="constants"))
+    def add_page(self, page: dict[str, Json]) -> bool:
+        """Take a page in; whether there is room for another."""
         tools = page.get("tools")
         if not isinstance(tools, list):
             self._diagnostics.note("tools/list: `tools` is no list")
@@ -87,23 +112,9 @@ class Listing:
         for raw in tools:
             if len(self._tools) >= MAX_TOOLS:
                 self._diagnostics.note(f"tools/list: only the first {MAX_TOOLS} tools are used")
-                return None
+                return False
             self._add(raw)
-        return self._next_cursor(page.get("nextCursor"))
-
-    def _next_cursor(self, cursor: Json) -> str | None:
-        if cursor is None or cursor == "":
-            return None
-        if not isinstance(cursor, str) or cursor in self._cursors:
-            self._diagnostics.note("tools/list: pagination does not end (a cursor came twice or is no text)")
-            return None
-        self._cursors.add(cursor)
-        if len(self._cursors) >= MAX_PAGES or self._bytes > MAX_LISTING_BYTES:
-            self._diagnostics.note(
-                f"tools/list: cut after {len(self._cursors)} pages and {self._bytes} bytes"
-            )
-            return None
-        return cursor
+        return True
 
     def _add(self, raw: Json) -> None:
         tool = self._read(raw)

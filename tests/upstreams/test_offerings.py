@@ -12,7 +12,8 @@ from manifests.json_value import Json
 from manifests.upstream_sections import HttpUpstream
 from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, http_peer
 from upstreams.errors import UpstreamAnswerError, UpstreamRefusedError, UpstreamTimeoutError
-from upstreams.offerings import MAX_PAGES, Listed, read_offered
+from upstreams.offerings import Listed, read_offered
+from upstreams.tool_listing import MAX_PAGES
 
 pytestmark = pytest.mark.anyio
 

@@ -99,7 +99,7 @@ def test_more_tools_than_the_cap_are_cut() -> None:
     diagnostics = Diagnostics(Redaction(()))
     listing = Listing(diagnostics)
     page = [{"name": f"t{n}", "inputSchema": {"type": "object"}} for n in range(MAX_TOOLS + 1)]
-    assert listing.add_page({"tools": page, "nextCursor": "more"}) is None
+    assert not listing.add_page({"tools": page, "nextCursor": "more"})
     assert len(listing.tools) == MAX_TOOLS
     assert len(diagnostics.remarks) == 1
 
