@@ -5,8 +5,6 @@ from pathlib import Path
 import pytest
 
 from manifests.json_value import Json
-from manifests.loader import load_manifest
-from portal.explanation import explain, meant_by
 from tests.portal.peers import Peer, opened, raw, raw_tools, schema, states, tool
 from tests.upstreams.faults.http_server import (
     Exchange,
@@ -14,7 +12,6 @@ from tests.upstreams.faults.http_server import (
     FaultyHttpServer,
     status,
 )
-from upstreams.recorded_tool import RecordedTool
 
 pytestmark = pytest.mark.anyio
 
@@ -238,38 +235,6 @@ async def test_fetching_is_going_to_the_network(tmp_path: Path) -> None:
         assert await portal.result_of(f"await mail.read()\n{fetch}") == "not_granted"
 
 
-async def test_tool_that_an_upstream_calls_as_a_method_is_explained_beside_it_and_refused_like_that(
-    tmp_path: Path,
-) -> None:
-    deleting: Json = {
-        "name": "resources/read",
-        "inputSchema": {"type": "object"},
-        "annotations": {"destructiveHint": True},
-    }
-    tools: Json = {"allow": ["*", {"tool": "raw.resources/read", "where": {"uri": {"prefix": "note://"}}}]}
-    async with opened(
-        tmp_path, {"raw": raw(tools=[deleting, *raw_tools("echo")])}, capabilities={"tools": tools}
-    ) as portal:
-        answer = await portal.run("await getattr(raw, 'resources_' + 'read')(uri='note://x', cmd='rm')")
-        assert (answer["status"], states(answer)) == ("error", [("raw.resources_read", "refused")])
-        assert states(await portal.run("await raw.echo()")) == [("raw.echo", "done")]
-        manifest = load_manifest(tmp_path / "portal.yaml", {})
-        listed = {
-            "raw": [
-                RecordedTool(
-                    "resources/read", "", deleting["inputSchema"], None, deleting["annotations"], None
-                )
-            ]
-        }
-        method = {"uri": "note://x"}
-        told = [explain(manifest, each, method) for each in meant_by("raw.resources/read", manifest, listed)]
-        assert [(each.function, each.verdict) for each in told] == [
-            ("raw.resources_read", "deny"),
-            ("raw.resources/read", "allow"),
-        ]
-        assert 'add "raw.resources_read" to' in told[0].grant
-
-
 async def test_calls_at_once_spend_a_budget_in_the_order_in_which_they_were_made(
     tmp_path: Path,
 ) -> None:
@@ -283,14 +248,3 @@ async def test_calls_at_once_spend_a_budget_in_the_order_in_which_they_were_made
     async with opened(tmp_path, {"up": up}, capabilities={"tools": tools}) as portal:
         answer = await portal.run(code)
     assert [state for _, state in states(answer)] == ["done", "done", "done", "refused", "refused"]
-
-
-async def test_call_of_many_parts_is_decided_before_what_a_later_one_brings(tmp_path: Path) -> None:
-    web, mail = Peer(tool("post", schema("body", body={"type": "object"}))), Peer(tool("read"))
-    capabilities: Json = {
-        "tools": {"allow": ["*", {"tool": "web.post", "schema": {"minProperties": 1}}]},
-        "flows": [{"from": "mail", "not_to": "web"}],
-    }
-    code = "import asyncio\nawait asyncio.gather(web.post(body={'a': 1}), mail.read())\n1"
-    async with opened(tmp_path, {"web": web, "mail": mail}, capabilities=capabilities) as portal:
-        assert states(await portal.run(code)) == [("web.post", "done"), ("mail.read", "done")]

@@ -4,8 +4,6 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -14,10 +12,8 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolResult
-from starlette.requests import Request
 
 from manifests.json_value import Json
-from portal.caller import BEARER, Bearer, Caller, caller_of
 from portal.server import build_server
 from portal.serving import build_http_app, gate_rules
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, never, opened, structured, text_of, tool
@@ -83,15 +79,6 @@ async def test_a_session_is_its_mcp_sessions_own(tmp_path: Path) -> None:
     async with opened(tmp_path) as portal, served(portal) as url, visitor(url) as one, visitor(url) as other:
         session = await one.begin("x = 1")
         assert (await other.error_of("x", session))[0] == "unknown_session"
-        assert (await one.run("x", session=session))["result"] == 1
-
-
-async def test_naming_the_mcp_session_of_another_does_not_help(tmp_path: Path) -> None:
-    async with opened(tmp_path) as portal, served(portal) as url, visitor(url) as one:
-        session = await one.begin("x = 1")
-        stolen = {"Mcp-Session-Id": one.mcp_session}
-        async with visitor(url, "auto", stolen) as thief:
-            assert (await thief.error_of("x", session))[0] == "unknown_session"
         assert (await one.run("x", session=session))["result"] == 1
 
 
@@ -178,16 +165,3 @@ async def waiting(portal: Opened, scripts: int) -> None:
     with anyio.fail_after(DEADLINE_SECONDS):
         while sandbox.waiting < scripts:
             await anyio.lowlevel.checkpoint()
-
-
-def test_bearer_of_a_token_is_one_caller_however_many_sessions_it_opens() -> None:
-    callers = [_caller("token 1", "s1"), _caller("token 1", "s2"), _caller("token 2", "s3")]
-    assert len({caller.share for caller in callers}) == 2
-    assert len({caller.owner for caller in callers}) == 3
-
-
-def _caller(token: str, session: str) -> Caller:
-    headers = [(b"mcp-session-id", session.encode())]
-    scope = {"type": "http", "headers": headers, "client": ("127.0.0.1", 1), BEARER: Bearer(token, None)}
-    context: Any = SimpleNamespace(request=Request(scope), protocol_version="2025-11-25")
-    return caller_of(context)

@@ -1,7 +1,6 @@
 """The library follows the upstreams, and nobody sees one older than what they waited for."""
 
 import shutil
-from collections import Counter
 from pathlib import Path
 
 import anyio
@@ -35,56 +34,6 @@ async def test_a_tool_that_an_upstream_adds_is_found_and_can_be_called(tmp_path:
         assert await portal.result_of("await raw.cancelled()") == []
 
 
-async def test_everybody_sees_one_whole_library_while_it_changes(tmp_path: Path) -> None:
-    changes = 4
-    async with opened(tmp_path, {"store": Peer()}) as portal:
-        store, catalog = portal.portal.fleet["store"], portal.portal.catalog
-        await portal.search("echo")
-        is_over = anyio.Event()
-        seen: set[int] = set()
-        statuses: Counter[str] = Counter()
-
-        def change(generation: int) -> None:
-            side = "left" if generation % 2 else "right"
-            own: Json = {"properties": {side: {"type": "integer"}}, "required": [side]}
-            store._supervisor.tools = tuple(
-                recorded(name, f"Generation {generation}.", **own, additionalProperties=False)
-                for name in ("same", f"one_{generation}", f"two_{generation}")
-            )
-            catalog.note_change(store)
-
-        async def search() -> None:
-            while not is_over.is_set():
-                rows = (await portal.search("generation", limit=9))["functions"]
-                generations = {row["summary"] for row in rows}
-                names = {row["name"].rpartition("_")[2] for row in rows} - {"store.same"}
-                assert len(rows) == 3 and len(generations) == len(names) == 1
-                seen.add(int(names.pop()))
-
-        async def run() -> None:
-            while not is_over.is_set():
-                # Right in every second library. What was checked against one must not run against the next.
-                answer = await portal.run(
-                    "await store.same(left=1)\n(await portal.search('generation'))['total']"
-                )
-                statuses[answer["status"]] += 1
-                assert answer["status"] == "refused" or answer["result"] == 3, answer
-
-        change(0)
-        with anyio.fail_after(2 * DEADLINE_SECONDS):
-            async with anyio.create_task_group() as tasks:
-                for work in (search, search, run, run):
-                    tasks.start_soon(work)
-                for generation in range(1, changes):
-                    ran = statuses.total()
-                    change(generation)
-                    while generation not in seen or statuses.total() < ran + 2:
-                        await anyio.lowlevel.checkpoint()
-                is_over.set()
-    assert seen >= set(range(1, changes))
-    assert statuses["ok"] and statuses["refused"] and statuses.keys() == {"ok", "refused"}
-
-
 async def test_stub_files_stay_as_they_are_while_a_check_reads_them(tmp_path: Path) -> None:
     async with opened(tmp_path, {"store": Peer()}) as portal:
         await portal.search("echo")
@@ -101,15 +50,6 @@ async def test_stub_files_stay_as_they_are_while_a_check_reads_them(tmp_path: Pa
                 assert catalog.snapshot is snapshot
             assert "store.other" in (await catalog.fresh()).library.functions
         assert "def other(" in module.read_text()
-
-
-async def test_two_upstreams_with_the_same_tools_are_told_apart(tmp_path: Path) -> None:
-    left, right = Peer(), Peer()
-    async with opened(tmp_path, {"left": left, "right": right}) as portal:
-        code = "a = await left.echo(side='l')\nb = await right.echo(side='r')\n[a, b]"
-        assert await portal.result_of(code) == [{"side": "l"}, {"side": "r"}]
-    assert left.calls == [("echo", {"side": "l"})]
-    assert right.calls == [("echo", {"side": "r"})]
 
 
 async def test_a_disk_that_is_full_costs_the_check_and_nothing_else(tmp_path: Path) -> None:

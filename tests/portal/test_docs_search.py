@@ -114,11 +114,6 @@ async def test_full_detail_adds_types_and_documentation(portal: Opened) -> None:
     assert "TypedDict" in full["functions"][0]["stub"]
 
 
-async def test_a_dead_upstream_is_told_in_every_answer(portal: Opened) -> None:
-    for query in ("", "issue", "nothing_like_it"):
-        assert any("'dead' is down" in notice for notice in (await portal.search(query))["notices"])
-
-
 async def test_one_upstream_can_be_asked_by_its_key_or_its_namespace(portal: Opened) -> None:
     for name in ("issue-tracker", "issue_tracker"):
         rows = (await portal.search("issue", upstream=name, limit=3))["functions"]
@@ -226,13 +221,6 @@ async def test_an_upstream_without_tools_or_with_none_granted_is_told(tmp_path: 
         for name, code in (("empty", "upstream_unavailable"), ("locked", "not_granted")):
             answer = await portal.run(f"await {name}.echo()")
             assert (answer["status"], answer["error"]["code"]) == ("refused", code)
-
-
-async def test_the_name_that_is_found_is_the_name_to_call(tmp_path: Path) -> None:
-    async with opened(tmp_path, {"time": Peer(tool("utc-clock"))}) as portal:
-        (row,) = (await portal.search("utc"))["functions"]
-        assert row["name"] == "time_.utc_clock"
-        assert await portal.result_of(f"await {row['name']}(a=1)") == {"a": 1}
 
 
 async def test_the_best_function_is_told_with_what_grants_it_if_it_is_not_granted(tmp_path: Path) -> None:

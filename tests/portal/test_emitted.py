@@ -1,7 +1,7 @@
 """Content blocks of a script are checked and counted before a client gets them."""
 
 import pytest
-from mcp_types import ImageContent, ResourceLink, TextContent
+from mcp_types import ImageContent, TextContent
 
 from manifests.json_value import Json
 from portal.budget.tokens import count_tokens
@@ -42,16 +42,6 @@ def test_what_is_no_content_is_left_out_and_told_with_its_fault_and_what_is_allo
     assert (fault in told, bool(allowed)) == (True, True)
 
 
-def test_a_notice_shows_nothing_of_a_large_block() -> None:
-    for block in (
-        {"type": "text", "text": ["x" * 100_000]},
-        {"type": "x" * 100_000},
-        {"type": ["x" * 100_000]},
-    ):
-        (notice,) = content_blocks([block], PLENTY).notices
-        assert len(notice) < 500
-
-
 def test_text_counts_against_the_budget_and_images_do_not() -> None:
     emitted = content_blocks([WORD, IMAGE, WORD, WORD], 2 * count_tokens("word"))
     assert [type(block) for block in emitted.blocks] == [TextContent, ImageContent, TextContent]
@@ -74,11 +64,6 @@ def test_text_counts_against_the_budget_and_images_do_not() -> None:
 def test_all_that_is_text_counts(block: dict[str, Json]) -> None:
     assert not content_blocks([block], 100).blocks
     assert content_blocks([block], PLENTY).tokens >= 500
-
-
-def test_a_link_is_content() -> None:
-    link = {"type": "resource_link", "uri": "file:///x", "name": "x"}
-    assert [type(block) for block in content_blocks([link], PLENTY).blocks] == [ResourceLink]
 
 
 def test_blocks_beyond_the_most_are_counted() -> None:

@@ -121,11 +121,6 @@ async def test_a_syntax_error_is_refused_with_its_line(portal: Opened) -> None:
     assert answer["calls"] == []
 
 
-async def test_an_exit_with_a_status_is_an_error(portal: Opened) -> None:
-    error = await portal.error_of("import sys\nsys.exit(3)")
-    assert (error["code"], error["line"]) == ("script_exit", 2)
-
-
 async def test_a_tool_error_is_caught_with_the_tools_own_text(portal: Opened) -> None:
     code = (
         "try:\n    await store.fail()\nexcept ToolError as error:\n    told = [str(error), error.code]\ntold"
@@ -143,13 +138,6 @@ async def test_a_tool_error_that_nobody_catches_is_the_scripts_error(portal: Ope
     assert "calls" in answer["error"]["hint"], "it is told that a call was done"
 
 
-async def test_rows_of_the_ledger_have_these_fields(portal: Opened) -> None:
-    (row,) = (await portal.run("await store.echo()"))["calls"]
-    assert row.keys() == {"seq", "function", "state", "ms"}
-    (row,) = (await portal.run("await store.fail()"))["calls"]
-    assert row["error"].keys() == {"code", "message"}
-
-
 async def test_a_call_that_the_check_cannot_see_is_refused_by_the_broker(portal: Opened, peer: Peer) -> None:
     code = (
         "errors = []\n"
@@ -164,11 +152,6 @@ async def test_a_call_that_the_check_cannot_see_is_refused_by_the_broker(portal:
     assert answer["result"] == [["invalid_arguments", True]] * 3
     assert {row["state"] for row in answer["calls"]} == {"refused"}
     assert "typed" not in [name for name, _ in peer.calls]
-
-
-async def test_renamed_functions_and_parameters_call_the_right_tool(portal: Opened, peer: Peer) -> None:
-    await portal.result_of("await store.delete_it(class_='A')")
-    assert peer.calls[-1] == ("delete-it", {"class": "A"})
 
 
 async def test_the_wrapper_around_a_result_is_taken_off(portal: Opened) -> None:

@@ -36,15 +36,6 @@ def test_a_flood_of_refused_calls_is_counted_in_bounded_memory() -> None:
     assert sum(row.get("count", 1) for row in ledger.rows()) == MAX_ENTRIES + 5_000
 
 
-def test_an_answer_too_long_for_the_script_was_still_a_call_that_was_done() -> None:
-    ledger = Ledger()
-    ledger.open(1, "a.b")
-    ledger[1].end("done")
-    ledger[1].withhold(CallError("outcome_limit", "too long"))
-    row = ledger.rows()[0]
-    assert (row["state"], row["error"]["code"]) == ("done", "outcome_limit")
-
-
 def test_a_call_that_was_done_is_never_counted_as_refused_however_many_there_are() -> None:
     ledger = Ledger()
     for seq in range(1, MAX_ENTRIES + 101):

@@ -7,8 +7,6 @@ import pytest
 from structlog.testing import capture_logs
 
 from manifests.json_value import Json
-from manifests.lock import write_lock
-from portal.pinning.pins import pins_of
 from tests.portal.peers import Opened, Peer, opened, raw, raw_tools, schema, sleeper, states, tool
 from tests.portal.pinning import accept, accepted
 
@@ -76,15 +74,6 @@ async def test_upstream_of_which_nothing_was_accepted_offers_nothing(tmp_path: P
         error = await portal.error_of("await late.read()")
         assert (await portal.run("await up.read()"))["status"] == "ok"
     assert (error["code"], late.calls) == ("quarantined", [])
-
-
-async def test_tool_that_is_denied_is_told_the_deny_and_not_the_quarantine(tmp_path: Path) -> None:
-    up = peer()
-    denied: Json = {"tools": {"deny": ["up.wipe"]}}
-    await accept(tmp_path, {"up": up}, capabilities=denied)
-    up.tools.append(tool("wipe"))
-    async with opened(tmp_path, {"up": up}, capabilities=denied) as portal:
-        assert (await portal.error_of("await up.wipe()"))["code"] == "not_granted"
 
 
 async def test_newcomer_that_takes_a_name_makes_nothing_callable_that_was_not(tmp_path: Path) -> None:
@@ -192,13 +181,3 @@ async def logged(portal: Opened, logs: list[Json], event: str) -> None:
         if any(each["event"] == event for each in logs):
             return
         await portal.run("await up.read()")
-
-
-async def test_pins_of_an_upstream_do_not_count_for_another(tmp_path: Path) -> None:
-    up = peer()
-    async with opened(tmp_path, {"up": up, "other": peer()}) as portal:
-        await portal.search()
-        write_lock(tmp_path / "portal.lock", pins_of(portal.portal.fleet["other"]))
-    async with opened(tmp_path, {"up": up, "other": peer()}) as portal:
-        assert (await portal.error_of("await up.read()"))["code"] == "quarantined"
-        assert (await portal.run("await other.read()"))["status"] == "ok"

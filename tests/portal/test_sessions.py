@@ -7,7 +7,6 @@ from pathlib import Path
 import anyio
 import pytest
 
-from manifests.json_value import Json
 from manifests.portal_manifest import ServerSettings
 from portal.caller import LOCAL
 from portal.sessions import Sessions, SessionStartError
@@ -52,11 +51,6 @@ async def test_variables_imports_and_functions_are_there_in_the_next_run(portal:
     assert (answer["result"], answer["session"]) == ({"n": 6}, session)
 
 
-async def test_a_name_of_the_session_is_not_taken_for_a_namespace(portal: Opened) -> None:
-    session = await new_session(portal, "store = {'a': 1}")
-    assert await portal.result_of("store.get('a')", session=session) == 1
-
-
 async def test_a_namespace_that_the_session_imported_is_still_checked(portal: Opened) -> None:
     session = await new_session(portal, "from tools import store")
     assert (await portal.run("await store.shout(text='a')", session=session))["status"] == "refused"
@@ -97,13 +91,6 @@ async def test_an_exception_leaves_the_session_as_it_was_reached(portal: Opened)
     assert await portal.result_of("x", session=session) == 2
 
 
-async def test_a_script_that_is_refused_leaves_the_session_alone(portal: Opened) -> None:
-    session = await new_session(portal)
-    assert (await portal.run("x = (", session=session))["status"] == "refused"
-    assert (await portal.run("x = 5\nawait store.ecko()", session=session))["status"] == "refused"
-    assert await portal.result_of("x", session=session) == 1
-
-
 async def test_a_session_that_a_limit_ended_is_told_and_gone(portal: Opened) -> None:
     session = await new_session(portal)
     answer = await portal.run("await store.hang()", session=session, timeout_seconds=0.3)
@@ -122,18 +109,6 @@ async def test_a_session_runs_one_script_at_a_time(portal: Opened, peer: Peer) -
         answer = await portal.run("x", session=session)
         tasks.cancel_scope.cancel()
     assert (answer["status"], answer["error"]["code"]) == ("refused", "session_busy")
-
-
-async def test_when_all_sessions_are_busy_a_new_one_is_refused(portal: Opened, peer: Peer) -> None:
-    before = len(peer.calls)
-    answers: list[Json] = []
-    async with anyio.create_task_group() as tasks:
-        for _ in range(CAPACITY):
-            tasks.start_soon(lambda: portal.run("await store.hang()", session="new", timeout_seconds=20))
-        await peer.until(lambda: len(peer.calls) == before + CAPACITY)
-        answers.append(await portal.error_of("1", session="new"))
-        tasks.cancel_scope.cancel()
-    assert answers[0]["code"] == "session_busy"
 
 
 async def test_an_idle_session_ends(tmp_path_factory: pytest.TempPathFactory) -> None:

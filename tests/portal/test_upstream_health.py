@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import anyio
 import httpx2
 import pytest
 
@@ -10,8 +9,7 @@ from manifests.json_value import Json
 from portal.server import build_server
 from portal.serving import build_http_app, gate_rules
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, raw, states
-from tests.upstreams.faults.http_server import Exchange, FaultyHttpServer, hang, status
-from tests.upstreams.peers import http_peer
+from tests.upstreams.faults.http_server import FaultyHttpServer, hang, status
 
 pytestmark = pytest.mark.anyio
 
@@ -77,62 +75,6 @@ async def test_resting_upstream_is_no_problem_and_is_found(tmp_path: Path) -> No
         assert search["notices"] == []
         assert (await readyz(portal))["upstreams"] == {"idle": 1}
         assert await portal.result_of("await resting.echo(a=1)") == {"a": 1}
-
-
-async def test_every_call_has_a_key_of_its_own(tmp_path: Path) -> None:
-    server = FaultyHttpServer(Exchange.succeed)
-    async with server.serving(), opened(tmp_path, {"store": {"url": server.url}}) as portal:
-        for _ in range(2):
-            await portal.result_of("[await store.fine(), await store.fine()] and None")
-    assert len(set(server.keys)) == 4
-    assert "-" not in server.keys
-
-
-async def test_many_clients_with_the_same_request_numbers_get_only_their_own_answers(
-    tmp_path: Path,
-) -> None:
-    server = FaultyHttpServer()
-    clients = 40
-    answers: dict[int, Json] = {}
-    async with server.serving(), opened(tmp_path, {"store": {"url": server.url}}) as portal:
-        rules = gate_rules("127.0.0.1", token=None, allowed_hosts=(), allowed_origins=())
-        app = build_http_app(portal.portal, build_server(portal.portal), rules)
-        async with (
-            http_peer(app) as peer,
-            httpx2.AsyncClient(base_url=f"http://127.0.0.1:{peer.port}", timeout=120) as http,
-            anyio.create_task_group() as tasks,
-        ):
-
-            async def ask(number: int) -> None:
-                body = {
-                    "jsonrpc": "2.0",
-                    "id": 1,
-                    "method": "tools/call",
-                    "params": {
-                        "name": "execute_code",
-                        "arguments": {"code": f"(await store.fine(n='secret-{number}'))['n']"},
-                        "_meta": {
-                            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-                            "io.modelcontextprotocol/clientInfo": {"name": "one", "version": "1"},
-                            "io.modelcontextprotocol/clientCapabilities": {},
-                        },
-                    },
-                }
-                headers = {
-                    "Accept": "application/json, text/event-stream",
-                    "MCP-Protocol-Version": "2026-07-28",
-                    "Mcp-Method": "tools/call",
-                    "Mcp-Name": "execute_code",
-                }
-                response = await http.post("/mcp", json=body, headers=headers)
-                answers[number] = response.text
-
-            for number in range(clients):
-                tasks.start_soon(ask, number)
-    assert len(answers) == clients
-    for number, text in answers.items():
-        told = {word for word in text.replace('"', " ").replace("\\", " ").split() if "secret-" in word}
-        assert told == {f"secret-{number}"}, text[:500]
 
 
 async def test_upstream_that_was_not_reached_says_everywhere_when_it_is_tried_again(tmp_path: Path) -> None:

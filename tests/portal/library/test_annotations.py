@@ -90,20 +90,6 @@ def test_object_becomes_typed_dict_named_after_its_property() -> None:
     assert "labels: list[CreateIssueLabels] = ..." in stub
 
 
-def test_title_names_a_type_if_it_says_anything() -> None:
-    issue = {"type": "object", "title": "Issue", "properties": {"id": {"type": "integer"}}}
-    options = {"type": "object", "title": "Options", "properties": {"deep": {"type": "boolean"}}}
-    compiled = function(arguments(issue=issue, options=options))
-    assert [parameter.annotation for parameter in compiled.parameters] == ["Issue", "CreateIssueOptions"]
-
-
-def test_keys_that_are_no_attributes_get_the_functional_form() -> None:
-    schema = {"type": "object", "properties": {"from": {"type": "string"}, "a-b": {}}, "required": ["from"]}
-    stub = function(arguments(edge=schema)).stub
-    expected = "CreateIssueEdge = TypedDict(\"CreateIssueEdge\", {\n    'from': str,\n    'a-b': NotRequired[Any],\n})"
-    assert expected in stub
-
-
 def test_key_that_hides_a_word_of_its_own_annotations_gets_the_functional_form() -> None:
     schema = {"type": "object", "properties": {"list": {"type": "array"}, "int": {"type": "integer"}}}
     assert "'list': list[Any]" in function(arguments(a=schema)).stub

@@ -1,21 +1,9 @@
 from manifests.names import function_names
 from portal.library.library import Library
 from portal.library.namespace import LibrarySource
-from tests.portal.library.sample_tools import arguments, function, library, source, tool
+from tests.portal.library.sample_tools import arguments, library, source, tool
 
 TEXT = {"type": "string"}
-
-
-def test_functions_are_found_by_what_scripts_write() -> None:
-    compiled = Library.compile([source(tool("echo-it"), namespace="everything", upstream="every-thing")])
-    echo = compiled.functions["everything.echo_it"]
-    assert (echo.upstream, echo.tool, echo.namespace, echo.name) == (
-        "every-thing",
-        "echo-it",
-        "everything",
-        "echo_it",
-    )
-    assert compiled.namespaces["everything"].functions["echo_it"] is echo
 
 
 def test_order_of_an_upstreams_tools_changes_nothing() -> None:
@@ -32,11 +20,6 @@ def test_only_a_changed_upstream_is_compiled_again() -> None:
     assert second.namespaces["kept"] is first.namespaces["kept"]
     assert list(second.functions) == ["kept.f", "changed.g"]
     assert list(first.functions) == ["kept.f", "changed.f"]
-
-
-def test_upstream_that_is_gone_is_gone_from_the_next_library() -> None:
-    first = library(tool("f"))
-    assert not Library.compile([], first).functions
 
 
 def test_broken_tool_is_told_and_leaves_its_neighbours_alone() -> None:
@@ -67,11 +50,6 @@ def test_tool_listed_twice_is_there_once_and_told() -> None:
     assert "1 tools have the name of another one" in compiled.diagnostics[0]
 
 
-def test_table_has_signatures_of_the_namespaces_asked_for() -> None:
-    compiled = Library.compile([source(tool("f")), source(tool("g"), namespace="other")])
-    assert compiled.table(["tickets", "absent"]) == {"tickets": {"f": "async def tickets.f() -> Any"}}
-
-
 def test_nearest_names_know_misspellings_word_order_and_other_namespaces() -> None:
     compiled = Library.compile(
         [
@@ -94,11 +72,3 @@ def test_schema_too_deep_to_digest_is_compiled_each_time() -> None:
         deep = {"items": deep}
     first = library(tool("f", arguments(a=deep)))
     assert Library.compile([source(tool("f", arguments(a=deep)))], first).functions["tickets.f"].name == "f"
-
-
-def test_parameter_tells_what_scripts_and_searches_need() -> None:
-    [parameter] = function(
-        arguments(("from",), **{"from": {"type": "integer", "description": "Start."}})
-    ).parameters
-    assert (parameter.name, parameter.wire_name, parameter.annotation) == ("from_", "from", "int")
-    assert (parameter.required, parameter.doc) == (True, "Start.")

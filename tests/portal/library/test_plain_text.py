@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from portal.library.plain_text import comment, docstring, first_sentence, one_line, readable, visible
+from portal.library.plain_text import comment, docstring, first_sentence, one_line, readable
 from tests.portal.library.nasty_tools import HOSTILE_TEXT
 from tests.portal.library.sample_tools import arguments, function, library, tool
 
@@ -51,18 +51,6 @@ def test_hidden_characters_are_removed_everywhere() -> None:
     assert "Visible" in function_.stub
 
 
-def test_what_unicode_says_to_ignore_is_hidden() -> None:
-    # Default_Ignorable_Code_Point of Unicode 16; what is not assigned yet is hidden anyway.
-    ranges = [
-        *((0xAD, 0xAD), (0x34F, 0x34F), (0x61C, 0x61C), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F)),
-        *((0x200B, 0x200F), (0x202A, 0x202E), (0x2060, 0x206F), (0x3164, 0x3164), (0xFE00, 0xFE0F)),
-        *((0xFEFF, 0xFEFF), (0xFFA0, 0xFFA0), (0xFFF0, 0xFFF8), (0x1BCA0, 0x1BCA3), (0x1D173, 0x1D17A)),
-        (0xE0000, 0xE0FFF),
-    ]
-    assert visible("".join(chr(code) for first, last in ranges for code in range(first, last + 1))) == ""
-    assert visible("ᠠ é ñ 中 🙂 \u0301") == "ᠠ é ñ 中 🙂 \u0301"
-
-
 def test_hostile_description_stays_in_its_docstring() -> None:
     compiled = library(tool("f", arguments(a={"description": HOSTILE_TEXT}), None, HOSTILE_TEXT), tool("g"))
     names = [
@@ -89,10 +77,6 @@ def test_description_is_cut_at_a_word() -> None:
 )
 def test_summary_is_the_first_sentence(text: str, expected: str) -> None:
     assert first_sentence(text, 120) == expected
-
-
-def test_summary_is_short() -> None:
-    assert len(function(description="word " * 1_000).summary) <= 120
 
 
 @given(st.text(max_size=500), st.integers(10, 100))

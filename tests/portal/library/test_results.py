@@ -67,12 +67,6 @@ def test_other_text_stays_text(source: str) -> None:
     assert value(text(source)) == source
 
 
-def test_numbers_keep_their_kind() -> None:
-    assert isinstance(value(text("1")), int)
-    assert isinstance(value(text("1.0")), float)
-    assert value(text("true")) is True
-
-
 def test_several_texts_are_a_list_of_their_values() -> None:
     assert value(text("a"), text('{"b": 1}')) == ["a", {"b": 1}]
 

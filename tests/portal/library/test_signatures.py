@@ -12,10 +12,6 @@ def test_signature_is_one_line_with_the_required_parameters_first() -> None:
     )
 
 
-def test_tool_without_parameters_has_empty_parentheses() -> None:
-    assert function().signature == "async def tickets.create_issue() -> Any"
-
-
 def test_simple_defaults_are_shown() -> None:
     compiled = function(
         arguments(
@@ -43,10 +39,6 @@ def test_default_that_does_not_fit_its_type_is_told_beside_it() -> None:
     assert 'a: Default: "ten"' in library(tool(input_schema=schema)).module("tickets")
 
 
-def test_null_default_makes_the_parameter_nullable() -> None:
-    assert "a: str | None = None" in function(arguments(a={"type": "string", "default": None})).signature
-
-
 def test_long_signature_leaves_out_optional_parameters_only() -> None:
     optional = {f"option_number_{number}": TEXT for number in range(60)}
     compiled = function(arguments(("title",), title=TEXT, **optional))
@@ -66,10 +58,6 @@ def test_names_that_are_no_identifiers_are_renamed() -> None:
 def test_tool_that_names_no_arguments_takes_any() -> None:
     assert "(**others: Any)" in function({"type": "object"}).signature
     assert "(**others: int)" in function({"additionalProperties": {"type": "integer"}}).signature
-
-
-def test_required_property_with_a_default_may_be_left_out() -> None:
-    assert "(*, a: int = 3)" in function(arguments(("a",), a={"type": "integer", "default": 3})).signature
 
 
 def test_alternatives_of_the_arguments_are_others() -> None:

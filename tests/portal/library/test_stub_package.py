@@ -107,18 +107,6 @@ def test_only_what_changed_is_written(tmp_path: Path) -> None:
     assert changed == {tmp_path / "tools" / "tickets.pyi"}
 
 
-def test_of_namespaces_that_are_written_already_no_file_is_looked_at(tmp_path: Path) -> None:
-    kept, gone = source(tool("f"), namespace="kept"), source(tool("f"), namespace="gone")
-    first = Library.compile([kept, gone])
-    write_stubs(first, tmp_path)
-    (tmp_path / "kept.pyi").unlink()
-    second = Library.compile([kept, source(tool("g"))], first)
-    changed = write_stubs(second, tmp_path, first)
-    names = {"tools/__init__.pyi", "tools/tickets.pyi", "tickets.pyi", "tools/gone.pyi", "gone.pyi"}
-    assert {path.relative_to(tmp_path).as_posix() for path in changed} == names
-    assert not (tmp_path / "gone.pyi").exists()
-
-
 def test_stubs_of_a_former_library_are_removed(tmp_path: Path) -> None:
     write_stubs(library(tool("f")), tmp_path)
     changed = write_stubs(Library.compile([]), tmp_path)
@@ -137,13 +125,6 @@ def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
     write_stubs(Library.compile([]), tmp_path)
     assert own.read_text() == "x: int\n"
     assert all(path.exists() for path in empty)
-
-
-def test_an_empty_file_in_the_way_is_taken_over(tmp_path: Path) -> None:
-    own = tmp_path / "tickets.pyi"
-    own.touch()
-    write_stubs(library(tool("f")), tmp_path)
-    assert own.stat().st_size
 
 
 def test_stubs_that_could_not_be_had_this_time_stay(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """The portal offers resources and prompts of upstreams itself where its manifest says so, under the same rules."""
 
 import re
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -24,13 +23,12 @@ from manifests.json_value import Json
 from tests.portal.passthrough.chatty_server import SECRET
 from tests.portal.passthrough.peers import (
     CLIENTS,
-    SERVER,
     UPSTREAMS,
     chatty_upstreams,
     client_of,
     one_chatty,
 )
-from tests.portal.peers import DEADLINE_SECONDS, opened
+from tests.portal.peers import DEADLINE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -116,39 +114,6 @@ async def test_without_the_manifests_word_nothing_is_offered(tmp_path: Path, mod
             await ear.client.list_resources()
 
 
-async def test_what_lazy_upstreams_offer_is_listed_and_stays_so_when_they_are_stopped(tmp_path: Path) -> None:
-    starts = tmp_path / "starts"
-    server = [sys.executable, str(SERVER), "legacy"]
-    lazy: dict[str, Json] = {
-        "command": "sh",
-        "args": ["-c", 'echo >> "$0"; exec "$@"', str(starts), *server],
-        "start": "lazy",
-        "idle_stop_seconds": 0.2,
-    }
-    async with opened(tmp_path, {"up": lazy}, mode="legacy", server=OFFERS) as portal:
-        up, client = portal.portal.fleet["up"], portal.client
-
-        async def idle() -> None:
-            with anyio.fail_after(DEADLINE_SECONDS):
-                while up.state.status != "idle":
-                    await anyio.lowlevel.checkpoint()
-
-        await idle()
-        resources, prompts = await client.list_resources(), await client.list_prompts()
-        assert [each.uri for each in resources.resources] == [
-            "portal://up/note://a",
-            "portal://up/note://b?x=1#y",
-        ]
-        assert [each.name for each in prompts.prompts] == ["up.greet"]
-        await idle()
-        # It may have been stopped between the two lists, and may offer something else since.
-        await client.list_resources()
-        await idle()
-        before = starts.read_text()
-        assert (await client.list_resources()).resources == resources.resources
-        assert starts.read_text() == before, "it was started to be listed once more"
-
-
 @pytest.mark.parametrize(
     "rules", [{"deny": ["up.*"]}, {"deny": ["resources/*", "prompts/*"]}, {"allow": ["up.count"]}]
 )
@@ -206,15 +171,6 @@ async def test_a_long_list_comes_in_pages_that_clients_can_read(tmp_path: Path) 
             assert max(sizes) < 600_000
             assert len(found) == len(set(found)) == 152
             assert up.reads.count("resources/list") == 2, "later pages are of the same list"
-
-
-async def test_titles_say_whose_they_are_in_one_line(tmp_path: Path) -> None:
-    async with one_chatty() as (up, upstreams):
-        up.more = [Resource(uri="note://t", name="n\x1b[2J", title="github:\nofficial\x1b[31m")]
-        async with client_of(tmp_path, upstreams, "http", "auto", server=OFFERS) as ear:
-            await ready(ear.client)
-            shown = (await ear.client.list_resources()).resources[-1]
-            assert (shown.name, shown.title) == ("up.n [2J", "up: github: official [31m")
 
 
 @pytest.mark.parametrize(

@@ -91,19 +91,9 @@ def test_upstream_narrows_the_search() -> None:
     assert hits.total == 1
 
 
-def test_unknown_upstream_has_nothing() -> None:
-    assert INDEX.search("search", 5, upstream="nobody").total == 0
-
-
 def test_empty_query_lists_an_upstream_and_nothing_else() -> None:
     assert INDEX.search(" ", 5, upstream="mail").functions == (SEARCH_MAIL, SEND)
     assert INDEX.search(" ", 5).functions == ()
-
-
-def test_total_counts_beyond_the_limit() -> None:
-    hits = INDEX.search("repository issue file mail", 2)
-    assert len(hits.functions) == 2
-    assert hits.total > 2
 
 
 def test_a_whole_task_finds_functions_for_each_step() -> None:
@@ -181,18 +171,6 @@ def test_a_namespace_that_is_the_same_sequence_is_not_looked_at_again() -> None:
     index = index.updated({"files": files, "mail": [SEND]})
     assert files.looked == looked
     assert index.search("read file", 1).functions == (READ,)
-
-
-def test_a_function_whose_texts_are_the_same_is_replaced_by_the_new_one() -> None:
-    again = replace(SEND)
-    (found,) = INDEX.updated({"mail": [again]}).search("send message", 1).functions
-    assert found is again
-
-
-def test_index_of_nothing_answers_nothing() -> None:
-    index: SearchIndex[Function] = SearchIndex.build([])
-    assert index.search("anything. at all, then more", 5).functions == ()
-    assert index.search("", 5, upstream="none").total == 0
 
 
 def test_function_without_searchable_words_is_still_found_by_name() -> None:
