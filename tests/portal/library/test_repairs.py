@@ -158,7 +158,7 @@ def test_repairs_of_one_kind_have_one_key() -> None:
 
 
 @given(st.dictionaries(KEYS, schemas(), max_size=4), st.lists(KEYS, max_size=2), st.data())
-@depth(3)
+@depth(1)
 def test_repaired_call_satisfies_the_schema(
     properties: dict[str, Json], required: list[str], data: st.DataObject
 ) -> None:
