@@ -28,7 +28,6 @@ _WORDS = {
     "max": "be at most {}",
 }
 _OF_TEXTS: Final = frozenset(("prefix", "suffix"))
-_OF_NUMBERS: Final = frozenset(("min", "max"))
 
 Text: TypeAlias = Annotated[str, Field(min_length=1, max_length=10_000)]
 Number: TypeAlias = Annotated[float, Field(allow_inf_nan=False)]

@@ -121,7 +121,7 @@ def namespace_of(upstream: str) -> str:
 
 
 def function_names(tools: Sequence[str]) -> dict[str, str]:
-    """A Python name of its own for each tool of one upstream, whatever their order.
+    """A Python name of its own for each tool of one upstream, or property of a tool, whatever their order.
 
     On a collision the tool whose name needed no change keeps it; the others get `_` and the first four hex
     digits of their own name's SHA-256, or as many more as it takes to be alone. So a name changes when tools
@@ -131,11 +131,6 @@ def function_names(tools: Sequence[str]) -> dict[str, str]:
     shared = Counter(plain.values())
     settled = {tool: name for tool, name in plain.items() if shared[name] == 1 or tool == name}
     return {**plain, **settled, **_apart({t: n for t, n in plain.items() if t not in settled}, set(shared))}
-
-
-def parameter_names(properties: Sequence[str]) -> dict[str, str]:
-    """A Python name of its own for each property of a tool's arguments, by the rule of `function_names`."""
-    return function_names(properties)
 
 
 def _apart(colliding: dict[str, str], taken: set[str]) -> dict[str, str]:

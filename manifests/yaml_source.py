@@ -103,7 +103,6 @@ class Place:
     column: int
     value_line: int
     value_column: int
-    text: str = ""  # as written, where the value is a scalar without quotes
 
 
 def nearest(places: Mapping[KeyPath, Place], path: KeyPath) -> Place:
@@ -145,8 +144,7 @@ class _Construction:
 
     def value(self, node: yaml.Node, path: KeyPath, key: yaml.Node) -> Json:
         self._keep_bounds(node, path)
-        text = node.value if isinstance(node, yaml.ScalarNode) and not node.style else ""
-        self.places[path] = Place(*_position(key), *_position(node), text)
+        self.places[path] = Place(*_position(key), *_position(node))
         if isinstance(node, yaml.ScalarNode):
             return _scalar_value(node)
         if isinstance(node, yaml.SequenceNode):

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from manifests.json_value import Json
-from manifests.names import parameter_names
+from manifests.names import function_names
 from manifests.schema_validation import SchemaValidator, SoundNode
 from manifests.tool_rules import Hints
 from portal.library.plain_text import comment, default_text, docstring, literal_text, one_line
@@ -144,7 +144,7 @@ def parameters(
     required = dict.fromkeys(root.get("required", ()), True)
     properties: dict[str, SoundNode] = {**required, **root.get("properties", {})}
     shown = sorted(properties, key=lambda key: key not in required)[:MAX_PARAMETERS]
-    names = parameter_names(list(properties))
+    names = function_names(list(properties))
     named = []
     for key in shown:
         type_ = types.property_type(key, properties[key])

@@ -2,7 +2,6 @@
 
 from urllib.parse import unquote
 
-import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +9,6 @@ from hypothesis import strategies as st
 from manifests.decision import Decision, decide, decide_arguments
 from manifests.json_value import Json
 from manifests.manifest import Manifest
-from manifests.schema_validation import SchemaValidator
 from manifests.tool_rules import NO_HINTS
 from tests.manifests.conftest import Load, Problems
 
@@ -271,41 +269,6 @@ def test_rule_that_cannot_be_is_told_at_its_place(problems: Problems, rule: str,
     [problem] = problems(f"capabilities:\n  tools:\n    {rule}\n")
     assert problem.key == f"capabilities.tools.{key}"
     assert problem.line == 3 and problem.column and problem.column >= 5
-
-
-leaves = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["", "a", "ab"]) | st.just(1.5)
-values = st.recursive(
-    leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("ab"), inner)
-)
-types = st.sampled_from(["null", "boolean", "integer", "number", "string", "array", "object"])
-simple = st.one_of(
-    st.fixed_dictionaries({"type": types}),
-    st.fixed_dictionaries({"enum": st.lists(leaves, min_size=1, max_size=3)}),
-    st.fixed_dictionaries({"const": leaves}),
-    st.fixed_dictionaries({"minimum": st.integers(-2, 2), "exclusiveMaximum": st.integers(-2, 3)}),
-    st.fixed_dictionaries({"maxLength": st.integers(0, 2), "minItems": st.integers(0, 2)}),
-    st.fixed_dictionaries({"required": st.lists(st.sampled_from("ab"), max_size=2)}),
-)
-schemas = st.recursive(
-    simple,
-    lambda inner: st.one_of(
-        st.fixed_dictionaries(
-            {"properties": st.dictionaries(st.sampled_from("ab"), inner), "additionalProperties": inner}
-        ),
-        st.fixed_dictionaries({"items": inner}),
-        st.fixed_dictionaries({"not": inner}),
-        st.fixed_dictionaries({"anyOf": st.lists(inner, min_size=1, max_size=2)}),
-        st.fixed_dictionaries({"allOf": st.lists(inner, min_size=1, max_size=2)}),
-    ),
-    max_leaves=4,
-)
-
-
-@given(values, schemas)
-def test_schemas_mean_what_they_mean_elsewhere(value: Json, schema: Json) -> None:
-    assert (not SchemaValidator(schema).look_at(value, 10_000).errors) is jsonschema.Draft202012Validator(
-        schema
-    ).is_valid(value)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import strategies as st
 
-from manifests.decision import Decision, decide, decide_fetch, decide_flow
+from manifests.decision import Decision, decide, decide_fetch
 from manifests.manifest import Manifest, narrowed
 from manifests.names import identifier
 from manifests.portal_manifest import Capabilities, PortalManifest
@@ -129,12 +129,6 @@ def test_pattern_that_is_taken_for_a_method_is_reported_with_what_means_the_tool
     assert "means a method" not in other.hint
 
 
-def test_patterns_that_may_mean_tools_of_an_upstream_that_is_down_are_not_reported(load: Load) -> None:
-    manifest = load(MANIFEST)
-    assert unmatched_rules(manifest, {}) == []
-    assert unmatched_rules(manifest, {"files": listed("write_x", "drop-x")}) == []
-
-
 def test_patterns_for_others_are_reported_although_an_upstream_is_down(load: Load) -> None:
     manifest = load(
         "upstreams:\n"
@@ -242,27 +236,3 @@ def test_deny_and_budget_of_the_portals_fetch_hold_for_it(load: Load, pattern: s
     budget = f"{{tool: {pattern}, calls: 1}}" if "{" not in pattern else "{tool: portal.fetch, calls: 1}"
     granted = decide_fetch(of('"*", fetch', budget))
     assert granted.granted and [each.calls for each in granted.budgets] == [1]
-
-
-def test_flow_is_found_among_many_as_the_first_of_the_file(load: Load) -> None:
-    names = [f"u{number}" for number in range(30)]
-    flows = ", ".join(f"{{from: [{a}, {b}], not_to: {a}}}" for a in names for b in reversed(names) if a != b)
-    manifest = load(
-        f"upstreams: {{{', '.join(f'{name}: {{command: x}}' for name in names)}}}\n"
-        f'capabilities: {{flows: [{flows}, {{from: "*", not_to: network}}]}}\n'
-    )
-    for sources in ({"u5"}, {"u7", "u3"}, set(names), {"network"}, set()):
-        for destination in ("u3", "u9", "network"):
-            found = decide_flow(manifest, sources, destination)
-            first = next(
-                (
-                    (keys, source)
-                    for rule, keys in manifest.rules.flows
-                    for source in sorted(sources)
-                    if rule.forbids(source, destination)
-                ),
-                None,
-            )
-            assert found.granted == (first is None)
-            if first is not None:
-                assert found.where == manifest.where(*first[0]) and f"came from {first[1]} " in found.rule

@@ -44,7 +44,6 @@ def test_workspace_with_the_manifest_in_it_is_refused_at_its_line(
     "more",
     [
         "audit: {to: data/a.jsonl}",
-        "audit: {to: data/sub/a.jsonl}",
         "audit: {to: inside/a.jsonl}",
         "server: {observed_folder: data/sub}",
         "server: {component: data/x.wasm}",

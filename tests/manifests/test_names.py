@@ -15,7 +15,6 @@ from manifests.names import (
     function_names,
     identifier,
     namespace_of,
-    parameter_names,
 )
 
 # Texts that collide often: few letters, and many characters that all become `_`.
@@ -113,15 +112,6 @@ def test_overlong_names_are_cut_and_stay_apart() -> None:
     assert len(set(names.values())) == 3
     assert all(len(name) <= LONGEST_NAME + 5 for name in names.values())
     assert names["y" * LONGEST_NAME] == "y" * LONGEST_NAME
-
-
-def test_parameters_follow_the_same_rule() -> None:
-    assert parameter_names(["class", "$filter", "page-size", "page_size"]) == {
-        "class": "class_",
-        "$filter": "_filter",
-        "page-size": "page_size_9924",
-        "page_size": "page_size",
-    }
 
 
 def test_reserved_words_cover_the_modules_typeshed_knows_of_314() -> None:

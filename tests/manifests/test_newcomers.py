@@ -85,13 +85,6 @@ def test_conditions_of_another_tools_name_never_widen_those_of_its_own() -> None
     assert met(manifest_of(allow=["*", *rules]), "a-b", []) == {"y"}
 
 
-def test_refusal_by_another_name_tells_the_name() -> None:
-    manifest = manifest_of(deny=["my-up.a?b", "my_up.c_d"])
-    assert "by my_up.c_d," in ask(manifest, "c-d", ["c_d"]).grant
-    for tool, listing in (("c-d", []), ("c_d", ["c-d"]), ("a-b", ["a_b"])):
-        assert "could be called" not in ask(manifest, tool, listing).grant
-
-
 LINEAR = ["get-issue", "get-issue-comments", "list-issues", "list-issue-labels"]
 
 
@@ -120,18 +113,6 @@ def test_pattern_that_spells_a_suffix_means_who_could_get_it(pattern: str) -> No
     for listing in ([], ["a_b"]):
         assert not decide_arguments(conditional, ask(conditional, "a-b", listing), {"p": "y"}).granted
     assert len(ask(conditional, "a-b", []).conditions) == 1 and not ask(conditional, "a.b", []).conditions
-
-
-@pytest.mark.parametrize("first", ["my_up.a_b", "my-up.a-b", "a-b"])
-@pytest.mark.parametrize("second", ["my_up.a*", "my_up.a_b", "my-up.a-b"])
-def test_either_of_two_conditions_is_enough_for_a_tool_whose_name_needs_a_change(
-    first: str, second: str
-) -> None:
-    rules: list[Json] = [
-        {"tool": first, "where": {"p": {"equals": "x"}}},
-        {"tool": second, "where": {"p": {"equals": "y"}}},
-    ]
-    assert met(manifest_of(allow=rules), "a-b", []) == {"x", "y"}
 
 
 @pytest.mark.parametrize("pattern", ["up.a_b", "a_b_*", "up.a_b_c"])

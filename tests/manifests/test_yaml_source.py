@@ -49,8 +49,8 @@ def test_places_are_those_of_keys_and_values() -> None:
     source = read_yaml("a:\n  bé: [x,\n    12]\n")
     assert source.places[("a",)] == Place(1, 1, 2, 3)
     assert source.places["a", "bé"] == Place(2, 3, 2, 7)
-    assert source.places["a", "bé", 0] == Place(2, 8, 2, 8, "x")
-    assert source.places["a", "bé", 1] == Place(3, 5, 3, 5, "12")
+    assert source.places["a", "bé", 0] == Place(2, 8, 2, 8)
+    assert source.places["a", "bé", 1] == Place(3, 5, 3, 5)
 
 
 @pytest.mark.usefixtures("both_parsers")
