@@ -84,11 +84,10 @@ class Complaint:
         field = _keys(section).get(str(path[-1])) if section and path else None
         shown = "a value from the environment" if path in self.filled else _shown(path, error["input"])
         message = f"{_label(path)} is {shown}; it must be {_wanted(error, field)}"
-        if error["type"] == "string_type" and not isinstance(error["input"], list | dict):
-            return message, "Put it in quotes." if error[
-                "input"
-            ] is not None else 'An empty string is written "".'
-        return message, ""
+        if error["type"] != "string_type" or isinstance(error["input"], list | dict):
+            return message, ""
+        is_empty = error["input"] is None
+        return message, 'An empty string is written "".' if is_empty else "Put it in quotes."
 
 
 def _wanted(error: ErrorDetails, field: FieldInfo | None) -> str:

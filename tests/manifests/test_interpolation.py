@@ -62,14 +62,6 @@ def test_environment_of_scripts_is_filled_in_and_nothing_else_that_they_may_do(l
     assert capabilities.tools.allow == ("${A}",)
 
 
-def test_capabilities_and_keys_do_not_depend_on_the_environment(load: Load) -> None:
-    portal = load(
-        'upstreams: {"${A}": {command: x}}\ncapabilities: {tools: {deny: ["${A}"]}}\n', A="1"
-    ).portal
-    assert list(portal.upstreams) == ["${A}"]
-    assert portal.capabilities.tools.deny == ("${A}",)
-
-
 def test_all_missing_variables_are_reported_with_their_places(problems: Problems) -> None:
     found = problems(
         "upstreams:\n"

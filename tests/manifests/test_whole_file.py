@@ -48,13 +48,6 @@ def test_a_file_that_cannot_be_prepared_never_takes_the_place_of_the_former(tmp_
     assert stat.S_IMODE((tmp_path / "kept").stat().st_mode) == 0o640
 
 
-def test_a_file_that_cannot_be_replaced_leaves_nothing_behind(tmp_path: Path) -> None:
-    (tmp_path / "taken").mkdir()
-    with pytest.raises(OSError, match="taken"):
-        write_whole(tmp_path / "taken", b"new")
-    assert list(tmp_path.iterdir()) == [tmp_path / "taken"]
-
-
 def test_a_file_that_finds_no_room_leaves_the_former_one(tmp_path: Path) -> None:
     write_whole(tmp_path / "kept", b"old")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
