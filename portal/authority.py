@@ -17,9 +17,11 @@ from manifests.tool_rules import NETWORK, Hints
 from manifests.yaml_source import KeyPath
 from portal.audit.audit import UNHEARD, RunAudit, unrecorded
 from portal.errors import refused
+from portal.ledger import Entry
 from portal.library.function import Function
 from portal.pinning.pins import Pins
 from sandbox_runtime.calls import CallError
+from upstreams.errors import UpstreamWithheldError
 from upstreams.recorded_tool import RecordedTool
 
 MAX_NAMES = 20
@@ -148,6 +150,14 @@ class Authority:
         return known[1].get(tool)
 
 
+class WithheldError(UpstreamWithheldError):
+    """The call was permitted, and is not any more now that it can be sent."""
+
+    def __init__(self, told: CallError) -> None:
+        super().__init__(told.message)
+        self.told = told
+
+
 @dataclass(frozen=True, slots=True)
 class CallRequest:
     """A call that a script wants made: where it goes, what is decided of its tool, and how to read its arguments.
@@ -268,6 +278,24 @@ class Authorization:
         if is_repeat:
             self._count(request.tool)
         return None
+
+    def sending(
+        self, request: Callable[[], CallRequest], permit: Permit, entry: Entry
+    ) -> Callable[[bool], None]:
+        """Hears that a permitted call is sent, and whether it may have arrived before.
+
+        It may have waited for a connection, behind which its tool is another one than was permitted: what hears it
+        asks for the `request` anew, and raises a WithheldError if that is refused.
+        """
+
+        def sent(was_seen: bool) -> None:
+            refusal = self.confirm(request(), permit, is_repeat=was_seen)
+            if refusal is not None:
+                raise WithheldError(refusal)
+            entry.sent()
+            permit.sent()
+
+        return sent
 
     def note_refusal(self, request: CallRequest, error: CallError) -> None:
         """Write down a refusal that whoever asked goes on without."""

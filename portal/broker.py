@@ -8,6 +8,7 @@ Rule 3: calls are decided in the order in which the script made them, also where
 """
 
 import json
+from collections.abc import Callable
 from functools import partial
 
 import anyio
@@ -17,7 +18,7 @@ import structlog
 from manifests.json_value import Json
 from manifests.manifest import Manifest
 from portal.audit.audit import UNHEARD, RunAudit
-from portal.authority import Authorization, Permit
+from portal.authority import Authorization, CallRequest, Permit, WithheldError
 from portal.ledger import CallState, Entry, Ledger, RepairNotes
 from portal.library.arguments import ArgumentError
 from portal.library.function import Function
@@ -32,7 +33,7 @@ from portal.snapshot import Snapshot
 from sandbox_runtime.calls import CallError, Outcome, ToolCall
 from sandbox_runtime.grants.fetch_request import FetchError
 from sandbox_runtime.grants.fetcher import FETCH, Fetcher
-from upstreams.errors import UpstreamError, UpstreamRefusedError, UpstreamWithheldError
+from upstreams.errors import UpstreamError, UpstreamRefusedError
 from upstreams.fleet import Fleet
 from upstreams.questions import QuestionError
 from upstreams.tool_result import ToolResult
@@ -137,16 +138,17 @@ class Broker:
         elif (changed := self._session_tools.change(function)) is not None:
             return changed
         else:
-            request = self._authorization.of_function(
-                function,
-                self._fleet[function.upstream].tools,
-                partial(self._bound, function, call.arguments, mended),
-                call.seq,
-            )
+            bound = partial(self._bound, function, call.arguments, mended)
+            request = self._request(function, bound, call.seq)
         try:
             return self._authorization.authorize(request)
         except ArgumentError as error:
             return CallError("invalid_arguments", str(error), error.hint)
+
+    def _request(
+        self, function: Function, arguments: Callable[[], dict[str, Json]], seq: int = 0
+    ) -> CallRequest:
+        return self._authorization.of_function(function, self._fleet[function.upstream].tools, arguments, seq)
 
     async def _read(self, call: ToolCall, entry: Entry) -> Outcome:
         """What upstreams offer besides tools; each request to one of them is authorised for itself."""
@@ -193,9 +195,11 @@ class Broker:
                 progress=self._channel.progress_of(entry, upstream),
                 log_hearer=self._channel.log_hearer(upstream),
                 questioned=asked,
-                on_sent=partial(self._sent, entry, function, permit),
+                on_sent=self._authorization.sending(
+                    partial(self._request, function, lambda: permit.arguments), permit, entry
+                ),
             )
-        except _WithheldError as error:
+        except WithheldError as error:
             return _ended(entry, "refused", error.told)
         except UpstreamError as error:
             if asked is not None and (unasked := asked.refusal(str(error))) is not None:
@@ -224,29 +228,10 @@ class Broker:
         entry.end("done")
         return Outcome(text=answer)
 
-    def _sent(self, entry: Entry, function: Function, permit: Permit, was_seen: bool) -> None:
-        """The call may have waited for a connection, behind which the tool is another one than was permitted, or be
-        sent once more.
-        """
-        listed = self._fleet[function.upstream].tools
-        request = self._authorization.of_function(function, listed, lambda: permit.arguments)
-        refusal = self._authorization.confirm(request, permit, is_repeat=was_seen)
-        if refusal is not None:
-            raise _WithheldError(refusal)
-        _sent(entry, permit)
-
     def absence(self, function: str) -> CallError:
         """Why there is no such function; for the first few of a run also the nearest ones."""
         self._absent += 1
         return self.snapshot.absence(function, with_nearest=self._absent <= MAX_NEAREST)
-
-
-class _WithheldError(UpstreamWithheldError):
-    """The call was permitted, and is not any more now that it can be sent."""
-
-    def __init__(self, told: CallError) -> None:
-        super().__init__(told.message)
-        self.told = told
 
 
 def _is_long(arguments: dict[str, Json]) -> bool:

@@ -1,10 +1,13 @@
 """The composition root: builds everything that lives as long as the portal does, and ends it in order."""
 
 import os
+import shutil
+import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 
 import anyio
 
@@ -13,6 +16,7 @@ from manifests.own_files import state_folder
 from portal.audit.audit import open_audit
 from portal.authority import Authority, CallRates
 from portal.catalog import Catalog
+from portal.check.checker import Checker, open_checker
 from portal.docs_search import DocsSearch
 from portal.execution import AwaitUpstreams, Execution
 from portal.observed.observations import Observations, open_observations
@@ -25,13 +29,44 @@ from portal.pinning.suspicions import SuspicionLog
 from portal.script_search import ScriptSearch
 from portal.secret_sources import header_renewals
 from portal.sessions import Sessions
-from portal.view import Shelf, View, open_shelf
 from sandbox_runtime.bake import Baked, check_baked
 from sandbox_runtime.grants.run_grants import open_grants
 from sandbox_runtime.sandbox import Sandbox, open_sandbox
 from sandbox_runtime.workers import QueueLimits
 from upstreams.fleet import Fleet, open_fleet
 from upstreams.upstream import Upstream
+
+_PREFIX = "mcp-code-portal-"
+
+
+def stub_folder() -> Path:
+    """A new folder, owner-only. What portals left that were killed is removed on the way."""
+    for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*-*"):
+        process = left.name.removeprefix(_PREFIX).partition("-")[0]
+        if process.isdigit() and not _lives(int(process)):
+            shutil.rmtree(left, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True  # it is somebody else's
+    return True
+
+
+@dataclass(frozen=True)
+class View:
+    """What callers may do, find and run who are bound to one profile, or to none."""
+
+    manifest: Manifest
+    authority: Authority
+    catalog: Catalog
+    docs_search: DocsSearch
+    execution: Execution
 
 
 @dataclass(frozen=True)
@@ -137,17 +172,22 @@ async def open_portal(
             open_grants(manifest.portal.capabilities, manifest.folder, manifest.where)
         )
         observations = await stack.enter_async_context(_open_observations(manifest))
-        rates = CallRates()
-        shelves = {
-            name: await stack.enter_async_context(open_shelf(each, rates, observations))
-            for name, each in manifests.items()
-        }
+        rates = CallRates()  # of all views: a budget of all is spent by all
+        shelves: dict[str | None, tuple[Authority, Catalog, Checker | None]] = {}
+        for name, each in manifests.items():
+            stubs = stub_folder()
+            stack.callback(shutil.rmtree, stubs, ignore_errors=True)
+            checker = None
+            if settings.check != "off":
+                checker = await stack.enter_async_context(open_checker(stubs, repairs=settings.repairs))
+            authority = Authority(each, rates)
+            shelves[name] = authority, Catalog(authority, stubs, checker, observations), checker
 
         suspicions = SuspicionLog()
 
         def note_change(upstream: Upstream) -> None:
-            for shelf in shelves.values():
-                shelf.catalog.note_change(upstream)
+            for _, catalog, _ in shelves.values():
+                catalog.note_change(upstream)
             suspicions.note(upstream)
 
         fleet = await stack.enter_async_context(
@@ -170,24 +210,24 @@ async def open_portal(
         )
         sessions = Sessions(settings)
 
-        def view(shelf: Shelf) -> View:
-            own = shelf.authority.manifest
+        def view(authority: Authority, catalog: Catalog, checker: Checker | None) -> View:
+            own = authority.manifest
             left = grants.narrowed(own.portal.capabilities, own.where)
-            parts = shelf.authority, shelf.catalog, fleet, opening.sandbox, shelf.checker, sessions, left
-            search = DocsSearch(own, shelf.catalog, fleet)
+            search = DocsSearch(own, catalog, fleet)
             port = partial(ScriptSearch, search)
+            parts = authority, catalog, fleet, opening.sandbox, checker, sessions, left
             execution = Execution(*parts, observations, port, audit, await_upstreams)
-            return View(own, shelf.authority, shelf.catalog, search, execution)
+            return View(own, authority, catalog, search, execution)
 
         if runs_scripts:
             opening.want()
         async with anyio.create_task_group() as tasks:
-            for shelf in shelves.values():
-                tasks.start_soon(shelf.catalog.keep, fleet)
+            for _, catalog, _ in shelves.values():
+                tasks.start_soon(catalog.keep, fleet)
             tasks.start_soon(suspicions.keep)
             tasks.start_soon(opening.hold)
             tasks.start_soon(sessions.keep)
-            views = {name: view(shelf) for name, shelf in shelves.items()}
+            views = {name: view(*shelf) for name, shelf in shelves.items()}
             changes = ListChanges()
             if settings.offers:
                 tasks.start_soon(changes.keep)

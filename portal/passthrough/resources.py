@@ -6,7 +6,7 @@ manifest's rules mean it by its method's name, as they mean a tool: `files.resou
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, Literal, TypeAlias
 
 import anyio
@@ -15,10 +15,10 @@ from manifests.json_value import Json
 from manifests.manifest import Manifest
 from manifests.rule_slips import ListedTool
 from manifests.tool_rules import Hints
-from portal.authority import Authorization, CallRequest, Permit
+from portal.authority import Authorization, CallRequest, WithheldError
 from portal.ledger import CallState, Entry
 from sandbox_runtime.calls import CallError
-from upstreams.errors import UpstreamAnswerError, UpstreamError, UpstreamWithheldError
+from upstreams.errors import UpstreamAnswerError, UpstreamError
 from upstreams.fleet import Fleet
 from upstreams.offerings import MAX_IDENTIFIER_CHARACTERS, Listed
 from upstreams.upstream import Upstream
@@ -43,6 +43,9 @@ Kinds: TypeAlias = Mapping[str, Listed]
 
 RESOURCE_KINDS: Final[Kinds] = {"resources": "resources", "templates": "resourceTemplates"}
 PROMPT_KINDS: Final[Kinds] = {"prompts": "prompts"}
+
+OnSent: TypeAlias = Callable[[bool], None]
+"""Hears that a request is sent, and whether it may have arrived before."""
 
 AT_ONCE: Final = 8
 """Upstreams that are asked side by side when all are."""
@@ -123,7 +126,7 @@ class Resources:
         parts: dict[str, dict[str, list[Json]]] = {key: {} for key in permitted}
         limiter = anyio.CapacityLimiter(AT_ONCE)
 
-        async def ask(key: str, sent: _Sent) -> None:
+        async def ask(key: str, sent: OnSent) -> None:
             async with limiter:
                 try:
                     for name, listed in kinds.items():
@@ -139,11 +142,11 @@ class Resources:
                 rows[name] += found
         return {**rows, "notices": notices}
 
-    def _all_permitted(self, method: Method, entry: Entry) -> tuple[dict[str, "_Sent"], list[Json]]:
+    def _all_permitted(self, method: Method, entry: Entry) -> tuple[dict[str, OnSent], list[Json]]:
         """Whether each may be asked is decided before any is: nothing that one answers goes to another, so no flow
         between them is in the way.
         """
-        permitted: dict[str, _Sent] = {}
+        permitted: dict[str, OnSent] = {}
         notices: list[Json] = []
         for upstream in self._fleet:
             if not self._request(upstream.name, method, {}, entry).tool.granted:
@@ -163,7 +166,7 @@ class Resources:
         return status in ("ready", "failing") or (self._asks_idle and status == "idle")
 
     async def _rows(
-        self, key: str, listed: Listed, sent: "_Sent", *, most_seconds: float = math.inf
+        self, key: str, listed: Listed, sent: OnSent, *, most_seconds: float = math.inf
     ) -> list[Json]:
         seconds = min(self._manifest.portal.upstreams[key].call_seconds, most_seconds)
         upstream = self._fleet[key]
@@ -183,7 +186,7 @@ class Resources:
         sent = self._permit(key, method, arguments, entry)
         seconds = self._manifest.portal.upstreams[key].call_seconds
         try:
-            return await self._fleet[key].ask(method, sent.permit.arguments, seconds=seconds, on_sent=sent)
+            return await self._fleet[key].ask(method, arguments, seconds=seconds, on_sent=sent)
         except UpstreamError as error:
             raise _failure(error) from error
 
@@ -195,7 +198,7 @@ class Resources:
         entry: Entry,
         *,
         is_one_of_all: bool = False,
-    ) -> "_Sent":
+    ) -> OnSent:
         request = self._request(key, method, arguments, entry)
         if not is_one_of_all:
             entry.request = request.function
@@ -204,7 +207,7 @@ class Resources:
             if is_one_of_all:  # the rest is listed without it
                 self._authorization.note_refusal(request, permit)
             raise ResourceError(permit)
-        return _Sent(self._authorization, request, permit, entry)
+        return self._authorization.sending(lambda: request, permit, entry)
 
     def _request(self, key: str, method: Method, arguments: dict[str, Json], entry: Entry) -> CallRequest:
         tool = self._authorization.about(key, method, HINTS)
@@ -219,25 +222,6 @@ class Resources:
         hint = f"There are {', '.join(namespaces)}." if namespaces else "The portal has no upstream."
         unknown = f"there is no upstream {str(named)[:100]!r}"
         raise _invalid("say which upstream it is of" if named is None else unknown, hint)
-
-
-class _Sent:
-    """Hears that a permitted request is sent; one that may have arrived before counts once more."""
-
-    def __init__(
-        self, authorization: Authorization, request: CallRequest, permit: Permit, entry: Entry
-    ) -> None:
-        self.permit = permit
-        self._authorization = authorization
-        self._request = request
-        self._entry = entry
-
-    def __call__(self, was_seen: bool) -> None:
-        refusal = self._authorization.confirm(self._request, self.permit, is_repeat=was_seen)
-        if refusal is not None:
-            raise UpstreamWithheldError(refusal.message)
-        self._entry.sent()
-        self.permit.sent()
 
 
 def _identifier(arguments: Mapping[str, Json], name: str) -> str:
@@ -265,4 +249,6 @@ def _invalid(message: str, hint: str = "") -> ResourceError:
 
 
 def _failure(error: UpstreamError) -> ResourceError:
+    if isinstance(error, WithheldError):
+        return ResourceError(error.told)
     return ResourceError(CallError(error.code, str(error), error.hint), error.outcome)

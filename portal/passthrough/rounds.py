@@ -58,7 +58,6 @@ class PendingRequest:
         self.ledger = Ledger()
         self.channel = BackChannel(questions(self.ask))
         self.scope = anyio.CancelScope()
-        self.waits_since = 0.0
         self.has_begun = False
         self.has_ended = False
         self._result: CallToolResult | None = None
@@ -110,7 +109,6 @@ class Rounds:
     def __init__(self, tasks: TaskGroup, seconds: float = WAITING_SECONDS) -> None:
         self._tasks = tasks
         self._seconds = seconds
-        self._is_timing = False
         self._waiting: dict[str, PendingRequest] = {}
 
     def joined(
@@ -154,11 +152,8 @@ class Rounds:
         if len(self._waiting) >= MAX_WAITING:
             self._end(self._next_to_end(pending.share))
         state = secrets.token_urlsafe(32)
-        pending.waits_since = anyio.current_time()
         self._waiting[state] = pending
-        if not self._is_timing:
-            self._is_timing = True
-            self._tasks.start_soon(self._end_late)
+        self._tasks.start_soon(self._end_late, state)
         return state
 
     def _next_to_end(self, share: str) -> str:
@@ -168,13 +163,10 @@ class Rounds:
         theirs = [state for state, pending in self._waiting.items() if pending.share == most]
         return next((state for state in theirs if self._waiting[state].has_ended), theirs[0])
 
-    async def _end_late(self) -> None:
-        while self._waiting:
-            await anyio.sleep_until(next(iter(self._waiting.values())).waits_since + self._seconds)
-            latest = anyio.current_time() - self._seconds
-            for state in [state for state, each in self._waiting.items() if each.waits_since <= latest]:
-                self._end(state)
-        self._is_timing = False
+    async def _end_late(self, state: str) -> None:
+        await anyio.sleep(self._seconds)
+        if state in self._waiting:
+            self._end(state)
 
     def _end(self, state: str) -> None:
         self._waiting.pop(state).scope.cancel()
