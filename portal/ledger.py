@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, get_args
 
 from manifests.json_value import Json
 from portal.library.repairs import Repair
@@ -76,8 +76,7 @@ class Ledger:
         )
 
     def rows(self) -> list[dict[str, Json]]:
-        """`[{seq, function, state, ms, error?}]`; beyond MAX_ROWS, rows with `count` stand for many calls, and have the
-        `ms` of the slowest.
+        """`[{seq, function, state, ms, error?}]`, `summarised` beyond MAX_ROWS.
 
         Rows for files are at the end, with the `ms` of all together: one for all that was only read, one for all
         changes that ended alike.
@@ -100,17 +99,10 @@ class Ledger:
 
     def _call_rows(self) -> list[dict[str, Json]]:
         now = time.monotonic()
-        if self.calls <= MAX_ROWS:
-            return [_row(entry, now) for entry in self.entries.values()]
-        notable = [entry for entry in self.entries.values() if entry.state != "done"][: MAX_ROWS // 2]
-        kept = {entry.seq for entry in notable}
-        rest = [entry for entry in self.entries.values() if entry.seq not in kept]
-        rows = [_row(entry, now) for entry in notable] + _summary(rest, now)
+        rows = [_row(entry, now) for entry in self.entries.values()]
         if dropped := self.calls - len(self.entries):
-            rows.append(
-                {"seq": MAX_ENTRIES + 1, "function": "…", "state": "refused", "ms": 0, "count": dropped}
-            )
-        return rows
+            rows.append({"function": "…", "state": "refused", "ms": 0, "count": dropped})
+        return summarised(rows, MAX_ROWS)
 
 
 def _row(entry: Entry, now: float) -> dict[str, Json]:
@@ -125,19 +117,26 @@ def _row(entry: Entry, now: float) -> dict[str, Json]:
     return row
 
 
-def _summary(entries: list[Entry], now: float) -> list[dict[str, Json]]:
+def summarised(rows: list[dict[str, Json]], most: int) -> list[dict[str, Json]]:
+    """All rows if they are at most so many; else some that are not `done`, and `{function, state, ms, count}` for the
+    others, with the `ms` of the slowest. The rarest stand together, as a function `…`.
+    """
+    if len(rows) <= most:
+        return rows
+    kept = [row for row in rows if row["state"] != "done"][: most * 3 // 4]
+    kept_rows = {id(row) for row in kept}
     groups: dict[tuple[str, str], dict[str, Json]] = {}
-    for entry in entries:
-        key = (entry.function, entry.state)
-        if key not in groups and len(groups) >= MAX_ROWS // 2:
-            key = ("…", entry.state)
-        group = groups.setdefault(
-            key, {"seq": entry.seq, "function": key[0], "state": key[1], "ms": 0.0, "count": 0}
-        )
-        group["count"] += 1
+    for row in rows:
+        if id(row) in kept_rows:
+            continue
+        key = row["function"], row["state"]
+        if key not in groups and len(kept) + len(groups) + len(get_args(CallState)) > most:
+            key = "…", row["state"]
+        group = groups.setdefault(key, {"function": key[0], "state": key[1], "ms": 0.0, "count": 0})
+        group["count"] += row.get("count", 1)
         # Of calls that ran beside each other a sum would say more than the whole script took.
-        group["ms"] = max(group["ms"], _milliseconds(entry, now))
-    return list(groups.values())
+        group["ms"] = max(group["ms"], row.get("ms", 0.0))
+    return [*kept, *groups.values()]
 
 
 def _milliseconds(entry: Entry, now: float) -> float:

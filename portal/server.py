@@ -201,11 +201,11 @@ async def _notified(
     """Progress and log messages for the client of this request, as long as this is open."""
     seconds = portal.manifest.portal.server.progress_seconds
     level = portal.log_levels.of(context) if channel.hears_logs else None
-    async with notifications_of(context, ledger, level, seconds) as channel.notifications:
+    async with notifications_of(context, ledger, level, seconds) as (channel.progress, channel.logs):
         try:
             yield channel
         finally:
-            channel.notifications = None
+            channel.progress = channel.logs = None
 
 
 def _questions(portal: Portal, context: Context, caller: Caller, ask: Ask) -> Questions:

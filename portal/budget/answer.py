@@ -1,12 +1,10 @@
 """Makes the answer of `execute_code` fit the tokens its reader can afford."""
 
-from collections import Counter
-from collections.abc import Iterable
-
 from manifests.json_value import Json
 from portal.budget.cuts import Path, advice, sentences
 from portal.budget.excerpt import DETAILS, EVERYTHING, MAX_DEPTH, Detail, Excerpt, ExcerptTooLargeError
 from portal.budget.tokens import compact, is_within
+from portal.ledger import summarised
 
 Answer = dict[str, Json]
 
@@ -104,7 +102,7 @@ def _part(key: str, value: Json, excerpt: Excerpt, detail: Detail) -> Json:
     if key == "notices" and isinstance(value, list):
         return _notices(value, excerpt, path, min(detail.characters, detail.items + 2))
     if key == "calls" and isinstance(value, list):
-        shown = _summarised(value, detail.items)
+        shown = summarised(value, detail.items)
         if shown is not value:
             excerpt.cut(path, "rows", 0, len(value))
         return [excerpt.value(call, (path, None), depth=-_ROW_LEVELS) for call in shown]
@@ -121,32 +119,3 @@ def _notices(notices: list[Json], excerpt: Excerpt, path: Path, limit: int) -> l
     if len(notices) > limit:
         excerpt.cut(path, "items", limit, len(notices))
     return [excerpt.text(str(notice), (path, None), share=4) for notice in notices[:limit]]
-
-
-def _summarised(calls: list[Json], rows: int) -> list[Json]:
-    """All calls if they are at most `rows`; else the first of those not done, and counts of the others.
-
-    A count is `{function, state, count}`; beyond `rows` of them, the rarest are `{state, count}`.
-    """
-    if len(calls) <= rows:
-        return calls
-    kept = [call for call in calls if call["state"] != "done"][: rows * 3 // 4]
-    kept_rows = {id(call) for call in kept}
-    return kept + _counts((call for call in calls if id(call) not in kept_rows), rows - len(kept))
-
-
-def _counts(calls: Iterable[Json], rows: int) -> list[Json]:
-    counted: Counter[tuple[str, str]] = Counter()
-    for call in calls:
-        counted[call["function"], call["state"]] += call.get("count", 1)
-    common = counted.most_common()
-    by_state: Counter[str] = Counter()
-    for (_, state), count in common[rows:]:
-        by_state[state] += count
-    return [
-        *(
-            {"function": function, "state": state, "count": count}
-            for (function, state), count in common[:rows]
-        ),
-        *({"state": state, "count": count} for state, count in by_state.most_common()),
-    ]

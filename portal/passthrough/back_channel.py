@@ -7,19 +7,22 @@ from mcp.shared.dispatcher import ProgressFnT
 
 from manifests.upstream_sections import UpstreamSection
 from portal.ledger import Entry
-from portal.passthrough.notifications import Notifications
+from portal.passthrough.notifications import LogRelay, Progress
 from portal.passthrough.questions import CallQuestions, Questions
 from upstreams.notifications import LogHearer, LogMessage
 from upstreams.upstream import Upstream
 
 
 class BackChannel:
-    """The client of one request: `notifications` are there while it waits for the answer, `questions` if it can be
-    asked. Between two rounds of a request (MCP 2026-07-28, basic/patterns/mrtr) nobody waits.
+    """The client of one request.
+
+    `progress` and `logs` are there while it waits for the answer and wants them, `questions` if it can be asked.
+    Between two rounds of a request (MCP 2026-07-28, basic/patterns/mrtr) nobody waits.
     """
 
     def __init__(self, questions: Questions | None = None) -> None:
-        self.notifications: Notifications | None = None
+        self.progress: Progress | None = None
+        self.logs: LogRelay | None = None
         self._questions = questions
         self._hearers: dict[str, LogHearer] = {}
 
@@ -30,25 +33,22 @@ class BackChannel:
 
     def stage(self, stage: str) -> None:
         """What the request waits for from now on, as far as it is no call."""
-        if self.notifications is not None and self.notifications.progress is not None:
-            self.notifications.progress.stage = stage
+        if self.progress is not None:
+            self.progress.stage = stage
 
     def progress_of(self, entry: Entry, upstream: Upstream) -> ProgressFnT | None:
         """What hears of the progress of one call; None if nobody does, so that the upstream need not tell."""
 
         async def hear(progress: float, total: float | None, message: str | None) -> None:
-            now = self.notifications
-            if now is not None and now.progress is not None and entry.ended is None:
-                now.progress.note(entry, upstream.scrubbed, progress, total, message)
+            if self.progress is not None and entry.ended is None:
+                self.progress.note(entry, upstream.scrubbed, progress, total, message)
 
-        is_heard = self.notifications is not None and self.notifications.progress is not None
-        return hear if is_heard else None
+        return None if self.progress is None else hear
 
     def log_hearer(self, upstream: Upstream) -> LogHearer | None:
         """The same for all calls of the request, so that they hear a message once."""
-        logs = None if self.notifications is None else self.notifications.logs
-        if upstream.name not in self._hearers and logs is not None and self._questions is not None:
-            hearer = LogHearer(self._questions.owner, logs.level, partial(self._hear_log, upstream))
+        if upstream.name not in self._hearers and self.logs is not None and self._questions is not None:
+            hearer = LogHearer(self._questions.owner, self.logs.level, partial(self._hear_log, upstream))
             self._hearers[upstream.name] = hearer
         return self._hearers.get(upstream.name)
 
@@ -57,8 +57,8 @@ class BackChannel:
         return None if self._questions is None else CallQuestions(self._questions, upstream, spec)
 
     def _hear_log(self, upstream: Upstream, message: LogMessage | None) -> None:
-        if self.notifications is not None and self.notifications.logs is not None:
-            self.notifications.logs.note(upstream, message)
+        if self.logs is not None:
+            self.logs.note(upstream, message)
 
 
 NO_CLIENT: Final = BackChannel()

@@ -61,30 +61,23 @@ Notification: TypeAlias = Callable[[], Awaitable[None]]
 """Sends one notification."""
 
 
-class Notifications:
-    """The notifications of one request. `progress` and `logs` are None if its client wants none."""
-
-    def __init__(self, progress: "Progress | None", logs: "LogRelay | None") -> None:
-        self.progress = progress
-        self.logs = logs
-
-
 @asynccontextmanager
 async def notifications_of(
     context: Context, ledger: Ledger, log_level: LoggingLevel | None, keep_alive_seconds: float
-) -> AsyncIterator[Notifications | None]:
-    """Open as long as the request waits; None if its client wants to hear nothing."""
+) -> AsyncIterator[tuple["Progress | None", "LogRelay | None"]]:
+    """Open as long as the request waits; each is None if its client wants none."""
     wants_progress = progress_token_from_params(context.params) is not None
     if not wants_progress and log_level is None:
-        yield None
+        yield None, None
         return
     async with anyio.create_task_group() as tasks:
-        progress = logs = None
+        progress: Progress | None = None
+        logs: LogRelay | None = None
         if wants_progress:
             progress = Progress(context.session.report_progress, ledger, tasks, keep_alive_seconds)
         if log_level is not None:
             logs = LogRelay(partial(_send_log, context), log_level, tasks)
-        yield Notifications(progress, logs)
+        yield progress, logs
         # What was heard before the end is told before the end; to a client that does not read, not at all.
         tasks.cancel_scope.deadline = anyio.current_time() + FLUSH_SECONDS
         if progress is not None:

@@ -126,7 +126,9 @@ def test_ledger_keeps_what_did_not_end_well() -> None:
     calls = tuple(call(seq, state="failed" if seq in (7, 950) else "done") for seq in range(1_000))
     fitted, notices = fit(answer(_huge("rows"), calls=calls), 2_000)
     assert [row["seq"] for row in fitted["calls"] if row["state"] == "failed"] == [7, 950]
-    assert {"function": "github.list_issues", "state": "done", "count": 998} in fitted["calls"]
+    assert [
+        row["count"] for row in fitted["calls"] if row["function"] == "github.list_issues" and "count" in row
+    ] == [998]
     assert "calls: 1,000 rows summarised" in notices
 
 
