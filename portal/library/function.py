@@ -85,8 +85,6 @@ class Function:
     """Whether the tool takes arguments that its schema does not name."""
     is_observable: bool
     """Whether the tool says nothing about its result, so that it can only be learnt from real ones."""
-    is_observed: bool
-    """Whether `returns` is what real results were like. They may differ the next time."""
 
     @cached_property
     def arguments(self) -> SoundSchema:
@@ -97,14 +95,6 @@ class Function:
     def results(self) -> SoundSchema:
         """What the tool declares about the value that scripts get; results that are otherwise are passed on too."""
         return declared_result(self.recorded.output_schema)
-
-    @property
-    def input_schema(self) -> Json:
-        return self.recorded.input_schema
-
-    @property
-    def output_schema(self) -> Json | None:
-        return self.recorded.output_schema
 
     @property
     def digest(self) -> str | None:

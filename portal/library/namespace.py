@@ -98,8 +98,6 @@ class Namespace:
     diagnostics: tuple[str, ...]
     digest: str | None
     """Of the source it was compiled from; None if the source cannot be digested, so it is never reused."""
-    observed_types: frozenset[str]
-    """The types in its module that say what real results were like."""
 
     @cached_property
     def in_order(self) -> tuple[Function, ...]:
@@ -132,7 +130,6 @@ def compile_namespace(source: LibrarySource) -> Namespace:
         module=module(header, source.summary, written.types, definitions),
         diagnostics=tuple(notes),
         digest=source.digest,
-        observed_types=frozenset(written.observed_types),
     )
 
 
@@ -142,7 +139,6 @@ class _Compilation:
     def __init__(self, source: LibrarySource, types: StubTypes, tools: Mapping[str, RecordedTool]) -> None:
         self.types = types
         self.stubs: dict[str, FunctionStub] = {}
-        self.observed_types: set[str] = set()
         self.notes: list[str] = []
         self._source = source
         self._is_silent: dict[str, bool] = {}
@@ -162,7 +158,6 @@ class _Compilation:
         )
         if self._is_silent[name] and tool.name in self._source.observed:
             returns = types.result_type(sound_schema(self._source.observed[tool.name]).root)
-            self.observed_types.update(self.types.needed(self.types.text(returns)))
             remark = "" if says_nothing(returns) else OBSERVED
         description = readable(tool.description or tool.title or "", LONGEST_DESCRIPTION)
         if refusal := self._source.refusals.get(tool.name):
@@ -200,7 +195,6 @@ class _Compilation:
             wraps_result=is_wrapper(tool.output_schema),
             takes_others=stub.others is not None,
             is_observable=self._is_silent[name],
-            is_observed=stub.remark == OBSERVED,
         )
 
 

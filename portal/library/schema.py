@@ -63,15 +63,6 @@ def arguments_schema(document: Json) -> SoundSchema:
     return SoundSchema(True, (*schema.notes, "the schema: admits no object; any arguments are allowed"))
 
 
-def followed(node: SoundNode) -> SoundNode:
-    """What a reference that is nothing else leads to; True where it leads back to itself."""
-    for _ in range(MAX_DEPTH):
-        if not isinstance(node, dict) or "$ref" not in node:
-            return node
-        node = node["$ref"].schema
-    return True
-
-
 def kind_of(value: Json) -> str:
     """The narrowest type that JSON Schema has for a value: 3.0 is an integer."""
     if isinstance(value, float) and value.is_integer():
