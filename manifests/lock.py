@@ -71,7 +71,7 @@ MAX_BYTES: Final = 256 * 1024 * 1024
 MAX_PROBLEMS: Final = 100
 
 _VERSION: Final = re.compile(r"# mcp-code-portal lock (\d{1,9})\b")
-_CONFLICT: Final = ("<<<<<<<", "=======", ">>>>>>>", "|||||||")
+_CONFLICT: Final = (b"<<<<<<<", b"=======", b">>>>>>>", b"|||||||")
 _KEYS: Final = ["upstream", "tool", "sha256", "description", "definition"]
 _AGAIN: Final = (
     "Run `mcp-code-portal lock --diff` once the line is as it was, or delete the file and lock anew."
@@ -164,24 +164,16 @@ def _header_problems(line: bytes) -> Iterator[Problem]:
 
 def _pin(text: bytes) -> Pin | str:
     """The pin that a line says, or what is wrong with it."""
-    if text.startswith(tuple(map(str.encode, _CONFLICT))):
+    if text.startswith(_CONFLICT):
         return "a merge left a conflict here"
     try:
         data = json.loads(text.decode("ascii"))
     except (ValueError, RecursionError):
-        return "is not what `mcp-code-portal lock` writes: no line of JSON in ASCII"
-    if not _is_shaped(data):
-        return f"is not what `mcp-code-portal lock` writes: needs exactly {', '.join(_KEYS)}"
-    pin = Pin(data["upstream"], data["tool"], data["description"], data["definition"])
-    if pin.digest != data["sha256"]:
-        return f"the hash of {pin.name[:300]!a} is not that of its line"
-    if (pin.line or "").encode() != text:
-        return f"the line of {pin.name[:300]!a} says the same in another way than `mcp-code-portal lock` does"
-    return pin
-
-
-def _is_shaped(data: Json) -> bool:
-    if not isinstance(data, dict) or list(data) != _KEYS:
-        return False
+        data = None
     kinds = (str, str | None, str, str, dict)
-    return all(isinstance(value, kind) for value, kind in zip(data.values(), kinds, strict=True))
+    if not isinstance(data, dict) or list(data) != _KEYS or not all(map(isinstance, data.values(), kinds)):
+        return "is no line that `mcp-code-portal lock` wrote"
+    pin = Pin(data["upstream"], data["tool"], data["description"], data["definition"])
+    if (pin.line or "").encode() != text:
+        return f"the line of {pin.name[:300]!a} was changed: its hash or its spelling is another"
+    return pin
