@@ -79,15 +79,6 @@ async def test_a_call_that_may_not_be_is_refused_and_not_sent(
     assert len(peer.calls) == before
 
 
-async def test_a_call_that_fits_is_sent_as_it_is_and_no_repair_is_told(portal: Opened, peer: Peer) -> None:
-    arguments = {"a": 3, "b": '{"not": "touched"}'}
-    broker = await brokered(portal)
-    broker.open(1, "store.typed")
-    await broker(ToolCall(1, "store.typed", arguments))
-    assert peer.calls[-1] == ("typed", arguments)
-    assert broker.repairs.notices() == ()
-
-
 async def test_repairs_are_sent_and_told_once_for_a_loop(portal: Opened, peer: Peer) -> None:
     broker = await brokered(portal)
     for seq in (1, 2, 3):

@@ -150,28 +150,6 @@ def test_what_depends_on_what_nobody_knows_is_neither_granted_nor_refused(
     assert [text.split()[4] for text in explanation["unknown"][1:]] == open_
 
 
-def test_deny_is_known_without_the_upstream(portal: PortalCommand, folder: Path) -> None:
-    status, explanation = told(portal, folder, "files.drop", "--offline")
-    assert (status, explanation["where"]) == (1, "portal.yaml:9:12")
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("nothing",),
-        ("files.nothing",),
-        ("files.write", "--arguments", "[1]"),
-        ("files.write", "--arguments", '{"path":' + "[" * 50_000 + "]" * 50_000 + "}"),
-    ],
-)
-def test_name_of_nothing_exits_with_2(
-    portal: PortalCommand, folder: Path, arguments: tuple[str, ...]
-) -> None:
-    done = portal("explain", *arguments, cwd=folder)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "error:" in done.stderr
-
-
 @pytest.mark.parametrize(
     ("name", "told", "untold"),
     [

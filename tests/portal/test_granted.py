@@ -75,12 +75,6 @@ async def test_model_is_told_of_the_files_where_it_looks(with_files: Opened) -> 
     assert definition.description and "files in /workspace" in definition.description
 
 
-async def test_model_is_told_nothing_of_what_is_not_granted(portal: Opened) -> None:
-    assert "/workspace" not in await portal.search_text()
-    error = await portal.error_of('open("x")')
-    assert "capabilities.files" in error["hint"]
-
-
 async def test_session_keeps_its_files_to_itself(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     grants: Json = {"files": {"workspace": "data", "mode": "write", "share": "session"}}

@@ -14,7 +14,7 @@ from mcp.client.streamable_http import streamable_http_client
 from manifests.json_value import Json
 from portal.server import build_server
 from portal.serving import MAX_REQUEST_BYTES, build_http_app, gate_rules
-from tests.portal.peers import DEADLINE_SECONDS, Barrier, Opened, Peer, never, opened, text_of, tool
+from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, never, opened, tool
 from tests.upstreams.peers import http_peer
 
 pytestmark = pytest.mark.anyio
@@ -48,29 +48,6 @@ def call(number: int, code: str) -> dict[str, Json]:
     """A request as a client of the handshake era sends it, with a number of its own choice."""
     params = {"name": "execute_code", "arguments": {"code": code}}
     return {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
-
-
-async def test_clients_with_the_same_request_numbers_get_their_own_answers(tmp_path: Path) -> None:
-    count = 6
-    barrier = Barrier(count)
-    upstreams: dict[str, Peer | dict[str, Json]] = {"store": Peer(tool("meet"), meet=barrier)}
-    answers: dict[int, Json] = {}
-    async with (
-        opened(tmp_path, upstreams, server={"workers": count}) as portal,
-        served(portal) as origin,
-        anyio.create_task_group() as tasks,
-    ):
-
-        async def ask(number: int) -> None:
-            async with client(origin, "legacy" if number % 2 else "auto") as caller:
-                code = f"(await store.meet(n={number}))['n']"
-                result = await caller.call_tool("execute_code", {"code": code})
-                answers[number] = json.loads(text_of(result))["result"]
-
-        for number in range(count):
-            tasks.start_soon(ask, number)
-    assert barrier.most == count, "all of them were there at once"
-    assert answers == {number: number for number in range(count)}
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])

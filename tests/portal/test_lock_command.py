@@ -73,16 +73,6 @@ def test_what_was_accepted_of_an_upstream_that_is_down_stays(portal: PortalComma
     assert set(before) < set((tmp_path / "portal.lock").read_text().splitlines())
 
 
-def test_upstream_that_left_the_manifest_leaves_the_lock(portal: PortalCommand, tmp_path: Path) -> None:
-    lists(tmp_path, ECHO, other=raw(tools=[ERROR]))
-    assert portal("lock", cwd=tmp_path).returncode == 0
-    assert "other" in (tmp_path / "portal.lock").read_text()
-    lists(tmp_path, ECHO)
-    assert portal("lock", "--diff", cwd=tmp_path).returncode == 1
-    portal("lock", cwd=tmp_path)
-    assert "other" not in (tmp_path / "portal.lock").read_text()
-
-
 @pytest.mark.parametrize("command", ["lock", "check", "run x.py"])
 def test_lock_that_cannot_be_used_stops_every_command(
     portal: PortalCommand, tmp_path: Path, command: str
@@ -146,11 +136,6 @@ def test_tool_that_is_named_like_another_with_its_hash_is_not_meant_by_that() ->
     assert names(meant(new(READ, forged), pattern)) == ["up.read"]
     assert meant(new(forged), pattern) == []
     assert meant(new(forged), f"{pattern}@{new(forged)[0].hash}") == new(forged)
-
-
-def test_tool_that_is_gone_and_one_that_comes_have_hashes_of_their_own() -> None:
-    [gone], [come] = differences({("up", "read"): READ}, []), new(READ)
-    assert gone.hash != come.hash and names(meant([gone], f"up.read@{gone.hash}")) == ["up.read"]
 
 
 def test_lockfile_that_somebody_else_wrote_meanwhile_stays(tmp_path: Path) -> None:

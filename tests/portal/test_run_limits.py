@@ -113,16 +113,3 @@ async def test_a_call_beyond_a_limit_stands_in_the_ledger(portal: Opened) -> Non
     answer = await portal.run("await store.flood()")
     assert states(answer) == [("store.flood", "done")]
     assert answer["calls"][0]["error"]["code"] == "outcome_limit"
-
-
-async def test_the_memory_limit_keeps_the_ledger_of_calls_in_flight(portal: Opened) -> None:
-    code = (
-        "import asyncio\n"
-        "await store.echo()\n"
-        "asyncio.create_task(store.hang())\n"
-        "await asyncio.sleep(0.05)\n"
-        "x = bytearray(200 << 20)"
-    )
-    answer = await portal.run(code)
-    assert answer["error"]["code"] == "memory_limit"
-    assert states(answer) == [("store.echo", "done"), ("store.hang", "unknown")]

@@ -36,14 +36,6 @@ async def test_a_killed_worker_ends_its_run_with_the_ledger_and_is_replaced(tmp_
     assert peer.cancelled == ["hang"]
 
 
-async def test_a_killed_worker_ends_its_session(tmp_path: Path) -> None:
-    async with opened(tmp_path) as portal:
-        session = (await portal.run("x = 1", session="new"))["session"]
-        kill_workers()
-        await assert_is_gone(portal, session)
-        assert await portal.result_of("2") == 2
-
-
 async def test_an_idle_session_gives_its_worker_back_though_nobody_asks(tmp_path: Path) -> None:
     server = {"workers": 1, "session_idle_seconds": 0.2}
     async with opened(tmp_path, server=server) as portal:

@@ -3,7 +3,6 @@
 import pytest
 
 from portal.search.index import SearchIndex
-from portal.search.words import phrases_of
 from tests.portal.search.catalogue import Function
 
 
@@ -59,9 +58,3 @@ def test_a_name_that_says_what_was_asked_and_no_more_comes_first(query: str) -> 
         "store", "getTable", "Answers with rows and columns and keys, and much else that is told at length."
     )
     assert SearchIndex.build([*wordy, plain]).search(query, 4).functions[0] is plain
-
-
-def test_names_and_queries_share_the_phrase_for_the_whole() -> None:
-    assert phrases_of("get the tables", 100).whole == phrases_of("getTable", 100).whole != ""
-    assert phrases_of("get the tables of Ann", 100).whole != phrases_of("getTable", 100).whole
-    assert phrases_of("the of", 100).whole == ""

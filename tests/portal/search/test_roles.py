@@ -3,7 +3,6 @@
 import pytest
 
 from portal.search.index import SearchIndex
-from portal.search.query import role_terms
 from tests.portal.search.catalogue import Function
 
 
@@ -62,14 +61,3 @@ def test_what_no_server_can_do_is_not_made_up() -> None:
 def test_a_word_may_stand_for_another_one_in_names_only() -> None:
     story = Function("library", "tell", "A story about an issue that someone wants to delete.")
     assert SearchIndex.build([story]).search("remove ticket", 3).total == 0
-
-
-def test_of_a_long_query_other_words_count_less() -> None:
-    def rarity(term: str) -> float:
-        return 1.0
-
-    short, long = (
-        role_terms(["remov", "ticket"], rarity),
-        role_terms(["remov", "ticket", *"abcdefgh"], rarity),
-    )
-    assert 0 < long["delet"] < short["delet"] < 1
