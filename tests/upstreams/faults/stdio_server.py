@@ -24,8 +24,6 @@ TOOLS = [
     {"name": "fine", "inputSchema": ANY},
 ]
 WAITING = []
-WRITING = threading.Lock()
-NEXT_TO_WRITE = threading.Lock()
 
 
 def note(*words):
@@ -39,14 +37,8 @@ def noted(*words):
 
 
 def raw(text):
-    # Else a thread that floods would have its turn again before the one that answers wakes up.
-    with NEXT_TO_WRITE:
-        WRITING.acquire()
-    try:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    finally:
-        WRITING.release()
+    sys.stdout.write(text)
+    sys.stdout.flush()
 
 
 def send(message):
@@ -78,8 +70,10 @@ def effect(request):
 # What happens to a call.
 
 
-def hang_before_acting(request):
-    pass
+def trickle(request):
+    effect(request)
+    for character in frame(request):
+        raw(character)
 
 
 def hang_after_acting(request):
@@ -96,6 +90,12 @@ def crash_before_acting(request):
 
 def crash_after_acting(request):
     effect(request)
+    os._exit(7)
+
+
+def crash_in_the_answer(request):
+    effect(request)
+    raw(frame(request)[:40])
     os._exit(7)
 
 
@@ -128,21 +128,9 @@ def close_stdin_and_answer_late(request):
     time.sleep(600)
 
 
-def garbage(request):
-    effect(request)
-    raw("\x00\x01 {oops\n")
-
-
 def garbage_with_the_id(request):
     effect(request)
     raw(f'{{"jsonrpc":"2.0","id":{request["id"]},"result":{{oops}}\n')
-
-
-def not_utf8(request):
-    effect(request)
-    text = frame(request, result={"content": [{"type": "text", "text": "HERE"}]}).encode()
-    sys.stdout.buffer.write(text.replace(b"HERE", b"\xff\xfe"))
-    sys.stdout.buffer.flush()
 
 
 def too_long(request):
@@ -163,45 +151,25 @@ def never_ending_line(request):
         raw("x" * 1_000_000)
 
 
-def wrong_id(request):
+def answer_what_nobody_asked(request):
     effect(request)
-    raw(frame(request, id=request["id"] + 1_000_000))
+    raw(frame(request, id=999_999) + frame(request, id=None) + frame(request))
 
 
-def answer_twice(request):
+def banner(request):
     effect(request)
-    raw(frame(request) + frame(request, result={"content": [{"type": "text", "text": "the second"}]}))
-
-
-def flood_answers(request):
-    """Answers to nothing for as long as somebody reads, and none to the call."""
-    effect(request)
-    one = '{"jsonrpc":"2.0","id":7,"result":{}}'
-    error = '{"jsonrpc":"2.0","id":null,"error":{"code":1,"message":"x"}}'
-    while True:
-        raw(f"{one}\n{error}\n" * 100 + f"[{','.join([one] * 200)}]\n")
-
-
-def spinner(request):
-    """Answers as the SDK for TypeScript writes them, behind what has no end of line."""
-    effect(request)
-    answer = {"result": result(request), "jsonrpc": "2.0", "id": request["id"]}
-    raw("\r-\r\\" + json.dumps(answer, separators=(",", ":")) + "\n")
+    raw("Working on it...\n[==>  ] 50 %\n" + frame(request))
 
 
 def flood_stderr_lines(request):
-    flood_stderr_with(b"x\n")
-    succeed(request)
-
-
-def flood_stderr_with(line):
     """For as long as somebody reads; the server goes on beside it."""
 
     def flood():
         while True:
-            os.write(2, line * (65_536 // len(line)))
+            os.write(2, b"x\n" * 32_768)
 
     threading.Thread(target=flood, daemon=True).start()
+    succeed(request)
 
 
 def flood_notices(request):
@@ -216,8 +184,22 @@ def flood_with(request, message):
         raw(line)
 
 
+def flood_stdout(request):
+    """Lines that are no messages, for as long as somebody reads."""
+    effect(request)
+    while True:
+        raw("x\n" * 100)
+
+
 def flood_requests(request):
     flood_with(request, {"id": "ask", "method": "sampling/createMessage", "params": {}})
+
+
+def much_progress(request):
+    for number in range(2000):
+        params = {"progressToken": request["id"], "progress": number}
+        send({"method": "notifications/progress", "params": params})
+    succeed(request)
 
 
 def many_changes(request):
@@ -232,9 +214,8 @@ def tool_is_gone(request):
     send({"id": request["id"], "error": {"code": -32602, "message": "Unknown tool"}})
 
 
-def result_is_null(request):
-    effect(request)
-    raw(frame(request, result=None))
+def error_without_sense(request):
+    send({"id": request["id"], "error": "out of order"})
 
 
 def tell_late(request):
@@ -277,8 +258,6 @@ def initialize(request):
     }
     if FAULT == "nonsense_version":
         answer["protocolVersion"] = "9999-99-99"
-    if FAULT == "handshake_is_no_object":
-        answer = "hello"
     if FAULT == "handshake_refused":
         send({"id": request["id"], "error": {"code": -32603, "message": "not today"}})
         return
@@ -294,9 +273,6 @@ def list_tools(request):
         answer = {"tools": more if cursor else TOOLS, "nextCursor": str(cursor + 1)}
     if FAULT == "pages_in_a_circle":
         answer["nextCursor"] = "again"
-    if FAULT == "malformed_tools":
-        broken = [None, 5, {}, {"name": 7}, {"name": "odd", "inputSchema": "no", "annotations": []}]
-        answer["tools"] = broken + TOOLS
     if FAULT == "listing_refused":
         send({"id": request["id"], "error": {"code": -32603, "message": "no tools today"}})
         return
@@ -309,48 +285,16 @@ def list_tools(request):
 
 def call_tool(request):
     tool = request["params"]["name"]
-    is_struck = tool != "fine" and FAULT in CALLS and (BEHAVIOUR.get("always") or not noted("arrival", tool))
+    strike = None if FAULT in STARTS else globals().get(FAULT)
+    is_struck = tool != "fine" and strike and (BEHAVIOUR.get("always") or not noted("arrival", tool))
     key = (request["params"].get("_meta") or {}).get("dev.mcp-code-portal/idempotency-key", "-")
     note("arrival", tool, key)
     if is_struck:
-        CALLS[FAULT](request)
+        strike(request)
     else:
         succeed(request)
         while WAITING:
             raw(WAITING.pop())
-
-
-CALLS = {
-    action.__name__: action
-    for action in (
-        hang_before_acting,
-        hang_after_acting,
-        stop_reading,
-        crash_before_acting,
-        crash_after_acting,
-        close_stdout,
-        close_stdin,
-        close_stdin_in_the_next_call,
-        close_stdin_and_answer_late,
-        garbage,
-        garbage_with_the_id,
-        not_utf8,
-        too_long,
-        too_many_values,
-        never_ending_line,
-        wrong_id,
-        answer_twice,
-        flood_answers,
-        spinner,
-        flood_stderr_lines,
-        flood_notices,
-        flood_requests,
-        many_changes,
-        tool_is_gone,
-        result_is_null,
-        tell_late,
-    )
-}
 
 
 def main():
