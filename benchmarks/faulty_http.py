@@ -33,7 +33,6 @@ FAULTS: Final[dict[str, Fault]] = {
     "reset in the body": acted(http_server.reset_in_the_body),
     "endless body": acted(http_server.body_that_never_ends),
     "compressed bomb": acted(http_server.compressed_bomb),
-    "packed twice": acted(http_server.packed_twice),
     "packed and endless": http_server.packed_and_endless,
     "event stream and silence": acted(http_server.event_stream_and_silence),
     "event stream broken off": http_server.event_stream_broken_off,
@@ -41,6 +40,7 @@ FAULTS: Final[dict[str, Fault]] = {
         f"event stream of {name}": acted(http_server.flood_of_events(unit))
         for name, unit in http_server.EVENTS_OF_NOTHING.items()
     },
+    "trickled body": acted(http_server.trickled_body),
     "too many values": acted(http_server.too_many_values),
 }
 """Of each call."""

@@ -284,10 +284,6 @@ async def reset(exchange: Exchange) -> None:
     exchange.reset()
 
 
-async def close(exchange: Exchange) -> None:
-    exchange.close()
-
-
 async def reset_in_the_body(exchange: Exchange) -> None:
     await exchange.send("200 OK", exchange.body()[:20], length=5_000)
     exchange.reset()
@@ -300,23 +296,26 @@ async def body_that_never_ends(exchange: Exchange) -> None:
     await exchange.hang()
 
 
+async def trickled_body(exchange: Exchange) -> None:
+    body = exchange.body()
+    await exchange.send("200 OK", length=len(body))
+    for byte in body:
+        await exchange.raw(bytes([byte]))
+
+
+async def no_http(exchange: Exchange) -> None:
+    await exchange.raw(b"SSH-2.0-OpenSSH_9.9\r\n")
+    exchange.close()
+
+
 async def compressed_bomb(exchange: Exchange) -> None:
     await exchange.send("200 OK", gzip.compress(b" " * 20 * 1024 * 1024, 9), Content_Encoding="gzip")
-
-
-async def packed_twice(exchange: Exchange) -> None:
-    packed = gzip.compress(gzip.compress(exchange.body()) + bytes(50 * 1024 * 1024))
-    await exchange.send("200 OK", packed, Content_Encoding="gzip, gzip")
 
 
 async def packed_and_endless(exchange: Exchange) -> None:
     """Nothing but zeros after the answer, for as long as somebody reads."""
     exchange.act()
     await exchange.send("200 OK", gzip.compress(exchange.body()), length=10**12, Content_Encoding="gzip")
-    await zeros(exchange)
-
-
-async def zeros(exchange: Exchange) -> None:
     while not exchange.has_gone:
         await exchange.raw(bytes(65_536))
 
@@ -394,31 +393,9 @@ async def event_stream_with_noise(exchange: Exchange) -> None:
 TOO_MANY = b"[" + b"[]," * 3_000_000 + b"1]"
 
 
-def with_too_many(exchange: Exchange) -> bytes:
-    return exchange.body(result={"structuredContent": "HERE"}).replace(b'"HERE"', TOO_MANY)
-
-
 async def too_many_values(exchange: Exchange) -> None:
-    await exchange.send("200 OK", with_too_many(exchange))
-
-
-async def event_too_long(exchange: Exchange) -> None:
-    await exchange.events(b"data: ", *[b" " * 1024 * 1024] * 17)
-    await exchange.hang()
-
-
-async def wrong_id(exchange: Exchange) -> None:
-    await exchange.send("200 OK", exchange.body(id=999_999))
-
-
-def result_and(line: str, **changes: Any) -> Fault:
-    """Succeeds, with a status that says something else."""
-
-    async def fault(exchange: Exchange) -> None:
-        exchange.act()
-        await exchange.send(line, exchange.body(**changes))
-
-    return fault
+    body = exchange.body(result={"structuredContent": "HERE"})
+    await exchange.send("200 OK", body.replace(b'"HERE"', TOO_MANY))
 
 
 async def redirect(exchange: Exchange) -> None:
