@@ -25,13 +25,6 @@ class RawHttpServer:
         self.refused_tools: dict[str, int] = {}
         """Tools whose calls are all answered with a status; see `refused`."""
         self.refused = 0
-        self.listings = 0
-        self.listing_seconds = 0.0
-        self.lists_when_refused = 0
-        """It lists its tools only when it has refused so many calls."""
-        self._was_refused = anyio.Event()
-        self.answers_every_ping = False
-        """Whether it does so without a look at who asks."""
         self.sessions_opened = 0
         self.sessions_ended: list[str | None] = []
         self.notified: list[str] = []
@@ -44,8 +37,6 @@ class RawHttpServer:
         self.as_events = False
         self.packs_events = False
         """Whether its events are compressed."""
-        self.front = b""
-        """What its answers begin with."""
         self.result_text = '{"content":[]}'
         self.tools_text = json.dumps(TOOLS)
         self._sessions: set[str] = set()
@@ -55,8 +46,6 @@ class RawHttpServer:
 
     async def _handle(self, request: Request) -> Response:
         message = await request.json() if request.method == "POST" else {}
-        if self.answers_every_ping and message.get("method") == "ping":
-            return self._answer(message, "{}")
         if self.authorization and request.headers.get("authorization") != self.authorization:
             return Response("who are you?", status_code=401, media_type="text/plain")
         if request.method != "POST":
@@ -93,10 +82,6 @@ class RawHttpServer:
         )
 
     async def _list(self, message: dict[str, Any]) -> Response:
-        self.listings += 1
-        await anyio.sleep(self.listing_seconds)
-        while self.refused < self.lists_when_refused:
-            await self._was_refused.wait()
         return self._answer(message, f'{{"tools":{self.tools_text}}}')
 
     async def _call(self, message: dict[str, Any]) -> Response:
@@ -105,8 +90,6 @@ class RawHttpServer:
             return Response(status_code=401)
         if status := self.refused_tools.get(message.get("params", {}).get("name")):
             self.refused += 1
-            self._was_refused.set()
-            self._was_refused = anyio.Event()
             return Response(status_code=status)
         self.executed += 1
         if self.hangs_on_calls:
@@ -118,20 +101,16 @@ class RawHttpServer:
 
     def _answer(self, message: dict[str, Any], result: str) -> Response:
         if self.as_events:
-            return _events(message, result, self.front, is_packed=self.packs_events)
-        return _json(message, result, self.front)
+            return _events(message, result, is_packed=self.packs_events)
+        return Response(_body(message, result), media_type="application/json")
 
 
 def _body(message: dict[str, Any], result: str) -> str:
     return f'{{"jsonrpc":"2.0","id":{message["id"]},"result":{result}}}'
 
 
-def _json(message: dict[str, Any], result: str, front: bytes) -> Response:
-    return Response(front + _body(message, result).encode(), media_type="application/json")
-
-
-def _events(message: dict[str, Any], result: str, front: bytes, *, is_packed: bool) -> Response:
-    events = front + f"data: {_body(message, result)}\nevent: message\n\n".encode()
+def _events(message: dict[str, Any], result: str, *, is_packed: bool) -> Response:
+    events = f"data: {_body(message, result)}\nevent: message\n\n".encode()
     if not is_packed:
         return Response(events, media_type="text/event-stream")
     return Response(

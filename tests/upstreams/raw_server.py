@@ -98,8 +98,6 @@ def list_tools(request):
                 "nextCursor": str(page + 1),
             },
         )
-    elif BEHAVIOUR.get("pages") == "circle":
-        answer(request, {"tools": TOOLS, "nextCursor": "again"})
     elif "tools_text" in BEHAVIOUR:
         write(
             f'{{"jsonrpc": "2.0", "id": {request["id"]}, "result": {{"tools": {BEHAVIOUR["tools_text"]}}}}}'
@@ -130,13 +128,6 @@ def raw_again(request, arguments):
 
 def meta(request, arguments):
     answer_text(request, request["params"].get("_meta"))
-
-
-def raw_bytes(request, arguments):
-    """The same with bytes, given as hexadecimal."""
-    head = b'{"jsonrpc":"2.0","id":%d,"result":' % request["id"]
-    sys.stdout.buffer.write(head + bytes.fromhex(arguments["result"]) + b"}\n")
-    sys.stdout.buffer.flush()
 
 
 def error(request, arguments):
@@ -208,7 +199,6 @@ ACTIONS = {
         raw,
         raw_again,
         meta,
-        raw_bytes,
         error,
         hang,
         cancelled,

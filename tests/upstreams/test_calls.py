@@ -56,16 +56,6 @@ async def test_ready_upstream_answers() -> None:
         ('{"content":["a",{"type":"text"}]}', [{"type": "text", "text": "a"}, {"type": "text"}], MISSING),
         ('{"toolResult":7}', [{"type": "text", "text": '{"toolResult": 7}'}], MISSING),
         ("{}", [], MISSING),
-        (
-            '{"content":[{"type":"text","text":"cut \\ud83d"}]}',
-            [{"type": "text", "text": "cut \ufffd"}],
-            MISSING,
-        ),
-        (
-            '{"content":[{"type":"text","text":"\\ud83d\\ude00 \\\\ud83d"}]}',
-            [{"type": "text", "text": "😀 \\ud83d"}],
-            MISSING,
-        ),
     ],
 )
 async def test_sloppy_results_are_kept_whole(sent: str, content: object, structured: object) -> None:
@@ -74,9 +64,7 @@ async def test_sloppy_results_are_kept_whole(sent: str, content: object, structu
     assert (result.content, result.structured) == (content, structured)
 
 
-@pytest.mark.parametrize(
-    "result", ["null", "[1,2]", "{" * 300 + "}" * 300, '{"a":' + "[" * 300 + "]" * 300 + "}", "{oops}"]
-)
+@pytest.mark.parametrize("result", ["null", "[1,2]", '{"a":' + "[" * 300 + "]" * 300 + "}", "{oops}"])
 async def test_unreadable_answer_has_an_unknown_outcome(result: str) -> None:
     async with fleet_of(server=raw_server()) as fleet:
         with pytest.raises(UpstreamAnswerError) as caught:
@@ -149,7 +137,7 @@ async def test_crash_during_a_call_is_unknown_and_the_next_call_works(
         assert [status for _, status in fleet.history] == ["ready", "starting", "ready"]
 
 
-@pytest.mark.parametrize("method", ["sampling/createMessage", "elicitation/create", "roots/list", "made/up"])
+@pytest.mark.parametrize("method", ["sampling/createMessage", "roots/list", "made/up"])
 async def test_requests_of_the_upstream_are_refused_and_do_not_hang(method: str) -> None:
     async with fleet_of(server=raw_server()) as fleet:
         result = await fleet["server"].call("ask", {"method": method}, seconds=DEADLINE_SECONDS)

@@ -6,19 +6,19 @@ import resource
 import shlex
 import signal
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from itertools import count, islice
 from pathlib import Path
 
 import anyio
 import pytest
-from anyio.abc import ByteReceiveStream
+from anyio.abc import ByteReceiveStream, Process
 
 from manifests.upstream_sections import StdioUpstream
 from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, process_end, raw_server, text_of
 from upstreams import child_process
-from upstreams.child_process import Child, ChildCommand, StderrTail, open_child
+from upstreams.child_process import ChildCommand, StderrTail, open_child
 from upstreams.errors import UpstreamLostError, UpstreamUnavailableError
 from upstreams.redaction import Redaction
 
@@ -85,9 +85,7 @@ async def test_no_process_is_left_after_a_graceful_close(tmp_path: Path) -> None
         pass
     pids = [pid for pid_file in pid_files for pid in recorded_pids(pid_file)]
     assert len(pids) == 4
-    with anyio.fail_after(DEADLINE_SECONDS):
-        for pid in pids:
-            await process_end(pid)
+    await ended(pids)
 
 
 PORTAL = """
@@ -109,27 +107,37 @@ anyio.run(main)
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
-async def test_no_process_is_left_however_the_portal_ends(number: signal.Signals, tmp_path: Path) -> None:
-    pid_file = tmp_path / "pids"
-    specs = [
-        raw_server(pid_file=str(pid_file)),
-        raw_server(pid_file=str(pid_file), ignores_eof=True, ignores_sigterm=True),
-        raw_server(pid_file=str(pid_file), has_grandchild=True, ignores_eof=True),
-    ]
-    portal = [sys.executable, "-c", PORTAL, json.dumps([spec.model_dump() for spec in specs])]
-    root = str(Path(__file__).parents[2])
-    with anyio.fail_after(DEADLINE_SECONDS):
-        async with await anyio.open_process(
-            portal, env={**os.environ, "PYTHONPATH": root}, stderr=None
-        ) as process:
+@asynccontextmanager
+async def portal_of(*specs: StdioUpstream) -> AsyncIterator[Process]:
+    """A process of its own with these upstreams, which are ready."""
+    command = [sys.executable, "-c", PORTAL, json.dumps([spec.model_dump() for spec in specs])]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    with anyio.fail_after(DEADLINE_SECONDS * 2):
+        async with await anyio.open_process(command, env=environment, stderr=None) as process:
             assert process.stdout
             assert b"ready" in await process.stdout.receive()
-            assert len(recorded_pids(pid_file)) == 4
-            process.send_signal(number)
-            await process.wait()
-        for pid in recorded_pids(pid_file):
+            yield process
+
+
+def stubborn(pid_file: Path) -> StdioUpstream:
+    return raw_server(pid_file=str(pid_file), has_grandchild=True, ignores_eof=True, ignores_sigterm=True)
+
+
+async def ended(pids: list[int]) -> None:
+    with anyio.fail_after(DEADLINE_SECONDS):
+        for pid in pids:
             await process_end(pid)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+async def test_no_process_is_left_however_the_portal_ends(number: signal.Signals, tmp_path: Path) -> None:
+    pid_file = tmp_path / "pids"
+    async with portal_of(stubborn(pid_file), raw_server(pid_file=str(pid_file))) as process:
+        pids = recorded_pids(pid_file)
+        process.send_signal(number)
+        await process.wait()
+    assert len(pids) == 3
+    await ended(pids)
 
 
 async def test_no_process_is_left_behind_a_stopped_supervisor_when_the_portal_is_killed(
@@ -137,21 +145,13 @@ async def test_no_process_is_left_behind_a_stopped_supervisor_when_the_portal_is
 ) -> None:
     """Clients have little patience: a portal that still waits for such a supervisor is killed."""
     pid_file = tmp_path / "pids"
-    stubborn = raw_server(pid_file=str(pid_file), has_grandchild=True, ignores_eof=True, ignores_sigterm=True)
-    portal = [sys.executable, "-c", PORTAL, json.dumps([stubborn.model_dump()])]
-    with anyio.fail_after(DEADLINE_SECONDS):
-        async with await anyio.open_process(
-            portal, env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}, stderr=None
-        ) as process:
-            assert process.stdout
-            assert b"ready" in await process.stdout.receive()
-            pids = recorded_pids(pid_file)
-            os.kill(supervisor_of(pids[0]), signal.SIGSTOP)
-            process.send_signal(signal.SIGKILL)
-            await process.wait()
-        assert len(pids) == 2
-        for pid in pids:
-            await process_end(pid)
+    async with portal_of(stubborn(pid_file)) as process:
+        pids = recorded_pids(pid_file)
+        os.kill(supervisor_of(pids[0]), signal.SIGSTOP)
+        process.kill()
+        await process.wait()
+    assert len(pids) == 2
+    await ended(pids)
 
 
 def behind_uv(spec: StdioUpstream) -> StdioUpstream:
@@ -161,30 +161,14 @@ def behind_uv(spec: StdioUpstream) -> StdioUpstream:
     return spec.model_copy(update={"command": uv, "args": (*options, "python", *spec.args)})
 
 
-def behind_npx(spec: StdioUpstream) -> StdioUpstream:
-    """As npx starts a server: npm, then a shell, then the server."""
-    line = shlex.join([spec.command, *spec.args])
-    return spec.model_copy(update={"command": "npx", "args": ("--offline", "-c", line)})
-
-
-@pytest.mark.parametrize("wrapped", [behind_uv, pytest.param(behind_npx, marks=pytest.mark.servers)])
-async def test_no_process_is_left_behind_a_wrapper_that_is_killed_with_the_portal(
-    tmp_path: Path, wrapped: Callable[[StdioUpstream], StdioUpstream]
-) -> None:
+async def test_no_process_is_left_behind_a_wrapper_that_is_killed_with_the_portal(tmp_path: Path) -> None:
     pid_file = tmp_path / "pids"
-    stubborn = raw_server(pid_file=str(pid_file), has_grandchild=True, ignores_eof=True, ignores_sigterm=True)
-    portal = [sys.executable, "-c", PORTAL, json.dumps([wrapped(stubborn).model_dump()])]
-    with anyio.fail_after(DEADLINE_SECONDS * 2):
-        async with await anyio.open_process(
-            portal, env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}, stderr=None
-        ) as process:
-            assert process.stdout
-            assert b"ready" in await process.stdout.receive()
-            assert len(recorded_pids(pid_file)) == 2
-            process.send_signal(signal.SIGKILL)
-            await process.wait()
-        for pid in recorded_pids(pid_file):
-            await process_end(pid)
+    async with portal_of(behind_uv(stubborn(pid_file))) as process:
+        pids = recorded_pids(pid_file)
+        process.kill()
+        await process.wait()
+    assert len(pids) == 2
+    await ended(pids)
 
 
 async def test_what_a_killed_supervisor_leaves_is_ended_and_the_server_started_anew(tmp_path: Path) -> None:
@@ -205,33 +189,11 @@ async def test_no_process_is_left_behind_a_supervisor_that_is_stuck(
 ) -> None:
     monkeypatch.setattr(child_process, "SUPERVISOR_SECONDS", 0.1)
     pid_file = tmp_path / "pids"
-    stubborn = raw_server(pid_file=str(pid_file), has_grandchild=True, ignores_eof=True, ignores_sigterm=True)
-    async with fleet_of(server=stubborn):
+    async with fleet_of(server=stubborn(pid_file)):
         pids = recorded_pids(pid_file)
         os.kill(supervisor_of(pids[0]), signal.SIGSTOP)
     assert len(pids) == 2
-    with anyio.fail_after(DEADLINE_SECONDS):
-        for pid in pids:
-            await process_end(pid)
-
-
-@pytest.mark.parametrize("is_guarded", [True, False])
-async def test_session_of_a_killed_supervisor_is_ended_once_for_its_number_may_be_a_strangers_then(
-    is_guarded: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    supervisor = await anyio.open_process(["sleep", "100"], start_new_session=True)
-    end = Child(supervisor, Redaction(()))
-    supervisor.kill()
-    if is_guarded:
-        await end.guard()
-    session_of = os.getsid
-    async with await anyio.open_process(["sleep", "100"]) as other:
-        monkeypatch.setattr(os, "getsid", lambda pid: supervisor.pid if pid == other.pid else session_of(pid))
-        await end.end()
-        with suppress(ProcessLookupError):
-            os.kill(other.pid, signal.SIGTERM)
-        with anyio.fail_after(DEADLINE_SECONDS):
-            assert await other.wait() == -(signal.SIGTERM if is_guarded else signal.SIGKILL)
+    await ended(pids)
 
 
 def supervisor_of(pid: int) -> int:
@@ -239,55 +201,13 @@ def supervisor_of(pid: int) -> int:
     return os.getsid(pid)
 
 
-START_BY_A_PARENT_THAT_DIES = """
-import os, signal, sys
-from upstreams import child_supervisor
-from upstreams.child_process import OPEN_FILES_AT_START
-
-parent, tell_kernel = os.getpid(), child_supervisor._prctl
-
-def tell_kernel_late(option, value):
-    if sys.argv[1] == "dies":
-        os.kill(parent, signal.SIGKILL)
-        while os.getppid() == parent:
-            pass
-    tell_kernel(option, value)
-
-child_supervisor._prctl = tell_kernel_late
-os.waitpid(child_supervisor._start(["/bin/echo", "started"], {}, OPEN_FILES_AT_START), 0)
-"""
-
-
-@pytest.mark.parametrize(("parent", "told"), [("dies", b""), ("lives", b"started\n")])
-async def test_server_is_not_started_for_a_supervisor_that_was_killed_meanwhile(
-    parent: str, told: bytes
-) -> None:
-    command = [sys.executable, "-c", START_BY_A_PARENT_THAT_DIES, parent]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    with anyio.fail_after(DEADLINE_SECONDS):
-        ended = await anyio.run_process(command, env=environment, check=False)
-    assert ended.stdout == told
-
-
-async def test_interrupt_of_the_terminal_does_not_reach_children(tmp_path: Path) -> None:
-    async with fleet_of(server=raw_server(pid_file=str(tmp_path / "pids"))) as fleet:
-        (child,) = recorded_pids(tmp_path / "pids")
-        assert os.getpgid(child) != os.getpgrp()
-        assert os.getsid(child) != os.getsid(0)
-        await fleet["server"].call("echo", {}, seconds=DEADLINE_SECONDS)
-
-
-@pytest.mark.parametrize("free", [2, 200])
-async def test_server_for_which_no_files_are_left_says_what_to_do(tmp_path: Path, free: int) -> None:
+async def test_server_for_which_no_files_are_left_says_what_to_do(tmp_path: Path) -> None:
     command = ChildCommand.of(StdioUpstream(command="cat"), tmp_path, os.environ)
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     taken = {int(name) for name in os.listdir("/proc/self/fd")}
     unused = (number for number in count() if number not in taken)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (next(islice(unused, free, None)), limits[1]))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (next(islice(unused, 2, None)), limits[1]))
     try:
-        if free > 2:
-            async with open_child(command, Redaction(())):
-                return
         with pytest.raises(UpstreamUnavailableError, match="ulimit -Hn"):
             async with open_child(command, Redaction(())):
                 """Not reached."""

@@ -133,22 +133,3 @@ def test_a_failing_probe_opens_it_for_twice_as_long_up_to_a_minute(clock: Clock,
         clock.seconds -= seconds - 0.5
     clock.seconds += seconds
     assert call(opened) is None
-
-
-def test_a_probe_without_an_outcome_leaves_the_next_call_to_try(clock: Clock, opened: Circuit) -> None:
-    clock.seconds = FIRST_OPEN_SECONDS
-    call(opened, UpstreamUnavailableError("never left"))
-    assert opened.is_open
-    assert call(opened) is None
-
-
-def test_a_question_of_long_ago_that_nobody_answered_leaves_it_open(clock: Clock, opened: Circuit) -> None:
-    circuit = Circuit(clock)
-    with pytest.raises(UpstreamUnansweredError), circuit.watching():
-        for _ in range(FAILURES_IN_A_ROW):
-            call(circuit, UpstreamTimeoutError("late"))
-        raise UpstreamUnansweredError("nobody there")
-    assert circuit.is_open
-    clock.seconds = FIRST_OPEN_SECONDS
-    assert call(opened, UpstreamUnansweredError("nobody there")) is UpstreamUnansweredError
-    assert not opened.is_open, "it asked since"

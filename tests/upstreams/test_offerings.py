@@ -1,19 +1,12 @@
 """Lists of resources and prompts are read however they are written, and end."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any
 
-import anyio
 import pytest
-from mcp.server.lowlevel import Server
-from mcp_types import ListResourcesResult, Resource
 
 from manifests.json_value import Json
-from manifests.upstream_sections import HttpUpstream
-from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, http_peer
 from upstreams.errors import UpstreamAnswerError, UpstreamRefusedError, UpstreamTimeoutError
 from upstreams.offerings import Listed, read_offered
-from upstreams.tool_listing import MAX_PAGES
 
 pytestmark = pytest.mark.anyio
 
@@ -96,25 +89,3 @@ async def test_a_server_that_does_not_know_the_method_offers_nothing() -> None:
             await read_offered("prompts", pages(error))
         first: dict[str, Json] = {"resources": rows(2), "nextCursor": "2"}
         assert len(await read_offered("resources", pages(first, error))) == 2
-
-
-async def test_pages_that_come_slowly_and_without_end_have_one_deadline_together() -> None:
-    asked = 0
-
-    async def list_slowly(context: Any, params: Any) -> ListResourcesResult:
-        nonlocal asked
-        asked += 1
-        if asked > 1:
-            await anyio.sleep(0.2)  # the fault itself
-        number = str(asked)
-        return ListResourcesResult(resources=[Resource(uri=f"note://{number}", name="n")], next_cursor=number)
-
-    server: Server[Any] = Server("slow", version="1", on_list_resources=list_slowly)
-    async with (
-        http_peer(server.streamable_http_app()) as peer,
-        fleet_of(slow=HttpUpstream(url=f"http://127.0.0.1:{peer.port}/mcp")) as fleet,
-    ):
-        with anyio.fail_after(DEADLINE_SECONDS):
-            found = await fleet["slow"].offered("resources", seconds=2.0, on_sent=lambda was_seen: None)
-    assert found[0]["uri"] == "note://1"
-    assert len(found) < MAX_PAGES

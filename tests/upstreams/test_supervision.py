@@ -47,14 +47,6 @@ async def test_call_waits_for_an_upstream_that_is_starting(tmp_path: Path) -> No
     assert len(results) == 1
 
 
-async def test_upstream_that_does_not_get_ready_in_time_is_down(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "never")
-    slow = raw_server(waits_for=str(tmp_path / "never"), connect_seconds=0.3)
-    async with fleet_of(slow=slow) as fleet:
-        assert fleet["slow"].state.status == "down"
-        assert "0.3 s" in fleet["slow"].state.detail
-
-
 async def test_down_upstream_answers_at_once_and_says_why_and_since_when() -> None:
     async with fleet_of(absent=StdioUpstream(command="uvx-of-nowhere")) as fleet:
         with pytest.raises(UpstreamUnavailableError) as caught:
@@ -139,12 +131,3 @@ async def test_call_under_way_when_the_fleet_closes_is_unknown(transport: str) -
                 await anyio.lowlevel.checkpoint()  # the caller goes first
                 await fleet["one"].call("echo", {}, seconds=DEADLINE_SECONDS)  # it reads line by line
     assert outcomes == ["unknown"]
-
-
-async def test_whoever_waits_until_all_were_tried_hears_why_the_slowest_is_not_there(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "never")
-    hanging = raw_server(waits_for=str(tmp_path / "never")).model_copy(update={"connect_seconds": 0.3})
-    async with fleet_of(settled=False, hanging=hanging) as fleet:
-        await fleet.fleet.tried()
-        assert fleet["hanging"].state.status == "down"
-        assert "was not ready within 0.3 s" in fleet["hanging"].state.detail

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from manifests.tool_rules import NO_HINTS, Hints
+from manifests.tool_rules import Hints
 from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, raw_server
 from upstreams.recorded_tool import RecordedTool
 from upstreams.redaction import Redaction
@@ -75,12 +75,6 @@ async def test_tool_whose_annotations_nobody_can_read_is_taken_for_destructive(a
     tools, diagnostics = await listed({**GOOD, "annotations": annotations})
     assert Hints.of(tools["good"].annotations).destructive
     assert len(diagnostics) == 1
-
-
-@pytest.mark.parametrize("annotations", [None, {}, [], ""])
-async def test_tool_whose_annotations_say_nothing_is_silent(annotations: Any) -> None:
-    tools, _ = await listed({**GOOD, "annotations": annotations})
-    assert Hints.of(tools["good"].annotations) == NO_HINTS
 
 
 async def test_first_of_two_tools_with_one_name_is_used() -> None:

@@ -157,12 +157,20 @@ async def test_call_is_sent_again_only_if_it_may_be(tmp_path: Path, fault: Fault
         await bench_.watched.until(lambda: bench_.connections == fault.sessions)
         assert await bench_.call("faulty.fine") == OK
         assert len(server.sessions) == fault.sessions
-        server.keys.clear()
-        assert await bench_.call("faulty.look") == fault.look
-        arrived = (server.arrivals["look"], server.effects["look"])
-        assert arrived == (fault.look_arrivals, fault.look_effects)
-        assert len(set(server.keys)) == 1
-        assert await bench_.call("faulty.fine") == OK
+        if fault.sessions == 1:
+            await look_is_sent_again(fault, server, bench_)
+            return
+    async with struck(tmp_path, fault) as (server, bench_):
+        await look_is_sent_again(fault, server, bench_)
+
+
+async def look_is_sent_again(fault: Fault, server: FaultyHttpServer, bench_: Bench) -> None:
+    server.keys.clear()
+    assert await bench_.call("faulty.look") == fault.look
+    arrived = (server.arrivals["look"], server.effects["look"])
+    assert arrived == (fault.look_arrivals, fault.look_effects)
+    assert len(set(server.keys)) == 1
+    assert await bench_.call("faulty.fine") == OK
 
 
 FLOODS = {"comments": b":\n", "data without end": b"data: x\n", "notices": faulty.notice(10_000)}
