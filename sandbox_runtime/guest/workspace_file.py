@@ -214,6 +214,7 @@ class Open:
         for module, name in _NAMES_OF_OPEN:
             if module in sys.modules:
                 setattr(sys.modules[module], name, self)
+        io.FileIO = sys.modules["_io"].FileIO = _file_io_of(self)  # type: ignore[misc,attr-defined]
 
     def __call__(
         self,
@@ -226,7 +227,7 @@ class Open:
         closefd: bool = True,
         opener: Any = None,
     ) -> Any:
-        if self._workspace.locate(file) is None and self._workspace.file(file) is None:
+        if not self.has(file):
             return self._original(file, mode, buffering, encoding, errors, newline, closefd, opener)
         raw = self._raw(file, _flags_of(mode), opener)
         if not isinstance(raw, WorkspaceFile):
@@ -235,6 +236,10 @@ class Open:
         if raw.writable():
             self._workspace.add_writer(opened)
         return opened
+
+    def has(self, file: Any) -> bool:
+        """Whether it is a path in the workspace, or the number of an open file of it."""
+        return self._workspace.locate(file) is not None or self._workspace.file(file) is not None
 
     def _raw(self, file: Any, flags: int, opener: Any) -> WorkspaceFile | int:
         """The file itself, or the number of one elsewhere that an opener came back with."""
@@ -247,6 +252,22 @@ class Open:
         raw: WorkspaceFile = self._workspace.release(number)
         raw.name = file
         return raw
+
+
+def _file_io_of(opening: Open) -> Any:
+    original: Any = io.FileIO
+
+    class FileIO(original):  # type: ignore[misc]
+        """Files of the workspace are of another class."""
+
+        def __new__(
+            cls, file: Any, mode: str = "r", closefd: bool = True, opener: Any = None, **more: Any
+        ) -> Any:
+            if not opening.has(file):
+                return original.__new__(cls, file, mode, closefd, opener)
+            return opening(file, mode.replace("b", "") + "b", 0, None, None, None, closefd, opener)
+
+    return FileIO
 
 
 def _flags_of(mode: str) -> int:

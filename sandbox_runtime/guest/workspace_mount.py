@@ -103,6 +103,7 @@ class _Functions:
         for name in _BY_DESCRIPTOR:
             setattr(os, name, self._by_descriptor(getattr(os, name), getattr(self, name)))
         os.getcwd = _Function(os.getcwd, lambda: self._workspace.folder)
+        os.getcwdb = _Function(os.getcwdb, lambda: os.fsencode(self._workspace.folder))
 
     def stat(self, path: Any, place: str, *, follow_symlinks: bool = True) -> os.stat_result:
         return self._workspace.status(place, self._workspace.facts(path, place))
@@ -186,6 +187,15 @@ class _Functions:
 
     def read(self, file: WorkspaceFile, length: int) -> bytes:
         return file.read(length) or b""
+
+    def readinto(self, file: WorkspaceFile, buffer: Any) -> int:
+        return file.readinto(buffer)
+
+    def isatty(self, file: WorkspaceFile) -> bool:
+        return False
+
+    def set_inheritable(self, file: WorkspaceFile, is_inheritable: bool) -> None:
+        """Nobody could inherit it."""
 
     def write(self, file: WorkspaceFile, data: Any) -> int:
         return file.write(data)
@@ -296,4 +306,4 @@ _BY_PATH = """
     stat lstat access listdir scandir mkdir rmdir remove unlink truncate utime chmod readlink chdir open rename
     replace symlink link
 """.split()  # noqa: SIM905
-_BY_DESCRIPTOR = ("close", "read", "write", "lseek", "fstat", "ftruncate", "fsync")
+_BY_DESCRIPTOR = "close read readinto write lseek fstat ftruncate fsync isatty set_inheritable".split()  # noqa: SIM905

@@ -350,4 +350,9 @@ os.mkdir("d")
 open("d/f.txt", "w").close()
 with os.scandir(b"d") as found: result = [[e.name.decode(), e.path.decode()] for e in found]
 result += [n.decode() for n in glob.glob(b"d/*.txt")]
+### compiled modules
+import os, py_compile, runpy
+open("m.py", "w").write("x = 7")
+py_compile.compile("m.py", "m.pyc", doraise=True)
+result = [os.path.getsize("m.pyc") > 16, runpy.run_path("m.pyc")["x"]]
 """
