@@ -101,7 +101,9 @@ class Ledger:
         now = time.monotonic()
         rows = [_row(entry, now) for entry in self.entries.values()]
         if dropped := self.calls - len(self.entries):
-            rows.append({"function": "…", "state": "refused", "ms": 0, "count": dropped})
+            rows.append(
+                {"seq": MAX_ENTRIES + 1, "function": "…", "state": "refused", "ms": 0, "count": dropped}
+            )
         return summarised(rows, MAX_ROWS)
 
 
@@ -118,8 +120,8 @@ def _row(entry: Entry, now: float) -> dict[str, Json]:
 
 
 def summarised(rows: list[dict[str, Json]], most: int) -> list[dict[str, Json]]:
-    """All rows if they are at most so many; else some that are not `done`, and `{function, state, ms, count}` for the
-    others, with the `ms` of the slowest. The rarest stand together, as a function `…`.
+    """All rows if they are at most so many; else some that are not `done`, and `{seq, function, state, ms, count}` for
+    the others, with the `seq` of the first and the `ms` of the slowest. The rarest stand together, as a function `…`.
     """
     if len(rows) <= most:
         return rows
@@ -132,7 +134,9 @@ def summarised(rows: list[dict[str, Json]], most: int) -> list[dict[str, Json]]:
         key = row["function"], row["state"]
         if key not in groups and len(kept) + len(groups) + len(get_args(CallState)) > most:
             key = "…", row["state"]
-        group = groups.setdefault(key, {"function": key[0], "state": key[1], "ms": 0.0, "count": 0})
+        group = groups.setdefault(
+            key, {"seq": row.get("seq"), "function": key[0], "state": key[1], "ms": 0.0, "count": 0}
+        )
         group["count"] += row.get("count", 1)
         # Of calls that ran beside each other a sum would say more than the whole script took.
         group["ms"] = max(group["ms"], row.get("ms", 0.0))

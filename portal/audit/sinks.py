@@ -28,7 +28,6 @@ log = structlog.get_logger()
 
 _LOCK_TRIES: Final = 40
 _LOCK_PAUSE_SECONDS: Final = 0.000_5
-_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 _TORN: Final = b'{"audit": 1, "seq": '
 
 
@@ -84,7 +83,7 @@ def _write_without_waiting(file: int, text: bytes) -> int:
 
 
 class FileSink:
-    """Appends to a file, which it makes, or gives, mode 0600; where that cannot be, it logs so.
+    """Appends to a file, which it makes, or gives, mode 0600 where it can.
 
     The file may be renamed while the portal runs: the chain goes on in a new one. A line is the operating system's when
     `append` returns; with `is_durable` it is on the disk, at the cost of a wait for the disk on every line.
@@ -96,7 +95,6 @@ class FileSink:
         if is_durable:
             self._flags |= os.O_DSYNC
         self._file: int | None = None
-        self._is_looked_at = False
         self._head = START
         self._bytes = 0
         """Of the file, up to the line that is `_head`."""
@@ -127,10 +125,12 @@ class FileSink:
             _lock(file)
             try:
                 if self._is_at_path(file):
-                    if os.fstat(file).st_size != self._bytes or not self._has_known_line(file):
+                    status = os.fstat(file)
+                    if status.st_size != self._bytes:
                         self._catch_up(file)
-                    if not self._is_looked_at:
-                        self._make_private(file)
+                    if status.st_mode & 0o077:
+                        with suppress(OSError):  # another user's, or on a disk without modes
+                            os.fchmod(file, PRIVATE)
                     yield file
                     return
                 # Others may have written to the renamed file: the chain goes on after that. What else was done to it
@@ -147,7 +147,7 @@ class FileSink:
         if not stat.S_ISREG(os.fstat(file).st_mode):
             os.close(file)
             raise AuditError(f"the audit log {self._path.name} is no file")
-        self._file, self._bytes, self._is_looked_at = file, 0, False
+        self._file, self._bytes = file, 0
         return file
 
     def _is_at_path(self, file: int) -> bool:
@@ -155,15 +155,6 @@ class FileSink:
             return os.path.samestat(os.stat(self._path), os.fstat(file))
         except FileNotFoundError:
             return False
-
-    def _make_private(self, file: int) -> None:
-        self._is_looked_at = True
-        if os.fstat(file).st_mode & _OTHERS:
-            with suppress(OSError):  # another user's, or on a disk without modes
-                os.fchmod(file, PRIVATE)
-            mode = stat.S_IMODE(os.fstat(file).st_mode)
-            if mode & _OTHERS:
-                log.warning("audit_left_open_to_others", file=self._path.name, mode=f"{mode:04o}")
 
     def _catch_up(self, file: int) -> None:
         """Find the head in a file that others wrote to, or that was emptied, cut or replaced."""
@@ -179,21 +170,9 @@ class FileSink:
             # Half a line of a portal that ended while it wrote: what it was about was not done.
             size -= len(torn)
             os.ftruncate(file, size)
-        if last is not None and last.head.seq > self._head.seq and not self._is_cut(file):
+        if last is not None and last.head.seq > self._head.seq:
             self._head = last.head
         self._bytes = size
-
-    def _is_cut(self, file: int) -> bool:
-        """Whether the known line is gone from the file. A file that begins after that line was only emptied."""
-        if self._has_known_line(file):
-            return False
-        first = read_line(os.pread(file, MAX_LINE_BYTES, 0).partition(b"\n")[0])
-        return first is None or first.head.seq <= self._head.seq
-
-    def _has_known_line(self, file: int) -> bool:
-        """Whether the last line of when this file was looked at still ends where it did."""
-        ending = f'"hash": "{self._head.digest}"}}\n'.encode()
-        return self._bytes == 0 or os.pread(file, len(ending), self._bytes - len(ending)) == ending
 
 
 def _lock(file: int) -> None:
