@@ -278,7 +278,7 @@ def _tell_upstream(upstream: Upstream, rows: Sequence[ToolRow], terminal: Termin
         )
         terminal.line("")
     for row in [row for row in rows if row.is_withheld][:1]:
-        terminal.line(row.decision.grant)
+        terminal.line(f"{row.name}: {row.decision.grant}")
     if words := upstream.last_words():
         terminal.line("its stderr ended with:")
         for line in words.split("\n"):

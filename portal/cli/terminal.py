@@ -31,7 +31,8 @@ class Terminal:
     """The two streams of one command. NO_COLOR and TERM=dumb are honoured."""
 
     def __init__(self) -> None:
-        self._out = _Stdout(highlight=False, soft_wrap=True, emoji=False)
+        width = None if sys.stdout.isatty() else _PIPE_COLUMNS
+        self._out = _Stdout(highlight=False, soft_wrap=True, emoji=False, width=width)
         self._err = _Stderr(stderr=True, highlight=False, soft_wrap=True, emoji=False)
         if isinstance(sys.stdout, io.TextIOWrapper):
             # Not every encoding has every character.
@@ -65,7 +66,7 @@ class Terminal:
             table.add_column(name, justify="right" if is_number else "left", overflow="fold")
         for row in rows:
             table.add_row(*(Text(escaped(str(cell))) for cell in row))
-        self._out.print(table, width=None if self._out.is_terminal else _PIPE_COLUMNS)
+        self._out.print(table)
 
     def note(self, text: str) -> None:
         """Progress or advice, on stderr. Further lines of the text are marked, so that they are none of ours."""
