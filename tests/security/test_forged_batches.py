@@ -151,8 +151,3 @@ async def test_thousands_of_values_are_read(run: Runner, piece: str) -> None:
     assert await run.value(
         f"import json\nawait git.git_log(a=json.loads('[' + {piece!r} * 40_000 + '0]'))"
     ) == {"a": many}
-
-
-async def test_text_full_of_commas_is_one_value(run: Runner) -> None:
-    assert await run.value("',' * 5_000_000 + '[' * 5_000_000") == "," * 5_000_000 + "[" * 5_000_000
-    assert await run.value("(await git.git_log(a='[,' * 500_000))['a'].count(',')") == 500_000

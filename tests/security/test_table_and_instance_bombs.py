@@ -48,11 +48,7 @@ TURNED_OFF = {
     "several_memories": "(module (memory 1) (memory 1))",
     "tail_calls": "(module (func $f return_call $f))",
     "exceptions": "(module (tag) (func throw 0))",
-    "typed_references": "(module (type $t (func)) (func (param (ref null $t)) local.get 0 call_ref $t))",
     "garbage_collection": "(module (type (struct (field i32))) (func (result anyref) ref.null any))",
-    "relaxed_simd": "(module (func (param v128 v128) (result v128) local.get 0 local.get 1 i8x16.relaxed_swizzle))",
-    "wide_arithmetic": "(module (func (param i64 i64) (result i64 i64) local.get 0 local.get 1 i64.mul_wide_u))",
-    "small_pages": "(module (memory 1 (pagesize 1)))",
     "stack_switching": "(module (type $f (func)) (type $c (cont $f)))",
 }
 
