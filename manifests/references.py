@@ -152,21 +152,17 @@ class Interpolation:
         data = self._within(data, ())
         if self.templates:
             self._fetch()
-            data = self._filled(data, ())
+            data = _changed(data, (), self._with_secrets)
         return data
 
     def _within(self, value: Json, path: KeyPath) -> Json:
         if path in SECTIONS:
-            return self._value(value, path)
+            return _changed(value, path, self._text)
         if isinstance(value, dict) and any(section[: len(path)] == path for section in SECTIONS):
             return {key: self._within(item, (*path, key)) for key, item in value.items()}
         return value
 
-    def _value(self, value: Json, path: KeyPath) -> Json:
-        if isinstance(value, dict):
-            return {key: self._value(item, (*path, key)) for key, item in value.items()}
-        if isinstance(value, list):
-            return [self._value(item, (*path, index)) for index, item in enumerate(value)]
+    def _text(self, value: Json, path: KeyPath) -> Json:
         if isinstance(value, str) and "${" in value:
             template = Template(tuple(self._part(piece, path) for piece in pieces(value)))
             if not template.references:
@@ -213,11 +209,7 @@ class Interpolation:
                 if isinstance(error := fetched[reference], SecretError):
                     self._note(path, str(error), error.hint)
 
-    def _filled(self, value: Json, path: KeyPath) -> Json:
-        if isinstance(value, dict):
-            return {key: self._filled(item, (*path, key)) for key, item in value.items()}
-        if isinstance(value, list):
-            return [self._filled(item, (*path, index)) for index, item in enumerate(value)]
+    def _with_secrets(self, value: Json, path: KeyPath) -> Json:
         template = self.templates.get(path)
         if template is None:
             return value
@@ -227,6 +219,15 @@ class Interpolation:
         place = self.places[path]
         key = ".".join(map(str, path))
         self.problems.append(Problem(message, place.value_line, place.value_column, hint, key))
+
+
+def _changed(value: Json, path: KeyPath, change: Callable[[Json, KeyPath], Json]) -> Json:
+    """The same data with each value in it that is no list or mapping as `change` makes it."""
+    if isinstance(value, dict):
+        return {key: _changed(item, (*path, key), change) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_changed(item, (*path, index), change) for index, item in enumerate(value)]
+    return change(value, path)
 
 
 def _missing_hint(name: str, path: KeyPath) -> str:
