@@ -1,11 +1,12 @@
 """What scripts get of the tools of all upstreams: offered by rules, compiled into a library, indexed for search."""
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
+from typing import Final
 
 import anyio
 import anyio.to_thread
@@ -94,41 +95,10 @@ def _is_known(tool: RecordedTool, observed: Mapping[str, Observed]) -> bool:
     return known is not None and known.definition == tool.digest
 
 
-class ReadingGate:
-    """Many read at once, or one writes. Who wants to write waits for those who read; later readers wait for it."""
-
-    def __init__(self) -> None:
-        self._readers = 0
-        self._written: anyio.Event | None = None
-        self._unread = anyio.Event()
-
-    @asynccontextmanager
-    async def reading(self) -> AsyncIterator[None]:
-        while self._written is not None:
-            await self._written.wait()
-        self._readers += 1
-        try:
-            yield
-        finally:
-            self._readers -= 1
-            if not self._readers:
-                self._unread.set()
-                self._unread = anyio.Event()
-
-    @asynccontextmanager
-    async def writing(self) -> AsyncIterator[None]:
-        """For one writer, who does not enter again before it has left."""
-        written = self._written = anyio.Event()
-        try:
-            while self._readers:
-                await self._unread.wait()
-            yield
-        finally:
-            self._written = None
-            written.set()
-
-
 log = structlog.get_logger()
+
+MAX_READERS: Final = 16
+"""Checks that read the stub files at once; whoever replaces the files waits for all of them."""
 
 
 class Catalog:
@@ -152,7 +122,7 @@ class Catalog:
         self._observations = observations
         observations.listen(self._note_change)
         self._offers: dict[str, Offer] = {}
-        self._gate = ReadingGate()
+        self._readers = anyio.Semaphore(MAX_READERS, fast_acquire=True)
         self._noted = 1  # changes, the first of which is that there is a fleet
         self._held = 0  # of these, as many as the snapshot holds
         self._changed = anyio.Event()
@@ -196,7 +166,7 @@ class Catalog:
     @asynccontextmanager
     async def steady(self) -> AsyncIterator[Snapshot]:
         """The snapshot, whose stub files stay as they are meanwhile: for a check, not for a run."""
-        async with self._gate.reading():
+        async with self._readers:
             yield self.snapshot
 
     async def _rebuild(self, fleet: Fleet) -> None:
@@ -206,7 +176,9 @@ class Catalog:
         snapshot = await anyio.to_thread.run_sync(partial(self._build, former, upstreams, observed))
         for name, offer in self._offers.items():
             self._observations.define(name, {tool.name: tool.digest for tool in offer.tools})
-        async with self._gate.writing():
+        async with AsyncExitStack() as alone:
+            for _ in range(MAX_READERS):
+                await alone.enter_async_context(self._readers)
             touched = await anyio.to_thread.run_sync(partial(self._written, former, snapshot.library))
             if self._checker is not None:
                 await self._checker.update(snapshot.library, touched or frozenset())
