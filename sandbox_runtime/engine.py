@@ -3,15 +3,18 @@
 import os
 import sys
 from ctypes import byref
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import wasmtime._ffi as ffi
 from wasmtime import Config, Engine, ExitTrap, Store, WasiConfig, WasmtimeError
 from wasmtime.component import Component, Linker
 
-from sandbox_runtime import abi, wasi
+from sandbox_runtime import abi
 from sandbox_runtime.lockdown import end_with_parent
 from sandbox_runtime.memory import GuestMemory, HotPages
+
+if TYPE_CHECKING:
+    from sandbox_runtime.run_host import RunHost
 
 _HOST = "portal:sandbox/host@0.1.0"
 _MAX_WASM_STACK = 1 << 20
@@ -52,6 +55,13 @@ CONFIGURATION = f"cranelift epoch stack={_MAX_WASM_STACK} without {' '.join(UNUS
 """Names the configuration: code compiled under another one is not loaded."""
 
 
+MONOTONIC_CLOCK = "wasi:clocks/monotonic-clock@0.2.9"
+WALL_CLOCK = "wasi:clocks/wall-clock@0.2.9"
+RANDOM = "wasi:random/random@0.2.9"
+_MAX_RANDOM_BYTES = 1 << 16
+_NS_PER_MS = 1_000_000
+_NS_PER_SECOND = 1_000_000_000
+
 NOT_WRITTEN: Final = 74
 """The status that says it compiled, but the disk did not take it; EX_IOERR of sysexits.h."""
 
@@ -67,18 +77,10 @@ def new_engine() -> Engine:
     return Engine(config)
 
 
-class HostFunctions(wasi.Surroundings, Protocol):
-    """What the guest may call; see wit/sandbox.wit. Only WasmtimeError may be raised."""
-
-    def exchange(self, outbox: abi.Text, timeout_ms: int) -> bytes: ...
-    def print(self, text: abi.Text) -> None: ...
-    def emit(self, block: abi.Text) -> None: ...
-
-
 class GuestEngine:
     """The engine with the guest component loaded and linked."""
 
-    def __init__(self, compiled: str, host: HostFunctions) -> None:
+    def __init__(self, compiled: str, host: "RunHost") -> None:
         """Load a file that `compile_component` made: native code, so it must come from a private place.
 
         Raises:
@@ -89,7 +91,7 @@ class GuestEngine:
         self._linker = Linker(self.engine)
         self._linker.add_wasip2()
         self._linker.allow_shadowing = True
-        interfaces = {_HOST: _host(host), **wasi.interfaces(host)}
+        interfaces = {_HOST: _host(host), **_wasi(host)}
         self._kept = [abi.link(self._linker, name, functions) for name, functions in interfaces.items()]
         self._exports = {name: _export(self._component, name) for name in ("wake", "prepare", "execute")}
         self.memory = GuestMemory(compiled)
@@ -178,7 +180,7 @@ def _export(component: Component, name: str) -> Any:
     return index
 
 
-def _host(host: HostFunctions) -> dict[str, abi.HostFunction]:
+def _host(host: "RunHost") -> dict[str, abi.HostFunction]:
     def exchange(arguments: Any, results: Any) -> None:
         abi.set_text(results[0], host.exchange(abi.Text(arguments[0]), arguments[1].of.s64))
 
@@ -189,6 +191,51 @@ def _host(host: HostFunctions) -> dict[str, abi.HostFunction]:
         host.emit(abi.Text(arguments[0]))
 
     return {"exchange": exchange, "print": print_text, "emit": emit}
+
+
+def _wasi(host: "RunHost") -> dict[str, dict[str, abi.HostFunction]]:
+    """The clocks and the randomness belong to a run, not to the machine (docs/decisions/0006).
+
+    Whole interfaces: what is linked under a name takes the place of all that the engine has under it.
+    """
+    instant = abi.Datetime()
+
+    def monotonic_now(_: Any, results: Any) -> None:
+        abi.set_u64(results[0], host.monotonic_ns())
+
+    def wait(_: Any, __: Any) -> NoReturn:
+        # The engine's own timers know another time, and nothing ends them. The guest's Python waits in `exchange`.
+        host.refuse_to_wait()
+
+    def wall_now(_: Any, results: Any) -> None:
+        instant.set(results[0], *divmod(host.wall_ns(), _NS_PER_SECOND))
+
+    def wall_resolution(_: Any, results: Any) -> None:
+        instant.set(results[0], 0, _NS_PER_MS)
+
+    def random_bytes(arguments: Any, results: Any) -> None:
+        size = arguments[0].of.u64
+        if size > _MAX_RANDOM_BYTES:
+            raise WasmtimeError(f"{size} random bytes at once")
+        abi.set_bytes(results[0], host.random_bytes(size))
+
+    def random_u64(_: Any, results: Any) -> None:
+        abi.set_u64(results[0], int.from_bytes(host.random_bytes(8), "little"))
+
+    return {
+        MONOTONIC_CLOCK: {
+            "now": monotonic_now,
+            "resolution": _resolution,
+            "subscribe-duration": wait,
+            "subscribe-instant": wait,
+        },
+        WALL_CLOCK: {"now": wall_now, "resolution": wall_resolution},
+        RANDOM: {"get-random-bytes": random_bytes, "get-random-u64": random_u64},
+    }
+
+
+def _resolution(_: Any, results: Any) -> None:
+    abi.set_u64(results[0], _NS_PER_MS)
 
 
 def main(arguments: list[str]) -> None:

@@ -6,6 +6,7 @@ from typing import NoReturn, Protocol
 
 from wasmtime import WasmtimeError
 
+from sandbox_runtime.abi import Text
 from sandbox_runtime.frames import (
     COUNT,
     MAX_BLOCKS,
@@ -32,14 +33,6 @@ class Portal(Protocol):
     def send(self, kind: int, *parts: bytes, before: bytes = b"") -> None: ...
     def receive(self) -> tuple[int, bytes]: ...
     def wait(self, timeout_ms: int) -> bool: ...
-
-
-class Text(Protocol):
-    """A string of the guest that is not copied yet."""
-
-    size: int
-
-    def read(self, most: int) -> bytes: ...
 
 
 @dataclass(frozen=True, slots=True)
