@@ -14,37 +14,6 @@ from tests.sandbox_runtime.running import EchoPort, Runner, answering, where
 pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.parametrize(
-    "script",
-    [
-        "await git.git_log(count=3)",
-        "import git\nawait git.git_log(count=3)",
-        "import git as g\nawait g.git_log(count=3)",
-        "import tools\nawait tools.git.git_log(count=3)",
-        "import tools.git\nawait tools.git.git_log(count=3)",
-        "from tools import git\nawait git.git_log(count=3)",
-        "from tools import git as history\nawait history.git_log(count=3)",
-        "from tools.git import git_log\nawait git_log(count=3)",
-        "from git import git_log\nawait git_log(count=3)",
-        "from tools.git import *\nawait git_log(count=3)",
-        "import importlib\nawait importlib.import_module('git').git_log(count=3)",
-        "await getattr(git, 'git_log')(**{'count': 3})",
-        "import asyncio\nasync def main():\n    return await git.git_log(count=3)\nasyncio.run(main())",
-        "import asyncio\nasync def f():\n    return await git.git_log(count=3)\nawait f() if 0 else asyncio.run(f())",
-        "import asyncio\nt = asyncio.create_task(git.git_log(count=3))\nawait t",
-        "import asyncio\n(await asyncio.gather(git.git_log(count=3)))[0]",
-        "import asyncio\nawait asyncio.wait_for(git.git_log(count=3), 5)",
-        "import asyncio\nasync with asyncio.TaskGroup() as g:\n    t = g.create_task(git.git_log(count=3))\nt.result()",
-        "import asyncio\n[await c for c in asyncio.as_completed([git.git_log(count=3)])][0]",
-        "git = git\nawait git.git_log(count=3)",
-    ],
-)
-async def test_every_way_to_write_a_call_makes_the_same_call(run: Runner, script: str) -> None:
-    port = EchoPort()
-    assert await run.value(script, port=port) == {"count": 3}
-    assert port.calls == [ToolCall(1, "git.git_log", {"count": 3})]
-
-
 async def test_gathered_calls_are_under_way_together(run: Runner) -> None:
     everyone = asyncio.Barrier(20)
 

@@ -2,11 +2,9 @@
 
 import errno
 import os
-import resource
 import signal
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import anyio
@@ -73,13 +71,6 @@ async def test_session_that_finds_no_room_says_what_is_missing_and_the_next_one_
         (await sandbox.open_session()).close()
 
 
-async def test_session_for_which_there_is_no_open_file_is_none() -> None:
-    async with open_sandbox(workers=1, progress=print, launch=Launchers()) as sandbox:
-        with no_more_open_files(), pytest.raises(WorkerStartError):
-            await sandbox.open_session()
-        (await sandbox.open_session()).close()
-
-
 @pytest.mark.parametrize("shortage", SHORTAGES, ids=lambda error: type(error).__name__)
 async def test_workers_come_back_when_the_shortage_is_over(shortage: Exception) -> None:
     launchers, queue = Launchers(), QueueLimits(seconds=DEADLINE_SECONDS)
@@ -93,15 +84,3 @@ async def test_workers_come_back_when_the_shortage_is_over(shortage: Exception) 
                 await launcher.refused.wait()
         launcher.shortage = None
         assert await Runner(sandbox).value("1 + 1") == 2
-
-
-@contextmanager
-def no_more_open_files() -> Iterator[None]:
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    free = os.dup(0)
-    os.close(free)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (free, limits[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)

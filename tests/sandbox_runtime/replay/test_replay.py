@@ -84,30 +84,6 @@ async def test_clocks_are_replayed(recorded: Recorder, script: str) -> None:
     assert result.error is None
 
 
-IDENTITY = {
-    "id": "[id(object()), id([]), id(print), id(asyncio)]",
-    "hash": "[hash('a'), hash((1, 'b')), hash(object()), hash(1.5), hash(b'x')]",
-    "order of objects": """
-class A: pass
-objects = [A() for _ in range(200)]
-[objects.index(a) for a in set(objects)]""",
-    "collection": """
-import gc
-collected = []
-gc.callbacks.append(lambda phase, info: collected.append((phase, info["generation"], info["collected"])))
-for _ in range(3000):
-    a = []
-    a.append(a)
-[collected, gc.get_count(), gc.collect()]""",
-}
-
-
-@pytest.mark.parametrize("script", IDENTITY.values(), ids=IDENTITY)
-async def test_places_of_objects_are_replayed(recorded: Recorder, script: str) -> None:
-    result = await recorded.and_replay(script)
-    assert result.error is None
-
-
 ENDINGS = {
     "script_error": "print('before')\n1 / 0",
     "syntax_error": "def f(:",
