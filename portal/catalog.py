@@ -234,7 +234,5 @@ def standing(upstream: Upstream, max_detail_characters: int | None = None) -> st
     """How an upstream is, since when, and why."""
     state = upstream.state
     since = state.since.strftime("%H:%M:%S")
-    # What it wrote to stderr is told once, by `mcp-code-portal check UPSTREAM`.
-    reason = state.detail.partition("; its stderr ended with: ")[0]
-    detail = f": {reason}" if reason else ""
+    detail = f": {state.detail}" if state.detail else ""
     return f"upstream {upstream.name!r} is {state.adjective} since {since}{detail[:max_detail_characters]}"
