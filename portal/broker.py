@@ -1,7 +1,7 @@
-"""The only way out of the sandbox: decides, validates, records and forwards each call of one run.
+"""The only way from a script to upstreams and the network: decides, validates, records and forwards each call.
 
-Rule 1: nothing the guest says is believed. Whether a call may be is decided in `authorize()`, here, for every call;
-sizes are looked at just before, in the sandbox's host side.
+Rule 1: nothing the guest says is believed. `Authorization.authorize()` (`portal/authority.py`) decides on every call;
+sizes are looked at just before, in the sandbox's host side. Files go by `sandbox_runtime/grants/file_service.py`.
 Rule 2: every call has an entry in the ledger before anything is done with it, and the entry is `unknown` from the
 moment at which the upstream may have seen the call until its answer was read.
 Rule 3: calls are decided in the order in which the script made them, also where one is long to decide.

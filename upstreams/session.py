@@ -181,7 +181,7 @@ class Session:
         self.is_retired = False
         """Whether it is too old for another call, while those that are under way may still be answered."""
         self.was_refused = False
-        """Whether it was retired because the upstream did not take its session or its credentials."""
+        """Whether it was retired because the upstream did not take its credentials."""
         self.tools: tuple[RecordedTool, ...] = ()
 
     @property
@@ -363,10 +363,10 @@ class Session:
 
     def _retire_if_refused(self, failure: UpstreamError) -> None:
         """Have a new connection opened for the next calls where that may help; calls under way end on this one."""
-        is_refusal = isinstance(failure, UpstreamSessionError | UpstreamUnauthorizedError | UpstreamDownError)
+        is_refusal = isinstance(failure, UpstreamUnauthorizedError | UpstreamDownError)
         if is_refusal and anyio.current_time() < self._young_until:
             return  # a new connection did not help just now
-        if is_refusal or isinstance(failure, UpstreamUnavailableError):
+        if is_refusal or isinstance(failure, UpstreamSessionError | UpstreamUnavailableError):
             self.was_refused = self.was_refused or is_refusal
             self.is_retired = True
             # Why a server reads no more is told better once it is known how it ended.

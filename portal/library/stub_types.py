@@ -89,9 +89,6 @@ class StubTypes:
         )
         return " | ".join(dict.fromkeys(told))
 
-    def scalar(self, word: str) -> Type:
-        return (self.word(word),)
-
     def list_of(self, item: Type) -> Type:
         return (f"{self.word('list')}[{self.text(item)}]",)
 
