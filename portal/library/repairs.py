@@ -113,9 +113,13 @@ def _arrangements(function: Function, kwargs: dict[str, Json]) -> Iterator[dict[
     named = {name: value for name, value in kwargs.items() if not POSITIONAL.fullmatch(name)}
     if by_position:
         named = _respelt(function, named)
-        free = [each.name for each in function.parameters if not {each.name, each.wire_name} & named.keys()]
-        if len(by_position) <= len(free):
-            yield dict(zip(free, by_position, strict=False)) | named
+        taken = [each for each in function.parameters if {each.name, each.wire_name} & named.keys()]
+        first = [*function.parameters][: len(by_position)]
+        # As Python binds them; or, beside a name for one of the first, exactly what is still missing.
+        missing = [each for each in function.parameters if each.required and each not in taken]
+        meant = missing if any(each in taken for each in first) else first
+        if len(by_position) == len(meant):
+            yield dict(zip((each.name for each in meant), by_position, strict=True)) | named
         if len(by_position) == 1 and not named:
             yield from _unwrapped(function, by_position[0])
         return

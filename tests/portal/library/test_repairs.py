@@ -71,6 +71,7 @@ def test_call_is_repaired_where_it_is_certain_what_was_meant(
 
 REFUSED = [
     (LIST, {"*0": "a", "repo": "b", "*1": "x"}),
+    (LIST, {"*0": 3, "repo": "b"}),
     (LIST, {"*0": 3, "*1": 4}),
     (LIST, {"*0": "a", "*1": "3"}),
     (LIST, {"*0": "a", "*1": 3, "*2": [], "*3": {}, "*4": "c", "*5": 1}),
