@@ -235,18 +235,6 @@ async def test_key_in_any_header_that_a_reference_filled_is_shown_to_no_script(
             assert await portal.result_of("await tickets.show()") == f"you sent {seen}"
 
 
-@pytest.mark.usefixtures("own_state")
-async def test_key_beside_a_token_of_oauth_is_shown_to_no_script(tmp_path: Path) -> None:
-    peer = Peer(tool("show"))
-    async with protected(peer) as server:
-        peer.acts["show"] = lambda arguments: _key_of(server.requests)
-        await logged_in(server.spec())
-        entry: dict[str, Json] = {"url": server.url, "oauth": {}, "headers": {"X-Api-Key": "${CANARY_KEY}"}}
-        environ = {"CANARY_KEY": "canary-of-0123456789"}
-        async with opened(tmp_path, {"tickets": entry}, environ=environ) as portal:
-            assert await portal.result_of("await tickets.show()") == "you sent [hidden]"
-
-
 @pytest.mark.parametrize(
     ("args", "env", "is_hidden"),
     [
@@ -285,13 +273,6 @@ async def test_key_in_the_url_is_shown_to_no_script(tmp_path: Path, query: str, 
             assert await portal.result_of("await gate.echo()") == {
                 "seen": "[hidden]" if is_hidden else canary
             }
-
-
-async def test_header_that_a_variable_holds_whole_hides_its_token_alone_too(tmp_path: Path) -> None:
-    environ = {"AUTH_HEADER": "Bearer canary-of-0123456789"}
-    entry: dict[str, Json] = {**raw(tools=raw_tools("echo")), "env": {"AUTH_HEADER": "${AUTH_HEADER}"}}
-    async with opened(tmp_path, {"store": entry}, environ=environ) as portal:
-        assert await portal.result_of("await store.echo(text='canary-of-0123456789')") == {"text": "[hidden]"}
 
 
 @pytest.mark.parametrize("canary", ["-----BEGIN KEY-----\ncanary/0123\n", '{"key": "canary-\u00fc"}'])

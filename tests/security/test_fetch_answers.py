@@ -57,7 +57,6 @@ BARE_DEFLATE = bare_deflate(bytes(RESPONSE_BYTES))
 BOMB = packed_endlessly(9)
 HOSTILE: dict[str, tuple[bytes | Answer, str]] = {
     "more than is allowed": (response(bytes(RESPONSE_BYTES + 1)), "response_limit"),
-    "more than it says": (HEAD + b"Content-Length: 5\r\n\r\n" + b"x" * 100, ""),
     "says more than is allowed": (
         dripping(HEAD + b"Content-Length: 99999999999\r\n\r\n", forever=b"x" * 1000),
         "response_limit",
@@ -67,46 +66,28 @@ HOSTILE: dict[str, tuple[bytes | Answer, str]] = {
         dripping(HEAD + b"Transfer-Encoding: chunked\r\n\r\n", forever=b"1\r\nx\r\n" * 1000),
         "fetch_failed",
     ),
-    "endless chunk extension": (
-        dripping(HEAD + b"Transfer-Encoding: chunked\r\n\r\n1;", forever=b"x" * 1000),
-        "fetch_failed",
-    ),
     "packed bomb": (response(BOMB, Content_Encoding="gzip"), "response_limit"),
     "packed many times": (response(b"x", Content_Encoding=", ".join(["gzip"] * 1000)), "fetch_failed"),
     "packed in a way nobody asked for": (
         response(b"\x28\xb5\x2f\xfd", Content_Encoding="zstd"),
         "fetch_failed",
     ),
-    "packed and damaged": (response(b"\x1f\x8b" + b"x" * 100, Content_Encoding="gzip"), "fetch_failed"),
     "packed, and more behind what was unpacked in several parts": (
         response(gzip.compress(bytes(RESPONSE_BYTES)) + b"x" * 1000, Content_Encoding="gzip"),
         "fetch_failed",
     ),
-    "packed nothing, again and again": (
-        response(gzip.compress(b"") * (RESPONSE_BYTES // 20), Content_Encoding="gzip"),
-        "fetch_failed",
-    ),
     "huge header": (HEAD + b"X: " + b"x" * 1_000_000 + b"\r\n\r\n", "fetch_failed"),
-    "many headers": (HEAD + b"X: x\r\n" * 100_000 + b"\r\n", "fetch_failed"),
     "endless headers": (dripping(HEAD, forever=b"X: x\r\n" * 100), "fetch_failed"),
     "endless hints": (dripping(forever=b"HTTP/1.1 103 Early Hints\r\n\r\n"), "fetch_timeout"),
-    "nothing": (b"", "fetch_failed"),
     "nothing, slowly": (dripping(), "fetch_timeout"),
-    "half a body, slowly": (dripping(HEAD + b"Content-Length: 10\r\n\r\nhalf"), "fetch_timeout"),
     "half a body": (HEAD + b"Content-Length: 10\r\n\r\nhalf", "fetch_failed"),
     "no HTTP": (b"SSH-2.0-OpenSSH_9.9\r\n", "fetch_failed"),
-    "HTTP/2": (b"\x00\x00\x12\x04\x00\x00\x00\x00\x00" + bytes(18), "fetch_failed"),
-    "status that is none": (b"HTTP/1.1 9999 X\r\n\r\n", "fetch_failed"),
     "another protocol": (
         b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n",
         "fetch_failed",
     ),
     "negative length": (HEAD + b"Content-Length: -1\r\n\r\n", "fetch_failed"),
     "two lengths": (HEAD + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\nxx", "fetch_failed"),
-    "chunk of a negative length": (HEAD + b"Transfer-Encoding: chunked\r\n\r\n-1\r\nx\r\n", "fetch_failed"),
-    "header with a NUL": (HEAD + b"X: a\0b\r\n\r\n", "fetch_failed"),
-    "folded header": (HEAD + b"X: a\r\n b\r\nContent-Length: 0\r\n\r\n", ""),
-    "redirect to half a name": (response(b"", "302 Found", Location="http:////["), "fetch_failed"),
     "redirect to a name that cannot be read": (
         response(b"", "302 Found", Location="http://axn--/"),
         "fetch_failed",

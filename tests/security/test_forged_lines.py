@@ -3,7 +3,6 @@
 import io
 import json
 import logging
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -83,20 +82,12 @@ REPORTS: list[tuple[list[str], str]] = [
     (["lock", "--diff"], "changed up.echo@"),
     (["lock", "--accept", EVERYTHING], "nothing that differs"),
     (["check"], "quarantined, as"),
-    (["search"], "# notice: upstream 'refusing'"),
-    (["search", "echo"], "up.echo exists but is quarantined"),
     (["search", EVERYTHING], "# notice"),
     (["stubs"], "'ending' is down"),
     (["explain", "up.echo"], "up.echo: refused"),
-    (["explain", f"up.{TEXTS[0]}"], "refused"),
     (["explain", EVERYTHING], "no tool is called"),
-    (["login", EVERYTHING], "no upstream"),
-    (["check", "--profile", EVERYTHING], "no profile"),
     (["check", "--config", f"{FORGED}\n{FORGED}"], "error:"),
-    (["import", EVERYTHING], "no client is called"),
-    (["audit", "verify", f"x\n{FORGED}"], "cannot read"),
     (["run", f"x\n{FORGED}"], "cannot read"),
-    (["run", "x", EVERYTHING], "unrecognized arguments"),
     ([f"x\n{FORGED}"], "invalid choice"),
 ]
 
@@ -161,12 +152,6 @@ def test_nothing_that_clients_are_configured_with_has_a_line_of_its_own(
         assert is_honest(person("--project", ".", *arguments))
 
 
-def test_an_error_of_several_lines_stays_readable(portal: PortalCommand, folder: Path) -> None:
-    done = portal("run", "-", cwd=folder, stdin="def divide(a):\n\treturn a / 0\n\ndivide(1)")
-    assert "    | Traceback (most recent call last):\n" in done.stderr
-    assert "error: script_error (line 2): ZeroDivisionError" in done.stderr
-
-
 PRINTED = "a\tb\r\n\x1b[31mred\x1b[0m \u202eabc 👩\u200d💻\n"
 
 
@@ -191,12 +176,6 @@ def test_what_a_script_prints_does_not_steer_a_terminal(monkeypatch: pytest.Monk
     seen = screen.getvalue()
     assert "\x1b" not in seen and "\u202e" not in seen
     assert seen.startswith("a\tb\n<U+001B>[31mred") and seen.endswith("👩\u200d💻\n")
-
-
-def test_a_long_line_is_one_line_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
-    Terminal().line("word " * 100)
-    Terminal().error("word " * 100)
-    assert capsys.readouterr() == ("word " * 100 + "\n", "error: " + "word " * 100 + "\n")
 
 
 def failure() -> Exception:
@@ -234,29 +213,6 @@ def test_no_event_on_a_terminal_has_a_line_of_a_stranger(monkeypatch: pytest.Mon
     assert forged(seen) == []
     for told in ("upstream_failed", "run_failed", "a.library: ", "    | Traceback", "in failure"):
         assert told in seen
-
-
-@pytest.mark.parametrize(
-    ("value", "told"),
-    [
-        ("gh", "gh"),
-        ("a\nb", r"a\nb"),
-        ("a level=info", "'a level=info'"),
-        ("👩\u200d💻\u202e\u3164\x1b", "👩\u200d💻<U+202E><U+3164><U+001B>"),
-        (["a\n"], r"['a\n']"),
-        (7, "7"),
-    ],
-)
-def test_values_of_events_are_told_as_python_writes_them(
-    monkeypatch: pytest.MonkeyPatch, value: Json, told: str
-) -> None:
-    screen = Screen()
-    monkeypatch.setattr(sys, "stderr", screen)
-    with restored_logs():
-        configure_logs("info")
-        structlog.get_logger().warning("happened\n", detail=value, more=1)
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue())
-    assert "happened\\n " in plain and plain.endswith(f" detail={told} more=1\n")
 
 
 def test_no_event_in_a_file_has_a_line_of_a_stranger(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,23 +104,15 @@ async def test_authorization_server_in_the_clear_or_with_a_user_is_not_asked(
 
 
 @pytest.mark.parametrize(
-    "url", ["javascript:alert(1)", "file:///etc/passwd", "$(touch x)", "", "//x", "data:,x"]
+    "url", ["http://auth.example.invalid/x", "javascript:alert(1)", "file:///etc/passwd", "", "//x"]
 )
 @pytest.mark.parametrize("key", ["authorization_endpoint", "token_endpoint", "registration_endpoint"])
-async def test_endpoint_that_is_no_web_address_ends_the_login(
+async def test_endpoint_in_the_clear_or_that_is_no_web_address_ends_the_login(
     server: ProtectedServer, key: str, url: str
 ) -> None:
     said = await metadata(server.authorization.issuer + ASM)
     server.authorization.answers[ASM] = saying({**said, key: url})
     await refused(server.spec())
-    assert server.authorization.grants == []
-
-
-@pytest.mark.parametrize("key", ["authorization_endpoint", "token_endpoint", "registration_endpoint"])
-async def test_endpoint_in_the_clear_gets_nothing(server: ProtectedServer, key: str) -> None:
-    said = await metadata(server.authorization.issuer + ASM)
-    server.authorization.answers[ASM] = saying({**said, key: "http://auth.example.invalid/x"})
-    assert isinstance(await refused(server.spec()), OAuthRefusedError)
     assert server.authorization.grants == []
 
 
@@ -195,11 +187,6 @@ async def test_issuer_in_the_redirect_that_is_not_the_one_asked_ends_the_login(
     assert server.authorization.grants == []
 
 
-async def test_issuer_in_the_redirect_that_is_the_one_asked_does_not(server: ProtectedServer) -> None:
-    server.authorization.told_issuer = f"{server.authorization.issuer}/"
-    assert (await signed_in(server.spec())).access_token
-
-
 @pytest.mark.parametrize(
     "query", ["code=evil", "code=evil&state=", "code=evil&state=guess", "error=access_denied&state=guess"]
 )
@@ -237,17 +224,6 @@ async def test_silent_or_endless_visitor_does_not_hold_up_a_login(server: Protec
         await endless.aclose()
 
     assert (await signed_in(server.spec(), visited)).access_token
-
-
-async def test_no_of_a_person_is_told_in_the_servers_word_alone(server: ProtectedServer) -> None:
-    async def denies(url: str) -> None:
-        query = parse_qs(urlsplit(url).query)
-        uri, state = query["redirect_uri"][0], query["state"][0]
-        await browse(f"{uri}?error=access_denied&error_description=%3Cscript%3E&state={state}")
-
-    with pytest.raises(BaseExceptionGroup) as caught:  # of the test's own task group
-        await signed_in(server.spec(), denies)
-    assert caught.group_contains(OAuthRefusedError, match="access_denied$", depth=1)
 
 
 @pytest.mark.parametrize(

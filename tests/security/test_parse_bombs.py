@@ -17,27 +17,19 @@ Repeated = Callable[[int], str]
 
 COMPUTED: dict[str, Repeated] = {
     "calls": lambda n: "git.git_log()\n" * n,
-    "calls_in_branches": lambda n: "if a:\n git.git_log()\n" * n,
-    "calls_in_an_object": lambda n: "{" + "'a': git.git_log()," * n + "}",
     "calls_in_a_call": lambda n: "f(" + "*git.git_log()," * n + ")",
-    "texts": lambda n: "f'{1}' 'a'\n" * n,
     "names": lambda n: "".join(f"é{i} = é{i + 1}\n" for i in range(n)),
     "values_that_flow": lambda n: "x = git.git_log()\n" + "if a:\n y = x\nelse:\n y = z\nx = y\n" * n,
-    "values_that_flow_back": lambda n: "x = git.git_log()\n" + "while a:\n x = y\n y = x\n" * n,
     "values_that_fail": lambda n: (
         "x = git.git_log()\n" + "try:\n x = y\nexcept A:\n y = x\nfinally:\n z = x\n" * n
     ),
-    "functions_of_functions": lambda n: "".join(f"def f{i}(): return git.a(f{i + 1}())\n" for i in range(n)),
     "methods": lambda n: "".join(f"class A{i}:\n def m(self): return self.m(git.a())\n" for i in range(n)),
     "imports": lambda n: "from tools import *\n" * n,
-    "cases": lambda n: "match x:\n" + "".join(f" case {i}: pass\n" for i in range(n)),
 }
 DEEP: dict[str, Repeated] = {
     "sum": lambda n: "1" + " + 1" * n,
-    "attributes": lambda n: "a" + ".b" * n,
     "calls_of_calls": lambda n: "f" + "()" * n,
     "brackets": lambda n: "(" * n + ")" * n,
-    "lambdas": lambda n: "lambda: " * n + "1",
     "signs": lambda n: "-" * n + "1",
 }
 

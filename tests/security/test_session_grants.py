@@ -27,15 +27,12 @@ made, stat, listing = open, os.stat, os.listdir
 # Each is tried in a run that is granted nothing, and in one that is granted another folder.
 USES = {
     "write and flush": 'file.write("pwned")\nfile.flush()',
-    "write and close": 'file.write("pwned")\nfile.close()',
     "add": 'appending.write("pwned")\nappending.flush()',
     "write raw": 'raw.write(b"pwned")\nraw.flush()',
     "write by number": 'os.write(number, b"pwned")\nos.fsync(number)',
-    "truncate": "raw.truncate(0)\nraw.flush()",
     "commit": 'database.execute("insert into t values (1)")\ndatabase.commit()',
     "open as before": 'with made("kept", "w") as f: f.write("pwned")',
     "remove": 'os.remove("kept")',
-    "rename": 'os.rename("kept", "other")',
 }
 TRY = """
 try:
@@ -99,7 +96,6 @@ FETCHES = {
     "the function itself": 'await fetch(BASE + "/pwned")',
     "a call made before": "await call",
     "a function of its own": "await held()",
-    "by its name": 'await portal.fetch(BASE + "/pwned")',
     "a raw call": RAW_HOST + "host.exchange('9999 portal.fetch {\"url\": \"' + BASE + '/pwned\"}', 5000)",
 }
 

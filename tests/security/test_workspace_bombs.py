@@ -5,7 +5,6 @@ Each bomb has a harmless twin that stays below the limit.
 
 import json
 import os
-import sys
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -52,18 +51,9 @@ BOMBS: dict[str, tuple[str, int, str]] = {
     "large files": ('f = open(f"f{n}", "wb"); f.write(bytes(30_000)); f.close()', 3, "EDQUOT"),
     "small files": ('open(f"f{n}", "w").close()', 20, "EDQUOT"),
     "folders": ('os.mkdir(f"d{n}")', 20, "EDQUOT"),
-    "nested folders": ('os.makedirs("/".join("d" * (n + 1)))', 20, "EDQUOT"),
     "a file that grows": ('f = open("f", "ab"); f.write(bytes(10_000)); f.close()', 3, "EFBIG"),
-    "files that grow": ('f = open(f"f{n % 10}", "ab"); f.write(bytes(2_000)); f.close()', 50, "EDQUOT"),
-    "a file that is flushed": (
-        'f = globals().get("f") or open("f", "wb"); f.write(bytes(1000)); f.flush()',
-        30,
-        "EFBIG",
-    ),
     "a sparse file": ('f = open("f", "wb", buffering=0); f.seek(10 ** 12); f.write(b"x")', 0, "EFBIG"),
     "a truncated file": ('open("f", "wb").truncate(10 ** 12)', 0, "EFBIG"),
-    "truncated by path": ('open("f", "wb").close(); os.truncate("f", 10 ** 12)', 0, "EFBIG"),
-    "sparse files": ('f = open(f"f{n}", "wb"); f.truncate(30_000); f.close()', 3, "EDQUOT"),
     "databases": (
         'import sqlite3; c = sqlite3.connect(f"f{n}.db"); c.execute("create table t(x)"); '
         'c.execute("insert into t values (zeroblob(10000))"); c.commit()',
@@ -75,12 +65,6 @@ BOMBS: dict[str, tuple[str, int, str]] = {
         4,
         "EDQUOT",
     ),
-    "renamed out of the way": (
-        'f = open("f", "wb"); f.write(bytes(25_000)); f.close(); os.rename("f", f"g{n}")',
-        4,
-        "EDQUOT",
-    ),
-    "temporary files": ("import tempfile; tempfile.mkstemp()", 20, "EDQUOT"),
 }
 
 
@@ -130,19 +114,6 @@ async def test_folders_are_not_renamed_deeper_than_they_may_be(run: Runner, tmp_
         assert result.stdout == "reached\n"
         assert result.value == [f"folders are at most {MAX_DEPTH} levels deep", "done"]
         assert max(name.count("/") for name in files.names()) < MAX_DEPTH
-
-
-async def test_sparse_file_of_the_operator_counts_with_the_size_it_pretends_to_have(
-    files: FileRunner,
-) -> None:
-    with (files.folder / "sparse").open("wb") as file:
-        file.truncate(10**10)
-    result = await files(
-        'try: f = open("f", "w"); f.write("x"); f.close()\nexcept OSError as e: print("reached", e.strerror)'
-    )
-    assert "total_bytes" in result.stdout
-    (files.folder / "sparse").unlink()
-    assert await files.value('open("f", "w").write("x")') == 1
 
 
 async def test_file_that_is_too_large_costs_no_memory_to_refuse(files: FileRunner) -> None:
@@ -266,24 +237,3 @@ async def test_what_a_killed_portal_was_writing_is_removed_and_nothing_that_is_b
     os.utime(old, (time.time() - 10_000,) * 2)
     assert await files.value('import os\nopen("f", "w").write("x")\nos.listdir()') == ["f"]
     assert (old.exists(), new.exists()) == (False, True)
-
-
-MANY_OPEN = """
-held = [open(f"f{n}", "w") for n in range(300)]
-for file in held:
-    file.write("x")
-print("reached")
-"""
-
-
-def descriptors() -> int:
-    """How many this process has open, where the system tells."""
-    return len(os.listdir("/proc/self/fd")) if sys.platform == "linux" else 0
-
-
-async def test_open_files_of_a_script_are_no_open_files_of_the_portal(run: Runner, tmp_path: Path) -> None:
-    before = descriptors()
-    async with granted(run, tmp_path) as files:
-        assert (await files(MANY_OPEN)).stdout == "reached\n"
-        assert descriptors() - before < 10
-        assert await files.value("import os\nsum(os.path.getsize(n) for n in os.listdir())") == 300
