@@ -117,58 +117,6 @@ def test_patterns_that_match_nothing_are_reported(load: Load) -> None:
     ]
 
 
-@pytest.mark.parametrize("pattern", ["files.prompts/search", "human-resources/list"])
-def test_pattern_that_is_taken_for_a_method_is_reported_with_what_means_the_tool(
-    load: Load, pattern: str
-) -> None:
-    allowing = 'upstreams: {{files: {{command: x}}}}\ncapabilities: {{tools: {{allow: ["*", {}]}}}}\n'
-    tools = {"files": listed(pattern.removeprefix("files."))}
-    [found] = unmatched_rules(load(allowing.format(pattern)), tools)
-    assert "means a method" in found.hint and "namespace.function" in found.hint
-    [other] = unmatched_rules(load(allowing.format("files.x")), tools)
-    assert "means a method" not in other.hint
-
-
-def test_patterns_for_others_are_reported_although_an_upstream_is_down(load: Load) -> None:
-    manifest = load(
-        "upstreams:\n"
-        "  my-up: {command: x, tools: {deny: [delte_*]}}\n"
-        "  my: {command: x}\n"
-        "  down: {command: x, tools: {deny: [delte_*]}}\n"
-        "  my.down: {command: x}\n"
-        "capabilities:\n"
-        "  tools:\n"
-        "    deny: [delte_*, my-up.delte_*, my_up.delte_*, down.delte_*, my.down.delte_*, my_down.x, other.x]\n"
-        "    budgets: [{tool: my-up.x, calls: 1}, {tool: x, calls: 1}]\n"
-        "    allow: ['*', {tool: my.get, where: {url: {prefix: 'https://a.example'}}}]\n"
-    )
-    found = unmatched_rules(manifest, {"my-up": listed("get"), "my": listed("get")})
-    assert sorted((each.line, each.column) for each in found) == [
-        (2, 38),
-        (8, 21),
-        (8, 36),
-        (9, 15),
-        (10, 18),
-    ]
-
-
-def test_retries_that_match_nothing_are_reported(load: Load) -> None:
-    manifest = load(
-        "upstreams:\n"
-        "  my-bank:\n"
-        "    command: x\n"
-        "    retries:\n"
-        "      allow: [get-it, get_it, my-bank.get-it, my_bank.get_it, '*', get_its]\n"
-        "      deny: [other.get_it]\n"
-    )
-    found = unmatched_rules(manifest, {"my-bank": listed("get-it")})
-    assert [(p.line, p.column, p.key) for p in found] == [
-        (5, 68, "upstreams.my-bank.retries.allow"),
-        (6, 14, "upstreams.my-bank.retries.deny"),
-    ]
-    assert unmatched_rules(manifest, {}) == []
-
-
 @pytest.mark.parametrize(
     ("prefix", "is_open"),
     [
@@ -204,15 +152,6 @@ def test_rule_for_a_method_lets_no_tool_in(pattern: str) -> None:
     assert tool.grant.startswith('Add "files.resources_read" to capabilities.tools.allow')
     assert of_method(rules(["files.resources_read"], []), "resources/read")[0].granted
     assert not any(each.granted for each in of_method(rules(["*"], [pattern]), "resources/read"))
-
-
-def test_tool_that_is_called_as_one_of_another_upstream_spends_no_budget_of_that(load: Load) -> None:
-    manifest = load(
-        "upstreams: {mail: {command: x}, evil: {command: x}}\n"
-        'capabilities: {tools: {budgets: [{tool: mail.search, calls: 1}, {tool: "*search", calls: 1}]}}\n'
-    )
-    assert [each.pattern for each in ask(manifest, "evil", "mail.search").budgets] == ["*search"]
-    assert [each.pattern for each in ask(manifest, "mail", "search").budgets] == ["mail.search", "*search"]
 
 
 @pytest.mark.parametrize("pattern", ["portal.fetch", "portal.*", '{tool: "portal.f*"}'])

@@ -71,18 +71,3 @@ def test_manifest_behind_a_link_in_the_workspace_is_refused(folder: Path) -> Non
         folder, FILES.format("..", "write").replace("..", str(folder / "data")), "data/settings/p.yaml"
     )
     assert [problem.key for problem in found] == ["capabilities.files.workspace"]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        FILES.format("data", "write") + "audit: {to: audit.jsonl}",
-        FILES.format("data", "write") + "audit: {to: stderr}",
-        FILES.format("missing", "write"),
-        FILES.format(".", "write, share: session"),
-        FILES.format(".", "write, share: tenant")
-        + "server: {tokens: [{token: a, tenant: anna}]}\naudit: {to: a}",
-    ],
-)
-def test_workspace_beside_them_is_loaded(folder: Path, text: str) -> None:
-    assert problems(folder, text) == []

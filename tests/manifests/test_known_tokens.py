@@ -2,7 +2,7 @@
 
 import pytest
 
-from manifests.references import known_token, literal_tokens
+from manifests.references import known_token
 
 
 @pytest.mark.parametrize(
@@ -34,8 +34,3 @@ def test_credential_of_a_known_service_is_told(text: str, kind: str) -> None:
 )
 def test_ordinary_text_is_none(text: str) -> None:
     assert known_token(text) is None
-
-
-def test_places_in_a_manifest_are_told() -> None:
-    written = {"upstreams": {"github": {"env": {"TOKEN": "ghp_0123456789abcdef"}, "args": ["-y", "server"]}}}
-    assert list(literal_tokens(written)) == [(("upstreams", "github", "env", "TOKEN"), "a GitHub token")]

@@ -75,15 +75,6 @@ def test_sparse_and_unusual_manifests_are_fine(problems: Problems, text: str) ->
     assert problems(text) == []
 
 
-def test_where_names_the_key_in_the_file_or_says_default(load: Load) -> None:
-    manifest = load("capabilities:\n  limits:\n    tool_calls: 5\n  tools: {deny: [a, b]}\n")
-    assert manifest.where("capabilities", "limits", "tool_calls") == "portal.yaml:3:5"
-    assert manifest.where("capabilities", "tools", "deny", 1) == "portal.yaml:4:21"
-    assert (
-        manifest.where("capabilities", "limits", "memory_mib") == "capabilities.limits.memory_mib (default)"
-    )
-
-
 @pytest.mark.parametrize(
     ("text", "key", "line", "column", "words"),
     [
@@ -193,21 +184,6 @@ def test_everything_wrong_is_said_at_once_in_the_files_order(load: Load) -> None
     assert [problem.line for problem in error.problems] == [1, 3, 3, 4, 5, 6, 7, 8, 8]
     for place in ("1:1", "3:16", "3:36", "4:3", "5:14", "6:3", "7:3", "8:37", "8:53"):
         assert f"portal.yaml:{place}: " in str(error)
-
-
-def test_error_travels_without_pydantics_own(load: Load) -> None:
-    with pytest.raises(ManifestError) as caught:
-        load("server: {token: 'two words'}\n")
-    error: BaseException | None = caught.value
-    while error:
-        assert isinstance(error, ManifestError)
-        error = error.__cause__ or error.__context__
-
-
-def test_control_characters_in_the_file_do_not_reach_the_terminal(load: Load) -> None:
-    with pytest.raises(ManifestError) as caught:
-        load('"\\e[2Jx": 1\nserver: {check: "\\e[2J", "a\\e": 1}\nupstreams: {"b\\e": {command: x}}\n')
-    assert "\x1b" not in str(caught.value)
 
 
 def test_file_that_cannot_be_read_is_told_with_its_whole_path(tmp_path: Path) -> None:

@@ -2,11 +2,10 @@
 
 import keyword
 from pathlib import Path
-from random import Random
 
 import mypy
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from manifests.names import (
@@ -57,16 +56,6 @@ def test_namespace_hides_nothing_a_script_needs(upstream: str, namespace: str) -
     assert namespace_of(upstream) == namespace
 
 
-@given(st.text(max_size=300))
-def test_every_identifier_can_be_assigned_to_and_gives_itself(text: str) -> None:
-    name = identifier(text)
-    exec(f"{name} = 1", {})
-    assert name.isascii() and name.isidentifier() and not keyword.iskeyword(name)
-    assert len(name) <= LONGEST_NAME
-    assert identifier(name) == name
-    assert namespace_of(namespace_of(text)) == namespace_of(text)
-
-
 @given(tool_sets)
 def test_functions_get_different_valid_names(tools: list[str]) -> None:
     names = function_names(tools)
@@ -74,20 +63,6 @@ def test_functions_get_different_valid_names(tools: list[str]) -> None:
     assert len(set(names.values())) == len(tools)
     for name in names.values():
         assert name.isascii() and name.isidentifier() and not keyword.iskeyword(name)
-
-
-@given(tool_sets, st.randoms(use_true_random=False))
-def test_names_do_not_depend_on_the_order(tools: list[str], random: Random) -> None:
-    shuffled = random.sample(tools, len(tools))
-    assert function_names(shuffled) == function_names(tools)
-
-
-@given(tool_sets, st.text(max_size=12))
-def test_names_stay_when_a_tool_without_collision_comes(tools: list[str], newcomer: str) -> None:
-    before = function_names(tools)
-    assume(identifier(newcomer) not in {*map(identifier, tools), *before.values()})
-    after = function_names([*tools, newcomer])
-    assert {tool: after[tool] for tool in tools} == before
 
 
 def test_collision_gives_the_changed_ones_four_hex_digits_of_their_hash() -> None:

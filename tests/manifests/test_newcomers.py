@@ -12,10 +12,8 @@ from manifests.json_value import Json
 from manifests.manifest import Manifest
 from manifests.names import ToolNames, function_names
 from manifests.portal_manifest import Capabilities, PortalManifest
-from manifests.rule_slips import ListedTool, unmatched_rules
 from manifests.tool_rules import NO_HINTS, Hints, ToolRules
 from manifests.upstream_sections import HttpUpstream, RetryRules, may_repeat
-from tests.manifests.conftest import Load
 
 DESTRUCTIVE = Hints(destructive=True, is_silent=False)
 
@@ -75,29 +73,7 @@ def test_grant_of_a_name_goes_to_who_has_it(tool: str, pattern: str, newcomer: s
         assert is_named is (has_it and any(map(str.isalnum, pattern)))
 
 
-def test_conditions_of_another_tools_name_never_widen_those_of_its_own() -> None:
-    own = function_names(["a-b", "a_b"])["a-b"]
-    rules: list[Json] = [
-        {"tool": "my_up.a_b", "where": {"p": {"one_of": ["x", "y"]}}},
-        {"tool": f"my_up.{own}", "where": {"p": {"one_of": ["y", "z"]}}},
-    ]
-    assert met(manifest_of(allow=["*", *rules]), "a-b", ["a_b"]) == {"y"}
-    assert met(manifest_of(allow=["*", *rules]), "a-b", []) == {"y"}
-
-
 LINEAR = ["get-issue", "get-issue-comments", "list-issues", "list-issue-labels"]
-
-
-def test_wildcard_takes_no_tool_by_a_suffix_that_nobody_wrote() -> None:
-    """The rules are for tools with longer names, and none of these has a suffix."""
-    condition: Json = {"tool": "my_up.get_issue_*", "where": {"p": {"equals": "x"}}}
-    denies = manifest_of(deny=["my_up.get_issue_*"])
-    conditional = manifest_of(allow=["*", condition], budgets=[{"tool": "my_up.list_*_*", "calls": 1}])
-    assert [ask(denies, tool, LINEAR).granted for tool in LINEAR] == [True, False, True, True]
-    assert [len(ask(conditional, tool, LINEAR).conditions) for tool in LINEAR] == [0, 1, 0, 0]
-    assert [len(ask(conditional, tool, LINEAR).budgets) for tool in LINEAR] == [0, 0, 0, 1]
-    # The harmless twin: a suffix of the moment is a name as any other.
-    assert not ask(denies, "get-issue", ["get_issue"]).granted
 
 
 @pytest.mark.parametrize("pattern", ["my_up.a_b_{}", "*_{}", "a?b_{}*"])
@@ -113,25 +89,3 @@ def test_pattern_that_spells_a_suffix_means_who_could_get_it(pattern: str) -> No
     for listing in ([], ["a_b"]):
         assert not decide_arguments(conditional, ask(conditional, "a-b", listing), {"p": "y"}).granted
     assert len(ask(conditional, "a-b", []).conditions) == 1 and not ask(conditional, "a.b", []).conditions
-
-
-@pytest.mark.parametrize("pattern", ["up.a_b", "a_b_*", "up.a_b_c"])
-def test_method_has_no_other_names(load: Load, pattern: str) -> None:
-    manifest = load(f"upstreams: {{up: {{command: x}}}}\ncapabilities: {{tools: {{deny: ['{pattern}']}}}}\n")
-    assert decide(manifest, upstream="up", tool="a/b", function="a/b", hints=NO_HINTS).granted
-
-
-def test_rule_of_a_name_that_a_newcomer_took_is_not_said_to_mean_nothing(load: Load) -> None:
-    manifest = load(
-        "upstreams: {up: {command: x, retries: {deny: [up.a_b]}}}\n"
-        "capabilities:\n"
-        "  tools:\n"
-        "    allow: ['*', up.a_b, {tool: up.a_b, where: {p: {equals: x}}}]\n"
-        "    deny: [up.a_b]\n"
-        "    budgets: [{tool: up.a_b, calls: 1}]\n"
-    )
-    names = function_names(["a-b", "a.b"])
-    listed = [ListedTool(tool, function, NO_HINTS, None) for tool, function in names.items()]
-    assert [(each.key, each.column) for each in unmatched_rules(manifest, {"up": listed})] == [
-        ("capabilities.tools.allow", 18)
-    ]

@@ -1,7 +1,6 @@
 """Where the portal keeps what it makes for itself."""
 
 import os
-import pwd
 import sys
 from pathlib import Path
 
@@ -23,16 +22,6 @@ def test_xdg_folders_are_used_where_they_are_absolute() -> None:
     assert cache_folder({"HOME": "/home/x", "XDG_CACHE_HOME": "/c"}) == Path("/c/mcp-code-portal")
     assert state_folder({"HOME": "/home/x", "XDG_STATE_HOME": "/s"}) == Path("/s/mcp-code-portal")
     assert cache_folder({"HOME": "/home/x", "XDG_CACHE_HOME": "c"}) == Path("/home/x/.cache/mcp-code-portal")
-
-
-def test_a_user_without_a_home_still_gets_a_name_for_the_folders(monkeypatch: pytest.MonkeyPatch) -> None:
-    def nobody(uid: int) -> None:
-        raise KeyError(uid)
-
-    monkeypatch.delenv("HOME", raising=False)
-    monkeypatch.setattr(pwd, "getpwuid", nobody)
-    assert cache_folder({}).is_relative_to("/")
-    assert state_folder({}).is_relative_to("/")
 
 
 def test_a_folder_is_private_while_only_its_owner_can_write_there(tmp_path: Path) -> None:

@@ -48,23 +48,6 @@ def test_profile_takes_away_and_says_where(load: Load) -> None:
     assert careful.portal.capabilities.environment == {"B": "b"}
 
 
-def test_profile_gives_nothing_that_was_taken_before(load: Load) -> None:
-    base = load(BASE)
-    assert not granted(narrowed(base, "careful"), "web", "post", readonly=True)
-    assert not granted(narrowed(base, "nothing"), "files", "read")
-    assert granted(narrowed(base, "plain"), "files", "delete", destructive=True)
-
-
-def test_flows_of_the_profile_come_beside_those_of_all(load: Load) -> None:
-    base = load(BASE)
-    careful = narrowed(base, "careful")
-    assert not decide_flow(careful, {"mail"}, "web").granted
-    assert not decide_flow(careful, {"files"}, "network").granted
-    assert decide_flow(base, {"files"}, "network").granted
-    assert decide_flow(base, set(), "web").granted
-    assert decide_flow(base, {"web"}, "mail").granted
-
-
 @pytest.mark.parametrize(
     ("rule", "source", "destination", "may"),
     [
@@ -112,22 +95,6 @@ def test_profile_that_widens_or_names_what_is_not_there_is_told_at_its_place(
     assert (problem.line, problem.column) == (line, column)
     for word in words:
         assert word in f"{problem.message} {problem.hint}"
-
-
-@pytest.mark.parametrize(
-    ("name", "section", "is_told"),
-    [
-        ("network", "capabilities: {flows: [{from: network, not_to: '*'}]}", True),
-        ("network", "profiles: {p: {flows: [{from: mail, not_to: network}]}}", True),
-        ("network", "profiles: {p: {}}", False),
-        ("networks", "capabilities: {flows: [{from: networks, not_to: '*'}]}", False),
-    ],
-)
-def test_no_upstream_is_called_what_flows_call_the_network(
-    problems: Problems, name: str, section: str, is_told: bool
-) -> None:
-    found = problems(f"upstreams: {{mail: {{command: x}}, {name}: {{command: x}}}}\n{section}\n")
-    assert [(problem.line, "portal.fetch" in problem.message) for problem in found] == [(1, True)] * is_told
 
 
 TENANTS = """

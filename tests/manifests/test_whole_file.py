@@ -26,28 +26,6 @@ def test_an_ordinary_file_is_for_whom_the_mask_allows(tmp_path: Path, mask: int,
     assert stat.S_IMODE((tmp_path / "shared").stat().st_mode) == mode
 
 
-def test_a_reader_of_the_former_file_goes_on_reading_it(tmp_path: Path) -> None:
-    write_whole(tmp_path / "kept", b"old")
-    with (tmp_path / "kept").open("rb") as reader:
-        write_whole(tmp_path / "kept", b"new")
-        assert reader.read() == b"old"
-    assert (tmp_path / "kept").read_bytes() == b"new"
-
-
-def test_a_file_that_cannot_be_prepared_never_takes_the_place_of_the_former(tmp_path: Path) -> None:
-    write_whole(tmp_path / "kept", b"old")
-
-    def refuse(_: int) -> None:
-        raise PermissionError("refused")
-
-    with pytest.raises(PermissionError):
-        write_whole(tmp_path / "kept", b"new", prepare=refuse)
-    assert [each.name for each in tmp_path.iterdir()] == ["kept"]
-    write_whole(tmp_path / "kept", b"new", prepare=lambda new: os.fchmod(new, 0o640))
-    assert (tmp_path / "kept").read_bytes() == b"new"
-    assert stat.S_IMODE((tmp_path / "kept").stat().st_mode) == 0o640
-
-
 def test_a_file_that_finds_no_room_leaves_the_former_one(tmp_path: Path) -> None:
     write_whole(tmp_path / "kept", b"old")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -143,23 +143,3 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         assert error.problems
     else:
         assert () in source.places or source.data is None
-
-
-@pytest.mark.parametrize(
-    "text", ["allow: [*]", "allow: [*, a]", "allow:\n  - *\n", "allow: *", "allow: [*.x]", "allow: [*_file]"]
-)
-@pytest.mark.usefixtures("both_parsers")
-def test_pattern_that_yaml_takes_for_an_alias_is_told_to_need_quotes(text: str) -> None:
-    with pytest.raises(ManifestError) as caught:
-        read_yaml(text)
-    (problem,) = caught.value.problems
-    assert '"*"' in problem.hint
-
-
-@pytest.mark.parametrize(("text", "is_told"), [("a: &base {}\nb: {<<: *bsae}\n", True), ("a: *\n", False)])
-@pytest.mark.usefixtures("both_parsers")
-def test_what_may_be_a_misspelt_alias_is_told_to_need_an_anchor(text: str, is_told: bool) -> None:
-    with pytest.raises(ManifestError) as caught:
-        read_yaml(text)
-    (problem,) = caught.value.problems
-    assert ("anchor" in problem.hint) is is_told

@@ -4,7 +4,6 @@ import resource
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ import pytest
 from sandbox_runtime.aot import (
     CACHE_VARIABLE,
     AotCache,
-    guest_component,
 )
 from sandbox_runtime.errors import ComponentError
 
@@ -100,21 +98,3 @@ def test_file_that_is_no_component_is_an_error(tmp_path: Path, component: Path) 
     with pytest.raises(ComponentError):
         AotCache(tmp_path / "cache", print).compiled(component)
     assert list((tmp_path / "cache").glob("*.partial")) == []
-
-
-def ended_early(cache: AotCache, folder: Path, reached: Callable[[], bool]) -> None:
-    """Close the cache once something is `reached`, while another thread waits for its component."""
-    with ThreadPoolExecutor(1) as pool:
-        compiled = pool.submit(cache.compiled, guest_component())
-        while not reached() and not compiled.done():
-            pass
-        assert not compiled.done()
-        cache.close()
-        with pytest.raises(ComponentError):
-            compiled.result(DEADLINE_SECONDS)
-    assert not [*folder.glob("*.cwasm"), *folder.glob("*.partial")]
-
-
-def test_closing_ends_a_compilation_and_leaves_nothing_of_it(tmp_path: Path) -> None:
-    cache = AotCache(tmp_path, lambda text: None)
-    ended_early(cache, tmp_path, lambda: cache._compiling is not None)

@@ -1,7 +1,6 @@
 """Calls: how scripts write them, that they run in parallel, and what becomes of them when the script goes on."""
 
 import asyncio
-from contextvars import ContextVar
 
 import anyio
 import pytest
@@ -183,10 +182,6 @@ async def test_arguments_that_cannot_be_read_are_refused(run: Runner) -> None:
         assert "argument_error" in await run.value(raw.format(arguments))
 
 
-async def test_asyncio_is_there_without_import(run: Runner) -> None:
-    assert await run.value("await asyncio.gather(git.git_log(count=1), git.git_log())") == [{"count": 1}, {}]
-
-
 class Heard:
     """A call observer that remembers."""
 
@@ -210,18 +205,3 @@ async def test_observer_hears_of_calls_that_the_port_never_sees(sandbox: Sandbox
     assert heard.opened == [(1, "git.git_log"), (2, "git.git_log"), (3, "git.git_log")]
     assert sorted(heard.withheld) == [(1, "outcome_limit"), (2, "outcome_limit"), (3, "tool_calls_limit")]
     assert [call.seq for call in port.calls] == [1, 2]
-
-
-async def test_calls_are_made_in_the_context_of_their_own_run(run: Runner) -> None:
-    """Workers outlive the requests that they were started for, and what came with those."""
-    caller: ContextVar[str] = ContextVar("caller", default="nobody")
-    heard: list[str] = []
-
-    async def hear(call: ToolCall) -> Outcome:
-        heard.append(caller.get())
-        return Outcome(call.seq)
-
-    for name in ("a", "b"):
-        caller.set(name)
-        await run.value("await git.git_log(count=1)\nawait git.git_log(count=2)", port=hear)
-    assert heard == ["a", "a", "b", "b"]

@@ -50,23 +50,6 @@ async def test_what_was_committed_is_kept_where_a_transaction_is_always_open(
     assert stored(files) == expected
 
 
-@pytest.mark.parametrize(
-    "end, expected",
-    [
-        ("", [1]),
-        ("c.close()", [1]),
-        ("c.execute('begin')\nc.execute('insert into t values (2)')\nc.close()", [1]),
-        ("c.execute('begin')\nc.execute('insert into t values (2)')\nc.commit()\nc.close()", [1]),
-        ("c.execute('begin')\nc.execute('insert into t values (2)')\nc.execute('commit')", [1, 2]),
-    ],
-)
-async def test_what_was_committed_is_kept_where_each_statement_is(
-    files: FileRunner, end: str, expected: list[int]
-) -> None:
-    assert await files.value(f"{OPEN % True}{end}\nrows()") == expected
-    assert stored(files) == expected
-
-
 @pytest.mark.parametrize(("old", "new"), [("f.db", "g.db"), ("d/f.db", "e/f.db")])
 async def test_open_database_goes_along_with_its_new_name(files: FileRunner, old: str, new: str) -> None:
     script = f"""
@@ -108,12 +91,3 @@ c.close()
 rows"""
     assert await files.value(script) == [1, True]
     assert files.names() == (["fresh"] if "remove" in gone else ["f.db"])
-
-
-@pytest.mark.parametrize("more", ["factory=Own", "5.0, 0, '', True, Own", "5.0, 0, '', True, factory=Own"])
-@pytest.mark.parametrize("path", ["f.db", ":memory:"])
-async def test_class_of_the_connection_is_named_or_in_its_place(
-    files: FileRunner, path: str, more: str
-) -> None:
-    script = f"import sqlite3\nclass Own(sqlite3.Connection): pass\nc = sqlite3.connect({path!r}, {more})\n"
-    assert await files.value(f"{script}[type(c).__name__, isinstance(c, Own)]") == ["Own", True]

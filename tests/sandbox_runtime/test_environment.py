@@ -23,14 +23,6 @@ async def test_exactly_what_is_granted_is_there(run: Runner, monkeypatch: pytest
     assert (result.error, result.value) == (None, dict(GRANTED.environment))
 
 
-async def test_what_a_script_sets_is_gone_in_the_next_run(run: Runner) -> None:
-    changing = 'import os\nos.environ["STAGE"] = "mine"\nos.environ["MORE"] = "x"\ndict(os.environ)["STAGE"]'
-    for _ in range(3):
-        assert (await run(changing, grants=GRANTED)).value == "mine"
-        assert (await run(ALL, grants=GRANTED)).value == dict(GRANTED.environment)
-        assert await run.value(ALL) == {}
-
-
 async def test_a_session_keeps_what_it_set_beside_what_is_granted(run: Runner, sandbox: Sandbox) -> None:
     session = await sandbox.open_session()
     try:

@@ -1,6 +1,5 @@
 """`portal.fetch` does what a script means by it, from hosts that are granted."""
 
-import asyncio
 import datetime
 import gzip
 import ipaddress
@@ -23,7 +22,6 @@ from sandbox_runtime.grants.fetcher import LOOKUPS, Network
 from tests.sandbox_runtime.fetching import (
     FetchRunner,
     Names,
-    Request,
     Server,
     granting,
     hanging,
@@ -153,32 +151,6 @@ async def test_time_is_limited_by_the_script_too(fetch: FetchRunner, server: Ser
     assert fetch.states == ["unknown"]
 
 
-@pytest.mark.parametrize("path", ["/head", "/body", "/away"])
-async def test_run_that_is_cancelled_hangs_up_at_once(fetch: FetchRunner, server: Server, path: str) -> None:
-    arrived, left = asyncio.Event(), asyncio.Event()
-
-    async def hang(request: Request, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf" if path == "/body" else b"")
-        arrived.set()
-        await request.reader.read()  # until the client has gone
-        left.set()
-
-    server.answers["/head"] = server.answers["/body"] = hang
-    server.answers["/away"] = redirect("/head")
-    task = asyncio.create_task(fetch(f'await portal.fetch("{server.base}{path}")'))
-    await asyncio.wait_for(arrived.wait(), 30)
-    task.cancel()
-    await asyncio.wait([task], timeout=30)
-    await asyncio.wait_for(left.wait(), 30)
-    assert await fetch.value(f'(await portal.fetch("{server.base}/twin")).text') == "/twin"
-
-
-async def test_host_that_nobody_knows_or_serves_is_an_error(fetch: FetchRunner, server: Server) -> None:
-    assert await fetch.code('await portal.fetch("http://public.example/")') == "fetch_failed"
-    assert fetch.states == ["not_started"]
-    assert server.requests == []
-
-
 async def test_mistakes_in_arguments_are_told_where_they_are(fetch: FetchRunner, server: Server) -> None:
     for arguments in ("", '"x", verb="GET"', '"x", json=1, body="x"'):
         result = await fetch(f"await portal.fetch({arguments})")
@@ -243,26 +215,6 @@ async def test_certificate_has_to_be_the_hosts_whatever_its_address(run: Runner,
 async def test_body_is_unpacked(fetch: FetchRunner, server: Server, coding: str, packed: bytes) -> None:
     server.answers["/"] = response(packed, Content_Encoding=coding)
     assert await fetch.value(f'(await portal.fetch("{server.base}/")).text == "text " * 50_000') is True
-
-
-async def test_body_may_come_in_chunks(fetch: FetchRunner, server: Server) -> None:
-    server.answers["/"] = (
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"
-    )
-    assert await fetch.value(f'(await portal.fetch("{server.base}/")).text') == "abcde"
-
-
-@pytest.mark.parametrize("coding", ["gzip", "zstd"])
-async def test_answer_without_a_body_may_be_of_any_coding(
-    fetch: FetchRunner, server: Server, coding: str
-) -> None:
-    head = f"HTTP/1.1 200 OK\r\nContent-Encoding: {coding}\r\n".encode()
-    server.answers["/head"] = head + b"Content-Length: 12345\r\n\r\n"
-    script = (
-        f'r = await portal.fetch("{server.base}/head", method="HEAD")\n'
-        '[r.headers["content-encoding"], len(r.bytes)]'
-    )
-    assert await fetch.value(script) == [coding, 0]
 
 
 async def test_names_that_hang_keep_no_other_caller_waiting(

@@ -13,11 +13,10 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from manifests.grants import Limits
 from sandbox_runtime.launchers import ForkLauncher, SpawnLauncher
 from sandbox_runtime.sandbox import open_sandbox
 from tests.processes import children, fork_servers
-from tests.sandbox_runtime.running import EchoPort, Runner, where
+from tests.sandbox_runtime.running import EchoPort, Runner
 
 pytestmark = pytest.mark.anyio
 
@@ -40,33 +39,6 @@ async def test_fork_server_that_is_killed_takes_its_runs_and_comes_back() -> Non
         assert len(fork_servers()) == len(others) + 1
         assert server not in children(os.getpid())
     assert zombies() == []
-
-
-async def test_worker_that_its_fork_server_cannot_kill_ends_by_itself() -> None:
-    others = fork_servers()
-    async with open_sandbox(workers=1, progress=print, launch=FollowedLauncher) as sandbox:
-        (server,) = set(fork_servers()).difference(others)
-        os.kill(server, signal.SIGSTOP)
-        async with sandbox.run(Limits(wall_seconds=0.3, cpu_seconds=0.5), where) as run:
-            await run.prepare("while True: pass", ())
-            pid = run.worker_pid
-            result = await run.execute({}, EchoPort())
-        assert result.error is not None
-        assert result.error.code == "wall_limit"
-        with anyio.fail_after(5):  # half of the time that the script may compute
-            while pid not in zombies_of(server):
-                await anyio.lowlevel.checkpoint()
-        FollowedLauncher.latest.start_afresh()
-
-
-class FollowedLauncher(ForkLauncher):
-    """Says which one was made last: a sandbox keeps its own to itself."""
-
-    latest: ForkLauncher
-
-    def __init__(self, compiled: Path) -> None:
-        super().__init__(compiled)
-        FollowedLauncher.latest = self
 
 
 def zombies() -> list[int]:

@@ -45,32 +45,6 @@ async def test_namespace_that_is_not_there_is_led_to_the_one_that_is(
 
 @pytest.mark.parametrize(
     "script",
-    ["print(resutl)", "import math\nmath.text()", "''.text()", "resutl.field", "del zzz", "import numpy"],
-)
-async def test_other_mistakes_are_not_taken_for_namespaces(run: Runner, script: str) -> None:
-    hint = (await error(run, script)).hint
-    assert ("docs_search(" in hint, "the namespace " in hint) == (False, False)
-
-
-@pytest.mark.parametrize(
-    ("script", "named"),
-    [
-        ("github.creat_issue()", ["github.create_issue"]),
-        ("github.zzz()", []),
-        ("tools.gihtub", ["github"]),
-        ("tools.zzz", []),
-    ],
-)
-async def test_only_what_is_near_is_proposed(run: Runner, script: str, named: list[str]) -> None:
-    message = (await error(run, f"(lambda: {script})()")).message
-    proposed = message.partition("nearest: ")[2]
-    assert all(name in proposed for name in named)
-    assert bool(proposed) is bool(named)
-    assert ("docs_search" in message) is not bool(named)
-
-
-@pytest.mark.parametrize(
-    "script",
     [
         "import urllib.request\nurllib.request.urlopen('https://example.com')",
         "import socket\nsocket.create_connection(('example.com', 443))",
@@ -93,11 +67,6 @@ async def test_network_that_is_not_there_is_told(run: Runner, script: str) -> No
 )
 async def test_gather_that_is_given_no_calls_says_what_it_takes(run: Runner, arguments: str) -> None:
     assert "asyncio.gather(*calls)" in (await error(run, f"await asyncio.gather({arguments})")).hint
-
-
-async def test_other_mistakes_in_what_is_gathered_are_not_taken_for_it(run: Runner) -> None:
-    script = "async def main():\n    return 1 + ''\nawait asyncio.gather(main())"
-    assert (await error(run, script)).hint == ""
 
 
 @pytest.mark.parametrize("task", ["asyncio.create_task(github.create_issue())", "asyncio.current_task()"])

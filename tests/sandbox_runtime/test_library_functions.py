@@ -33,12 +33,6 @@ async def test_help_shows_its_signature_and_where_its_documentation_is(run: Runn
     assert 'docs_search(query="git.git_log")' in result.stdout
 
 
-async def test_help_on_a_namespace_shows_its_functions(run: Runner) -> None:
-    result = await run("help(git)")
-    assert result.error is None
-    assert "git_log" in result.stdout and "count: int = 10" in result.stdout
-
-
 async def test_function_that_is_returned_is_an_error_that_shows_its_signature(run: Runner) -> None:
     result = await run("[git.git_log]")
     assert result.error is not None

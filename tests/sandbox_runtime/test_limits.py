@@ -90,13 +90,6 @@ async def test_outcome_over_its_bytes_is_refused_whole(run: Runner) -> None:
     assert result.value == "outcome_limit"
 
 
-async def test_outcome_of_just_its_bytes_arrives(run: Runner) -> None:
-    result = await run(
-        "len(await files.read())", port=answering("x" * 998), limits=limits(outcome_bytes=1000)
-    )
-    assert result.value == 998
-
-
 async def test_output_is_cut_between_characters_and_the_rest_counted(run: Runner) -> None:
     result = await run("print('é' * 1000)\nprint('later')\n7", limits=limits(stdout_bytes=101))
     assert result.value == 7

@@ -1,10 +1,6 @@
 """What runs write to is copied beforehand, and how much memory an instance has is seen."""
 
-import json
-import mmap
 import resource
-
-import pytest
 
 from sandbox_runtime.engine import GuestEngine
 from sandbox_runtime.fork_server import learn_hot_pages
@@ -46,37 +42,3 @@ def test_a_memory_that_is_found_nowhere_is_given_up_without_an_error(compiled: s
     learn_hot_pages(engine, host)
     engine.hot_pages.touch()  # no instance is alive
     assert faults_of_a_script(engine) > 0
-
-
-@pytest.fixture
-def engine(compiled: str) -> GuestEngine:
-    engine = GuestEngine(compiled, RunHost())
-    engine.memory.open()
-    return engine
-
-
-def grown_by(engine: GuestEngine, script: bytes) -> int:
-    instance = engine.instantiate()
-    try:
-        before = engine.memory.size_bytes()
-        instance.prepare(script, b"", most=1000)
-        answer = instance.execute(SETTINGS, most=1000)
-        assert json.loads(answer.partition(b"\n")[2]) == "done"
-        return engine.memory.size_bytes() - before
-    finally:
-        instance.close()
-
-
-def test_memory_that_a_script_takes_is_seen(engine: GuestEngine) -> None:
-    taken = grown_by(engine, b"x = bytes(20 << 20)\n'done'")
-    assert 20 * MIB <= taken < 22 * MIB and taken % PAGE == 0
-    assert grown_by(engine, b"'done'") < 2 * MIB
-
-
-def test_memory_that_the_process_takes_is_not_the_instances(engine: GuestEngine) -> None:
-    instance = engine.instantiate()
-    before = engine.memory.size_bytes()
-    with mmap.mmap(-1, 64 * MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS):
-        assert engine.memory.size_bytes() == before > 16 * MIB
-    instance.close()
-    assert engine.memory.size_bytes() == 0

@@ -37,35 +37,6 @@ async def test_query_over_many_rows_answers_as_anywhere(run: Runner, query: str)
     assert await run.value(f"{script}d.execute({query!r}).fetchall()") == [*map(list, outside["rows"])]
 
 
-@pytest.mark.parametrize(
-    "opened",
-    [
-        "sqlite3.connect('')",
-        "sqlite3.connect(b'')",
-        "sqlite3.dbapi2.connect(':memory:', autocommit=False)",
-        "sqlite3.Connection(':memory:')",
-        "sqlite3.connect(database=':memory:', isolation_level='EXCLUSIVE')",
-        "sqlite3.connect(':memory:', 5.0, 0, None, True, sqlite3.Connection)",
-        "sqlite3.connect(':memory:', factory=Own)",
-    ],
-)
-async def test_every_connection_works_on_many_rows(run: Runner, opened: str) -> None:
-    own = """
-class Own(sqlite3.Connection):
-    def __init__(self, *arguments, **named):
-        super().__init__(*arguments, **named)
-        self.asked = []
-    def cursor(self, *arguments):
-        self.asked.append(1)
-        return super().cursor(*arguments)
-"""
-    script = f"{FILL}{own}d = {opened}\nfill(d)\n"
-    query = "d.execute('select c, t from o order by c, t limit 1').fetchone()"
-    checked = "[type(d).__mro__[-2].__name__, isinstance(d, sqlite3.Connection), d.total_changes, row]"
-    expected = ["Connection", True, ROWS, ["customer 0", 0]]
-    assert await run.value(f"{script}row = {query}\n{checked}") == expected
-
-
 async def test_database_of_the_workspace_is_vacuumed(run: Runner, tmp_path: Path) -> None:
     script = f"{FILL}\nd = sqlite3.connect('f.db')\nfill(d)\nd.commit()\nd.execute('vacuum')\n"
     async with granted(run, tmp_path) as files:

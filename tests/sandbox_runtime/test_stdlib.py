@@ -95,13 +95,6 @@ async def test_everything_printed_is_captured(run: Runner) -> None:
     assert result.stdout.endswith("é \ufffd\n")
 
 
-async def test_output_before_a_crash_is_kept(run: Runner) -> None:
-    result = await run("for i in range(1000):\n    print('line', i)\nimport os\nos.abort()")
-    assert result.error is not None
-    assert result.stdout.splitlines() == [f"line {number}" for number in range(1000)]
-    assert result.notices == ()
-
-
 @pytest.mark.parametrize(
     "script",
     [

@@ -63,11 +63,6 @@ def test_literals_of_a_call_are_told(call: str, arguments: dict[str, Any]) -> No
     assert usage(f"await git.log{call}").uses[0][4] == arguments
 
 
-def test_dict_that_is_only_spread_is_told() -> None:
-    assert usage("o = {'a': 1}\nawait git.log(**o)").uses[0][4] == {"a": 1}
-    assert usage("o = {'a': 1}\no['b'] = 2\nawait git.log(**o)").uses[0][4] == {"**": UNKNOWN}
-
-
 def test_names_of_earlier_runs_are_no_uses() -> None:
     assert usage("git.log(); rows.sort()", "git", "rows").uses == []
 

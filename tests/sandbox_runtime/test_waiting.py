@@ -3,8 +3,6 @@
 import pytest
 
 from manifests.grants import Limits
-from manifests.json_value import Json
-from sandbox_runtime.sandbox import Sandbox
 from tests.sandbox_runtime.running import Runner
 
 pytestmark = pytest.mark.anyio
@@ -73,20 +71,6 @@ async def test_future_that_is_used_as_its_value_says_that_it_was_not_awaited(
     assert told in result.error.message
 
 
-@pytest.mark.parametrize(
-    ("script", "value"),
-    [
-        (GATHER + "[bool(r), await r]", [True, [{"count": 0}, {"count": 1}]]),
-        (TASK + "await asyncio.wait_for(asyncio.shield(asyncio.gather(r)), 10)", [{"count": 1}]),
-        (TASK + "done, _ = await asyncio.wait([r])\n[t.result() for t in done]", [{"count": 1}]),
-        (TASK + "[await t for t in asyncio.as_completed([r])]", [{"count": 1}]),
-        ("async with asyncio.TaskGroup() as g:\n    r = g.create_task(git.git_log())\nr.result()", {}),
-    ],
-)
-async def test_future_that_is_awaited_is_as_ever(run: Runner, script: str, value: Json) -> None:
-    assert await run.value(script) == value
-
-
 async def test_failure_of_a_task_left_to_itself_is_told_in_a_line(run: Runner) -> None:
     script = f"async def bad():\n    await git.fails()\nr = asyncio.create_task(bad())\n{UNTIL_DONE}del r\n1"
     told = "script.py:2: Task exception was never retrieved: git is down\n"
@@ -94,28 +78,7 @@ async def test_failure_of_a_task_left_to_itself_is_told_in_a_line(run: Runner) -
     assert (result.error, result.value, result.stdout) == (None, 1, told)
 
 
-async def test_what_is_cancelled_as_the_script_ends_did_not_fail(run: Runner) -> None:
-    result = await run(
-        "async def main():\n    asyncio.gather(git.git_log(), git.git_log())\n    return 'sent'\nawait main()"
-    )
-    assert (result.error, result.value, result.stdout) == (None, "sent", "")
-
-
 @pytest.mark.parametrize("kept", ["main()", "[main(), main()]", "{'first': main()}"])
 async def test_coroutine_that_is_kept_and_never_awaited_is_told(run: Runner, kept: str) -> None:
     result = await run(f"{MAIN}task = {kept}\nseen")
     assert (result.error, result.value, result.notices) == (None, [], (TOLD,))
-
-
-@pytest.mark.parametrize("use", ["await task", "asyncio.run(task)", "task.close()", "del task, main"])
-async def test_coroutine_that_is_used_is_not_told(run: Runner, use: str) -> None:
-    result = await run(f"{MAIN}task = main()\n{use}\n1")
-    assert (result.error, result.value, result.notices) == (None, 1, ())
-
-
-async def test_later_run_of_the_session_may_await_a_coroutine(run: Runner, sandbox: Sandbox) -> None:
-    session = await sandbox.open_session()
-    assert (await run(f"{MAIN}task = main()", session=session)).notices == (TOLD,)
-    result = await run("await task\nlen(seen)", session=session)
-    assert (result.error, result.value, result.notices) == (None, 1, ())
-    session.close()

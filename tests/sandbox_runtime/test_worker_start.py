@@ -2,7 +2,6 @@
 
 import errno
 import os
-import signal
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -10,12 +9,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from manifests.grants import Limits
 from sandbox_runtime.errors import WorkerStartError
 from sandbox_runtime.launchers import SpawnLauncher
 from sandbox_runtime.sandbox import open_sandbox
-from sandbox_runtime.workers import QueueLimits
-from tests.sandbox_runtime.running import Runner, where
 
 pytestmark = pytest.mark.anyio
 
@@ -69,18 +65,3 @@ async def test_session_that_finds_no_room_says_what_is_missing_and_the_next_one_
         assert "/srv" not in str(caught.value)
         launchers.made[0].shortage = None
         (await sandbox.open_session()).close()
-
-
-@pytest.mark.parametrize("shortage", SHORTAGES, ids=lambda error: type(error).__name__)
-async def test_workers_come_back_when_the_shortage_is_over(shortage: Exception) -> None:
-    launchers, queue = Launchers(), QueueLimits(seconds=DEADLINE_SECONDS)
-    async with open_sandbox(workers=1, progress=print, launch=launchers, queue=queue) as sandbox:
-        launcher = launchers.made[0]
-        launcher.shortage = shortage
-        async with sandbox.run(Limits(), where) as run:
-            assert run.worker_pid is not None
-            os.kill(run.worker_pid, signal.SIGKILL)
-            with anyio.fail_after(DEADLINE_SECONDS):
-                await launcher.refused.wait()
-        launcher.shortage = None
-        assert await Runner(sandbox).value("1 + 1") == 2

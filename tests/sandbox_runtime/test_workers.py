@@ -12,7 +12,6 @@ import pytest
 from manifests.grants import Limits
 from sandbox_runtime.calls import Outcome, ToolCall
 from sandbox_runtime.launchers import ForkLauncher, SpawnLauncher
-from sandbox_runtime.result import Prepared
 from sandbox_runtime.sandbox import Sandbox, open_sandbox
 from tests.sandbox_runtime.running import EchoPort, Runner, where
 
@@ -61,20 +60,6 @@ async def test_fault_in_the_engine_ends_its_worker_at_once(
     assert await run.value("1 + 1") == 2
 
 
-async def test_worker_that_dies_between_prepare_and_execute_is_lost(sandbox: Sandbox, run: Runner) -> None:
-    async def kill(_: Prepared) -> None:
-        await run("import os")  # a run in the other worker, so that the death is noticed meanwhile
-
-    async with sandbox.run(Limits(), where) as one:
-        await one.prepare("1", ())
-        assert one.worker_pid is not None
-        os.kill(one.worker_pid, signal.SIGKILL)
-        await kill(Prepared(""))
-        result = await one.execute({}, EchoPort())
-    assert result.error is not None
-    assert result.error.code == "worker_lost"
-
-
 async def test_cancelled_run_ends_its_worker_and_its_calls(sandbox: Sandbox, run: Runner) -> None:
     port = EchoPort()
     pid: list[int | None] = []
@@ -93,32 +78,6 @@ async def test_cancelled_run_ends_its_worker_and_its_calls(sandbox: Sandbox, run
     assert pid[0] is not None
     await _gone(pid[0])
     assert await run.value("1 + 1") == 2
-
-
-async def test_failing_port_raises_where_the_run_was_asked_for(run: Runner) -> None:
-    async def broken(_: object) -> object:
-        raise LookupError("a bug of the portal")
-
-    with pytest.raises(LookupError):
-        await run("await git.git_log()", port=broken)  # type: ignore[arg-type]
-    assert await run.value("1 + 1") == 2
-
-
-async def test_nothing_survives_between_runs(run: Runner) -> None:
-    await run(
-        "import json, builtins, sys\nx = 1\njson.dumps = None\nbuiltins.len = None\nsys.modules['leak'] = json"
-    )
-    script = "import json, sys\n['x' in globals(), json.dumps([1]), len([1]), 'leak' in sys.modules]"
-    for _ in range(3):
-        assert await run.value(script) == [False, "[1]", 1, False]
-
-
-async def test_prepared_script_that_does_not_run_leaves_nothing(sandbox: Sandbox, run: Runner) -> None:
-    for _ in range(3):
-        async with sandbox.run(Limits(), where) as one:
-            prepared = await one.prepare("print('never')\nawait git.git_log()", ("git",))
-            assert prepared.error is None
-    assert (await run("1 + 1")).stdout == ""
 
 
 async def test_worker_holds_no_environment_no_folder_and_no_foreign_descriptor(sandbox: Sandbox) -> None:

@@ -1,8 +1,6 @@
 """Who has which files, how much of them, and what is left when a run ends one way or another."""
 
 import asyncio
-import hashlib
-import os
 import sqlite3
 from pathlib import Path
 
@@ -20,11 +18,6 @@ from tests.sandbox_runtime.running import Runner, where
 pytestmark = pytest.mark.anyio
 
 WRITE = 'open("f", "w").write("{}")\n'
-
-
-async def test_without_a_grant_python_is_as_it_was(run: Runner) -> None:
-    script = "import io, os\n[type(open).__name__, open is io.open, os.stat.__module__, os.getcwd(), dict(os.environ)]"
-    assert await run.value(script) == ["builtin_function_or_method", True, "posix", "/", {}]
 
 
 async def test_without_a_grant_the_error_says_who_can_grant_what(run: Runner) -> None:
@@ -132,25 +125,6 @@ async def test_limit_is_an_error_of_the_file(
         assert await files.value(ERROR_OF.format(attempt=attempt)) == name
 
 
-@pytest.mark.parametrize(
-    "attempt",
-    [
-        'with open("f", "w") as f: f.write("x" * 1001)',
-        'open("big").read()',
-        'import os\nos.truncate("small", 1001)',
-        'import sqlite3\nsqlite3.connect("f.db").execute("create table t(x)").connection.commit()',
-    ],
-)
-async def test_error_of_a_large_file_names_the_limit_and_where_it_is_set(
-    run: Runner, tmp_path: Path, attempt: str
-) -> None:
-    (tmp_path / "big").write_bytes(bytes(1001))
-    (tmp_path / "small").write_bytes(bytes(1000))
-    async with granted(run, tmp_path, file_bytes=1000) as files:
-        told = await files.error(attempt)
-    assert "file_bytes of 1,000" in told and where("file_bytes") in told
-
-
 async def test_operations_are_counted_and_refused_beyond_the_limit(run: Runner, tmp_path: Path) -> None:
     script = (
         'import os\nn = 0\ntry:\n    while True:\n        os.path.exists("f")\n        n += 1\n'
@@ -196,18 +170,6 @@ async def test_run_has_files_of_its_own_that_go_with_it(run: Runner, tmp_path: P
     assert files.names() == []
 
 
-async def test_what_comes_after_the_end_of_its_run_leaves_nothing(run: Runner, tmp_path: Path) -> None:
-    """As an operation does that was given up while it waited for a thread."""
-    create = ("create", b'{"path": "f"}')
-    async with granted(run, tmp_path, share="run") as files:
-        async with files.workspaces.files(None) as never_used, files.workspaces.files(None) as used:
-            assert never_used is not None and used is not None
-            assert (await used(*create)).text.startswith(b"1,")
-        for late in (never_used, used):
-            assert b"ENOENT" in (await late(*create)).text
-        assert [name for name in files.names() if "/" in name] == []
-
-
 async def test_what_a_killed_portal_left_is_removed_and_nobody_elses(run: Runner, tmp_path: Path) -> None:
     left = tmp_path / f"{OURS}left" / "1234"
     left.mkdir(parents=True)
@@ -234,27 +196,6 @@ async def test_workspace_that_cannot_be_used_is_said_at_the_start(tmp_path: Path
             pass
 
 
-TWO_CONNECTIONS = """
-import sqlite3
-a = sqlite3.connect("f.db")
-a.execute("create table t(x)")
-a.commit()
-b = sqlite3.connect("f.db")
-b.execute("insert into t values (1)")
-b.commit()
-a.execute("insert into t values (2)")
-try:
-    a.commit()
-except sqlite3.OperationalError as error:
-    told = str(error)
-["changed meanwhile" in told, sqlite3.connect("f.db").execute("select x from t").fetchall()]
-"""
-
-
-async def test_database_changed_by_another_is_never_overwritten(files: FileRunner) -> None:
-    assert await files.value(TWO_CONNECTIONS) == [True, [[1]]]
-
-
 async def test_database_with_an_unfinished_log_is_refused_and_a_finished_one_is_read(
     files: FileRunner,
 ) -> None:
@@ -273,22 +214,3 @@ import hashlib, os
 open("f", "wb").write(os.urandom(1 << 16) * {pieces})
 hashlib.sha256(open("f", "rb").read()).hexdigest()
 """
-
-
-async def test_whole_file_of_the_largest_size_crosses_both_ways(files: FileRunner) -> None:
-    size = FileGrant(workspace="x").file_bytes
-    digest = await files.value(LARGEST.format(pieces=size >> 16))
-    content = (files.folder / "f").read_bytes()
-    assert (len(content), hashlib.sha256(content).hexdigest()) == (size, digest)
-
-
-async def test_new_files_have_the_permissions_of_any_program_and_old_ones_keep_theirs(
-    files: FileRunner,
-) -> None:
-    (files.folder / "old").write_text("")
-    (files.folder / "old").chmod(0o640)
-    await files.value('open("old", "w").write("x")\nopen("new", "w").write("x")')
-    umask = os.umask(0)
-    os.umask(umask)
-    modes = [(files.folder / name).stat().st_mode & 0o777 for name in ("old", "new")]
-    assert modes == [0o640, 0o666 & ~umask]

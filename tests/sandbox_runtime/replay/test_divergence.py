@@ -9,7 +9,6 @@ from sandbox_runtime.errors import (
     DivergenceError,
     OtherComponentError,
     RecordEndsError,
-    RecordError,
     ReplayInterruptedError,
 )
 from sandbox_runtime.record import (
@@ -26,10 +25,8 @@ from sandbox_runtime.record import (
 from sandbox_runtime.recording import Repetition
 from sandbox_runtime.replay import RecordedCalls, replay
 from sandbox_runtime.result import RunError
-from sandbox_runtime.sandbox import Sandbox, open_sandbox
-from sandbox_runtime.workers import QueueLimits
+from sandbox_runtime.sandbox import Sandbox
 from tests.sandbox_runtime.replay.recorder import Recorder
-from tests.sandbox_runtime.running import where
 
 pytestmark = pytest.mark.anyio
 
@@ -89,16 +86,6 @@ async def test_changed_answer_diverges_where_it_shows(sandbox: Sandbox, recorded
     assert (await diverged(sandbox, changed(record, events=events))).index == index_of(record, Sent, 1)
 
 
-async def test_another_seed_or_start_diverges_where_it_shows(sandbox: Sandbox, recorded: Recorder) -> None:
-    _, record = await recorded("import os, time\nprint('x')\n[os.urandom(8).hex(), time.time()]")
-    at = index_of(record, Finished)
-    for origin in (
-        changed(record.origin, seed=bytes(32)),
-        changed(record.origin, wall_ms=record.origin.wall_ms + 1),
-    ):
-        assert (await diverged(sandbox, changed(record, origin=origin))).index == at
-
-
 async def test_run_that_was_stopped_ends_where_it_was_stopped(sandbox: Sandbox, recorded: Recorder) -> None:
     """Nobody knows what it would have done next."""
     _, record = await recorded(SCRIPT)
@@ -125,24 +112,6 @@ async def test_record_of_another_component_is_refused(sandbox: Sandbox, recorded
         await replay(sandbox, other)
     assert "0" * 12 in str(raised.value)
     assert sandbox.component[:12] in str(raised.value)
-
-
-async def test_script_that_was_only_parsed_is_only_parsed_again(sandbox: Sandbox, recorded: Recorder) -> None:
-    _, record = await recorded(SCRIPT, executes=False)
-    result = await replay(sandbox, record)
-    assert (result.value, result.error, result.stdout) == (None, None, "")
-    with pytest.raises(RecordError):
-        await replay(sandbox, changed(record, origin=changed(record.origin, position=2)))
-
-
-async def test_replay_that_finds_no_worker_says_so(recorded: Recorder) -> None:
-    _, record = await recorded(SCRIPT)
-    async with (
-        open_sandbox(workers=1, progress=print, queue=QueueLimits(most=0)) as small,
-        small.run(Limits(), where),
-    ):
-        with pytest.raises(ReplayInterruptedError):
-            await replay(small, record)
 
 
 async def test_replay_whose_worker_is_killed_says_so(sandbox: Sandbox, recorded: Recorder) -> None:

@@ -64,26 +64,3 @@ async def test_record_that_would_be_too_large_is_given_up_and_the_run_goes_on(sa
 
 async def _long(_: ToolCall) -> Outcome:
     return Outcome("x" * 100_000)
-
-
-async def test_random_numbers_are_of_the_run_alone(run: Runner) -> None:
-    script = """
-import random, os, uuid, secrets
-[random.random(), os.urandom(8).hex(), str(uuid.uuid4()), str(uuid.uuid1()), secrets.token_hex()]"""
-    values = [await run.value(script) for _ in range(4)]
-    columns = zip(*(value for value in values if isinstance(value, list)), strict=True)
-    assert all(len(set(column)) == 4 for column in columns)
-
-
-async def test_engine_does_not_wait_where_no_limit_could_end_it(run: Runner) -> None:
-    """The functions that Python's own would call are there, and say no."""
-    script = """
-import sys, importlib
-del sys.modules["select"]
-print("reached", flush=True)
-importlib.import_module("select").select([], [], [], 3600)"""
-    result = await run(script)
-    assert result.stdout == "reached\n"
-    assert result.error is not None
-    assert (result.error.code, "waited" in result.error.message) == ("script_error", True)
-    assert (await run("import select\nselect.select([], [], [], 0.001)")).error is None
