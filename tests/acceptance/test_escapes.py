@@ -93,22 +93,14 @@ import sys
     Attacks(
         "environment",
         "script_error: FileNotFoundError",
-        {
-            "variables_through_the_file_system": "import os\nopen('/proc/self/environ').read()",
-        },
+        {"variables_through_the_file_system": "import os\nopen('/proc/self/environ').read()"},
     ),
-    Attacks(
-        "environment",
-        "script_error: OSError",
-        {
-            "user": "import getpass\ngetpass.getuser()",
-        },
-    ),
+    Attacks("environment", "script_error: OSError", {"user": "import getpass\ngetpass.getuser()"}),
     Attacks(
         "environment",
         "script_error: importlib.metadata.PackageNotFoundError",
         {
-            "packages_of_the_operator": "import importlib.metadata\nimportlib.metadata.version('mcp-code-portal')",
+            "packages_of_the_operator": "import importlib.metadata\nimportlib.metadata.version('mcp-code-portal')"
         },
     ),
     Attacks(
@@ -178,9 +170,7 @@ sqlite3.connect(':memory:').execute(f"vacuum into '{FOLDER}/made.db'")
     Attacks(
         "host files",
         "script_error: OSError: [Errno 8]",
-        {
-            "descriptor_of_the_channel": "import os\nos.read(3, 100)",
-        },
+        {"descriptor_of_the_channel": "import os\nos.read(3, 100)"},
     ),
     Attacks(
         "sockets",
@@ -210,11 +200,7 @@ http.client.HTTPConnection('127.0.0.1', PORT).request('GET', '/')
         },
     ),
     Attacks(
-        "sockets",
-        "script_error: OSError: [Errno 8]",
-        {
-            "take_over": "import socket\nsocket.socket(fileno=3)",
-        },
+        "sockets", "script_error: OSError: [Errno 8]", {"take_over": "import socket\nsocket.socket(fileno=3)"}
     ),
     Attacks(
         "sockets",
@@ -250,9 +236,7 @@ urllib.request.urlopen('http://example.com')
     Attacks(
         "sockets",
         "script_error: OSError",
-        {
-            "asyncio_server": "await asyncio.start_server(print, '127.0.0.1', 0)",
-        },
+        {"asyncio_server": "await asyncio.start_server(print, '127.0.0.1', 0)"},
     ),
     Attacks(
         "processes",
@@ -293,9 +277,7 @@ concurrent.futures.ProcessPoolExecutor().submit(abs, -1).result()
     Attacks(
         "processes",
         "script_error: ModuleNotFoundError",
-        {
-            "other_interpreters": "import concurrent.futures\n__import__('_interpreters').create()",
-        },
+        {"other_interpreters": "import concurrent.futures\n__import__('_interpreters').create()"},
     ),
     Attacks(
         "processes",
@@ -309,18 +291,9 @@ concurrent.futures.ProcessPoolExecutor().submit(abs, -1).result()
     Attacks(
         "processes",
         "script_exit",
-        {
-            "exit_at_once": "import os\nos._exit(7)",
-            "breakpoint": "import sys\nbreakpoint()",
-        },
+        {"exit_at_once": "import os\nos._exit(7)", "breakpoint": "import sys\nbreakpoint()"},
     ),
-    Attacks(
-        "processes",
-        VALUE,
-        {
-            "exit_cleanly": ("import os\nos._exit(0)", None),
-        },
-    ),
+    Attacks("processes", VALUE, {"exit_cleanly": ("import os\nos._exit(0)", None)}),
     Attacks(
         "processes",
         "script_error: RuntimeError: can't start new thread",
@@ -329,13 +302,7 @@ concurrent.futures.ProcessPoolExecutor().submit(abs, -1).result()
             "raw_thread": "import _thread\n_thread.start_new_thread(print, ())",
         },
     ),
-    Attacks(
-        "processes",
-        "script_error",
-        {
-            "attach_a_debugger": "import sys\nsys.remote_exec(PID, FLAG)",
-        },
-    ),
+    Attacks("processes", "script_error", {"attach_a_debugger": "import sys\nsys.remote_exec(PID, FLAG)"}),
     Attacks(
         "native modules",
         "script_error: ModuleNotFoundError",
@@ -391,7 +358,7 @@ _imp.create_builtin(spec('_ctypes'))
 import sqlite3
 database = sqlite3.connect(':memory:')
 database.enable_load_extension(True)
-""",
+"""
         },
     ),
     Attacks(
@@ -418,7 +385,7 @@ database.execute('select readfile(?)', (FLAG,))
 import sqlite3
 database = sqlite3.connect(':memory:')
 database.execute('pragma temp_store_directory = "/tmp"')
-""",
+"""
         },
     ),
     Attacks(
@@ -446,18 +413,12 @@ database.execute('select * from sqlite_master').fetchall()
         },
     ),
     Attacks(
-        "native modules",
-        "script_error",
-        {
-            "trampoline": "import sys\nsys.activate_stack_trampoline('perf')",
-        },
+        "native modules", "script_error", {"trampoline": "import sys\nsys.activate_stack_trampoline('perf')"}
     ),
     Attacks(
         "native modules",
         "script_error: TypeError",
-        {
-            "machine_code_in_memory": "memoryview(b'\\x0f\\x05').cast('B').toreadonly()()",
-        },
+        {"machine_code_in_memory": "memoryview(b'\\x0f\\x05').cast('B').toreadonly()()"},
     ),
     Attacks(
         "import machinery",
@@ -518,9 +479,7 @@ importlib.resources.files('json').joinpath('../../..' + FLAG).read_text()
     Attacks(
         "import machinery",
         "script_error: zipimport.ZipImportError",
-        {
-            "archive": "import zipimport\nzipimport.zipimporter(FLAG)",
-        },
+        {"archive": "import zipimport\nzipimport.zipimporter(FLAG)"},
     ),
     Attacks(
         "import machinery",
@@ -533,9 +492,7 @@ importlib.resources.files('json').joinpath('../../..' + FLAG).read_text()
     Attacks(
         "import machinery",
         "script_error: ModuleNotFoundError",
-        {
-            "site_packages": "import site\nsite.addsitedir(FOLDER)\nimport flag",
-        },
+        {"site_packages": "import site\nsite.addsitedir(FOLDER)\nimport flag"},
     ),
     Attacks(
         "import machinery",
@@ -563,7 +520,7 @@ importlib.resources.files('json').joinpath('../../..' + FLAG).read_text()
             "lying_finder": """\
 sys.meta_path.insert(0, type('F', (), {'find_spec': lambda *_: 1 / 0}))
 import graphlib2
-""",
+"""
         },
         setup=IMPORTS,
     ),
@@ -583,16 +540,14 @@ import graphlib2
         "gc and frames",
         "script_error: m",
         {
-            "forge_the_error": "frame('execute').f_locals['header']['error'] = {'code': 'worker_lost', 'message': 'm'}",
+            "forge_the_error": "frame('execute').f_locals['header']['error'] = {'code': 'worker_lost', 'message': 'm'}"
         },
         setup=OWN_FRAMES,
     ),
     Attacks(
         "gc and frames",
         "script_error: the script failed",
-        {
-            "forge_a_refusal": "frame('execute').f_locals['header']['error'] = {'code': 'not_granted'}",
-        },
+        {"forge_a_refusal": "frame('execute').f_locals['header']['error'] = {'code': 'not_granted'}"},
         setup=OWN_FRAMES,
     ),
     Attacks(
@@ -603,7 +558,7 @@ import graphlib2
 import json
 dumps = json.dumps
 json.dumps = lambda *a, **k: '{}\\n7\\n' + dumps(*a, **k)
-""",
+"""
         },
         setup=OWN_FRAMES,
     ),
@@ -628,25 +583,19 @@ json.dumps = lambda *a, **k: '{}\\n7\\n' + dumps(*a, **k)
     Attacks(
         "gc and frames",
         "script_error: RuntimeError",
-        {
-            "clear_the_frame": "frame('execute').clear()",
-        },
+        {"clear_the_frame": "frame('execute').clear()"},
         setup=OWN_FRAMES,
     ),
     Attacks(
         "gc and frames",
         "script_error: ValueError",
-        {
-            "jump_in_the_frame": "frame('execute').f_lineno = 1",
-        },
+        {"jump_in_the_frame": "frame('execute').f_lineno = 1"},
         setup=OWN_FRAMES,
     ),
     Attacks(
         "gc and frames",
         "script_error: ZeroDivisionError",
-        {
-            "hook_of_exceptions": "sys.excepthook = lambda *_: sys.exit(0)\n1 / 0",
-        },
+        {"hook_of_exceptions": "sys.excepthook = lambda *_: sys.exit(0)\n1 / 0"},
         setup=OWN_FRAMES,
     ),
     Attacks(
@@ -682,15 +631,13 @@ type(f.__code__)(0, 0, 0, 2**31 - 1, 2**31 - 1, 0, b'', (), (), (), '', '', '', 
         "crafted bytecode",
         ANYTHING,
         {
-            "stack_of_two_billion": "def f(): return 1\nf.__code__ = f.__code__.replace(co_stacksize=2**29)\nf()",
+            "stack_of_two_billion": "def f(): return 1\nf.__code__ = f.__code__.replace(co_stacksize=2**29)\nf()"
         },
     ),
     Attacks(
         "crafted bytecode",
         "script_error: AttributeError",
-        {
-            "unpickled_code": "import pickle\npickle.loads(b\"cposix\\nsystem\\n(S'id'\\ntR.\")",
-        },
+        {"unpickled_code": "import pickle\npickle.loads(b\"cposix\\nsystem\\n(S'id'\\ntR.\")"},
     ),
     Attacks(
         "crafted bytecode",
@@ -719,7 +666,7 @@ type(f.__code__)(0, 0, 0, 2**31 - 1, 2**31 - 1, 0, b'', (), (), (), '', '', '', 
 memory = all_memory()
 memory[1024 : 1 << 20] = b'\\xff' * ((1 << 20) - 1024)
 1 + 1
-""",
+"""
         },
         setup=ALL_MEMORY,
     ),
@@ -797,7 +744,7 @@ memory[1024 : 1 << 20] = b'\\xff' * ((1 << 20) - 1024)
         "raw host interface",
         "script_error: OverflowError",
         {
-            "import_by_a_negative_number": "import componentize_py_runtime as runtime\nruntime.call_import(-1, [])",
+            "import_by_a_negative_number": "import componentize_py_runtime as runtime\nruntime.call_import(-1, [])"
         },
         setup=RAW_HOST,
     ),
@@ -855,9 +802,7 @@ host.print('x')
     Attacks(
         "re entry",
         VALUE,
-        {
-            "call_within_a_call": ("host.exchange('', Number(lambda: host.print('inner') or 0))", ""),
-        },
+        {"call_within_a_call": ("host.exchange('', Number(lambda: host.print('inner') or 0))", "")},
         setup=NUMBER,
     ),
     Attacks(
@@ -888,7 +833,7 @@ await asyncio.sleep(0)
             "flood_within_a_call": """\
 host.exchange('1 git.git_log {}', Number(lambda: len(host.exchange('2 git.git_log {}', 0)) * 0))
 host.exchange('', 1000)
-""",
+"""
         },
         setup=NUMBER,
     ),
@@ -904,12 +849,7 @@ host.exchange('', 1000)
     Attacks(
         "re entry",
         VALUE,
-        {
-            "loop_of_ones_own": (
-                "async def main(): return await asyncio.sleep(0, 4)\nasyncio.run(main())",
-                4,
-            ),
-        },
+        {"loop_of_ones_own": ("async def main(): return await asyncio.sleep(0, 4)\nasyncio.run(main())", 4)},
     ),
     Attacks(
         "surrogates",
@@ -926,34 +866,17 @@ host.exchange('', 1000)
             "block": ("portal.emit({'type': '\\ud800', '\\udc00': '\\ud800'})", None),
         },
     ),
-    Attacks(
-        "surrogates",
-        "script_error: ValueError: �",
-        {
-            "error": "raise ValueError('\\ud800')",
-        },
-    ),
+    Attacks("surrogates", "script_error: ValueError: �", {"error": "raise ValueError('\\ud800')"}),
     Attacks(
         "surrogates",
         "script_error: �",
-        {
-            "error_of_a_tool": "raise ToolError('\\ud800', code='\\ud800', hint='\\ud800')",
-        },
+        {"error_of_a_tool": "raise ToolError('\\ud800', code='\\ud800', hint='\\ud800')"},
     ),
-    Attacks(
-        "surrogates",
-        "script_exit: �",
-        {
-            "exit": "import sys\nsys.exit('\\ud800')",
-        },
-    ),
+    Attacks("surrogates", "script_exit: �", {"exit": "import sys\nsys.exit('\\ud800')"}),
     Attacks(
         "surrogates",
         "script_error: SystemError: the interpreter broke down",
-        {
-            "raw_print": "host.print('\\ud800')",
-            "raw_block": "host.emit('\\ud800')",
-        },
+        {"raw_print": "host.print('\\ud800')", "raw_block": "host.emit('\\ud800')"},
         setup=RAW_HOST,
     ),
     Attacks(

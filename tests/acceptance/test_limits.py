@@ -74,12 +74,7 @@ json.dumps(Endless(a=1))
         },
     ),
     Attacks(
-        "cpu bombs",
-        "cpu_limit",
-        {
-            "loop_of_crossings": "while True: host.exchange('', 0)",
-        },
-        setup=RAW_HOST,
+        "cpu bombs", "cpu_limit", {"loop_of_crossings": "while True: host.exchange('', 0)"}, setup=RAW_HOST
     ),
     Attacks(
         "result bombs",
@@ -104,23 +99,15 @@ json.dumps(Endless(a=1))
     Attacks(
         "result bombs",
         "script_error: ValueError: xxx",
-        {
-            "text_of_an_error": "raise ValueError('x' * 10 ** 7)",
-        },
+        {"text_of_an_error": "raise ValueError('x' * 10 ** 7)"},
     ),
     Attacks(
         "result bombs",
         "script_error: ExceptionGroup: g",
-        {
-            "leaves_of_an_error": "raise ExceptionGroup('g', [ValueError('x' * 9999)] * 999)",
-        },
+        {"leaves_of_an_error": "raise ExceptionGroup('g', [ValueError('x' * 9999)] * 999)"},
     ),
     Attacks(
-        "result bombs",
-        "script_exit: xxx",
-        {
-            "status_of_the_exit": "import sys\nsys.exit('x' * 10 ** 7)",
-        },
+        "result bombs", "script_exit: xxx", {"status_of_the_exit": "import sys\nsys.exit('x' * 10 ** 7)"}
     ),
     Attacks(
         "argument bombs",
@@ -156,9 +143,7 @@ json.dumps(Endless(a=1))
     Attacks(
         "argument bombs",
         "argument_limit",
-        {
-            "raw_flood": "host.exchange('1 git.git_log ' + 'x' * 10 ** 8, 2000)",
-        },
+        {"raw_flood": "host.exchange('1 git.git_log ' + 'x' * 10 ** 8, 2000)"},
         setup=RAW_HOST,
     ),
     Attacks(
@@ -200,7 +185,7 @@ while True:
             "raw_batch": """\
 host.exchange('\\n'.join(f'{i} git.git_log {{}}' for i in range(1, 30_000)), 5000)
 host.exchange('', 5000)
-""",
+"""
         },
         setup=RAW_HOST,
     ),
@@ -223,14 +208,7 @@ host.exchange('', 5000)
             "log": "import logging\nwhile True: logging.error('x' * 99)",
         },
     ),
-    Attacks(
-        "stdout bombs",
-        "cpu_limit",
-        {
-            "raw_host": "while True: host.print('x' * 99)",
-        },
-        setup=RAW_HOST,
-    ),
+    Attacks("stdout bombs", "cpu_limit", {"raw_host": "while True: host.print('x' * 99)"}, setup=RAW_HOST),
     Attacks(
         "stdout bombs",
         VALUE,
@@ -239,14 +217,7 @@ host.exchange('', 5000)
             "escapes": ("print('\\x1b[2J\\x07' * 10 ** 5)\n7", 7),
         },
     ),
-    Attacks(
-        "stdout bombs",
-        VALUE,
-        {
-            "raw_gulp": ("host.print('x' * 8_000_000)\n7", 7),
-        },
-        setup=RAW_HOST,
-    ),
+    Attacks("stdout bombs", VALUE, {"raw_gulp": ("host.print('x' * 8_000_000)\n7", 7)}, setup=RAW_HOST),
 ]
 
 WAITS = [
@@ -407,11 +378,7 @@ raise error
         },
     ),
     Attacks(
-        "stack bombs",
-        "script_error: MemoryError: Parser stack overflowed",
-        {
-            "source": "eval('(' * 10 ** 5)",
-        },
+        "stack bombs", "script_error: MemoryError: Parser stack overflowed", {"source": "eval('(' * 10 ** 5)"}
     ),
 ]
 

@@ -246,10 +246,7 @@ def test_rule_that_cannot_be_is_told_at_its_place(problems: Problems, rule: str,
     assert problem.line == 3 and problem.column and problem.column >= 5
 
 
-@pytest.mark.parametrize(
-    "items",
-    ["{type: object, properties: {a: {type: string}}, required: [a]}"],
-)
+@pytest.mark.parametrize("items", ["{type: object, properties: {a: {type: string}}, required: [a]}"])
 def test_arguments_of_many_parts_are_refused_where_a_schema_looks_at_each(load: Load, items: str) -> None:
     schema = f"{{properties: {{rows: {{type: array, items: {items}}}}}, required: [rows]}}"
     manifest = manifest_of(

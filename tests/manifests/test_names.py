@@ -8,13 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manifests.names import (
-    LONGEST_NAME,
-    STANDARD_LIBRARY,
-    function_names,
-    identifier,
-    namespace_of,
-)
+from manifests.names import LONGEST_NAME, STANDARD_LIBRARY, function_names, identifier, namespace_of
 
 # Texts that collide often: few letters, and many characters that all become `_`.
 colliding = st.text(st.sampled_from("ab_-. é"), max_size=4)

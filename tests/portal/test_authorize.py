@@ -6,12 +6,7 @@ import pytest
 
 from manifests.json_value import Json
 from tests.portal.peers import Peer, opened, raw, raw_tools, schema, states, tool
-from tests.upstreams.faults.http_server import (
-    Exchange,
-    Fault,
-    FaultyHttpServer,
-    status,
-)
+from tests.upstreams.faults.http_server import Fault, FaultyHttpServer, status
 
 pytestmark = pytest.mark.anyio
 
@@ -92,45 +87,6 @@ import asyncio
 answers = await asyncio.gather(*(up.read(n=n) for n in range({calls})), return_exceptions=True)
 sum(not isinstance(answer, Exception) for answer in answers)
 """
-
-
-async def test_of_very_many_gathered_calls_ten_reach_the_upstream(tmp_path: Path) -> None:
-    up = peer()
-    tools: Json = {"budgets": [{"tool": "up.*", "calls": 10}]}
-    limits: Json = {"tool_calls": 20_000, "parallel_calls": 1024}
-    async with opened(tmp_path, {"up": up}, capabilities={"tools": tools, "limits": limits}) as portal:
-        answer = await portal.run(GATHER.format(calls=2_000))
-        assert answer["result"] == 10
-        assert len(up.calls) == 10
-        refused = [row for row in answer["calls"] if row["state"] == "refused"]
-        assert sum(row.get("count", 1) for row in refused) == 1_990
-        assert {row["error"]["code"] for row in refused if "error" in row} == {"tool_budget"}
-        assert await portal.result_of(GATHER.format(calls=20)) == 10  # the next run has its own
-
-
-def flaky(fault: Fault) -> FaultyHttpServer:
-    """Every other call of its read-only tool meets the fault, after it was counted."""
-
-    async def now_and_then(exchange: Exchange) -> None:
-        await (fault(exchange) if exchange.server.arrivals[exchange.tool] % 2 else exchange.succeed())
-
-    return FaultyHttpServer(now_and_then, always=True)
-
-
-async def test_repeats_of_an_upstream_that_fails_now_and_then_count_like_calls(
-    tmp_path: Path,
-) -> None:
-    tools: Json = {"budgets": [{"tool": "up.*", "calls": 10}]}
-    limits: Json = {"tool_calls": 20_000, "parallel_calls": 1024}
-    async with (
-        flaky(status("503 Busy")).serving() as up,
-        opened(tmp_path, {"up": {"url": up.url}}, capabilities={"tools": tools, "limits": limits}) as portal,
-    ):
-        answer = await portal.run(GATHER.format(calls=100).replace("read", "look"))
-    assert up.arrivals["look"] == 10
-    assert answer["result"] <= 5
-    sent = [row for row in answer["calls"] if row["state"] in ("unknown", "failed", "done")]
-    assert sum(row.get("count", 1) for row in sent) == 10
 
 
 @pytest.mark.parametrize(
@@ -233,18 +189,3 @@ async def test_fetching_is_going_to_the_network(tmp_path: Path) -> None:
     async with opened(tmp_path, {"mail": mail}, capabilities=capabilities) as portal:
         assert await portal.result_of(fetch) != "not_granted"
         assert await portal.result_of(f"await mail.read()\n{fetch}") == "not_granted"
-
-
-async def test_calls_at_once_spend_a_budget_in_the_order_in_which_they_were_made(
-    tmp_path: Path,
-) -> None:
-    """One that is long to decide waits until others had a turn, and those behind it wait with it."""
-    first = f"up.write(path='{'L' * 600}')"
-    up = Peer(tool("write", schema("path", path={"type": "string"})))
-    one: Json = {"tool": "up.write", "schema": {"minProperties": 1}}
-    tools: Json = {"allow": [one], "budgets": [{"tool": "up.write", "calls": 3}]}
-    calls = ", ".join([first, first, *(f"up.write(path='{name}')" for name in "abc")])
-    code = f"import asyncio\nawait asyncio.gather({calls}, return_exceptions=True)\n1"
-    async with opened(tmp_path, {"up": up}, capabilities={"tools": tools}) as portal:
-        answer = await portal.run(code)
-    assert [state for _, state in states(answer)] == ["done", "done", "done", "refused", "refused"]

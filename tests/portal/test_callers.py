@@ -104,20 +104,6 @@ async def test_nobody_learns_of_a_session_of_another(tmp_path: Path) -> None:
         assert len(told) == 1
 
 
-async def test_a_caller_with_many_sessions_makes_room_with_its_own(tmp_path: Path) -> None:
-    async with (
-        opened(tmp_path, server={"sessions": 2}) as portal,
-        served(portal) as url,
-        visitor(url) as greedy,
-        visitor(url) as other,
-    ):
-        kept = await other.begin("x = 1")
-        first, second = await greedy.begin("x = 2"), await greedy.begin("x = 3")
-        assert (await greedy.error_of("x", first))[0] == "unknown_session"
-        assert (await other.run("x", session=kept))["result"] == 1
-        assert (await greedy.run("x", session=second))["result"] == 3
-
-
 async def test_a_full_queue_is_told_with_its_limit_and_nothing_runs(tmp_path: Path) -> None:
     peer = Peer(tool("hang"), tool("echo"), hang=never)
     server = {"workers": 1, "queue": 0}

@@ -43,14 +43,6 @@ async def test_warn_runs_and_tells(tmp_path: Path, script: str, code: str) -> No
     assert peer.calls == []
 
 
-@pytest.mark.parametrize("check", ["strict", "warn", "off"])
-async def test_repairs_are_made_and_told_whatever_the_check(tmp_path: Path, check: str) -> None:
-    async with portal_with(tmp_path, check=check) as (portal, peer):
-        answer = await portal.run(MENDABLE)
-    assert (answer["status"], answer["result"], len(answer["notices"])) == ("ok", 7, 1)
-    assert peer.calls == [("typed", {"a": 7})]
-
-
 @pytest.mark.parametrize(("check", "status"), [("strict", "refused"), ("warn", "error"), ("off", "error")])
 async def test_without_repairs_the_call_is_refused(tmp_path: Path, check: str, status: str) -> None:
     async with portal_with(tmp_path, check=check, repairs=False) as (portal, peer):

@@ -55,18 +55,6 @@ def test_manifest_that_cannot_be_used_is_told_whole_with_lines_and_what_to_write
     assert "Did you mean command" in done.stderr and "deny the tool" in done.stderr
 
 
-def test_slips_are_told_although_an_upstream_is_down(portal: PortalCommand, tmp_path: Path) -> None:
-    where = {"tool": "up.echo", "where": {"url": {"prefix": "https://a.example"}}}
-    rules: Json = {"allow": ["*", where], "deny": ["up.delte_*", "delte_*"]}
-    upstreams: dict[str, dict[str, Json]] = {"up": raw(tools=raw_tools("echo")), "down": raw(exits_with=3)}
-    write_manifest(tmp_path, upstreams, capabilities={"tools": rules})
-    done = portal("check", "--json", cwd=tmp_path)
-    warnings = json.loads(done.stdout)["warnings"]
-    assert [text for text in warnings if "ends within the host" in text]
-    assert [text for text in warnings if "'up.delte_*' matches no tool" in text]
-    assert not [text for text in warnings if "'delte_*' matches no tool" in text]
-
-
 def test_check_of_one_upstream_tells_its_tools_and_the_end_of_its_stderr(
     portal: PortalCommand, tmp_path: Path
 ) -> None:

@@ -72,12 +72,6 @@ def test_run_tells_what_the_script_emitted(portal: PortalCommand, bare: Path) ->
     assert answer["emitted"] == [block]
 
 
-def test_run_prints_what_no_terminal_here_can_show(portal: PortalCommand, bare: Path) -> None:
-    assert portal("run", "-", cwd=bare, stdin="['zürich', '😀', '\\ud800']").returncode == 0
-    done = finished("run", "-", cwd=bare, stdin="'z\\xfcrich'", env={"PYTHONIOENCODING": "ascii"})
-    assert (done.returncode, done.stdout) == (0, '"z\\xfcrich"\n')
-
-
 def test_stubs_leave_files_of_others_alone(portal: PortalCommand, folder: Path, tmp_path: Path) -> None:
     (tmp_path / "store.pyi").write_text("mine = 1\n")
     done = portal("stubs", "--out", str(tmp_path), cwd=folder)
@@ -87,17 +81,6 @@ def test_stubs_leave_files_of_others_alone(portal: PortalCommand, folder: Path, 
     done = portal("stubs", "--out", str(tmp_path / "store.pyi"), cwd=folder)
     assert done.returncode == 1
     assert "error:" in done.stderr
-
-
-def test_stubs_of_one_namespace_do_without_the_others(portal: PortalCommand, tmp_path: Path) -> None:
-    dead: dict[str, Json] = {"url": f"http://127.0.0.1:{closed_port()}/mcp"}
-    write_manifest(tmp_path, {"store": raw(), "dead": dead})
-    done = portal("stubs", "store", cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "async def echo" in done.stdout
-    done = portal("stubs", "dead", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "dead" in done.stderr and "store" not in done.stderr
 
 
 def test_check_starts_upstreams_that_wait_for_their_first_call(portal: PortalCommand, tmp_path: Path) -> None:
@@ -129,24 +112,6 @@ def test_check_tells_everything_that_is_wrong_and_no_secret(portal: PortalComman
         assert "\x1b" not in told
 
 
-def test_check_tells_what_is_granted_and_no_value_of_it(portal: PortalCommand, tmp_path: Path) -> None:
-    grants = {"environment": {"API_KEY": "${TOKEN}"}, "files": {"workspace": "data"}}
-    (tmp_path / "data").mkdir()
-    write_manifest(tmp_path, {}, capabilities=grants)
-    for arguments in (["check"], ["check", "--json"]):
-        done = portal(*arguments, cwd=tmp_path, env={"TOKEN": SECRET})
-        assert "API_KEY" in done.stdout and "/workspace" in done.stdout
-        assert SECRET not in done.stdout + done.stderr
-    assert json.loads(done.stdout)["granted"]
-
-
-def test_workspace_that_is_missing_is_one_readable_error(portal: PortalCommand, tmp_path: Path) -> None:
-    write_manifest(tmp_path, {}, capabilities={"files": {"workspace": "missing"}})
-    done = portal("check", cwd=tmp_path)
-    assert done.returncode == 1
-    assert "'missing'" in done.stderr and "Traceback" not in done.stderr
-
-
 def test_the_schema_is_printed_even_when_the_manifest_is_broken(
     portal: PortalCommand, tmp_path: Path
 ) -> None:
@@ -154,11 +119,6 @@ def test_the_schema_is_printed_even_when_the_manifest_is_broken(
     done = portal("schema", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert "upstreams" in json.loads(done.stdout)["properties"]
-
-
-def test_the_manifest_is_found_by_the_variable_too(portal: PortalCommand, folder: Path, bare: Path) -> None:
-    variables = {"MCP_CODE_PORTAL_CONFIG": str(folder / "portal.yaml")}
-    assert "async def echo(" in portal("search", "echo", cwd=bare, env=variables).stdout
 
 
 @pytest.mark.parametrize("arguments", [["stubs"], ["run", "script.py"]])
@@ -172,15 +132,6 @@ def test_a_reader_that_goes_away_ends_a_command_quietly(folder: Path, arguments:
     assert "Traceback" not in told and "BrokenPipe" not in told
     process.stdin.close()
     process.stderr.close()
-
-
-def test_logs_that_nobody_reads_do_not_end_a_command(folder: Path) -> None:
-    process = started("run", "-", "--log-level", "debug", cwd=folder)
-    assert process.stderr
-    process.stderr.close()
-    process.stderr = None
-    out, _ = process.communicate(SCRIPT, COMMAND_SECONDS)
-    assert (process.returncode, out) == (0, "said\n42\n")
 
 
 def test_serving_on_a_port_that_is_taken_is_told(portal: PortalCommand, bare: Path) -> None:

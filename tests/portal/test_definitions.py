@@ -40,12 +40,6 @@ def test_the_instructions_cost_fewer_than_100_tokens() -> None:
     assert count_tokens(INSTRUCTIONS) < 100
 
 
-def test_a_model_is_taught_to_search_await_run_in_parallel_and_return_little() -> None:
-    text = definitions_as_a_client_shows_them() + INSTRUCTIONS
-    for lesson in ("each step", "await", "asyncio.gather", "only what matters", "docs_search", "keyword"):
-        assert lesson in text, lesson
-
-
 def test_a_model_is_told_what_was_baked_in_within_the_same_tokens() -> None:
     modules = [f"a_long_module_name_{number}" for number in range(100)]
     text = definitions_as_a_client_shows_them(*modules)

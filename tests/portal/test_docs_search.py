@@ -10,17 +10,7 @@ import pytest
 
 from manifests.json_value import Json
 from portal.budget.tokens import compact, count_tokens
-from tests.portal.peers import (
-    DEADLINE_SECONDS,
-    Opened,
-    Peer,
-    opened,
-    raw,
-    raw_tools,
-    schema,
-    text_of,
-    tool,
-)
+from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, raw, schema, text_of, tool
 from tests.upstreams.peers import closed_port
 
 pytestmark = pytest.mark.anyio
@@ -73,18 +63,6 @@ async def test_an_answer_has_these_fields(portal: Opened) -> None:
 async def test_the_text_is_python(portal: Opened, detail: str) -> None:
     for query in ("", "issue", "strange", "issue_tracker.create_issue", "nothing_like_it"):
         ast.parse(await portal.search_text(query, detail=detail, limit=50))
-
-
-async def test_the_text_tells_what_the_structure_tells(portal: Opened) -> None:
-    result = await portal.call("docs_search", query="issue", limit=7)
-    answer = result.structured_content
-    assert isinstance(answer, dict)
-    for row in answer["functions"]:
-        assert row["name"] in text_of(result)
-        assert f"async def {row['name'].partition('.')[2]}(" in text_of(result)
-    assert str(answer["total"]) in text_of(result)
-    for notice in answer["notices"]:
-        assert notice.split("\n")[0] in text_of(result)
 
 
 async def test_an_empty_query_lists_the_namespaces_with_their_states(portal: Opened) -> None:
@@ -146,11 +124,6 @@ async def test_a_function_that_is_not_granted_is_not_shown_and_explained_to_thos
     assert not any("delete_*" in notice for notice in answer["notices"])
 
 
-@pytest.mark.parametrize("limit", [1, 50])
-async def test_a_limit_is_kept(portal: Opened, limit: int) -> None:
-    assert len((await portal.search("issue", limit=limit))["functions"]) == limit
-
-
 @pytest.mark.parametrize("arguments", [{"limit": 0}, {"limit": 51}, {"detail": "most"}, {"words": "x"}])
 async def test_wrong_arguments_are_named(portal: Opened, arguments: dict[str, Json]) -> None:
     result = await portal.call("docs_search", **arguments)
@@ -194,17 +167,6 @@ async def test_a_search_waits_for_upstreams_that_start_and_then_names_them(tmp_p
     assert sorted(found) == ["quick.echo", "slow.echo"]
 
 
-async def test_a_slow_upstream_keeps_only_the_first_searches_waiting(tmp_path: Path) -> None:
-    upstreams: dict[str, Peer | dict[str, Json]] = {"slow": raw(waits_for=str(tmp_path / "never"))}
-    os.mkfifo(tmp_path / "never")
-    start_seconds = 1
-    async with opened(tmp_path, upstreams, server={"start_seconds": start_seconds}) as portal:
-        with anyio.fail_after(DEADLINE_SECONDS):
-            for _ in range(2 * DEADLINE_SECONDS // start_seconds):
-                answer = await portal.search("echo")
-        assert any("'slow' is starting" in notice for notice in answer["notices"])
-
-
 async def test_without_upstreams_both_tools_say_how_to_begin(tmp_path: Path) -> None:
     async with opened(tmp_path) as portal:
         for query in ("", "issue"):
@@ -212,27 +174,6 @@ async def test_without_upstreams_both_tools_say_how_to_begin(tmp_path: Path) -> 
         assert await portal.result_of("import math\nmath.isqrt(50)") == 7
         answer = await portal.run("await tracker.create_issue(title='x')")
     assert answer["status"] in ("refused", "error")
-
-
-async def test_an_upstream_without_tools_or_with_none_granted_is_told(tmp_path: Path) -> None:
-    locked = {"tools": {"deny": ["*"]}, **raw(tools=raw_tools("echo"))}
-    async with opened(tmp_path, {"empty": raw(tools=[]), "locked": locked}) as portal:
-        assert (await portal.search("anything"))["functions"] == []
-        for name, code in (("empty", "upstream_unavailable"), ("locked", "not_granted")):
-            answer = await portal.run(f"await {name}.echo()")
-            assert (answer["status"], answer["error"]["code"]) == ("refused", code)
-
-
-async def test_the_best_function_is_told_with_what_grants_it_if_it_is_not_granted(tmp_path: Path) -> None:
-    hub = Peer(
-        tool("delete_repo", description="Delete a repository.", annotations={"destructiveHint": True}),
-        tool("list_repos", description="List repositories."),
-    )
-    async with opened(tmp_path, {"hub": hub}) as portal:
-        told = (await portal.search("delete the repository"))["notices"]
-        others = (await portal.search("list repositories"))["notices"]
-    assert any("hub.delete_repo" in each and "capabilities.tools.allow" in each for each in told)
-    assert others == []
 
 
 async def test_what_every_script_has_is_told_to_those_who_ask(portal: Opened) -> None:

@@ -1,6 +1,5 @@
 """Ctrl-C and SIGTERM end every command in order and soon, and leave no process behind. Linux: looks at /proc."""
 
-import fcntl
 import json
 import os
 import select
@@ -120,24 +119,6 @@ def test_a_script_with_calls_in_flight_tells_what_they_may_have_done(tmp_path: P
     assert states == ["done", "unknown", "unknown", "not_started"]
 
 
-def test_a_script_that_is_still_typed_in(tmp_path: Path) -> None:
-    with running("run", "-", cwd=tmp_path) as process:
-        assert process.stdin
-        wait_for_reader(process.stdin.fileno())
-        assert ended_by(process, signal.SIGINT) == STATUSES[signal.SIGINT]
-
-
-def wait_for_reader(pipe: int) -> None:
-    """Return as soon as somebody has read from the pipe: it is full before, and it has room then."""
-    fcntl.fcntl(pipe, fcntl.F_SETFL, fcntl.fcntl(pipe, fcntl.F_GETFL) | os.O_NONBLOCK)
-    try:
-        while True:
-            os.write(pipe, b"#" * 4096)
-    except BlockingIOError:
-        pass
-    assert select.select([], [pipe], [], COMMAND_SECONDS)[1], "nobody read"
-
-
 @SIGNALS
 def test_a_server_on_stdio_whose_client_stays(folder: Path, sent: signal.Signals) -> None:
     with running("serve", cwd=folder) as process:
@@ -171,21 +152,3 @@ def test_a_server_on_stdio_whose_client_leaves_in_the_middle_of_a_script(folder:
             assert tree.survivors() == []
         finally:
             tree.close()
-
-
-@SIGNALS
-def test_a_server_on_http(folder: Path, sent: signal.Signals) -> None:
-    with running("serve", "--http", "127.0.0.1:0", cwd=folder) as process:
-        wait_for_line(process.stderr, "listening on http://127.0.0.1:")
-        wait_for_line(process.stderr, "upstream_connected")
-        assert ended_by(process, sent) == SERVING[sent]
-
-
-def test_a_command_that_waits_for_an_upstream(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "never")
-    pids = tmp_path / "pids"
-    os.mkfifo(pids)
-    write_manifest(tmp_path, {"slow": raw(pid_file=str(pids), waits_for=str(tmp_path / "never"))})
-    with running("search", "x", cwd=tmp_path) as process:
-        wait_for_writer(pids)
-        assert ended_by(process, signal.SIGINT) == STATUSES[signal.SIGINT]

@@ -116,40 +116,6 @@ def test_profile_is_asked(portal: PortalCommand, folder: Path) -> None:
     assert done.returncode == 2 and "reader" in done.stderr
 
 
-@pytest.mark.parametrize("options", [("my web.open",), ("my_web.open",), ("files.wipe", "--offline")])
-def test_what_is_not_known_is_said(portal: PortalCommand, folder: Path, options: tuple[str, ...]) -> None:
-    status, explanation = told(portal, folder, *options)
-    assert (status, explanation["verdict"], explanation["is_granted"]) == (2, "unknown", False)
-    assert "has not listed its tools" in explanation["unknown"][0]
-    assert "if it declares itself destructive it is refused: no rule of " in explanation["unknown"][1]
-    assert "not known" in portal("explain", *options, cwd=folder).stdout
-
-
-@pytest.mark.parametrize(
-    ("rules", "status", "open_"),
-    [
-        ("{allow: ['*', up.wipe]}", 0, []),
-        ("{destructive: allow}", 0, []),
-        ("{destructive: allow, deny: [{annotation: open_world}]}", 2, ["open_world"]),
-        ("{allow: [{annotation: readonly}]}", 2, ["readonly"]),
-        ("{allow: [{annotation: destructive}]}", 2, ["destructive"]),
-        ("{allow: [up.other]}", 1, []),
-        ("{allow: ['*', {tool: up.wipe, where: {path: {equals: x}}}]}", 0, []),
-        ("{allow: ['*', {tool: up.wipe, where: {path: {equals: y}}}]}", 1, []),
-        ("{budgets: [{tool: up.wipe, calls: 0}]}", 1, []),
-    ],
-)
-def test_what_depends_on_what_nobody_knows_is_neither_granted_nor_refused(
-    portal: PortalCommand, tmp_path: Path, rules: str, status: int, open_: list[str]
-) -> None:
-    (tmp_path / "portal.yaml").write_text(
-        f"upstreams: {{up: {{command: x}}}}\ncapabilities: {{tools: {rules}}}\n"
-    )
-    exits_with, explanation = told(portal, tmp_path, "up.wipe", "--offline", "--arguments", '{"path": "x"}')
-    assert (exits_with, explanation["verdict"]) == (status, ("allow", "deny", "unknown")[status])
-    assert [text.split()[4] for text in explanation["unknown"][1:]] == open_
-
-
 @pytest.mark.parametrize(
     ("name", "told", "untold"),
     [
@@ -178,25 +144,6 @@ LOCKED: list[Json] = [
 def write(folder: Path, tools: list[Json], **server: Json) -> None:
     sections = {"upstreams": {"up": raw(tools=tools)}, "server": server}
     (folder / "portal.yaml").write_text(json.dumps(sections))
-
-
-def test_arguments_are_repaired_as_those_of_a_call_are(portal: PortalCommand, tmp_path: Path) -> None:
-    write(tmp_path, LOCKED)
-    status, explanation = told(portal, tmp_path, "up.read_page", "--arguments", '{"n": "3"}')
-    assert (status, explanation["verdict"], len(explanation["repairs"])) == (0, "allow", 1)
-    status, explanation = told(portal, tmp_path, "up.read_page", "--arguments", '{"n": 3}')
-    assert (status, explanation["repairs"]) == (0, [])
-    write(tmp_path, LOCKED, repairs=False)
-    assert told(portal, tmp_path, "up.read_page", "--arguments", '{"n": "3"}')[0] == 1
-
-
-def test_argument_that_is_not_there_is_told_with_the_name_that_scripts_use(
-    portal: PortalCommand, tmp_path: Path
-) -> None:
-    closed = {"name": "write", "inputSchema": {**TYPED, "additionalProperties": False}}
-    (tmp_path / "portal.yaml").write_text(json.dumps({"upstreams": {"git-hub": raw(tools=[closed])}}))
-    status, explanation = told(portal, tmp_path, "write", "--arguments", '{"n": 1, "zzz": 2}')
-    assert status == 1 and ": git_hub.write: has no argument" in explanation["rule"], explanation
 
 
 def test_without_asking_the_lock_says_what_it_accepts(portal: PortalCommand, tmp_path: Path) -> None:

@@ -5,9 +5,8 @@ import ast
 import pytest
 
 from manifests.json_value import Json
-from portal.docs_search import brief_signature, rows, stub_code
-from portal.library.library import Library
-from tests.portal.library.sample_tools import arguments, function, source, tool
+from portal.docs_search import brief_signature, stub_code
+from tests.portal.library.sample_tools import arguments, function
 
 TEXT: Json = {"type": "string"}
 
@@ -45,12 +44,3 @@ def test_required_parameters_are_all_there_and_of_the_others_as_many_as_fit() ->
     assert signature.is_cut
     assert "more parameters" in "".join(stub_code([function(arguments(required, **many))], 0))
     ast.parse(f"{signature.text}: ...")
-
-
-def test_a_type_is_told_once_for_each_namespace() -> None:
-    label: Json = {"type": "object", "title": "Label", "properties": {"name": TEXT}}
-    same = [tool(name, arguments(label=label)) for name in ("add", "drop")]
-    functions = list(Library.compile([source(*same)]).functions.values())
-    stubs = [row["stub"] for row in rows(functions, full=2)]
-    assert [stub.count("class Label") for stub in stubs] == [1, 0]
-    assert [row["stub"].count("class Label") for row in rows(functions[1:], full=1)] == [1]

@@ -7,9 +7,6 @@ from pathlib import Path
 import pytest
 
 from manifests.json_value import Json
-from manifests.loader import load_manifest
-from portal.authority import granted
-from sandbox_runtime.errors import WorkspaceError
 from tests.portal.peers import Opened, opened, states
 from tests.sandbox_runtime.fetching import Server, hanging, served
 
@@ -75,23 +72,6 @@ async def test_model_is_told_of_the_files_where_it_looks(with_files: Opened) -> 
     assert definition.description and "files in /workspace" in definition.description
 
 
-async def test_session_keeps_its_files_to_itself(tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
-    grants: Json = {"files": {"workspace": "data", "mode": "write", "share": "session"}}
-    async with opened(tmp_path, capabilities=grants) as portal:
-        session = (await portal.run('open("f", "w").write("mine")', session="new"))["session"]
-        assert await portal.result_of('open("f").read()', session=session) == "mine"
-        assert await portal.result_of("import os\nos.listdir()", session="new") == []
-        assert await portal.result_of("import os\nos.listdir()") == []
-    assert list((tmp_path / "data").iterdir()) == []
-
-
-async def test_workspace_that_is_missing_is_said_at_the_start(tmp_path: Path) -> None:
-    with pytest.raises(WorkspaceError):
-        async with opened(tmp_path, capabilities={"files": {"workspace": "missing"}}):
-            pass
-
-
 @pytest.fixture
 async def server() -> AsyncIterator[Server]:
     async with served() as server:
@@ -128,25 +108,3 @@ async def test_fetch_that_was_under_way_when_its_run_ended_is_unknown(server: Se
         answer = await portal.run(f'await portal.fetch("{server.base}/hang")', timeout_seconds=1)
     assert answer["error"]["code"] == "wall_limit"
     assert states(answer) == [("portal.fetch", "unknown")]
-
-
-async def test_model_is_told_from_where_it_may_fetch(tmp_path: Path) -> None:
-    grants: Json = {"network": {"allow": ["api.example.com", "*.example.org:8443"], "private": ["10.0.0.7"]}}
-    async with opened(tmp_path, capabilities=grants) as portal:
-        for query in ("", "portal", "portal.fetch"):
-            told = await portal.search_text(query)
-            assert "api.example.com, *.example.org:8443, 10.0.0.7" in told and "await portal.fetch" in told
-        assert "portal.fetch" not in await portal.search_text("create an issue")
-
-
-@pytest.mark.parametrize(
-    "tools", [{"deny": ["portal.*"]}, {"budgets": [{"tool": "portal.fetch", "calls": 0}]}]
-)
-async def test_fetch_that_the_rules_refuse_is_not_told_as_granted(tmp_path: Path, tools: Json) -> None:
-    grants: Json = {"network": {"allow": ["api.example.com"]}, "tools": tools}
-    async with opened(tmp_path, capabilities=grants) as portal:
-        for query in ("", "portal.fetch"):
-            assert "api.example.com" not in await portal.search_text(query)
-        [definition] = [t for t in (await portal.client.list_tools()).tools if t.name == "execute_code"]
-    assert definition.description and "no network" in definition.description
-    assert not [line for line in granted(load_manifest(tmp_path / "portal.yaml", {})) if "fetch" in line]

@@ -65,20 +65,6 @@ async def test_call_that_was_refused_is_sent_once_more_with_the_new_one(
         assert (server.executed, server.sessions_opened, secrets.runs) == (2, 1, 2)
 
 
-async def test_upstream_that_takes_nothing_does_not_have_the_command_run_for_every_call(
-    tmp_path: Path, secrets: Secrets
-) -> None:
-    server = RawHttpServer()
-    server.authorization = "Bearer token-1"
-    async with http_peer(server.app) as peer, opened(tmp_path, {"gate": entry(peer.port, secrets)}) as portal:
-        await echo(portal)
-        server.authorization = "Bearer something else"
-        for _ in range(5):
-            status, _ = await echo(portal)
-            assert status == "error"
-        assert (server.executed, secrets.runs) == (1, 2)
-
-
 async def test_what_was_got_anew_is_hidden_like_the_first(tmp_path: Path, secrets: Secrets) -> None:
     """The upstream repeats whatever it does not take."""
     server = RawHttpServer()

@@ -21,10 +21,7 @@ ROUTES = ("/mcp", "/healthz", "/readyz", "/nowhere")
 
 def rules(host: str = "127.0.0.1", token: str | None = None, **allowed: list[str]) -> GateRules:
     return gate_rules(
-        host,
-        token=token,
-        allowed_hosts=allowed.get("hosts", []),
-        allowed_origins=allowed.get("origins", []),
+        host, token=token, allowed_hosts=allowed.get("hosts", []), allowed_origins=allowed.get("origins", [])
     )
 
 
@@ -73,11 +70,6 @@ async def test_origins_of_this_machine_and_granted_ones_pass() -> None:
     assert await status(rules(origins=["https://app.test"]), Origin="https://app.test") == 200
 
 
-async def test_a_granted_host_passes() -> None:
-    gate = rules("0.0.0.0", token="secret", hosts=["portal.test"])
-    assert await status(gate, Host="portal.test", Authorization="Bearer secret") == 200
-
-
 @pytest.mark.parametrize(
     "authorization",
     ["", "secret", "Bearer", "Bearer ", "Bearer wrong", "Basic secret", "Bearer secret2", "Bearer sécret"],
@@ -91,21 +83,11 @@ async def test_the_right_token_passes() -> None:
     assert await status(rules(token="secret"), Authorization="bearer secret") == 200
 
 
-async def test_health_is_told_without_a_token() -> None:
-    assert await status(rules(token="secret"), "/healthz") == 200
-    assert await status(rules(token="secret"), "/readyz") == 200
-
-
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "example.test"])
 def test_listening_beyond_loopback_needs_a_token(host: str) -> None:
     with pytest.raises(OpenBindError):
         rules(host)
     assert rules(host, token="secret").token == "secret"
-
-
-def test_an_empty_token_is_none() -> None:
-    with pytest.raises(OpenBindError):
-        rules("0.0.0.0", token="")
 
 
 def test_loopback_is_recognised() -> None:

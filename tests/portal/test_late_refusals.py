@@ -42,11 +42,6 @@ def late(tmp_path: Path, own_state: None) -> LateTool:
     return LateTool(tmp_path)
 
 
-def audited(folder: Path) -> list[Json]:
-    lines = [json.loads(line) for line in (folder / "audit.jsonl").read_text().splitlines()]
-    return [line for line in lines if line["event"].startswith("call_")]
-
-
 @pytest.mark.parametrize(("prefix", "is_sent"), [("/nowhere/", False), ("/", True)])
 async def test_conditions_of_what_the_tool_declares_by_then_hold(
     tmp_path: Path, late: LateTool, prefix: str, is_sent: bool
@@ -76,16 +71,3 @@ async def test_call_that_could_not_be_written_down_is_not_sent_to_what_reads_no_
         answer = await portal.run(late.call)
     assert late.effect.exists() is (now == READS)
     assert now == READS or answer["error"]["code"] == "audit_failed"
-
-
-async def test_refusal_of_a_call_that_is_about_to_be_sent_is_written_with_its_rule(
-    tmp_path: Path, late: LateTool
-) -> None:
-    await late.becomes({}, {"destructiveHint": True})
-    async with opened(tmp_path, {**late.upstreams}, audit=AUDIT) as portal:
-        answer = await portal.run(late.call)
-    assert (states(answer), late.effect.exists()) == ([("raw.crash", "refused")], False)
-    decided, refused = audited(tmp_path)
-    assert (decided["event"], refused["event"]) == ("call_decided", "call_refused")
-    assert (refused["function"], refused["code"], refused["decision"]) == ("raw.crash", "not_granted", "deny")
-    assert "destructive" in refused["rule"] and refused["where"].startswith("capabilities.tools")

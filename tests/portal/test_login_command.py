@@ -10,8 +10,6 @@ from pathlib import Path
 import anyio
 import pytest
 import yaml
-from starlette.requests import Request
-from starlette.responses import Response
 
 from manifests.json_value import Json
 from manifests.loader import load_manifest
@@ -19,7 +17,6 @@ from portal.cli import check, login
 from portal.cli.terminal import Terminal
 from tests.portal.peers import DEADLINE_SECONDS, Peer, opened
 from tests.upstreams.oauth_peer import ProtectedServer, browse, protected
-from tests.upstreams.peers import closed_port
 
 pytestmark = pytest.mark.anyio
 
@@ -91,24 +88,6 @@ async def test_login_keeps_tokens_for_their_owner_alone_and_logout_revokes_them(
     assert await sign("logout", folder) == 0, "signing out twice is no error"
 
 
-async def test_logout_revokes_with_the_client_secret_of_today(folder: Path, server: ProtectedServer) -> None:
-    port = closed_port()
-
-    def write(secret: str) -> None:
-        uri = f"http://127.0.0.1:{port}/callback"
-        server.authorization.add_client("mine", secret, redirect_uris=[uri])
-        settings = {"client_id": "mine", "client_secret": secret, "redirect_port": port}
-        oauth = {**settings, "issuer": server.authorization.issuer}
-        upstreams = {"tickets": {"url": server.url, "oauth": oauth}}
-        (folder / "portal.yaml").write_text(yaml.safe_dump({"upstreams": upstreams}))
-
-    write("old-secret")
-    assert await sign("login", folder) == 0
-    write("new-secret")
-    assert await sign("logout", folder) == 0
-    assert server.authorization.grants.count("revoked") == 2
-
-
 @pytest.mark.parametrize("name", ["ticket", "plain", "own"])
 async def test_upstream_that_nobody_can_sign_in_to_is_told(
     folder: Path, name: str, capsys: pytest.CaptureFixture[str]
@@ -162,15 +141,3 @@ async def test_script_in_the_middle_of_which_a_login_ends_is_told_the_command(
         assert error["code"] == "upstream_needs_login"
         assert "mcp-code-portal login tickets" in error["message"]
     assert server.peer.calls == [("echo", {"a": 1})]
-
-
-async def test_login_that_fails_is_one_readable_error(
-    folder: Path, server: ProtectedServer, capsys: pytest.CaptureFixture[str]
-) -> None:
-    async def broken(request: Request) -> Response:
-        return Response(status_code=503)
-
-    server.authorization.answers["/.well-known/oauth-authorization-server"] = broken
-    assert (await sign("login", folder), kept(folder)) == (1, [])
-    stdout, stderr = capsys.readouterr()
-    assert stdout == "" and "cannot describe itself" in stderr

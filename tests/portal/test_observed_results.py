@@ -54,20 +54,6 @@ async def test_the_next_portal_knows_it_from_the_start(tmp_path: Path) -> None:
             await portal.result_of("await tickets.get_issue()")
 
 
-async def test_another_definition_forgets_it_on_disk_too(tmp_path: Path) -> None:
-    folder = tmp_path / "kept"
-    settings = {"observed_folder": "kept"}
-    async with opened(
-        tmp_path, {"tickets": Peer(tool("get"), get=answering(ISSUE))}, server=settings
-    ) as portal:
-        await portal.result_of("await tickets.get()")
-    assert "labels" in kept(folder)
-    peer = Peer(tool("get", description="Another one."), get=answering("text"))
-    async with opened(tmp_path, {"tickets": peer}, server=settings) as portal:
-        assert "-> Any" in await stub(portal, "tickets.get")
-    assert "labels" not in kept(folder)
-
-
 async def test_no_value_of_a_result_is_ever_on_disk(tmp_path: Path) -> None:
     results: list[Json] = [
         {"text": CANARY, "items": [CANARY, {"name": CANARY}], "by_mail": {f"{CANARY}@example.com": {"a": 1}}},
@@ -90,15 +76,6 @@ async def test_no_value_of_a_result_is_ever_on_disk(tmp_path: Path) -> None:
     assert CANARY not in contents(tmp_path)
 
 
-async def test_names_that_were_asked_for_are_not_kept_as_keys(tmp_path: Path) -> None:
-    people = {"ann": {"age": 3}, "bob": {"age": 5}}
-    peer = Peer(tool("ages"), ages=answering(people))
-    async with opened(tmp_path, {"people": peer}, server={"observed_folder": "kept"}) as portal:
-        await portal.result_of("await people.ages(of=['ann', 'bob'])")
-        assert "-> dict[str, AgesResult" in await stub(portal, "people.ages")
-    assert "ann" not in kept(tmp_path / "kept")
-
-
 async def test_nothing_is_learnt_where_the_manifest_says_so(tmp_path: Path) -> None:
     settings = {"observed_folder": "kept", "observe_results": False}
     async with opened(
@@ -107,16 +84,6 @@ async def test_nothing_is_learnt_where_the_manifest_says_so(tmp_path: Path) -> N
         await portal.result_of("await tickets.get()")
         assert "-> Any" in await stub(portal, "tickets.get")
     assert not (tmp_path / "kept").exists()
-
-
-async def test_what_a_tool_declares_stands_and_what_says_nothing_does_not(tmp_path: Path) -> None:
-    declared = tool("declared", output_schema=schema("key", key={"type": "string"}))
-    silent = tool("silent", output_schema={"type": "object", "additionalProperties": True})
-    peer = Peer(declared, silent, declared=answering(ISSUE), silent=answering(ISSUE))
-    async with opened(tmp_path, {"tickets": peer}) as portal:
-        await portal.result_of("[await tickets.declared(), await tickets.silent()]")
-        assert "title" not in await stub(portal, "tickets.declared")
-        assert "title: str" in await stub(portal, "tickets.silent")
 
 
 async def test_a_script_that_uses_what_was_not_seen_runs_and_is_told(tmp_path: Path) -> None:
@@ -129,15 +96,6 @@ async def test_a_script_that_uses_what_was_not_seen_runs_and_is_told(tmp_path: P
         assert "'state' is not among the known fields" in notice
         known = await portal.run("(await tickets.get_issue())['title']")
         assert known["notices"] == []
-
-
-async def test_a_disk_that_cannot_be_written_costs_the_memory_of_it_only(tmp_path: Path) -> None:
-    (tmp_path / "kept").write_text("in the way")
-    peer = Peer(tool("get_issue"), get_issue=answering(ISSUE))
-    async with opened(tmp_path, {"tickets": peer}, server={"observed_folder": "kept"}) as portal:
-        await portal.result_of("await tickets.get_issue()")
-        assert "-> GetIssueResult" in await stub(portal, "tickets.get_issue")
-    assert (tmp_path / "kept").read_text() == "in the way"
 
 
 def kept(folder: Path) -> str:

@@ -148,17 +148,6 @@ async def test_files_and_environment_are_narrowed(tmp_path: Path) -> None:
     assert not (tmp_path / "data" / "b.txt").exists()
 
 
-async def test_rates_of_all_are_spent_by_all(tmp_path: Path) -> None:
-    up = store()
-    capabilities: Json = {"tools": {"budgets": [{"tool": "up.read", "per_minute": 1}]}}
-    async with portal_of(tmp_path, up, capabilities=capabilities) as (_, url):
-        async with visitor(url, "auto", bearing("reader-token")) as reader:
-            assert (await reader.run("await up.read()"))["status"] == "ok"
-        async with visitor(url, "auto", bearing("whole-token")) as whole:
-            assert (await whole.run("await up.read()"))["error"]["code"] == "rate_limited"
-    assert len(up.calls) == 1
-
-
 async def test_profile_of_the_whole_portal_binds_its_client(tmp_path: Path) -> None:
     up = store()
     async with opened(tmp_path, {"up": up}, profile="reader", profiles=PROFILES) as portal:

@@ -6,17 +6,7 @@ import anyio
 import pytest
 
 from manifests.json_value import Json
-from tests.portal.peers import (
-    DEADLINE_SECONDS,
-    Opened,
-    Peer,
-    never,
-    opened,
-    raw,
-    raw_tools,
-    states,
-    tool,
-)
+from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, never, opened, raw, raw_tools, states, tool
 
 pytestmark = pytest.mark.anyio
 

@@ -68,13 +68,6 @@ async def test_going_beyond_a_limit_names_it(portal: Opened, limit: str, code: s
     assert_told(answer["error"]["message"], limit, portal.portal.manifest.folder)
 
 
-async def test_a_limit_that_nobody_set_is_called_the_default(tmp_path: Path) -> None:
-    async with opened(tmp_path) as portal:
-        error = await portal.error_of("x = bytearray(1 << 30)")
-    assert error["code"] == "memory_limit"
-    assert "default" in error["message"]
-
-
 async def test_the_wall_limit_ends_a_run_and_keeps_its_ledger(tmp_path: Path) -> None:
     peer = Peer(tool("echo"), tool("hang"), hang=never)
     limits = {"wall_seconds": 0.5, "parallel_calls": 2}

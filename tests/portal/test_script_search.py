@@ -8,17 +8,7 @@ import anyio
 import pytest
 
 from manifests.json_value import Json
-from tests.portal.peers import (
-    DEADLINE_SECONDS,
-    Opened,
-    Peer,
-    opened,
-    raw,
-    raw_tools,
-    schema,
-    states,
-    tool,
-)
+from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, raw, raw_tools, schema, states, tool
 
 pytestmark = pytest.mark.anyio
 
@@ -35,13 +25,6 @@ async def portal(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Open
     grants: Json = {"tools": {"deny": ["tracker.delete_*"]}, "limits": {"tool_calls": 3}}
     async with opened(folder, upstreams, capabilities=grants) as portal:
         yield portal
-
-
-def slow_and_quick(folder: Path) -> dict[str, Peer | dict[str, Json]]:
-    """An upstream that never starts, and one that is there."""
-    never = folder / "never"
-    os.mkfifo(never)
-    return {"slow": raw(waits_for=str(never)), "quick": Peer()}
 
 
 @pytest.mark.parametrize(
@@ -96,11 +79,6 @@ async def test_searches_count_as_calls_and_stand_in_the_ledger(portal: Opened) -
     assert states(answer) == [("portal.search", "done")] * 3 + [("portal.search", "refused")]
 
 
-async def test_a_search_that_is_not_awaited_says_so(portal: Opened) -> None:
-    error = await portal.error_of('portal.search("issue")["functions"]')
-    assert "await portal.search" in error["message"]
-
-
 async def test_a_script_that_calls_docs_search_is_told_the_name_it_has_there(portal: Opened) -> None:
     error = await portal.error_of('await docs_search(query="issue")')
     assert "portal.search" in error["hint"]
@@ -119,10 +97,7 @@ async def test_a_search_finds_what_starts_while_its_script_runs(tmp_path: Path, 
     os.mkfifo(go)
     late, quick = raw(waits_for=str(go), tools=raw_tools("echo")), Peer(tool("reached"))
     found: list[Json] = []
-    async with (
-        opened(tmp_path, {"late": late, "quick": quick}) as portal,
-        anyio.create_task_group() as tasks,
-    ):
+    async with opened(tmp_path, {"late": late, "quick": quick}) as portal, anyio.create_task_group() as tasks:
 
         async def search() -> None:
             found.append(await portal.result_of(f"import asyncio, portal, quick\n{SEARCHES[way]}\nfound"))
@@ -134,75 +109,3 @@ async def test_a_search_finds_what_starts_while_its_script_runs(tmp_path: Path, 
     (answer,) = found
     assert [row["name"] for row in answer["functions"]] == ["late.echo"]
     assert not any("late" in notice or "nothing" in notice for notice in answer["notices"])
-
-
-CALL_WHAT_IS_FOUND = """
-import asyncio, portal, quick
-found, _ = await asyncio.gather(portal.search("echo"), quick.reached())
-namespace = __import__(found["functions"][0]["name"].partition(".")[0])
-async def code_of(name):
-    try:
-        return await getattr(namespace, name)(a=1)
-    except ToolError as error:
-        return error.code
-[await code_of(name) for name in ("echo", "meta", "missing")]
-"""
-
-
-async def test_a_script_calls_what_started_while_it_searched(tmp_path: Path) -> None:
-    go = tmp_path / "go"
-    os.mkfifo(go)
-    late, quick = raw(waits_for=str(go), tools=raw_tools("echo", "meta")), Peer(tool("reached"))
-    answers: list[dict[str, Json]] = []
-    async with (
-        opened(
-            tmp_path, {"late": late, "quick": quick}, capabilities={"tools": {"deny": ["late.meta"]}}
-        ) as portal,
-        anyio.create_task_group() as tasks,
-    ):
-
-        async def run() -> None:
-            answers.append(await portal.run(CALL_WHAT_IS_FOUND))
-
-        tasks.start_soon(run)
-        await quick.until(lambda: bool(quick.calls))
-        with anyio.fail_after(DEADLINE_SECONDS):
-            await anyio.to_thread.run_sync(go.write_text, "go")
-    (answer,) = answers
-    assert answer["result"] == [{"a": 1}, "not_granted", "unknown_function"]
-    assert states(answer)[2:] == [
-        ("late.echo", "done"),
-        ("late.meta", "refused"),
-        ("late.missing", "refused"),
-    ]
-
-
-async def test_searches_leave_their_script_half_of_its_time(tmp_path: Path) -> None:
-    script = """
-found = [await portal.search(query) for query in ("echo", "utc clock")]
-try:
-    await portal.describe("utc_clock")
-except ToolError as error:
-    code = error.code
-[code, [each["name"] for each in found[0]["functions"]], found[1]["notices"]]
-"""
-    async with opened(
-        tmp_path, slow_and_quick(tmp_path), server={"start_seconds": 2 * DEADLINE_SECONDS}
-    ) as portal:
-        code, names, notices = await portal.result_of(script, timeout_seconds=2)
-    assert (code, names) == ("upstream_unavailable", ["quick.echo"])
-    assert any("'slow' is starting" in notice for notice in notices)
-    assert any("so far" in notice for notice in notices)
-
-
-async def test_a_script_that_searches_no_other_waits_for_no_other(tmp_path: Path) -> None:
-    script = """
-await portal.describe("quick.echo")
-await portal.describe("echo")
-await portal.search("echo", upstream="quick")
-await quick.echo(query="portal.search")
-"""
-    async with opened(
-        tmp_path, slow_and_quick(tmp_path), server={"start_seconds": 2 * DEADLINE_SECONDS}
-    ) as portal:
-        assert await portal.result_of(script) == {"query": "portal.search"}

@@ -1,18 +1,11 @@
 """Sessions keep variables between runs for those who ask, and for nobody else."""
 
-import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import anyio
 import pytest
 
-from manifests.portal_manifest import ServerSettings
-from portal.caller import LOCAL
-from portal.sessions import Sessions, SessionStartError
-from sandbox_runtime.errors import WorkerStartError
-from sandbox_runtime.sandbox import Sandbox
-from sandbox_runtime.workers import Workers
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, never, opened, raw, raw_tools, states, tool
 
 pytestmark = pytest.mark.anyio
@@ -51,12 +44,6 @@ async def test_variables_imports_and_functions_are_there_in_the_next_run(portal:
     assert (answer["result"], answer["session"]) == ({"n": 6}, session)
 
 
-async def test_a_namespace_that_the_session_imported_is_still_checked(portal: Opened) -> None:
-    session = await new_session(portal, "from tools import store")
-    assert (await portal.run("await store.shout(text='a')", session=session))["status"] == "refused"
-    assert await portal.result_of("await store.echo(text='a')", session=session) == {"text": "a"}
-
-
 async def test_a_function_of_the_session_calls_what_the_script_itself_does_not_mention(
     portal: Opened,
 ) -> None:
@@ -82,13 +69,6 @@ async def test_the_session_used_least_recently_makes_room(portal: Opened) -> Non
     await new_session(portal)
     assert (await portal.error_of("x", session=second))["code"] == "unknown_session"
     assert await portal.result_of("x", session=first) == 1
-
-
-async def test_an_exception_leaves_the_session_as_it_was_reached(portal: Opened) -> None:
-    session = await new_session(portal)
-    answer = await portal.run("x = 2\n1 / 0", session=session)
-    assert (answer["status"], answer["session"]) == ("error", session)
-    assert await portal.result_of("x", session=session) == 2
 
 
 async def test_a_session_that_a_limit_ended_is_told_and_gone(portal: Opened) -> None:
@@ -119,29 +99,6 @@ async def test_an_idle_session_ends(tmp_path_factory: pytest.TempPathFactory) ->
             while (answer := await portal.run("x", session=session))["status"] == "ok":
                 pass
     assert answer["error"]["code"] == "unknown_session"
-
-
-class NoLauncher:
-    """Starts nothing, as on a machine without room for another process."""
-
-    async def launch(self, end: socket.socket) -> Callable[[], None]:
-        raise WorkerStartError("no room")
-
-    def start_afresh(self) -> None:
-        """Nothing was started."""
-
-    async def close(self) -> None:
-        """Nothing was started."""
-
-
-async def test_a_session_that_cannot_start_is_refused_and_leaves_its_place() -> None:
-    sandbox = Sandbox(Workers(NoLauncher(), 0, 0, print))
-    sessions = Sessions(ServerSettings(sessions=1))
-    for _ in range(2):
-        with pytest.raises(SessionStartError) as caught:
-            async with sessions.use(sandbox, "new", LOCAL):
-                pass
-        assert caught.value.code == "sandbox_busy"
 
 
 async def test_a_function_that_a_session_kept_does_not_become_another_tool(tmp_path: Path) -> None:

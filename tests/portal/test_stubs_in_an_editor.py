@@ -113,9 +113,3 @@ def test_script_against_the_folder_is_right_for_type_checkers_and_runs(
     done = portal("run", "--json", "script.py", cwd=folder)
     answer = json.loads(done.stdout)
     assert (answer["status"], [row["state"] for row in answer["calls"]]) == ("ok", ["done"] * 3), answer
-
-
-def test_stubs_written_again_are_the_same_to_the_byte(folder: Path, portal: PortalCommand) -> None:
-    before = {path: path.read_bytes() for path in (folder / "typings").rglob("*") if path.is_file()}
-    assert portal("stubs", "--out", "typings", cwd=folder).returncode == 0
-    assert {path: path.read_bytes() for path in (folder / "typings").rglob("*") if path.is_file()} == before

@@ -79,23 +79,3 @@ async def test_profile_that_reads_only_reads_the_files_of_its_tenant(tmp_path: P
 
 
 EMPTY = "import os\n[os.listdir(), os.path.isdir('.'), os.path.exists('f'), os.stat('.').st_size]"
-
-
-@pytest.mark.parametrize("mode", ["read", "write"])
-async def test_tenant_that_only_reads_and_has_no_files_sees_an_empty_folder(
-    tmp_path: Path, mode: str
-) -> None:
-    async with portal_of(tmp_path, mode=mode) as url:
-        assert await told(url, "annas-reader", EMPTY) == [[], True, False, 0]
-        assert await told(url, "annas-reader", "import os\nos.mkdir('d')") == "OSError"
-        (tmp_path / "data" / "anna" / "f").write_text("hers")
-        assert await told(url, "annas-reader", READ) == "hers"
-
-
-async def test_without_http_there_is_one_who_is_nobodys_tenant(tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
-    files: Json = {"workspace": "data", "mode": "write", "share": "tenant"}
-    async with opened(tmp_path, capabilities={"files": files}) as portal:
-        await portal.result_of(WRITE.format("local"))
-        assert await portal.result_of(READ) == "local"
-    assert (tmp_path / "data" / "_nobody" / "f").read_text() == "local"

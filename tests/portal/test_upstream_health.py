@@ -8,7 +8,7 @@ import pytest
 from manifests.json_value import Json
 from portal.server import build_server
 from portal.serving import build_http_app, gate_rules
-from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, raw, states
+from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, states
 from tests.upstreams.faults.http_server import FaultyHttpServer, hang, status
 
 pytestmark = pytest.mark.anyio
@@ -65,25 +65,6 @@ async def test_upstream_that_hangs_is_called_five_times_whatever_scripts_try(tmp
         async with opened(tmp_path, {"broken": entry}) as portal:
             codes = await portal.result_of(FAILURES)
             assert codes == ["upstream_timeout"] * 5 + ["circuit_open"] * 3
-
-
-async def test_resting_upstream_is_no_problem_and_is_found(tmp_path: Path) -> None:
-    upstreams: dict[str, Peer | dict[str, Json]] = {"resting": {**raw(), "start": "lazy"}}
-    async with opened(tmp_path, upstreams) as portal:
-        search = await portal.search()
-        assert [row["state"] for row in search["namespaces"]] == ["idle"]
-        assert search["notices"] == []
-        assert (await readyz(portal))["upstreams"] == {"idle": 1}
-        assert await portal.result_of("await resting.echo(a=1)") == {"a": 1}
-
-
-async def test_upstream_that_was_not_reached_says_everywhere_when_it_is_tried_again(tmp_path: Path) -> None:
-    absent: dict[str, Json] = {"command": "no-such-command"}
-    async with opened(tmp_path, {"absent": absent}) as portal:
-        await portal.portal.fleet.settled(DEADLINE_SECONDS)
-        notice, *_ = (await portal.search())["notices"]
-        for told in (notice, (await readyz(portal))["not_ready"]["absent"]):
-            assert "no-such-command" in told and "attempt" in told
 
 
 async def readyz(portal: Opened) -> dict[str, Json]:

@@ -2,7 +2,6 @@
 
 import asyncio
 import ssl
-import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -73,12 +72,6 @@ def response(body: bytes = b"", status: str = "200 OK", **headers: str) -> bytes
 
 def redirect(location: str, status: str = "302 Found") -> bytes:
     return response(b"", status, Location=location)
-
-
-def bare_deflate(body: bytes) -> bytes:
-    """Without the header and the checksum of zlib, as some hosts send it."""
-    packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
-    return packer.compress(body) + packer.flush()
 
 
 async def hanging(request: Request, writer: asyncio.StreamWriter) -> None:

@@ -8,10 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_runtime.aot import (
-    CACHE_VARIABLE,
-    AotCache,
-)
+from sandbox_runtime.aot import CACHE_VARIABLE, AotCache
 from sandbox_runtime.errors import ComponentError
 
 DEADLINE_SECONDS = 30

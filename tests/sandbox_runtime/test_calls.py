@@ -73,17 +73,7 @@ async def test_call_that_was_never_awaited_is_told(run: Runner) -> None:
 
 @pytest.mark.parametrize(
     "use",
-    [
-        "c['x']",
-        "c.items",
-        "list(c)",
-        "len(c)",
-        "c + 1",
-        "1 in c",
-        "c == 1",
-        "c < 1",
-        "json.dumps({'a': c})",
-    ],
+    ["c['x']", "c.items", "list(c)", "len(c)", "c + 1", "1 in c", "c == 1", "c < 1", "json.dumps({'a': c})"],
 )
 async def test_call_used_as_its_value_says_what_is_missing(run: Runner, use: str) -> None:
     result = await run(f"import json\ndef use(c):\n    return {use}\nuse((lambda: git.git_log())())")
@@ -155,15 +145,7 @@ async def test_what_is_no_block_is_an_error_that_shows_one(run: Runner, emitted:
 
 @pytest.mark.parametrize(
     "line",
-    [
-        "x",
-        "1 a",
-        "1 a.b [1]",
-        "-1 a.b {}",
-        "9999999999999999 a.b {}",
-        "\\x00",
-        "1 a.b {}\\n1 a.b {}\\n\\n",
-    ],
+    ["x", "1 a", "1 a.b [1]", "-1 a.b {}", "9999999999999999 a.b {}", "\\x00", "1 a.b {}\\n1 a.b {}\\n\\n"],
 )
 async def test_batch_that_no_guest_of_ours_writes_costs_the_worker(run: Runner, line: str) -> None:
     assert (

@@ -50,28 +50,6 @@ async def test_what_was_committed_is_kept_where_a_transaction_is_always_open(
     assert stored(files) == expected
 
 
-@pytest.mark.parametrize(("old", "new"), [("f.db", "g.db"), ("d/f.db", "e/f.db")])
-async def test_open_database_goes_along_with_its_new_name(files: FileRunner, old: str, new: str) -> None:
-    script = f"""
-import os, sqlite3
-os.mkdir("d")
-c = sqlite3.connect({old!r})
-c.execute("create table t(x)")
-c.execute("insert into t values (1)")
-c.commit()
-os.rename({old!r}.split("/")[0], {new!r}.split("/")[0])
-c.execute("insert into t values (2)")
-c.commit()
-c.execute("insert into t values (3)")
-c.close()
-"""
-    await files.value(script)
-    database = sqlite3.connect(files.folder / new)
-    assert database.execute("select x from t").fetchall() == [(1,), (2,)]
-    database.close()
-    assert not (files.folder / old).exists()
-
-
 @pytest.mark.parametrize("gone", ["os.remove('f.db')", "os.replace('fresh', 'f.db')"])
 async def test_removed_or_replaced_database_is_readable_and_takes_no_commit(
     files: FileRunner, gone: str

@@ -4,12 +4,9 @@ import datetime
 import gzip
 import ipaddress
 import json
-import socket
 import ssl
-import threading
 import zlib
 from pathlib import Path
-from typing import Any
 
 import pytest
 from cryptography import x509
@@ -17,8 +14,6 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from manifests.grants import NetworkGrant
-from sandbox_runtime.grants.fetcher import LOOKUPS, Network
 from tests.sandbox_runtime.fetching import (
     FetchRunner,
     Names,
@@ -29,7 +24,7 @@ from tests.sandbox_runtime.fetching import (
     response,
     served,
 )
-from tests.sandbox_runtime.running import Runner, where
+from tests.sandbox_runtime.running import Runner
 
 pytestmark = pytest.mark.anyio
 
@@ -65,23 +60,6 @@ async def test_request_is_sent_as_it_was_meant(fetch: FetchRunner, server: Serve
         "content-type": "application/json",
     }
     assert expected.items() <= request.headers.items()
-
-
-async def test_nothing_of_the_portals_environment_is_sent(
-    fetch: FetchRunner, server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / ".netrc").write_text("machine 127.0.0.1 login me password hunter2")
-    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
-        monkeypatch.setenv(name, "http://127.0.0.1:1")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    await fetch.value(f'(await portal.fetch("{server.base}/")).status')
-    assert server.requests[0].headers.keys() == {
-        "host",
-        "connection",
-        "accept-encoding",
-        "accept",
-        "user-agent",
-    }
 
 
 @pytest.mark.parametrize(
@@ -215,31 +193,3 @@ async def test_certificate_has_to_be_the_hosts_whatever_its_address(run: Runner,
 async def test_body_is_unpacked(fetch: FetchRunner, server: Server, coding: str, packed: bytes) -> None:
     server.answers["/"] = response(packed, Content_Encoding=coding)
     assert await fetch.value(f'(await portal.fetch("{server.base}/")).text == "text " * 50_000') is True
-
-
-async def test_names_that_hang_keep_no_other_caller_waiting(
-    run: Runner, server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answered, resolve = threading.Event(), socket.getaddrinfo
-
-    def hanging(host: str, *rest: Any, **more: Any) -> Any:
-        if host.endswith(".hangs.example"):
-            answered.wait(30)
-        return resolve(host, *rest, **more)
-
-    monkeypatch.setattr("socket.getaddrinfo", hanging)
-    network = Network(NetworkGrant(allow=("*.hangs.example",), private=(f"localhost:{server.port}",)), where)
-    script = (
-        "async def code(url):\n    try:\n        return (await portal.fetch(url, timeout=0.05)).status\n"
-        "    except ToolError as error:\n        return error.code\n"
-        f"await asyncio.gather(*[code(f'http://n{{i}}.hangs.example/') for i in range({LOOKUPS + 4})])"
-    )
-    try:
-        slow = FetchRunner(run, network, caller="slow")
-        assert set(await slow.value(script)) == {"fetch_timeout"}
-        other = FetchRunner(run, network, caller="other")
-        assert (
-            await other.value(f'(await portal.fetch("http://localhost:{server.port}/twin")).text') == "/twin"
-        )
-    finally:
-        answered.set()

@@ -10,7 +10,6 @@ SCRIPT = b"rows = [{'a': i} for i in range(10)]\nsum(row['a'] for row in rows)"
 SETTINGS = b'{"library": {}, "argument_bytes": 100, "result_bytes": 100}'
 
 
-MIB = 1 << 20
 PAGE = 64 << 10  # of wasm
 
 

@@ -10,7 +10,7 @@ import pytest
 from manifests.grants import Limits
 from sandbox_runtime.result import Prepared
 from sandbox_runtime.sandbox import Sandbox, open_sandbox
-from sandbox_runtime.workers import PLACE_BYTES, BusyError, QueueLimits, Turn, Turns
+from sandbox_runtime.workers import QueueLimits, Turn, Turns
 from tests.sandbox_runtime.running import where
 
 pytestmark = pytest.mark.anyio
@@ -35,30 +35,6 @@ async def test_callers_take_turns_however_many_scripts_each_has_waiting() -> Non
     assert len(turns) == 0
 
 
-async def test_caller_with_fewer_waiting_takes_the_last_place_of_the_one_with_most() -> None:
-    turns = Turns(QueueLimits(most=4))
-    first, second, third, last = (turns.join("a") for _ in range(4))
-    other = turns.join("b")
-    assert isinstance(last.exception(), BusyError)
-    assert [turns.next() for _ in range(4)] == [first, other, second, third]
-    assert len(turns) == 0
-
-
-async def test_long_script_takes_several_places() -> None:
-    turns = Turns(QueueLimits(most=20))
-    long = [turns.join("a", 10 * PLACE_BYTES), turns.join("a", 10 * PLACE_BYTES - 1)]
-    with pytest.raises(BusyError):
-        turns.join("a")
-    assert len(turns) == 2
-    for _ in range(10):
-        turns.join("b")
-    assert not long[0].done()
-    assert isinstance(long[1].exception(), BusyError)
-    with pytest.raises(BusyError):
-        turns.join("c", 10 * PLACE_BYTES)
-    assert (turns.next(), len(turns)) == (long[0], 10)
-
-
 @asynccontextmanager
 async def one_worker(queue: QueueLimits) -> AsyncIterator[Sandbox]:
     async with open_sandbox(workers=1, progress=print, queue=queue) as sandbox:
@@ -68,20 +44,6 @@ async def one_worker(queue: QueueLimits) -> AsyncIterator[Sandbox]:
 async def prepared(sandbox: Sandbox, caller: str = "") -> Prepared:
     async with sandbox.run(Limits(), where, caller=caller) as run:
         return await run.prepare("1", ())
-
-
-async def test_script_beyond_the_queue_is_refused_and_nothing_of_it_runs() -> None:
-    queue = QueueLimits(most=1, where=lambda key: f"portal.yaml:5:3 {key}")
-    async with one_worker(queue) as sandbox, anyio.create_task_group() as tasks:
-        async with sandbox.run(Limits(), where):
-            tasks.start_soon(prepared, sandbox)
-            await anyio.wait_all_tasks_blocked()
-            refused = await prepared(sandbox)
-        assert refused.error is not None
-        assert (refused.error.code, "portal.yaml:5:3 queue)" in refused.error.message) == (
-            "sandbox_busy",
-            True,
-        )
 
 
 async def test_waiting_has_an_end() -> None:

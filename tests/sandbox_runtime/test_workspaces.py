@@ -1,14 +1,12 @@
 """Who has which files, how much of them, and what is left when a run ends one way or another."""
 
 import asyncio
-import sqlite3
 from pathlib import Path
 
 import pytest
 
 from manifests.grants import FileGrant, Limits
 from sandbox_runtime.errors import WorkspaceError
-from sandbox_runtime.grants.folder import OURS
 from sandbox_runtime.grants.run_grants import RunGrants
 from sandbox_runtime.grants.workspaces import open_workspaces
 from sandbox_runtime.sandbox import Sandbox
@@ -170,18 +168,6 @@ async def test_run_has_files_of_its_own_that_go_with_it(run: Runner, tmp_path: P
     assert files.names() == []
 
 
-async def test_what_a_killed_portal_left_is_removed_and_nobody_elses(run: Runner, tmp_path: Path) -> None:
-    left = tmp_path / f"{OURS}left" / "1234"
-    left.mkdir(parents=True)
-    (left / "f").write_text("left")
-    async with granted(run, tmp_path, share="run") as living:
-        assert not left.exists()
-        before = living.names()
-        async with granted(run, tmp_path, share="run"):
-            assert set(before) < set(living.names())
-        assert living.names() == before
-
-
 @pytest.mark.parametrize("broken", ["missing", "a file", "not writable"])
 async def test_workspace_that_cannot_be_used_is_said_at_the_start(tmp_path: Path, broken: str) -> None:
     folder = tmp_path / "w"
@@ -194,23 +180,3 @@ async def test_workspace_that_cannot_be_used_is_said_at_the_start(tmp_path: Path
             where,
         ):
             pass
-
-
-async def test_database_with_an_unfinished_log_is_refused_and_a_finished_one_is_read(
-    files: FileRunner,
-) -> None:
-    database = sqlite3.connect(files.folder / "f.db", isolation_level=None)
-    database.execute("pragma journal_mode = wal")
-    database.execute("create table t(x)")
-    reading = 'import sqlite3\nsqlite3.connect("f.db").execute("select count(*) from t").fetchall()'
-    assert "another program" in await files.error(reading)
-    database.execute("pragma wal_checkpoint(truncate)")
-    assert await files.value(reading) == [[0]]
-    database.close()
-
-
-LARGEST = """
-import hashlib, os
-open("f", "wb").write(os.urandom(1 << 16) * {pieces})
-hashlib.sha256(open("f", "rb").read()).hexdigest()
-"""

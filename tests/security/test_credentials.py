@@ -107,24 +107,6 @@ def test_no_command_tells_it(portal: PortalCommand, folder: Path, arguments: str
         assert "zyx9" not in each
 
 
-async def test_no_answer_over_http_tells_it_and_the_upstream_gets_it(tmp_path: Path) -> None:
-    server = RawHttpServer()
-    server.authorization = "Bearer canary-0123456789"
-    async with http_peer(server.app) as peer:
-        headers: Json = {"Authorization": f"Bearer {reference('canary-0123456789')}"}
-        entry: dict[str, Json] = {"url": f"http://127.0.0.1:{peer.port}/mcp", "headers": headers}
-        async with opened(tmp_path, {"gate": entry}) as portal:
-            assert (await portal.run("await gate.echo()"))["status"] == "ok"
-            assert server.executed == 1
-            answers: list[Response] = [
-                PlainTextResponse(server.authorization, status_code=status)
-                for status in (400, 403, 404, 418, 500, 503)
-            ]
-            for server.call_answer in answers:
-                answer = await portal.run("await gate.echo()")
-                assert "canary" not in json.dumps(answer)
-
-
 @pytest.mark.usefixtures("own_state")
 async def test_token_of_a_client_reaches_no_upstream_and_tokens_of_upstreams_reach_no_client(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]

@@ -129,30 +129,3 @@ async def test_quota_of_one_tenant_is_not_used_up_by_another(run: Runner, tmp_pa
         assert await tenants.value("anna", fill) == 3
         assert await tenants.value("bert", fill) == 3
         assert await tenants.value(None, fill) == 3
-
-
-async def test_sqlite_reaches_no_database_of_another_tenant(tenants: Tenants) -> None:
-    making = (
-        'import sqlite3\nc = sqlite3.connect("f.db")\nc.execute("create table t(x)")\nc.commit()\nc.close()'
-    )
-    await tenants.value("anna", making)
-    kept = (tenants.folder / "anna" / "f.db").read_bytes()
-    script = """
-import sqlite3
-told = []
-for path in ("../anna/f.db", "/workspace/../anna/f.db", "file:../anna/f.db?mode=rw", "anna/f.db"):
-    try:
-        c = sqlite3.connect(path, uri=path.startswith("file:"))
-        told.append(c.execute("select name from sqlite_master").fetchall())
-    except sqlite3.Error:
-        told.append([])
-    try:
-        sqlite3.connect(":memory:").execute("attach ? as other", [path])
-    except sqlite3.Error:
-        pass
-told
-"""
-    assert await tenants.value("bert", script) == [[]] * 4
-    assert (tenants.folder / "anna" / "f.db").read_bytes() == kept
-    reading = 'import sqlite3\nsqlite3.connect("f.db").execute("select name from sqlite_master").fetchall()'
-    assert await tenants.value("anna", reading) == [["t"]]

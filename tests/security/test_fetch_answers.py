@@ -9,15 +9,7 @@ import zlib
 
 import pytest
 
-from tests.sandbox_runtime.fetching import (
-    Answer,
-    FetchRunner,
-    Request,
-    Server,
-    bare_deflate,
-    granting,
-    response,
-)
+from tests.sandbox_runtime.fetching import Answer, FetchRunner, Request, Server, granting, response
 from tests.sandbox_runtime.running import Runner
 from tests.security.hostile import MOST_SECONDS, watched
 
@@ -53,7 +45,6 @@ def packed_endlessly(level: int) -> bytes:
     return b"".join([packer.compress(bytes(1 << 20)) for _ in range(50)]) + packer.flush()
 
 
-BARE_DEFLATE = bare_deflate(bytes(RESPONSE_BYTES))
 BOMB = packed_endlessly(9)
 HOSTILE: dict[str, tuple[bytes | Answer, str]] = {
     "more than is allowed": (response(bytes(RESPONSE_BYTES + 1)), "response_limit"),

@@ -4,7 +4,6 @@ Each attack prints a marker after its attacking line, and has a harmless twin th
 no script may go; nothing ever arrives there.
 """
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from ipaddress import ip_address
@@ -14,16 +13,7 @@ import pytest
 
 from manifests.hosts import Reach, reach_of
 from manifests.json_value import Json
-from tests.sandbox_runtime.fetching import (
-    FetchRunner,
-    Names,
-    Request,
-    Server,
-    granting,
-    redirect,
-    response,
-    served,
-)
+from tests.sandbox_runtime.fetching import FetchRunner, Names, Server, granting, redirect, response, served
 from tests.sandbox_runtime.running import Runner
 from tests.security.hostile import RAW_HOST
 
@@ -349,21 +339,3 @@ async def test_connection_of_one_host_is_never_used_for_another(run: Runner, ser
     assert await fetch.value(script) == 6
     assert sorted({request.headers["host"] for request in server.requests}) == sorted(hosts)
     assert len(server.requests) == 6
-
-
-async def test_fetches_end_with_their_run(fetch: FetchRunner, server: Server) -> None:
-    arrived, gone = asyncio.Event(), asyncio.Event()
-
-    async def hang(request: Request, writer: asyncio.StreamWriter) -> None:
-        arrived.set()
-        await request.reader.read()
-        gone.set()
-
-    server.answers["/hang"] = hang
-    url = f"http://granted.example:{server.port}/hang"
-    running = asyncio.create_task(fetch(f'await portal.fetch("{url}")'))
-    await asyncio.wait_for(arrived.wait(), 30)
-    running.cancel()
-    await asyncio.wait_for(gone.wait(), 30)
-    with pytest.raises(asyncio.CancelledError):
-        await running

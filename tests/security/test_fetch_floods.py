@@ -3,13 +3,7 @@
 import pytest
 
 from manifests.grants import Limits
-from tests.sandbox_runtime.fetching import (
-    Server,
-    granting,
-    hanging,
-    redirect,
-    response,
-)
+from tests.sandbox_runtime.fetching import Server, granting, hanging, redirect, response
 from tests.sandbox_runtime.running import Runner
 from tests.security.hostile import MOST_SECONDS, RAW_HOST, watched
 

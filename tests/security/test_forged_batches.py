@@ -55,14 +55,6 @@ async def test_calls_of_one_number_neither_pass_parallel_calls_nor_outlive_the_r
     assert result.error is not None
 
 
-async def test_calls_of_rising_numbers_wait_their_turn(run: Runner) -> None:
-    port = SlowPort()
-    honest = RAW_HOST + "host.exchange('\\n'.join(f'{i} git.hangs {{}}' for i in range(1, 31)), 200)"
-    result = await run(honest, port=port, limits=Limits(parallel_calls=3))
-    assert (port.most, port.here, port.ended) == (3, 0, 3)
-    assert result.error is None
-
-
 async def test_number_that_was_used_before_is_not_used_again(run: Runner) -> None:
     port = EchoPort()
     forged = RAW_HOST + "host.exchange('1 a.b {}', 500)\nhost.exchange('1 a.b {}', 500)"
@@ -80,19 +72,6 @@ async def test_flood_of_cancellations_holds_nobody_up(run: Runner, line: str) ->
         result = await run(RAW_HOST + calls + flood, limits=Limits(parallel_calls=10))
     assert delay.seconds < MOST_SECONDS
     assert result.error is not None
-
-
-async def test_each_call_may_be_cancelled_once(run: Runner) -> None:
-    port = EchoPort()
-    script = (
-        "tasks = [asyncio.create_task(git.hangs()) for _ in range(30)]\n"
-        "await git.git_log()\nawait git.git_log()\n"
-        "for task in tasks: task.cancel()\n"
-        "await git.git_log(count=7)"
-    )
-    result = await run(script, port=port, limits=Limits(parallel_calls=40))
-    assert (result.error, result.value) == (None, {"count": 7})
-    assert len(port.cancelled) == 30
 
 
 async def test_flood_of_calls_ends_the_run_and_holds_nobody_up(run: Runner) -> None:

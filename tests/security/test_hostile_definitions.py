@@ -87,7 +87,3 @@ async def test_search_shows_nothing_that_steers_a_reader(portal: Opened, query: 
     text = await portal.search_text(query, detail=detail)
     assert not UNSEEN & set(text)
     ast.parse(text)
-
-
-async def test_functions_of_hostile_tools_work(portal: Opened) -> None:
-    assert await portal.result_of("await up.echo(a=1)") == {"a": 1}

@@ -174,15 +174,3 @@ async def test_upstream_that_names_such_an_address_gets_no_login_and_no_token(ur
         async with fleet_of(tickets=server.client_spec("its-secret")) as fleet:
             assert fleet["tickets"].state.status == "down"
         assert server.authorization.grants == []
-
-
-async def test_proxy_of_the_environment_is_asked_but_for_no_such_address(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async with listening() as proxy:
-        monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{proxy.port}")
-        name_server = names(tickets=PUBLIC)
-        assert isinstance(await asked("https://10.0.0.5/", name_server), OAuthRefusedError)
-        assert proxy.first_bytes == []
-        assert isinstance(await asked("https://login.example/", name_server), OAuthUnreachableError)
-    assert [each.split(b"\r\n")[0] for each in proxy.first_bytes] == [b"CONNECT login.example:443 HTTP/1.1"]

@@ -212,20 +212,6 @@ async def test_what_comes_back_without_the_state_of_the_login_is_turned_away(
     assert [form["code"] for form in server.authorization.forms] != ["evil"]
 
 
-async def test_silent_or_endless_visitor_does_not_hold_up_a_login(server: ProtectedServer) -> None:
-    async def visited(url: str) -> None:
-        port = urlsplit(parse_qs(urlsplit(url).query)["redirect_uri"][0]).port
-        assert port
-        silent = await anyio.connect_tcp("127.0.0.1", port)
-        endless = await anyio.connect_tcp("127.0.0.1", port)
-        await endless.send(b"GET /callback?" + b"x" * 100_000)
-        await browse(url)
-        await silent.aclose()
-        await endless.aclose()
-
-    assert (await signed_in(server.spec(), visited)).access_token
-
-
 @pytest.mark.parametrize(
     "body", [b"x" * 2_000_000, b"{" * 100_000, b"\xff", b"[]", b"null", b'{"access_token": 1}']
 )
@@ -241,20 +227,6 @@ async def test_answer_that_is_no_token_is_no_login(server: ProtectedServer, body
 async def test_token_that_does_not_fit_a_header_is_no_login(server: ProtectedServer, token: str) -> None:
     server.authorization.answers["/token"] = saying({"access_token": token, "token_type": "Bearer"})
     assert isinstance(await refused(server.spec()), OAuthUnreachableError)
-
-
-@pytest.mark.parametrize("seconds", [-1, 0, 10**400])
-async def test_token_may_expire_whenever_it_likes(server: ProtectedServer, seconds: int) -> None:
-    body = f'{{"access_token": "a", "token_type": "Bearer", "expires_in": {seconds}}}'
-
-    async def answer(request: Request) -> Response:
-        return Response(body, media_type="application/json")
-
-    server.authorization.answers["/token"] = answer
-    try:
-        await signed_in(server.spec())
-    except BaseExceptionGroup as group:
-        assert group.subgroup(OAuthError) is not None
 
 
 async def test_what_an_authorization_server_says_is_shown_only_in_words_of_oauth(

@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from manifests.json_value import Json
 from tests.portal.commands import finished
-from tests.portal.peers import opened, raw, raw_tools
+from tests.portal.peers import opened, raw
 from tests.upstreams.peers import http_peer
 
 pytestmark = pytest.mark.anyio
@@ -55,18 +55,6 @@ async def test_argument_that_a_child_repeats_on_its_way_down(
     if before < 290:  # else the line was cut before it
         assert_hidden(said)
     assert "canary" not in (tmp_path / "audit.jsonl").read_text()
-
-
-@pytest.mark.parametrize("before", [0, 1_960, 3_990])
-async def test_argument_that_a_tool_repeats_in_an_error(tmp_path: Path, before: int) -> None:
-    entry = raw(tools=raw_tools("error", "echo"), message="x" * before + "${KEY}")
-    entry["args"] = [*entry["args"], "--key=${KEY}"]
-    async with opened(tmp_path, {"up": entry}, environ=ENVIRON) as portal:
-        told = await portal.result_of(raising(f"up.error(code=1, message={'x' * before + CANARY!r})"))
-        assert await portal.result_of(raising("up.echo()")) is None
-    assert told[0] == "upstream_refused" and not any(part in json.dumps(told) for part in PARTS)
-    if before < 3_990:
-        assert_hidden(told)
 
 
 PLACES = {

@@ -25,10 +25,7 @@ GUESSES: dict[str, Guess] = {
     "as code": lambda own: "' or 1 or '",
     "endless": lambda own: own * 20_000,
 }
-KINDS: dict[str, Json] = {
-    "a list": ["x"],
-    "a number": 7,
-}
+KINDS: dict[str, Json] = {"a list": ["x"], "a number": 7}
 
 
 @pytest.fixture(scope="module")

@@ -42,15 +42,6 @@ WASI = {
         "udp-create-socket",
     },
 }
-TURNED_OFF = {
-    "threads": "(module (memory 1 1 shared))",
-    "memory_of_64_bits": "(module (memory i64 1))",
-    "several_memories": "(module (memory 1) (memory 1))",
-    "tail_calls": "(module (func $f return_call $f))",
-    "exceptions": "(module (tag) (func throw 0))",
-    "garbage_collection": "(module (type (struct (field i32))) (func (result anyref) ref.null any))",
-    "stack_switching": "(module (type $f (func)) (type $c (cont $f)))",
-}
 
 
 def bounded(memory_mib: int = 64) -> Store:
@@ -114,12 +105,6 @@ def test_no_more_instances_tables_and_memories_than_the_component_needs(module: 
         Instance(store, compiled, [])
     with pytest.raises(WasmtimeError):
         Instance(store, compiled, [])
-
-
-@pytest.mark.parametrize("proposal", TURNED_OFF)
-def test_features_that_python_does_not_need_are_off(proposal: str) -> None:
-    with pytest.raises(WasmtimeError):
-        Module(new_engine(), TURNED_OFF[proposal])
 
 
 def test_endless_recursion_ends_at_the_bound_of_the_stack() -> None:

@@ -41,9 +41,6 @@ class RawHttpServer:
         self.tools_text = json.dumps(TOOLS)
         self._sessions: set[str] = set()
 
-    def forget_sessions(self) -> None:
-        self._sessions.clear()
-
     async def _handle(self, request: Request) -> Response:
         message = await request.json() if request.method == "POST" else {}
         if self.authorization and request.headers.get("authorization") != self.authorization:

@@ -13,12 +13,11 @@ from pathlib import Path
 
 import anyio
 import pytest
-from anyio.abc import ByteReceiveStream, Process
+from anyio.abc import Process
 
 from manifests.upstream_sections import StdioUpstream
 from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, process_end, raw_server, text_of
-from upstreams import child_process
-from upstreams.child_process import ChildCommand, StderrTail, open_child
+from upstreams.child_process import ChildCommand, open_child
 from upstreams.errors import UpstreamLostError, UpstreamUnavailableError
 from upstreams.redaction import Redaction
 
@@ -40,15 +39,6 @@ async def test_child_gets_exactly_its_environment_and_folder(
     assert seen["folder"] == str(tmp_path / "data")
     # 0 to 2, and the one that lists them.
     assert seen["descriptors"] == [0, 1, 2, 3]
-
-
-async def test_command_relative_to_the_folder_is_found(tmp_path: Path) -> None:
-    script = tmp_path / "server.sh"
-    script.write_text("#!/bin/sh\necho started >&2\nexit 4\n")
-    script.chmod(0o755)
-    async with fleet_of(tmp_path, server=StdioUpstream(command="./server.sh")) as fleet:
-        assert "status 4" in fleet["server"].state.detail
-        assert "started" in fleet["server"].state.detail
 
 
 async def test_configured_secrets_are_in_no_message(tmp_path: Path) -> None:
@@ -140,37 +130,6 @@ async def test_no_process_is_left_however_the_portal_ends(number: signal.Signals
     await ended(pids)
 
 
-async def test_no_process_is_left_behind_a_stopped_supervisor_when_the_portal_is_killed(
-    tmp_path: Path,
-) -> None:
-    """Clients have little patience: a portal that still waits for such a supervisor is killed."""
-    pid_file = tmp_path / "pids"
-    async with portal_of(stubborn(pid_file)) as process:
-        pids = recorded_pids(pid_file)
-        os.kill(supervisor_of(pids[0]), signal.SIGSTOP)
-        process.kill()
-        await process.wait()
-    assert len(pids) == 2
-    await ended(pids)
-
-
-def behind_uv(spec: StdioUpstream) -> StdioUpstream:
-    """As `uv run` and `uvx` start a server: as their child, with themselves in between."""
-    uv = str(Path(sys.executable).with_name("uv"))
-    options = ("run", "--no-project", "--offline", "--python", sys.executable)
-    return spec.model_copy(update={"command": uv, "args": (*options, "python", *spec.args)})
-
-
-async def test_no_process_is_left_behind_a_wrapper_that_is_killed_with_the_portal(tmp_path: Path) -> None:
-    pid_file = tmp_path / "pids"
-    async with portal_of(behind_uv(stubborn(pid_file))) as process:
-        pids = recorded_pids(pid_file)
-        process.kill()
-        await process.wait()
-    assert len(pids) == 2
-    await ended(pids)
-
-
 async def test_what_a_killed_supervisor_leaves_is_ended_and_the_server_started_anew(tmp_path: Path) -> None:
     pid_file = tmp_path / "pids"
     server = raw_server(pid_file=str(pid_file), ignores_eof=True, ignores_sigterm=True)
@@ -182,18 +141,6 @@ async def test_what_a_killed_supervisor_leaves_is_ended_and_the_server_started_a
             await process_end(first)
         await fleet.until(lambda: len(recorded_pids(pid_file)) == 2)
         await fleet.until(lambda: fleet["server"].state.status == "ready")
-
-
-async def test_no_process_is_left_behind_a_supervisor_that_is_stuck(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(child_process, "SUPERVISOR_SECONDS", 0.1)
-    pid_file = tmp_path / "pids"
-    async with fleet_of(server=stubborn(pid_file)):
-        pids = recorded_pids(pid_file)
-        os.kill(supervisor_of(pids[0]), signal.SIGSTOP)
-    assert len(pids) == 2
-    await ended(pids)
 
 
 def supervisor_of(pid: int) -> int:
@@ -213,26 +160,3 @@ async def test_server_for_which_no_files_are_left_says_what_to_do(tmp_path: Path
                 """Not reached."""
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-
-
-class Written(ByteReceiveStream):
-    """A stream of these chunks."""
-
-    def __init__(self, *chunks: bytes) -> None:
-        self._chunks = iter(chunks)
-
-    async def receive(self, max_bytes: int = 65_536) -> bytes:
-        try:
-            return next(self._chunks)
-        except StopIteration:
-            raise anyio.EndOfStream from None
-
-    async def aclose(self) -> None:
-        pass
-
-
-async def test_last_lines_of_stderr_are_known_without_secrets_and_blank_ones() -> None:
-    tail = StderrTail(Redaction(["key-0123456789"]))
-    await tail.follow(Written(b"first\nsec", b"ond\n\n  \n", b"key-0123456789 third\nfour", b"th"))
-    assert tail.lines() == ("first", "second", "[hidden] third", "fourth")
-    assert tail.last_words() == "fourth"

@@ -48,21 +48,6 @@ async def test_a_server_whose_environment_is_configured_otherwise_is_listed_anew
     assert await listed(tmp_path, {**entry, "env": {"TOOLSET": "alpha,beta"}}) == ["alpha", "beta"]
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "is_same"),
-    [
-        ({"env": {"A": "1", "B": "2"}}, {"env": {"B": "2", "A": "1"}}, True),
-        ({"env": {"A": "1"}}, {"env": {"A": "${A}"}}, False),
-        ({"env": {"A": "${A}"}}, {"env": {"A": "${B}"}}, False),
-        ({"env": {"A": "1"}}, {"env": {"A": "2"}}, False),
-    ],
-)
-async def test_what_is_written_tells_configurations_apart(
-    tmp_path: Path, before: dict[str, Json], after: dict[str, Json], is_same: bool
-) -> None:
-    assert (kept_in(tmp_path, before) == kept_in(tmp_path, after)) is is_same
-
-
 async def test_what_a_reference_fills_in_is_in_no_hash(tmp_path: Path) -> None:
     entry: dict[str, Json] = {"env": {"DOOR": "${DOOR}"}}
     assert kept_in(tmp_path, entry, DOOR="1234") == kept_in(tmp_path, entry, DOOR="4321")

@@ -4,12 +4,12 @@ import json
 
 import pytest
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCResponse
+from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCResponse
 
 from manifests.json_value import Json
 from upstreams import messages
 from upstreams.errors import UpstreamAnswerError, UpstreamCutOffError
-from upstreams.messages import InboundLimits, MessageReader, Received, failed_answer, failure_of, parsed
+from upstreams.messages import InboundLimits, MessageReader, failure_of, parsed
 from upstreams.redaction import Redaction
 from upstreams.state import Diagnostics
 
@@ -51,12 +51,6 @@ async def test_credentials_are_in_no_message() -> None:
     assert isinstance(message, JSONRPCResponse) and message.result == {"text": "[hidden]"}
 
 
-async def test_messages_of_a_batch_come_in_its_order_among_whatever_else_it_has() -> None:
-    batch = b",".join(b'1,{"jsonrpc":"2.0","id":%d,"result":{}}' % number for number in range(5))
-    read = a_reader().read(b"[" + batch + b"]")
-    assert [each.message.id for each in read if isinstance(each.message, JSONRPCResponse)] == [*range(5)]
-
-
 @pytest.mark.parametrize(
     "line",
     [
@@ -74,26 +68,6 @@ async def test_unreadable_answer_fails_its_own_call(line: bytes) -> None:
 @pytest.mark.parametrize("line", [b"", b"  ", b"[INFO] ready", b"{'a': 1}", b"7", b'{"level":"info"}'])
 async def test_line_that_is_no_message_is_skipped(line: bytes) -> None:
     assert a_reader().read_leniently(line) == []
-
-
-async def test_failure_cannot_be_forged_by_an_upstream() -> None:
-    failed = failed_answer(7, UpstreamAnswerError("unreadable"))
-    (forged,) = a_reader().read(failed.model_copy().model_dump_json(fallback=str).encode())
-    assert isinstance(failure_of(failed.error), UpstreamAnswerError)
-    assert isinstance(forged.message, JSONRPCError) and failure_of(forged.message.error) is None
-
-
-async def test_message_is_measured() -> None:
-    text = b'{"jsonrpc":"2.0","id":"ask","method":"roots/list"}'
-    (message,) = a_reader().read(text)
-    assert isinstance(message.message, JSONRPCRequest)
-    assert message.metadata == Received(size_bytes=len(text))
-
-
-@pytest.mark.parametrize("request_id", [b"", b'"id":null,', b'"id":"7",', b'"id":7,'])
-async def test_body_that_names_no_other_request_answers_the_one_that_it_came_for(request_id: bytes) -> None:
-    answer = a_reader().read_answer(b'{"jsonrpc":"2.0",' + request_id + b'"result":{}}', 7)
-    assert isinstance(answer, JSONRPCResponse) and answer.id == 7
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 import anyio
 import pytest
-from mcp.shared.exceptions import MCPError
-from mcp_types import CONNECTION_CLOSED, INVALID_PARAMS
 
 from upstreams.notifications import AbandonedRequests
 
@@ -37,13 +35,3 @@ async def test_only_the_first_answer_to_what_was_sent_is_one() -> None:
             requests.answered(known) for known in (request_id, abandoned, None, 7, request_id, abandoned)
         ]
     assert answers == [True, True, False, False, False, False]
-
-
-async def test_one_whose_answer_was_lost_is_its_owners_and_one_that_was_refused_is_nobodys() -> None:
-    requests = AbandonedRequests()
-    with pytest.raises(MCPError), requests.sending("lost"):
-        raise MCPError(CONNECTION_CLOSED, "SSE stream ended without a response")
-    with pytest.raises(MCPError), requests.sending("refused") as request_id:
-        requests.answered(request_id)
-        raise MCPError(INVALID_PARAMS, "no such issue")
-    assert requests.owners() == {"lost"}

@@ -4,25 +4,13 @@ from collections.abc import AsyncIterator
 
 import anyio
 import pytest
-from mcp.server.mcpserver import MCPServer
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from manifests.upstream_sections import HttpUpstream
 from tests.portal.peers import Barrier, Peer, never, tool
-from tests.upstreams.oauth_peer import (
-    NAME,
-    SCOPE,
-    AuthorizationServer,
-    ProtectedServer,
-    echo,
-    logged_in,
-    protected,
-    saying,
-)
-from tests.upstreams.peers import DEADLINE_SECONDS, WatchedFleet, closed_port, fleet_of, http_peer
+from tests.upstreams.oauth_peer import NAME, SCOPE, ProtectedServer, echo, logged_in, protected, saying
+from tests.upstreams.peers import DEADLINE_SECONDS, WatchedFleet, closed_port, fleet_of
 from upstreams.errors import UpstreamError, UpstreamNeedsLoginError
-from upstreams.oauth.http import REQUEST_SECONDS
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("own_state")]
 
@@ -61,15 +49,6 @@ async def test_nobody_signed_in_is_a_state_and_an_error_with_the_command_to_run(
             await echo(fleet)
         assert caught.value.outcome == "not_started"
     assert server.authorization.grants == []
-
-
-async def test_running_portal_takes_up_a_login_at_its_next_try(server: ProtectedServer) -> None:
-    spec = server.spec()
-    async with fleet_of(**{NAME: spec}) as fleet:
-        assert fleet[NAME].state.status == "needs_login"
-        await logged_in(spec)
-        await fleet.until(lambda: fleet[NAME].state.status == "ready")
-        assert await echo(fleet, a=1) == {"a": 1}
 
 
 async def test_token_that_expires_is_renewed_before_it_is_sent(server: ProtectedServer) -> None:
@@ -132,46 +111,6 @@ async def test_two_portals_do_not_use_the_same_refresh_token_twice(server: Prote
     assert server.authorization.grants.count("refresh_token") == 3
 
 
-async def test_renewal_outlives_the_caller_that_began_it(server: ProtectedServer) -> None:
-    spec = server.spec()
-    await logged_in(spec)
-    async with fleet_of(**{NAME: spec}) as fleet:
-        await echo(fleet)
-        server.authorization.expire()
-        may_answer = server.authorization.hold()
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(echo, fleet)
-            await server.authorization.is_asked.wait()
-            tasks.cancel_scope.cancel()
-            may_answer.set()
-        assert await echo(fleet, a=1) == {"a": 1}
-    assert server.authorization.grants == ["authorization_code", "refresh_token"]
-
-
-async def test_renewal_that_hangs_does_not_keep_a_portal_from_stopping(server: ProtectedServer) -> None:
-    stopping, stopped = anyio.Event(), anyio.Event()
-
-    async def portal() -> None:
-        async with fleet_of(**{NAME: spec}) as fleet:
-            await echo(fleet)
-            server.authorization.expire()
-            server.authorization.hold()
-            async with anyio.create_task_group() as calls:
-                calls.start_soon(echo, fleet)
-                await server.authorization.is_asked.wait()
-                calls.cancel_scope.cancel()
-            stopping.set()
-        stopped.set()
-
-    spec = server.spec()
-    await logged_in(spec)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(portal)
-        await stopping.wait()
-        with anyio.fail_after(REQUEST_SECONDS - 1):  # after these the request itself would be given up
-            await stopped.wait()
-
-
 async def test_authorization_server_that_is_away_costs_no_login(server: ProtectedServer) -> None:
     spec = server.spec()
     await logged_in(spec)
@@ -186,65 +125,6 @@ async def test_authorization_server_that_is_away_costs_no_login(server: Protecte
         del server.authorization.answers["/token"]
         await fleet.until(lambda: fleet[NAME].state.status == "ready")
         assert await echo(fleet, a=1) == {"a": 1}
-
-
-async def test_authorization_server_that_is_away_is_asked_once_for_all_calls(server: ProtectedServer) -> None:
-    asked, may_answer = 0, anyio.Event()
-
-    async def away(request: Request) -> Response:
-        nonlocal asked
-        asked += 1
-        await may_answer.wait()
-        return PlainTextResponse("later", status_code=503)
-
-    codes: list[str] = []
-
-    async def fails() -> None:
-        with pytest.raises(UpstreamError) as caught:
-            await echo(fleet)
-        codes.append(caught.value.outcome)
-        if len(codes) == CALLS:
-            tasks.cancel_scope.cancel()
-
-    spec = server.spec(retries={"attempts": 1})
-    await logged_in(spec)
-    async with fleet_of(**{NAME: spec}) as fleet:
-        await echo(fleet)
-        server.authorization.expire()
-        server.authorization.answers["/token"] = away
-        sent = len(server.requests)
-        async with anyio.create_task_group() as tasks:
-            for _ in range(CALLS):
-                tasks.start_soon(fails)
-            with anyio.fail_after(DEADLINE_SECONDS):
-                while len(server.requests) < sent + CALLS:
-                    await anyio.lowlevel.checkpoint()
-            may_answer.set()
-    assert codes == ["not_started"] * CALLS
-    assert asked <= 3, "for the calls, and for the connections that were tried after them"
-
-
-async def test_login_serves_an_upstream_over_sse() -> None:
-    peer = Peer()
-    authorization = AuthorizationServer(closed_port())
-    server = ProtectedServer(peer, authorization, closed_port())
-
-    mcp = MCPServer("old", version="1", auth=server.settings(path="sse"), token_verifier=authorization)
-
-    @mcp.tool()
-    def add(a: int, b: int) -> int:
-        return a + b
-
-    async with http_peer(authorization.app, authorization.port), http_peer(mcp.sse_app(), server.port):
-        url = f"{server.origin}/sse"
-        spec = HttpUpstream.model_validate({"url": url, "transport": "sse", "oauth": {}})
-        await logged_in(spec)
-        async with fleet_of(**{NAME: spec}) as fleet:
-            for _ in range(2):
-                result = await fleet[NAME].call("add", {"a": 1, "b": 1}, seconds=DEADLINE_SECONDS)
-                assert result.structured == {"result": 2}
-                authorization.expire()
-    assert authorization.grants == ["authorization_code", "refresh_token"]
 
 
 async def _away(request: Request) -> Response:
@@ -292,14 +172,6 @@ async def test_client_credentials_need_nobody_and_are_renewed_like_others(
         assert await echo(fleet, a=2) == {"a": 2}
     assert server.authorization.grants == ["client_credentials"] * 2
     assert {(form["scope"], form["resource"]) for form in server.authorization.forms} == {(SCOPE, server.url)}
-
-
-async def test_wrong_client_secret_is_told_without_showing_it(server: ProtectedServer) -> None:
-    server.authorization.add_client("portal", "right-secret")
-    async with fleet_of(**{NAME: server.client_spec("wrong-secret")}) as fleet:
-        state = fleet[NAME].state
-        assert (state.status, "invalid_client" in state.detail) == ("down", True)
-        assert "wrong-secret" not in state.detail
 
 
 async def test_registered_client_signs_in_on_its_port(server: ProtectedServer) -> None:

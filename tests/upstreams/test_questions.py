@@ -5,15 +5,7 @@ from typing import Any
 
 import anyio
 import pytest
-from mcp.shared.exceptions import MCPError
-from mcp_types import (
-    CONNECTION_CLOSED,
-    CreateMessageRequestParams,
-    CreateMessageResult,
-    ErrorData,
-    SamplingMessage,
-    TextContent,
-)
+from mcp_types import CreateMessageRequestParams, CreateMessageResult, ErrorData, SamplingMessage, TextContent
 
 from manifests.json_value import Json
 from manifests.upstream_sections import HttpUpstream, SamplingRules
@@ -85,36 +77,6 @@ async def test_a_question_ends_with_the_last_of_the_calls_that_it_may_belong_to(
         call.close()
     expected = ErrorData if len(ended) == len(calls) else CreateMessageResult
     assert [type(answer) for answer in answers] == [expected]
-
-
-async def test_a_refused_question_is_said_to_be_a_calls_own_only_where_no_other_may_have_asked_it() -> None:
-    desk, person, beside = sampling_desk(), Person(), Person()
-    person.refusal = beside.refusal = QuestionError("sampling_refused", "no")
-    ask = desk.callbacks()["sampling_callback"]
-    with desk.serving(person):
-        await ask(None, PARAMS)
-        with desk.serving(beside):
-            await ask(None, PARAMS)
-    assert person.heard == [("sampling_refused", True), ("sampling_refused", False)]
-    assert beside.heard == [("sampling_refused", False)]
-    with pytest.raises(MCPError), desk.abandoned.sending(person.owner):
-        raise MCPError(CONNECTION_CLOSED, "its answer was lost")
-    with desk.serving(person):
-        await ask(None, PARAMS)
-    assert person.heard[2:] == [("sampling_refused", False)]
-
-
-async def test_a_question_that_is_the_answer_of_a_call_is_its_own_also_beside_others() -> None:
-    desk, person, beside = sampling_desk(), Person(), Person()
-    person.refusal = QuestionError("sampling_refused", "no")
-
-    with (
-        desk.serving(person) as call,
-        desk.serving(beside),
-        pytest.raises(UpstreamHalfwayError),
-    ):
-        await desk.rounds(asking(SAMPLE), never_made, call)
-    assert (person.heard, beside.heard) == ([("sampling_refused", True)], [])
 
 
 @pytest.mark.parametrize("answer", [{"text": "\ud83d"}, {"\ud83d": "text"}], ids=["text", "name"])

@@ -80,29 +80,10 @@ async def test_credentials_and_connections_are_renewed_once() -> None:
     assert await outcome(*dead, is_safe=True) == (2, UpstreamUnavailableError)
 
 
-async def test_attempts_are_counted_with_the_first() -> None:
-    failures = [UpstreamLostError(str(number)) for number in range(5)]
-    assert await outcome(*failures, is_safe=True) == (3, UpstreamLostError)
-    assert await outcome(*failures, is_safe=True, attempts=1) == (1, UpstreamLostError)
-
-
 async def test_wait_that_the_upstream_asks_for_beyond_the_deadline_is_not_waited() -> None:
     busy = UpstreamBusyError("429", after_seconds=3600)
     assert await outcome(busy, is_safe=True) == (1, UpstreamBusyError)
     assert await outcome(UpstreamBusyError("429", after_seconds=0.01), is_safe=True) == 2
-
-
-async def test_attempt_that_may_have_acted_is_not_hidden_by_one_that_did_nothing() -> None:
-    failures = [UpstreamLostError("cut"), UpstreamDownError("down")]
-    assert await outcome(*failures, is_safe=True) == (2, UpstreamLostError)
-
-
-async def test_cancelled_caller_stops_the_repeats() -> None:
-    upstream = Sequence([UpstreamBusyError("429", after_seconds=20)])
-    retries = Retries(3, anyio.current_time)
-    with anyio.move_on_after(0.05) as scope:
-        await retries.run(upstream, is_safe=lambda: True, deadline=anyio.current_time() + 30)
-    assert (scope.cancelled_caught, upstream.attempts) == (True, 1)
 
 
 def test_budget_comes_back_with_time_and_with_calls() -> None:

@@ -72,18 +72,6 @@ async def test_modern_server_works_and_its_broken_promise_is_passed_on() -> None
         assert (failed.is_error, failed.content) == (True, [{"type": "text", "text": "it failed"}])
 
 
-async def test_tool_whose_headers_cannot_be_sent_is_left_out() -> None:
-    async with in_memory(Server("sdk", on_list_tools=list_tools, on_call_tool=call_tool)) as upstream:
-        assert [tool.name for tool in upstream.tools] == ["plain", "with_header"]
-        assert len(upstream.diagnostics) == 1
-
-
-async def test_server_without_tools_is_ready_and_says_so() -> None:
-    async with in_memory(Server("empty")) as upstream:
-        assert (upstream.state.status, upstream.tools) == ("ready", ())
-        assert len(upstream.diagnostics) == 1
-
-
 async def test_call_the_server_rejects_is_refused() -> None:
     async with in_memory(Server("empty")) as upstream:
         with pytest.raises(UpstreamRefusedError):

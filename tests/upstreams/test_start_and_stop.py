@@ -25,11 +25,6 @@ def starts(folder: Path) -> int:
     return len(file.read_text().splitlines()) if file.exists() else 0
 
 
-def kept_listing(listings: Path) -> Path:
-    (kept,) = listings.iterdir()
-    return kept
-
-
 @pytest.fixture
 def listings(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path / "state" / "listings"
@@ -70,20 +65,6 @@ async def test_tools_that_changed_while_nobody_asked_are_seen_at_the_first_call(
         assert [tool.name for tool in fleet["one"].tools] == ["echo", "new"]
     async with fleet_of(listings=listings, one=spec) as fleet:
         assert [tool.name for tool in fleet["one"].tools] == ["echo", "new"]
-
-
-@pytest.mark.parametrize("damage", ["{oops", '{"format": 99, "tools": []}'])
-async def test_listing_that_cannot_be_read_is_listed_anew(
-    tmp_path: Path, listings: Path, damage: str
-) -> None:
-    async with fleet_of(listings=listings, one=lazy(tmp_path)):
-        pass
-    kept = kept_listing(listings)
-    assert kept.stat().st_mode & 0o077 == 0
-    kept.write_text(damage)
-    async with fleet_of(listings=listings, one=lazy(tmp_path)) as fleet:
-        assert [tool.name for tool in fleet["one"].tools] == ["echo"]
-    assert starts(tmp_path) == 2
 
 
 async def test_lazy_upstream_that_is_gone_says_so_and_is_back_later(tmp_path: Path, listings: Path) -> None:

@@ -7,9 +7,8 @@ import anyio
 import pytest
 
 from manifests.upstream_sections import HttpUpstream, StdioUpstream
-from tests.upstreams.peers import DEADLINE_SECONDS, closed_port, fleet_of, http_peer, raw_server, text_of
+from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, http_peer, raw_server, text_of
 from tests.upstreams.raw_http_server import RawHttpServer
-from upstreams.circuit import FAILURES_IN_A_ROW
 from upstreams.errors import UpstreamError, UpstreamUnavailableError
 from upstreams.upstream import Upstream
 
@@ -56,14 +55,6 @@ async def test_down_upstream_answers_at_once_and_says_why_and_since_when() -> No
         assert caught.value.outcome == "not_started"
 
 
-async def test_stderr_of_a_server_that_fails_to_start_is_in_its_state() -> None:
-    async with fleet_of(dead=raw_server(stderr="Traceback\ncannot open database", exits_with=3)) as fleet:
-        assert "status 3" in fleet["dead"].state.detail
-        assert "cannot open database" in fleet["dead"].state.detail
-        assert "Traceback" not in fleet["dead"].state.detail
-        assert fleet["dead"].last_words() == "Traceback\ncannot open database"
-
-
 async def test_upstream_that_keeps_crashing_is_down_and_comes_back() -> None:
     async with fleet_of(server=raw_server()) as fleet:
         for _ in range(2):
@@ -72,41 +63,6 @@ async def test_upstream_that_keeps_crashing_is_down_and_comes_back() -> None:
         await fleet.until(lambda: ("server", "down") in fleet.history)
         await fleet.until(lambda: fleet["server"].state.status == "ready")
         await fleet["server"].call("echo", {}, seconds=DEADLINE_SECONDS)
-
-
-async def test_calls_that_one_crash_cuts_off_do_not_open_the_circuit() -> None:
-    async with fleet_of(server=raw_server()) as fleet:
-        cut: list[str] = []
-
-        async def call(tool: str) -> None:
-            try:
-                await fleet["server"].call(tool, {}, seconds=DEADLINE_SECONDS)
-            except UpstreamError as error:
-                cut.append(error.code)
-
-        async with anyio.create_task_group() as callers:
-            for _ in range(FAILURES_IN_A_ROW * 2):
-                callers.start_soon(call, "hang")
-            await anyio.lowlevel.checkpoint()  # they go first
-            await fleet["server"].call("echo", {}, seconds=DEADLINE_SECONDS)  # it reads line by line
-            callers.start_soon(call, "crash")
-        assert cut == ["upstream_lost"] * (FAILURES_IN_A_ROW * 2 + 1)
-        await fleet["server"].call("echo", {}, seconds=DEADLINE_SECONDS)
-
-
-async def test_server_that_dies_when_probed_is_opened_by_handshake() -> None:
-    async with fleet_of(old=raw_server(dies_when_probed=True)) as fleet:
-        assert [status for _, status in fleet.history] == ["ready"]
-
-
-async def test_refused_http_connection_does_not_cancel_the_caller() -> None:
-    url = f"http://127.0.0.1:{closed_port()}/mcp"
-    for transport in ("streamable-http", "sse"):
-        async with fleet_of(gone=HttpUpstream(url=url, transport=transport)) as fleet:
-            assert fleet["gone"].state.status == "down"
-            with pytest.raises(UpstreamUnavailableError):
-                await fleet["gone"].call("echo", {}, seconds=DEADLINE_SECONDS)
-            await anyio.lowlevel.checkpoint()
 
 
 @pytest.mark.parametrize("transport", ["stdio", "http"])

@@ -19,7 +19,7 @@ from manifests.upstream_sections import HttpUpstream
 from tests.own_keyring import OwnKeyring
 from tests.portal.peers import Peer, tool
 from tests.upstreams.oauth_peer import NAME, ProtectedServer, echo, logged_in, protected, saying
-from tests.upstreams.peers import DEADLINE_SECONDS, closed_port, fleet_of
+from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of
 from upstreams.errors import UpstreamError, UpstreamNeedsLoginError
 from upstreams.fleet import login_store, open_fleet
 from upstreams.oauth import store
@@ -40,10 +40,6 @@ async def tokens_of(spec: HttpUpstream) -> AsyncIterator[OAuthTokens]:
     async with anyio.create_task_group() as tasks:
         yield OAuthTokens(NAME, spec, (), login_store(NAME, spec), Redaction(()), tasks.start_soon)
         tasks.cancel_scope.cancel()
-
-
-async def nothing_here(request: Request) -> Response:
-    return PlainTextResponse("no such page", status_code=404)
 
 
 async def test_token_that_expired_before_anybody_took_it_is_renewed_again(server: ProtectedServer) -> None:
@@ -129,33 +125,6 @@ def _let_pass(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "time", later)
 
 
-async def test_refusal_that_is_not_of_the_refresh_token_is_asked_about_again(server: ProtectedServer) -> None:
-    spec = server.spec()
-    await logged_in(spec)
-    async with tokens_of(spec) as kept:
-        server.authorization.answers["/token"] = saying({"error": "invalid_client"}, 401)
-        with pytest.raises(UpstreamNeedsLoginError):
-            await kept.renewed(await kept.headers())
-        del server.authorization.answers["/token"]
-        assert await kept.renewed(await kept.headers())
-
-
-async def test_client_secret_that_was_changed_in_the_manifest_renews_older_logins(
-    server: ProtectedServer,
-) -> None:
-    port = closed_port()
-    uri = f"http://127.0.0.1:{port}/callback"
-    settings = {"client_id": "mine", "issuer": server.authorization.issuer, "redirect_port": port}
-    server.authorization.add_client("mine", "old-secret", redirect_uris=[uri])
-    await logged_in(server.spec(client_secret="old-secret", **settings))
-    server.authorization.add_client("mine", "new-secret", redirect_uris=[uri])
-    spec = server.spec(client_secret="new-secret", **settings)
-    async with tokens_of(spec) as kept:
-        assert await kept.renewed(await kept.headers())
-    renewed = await login_store(NAME, spec).load()
-    assert renewed is not None and renewed.client.client_secret == "new-secret"
-
-
 async def test_login_at_another_server_than_the_manifest_names_is_none(server: ProtectedServer) -> None:
     await logged_in(server.spec())
     async with tokens_of(server.spec(issuer="https://other.example")) as kept:
@@ -200,16 +169,6 @@ async def test_keyring_that_is_locked_does_not_keep_a_portal_from_stopping(
     assert locked_keyring.is_waiting, "and the portal did not wait for it"
 
 
-async def test_keyring_that_is_unlocked_lets_a_portal_go_on(
-    server: ProtectedServer, locked_keyring: LockedKeyring
-) -> None:
-    spec = server.spec(keep_in="keyring")
-    await logged_in(spec)
-    locked_keyring.is_unlocked.set()
-    async with fleet_of(**{NAME: spec}) as fleet:
-        assert await echo(fleet, a=1) == {"a": 1}
-
-
 class FullKeyring(OwnKeyring):
     """Takes nothing more while it is full."""
 
@@ -242,23 +201,3 @@ async def test_renewed_login_that_cannot_be_kept_is_used_and_kept_with_the_next_
         server.authorization.expire()
         assert await echo(fleet, a=1) == {"a": 1}
     assert "reuse" not in server.authorization.grants
-
-
-async def test_renewed_login_that_cannot_be_kept_takes_the_place_of_no_other(
-    server: ProtectedServer, full_keyring: FullKeyring
-) -> None:
-    spec = server.spec(keep_in="keyring")
-    await logged_in(spec)
-    async with tokens_of(spec) as kept:
-        full_keyring.is_full = True
-        await kept.renewed(await kept.headers())
-        full_keyring.is_full = False
-        other = await logged_in(spec)
-        await kept.renewed(await kept.headers())
-        assert await kept.headers() == {"authorization": f"Bearer {other.access_token}"}
-        full_keyring.is_full = True
-        kept.accepted(await kept.headers())
-        await kept.renewed(await kept.headers())
-        await login_store(NAME, spec).delete()
-        with pytest.raises(UpstreamNeedsLoginError):
-            await kept.renewed(await kept.headers())

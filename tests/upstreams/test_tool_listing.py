@@ -63,23 +63,10 @@ async def test_tool_without_a_usable_name_is_left_out_alone(broken: Any) -> None
     assert len(diagnostics) == 1
 
 
-async def test_odd_members_are_ignored_and_noted() -> None:
-    odd = {**GOOD, "description": 5, "title": [], "outputSchema": "yes", "annotations": []}
-    tools, diagnostics = await listed(odd)
-    assert tools["good"] == RecordedTool("good", "", {"type": "object"}, None, {}, None)
-    assert len(diagnostics) == 1 and "outputSchema" in diagnostics[0]
-
-
 @pytest.mark.parametrize("annotations", [[{"destructiveHint": True}], "destructive", 1, [0]])
 async def test_tool_whose_annotations_nobody_can_read_is_taken_for_destructive(annotations: Any) -> None:
     tools, diagnostics = await listed({**GOOD, "annotations": annotations})
     assert Hints.of(tools["good"].annotations).destructive
-    assert len(diagnostics) == 1
-
-
-async def test_first_of_two_tools_with_one_name_is_used() -> None:
-    tools, diagnostics = await listed({**GOOD, "description": "first"}, {**GOOD, "description": "second"})
-    assert tools["good"].description == "first"
     assert len(diagnostics) == 1
 
 

@@ -84,14 +84,3 @@ async def test_call_that_comes_with_an_attempt_that_succeeds_is_served_by_it() -
             await anyio.lowlevel.checkpoint()  # they go first
             server.may_answer.set()
     assert (len(results), server.inner.executed) == (3, 3)
-
-
-async def test_upstream_at_rest_says_when_it_is_tried_again() -> None:
-    server = RawHttpServer()
-    server.authorization = "Bearer of nobody"
-    async with http_peer(server.app) as peer:
-        spec = HttpUpstream(url=f"http://127.0.0.1:{peer.port}/mcp")
-        async with fleet_of(one=spec) as fleet:
-            with pytest.raises(UpstreamDownError, match=r"the next attempt is in \d+ s") as caught:
-                await fleet["one"].call("echo", {}, seconds=DEADLINE_SECONDS)
-            assert fleet["one"].prospect in str(caught.value)

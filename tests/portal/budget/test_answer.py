@@ -82,19 +82,6 @@ def test_rows_are_kept_whole_from_the_head_and_counted() -> None:
     assert f"result.items: {5_000 - kept:,} of 5,000 items left out" in notices
 
 
-def test_texts_are_cut_before_keys_are_dropped() -> None:
-    result = {f"field{number}": _WORDS * 200 for number in range(30)}
-    fitted, _ = fit(answer(result), 1_000)
-    assert fitted["result"].keys() == result.keys()
-
-
-def _pages(number: int, key: str) -> dict[str, Json]:
-    return {key.format(page): {"n": page, "text": _WORDS * 40} for page in range(number)}
-
-
-_ADDRESS = "https://raw.githubusercontent.com/example/servers/refs/heads/main/src/filesystem/documents/of/2026/page-{:04}.md"
-
-
 def test_stdout_gets_a_share_beside_a_large_result() -> None:
     for result in (_huge("rows"), _huge("one text")):
         fitted, notices = fit(answer(result, stdout="line of a log\n" * 10_000), 6_000)
@@ -181,10 +168,3 @@ def test_any_answer_fits_is_json_and_tells_its_cuts(given_answer: dict[str, Json
     assert bool(notices) == (fitted != given_answer)
     assert shows_no_more(fitted["result"], given_answer["result"])
     assert fit(given_answer, max_tokens) == (fitted, notices)
-
-
-@given(_ANSWERS, st.integers(200, 4_000), st.integers(0, 4_000))
-def test_larger_budget_never_shows_less(given_answer: dict[str, Json], max_tokens: int, more: int) -> None:
-    less, _ = fit(given_answer, max_tokens)
-    larger, _ = fit(given_answer, max_tokens + more)
-    assert shows_no_more(less["result"], larger["result"])

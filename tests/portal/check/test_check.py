@@ -7,7 +7,7 @@ import pytest
 
 from portal.check.checker import Checker, open_checker
 from portal.check.diagnostics import Diagnostic
-from tests.portal.check.small_library import LIST_ISSUES, library, prepared, snapshot, stubs, tool
+from tests.portal.check.small_library import library, prepared, snapshot, stubs
 from tests.portal.check.wrong_scripts import REFUSED, TOLD
 
 pytestmark = pytest.mark.anyio
@@ -63,11 +63,6 @@ async def test_every_mistake_is_told_at_once(checker: Checker) -> None:
     assert [each.line for each in await refusals(checker, text)] == [1, 2, 3, 4]
 
 
-async def test_absent_function_is_told_once_where_it_refuses(checker: Checker) -> None:
-    text = "try:\n    await echo.whisper()\nexcept E: pass\nawait echo.whisper()\nawait echo.whisper()"
-    assert [(each.line, each.refuses) for each in await check(checker, text)] == [(4, True)]
-
-
 @pytest.mark.parametrize(
     ("before", "text"),
     [
@@ -82,13 +77,6 @@ async def test_names_of_earlier_runs_of_the_session_are_known(
     checker: Checker, before: str, text: str
 ) -> None:
     assert await refusals(checker, text, before) == []
-
-
-@pytest.mark.parametrize(
-    "text", ["wether.forecast(city=rows[0])", "for row in rows:\n    await echo.say(txt=row)"]
-)
-async def test_what_is_wrong_in_any_session_is_refused(checker: Checker, text: str) -> None:
-    assert await refusals(checker, text, "rows = [1]") != []
 
 
 @pytest.mark.parametrize(
@@ -111,14 +99,3 @@ async def test_what_would_be_repaired_is_refused_where_nothing_is(tmp_path: Path
     async with open_checker(tmp_path, repairs=False) as strict:
         await strict.update(LIBRARY, changed)
         assert [each.code for each in await refusals(strict, text)] == ["invalid_arguments"]
-
-
-async def test_functions_of_one_name_are_told_apart(tmp_path: Path) -> None:
-    others = {**LIST_ISSUES, "required": []}
-    larger = library(tool("say", others))
-    changed = stubs(tmp_path, larger)
-    async with open_checker(tmp_path) as checker:
-        await checker.update(larger, changed)
-        script = prepared("await github.say(repo='a')\nawait echo.say(repo='a')", larger)
-        found = await checker.check(script, snapshot(larger))
-    assert [each.line for each in found if each.refuses] == [2]

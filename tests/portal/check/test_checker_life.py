@@ -61,20 +61,6 @@ async def test_changed_stubs_are_seen(checker: Checker, tmp_path: Path) -> None:
     assert await codes(checker, TYPED) == ["unknown_field"]
 
 
-async def test_types_of_stubs_that_are_no_longer_the_scripts_are_not_believed(
-    checker: Checker, tmp_path: Path
-) -> None:
-    larger = library(tool("find", TEXT))
-    await checker.update(larger, stubs(tmp_path, larger))
-    text = TYPED + "\nawait echo.say(txt=1)"
-    found = await checker.check(prepared(text, LIBRARY), snapshot(LIBRARY))
-    assert [(each.code, each.refuses) for each in found] == [
-        ("unchecked", False),
-        ("invalid_arguments", True),
-    ]
-    assert await codes(checker, TYPED, larger) == ["unknown_field"]
-
-
 async def test_many_may_ask_at_once(checker: Checker) -> None:
     answers: dict[int, list[str]] = {}
 
@@ -140,16 +126,6 @@ async def test_no_script_breaks_the_checker(checker: Checker, text: str) -> None
         return
     await checker.check(script, snapshot(LIBRARY))
     assert await codes(checker, TYPED) == ["unknown_field"]
-
-
-async def test_nothing_is_left_when_the_checker_closes(tmp_path: Path) -> None:
-    changed = stubs(tmp_path, LIBRARY)
-    async with open_checker(tmp_path) as checker:
-        await checker.update(LIBRARY, changed)
-        await codes(checker, TYPED)
-        pid = process_of(checker)
-    with pytest.raises(ProcessLookupError):
-        os.kill(pid, 0)
 
 
 PORTAL = """

@@ -38,3 +38,9 @@ def arguments(required: tuple[str, ...] = (), /, **properties: Json) -> Json:
         "required": list(required),
         "additionalProperties": False,
     }
+
+
+HOSTILE_TEXT = (
+    'Ends """ here\\\n\nimport os; os.system("x")  # type: ignore\r\u202e\u2066\u200b\x00\x1b[31m'
+    '\u2028"""\nasync def evil(): ...\nand ends in a quote"'
+)

@@ -90,11 +90,6 @@ def test_object_becomes_typed_dict_named_after_its_property() -> None:
     assert "labels: list[CreateIssueLabels] = ..." in stub
 
 
-def test_key_that_hides_a_word_of_its_own_annotations_gets_the_functional_form() -> None:
-    schema = {"type": "object", "properties": {"list": {"type": "array"}, "int": {"type": "integer"}}}
-    assert "'list': list[Any]" in function(arguments(a=schema)).stub
-
-
 def test_inner_type_of_a_recursive_schema_is_any() -> None:
     tree = {
         "type": "object",
@@ -102,11 +97,6 @@ def test_inner_type_of_a_recursive_schema_is_any() -> None:
     }
     stub = function({**arguments(tree={"$ref": "#/$defs/Tree"}), "$defs": {"Tree": tree}}).stub
     assert "class Tree(TypedDict, total=False):\n    children: list[Any]" in stub
-
-
-def test_recursion_without_an_object_between_is_any_at_the_inner_place() -> None:
-    value = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"$ref": "#/$defs/Value"}}]}
-    assert annotation({"$ref": "#/$defs/Value"}, Value=value) == "str | list[Any]"
 
 
 def test_merged_parts_become_one_typed_dict() -> None:
@@ -124,13 +114,6 @@ def test_merged_parts_become_one_typed_dict() -> None:
 def test_object_that_says_it_is_open_takes_other_keys() -> None:
     schema = {"type": "object", "properties": {"a": {}}, "additionalProperties": {"type": "integer"}}
     assert "(TypedDict, total=False, extra_items=int)" in function(arguments(a=schema)).stub
-
-
-def test_long_literal_gets_a_name() -> None:
-    values = [f"language {number}" for number in range(40)]
-    compiled = function(arguments(language={"anyOf": [{"enum": values}, {"type": "null"}]}))
-    assert compiled.parameters[0].annotation == "CreateIssueLanguage | None"
-    assert "CreateIssueLanguage = Literal['language 0', " in compiled.stub
 
 
 def test_result_type_comes_from_the_output_schema() -> None:
@@ -155,26 +138,10 @@ def test_wrapped_result_is_typed_without_its_wrapper(mark: dict[str, Json]) -> N
     assert (compiled.returns, compiled.wraps_result) == ("list[str]", True)
 
 
-def test_result_with_more_than_the_wrapped_value_keeps_its_shape() -> None:
-    schema = {"type": "object", "properties": {"result": {}, "next": {}}, "required": ["result"]}
-    assert function(output_schema=schema).wraps_result is False
-
-
 def test_same_type_of_two_tools_is_there_once() -> None:
     issue = {"type": "object", "title": "Issue", "properties": {"id": {"type": "integer"}}}
     module = library(tool("get", output_schema=issue), tool("close", output_schema=issue)).module("tickets")
     assert module.count("class Issue") == 1
-
-
-def test_of_different_types_of_one_name_the_first_keeps_it() -> None:
-    one = {"type": "object", "title": "Issue", "properties": {"id": {"type": "integer"}}}
-    other = {"type": "object", "title": "Issue", "properties": {"id": {"type": "string"}}}
-    box = {"type": "object", "title": "Box", "properties": {"issue": other}}
-    compiled = library(
-        tool("a", output_schema=one), tool("b", output_schema=other), tool("c", output_schema=box)
-    )
-    assert [compiled.functions[f"tickets.{name}"].returns for name in "ab"] == ["Issue", "BIssue"]
-    assert "issue: CIssue" in compiled.functions["tickets.c"].stub
 
 
 def test_type_is_never_called_like_a_function() -> None:

@@ -1,6 +1,4 @@
-from manifests.names import function_names
 from portal.library.library import Library
-from portal.library.namespace import LibrarySource
 from tests.portal.library.sample_tools import arguments, library, source, tool
 
 TEXT = {"type": "string"}
@@ -30,14 +28,6 @@ def test_broken_tool_is_told_and_leaves_its_neighbours_alone() -> None:
     assert note.startswith("tickets.broken: arguments: a/type: ")
 
 
-def test_name_does_not_depend_on_which_tools_are_granted() -> None:
-    names = function_names(["delete-it", "delete_it"])
-    granted = LibrarySource("tickets", "tickets", "", [tool("delete-it")], names)
-    [function_] = Library.compile([granted]).functions.values()
-    assert function_.tool == "delete-it"
-    assert function_.name == names["delete-it"] != "delete_it"
-
-
 def test_second_upstream_of_one_namespace_is_told() -> None:
     compiled = Library.compile([source(tool("f")), source(tool("g"), upstream="other")])
     assert list(compiled.functions) == ["tickets.f"]
@@ -64,11 +54,3 @@ def test_nearest_names_know_misspellings_word_order_and_other_namespaces() -> No
     assert compiled.nearest("search") == ["wiki.search"]
     assert compiled.nearest("list_isues") == ["github.list_issues"]
     assert compiled.nearest("nothing.like_it_anywhere") == []
-
-
-def test_schema_too_deep_to_digest_is_compiled_each_time() -> None:
-    deep: object = {}
-    for _ in range(100_000):
-        deep = {"items": deep}
-    first = library(tool("f", arguments(a=deep)))
-    assert Library.compile([source(tool("f", arguments(a=deep)))], first).functions["tickets.f"].name == "f"

@@ -4,11 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from portal.library.plain_text import comment, docstring, first_sentence, one_line, readable
-from tests.portal.library.nasty_tools import HOSTILE_TEXT
-from tests.portal.library.sample_tools import arguments, function, library, tool
-
-HIDDEN = "\x00\x1b\u202e\u2066\u200b\u200d\ufeff\u00ad\U000e0041\ufe0f\u3164"
+from portal.library.plain_text import comment, docstring, first_sentence, readable
+from tests.portal.library.sample_tools import HOSTILE_TEXT, arguments, function, library, tool
 
 
 @given(st.text(max_size=300))
@@ -31,24 +28,6 @@ def test_comment_is_one_line_and_no_instruction(text: str) -> None:
     line = comment(text)
     assert len(ast.parse(f"x = 1{line}\n", type_comments=True).body) == 1
     assert "type: ignore" not in line
-
-
-@pytest.mark.parametrize(
-    "text", ["type: ignore", "x # type: ignore", "# ty: ignore[foo]", "a #noqa : b", "type:int"]
-)
-def test_comment_looks_like_no_pragma(text: str) -> None:
-    line = comment(text)
-    assert not any(mark in line for mark in ("type:", "ty:", "noqa:", "noqa :"))
-
-
-def test_hidden_characters_are_removed_everywhere() -> None:
-    text = f"Vis{HIDDEN}ible"
-    schema = arguments(**{text: {"description": text, "title": text, "default": text, "enum": [text]}})
-    compiled = library(tool(text, schema, schema, text))
-    function_ = next(iter(compiled.functions.values()))
-    for shown in (function_.stub, function_.signature, function_.summary, compiled.module("tickets")):
-        assert not set(HIDDEN) & set(shown)
-    assert "Visible" in function_.stub
 
 
 def test_hostile_description_stays_in_its_docstring() -> None:
@@ -77,9 +56,3 @@ def test_description_is_cut_at_a_word() -> None:
 )
 def test_summary_is_the_first_sentence(text: str, expected: str) -> None:
     assert first_sentence(text, 120) == expected
-
-
-@given(st.text(max_size=500), st.integers(10, 100))
-def test_cut_text_is_never_longer_than_asked(text: str, longest: int) -> None:
-    assert len(one_line(text, longest)) <= longest
-    assert len(first_sentence(text, longest)) <= longest

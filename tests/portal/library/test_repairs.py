@@ -114,18 +114,6 @@ def test_repair_is_told_with_what_it_changed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("compiled", "kwargs", "told"),
-    [
-        (LIST, {"*0": "a", "limit": 3}, "create_issue('a', limit) was sent as create_issue(repo, limit)"),
-        (LIST, {"*0": {"repo": "a"}}, "create_issue(a dict with 'repo') was sent as create_issue(repo)"),
-    ],
-)
-def test_moved_arguments_are_told(compiled: Function, kwargs: dict[str, Json], told: str) -> None:
-    [repair] = fitted(compiled, kwargs, repairs=True).repairs
-    assert repair.message == f"tickets.create_issue: {told}"
-
-
-@pytest.mark.parametrize(
     ("kwargs", "is_right"),
     [
         ({"repo": UNKNOWN}, True),
@@ -147,15 +135,6 @@ def test_what_is_not_known_yet_fits_and_the_rest_is_held_to_the_schema(
     else:
         with pytest.raises(ArgumentError):
             fitted(LIST, kwargs, repairs=True)
-
-
-def test_repairs_of_one_kind_have_one_key() -> None:
-    keys = set()
-    for limit in ("3", "4"):
-        found = repaired(LIST, {"repo": "a", "limit": limit})
-        assert found is not None
-        keys.update(repair.key for repair in found.repairs)
-    assert len(keys) == 1
 
 
 @given(st.dictionaries(KEYS, schemas(), max_size=4), st.lists(KEYS, max_size=2), st.data())

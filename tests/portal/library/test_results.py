@@ -67,10 +67,6 @@ def test_other_text_stays_text(source: str) -> None:
     assert value(text(source)) == source
 
 
-def test_several_texts_are_a_list_of_their_values() -> None:
-    assert value(text("a"), text('{"b": 1}')) == ["a", {"b": 1}]
-
-
 def test_any_other_block_makes_it_a_list_of_blocks() -> None:
     assert value(IMAGE) == [IMAGE]
     assert value(text("1"), IMAGE) == [text("1"), IMAGE]

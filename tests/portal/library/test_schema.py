@@ -1,6 +1,5 @@
 """Schemas of strangers: what the reduced one refuses the original refuses, and none costs more than it may."""
 
-import ast
 import sys
 from typing import Any
 
@@ -14,9 +13,8 @@ from manifests.schema_validation import UNKNOWN, SchemaValidator
 from portal.library.arguments import ArgumentError, bind
 from portal.library.schema import sound_schema
 from tests.depth import depth
-from tests.portal.library.nasty_tools import HOSTILE_TEXT
 from tests.portal.library.random_schemas import json_values, schemas
-from tests.portal.library.sample_tools import arguments, function, library, tool
+from tests.portal.library.sample_tools import HOSTILE_TEXT, arguments, function, library, tool
 
 TEXT = {"type": "string"}
 LONGEST_MODULE = 200_000
@@ -135,23 +133,6 @@ def test_hostile_schema_ends_small_and_leaves_its_neighbour_alone(schema: Json, 
         assert len(str(refusal.value)) <= 2_000
 
 
-@pytest.mark.parametrize("width", [1, 3])
-def test_look_at_a_value_ends_however_many_ways_there_are(width: int) -> None:
-    """Alternatives at each of 25 levels, all wrong at the bottom; and a large value beside each of them."""
-    fan: dict[str, Json] = {
-        f"d{level}": {"anyOf": [{"properties": {"a": {"$ref": f"#/$defs/d{level + 1}"}}}] * (width + 1)}
-        for level in range(25)
-    }
-    value: Json = ["x" * 100_000] * 20
-    for _ in range(25):
-        value = {"a": value, "b": value}
-    schema = {"$ref": "#/$defs/d0", "$defs": {**fan, "d25": {"type": "null"}}}
-    looked = SchemaValidator(sound_schema(schema).root).look_at(value, 5_000)
-    assert not looked.is_whole
-    wide = {"anyOf": [{"type": "null"}] * 5_000}
-    assert not SchemaValidator(sound_schema(wide).root).look_at(["x" * 1_000_000], 5_000).is_whole
-
-
 def test_nothing_is_looked_up_for_a_reference() -> None:
     seen: list[str] = []
     watching = [True]
@@ -175,10 +156,6 @@ SCHEMA_WORDS = (
     "patternProperties prefixItems $defs format minimum maxLength object string # #/properties/a"
 )
 WORDS = st.sampled_from(SCHEMA_WORDS.split())
-ALLOWED_NODES = (
-    "ImportFrom alias ClassDef AnnAssign Assign AsyncFunctionDef arguments arg Name Constant Subscript Tuple BinOp "
-    "BitOr Dict List Call keyword Expr Load Store Module UnaryOp USub"
-)
 
 
 def garbage() -> st.SearchStrategy[Json]:
@@ -189,23 +166,6 @@ def garbage() -> st.SearchStrategy[Json]:
         lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=4),
         max_leaves=20,
     )
-
-
-def assert_only_definitions(source: str) -> None:
-    tree = ast.parse(source)
-    assert all(type(node).__name__ in ALLOWED_NODES.split() for node in ast.walk(tree))
-    calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    assert all(isinstance(call, ast.Name) and call.id.lstrip("_") == "TypedDict" for call in calls)
-
-
-@given(garbage() | schemas(with_negations=True), garbage(), st.text(max_size=40))
-@depth(3)
-def test_any_schema_compiles_to_definitions_only(input_schema: Json, output_schema: Json, text: str) -> None:
-    compiled = library(tool(text, input_schema, output_schema, text))
-    assert_only_definitions(compiled.module("tickets"))
-    [one] = compiled.functions.values()
-    assert_only_definitions(one.stub)
-    assert one.signature.isprintable()
 
 
 @given(garbage(), st.dictionaries(WORDS, json_values(), max_size=3))

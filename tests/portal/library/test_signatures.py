@@ -30,15 +30,6 @@ def test_simple_defaults_are_shown() -> None:
     ) in compiled.signature
 
 
-def test_default_that_does_not_fit_its_type_is_told_beside_it() -> None:
-    schema = arguments(a={"type": "integer", "default": "ten"}, b={"type": "array", "default": ["x"]})
-    compiled = function(schema)
-    assert "(*, a: int = ..., b: list[Any] = ...)" in compiled.signature
-    assert 'a: int = ...,  # Default: "ten"\n' in compiled.stub
-    assert 'b: list[Any] = ...,  # Default: ["x"]\n' in compiled.stub
-    assert 'a: Default: "ten"' in library(tool(input_schema=schema)).module("tickets")
-
-
 def test_long_signature_leaves_out_optional_parameters_only() -> None:
     optional = {f"option_number_{number}": TEXT for number in range(60)}
     compiled = function(arguments(("title",), title=TEXT, **optional))
@@ -58,11 +49,6 @@ def test_names_that_are_no_identifiers_are_renamed() -> None:
 def test_tool_that_names_no_arguments_takes_any() -> None:
     assert "(**others: Any)" in function({"type": "object"}).signature
     assert "(**others: int)" in function({"additionalProperties": {"type": "integer"}}).signature
-
-
-def test_alternatives_of_the_arguments_are_others() -> None:
-    schema = {"type": "object", "properties": {"a": TEXT}, "oneOf": [{"properties": {"b": TEXT}}]}
-    assert "(*, a: str = ..., **others: Any)" in function(schema).signature
 
 
 def test_hints_follow_the_description_of_a_parameter() -> None:
@@ -95,23 +81,9 @@ def test_a_shown_stub_leaves_out_what_is_plain_to_see() -> None:
     )
 
 
-def test_a_hostile_description_of_a_parameter_stays_behind_it() -> None:
-    text = 'x\n) -> int: ...\nimport os # type: ignore \u2028 """'
-    [defined] = ast.parse(function(arguments(a={**TEXT, "description": text})).stub).body
-    assert isinstance(defined, ast.AsyncFunctionDef)
-    assert [each.arg for each in defined.args.kwonlyargs] == ["a"]
-
-
 def test_module_says_that_none_omits_an_optional_argument() -> None:
     module = library(tool("f", arguments(a=TEXT))).module("tickets")
     assert "async def f(*, a: str | None = ...) -> Any: ..." in module
-
-
-def test_module_of_tools_named_like_builtins_still_means_the_builtins() -> None:
-    schema = arguments(a={"type": "array", "items": TEXT})
-    module = library(tool("list", schema), tool("str", schema)).module("tickets")
-    assert "from builtins import list as _list, str as _str" in module
-    assert "async def list(*, a: _list[_str] | None = ...) -> Any: ..." in module
 
 
 def test_stub_has_only_the_types_its_function_needs() -> None:

@@ -1,15 +1,10 @@
-import ast
 import subprocess
 import sysconfig
 from pathlib import Path
 
-import pytest
-
 from portal.library.library import Library
-from portal.library.stub_package import ForeignFileError, write_stubs
-from tests.portal.library.nasty_tools import nasty_tools
-from tests.portal.library.sample_tools import arguments, library, source, tool
-from upstreams.recorded_tool import RecordedTool
+from portal.library.stub_package import write_stubs
+from tests.portal.library.sample_tools import arguments, library, tool
 
 TEXT = {"type": "string"}
 ISSUE = {"type": "object", "title": "Issue", "properties": {"title": TEXT}, "required": ["title"]}
@@ -75,36 +70,11 @@ def test_what_the_portal_itself_offers_is_typed(tmp_path: Path) -> None:
     assert [int(line.split(":")[1]) for line in type_errors(tmp_path)] == [3, 4, 5, 6]
 
 
-def test_stubs_of_nasty_tools_are_valid(tmp_path: Path) -> None:
-    sources = [source(each, namespace=f"nasty_{number}") for number, each in enumerate(nasty_tools())]
-    compiled = Library.compile([source(*nasty_tools()), *sources])
-    write_stubs(compiled, tmp_path)
-    assert type_errors(tmp_path) == []
-
-
-@pytest.mark.parametrize(
-    "nasty", nasty_tools(), ids=lambda nasty: nasty.name[:20].encode("ascii", "ignore").decode()
-)
-def test_nasty_tool_compiles_to_bounded_text(nasty: RecordedTool) -> None:
-    [function] = library(nasty).functions.values()
-    ast.parse(function.stub)
-    assert len(function.stub) < 60_000
-    assert len(function.signature) < 3_000
-
-
 def test_stub_package_is_complete(tmp_path: Path) -> None:
     changed = write_stubs(library(tool("f")), tmp_path)
     names = {"tools/__init__.pyi", "tools/py.typed", "tools/tickets.pyi", "tickets.pyi", "portal.pyi"}
     assert {path.relative_to(tmp_path).as_posix() for path in changed} == names
     assert all((tmp_path / name).exists() for name in names)
-
-
-def test_only_what_changed_is_written(tmp_path: Path) -> None:
-    kept = source(tool("f"), namespace="kept")
-    write_stubs(Library.compile([kept, source(tool("f"))]), tmp_path)
-    assert not write_stubs(Library.compile([kept, source(tool("f"))]), tmp_path)
-    changed = write_stubs(Library.compile([kept, source(tool("f", arguments(a=TEXT)))]), tmp_path)
-    assert changed == {tmp_path / "tools" / "tickets.pyi"}
 
 
 def test_stubs_of_a_former_library_are_removed(tmp_path: Path) -> None:
@@ -125,23 +95,3 @@ def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
     write_stubs(Library.compile([]), tmp_path)
     assert own.read_text() == "x: int\n"
     assert all(path.exists() for path in empty)
-
-
-def test_stubs_that_could_not_be_had_this_time_stay(tmp_path: Path) -> None:
-    both = Library.compile([source(tool("f"), namespace="down"), source(tool("f"))])
-    write_stubs(both, tmp_path)
-    former = {path: path.read_bytes() for path in tmp_path.rglob("*.pyi")}
-    only = Library.compile([source(tool("f"))])
-    assert not write_stubs(only, tmp_path, absent={"down", "never_seen"})
-    assert {path: path.read_bytes() for path in tmp_path.rglob("*.pyi")} == former
-    write_stubs(only, tmp_path)
-    assert not (tmp_path / "down.pyi").exists()
-
-
-def test_file_of_others_in_the_way_is_not_overwritten(tmp_path: Path) -> None:
-    own = tmp_path / "tickets.pyi"
-    own.write_text("x: int\n")
-    with pytest.raises(ForeignFileError, match=r"tickets\.pyi"):
-        write_stubs(library(tool("f")), tmp_path)
-    assert own.read_text() == "x: int\n"
-    assert not (tmp_path / "tools").exists()

@@ -33,19 +33,6 @@ async def test_a_late_result_of_a_former_definition_changes_nothing(tmp_path: Pa
 
 
 @pytest.mark.anyio
-async def test_what_was_learnt_of_a_former_definition_is_forgotten(tmp_path: Path) -> None:
-    observations = Observations(ShapeStore(tmp_path / "kept", "here"))
-    observations.define("tickets", {FORMER.tool: FORMER.digest})
-    observations.note(FORMER, None, {"key": 1})
-    observations.learn()
-    await observations.save()
-    observations.define("tickets", DEFINITIONS)
-    assert observations.of("tickets") == {}
-    await observations.save()
-    assert ShapeStore(tmp_path / "kept", "here").load("tickets") == {}
-
-
-@pytest.mark.anyio
 async def test_a_result_is_looked_at_after_its_answer_is_on_its_way(tmp_path: Path) -> None:
     happened, learnt = [], anyio.Event()
 
@@ -87,8 +74,3 @@ def test_keys_that_the_schema_names_are_told() -> None:
 )
 def test_keys_that_are_data_are_not_told(words: dict[str, Json]) -> None:
     assert told({}, {"alice": "x"}, **words).startswith("[...] is a str")
-
-
-def test_what_is_declared_below_keys_that_are_data_is_told() -> None:
-    found = told({}, {"alice": {"age": "x"}}, additionalProperties=PERSON)
-    assert found.startswith("[...]['age'] is a str")

@@ -1,23 +1,11 @@
 """Shapes: what they keep of results, what they never keep, and that merging them comes to an end."""
 
-from typing import Any
-
 from hypothesis import given
 from hypothesis import strategies as st
 
 from manifests.json_value import Json
 from portal.library.schema import sound_schema
-from portal.observed.shape import (
-    MAX_FIELDS,
-    MAX_ITEMS,
-    MAX_PLACES,
-    MAX_VALUES,
-    Shape,
-    merged,
-    schema_of,
-    shape_of,
-    size,
-)
+from portal.observed.shape import MAX_FIELDS, Shape, merged, schema_of, shape_of
 from tests.depth import depth
 
 CANARY = "canary value"
@@ -120,14 +108,6 @@ def test_what_was_seen_fits_what_was_learnt(one: Json, other: Json) -> None:
     assert not [each for each in (one, other) if schema.validator.look_at(each, 10_000).errors]
 
 
-@given(results(), results())
-@depth(2)
-def test_merging_the_same_again_changes_nothing(one: Json, other: Json) -> None:
-    both = merged(shape_of(one), shape_of(other))
-    assert merged(both, shape_of(one)) == merged(both, shape_of(other)) == both
-    assert size(both) <= MAX_PLACES
-
-
 def test_no_value_of_a_result_is_in_its_shape() -> None:
     value = {
         "text": CANARY,
@@ -144,29 +124,3 @@ def deep(value: Json, levels: int) -> Json:
     for _ in range(levels):
         value = {"inner": [value]}
     return value
-
-
-class Counted(list[Any]):
-    """A list that counts how many of its items were looked at."""
-
-    looked_at = 0
-
-    def __iter__(self) -> Any:
-        for item in super().__iter__():
-            self.looked_at += 1
-            yield item
-
-    def __getitem__(self, index: Any) -> Any:
-        self.looked_at += len(range(*index.indices(len(self)))) if isinstance(index, slice) else 1
-        return super().__getitem__(index)
-
-
-def test_of_a_large_result_a_sample_is_looked_at() -> None:
-    items = Counted({"id": number} for number in range(100_000))
-    wide = {f"k{chr(97 + n)}": [{"x": [1] * 50}] * 50 for n in range(26)}
-    assert shape_of(items).items is not None
-    assert items.looked_at <= MAX_ITEMS
-    assert size(shape_of([[[wide] * 50] * 50] * 50)) <= MAX_PLACES < MAX_VALUES
-    assert size(shape_of({f"{chr(97 + n)}": wide for n in range(26)})) <= MAX_PLACES
-    assert size(merged(shape_of(deep(wide, 3)), shape_of({"others": wide}))) <= MAX_PLACES
-    schema_of(shape_of(deep(1, 20_000)))

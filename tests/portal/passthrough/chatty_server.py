@@ -17,7 +17,6 @@ from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, Res
 from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 from mcp.shared.message import ServerMessageMetadata
 from mcp_types import (
-    INTERNAL_ERROR,
     INVALID_PARAMS,
     BlobResourceContents,
     CallToolResult,
@@ -59,10 +58,7 @@ TOOLS = (
     "flood",
     "hang",
     "hangs",
-    "fail",
     "cancelled",
-    "deaf",
-    "go_on",
     "level",
     "ask",
     "asks",
@@ -90,9 +86,6 @@ class Chatty:
         self.hanging = anyio.Event()
         self.asked = anyio.Event()
         self.refused = anyio.Event()
-        self.goes_on = anyio.Event()
-        self.said: list[str] = []
-        self.has_said = anyio.Event()
         self.reads: list[str] = []
         self.acted = 0
         self.more: list[Resource] = []
@@ -249,39 +242,9 @@ class Chatty:
             raise
         return "never"
 
-    async def _deaf(self, context: Any) -> str:
-        """Work on although it was cancelled, and say so and ask."""
-        self.hanging.set()
-        try:
-            await anyio.sleep_forever()
-        except anyio.get_cancelled_exc_class():
-            self.cancelled.set()
-            with anyio.CancelScope(shield=True):
-                await self.goes_on.wait()
-                await self._log(context, "about the first call", "error")
-                try:
-                    self.said.append(await self._ask(context, "Go on with the first call?"))
-                except MCPError as error:
-                    self.said.append(f"no answer: {error}")
-                self.has_said.set()
-            raise
-        return "never"
-
-    async def _go_on(self, context: Any) -> str:
-        """Let those go on, and say what they heard."""
-        self.goes_on.set()
-        await self.has_said.wait()
-        return str(self.said)
-
     async def _cancelled(self, context: Any) -> str:
         await self.cancelled.wait()
         return "cancelled"
-
-    async def _fail(self, context: Any) -> str:
-        """Hang until a question of another call was refused, and fail by something else."""
-        self.hanging.set()
-        await self.refused.wait()
-        raise MCPError(INTERNAL_ERROR, "the disk is full")
 
     async def _asks(self, context: Any) -> str:
         await self.asked.wait()

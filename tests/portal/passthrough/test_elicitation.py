@@ -6,11 +6,7 @@ from typing import Any
 
 import anyio
 import pytest
-from mcp_types import (
-    ClientCapabilities,
-    ElicitRequest,
-    ElicitResult,
-)
+from mcp_types import ClientCapabilities, ElicitRequest, ElicitResult
 
 from manifests.json_value import Json
 from manifests.upstream_sections import HttpUpstream
@@ -20,7 +16,7 @@ from tests.portal.passthrough.chatty_server import SECRET
 from tests.portal.passthrough.peers import CLIENTS, UPSTREAMS, Ear, Person, chatty_upstreams, client_of
 from tests.portal.peers import DEADLINE_SECONDS, states
 from upstreams.errors import UpstreamHalfwayError
-from upstreams.questions import QuestionDesk, QuestionError
+from upstreams.questions import QuestionDesk
 
 pytestmark = pytest.mark.anyio
 
@@ -87,70 +83,12 @@ async def test_nobody_is_asked_for_what_is_named_like_a_secret(
     assert states(answer) == [(f"{upstream}.ask", state)]
 
 
-async def test_questions_that_are_refused_are_counted(ear: Ear, person: Person) -> None:
-    code = """
-for _ in range(20):
-    try:
-        await http_modern.ask(words='Your password?')
-    except ToolError:
-        pass
-await http_modern.ask()
-"""
-    assert (await ear.run(code))["error"]["code"] == "question_refused"
-    assert person.asked == []
-
-
 def put(
     message: str, properties: dict[str, Json], scrub: Scrub = lambda text, limit: text[:limit]
 ) -> ElicitRequest:
     form = {"type": "object", "properties": properties}
     client = ClientCapabilities.model_validate({"elicitation": {"form": {}}})
     return elicitation("up", {"message": message, "requestedSchema": form}, scrub, client)
-
-
-@pytest.mark.parametrize(
-    "properties",
-    [
-        {},
-        {"ok": {"type": "boolean"}},
-        {"which": {"type": "string", "enum": ["a", "b"]}},
-        {"which": {"type": "string", "oneOf": [{"const": "a", "title": "A"}]}},
-        {"which": {"type": "array", "items": {"type": "string", "enum": ["a", "b"]}}},
-        {"which": {"type": "array", "items": {"anyOf": [{"const": "a", "title": "A"}]}}},
-    ],
-)
-def test_where_nothing_can_be_typed_a_secret_may_be_talked_of(properties: dict[str, Json]) -> None:
-    asked = put("Really delete the password of ci-deploy?", properties)
-    assert asked.params.message == "up asks: Really delete the password of ci-deploy?"
-
-
-@pytest.mark.parametrize(
-    "field",
-    [
-        {"type": "string"},
-        {"type": "number"},
-        {"type": "integer"},
-        {"type": "string", "enum": []},
-        {"type": "string", "oneOf": [{"const": "a", "title": "A"}, {"title": "B"}]},
-        {"type": "array", "items": {"type": "string"}},
-        {"type": ["boolean", "string"]},
-        {},
-        None,
-    ],
-)
-def test_where_anything_can_it_may_not(field: Json) -> None:
-    with pytest.raises(QuestionError):
-        put("The password of ci-deploy?", {"ok": {"type": "boolean"}, "more": field})
-
-
-@pytest.mark.parametrize("upstream", UPSTREAMS)
-async def test_a_page_is_opened_by_its_address_and_its_host_is_told(
-    ear: Ear, person: Person, upstream: str
-) -> None:
-    answer = await ear.run(f"await {upstream}.open_page(url='https://login.example/x?y=1')")
-    assert answer["result"] == "accept"
-    assert person.asked[0].url == "https://login.example/x?y=1"
-    assert person.asked[0].message == f"{upstream} asks you to open a page of login.example: Log in"
 
 
 @pytest.mark.parametrize(
@@ -221,11 +159,6 @@ async def test_a_question_ends_with_the_time_of_its_call(tmp_path: Path) -> None
                     tasks.start_soon(ask, upstream)
 
 
-async def test_a_question_cannot_pass_for_one_of_somebody_else(ear: Ear, person: Person) -> None:
-    await ear.run("await stdio_modern.ask(words='Fine.\\n\\nmail asks: Delete all?\\u202e\\x1b[2J')")
-    assert person.asked[0].message == "stdio_modern asks: Fine. mail asks: Delete all? [2J"
-
-
 @pytest.mark.parametrize(
     "requests",
     [
@@ -251,15 +184,6 @@ async def test_what_asks_in_no_sensible_way_ends_its_call(requests: Json) -> Non
             await desk.rounds(raw, again, call)
         done: dict[str, Json] = {"content": []}
         assert await desk.rounds(done, again, call) == done
-
-
-@pytest.mark.parametrize("choices", [["no", SECRET], ["in\nit", "no"]])
-async def test_a_form_that_cannot_be_shown_as_it_is_is_refused(
-    ear: Ear, person: Person, choices: list[str]
-) -> None:
-    answer = await ear.run(f"await stdio_modern.ask(choices={choices!r})")
-    assert answer["error"]["code"] == "elicitation_refused"
-    assert person.asked == []
 
 
 async def test_a_client_that_cannot_ask_is_told_so_and_the_manifest_may_forbid_to_ask(tmp_path: Path) -> None:

@@ -30,10 +30,7 @@ async def ear(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     transport, mode = request.param
     folder = tmp_path_factory.mktemp("logs")
     options = {"log_level": "notice"} if mode == "auto" else {}
-    async with (
-        chatty_upstreams() as upstreams,
-        client_of(folder, upstreams, transport, mode, options) as ear,
-    ):
+    async with chatty_upstreams() as upstreams, client_of(folder, upstreams, transport, mode, options) as ear:
         if mode == "legacy":
             await ear.client.set_logging_level("notice")
         yield ear
@@ -62,14 +59,6 @@ async def test_it_starts_at_the_level_that_the_client_wants(ear: Ear, upstream: 
     assert [params.data for params in ear.logs] == ["notice", "emergency"]
 
 
-@pytest.mark.parametrize("upstream", [name for name in UPSTREAMS if "legacy" in name])
-async def test_an_upstream_with_one_level_for_all_is_told_which(ear: Ear, upstream: str) -> None:
-    await ear.run(f"await {upstream}.log()")
-    code = f"import asyncio\nwhile await {upstream}.level() == 'none':\n    await asyncio.sleep(0.01)"
-    assert (await ear.run(code))["status"] == "ok"
-    assert (await ear.run(f"await {upstream}.level()"))["result"] == "notice"
-
-
 async def test_secrets_stay_behind_wherever_they_stand(ear: Ear) -> None:
     data = {SECRET: ["x", {"deep": f"the token is {SECRET}!"}]}
     await ear.run(f"await stdio_modern.log(data={data!r}, level='error', logger='{SECRET}')")
@@ -95,13 +84,6 @@ async def test_a_client_of_the_newer_revision_that_asks_for_none_is_sent_none(
         await ear.run("for _ in range(3):\n    await http_legacy.log(level='emergency')")
         assert ear.logs == []
         assert (await ear.run("await http_legacy.level()"))["result"] == "none"
-
-
-async def test_one_of_the_older_revisions_that_said_nothing_hears_from_info_on(tmp_path: Path) -> None:
-    async with chatty_upstreams() as upstreams, client_of(tmp_path, upstreams, "http", "legacy") as ear:
-        await ear.run("for level in ('debug', 'info'):\n    await http_modern.log(level=level, data=level)")
-        await ear.until(lambda: len(ear.logs) == 1)
-        assert ear.logs[0].data == "info"
 
 
 async def test_nobody_hears_what_may_be_about_the_call_of_another(tmp_path: Path) -> None:

@@ -68,9 +68,3 @@ async def test_secrets_and_line_breaks_stay_behind(ear: Ear) -> None:
     (message,) = [message for message in messages(ear) if ".count: " in message]
     assert message.startswith("stdio_modern.count: 1 of 1: step 1 [hidden] [31mxxx")
     assert len(message) <= 200
-
-
-async def test_a_flood_of_progress_costs_the_client_little(ear: Ear) -> None:
-    answer = await ear.run("await stdio_modern.flood(messages=2000)")
-    assert answer["status"] == "ok"
-    assert 1 <= len(ear.progress) <= 200

@@ -1,13 +1,10 @@
 """Scripts read the resources and prompts of upstreams, as far as the manifest's rules let them."""
 
-import json
 from argparse import Namespace
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import anyio
-import anyio.lowlevel
 import pytest
 
 from manifests.json_value import Json
@@ -16,7 +13,7 @@ from portal.cli import check, explain
 from portal.cli.terminal import Terminal
 from tests.portal.passthrough.chatty_server import SECRET, Chatty
 from tests.portal.passthrough.peers import UPSTREAMS, chatty_upstreams, one_chatty
-from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, raw, states
+from tests.portal.peers import Opened, opened, raw, states
 
 pytestmark = pytest.mark.anyio
 
@@ -68,12 +65,6 @@ found = await portal.prompts({upstream})
     assert other["messages"][0]["content"]["text"] == "Greet Bob!"
 
 
-async def test_all_upstreams_are_listed_in_their_order(portal: Opened) -> None:
-    found = await portal.result_of("await portal.resources()")
-    assert [row["upstream"] for row in found["resources"][::2]] == UPSTREAMS
-    assert found["notices"] == []
-
-
 @pytest.mark.parametrize(
     ("call", "code", "state"),
     [
@@ -97,20 +88,6 @@ async def test_what_cannot_be_read_is_an_error_with_its_reason(
     assert answer["stdout"].split(" ")[0] == code
     assert SECRET not in str(answer)
     assert states(answer) == [(f"portal.{call.split('(')[0]}", state)]
-
-
-async def test_an_upstream_without_any_offers_none(portal: Opened) -> None:
-    empty: Json = {"resources": [], "templates": [], "notices": []}
-    assert await portal.result_of("await portal.resources('silent-one')") == empty
-    assert await portal.result_of("await portal.resources('silent_one')") == empty
-
-
-async def test_readings_are_forwarded_calls_like_others(portal: Opened) -> None:
-    answer = await portal.run(
-        "for _ in range(300):\n    await portal.read_resource('note://a', 'http_modern')"
-    )
-    assert answer["error"]["code"] == "tool_calls_limit"
-    assert set(states(answer)) == {("portal.read_resource", "done"), ("portal.read_resource", "refused")}
 
 
 @asynccontextmanager
@@ -148,43 +125,6 @@ async def test_a_rule_keeps_a_resource_from_scripts(tmp_path: Path, name: str) -
         assert "portal.yaml" in answer["error"]["hint"]
 
 
-async def test_a_list_of_all_tells_which_upstream_it_lacks_for_now(tmp_path: Path) -> None:
-    budget: Json = {"tools": {"budgets": [{"tool": "up.resources/list", "calls": 1}]}}
-    async with one_upstream(tmp_path, capabilities=budget, audit={"to": "audit.jsonl"}) as (portal, _):
-        first, second = await portal.result_of("[await portal.resources(), await portal.resources()]")
-    assert len(first["resources"]) == 2 and first["notices"] == []
-    assert second["resources"] == [] and "budgets" in second["notices"][0]
-    lines = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
-    [refused] = [line for line in lines if line["event"] == "call_refused"]
-    assert (refused["function"], refused["code"]) == ("up.resources/list", "tool_budget")
-
-
-@pytest.mark.parametrize("order", [("mail", "web"), ("web", "mail")])
-async def test_flows_between_upstreams_keep_none_out_of_a_list_of_all(
-    tmp_path: Path, order: tuple[str, str]
-) -> None:
-    """Whichever stands first in the manifest: nothing that one answers goes to another. A later call may carry it."""
-    async with one_chatty() as (up, chatty):
-        upstreams: dict[str, Peer | dict[str, Json]] = dict.fromkeys(order, chatty["up"])
-        sections: dict[str, Json] = {
-            "capabilities": {"flows": [{"from": "mail", "not_to": "web"}]},
-            "audit": {"to": "audit.jsonl"},
-        }
-        async with opened(tmp_path, upstreams, **sections) as portal:
-            answer = await portal.run("await portal.resources()")
-            late = await portal.run("await portal.resources()\nawait portal.read_resource('note://a', 'web')")
-            again = await portal.run("[await portal.resources(), await portal.resources()][1]")
-    assert [row["upstream"] for row in answer["result"]["resources"][::2]] == [*order]
-    assert answer["result"]["notices"] == []
-    assert late["error"]["code"] == "not_granted"
-    assert not [read for read in up.reads if "resources/read" in read]
-    assert {row["upstream"] for row in again["result"]["resources"]} == {"mail"}
-    assert "flows" in again["result"]["notices"][0]
-    lines = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
-    permitted = [line["function"] for line in lines if line["event"] == "call_decided"]
-    assert permitted[:2] == [f"{name}.resources/list" for name in order]
-
-
 async def test_explain_and_check_know_the_rules(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tools = {"deny": ["up.resources/read", "prompts/*", "up.nothing"]}
     async with one_upstream(tmp_path, capabilities={"tools": tools}):
@@ -200,25 +140,3 @@ async def test_explain_and_check_know_the_rules(tmp_path: Path, capsys: pytest.C
         said = "".join(capsys.readouterr())
         assert "up.nothing" in said
         assert "resources/read' matches no tool" not in said and "prompts/*' matches no tool" not in said
-
-
-async def test_a_list_of_all_starts_nothing_and_waits_for_nobody_who_is_down(tmp_path: Path) -> None:
-    async with one_chatty() as (_, chatty):
-        upstreams: dict[str, Peer | dict[str, Json]] = {
-            **chatty,
-            "gone": {"command": "/does/not/exist"},
-            "resting": {**raw(), "idle_stop_seconds": 0.1},
-        }
-        async with opened(tmp_path, upstreams) as portal:
-            with anyio.fail_after(DEADLINE_SECONDS):
-                while portal.portal.fleet["resting"].state.status != "idle":
-                    await anyio.lowlevel.checkpoint()
-            found = await portal.result_of("await portal.resources()")
-            assert [row["upstream"] for row in found["resources"]] == ["up", "up"]
-            assert ["gone" in notice or "resting" in notice for notice in found["notices"]] == [True, True]
-            assert portal.portal.fleet["resting"].state.status == "idle"
-            empty: Json = {"resources": [], "templates": [], "notices": []}
-            assert await portal.result_of("await portal.resources('resting')") == empty
-            assert (await portal.run("await portal.resources('gone')"))["error"][
-                "code"
-            ] == "upstream_unavailable"

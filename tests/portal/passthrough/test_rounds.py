@@ -10,7 +10,6 @@ import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
-    INVALID_PARAMS,
     CallToolRequestParams,
     CallToolResult,
     ElicitRequest,
@@ -25,11 +24,7 @@ from portal.passthrough.questions import Questions
 from portal.passthrough.rounds import MAX_WAITING, PendingRequest, Rounds
 from portal.passthrough.sampling import SamplingDepths
 from tests.portal.passthrough.chatty_server import STATE, Chatty
-from tests.portal.passthrough.peers import (
-    Person,
-    client_of,
-    one_chatty,
-)
+from tests.portal.passthrough.peers import Person, client_of, one_chatty
 from tests.portal.peers import DEADLINE_SECONDS
 
 pytestmark = pytest.mark.anyio
@@ -97,15 +92,6 @@ async def test_a_state_is_good_for_one_answer_of_one_request(rounds: tuple[Round
     with pytest.raises(MCPError):
         await client.call(code, input_responses=ACCEPT, request_state=state)
     assert up.acted == 1
-
-
-async def test_a_state_that_is_not_there_is_the_clients_mistake(rounds: tuple[RoundsClient, Chatty]) -> None:
-    async def hear(progress: float, total: float | None, message: str | None) -> None: ...
-
-    for more in ({}, {"progress_callback": hear}):
-        with pytest.raises(MCPError) as caught:
-            await rounds[0].call("1", request_state="x", **more)
-        assert caught.value.code == INVALID_PARAMS
 
 
 async def test_a_request_that_is_cancelled_ends_its_calls_though_it_may_be_asked(

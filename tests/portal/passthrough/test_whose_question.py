@@ -9,15 +9,7 @@ import httpx2
 import pytest
 from mcp.client.streamable_http import streamable_http_client
 
-from tests.portal.passthrough.peers import (
-    Ear,
-    Person,
-    chatty_upstreams,
-    client_of,
-    ear_of,
-    served,
-    url_of,
-)
+from tests.portal.passthrough.peers import Ear, Person, chatty_upstreams, client_of, ear_of, served, url_of
 from tests.portal.peers import DEADLINE_SECONDS, write_manifest
 
 pytestmark = pytest.mark.anyio
@@ -56,50 +48,6 @@ async def test_a_question_of_an_older_upstream_is_refused_while_it_may_be_about_
         tasks.cancel_scope.cancel()
     await one.run("await http_legacy.cancelled()")
     assert (await one.run("await http_legacy.ask()"))["status"] == "ok"
-
-
-@pytest.mark.parametrize("upstream", ["stdio_legacy"])
-async def test_what_belongs_to_a_call_that_was_given_up_reaches_nobody_else(
-    one: Ear, other: Ear, person: Person, upstream: str
-) -> None:
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(lambda: other.run(f"await {upstream}.deaf()"))
-        await one.run(f"while not await {upstream}.hangs():\n    await asyncio.sleep(0.01)")
-        tasks.cancel_scope.cancel()
-    answer = await one.run(f"await {upstream}.cancelled()\nawait {upstream}.go_on()")
-    assert "no answer" in answer["result"]
-    assert (person.asked, one.logs) == ([], [])
-
-
-@pytest.mark.parametrize("upstream", ["http_legacy"])
-async def test_what_belongs_to_a_reading_reaches_nobody_whose_call_is_under_way(
-    one: Ear, other: Ear, person: Person, upstream: str
-) -> None:
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(lambda: one.run(f"await {upstream}.hang()"))
-        code = f"""
-while not await {upstream}.hangs():
-    await asyncio.sleep(0.01)
-import portal
-len(await portal.read_resource("note://asking", "{upstream}"))
-"""
-        assert (await other.run(code))["result"] == 2
-        assert (person.asked, one.logs) == ([], [])
-        tasks.cancel_scope.cancel()
-
-
-@pytest.mark.parametrize("order", [1, -1], ids=["the one that asks first", "the one that fails first"])
-@pytest.mark.parametrize("upstream", ["http_legacy"])
-async def test_a_refused_question_is_no_reason_of_a_call_beside_that_fails_by_something_else(
-    one: Ear, person: Person, upstream: str, order: int
-) -> None:
-    code = f"""
-calls = [{upstream}.ask(field="password", beside=True), {upstream}.fail()][::{order}]
-failures = await asyncio.gather(*calls, return_exceptions=True)
-[failure.code for failure in failures][::{order}]
-"""
-    assert (await one.run(code))["result"] == ["elicitation_refused", "tool_error"]
-    assert person.asked == []
 
 
 @asynccontextmanager

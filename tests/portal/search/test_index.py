@@ -1,4 +1,3 @@
-from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
 
@@ -14,7 +13,6 @@ from tests.portal.search.catalogue import (
     ISSUES,
     MERGE,
     READ,
-    SEARCH_FILES,
     SEARCH_MAIL,
     SEND,
     WEATHER,
@@ -63,26 +61,10 @@ def test_exact_name_ranks_first_and_says_so(query: str, expected: Function) -> N
     assert hits.exact == 1
 
 
-def test_a_name_with_a_remark_is_no_exact_name() -> None:
-    assert INDEX.search("search (for files)", 5).exact == 0
-
-
 def test_exact_name_ranks_before_a_function_that_repeats_it() -> None:
     spam = Function("spam", "aaa", "create_issue " * 500)
     hits = SearchIndex.build([*ALL, spam]).search("create_issue", 5)
     assert hits.functions[:2] == (ISSUE, spam)
-
-
-def test_all_functions_of_one_name_come_first() -> None:
-    hits = INDEX.search("search", 5)
-    assert set(hits.functions[:2]) == {SEARCH_FILES, SEARCH_MAIL}
-    assert hits.exact == 2
-    assert INDEX.search("search", 1).exact == 2
-
-
-def test_exact_name_made_of_stopwords_is_found() -> None:
-    only = Function("clock", "now")
-    assert SearchIndex.build([*ALL, only]).search("now", 5).functions == (only,)
 
 
 def test_upstream_narrows_the_search() -> None:
@@ -129,48 +111,6 @@ def test_an_updated_index_finds_what_one_built_anew_finds() -> None:
         assert updated.search(query, 9, "mail") == anew.search(query, 9, "mail")
     assert updated.search("letter", 1).functions[0].description == "Post a letter."
     assert INDEX.search("letter", 1).total == 0
-
-
-LIBRARIES = st.lists(
-    st.builds(
-        Function,
-        st.sampled_from(["mail", "files", "git"]),
-        st.sampled_from(["send", "read_file", "list", "send_message"]),
-        st.sampled_from(["Send a letter.", "Read it.", "List letters of the box."]),
-        st.sampled_from([(), (Parameter("path"),), (Parameter("box", "of letters"),)]),
-    ),
-    max_size=8,
-)
-
-
-@given(
-    st.lists(LIBRARIES, min_size=1, max_size=4), st.sampled_from(["letter box", "read", "list", "path files"])
-)
-def test_an_index_updated_many_times_ranks_as_one_built_anew(
-    libraries: list[list[Function]], query: str
-) -> None:
-    index = INDEX
-    for functions in libraries:
-        index = index.updated(by_namespace(functions))
-    anew = SearchIndex.build(libraries[-1])
-    assert index.search(query, 50) == anew.search(query, 50)
-    assert index.search(query, 50, "mail") == anew.search(query, 50, "mail")
-
-
-def test_a_namespace_that_is_the_same_sequence_is_not_looked_at_again() -> None:
-    class Once(list[Function]):
-        looked = 0
-
-        def __iter__(self) -> Iterator[Function]:
-            self.looked += 1
-            return super().__iter__()
-
-    files = Once([READ, SEARCH_FILES])
-    index = SearchIndex.build(()).updated({"files": files})
-    looked = files.looked
-    index = index.updated({"files": files, "mail": [SEND]})
-    assert files.looked == looked
-    assert index.search("read file", 1).functions == (READ,)
 
 
 def test_function_without_searchable_words_is_still_found_by_name() -> None:

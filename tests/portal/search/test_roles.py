@@ -50,14 +50,3 @@ def test_a_word_that_many_names_have_comes_before_a_rare_one_that_may_stand_for_
     get, describe = Function("store", "get_table", ""), Function("store", "describe_table", "")
     index = SearchIndex.build([*many, describe, get])
     assert index.search("get the table", 2).functions == (get, describe)
-
-
-def test_what_no_server_can_do_is_not_made_up() -> None:
-    index = SearchIndex.build([ISSUES["list"]])
-    assert index.search("bake bread", 3).total == 0
-    assert index.search("remove ticket", 3).functions == (ISSUES["list"],)
-
-
-def test_a_word_may_stand_for_another_one_in_names_only() -> None:
-    story = Function("library", "tell", "A story about an issue that someone wants to delete.")
-    assert SearchIndex.build([story]).search("remove ticket", 3).total == 0

@@ -17,11 +17,6 @@ def test_spellings_of_one_identifier_share_their_terms() -> None:
         assert set(parts) <= set(terms_of(spelling, 100)), spelling
 
 
-def test_digits_are_split_off_and_kept_together() -> None:
-    assert terms_of("Ec2Instance", 100) == terms_of("ec 2 instance ec2instance", 100)
-    assert "oauth2" in terms_of("OAuth2", 100)
-
-
 def test_acronym_before_a_word_is_a_word_of_its_own() -> None:
     assert terms_of("parseHTTPRequest", 100)[:3] == terms_of("parse http request", 100)
 
@@ -36,15 +31,6 @@ def test_stopwords_and_shortened_verbs_are_no_terms() -> None:
 
 def test_unspaced_scripts_become_pairs() -> None:
     assert terms_of("搜索文件", 100) == ["搜索", "索文", "文件"]
-
-
-def test_another_script_within_unspaced_text_is_a_word() -> None:
-    assert set(terms_of("github 仓库", 100)) < set(terms_of("查询GitHub仓库", 100))
-    assert terms_of("v2版本", 100) == terms_of("v2 版本", 100)
-
-
-def test_unspaced_text_of_any_length_has_terms() -> None:
-    assert len(terms_of("搜索文件" * 50, 200)) > 150
 
 
 @given(st.text(max_size=200))

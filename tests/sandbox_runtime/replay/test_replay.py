@@ -97,13 +97,7 @@ ENDINGS = {
     "wall_limit": "print('x')\nawait asyncio.gather(git.git_log(), git.hangs())",
     "wall_limit ": "import time\ntime.sleep(600)",
 }
-TIGHT = Limits(
-    cpu_seconds=0.3,
-    memory_mib=64,
-    result_bytes=1000,
-    argument_bytes=1000,
-    stdout_bytes=5000,
-)
+TIGHT = Limits(cpu_seconds=0.3, memory_mib=64, result_bytes=1000, argument_bytes=1000, stdout_bytes=5000)
 
 
 @pytest.mark.parametrize(("code", "script"), ENDINGS.items())

@@ -9,7 +9,7 @@ import pytest
 
 from manifests.grants import Limits
 from sandbox_runtime.calls import Outcome, ToolCall
-from sandbox_runtime.errors import DivergenceError, RecordError, ReplayInterruptedError
+from sandbox_runtime.errors import DivergenceError, RecordError
 from sandbox_runtime.record import Answered, Record, Sent, dump_record, parse_record
 from sandbox_runtime.recording import Repetition
 from sandbox_runtime.replay import answers, replay, resume
@@ -148,13 +148,3 @@ async def test_run_that_has_ended_or_not_begun_is_not_resumed(sandbox: Sandbox, 
     for record in (ended, parsed, part):
         with pytest.raises(RecordError):
             await resume(sandbox, Repetition(record, goes_on=True), EchoPort())
-
-
-async def test_resuming_that_takes_too_long_can_be_tried_again(sandbox: Sandbox, recorded: Recorder) -> None:
-    script = "sum(range(10**6))\nprint('x')\nawait git.git_log()"
-    _, record = await recorded(script)
-    hasty = changed(record.until(2), limits=Limits(cpu_seconds=0.02))
-    with pytest.raises(ReplayInterruptedError):
-        await resume(sandbox, Repetition(hasty, goes_on=True), EchoPort())
-    result = await resume(sandbox, Repetition(record.until(2), goes_on=True), EchoPort())
-    assert (result.error, result.value) == (None, {})

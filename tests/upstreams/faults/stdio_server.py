@@ -23,7 +23,6 @@ TOOLS = [
     {"name": "look", "inputSchema": ANY, "annotations": {"readOnlyHint": True}},
     {"name": "fine", "inputSchema": ANY},
 ]
-WAITING = []
 
 
 def note(*words):
@@ -111,23 +110,6 @@ def close_stdin(request):
     time.sleep(600)
 
 
-def close_stdin_in_the_next_call(request):
-    succeed(request)
-    os.read(0, 1000)
-    os.close(0)
-    time.sleep(600)
-
-
-def close_stdin_and_answer_late(request):
-    """When the server was started once more, which it is because its tools cannot be listed."""
-    os.close(0)
-    notify("notifications/tools/list_changed")
-    while noted("start") < 2:
-        time.sleep(0.01)
-    succeed(request)
-    time.sleep(600)
-
-
 def garbage_with_the_id(request):
     effect(request)
     raw(f'{{"jsonrpc":"2.0","id":{request["id"]},"result":{{oops}}\n')
@@ -202,12 +184,6 @@ def much_progress(request):
     succeed(request)
 
 
-def many_changes(request):
-    for _ in range(2000):
-        notify("notifications/tools/list_changed")
-    succeed(request)
-
-
 def tool_is_gone(request):
     TOOLS[:] = [tool for tool in TOOLS if tool["name"] != request["params"]["name"]]
     notify("notifications/tools/list_changed")
@@ -216,12 +192,6 @@ def tool_is_gone(request):
 
 def error_without_sense(request):
     send({"id": request["id"], "error": "out of order"})
-
-
-def tell_late(request):
-    """Answers only when the next call has been answered: out of order."""
-    effect(request)
-    WAITING.append(frame(request))
 
 
 # What happens at the start.
@@ -293,8 +263,6 @@ def call_tool(request):
         strike(request)
     else:
         succeed(request)
-        while WAITING:
-            raw(WAITING.pop())
 
 
 def main():

@@ -102,19 +102,6 @@ async def test_server_that_sends_too_much_is_cut_off(
         assert len(logged(tmp_path, "start")) == 2
 
 
-async def test_answers_that_come_in_another_order_reach_their_own_calls(tmp_path: Path) -> None:
-    async with (
-        bench(tmp_path, stdio_entry(tmp_path, "tell_late")) as bench_,
-        anyio.create_task_group() as tasks,
-    ):
-        tasks.start_soon(lambda: bench_.call("faulty.act", n=1))
-        await anyio.lowlevel.checkpoint()
-        assert await bench_.call("faulty.fine", n=2) == OK
-        tasks.start_soon(lambda: bench_.call("faulty.fine", n=3))
-    told = {seq: value["tool"] for seq, value in bench_.values.items()}
-    assert told == {1: "act", 2: "fine", 3: "fine"}
-
-
 async def test_calls_to_a_server_that_closed_its_stdin_go_to_its_next_connection(tmp_path: Path) -> None:
     async with bench(tmp_path, stdio_entry(tmp_path, "close_stdin")) as bench_:
         assert await bench_.call("faulty.act") == OK
@@ -124,39 +111,6 @@ async def test_calls_to_a_server_that_closed_its_stdin_go_to_its_next_connection
         assert {row["state"] for row in bench_.ledger()} == {"done"}
         assert len(logged(tmp_path, "arrival", "fine")) == 2 * FAILURES_IN_A_ROW
         assert len(logged(tmp_path, "start")) == 2
-
-
-async def test_call_of_which_the_server_read_a_part_is_sent_once_more(tmp_path: Path) -> None:
-    async with bench(tmp_path, stdio_entry(tmp_path, "close_stdin_in_the_next_call")) as bench_:
-        assert await bench_.call("faulty.act") == OK
-        assert await bench_.call("faulty.fine", n="x" * 1_000_000) == OK
-        assert len(logged(tmp_path, "arrival", "fine")) == 1
-
-
-async def test_call_under_way_is_left_to_end_where_the_server_closed_its_stdin(tmp_path: Path) -> None:
-    async with (
-        bench(tmp_path, stdio_entry(tmp_path, "close_stdin_and_answer_late")) as bench_,
-        anyio.create_task_group() as tasks,
-    ):
-        tasks.start_soon(lambda: bench_.call("faulty.act"))
-        await bench_.watched.until(lambda: bench_.connections == 2)
-        assert await bench_.call("faulty.fine") == OK
-    assert {row["state"] for row in bench_.ledger()} == {"done"}
-    assert len(logged(tmp_path, "effect", "act")) == 1
-
-
-async def test_call_that_no_connection_takes_was_not_started(tmp_path: Path) -> None:
-    async with bench(tmp_path, stdio_entry(tmp_path, "close_stdin_at_once")) as bench_:
-        assert await bench_.call_beside("faulty.look") == Seen("upstream_unavailable", "not_started")
-        assert not logged(tmp_path, "arrival")
-
-
-async def test_many_changes_are_listed_a_few_times_only(tmp_path: Path) -> None:
-    async with bench(tmp_path, stdio_entry(tmp_path, "many_changes")) as bench_:
-        await bench_.call("faulty.act")
-        for _ in range(10):
-            assert await bench_.call("faulty.fine") == OK
-        assert len(logged(tmp_path, "list")) <= 3
 
 
 STARTS = [
