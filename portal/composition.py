@@ -232,7 +232,7 @@ async def open_portal(
             if settings.offers:
                 tasks.start_soon(changes.keep)
                 for upstream in fleet:
-                    upstream.offering_changes.listen(changes.note)
+                    upstream.on_offering_change = changes.note
             authorities = {name: each.authority for name, each in views.items()}
             resources = ClientResources(authorities, fleet, audit, changes)
             yield Portal(views, fleet, opening.sandbox, baked, Rounds(tasks), resources, changes)

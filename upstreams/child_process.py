@@ -19,7 +19,7 @@ import structlog
 from anyio.abc import ByteReceiveStream, ByteSendStream, Process
 
 from manifests.upstream_sections import StdioUpstream
-from upstreams.child_supervisor import descendants_of, listed_children, scanned_children
+from upstreams.child_supervisor import descendants_of
 from upstreams.errors import UpstreamUnavailableError
 from upstreams.redaction import Redaction
 
@@ -222,10 +222,7 @@ def _send(pid: int, number: int) -> None:
 
 
 def _kill_with_descendants(supervisor: int) -> None:
-    descendants: set[int] = set()
-    if sys.platform == "linux":
-        descendants = descendants_of(supervisor, listed_children() or scanned_children())
-    for pid in (supervisor, *descendants):
+    for pid in (supervisor, *descendants_of(supervisor)):
         _send(pid, signal.SIGKILL)
 
 

@@ -21,7 +21,6 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable
 
 GRACE_SECONDS = 0.7
 KILL_SECONDS = 1.0
@@ -130,9 +129,12 @@ class Leash:
 
     def _descendants(self) -> set[int]:
         """Pids, or the negated server's group where there is no /proc to find the others."""
-        if not os.path.isdir("/proc/self/task"):
+        own = os.getpid()
+        if not os.path.exists(
+            f"/proc/{own}/task/{own}/children"
+        ):  # most kernels have it (CONFIG_PROC_CHILDREN)
             return {-self._server}
-        return descendants_of(os.getpid(), listed_children() or scanned_children())
+        return descendants_of(own)
 
 
 def _wake(_number: int, _frame: object) -> None:
@@ -194,24 +196,18 @@ def _let_go_of_streams() -> None:
         os.dup2(null, stream)
 
 
-def descendants_of(root: int, children_of: Callable[[int], list[int]]) -> set[int]:
+def descendants_of(root: int) -> set[int]:
     """All living descendants. A zombie counts: its other threads may be running; if not, it is reaped next."""
     found: set[int] = set()
     reachable = [root]
     while reachable:
-        born = [child for child in children_of(reachable.pop()) if child not in found]
+        born = [child for child in _children_of(reachable.pop()) if child not in found]
         found.update(born)
         reachable.extend(born)
     return found
 
 
-def listed_children() -> Callable[[int], list[int]] | None:
-    """Finds children in the kernel's own lists, which most kernels have (CONFIG_PROC_CHILDREN); else None."""
-    own = os.getpid()
-    return _listed_children if os.path.exists(f"/proc/{own}/task/{own}/children") else None
-
-
-def _listed_children(pid: int) -> list[int]:
+def _children_of(pid: int) -> list[int]:
     found: list[int] = []
     with contextlib.suppress(OSError):  # it ended while we looked; below: one of its threads did
         for thread in os.listdir(f"/proc/{pid}/task"):
@@ -221,23 +217,6 @@ def _listed_children(pid: int) -> list[int]:
             ):
                 found += map(int, children.read().split())
     return found
-
-
-def scanned_children() -> Callable[[int], list[int]]:
-    """Finds children among all processes of the machine, as they are now."""
-    children: dict[int, list[int]] = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit() and (parent := _parent_of(name)) is not None:
-            children.setdefault(parent, []).append(int(name))
-    return lambda pid: children.get(pid, [])
-
-
-def _parent_of(pid: str) -> int | None:
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as stat:
-            return int(stat.read().rpartition(b")")[2].split()[1])
-    except (OSError, ValueError, IndexError):
-        return None  # it ended while we looked
 
 
 def main() -> int:

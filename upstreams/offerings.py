@@ -1,6 +1,5 @@
 """What an upstream offers besides tools: resources, their templates, and prompts; as it lists them, read leniently."""
 
-from collections.abc import Callable
 from typing import Final, Literal, TypeAlias
 
 from mcp_types import METHOD_NOT_FOUND
@@ -36,24 +35,6 @@ _IDENTIFIERS: Final[dict[Listed, str]] = {
     "prompts": "name",
 }
 _TEXTS: Final = ("uri", "uriTemplate", "name", "title", "description", "mimeType")
-
-
-class OfferingChanges:
-    """Tells one listener that what an upstream offers may be other than before.
-
-    `noted` is how often it may have changed.
-    """
-
-    def __init__(self) -> None:
-        self.noted = 0
-        self._heard: Callable[[], None] = lambda: None
-
-    def listen(self, heard: Callable[[], None]) -> None:
-        self._heard = heard
-
-    def note(self) -> None:
-        self.noted += 1
-        self._heard()
 
 
 async def read_offered(listed: Listed, read_page: PageReader) -> list[dict[str, Json]]:

@@ -23,7 +23,6 @@ from upstreams.errors import (
     UpstreamUnavailableError,
 )
 from upstreams.http_errors import cause_of, described
-from upstreams.offerings import OfferingChanges
 from upstreams.questions import QuestionDesk
 from upstreams.recorded_tool import RecordedTool
 from upstreams.redaction import Redaction
@@ -103,12 +102,13 @@ class Supervisor:
         self.tools: tuple[RecordedTool, ...] = ()
         self.instructions: str | None = None
         self.server = ""
-        self.offering_changes = OfferingChanges()
-        self._name = name
+        self.on_offering_change: Callable[[], None] = lambda: None
+        """Hears that its resources or prompts may have changed."""
+        self.name = name
         self._spec = spec
         self._open_wire = open_wire
         self._redact = redact
-        self._connect_seconds = spec.connect_seconds
+        self.connect_seconds = spec.connect_seconds
         self._probe_seconds = min(PROBE_SECONDS, spec.call_seconds)
         self._is_lazy = spec.start == "lazy"
         self._idle_seconds = spec.idle_stop_seconds if isinstance(spec, StdioUpstream) else None
@@ -278,7 +278,7 @@ class Supervisor:
                 self._open_wire,
                 self._diagnostics,
                 QuestionDesk(self._spec),
-                seconds=self._connect_seconds,
+                seconds=self.connect_seconds,
                 handshake_first=self._handshake_first,
             ) as session:
                 end_turn()
@@ -324,7 +324,7 @@ class Supervisor:
         self.tools = session.tools
         log.info(
             "upstream_connected",
-            upstream=self._name,
+            upstream=self.name,
             server=self.server,
             tools=len(self.tools),
             ms=round(seconds * 1000),
@@ -393,14 +393,14 @@ class Supervisor:
         while True:
             await session.notifications.tools_change()
             try:
-                with anyio.fail_after(self._connect_seconds):
+                with anyio.fail_after(self.connect_seconds):
                     await session.list_tools()
             except (UpstreamError, TimeoutError) as error:
                 self._diagnostics.note(f"its changed tools could not be listed: {error}")
             else:
                 if session.tools != self.tools:
                     self.tools = session.tools
-                    log.info("upstream_tools_changed", upstream=self._name, tools=len(self.tools))
+                    log.info("upstream_tools_changed", upstream=self.name, tools=len(self.tools))
                     self._on_change()
                     await self._remember()
             await anyio.sleep(RELIST_PAUSE_SECONDS)
@@ -408,7 +408,7 @@ class Supervisor:
     async def _follow_offerings(self, session: Session) -> None:
         while True:
             # Also at first: there is a server now that can be asked.
-            self.offering_changes.note()
+            self.on_offering_change()
             await anyio.sleep(RELIST_PAUSE_SECONDS)
             await session.notifications.offerings_change()
 
@@ -423,7 +423,7 @@ class Supervisor:
         self._failures += 1
         if (self.state.status, self.state.detail) != (status, reason):  # said once, not at every attempt
             log.warning(
-                "upstream_lost" if was_ready else "upstream_not_reached", upstream=self._name, reason=reason
+                "upstream_lost" if was_ready else "upstream_not_reached", upstream=self.name, reason=reason
             )
         if was_well:
             self._become("starting", reason)

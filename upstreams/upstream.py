@@ -19,13 +19,11 @@ from upstreams.errors import (
     UpstreamWithheldError,
 )
 from upstreams.notifications import LogHearer
-from upstreams.offerings import LISTING_METHODS, Listed, OfferingChanges, read_offered
+from upstreams.offerings import LISTING_METHODS, Listed, read_offered
 from upstreams.questions import Questioned
-from upstreams.recorded_tool import RecordedTool
 from upstreams.redaction import Redaction
 from upstreams.retries import Retries
 from upstreams.session import Session, WireOpener
-from upstreams.state import UpstreamState
 from upstreams.supervisor import PATIENCE_SECONDS, StartTurns, Supervisor
 from upstreams.tool_listing import ListingStore
 from upstreams.tool_result import ToolResult
@@ -33,8 +31,8 @@ from upstreams.tool_result import ToolResult
 T = TypeVar("T")
 
 
-class Upstream:
-    """One MCP server behind the portal. `run` keeps a connection to it, in a task of its own.
+class Upstream(Supervisor):
+    """One MCP server behind the portal, and calls to it. `run` keeps a connection to it, in a task of its own.
 
     Calls run in their callers' tasks. So neither a failing connection nor another upstream can cancel a
     caller, and a caller that goes away takes nothing with it.
@@ -50,65 +48,10 @@ class Upstream:
         on_change: Callable[["Upstream"], None],
         listings: ListingStore | None = None,
     ) -> None:
-        self.name = name
-        self.connect_seconds = spec.connect_seconds
-        self._redact = redact
+        circuit = Circuit(anyio.current_time)
+        super().__init__(name, spec, open_wire, redact, circuit, turns, listings, lambda: on_change(self))
         self._rules = spec.retries
-        self._offered: dict[Listed, tuple[int, list[dict[str, Json]]]] = {}
         self._retries = Retries(spec.retries.attempts, anyio.current_time)
-        self._circuit = Circuit(anyio.current_time)
-        self._supervisor = Supervisor(
-            name, spec, open_wire, redact, self._circuit, turns, listings, lambda: on_change(self)
-        )
-
-    @property
-    def state(self) -> UpstreamState:
-        return self._supervisor.state
-
-    @property
-    def prospect(self) -> str:
-        """When it is tried again, if it is down; else empty."""
-        return self._supervisor.prospect
-
-    @property
-    def tools(self) -> tuple[RecordedTool, ...]:
-        """As it listed them last, perhaps to an earlier portal."""
-        return self._supervisor.tools
-
-    @property
-    def server(self) -> str:
-        """Name and version as the server gives them; empty when it does not."""
-        return self._supervisor.server
-
-    @property
-    def instructions(self) -> str | None:
-        return self._supervisor.instructions
-
-    @property
-    def offering_changes(self) -> OfferingChanges:
-        """Tell when its resources or prompts may have changed."""
-        return self._supervisor.offering_changes
-
-    @property
-    def diagnostics(self) -> tuple[str, ...]:
-        """Remarks about the current connection: malformed tools, noise on stdout."""
-        return self._supervisor.diagnostics
-
-    def last_words(self) -> str:
-        """What a stdio server wrote to stderr last, up to fifty lines; "" where there is no stderr."""
-        return self._supervisor.last_words()
-
-    async def run(self) -> None:
-        """Keep it connected until cancelled."""
-        await self._supervisor.run()
-
-    def want(self) -> None:
-        """Have it connected soon, although it is lazy or was stopped for being idle."""
-        self._supervisor.want()
-
-    async def started(self) -> None:
-        """Return when it is not starting (any more)."""
-        await self._supervisor.started()
 
     async def call(
         self,
@@ -165,14 +108,7 @@ class Upstream:
             method = LISTING_METHODS[listed]
             return await self.ask(method, params, seconds=left_seconds, on_sent=on_sent)
 
-        rows = await read_offered(listed, page)
-        self._offered[listed] = self.offering_changes.noted, rows
-        return rows
-
-    def offered_before(self, listed: Listed) -> list[dict[str, Json]] | None:
-        """What it listed last, if it is idle and told of no change since; a server need not be started to hear it."""
-        noted, rows = self._offered.get(listed, (-1, []))
-        return rows if self.state.status == "idle" and noted == self.offering_changes.noted else None
+        return await read_offered(listed, page)
 
     async def ask(
         self,
@@ -206,7 +142,7 @@ class Upstream:
 
         async def attempt() -> T:
             nonlocal was_seen, may_have_acted, patient_until
-            async with self._supervisor.session(deadline, patient_until) as session:
+            async with self.session(deadline, patient_until) as session:
                 if may_have_acted and not is_safe():  # as it was when it failed
                     raise UpstreamWithheldError("the tool no longer says that it is safe to repeat")
                 with self._circuit.watching():
@@ -227,7 +163,7 @@ class Upstream:
             error.args = (f"upstream {self.name!r}: {self._redact.start(str(error))}",)
             raise
         finally:
-            self._supervisor.tell_health()
+            self.tell_health()
 
     def scrubbed(self, text: str, limit: int) -> str:
         """The first `limit` characters of a text of the upstream without the secrets that it was configured with."""

@@ -247,7 +247,7 @@ class ClientResources:
         entry = Entry(1, function, time.monotonic())
         try:
             authorization = Authorization(authority, set(), audit)
-            yield Resources(authority.manifest, authorization, self._fleet, asks_idle=True), entry
+            yield Resources(authority.manifest, authorization, self._fleet), entry
         except ResourceError as error:
             entry.end(error.state, error.told)
             if error.state == "refused":

@@ -70,7 +70,7 @@ def elicitation(
     schema = params.get("requestedSchema")
     form = _form(schema, scrub)
     words = unicodedata.normalize("NFKC", f"{told} {compact(form)}")
-    if _takes_text(schema) and _SECRET.search(words):
+    if _SECRET.search(words):
         raise QuestionError(
             "elicitation_refused", "it names a secret, and MCP forbids to ask for one in a form"
         )
@@ -119,28 +119,6 @@ def _answers(form: Json) -> Iterator[Json]:
                 for choices in (each.get("oneOf"), each.get("anyOf")):
                     if isinstance(choices, list):
                         yield [choice.get("const") for choice in choices if isinstance(choice, dict)]
-
-
-def _takes_text(schema: Json) -> bool:
-    """Whether anything can be typed into the form, and not only chosen."""
-    return not all(_is_chosen(each) for each in schema["properties"].values())
-
-
-def _is_chosen(field: Json) -> bool:
-    if not isinstance(field, dict):
-        return False
-    if field.get("type") == "array":
-        return _has_choices(field.get("items"))
-    return field.get("type") == "boolean" or (field.get("type") == "string" and _has_choices(field))
-
-
-def _has_choices(field: Json) -> bool:
-    if not isinstance(field, dict):
-        return False
-    among = field.get("oneOf") or field.get("anyOf")
-    if isinstance(among, list):
-        return all(isinstance(each, dict) and "const" in each for each in among)
-    return isinstance(field.get("enum"), list) and bool(field["enum"])
 
 
 def _request(params: dict[str, Json]) -> ElicitRequest:

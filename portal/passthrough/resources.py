@@ -21,7 +21,6 @@ from sandbox_runtime.calls import CallError
 from upstreams.errors import UpstreamAnswerError, UpstreamError
 from upstreams.fleet import Fleet
 from upstreams.offerings import MAX_IDENTIFIER_CHARACTERS, Listed
-from upstreams.upstream import Upstream
 
 RESOURCES: Final = "portal.resources"
 READ_RESOURCE: Final = "portal.read_resource"
@@ -64,19 +63,12 @@ class ResourceError(Exception):
 
 
 class Resources:
-    """What one run, or one client, may read of the upstreams of a manifest.
+    """What one run, or one client, may read of the upstreams of a manifest."""
 
-    With `asks_idle` a list of all has idle upstreams, too: as they were listed last or, if they never were, started
-    to be asked. That is for clients, which cannot name one upstream as scripts can.
-    """
-
-    def __init__(
-        self, manifest: Manifest, authorization: Authorization, fleet: Fleet, *, asks_idle: bool = False
-    ) -> None:
+    def __init__(self, manifest: Manifest, authorization: Authorization, fleet: Fleet) -> None:
         self._manifest = manifest
         self._authorization = authorization
         self._fleet = fleet
-        self._asks_idle = asks_idle
 
     async def answer(self, function: str, arguments: Mapping[str, Json], entry: Entry) -> Json:
         """What the function answers a script.
@@ -151,7 +143,8 @@ class Resources:
         for upstream in self._fleet:
             if not self._request(upstream.name, method, {}, entry).tool.granted:
                 continue
-            if not self._is_askable(upstream):
+            # To list all is no reason to start a server, or to wait for one that is down.
+            if upstream.state.status not in ("ready", "failing"):
                 notices.append(f"upstream {upstream.name!r} is {upstream.state.status} and was not asked")
                 continue
             try:
@@ -160,22 +153,12 @@ class Resources:
                 notices.append(error.told.message)
         return permitted, notices
 
-    def _is_askable(self, upstream: Upstream) -> bool:
-        """To list all is no reason to start a server for a script, or to wait for one that is down."""
-        status = upstream.state.status
-        return status in ("ready", "failing") or (self._asks_idle and status == "idle")
-
     async def _rows(
         self, key: str, listed: Listed, sent: OnSent, *, most_seconds: float = math.inf
     ) -> list[Json]:
         seconds = min(self._manifest.portal.upstreams[key].call_seconds, most_seconds)
-        upstream = self._fleet[key]
-        rows = upstream.offered_before(listed) if self._asks_idle else None
         try:
-            if rows is None:
-                rows = await upstream.offered(listed, seconds=seconds, on_sent=sent)
-            else:
-                sent(False)  # whoever reads it counts as if the upstream had been asked
+            rows = await self._fleet[key].offered(listed, seconds=seconds, on_sent=sent)
         except UpstreamError as error:
             raise _failure(error) from error
         return [{**row, "upstream": key} for row in rows]

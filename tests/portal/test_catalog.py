@@ -41,7 +41,7 @@ async def test_stub_files_stay_as_they_are_while_a_check_reads_them(tmp_path: Pa
         module = catalog._stubs / "tools" / "store.pyi"
         with anyio.fail_after(DEADLINE_SECONDS):
             async with catalog.steady() as snapshot:
-                portal.portal.fleet["store"]._supervisor.tools = (recorded("other"),)
+                portal.portal.fleet["store"].tools = (recorded("other"),)
                 catalog.note_change(portal.portal.fleet["store"])
                 with anyio.move_on_after(0.5) as waiting:
                     await catalog.fresh()
