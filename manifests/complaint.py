@@ -4,7 +4,7 @@ A value is shown only where it cannot be a secret: not if any of it came from th
 `env`, `environment`, `headers`, `args`, `url`, `token` and `client_secret`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import get_args, get_origin
@@ -29,14 +29,8 @@ _IMPORT = (
     "Upstreams stand under `upstreams`; `mcp-code-portal import` takes over the servers of Claude, Cursor, VS Code, "
     "Codex and others."
 )
-_LEAVE_OFF = (
-    "Remove the entry, or make a comment of it; with `start: lazy` it is only started when a script calls it."
-)
 _KEY_ERROR = "[key]"  # pydantic's mark, at the end of a location, for an error in the key itself
 _WANTED = {
-    "string_type": "a string",
-    "bool_type": "true or false",
-    "string_too_short": "at least one character",
     "tuple_type": "a list, like [a, b]",
     "dict_type": "a mapping of names to values",
     "model_type": "a mapping of keys to values",
@@ -53,20 +47,19 @@ class Complaint:
     def problem(self, error: ErrorDetails) -> Problem:
         path, kind, is_key = self._subject(error["loc"])
         if error["type"] == "extra_forbidden":
-            message, hint = _unknown_key(path, kind, error["input"])
+            message, hint = _unknown_key(path, kind)
             is_key = True
         elif error["type"] == "missing":
-            message, hint = f"{_label(path[:-1])} needs {path[-1]}", ""
-            is_key = True
+            message, hint, is_key = f"{_label(path[:-1])} needs {path[-1]}", "", True
         elif error["type"] == UPSTREAM_KIND:
             message, hint = _kindless_upstream(path, error["input"])
             is_key = True
-        elif is_key and error["type"] != UNUSABLE:
-            message, hint = f"the key {_label(path)} must be {_wanted(error, None)}", ""
         elif error["type"] == UNUSABLE:
             message, hint = f"{_label(path)} {error['msg']}", error["ctx"]["hint"]
+        elif is_key:
+            message, hint = f"the key {_label(path)} {_demand(error)}", ""
         else:
-            message, hint = self._wrong_value(path, kind, error)
+            message, hint = self._wrong_value(path, error)
         place = nearest(self.places, path)
         line, column = (place.line, place.column) if is_key else (place.value_line, place.value_column)
         return Problem(message, line, column, hint, ".".join(map(str, path)))
@@ -79,29 +72,20 @@ class Complaint:
         is_key = path[-1:] == (_KEY_ERROR,) and path not in self.places
         return path[:-1] if is_key else path, kind, is_key
 
-    def _wrong_value(self, path: KeyPath, kind: str, error: ErrorDetails) -> tuple[str, str]:
-        section = _section_at(path[:-1], kind)
-        field = _keys(section).get(str(path[-1])) if section and path else None
+    def _wrong_value(self, path: KeyPath, error: ErrorDetails) -> tuple[str, str]:
         shown = "a value from the environment" if path in self.filled else _shown(path, error["input"])
-        message = f"{_label(path)} is {shown}; it must be {_wanted(error, field)}"
+        message = f"{_label(path)} is {shown}; it {_demand(error)}"
         if error["type"] != "string_type" or isinstance(error["input"], list | dict):
             return message, ""
         is_empty = error["input"] is None
         return message, 'An empty string is written "".' if is_empty else "Put it in quotes."
 
 
-def _wanted(error: ErrorDetails, field: FieldInfo | None) -> str:
-    if error["type"] == "literal_error":
-        return f"one of {error['ctx']['expected']}"
-    if error["type"] in ("string_too_long", "too_long"):
-        return f"at most {error['ctx']['max_length']} long"
+def _demand(error: ErrorDetails) -> str:
+    """What the value must be, as pydantic says it; none of its texts repeats the value."""
     if error["type"] in _WANTED:
-        return _WANTED[error["type"]]
-    if field is None:
-        return "something else"
-    parts = list(_parts(field.annotation))
-    inner = [bound for part in parts if isinstance(part, FieldInfo) for bound in part.metadata]
-    return f"{'a whole number' if int in parts else 'a number'}{_range([*field.metadata, *inner])}"
+        return f"must be {_WANTED[error['type']]}"
+    return f"must {error['msg'].partition(' should ')[2]}"
 
 
 def _parts(annotation: object) -> Iterator[object]:
@@ -111,21 +95,9 @@ def _parts(annotation: object) -> Iterator[object]:
         yield from _parts(part)
 
 
-def _range(metadata: Sequence[object]) -> str:
-    """The bounds of a number, in words."""
-    words = {"gt": "above", "ge": "at least", "le": "at most"}
-    bounds = [
-        f"{word} {getattr(bound, name)}"
-        for bound in metadata
-        for name, word in words.items()
-        if hasattr(bound, name)
-    ]
-    return ", " + " and ".join(bounds) if bounds else ""
-
-
-def _unknown_key(path: KeyPath, kind: str, value: Json) -> tuple[str, str]:
-    if hint := _hint_for_key_of_clients(path, kind, value):
-        return f"unknown key {_label(path)}", hint
+def _unknown_key(path: KeyPath, kind: str) -> tuple[str, str]:
+    if path[0] in _CLIENTS_SECTIONS:
+        return f"unknown key {_label(path)}", _IMPORT
     key, section = str(path[-1]), _section_at(path[:-1], kind)
     allowed = list(_keys(section)) if section else []
     message = f"unknown key {_label(path)}"
@@ -137,20 +109,6 @@ def _unknown_key(path: KeyPath, kind: str, value: Json) -> tuple[str, str]:
     return message, f"{f'Did you mean {near[0]}? ' if near else ''}Allowed here: {', '.join(allowed)}."
 
 
-def _hint_for_key_of_clients(path: KeyPath, kind: str, value: Json) -> str:
-    """What to write for a key that MCP clients have in their own files; "" for any other."""
-    match path:
-        case (str(key),) if key in _CLIENTS_SECTIONS:
-            return _IMPORT
-        case ("upstreams", _, "type"):
-            if kind == "url" and value == "sse":
-                return "Write `transport: sse` in its place."
-            return f"Leave it out: `{kind}` says how the server is reached."
-        case ("upstreams", _, "disabled" | "enabled" as key):
-            return "Leave it out." if value is (key == "enabled") else _LEAVE_OFF
-    return ""
-
-
 def _kindless_upstream(path: KeyPath, value: Json) -> tuple[str, str]:
     name = _label(path)
     if not isinstance(value, dict):
@@ -158,9 +116,7 @@ def _kindless_upstream(path: KeyPath, value: Json) -> tuple[str, str]:
     if "command" in value and "url" in value:
         return f"the upstream {name} has both command and url", "Keep one: command starts it, url reaches it."
     hint = "command starts a program and speaks to it over stdio; url reaches a running server."
-    slips = {key: get_close_matches(key, ("command", "url"), n=1) for key in list(value)[:20]}
-    guesses = [f"Did you mean {near[0]} where you wrote {key}? " for key, near in slips.items() if near]
-    return f"the upstream {name} has neither command nor url", "".join(guesses[:1]) + hint
+    return f"the upstream {name} has neither command nor url", hint
 
 
 def _section_at(path: KeyPath, kind: str) -> type[Section] | None:

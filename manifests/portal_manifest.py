@@ -3,12 +3,8 @@
 What stands below a field reaches operators: it is in the JSON Schema, from which editors complete and explain the file.
 """
 
-import ast
-import inspect
 import json
-import textwrap
 from importlib.resources import files
-from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
@@ -200,13 +196,16 @@ def schema_text() -> str:
 
 def generated_schema() -> str:
     """The schema as the models have it now."""
+    # Pydantic reads what stands below fields itself if a model asks for it, but then at each start, in 25 ms.
+    from pydantic._internal._docs_extraction import extract_docstrings_from_cls
+
     schema = PortalManifest.model_json_schema(ref_template="#/definitions/{model}")
     definitions = schema.pop("$defs")
     for model in _sections_of(PortalManifest):
         properties = (schema if model is PortalManifest else definitions[model.__name__])["properties"]
-        for base in reversed(model.__mro__):
-            for key, text in _field_docs(base).items():
-                properties[model.model_fields[key].alias or key]["description"] = text
+        for base in (each for each in reversed(model.__mro__) if issubclass(each, Section)):
+            for key, text in extract_docstrings_from_cls(base, use_inspect=True).items():
+                properties[model.model_fields[key].alias or key]["description"] = " ".join(text.split())
     whole = {
         "$schema": "http://json-schema.org/draft-07/schema#",
         **_section(schema),
@@ -224,21 +223,6 @@ def _sections_of(annotation: object) -> set[type[Section]]:
             *(_sections_of(each.annotation) for each in annotation.model_fields.values())
         )
     return found
-
-
-def _field_docs(section: type) -> dict[str, str]:
-    """What stands below the fields of a class, on one line each."""
-    if not issubclass(section, Section):
-        return {}
-    body = ast.parse(textwrap.dedent(inspect.getsource(section))).body[0]
-    assert isinstance(body, ast.ClassDef)
-    return {
-        ast.unparse(field.target): " ".join(str(doc.value.value).split())
-        for field, doc in pairwise(body.body)
-        if isinstance(field, ast.AnnAssign)
-        and isinstance(doc, ast.Expr)
-        and isinstance(doc.value, ast.Constant)
-    }
 
 
 def _section(schema: Json) -> Json:
