@@ -1,5 +1,14 @@
-"""What a rule demands of the arguments of a call: `where` compares single arguments, `schema` all of them."""
+"""What a rule demands of the arguments of a call: `where` compares single arguments, `schema` all of them.
 
+A schema is read strictly, because what is not understood would let calls through. Only keywords that are decided in
+time bounded by the value are read. A property that may be left out, or be of any type, fits a schema by the words of
+JSON Schema, and neither is what an operator means by `maximum: 100`. `not` and `oneOf` say what must not be, which what
+the upstream takes for the same, like 1 for true, gets around.
+
+Source: JSON Schema 2020-12, validation.
+"""
+
+import math
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,10 +19,12 @@ from urllib.parse import unquote
 
 from pydantic import AfterValidator, Field, Strict, model_validator
 
-from manifests.argument_schema import MAX_STEPS
 from manifests.constraints import Section, refusal
 from manifests.json_value import Json
 from manifests.schema_validation import SchemaValidator
+
+MAX_STEPS: Final = 25_000
+"""Uses of a keyword on a part of the arguments of one call: about a tenth of a second."""
 
 TOO_MUCH = f"the arguments have too many parts to be held against a schema: those of a tool share {MAX_STEPS:,} looks"
 
@@ -49,7 +60,7 @@ class Comparison(Section):
 
     equals: Scalar = None
     """The value itself."""
-    one_of: Annotated[tuple[Scalar, ...], Strict(False), Field(max_length=1000)] = ()
+    one_of: Annotated[tuple[Scalar, ...], Strict(False), Field(min_length=1, max_length=1000)] | None = None
     """The values that it may have."""
     prefix: Text | None = None
     """What a text must begin with. One that leads elsewhere when it is read as a path or is decoded does not, as in
@@ -66,10 +77,11 @@ class Comparison(Section):
         said = self.said
         if not said or len(said) < len(self.model_fields_set):
             raise refusal("compares with nothing", "Say equals, one_of, prefix, suffix, min or max.")
-        if why := _contradiction(said):
-            raise refusal(
-                f"can never hold: {why}", "Every call would be refused: to say that, deny the tool."
-            )
+        for detour in (ReadText(f"{self.prefix or 'x'}x").detour, ReadText(f"x{self.suffix or 'x'}").detour):
+            if detour:
+                raise refusal(
+                    f"can never hold: it has {detour} in it", "To refuse every call, deny the tool."
+                )
         return self
 
     @property
@@ -77,6 +89,71 @@ class Comparison(Section):
         """What it compares with, by the name of the comparison."""
         values = {name: getattr(self, name) for name in _WORDS if name in self.model_fields_set}
         return {name: value for name, value in values.items() if value is not None or name == "equals"}
+
+
+_NUMBERS: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+_SIZES: Final = tuple(f"{bound}{of}" for of in ("Length", "Items", "Properties") for bound in ("min", "max"))
+_OTHERS: Final = (
+    *("type", "enum", "const", "required"),
+    *("additionalProperties", "items", "properties", "anyOf", "allOf"),
+)
+_UNDERSTOOD: Final = (*_OTHERS, *_NUMBERS, *_SIZES)
+
+
+def _sound(schema: Json) -> Json:
+    from jsonschema import Draft202012Validator, SchemaError  # takes 40 ms
+
+    if not schema:
+        raise refusal(
+            "says nothing", "Write it like {properties: {limit: {type: integer}}, required: [limit]}."
+        )
+    try:
+        Draft202012Validator.check_schema(schema)
+    except SchemaError as error:
+        where = ".".join(map(str, error.absolute_path)) or "schema"
+        told = f"has a {where} in it that cannot be: {str(error.instance)[:60]!r}"
+        raise refusal(told, "See JSON Schema 2020-12.") from error
+    _check_schema(schema)
+    return schema
+
+
+ArgumentSchema: TypeAlias = Annotated[dict[str, Json], AfterValidator(_sound)]
+
+
+def _check_schema(schema: Json) -> None:
+    """Refuse what would have no effect, and what leaves a way around the schema, here and in all that is nested."""
+    if isinstance(schema, bool):
+        return
+    for keyword, operand in schema.items():
+        if keyword not in _UNDERSTOOD:
+            hint = f"Understood are {', '.join(_UNDERSTOOD)}."
+            raise refusal(f"has {keyword!r} in it, which would have no effect here", hint)
+        if (operand == [] and keyword == "enum") or (keyword in _NUMBERS and not math.isfinite(operand)):
+            raise refusal(f"has a {keyword} in it that cannot be: {operand}", "See JSON Schema 2020-12.")
+    properties = schema.get("properties", {})
+    for name in properties.keys() - schema.get("required", ()):
+        hint = "List it under required: whatever the upstream takes in its place is unknown."
+        raise refusal(f"lets {name!r} be left out", hint)
+    parts = {**properties, **{key: schema[key] for key in ("items", "additionalProperties") if key in schema}}
+    for name, nested in parts.items():
+        if nested is not True and not _says_type(
+            nested
+        ):  # `true` is the way to say that anything may be there
+            hint = f"Give {name} a type, an enum or a const; where it has anyOf, each of these."
+            raise refusal(f"lets {name!r} be of any type", hint)
+    for nested in (*parts.values(), *schema.get("anyOf", ()), *schema.get("allOf", ())):
+        _check_schema(nested)
+
+
+def _says_type(schema: Json) -> bool:
+    """Whether what fits is of a type that the schema names: a bound alone says nothing of a text or a list."""
+    if isinstance(schema, bool):
+        return not schema
+    return (
+        not schema.keys().isdisjoint(("type", "enum", "const"))
+        or ("anyOf" in schema and all(map(_says_type, schema["anyOf"])))
+        or any(map(_says_type, schema.get("allOf", ())))
+    )
 
 
 class ReadText:
@@ -180,20 +257,6 @@ _TESTS: Final[Mapping[str, Callable[[Json], _Test]]] = {
     "min": lambda bound: lambda value, _: _is_number(value) and value >= bound,
     "max": lambda bound: lambda value, _: _is_number(value) and value <= bound,
 }
-
-
-def _contradiction(said: Mapping[str, Json]) -> str:
-    """Why no value can meet these comparisons; "" if one may."""
-    if "one_of" in said and not said["one_of"]:
-        return "one_of has no value in it"
-    if "min" in said and "max" in said and said["min"] > said["max"]:
-        return "min is greater than max"
-    for name in sorted(_OF_TEXTS & said.keys()):
-        part = said[name]
-        text = ReadText(f"{part}x" if name == "prefix" else f"x{part}")
-        if not (text.begins(part) if name == "prefix" else text.ends(part)):
-            return f"the {name} has {text.detour or 'an encoding'} in it, and a text with that meets none"
-    return ""
 
 
 class CallArguments:

@@ -2,8 +2,7 @@
 
 import hashlib
 import json
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -70,8 +69,7 @@ HEADER: Final = "# mcp-code-portal lock 1: tools as they were accepted. Written 
 MAX_BYTES: Final = 256 * 1024 * 1024
 MAX_PROBLEMS: Final = 100
 
-_VERSION: Final = re.compile(r"# mcp-code-portal lock (\d{1,9})\b")
-_CONFLICT: Final = (b"<<<<<<<", b"=======", b">>>>>>>", b"|||||||")
+_VERSION: Final = b"# mcp-code-portal lock 1:"
 _KEYS: Final = ["upstream", "tool", "sha256", "description", "definition"]
 _AGAIN: Final = (
     "Run `mcp-code-portal lock --diff` once the line is as it was, or delete the file and lock anew."
@@ -106,9 +104,7 @@ def read_lock(path: Path) -> Lock | None:
         content, _ = read_capped(path, MAX_BYTES)
     except FileNotFoundError:
         if path.is_symlink():  # somebody meant a lock to be there
-            hint = "Put the lockfile it stood for there; or remove the link, and `mcp-code-portal lock` writes one."
-            problem = Problem("is a link to a file that is not there", hint=hint)
-            raise ManifestError([problem], path.name) from None
+            raise ManifestError([Problem("is a link to a file that is not there")], path.name) from None
         return None
     return _parsed(content, path.name)
 
@@ -130,17 +126,18 @@ def write_lock(path: Path, pins: Iterable[Pin]) -> None:
 
 
 def _parsed(content: bytes, file: str) -> Lock:
+    header, *texts = (line.removesuffix(b"\r") for line in content.removesuffix(b"\n").split(b"\n"))
+    if not header.startswith(_VERSION):
+        hint = "Use the portal that wrote it, or delete the file and run `mcp-code-portal lock`."
+        raise ManifestError([Problem("is no lockfile of version 1", 1, 1, hint)], file)
     problems: list[Problem] = []
     pins: dict[tuple[str, str | None], Pin] = {}
     lines: dict[tuple[str, str | None], int] = {}
-    texts = [line.removesuffix(b"\r") for line in content.removesuffix(b"\n").split(b"\n")]
-    problems += _header_problems(texts[0])
-    for number, text in enumerate(texts[1:], 2):
-        if (problems and problems[0].line == 1) or len(problems) >= MAX_PROBLEMS:
-            break
+    for number, text in enumerate(texts, 2):
         pin = _pin(text)
-        if isinstance(pin, str):
-            problems.append(Problem(pin, number, 1, _AGAIN))
+        if pin is None:
+            told = "is no line that `mcp-code-portal lock` wrote, or it was changed, or a merge left a conflict here"
+            problems.append(Problem(told, number, 1, _AGAIN))
             continue
         key = pin.upstream, pin.tool
         if key in pins:
@@ -148,32 +145,18 @@ def _parsed(content: bytes, file: str) -> Lock:
             problems.append(Problem(told, number, 1, "Keep the line that you mean to accept."))
         pins[key], lines[key] = pin, number
     if problems:
-        raise ManifestError(problems, file)
+        raise ManifestError(problems[:MAX_PROBLEMS], file)
     return Lock(file, pins, lines)
 
 
-def _header_problems(line: bytes) -> Iterator[Problem]:
-    text = line.decode("utf-8", "replace")
-    version = _VERSION.match(text)
-    if version is None:
-        hint = "Delete the file and run `mcp-code-portal lock`."
-        yield Problem("is no lockfile of mcp-code-portal: its first line is another", 1, 1, hint)
-    elif int(version[1]) != 1:
-        yield Problem(f"has version {version[1]}; this portal reads 1", 1, 1, "Use the portal that wrote it.")
-
-
-def _pin(text: bytes) -> Pin | str:
-    """The pin that a line says, or what is wrong with it."""
-    if text.startswith(_CONFLICT):
-        return "a merge left a conflict here"
+def _pin(text: bytes) -> Pin | None:
+    """The pin that a line says; None if it is not as it was written."""
     try:
         data = json.loads(text.decode("ascii"))
     except (ValueError, RecursionError):
-        data = None
+        return None
     kinds = (str, str | None, str, str, dict)
     if not isinstance(data, dict) or list(data) != _KEYS or not all(map(isinstance, data.values(), kinds)):
-        return "is no line that `mcp-code-portal lock` wrote"
+        return None
     pin = Pin(data["upstream"], data["tool"], data["description"], data["definition"])
-    if (pin.line or "").encode() != text:
-        return f"the line of {pin.name[:300]!a} was changed: its hash or its spelling is another"
-    return pin
+    return pin if (pin.line or "").encode() == text else None

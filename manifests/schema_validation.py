@@ -1,7 +1,7 @@
 """JSON Schema validation by `jsonschema`, in bounded time: of schema and value, each may be written by a stranger.
 
 Keywords that can take long are not applied (`pattern`, `patternProperties`, `format`, `uniqueItems`), nor `multipleOf`,
-for which 19.99 is no multiple of 0.01. Schemas have to be sound (`portal.library.schema`, `manifests.argument_schema`).
+for which 19.99 is no multiple of 0.01. Schemas have to be sound (`portal.library.schema`, `manifests.conditions`).
 
 Source: JSON Schema 2020-12, validation.
 """

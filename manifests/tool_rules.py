@@ -4,10 +4,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal, Self, TypeAlias
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Strict, Tag, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Strict, Tag, model_validator
 
-from manifests.argument_schema import SchemaConditionError, check_schema
-from manifests.conditions import Comparison
+from manifests.conditions import ArgumentSchema, Comparison
 from manifests.constraints import Pattern, Section, refusal
 from manifests.json_value import Json
 
@@ -56,17 +55,6 @@ Calls: TypeAlias = Annotated[int, Field(ge=0, le=1_000_000)]
 
 RULE_KINDS = ("pattern", "rule")
 """What stands in the place of an error behind the index of an item of `allow` or `deny`."""
-
-
-def _sound(schema: Json) -> Json:
-    try:
-        check_schema(schema)
-    except SchemaConditionError as error:
-        raise refusal(str(error), error.hint) from None
-    return schema
-
-
-ArgumentSchema: TypeAlias = Annotated[dict[str, Json], AfterValidator(_sound)]
 
 
 class DenyRule(Section):
