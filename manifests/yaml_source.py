@@ -15,9 +15,6 @@ MAX_DEPTH = 32
 """Levels of nesting. A manifest needs six."""
 
 
-_STAR = 'a value that begins with * needs quotes: "*".'
-
-
 def _compose(text: str) -> tuple[yaml.Node | None, list[Problem]]:
     """The only document of a text, and the tags in it, none of which is supported.
 
@@ -50,32 +47,21 @@ def _position(node: yaml.Event | yaml.Node) -> tuple[int, int]:
 def _syntax_problem(error: yaml.YAMLError, text: str) -> Problem:
     """The parser's complaint, without the snippet that PyYAML would add: a manifest may hold secrets."""
     if foreign := yaml.reader.Reader.NON_PRINTABLE.search(text):
-        before, code = text[: foreign.start()], f"{ord(foreign[0]):04X}"
+        before = text[: foreign.start()]
         line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
-        hint = f'Write it as an escape in a quoted string: "\\u{code}".'
-        return Problem(f"not YAML: the character U+{code} is not allowed", line, column, hint)
+        return Problem(f"not YAML: the character U+{ord(foreign[0]):04X} is not allowed", line, column)
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
         return Problem("not YAML", 1, 1)
     mark = error.problem_mark
     message = f"not YAML: {error.problem}" + (f" {error.context}" if error.context else "")
-    if isinstance(error, yaml.composer.ComposerError) and "alias" in str(error.problem):
-        hint = f"Give it the name of an anchor; if it is no alias: {_STAR}"
-        return Problem(message, mark.line + 1, mark.column + 1, hint)
-    if error.context and error.context.endswith("scanning an alias"):
-        return Problem(message, mark.line + 1, mark.column + 1, _STAR.capitalize())
     line_text = "".join(text.split("\n")[mark.line : mark.line + 1])
-    return Problem(message, mark.line + 1, mark.column + 1, _syntax_hint(line_text, mark.column))
-
-
-def _syntax_hint(line: str, column: int) -> str:
-    """What people most often meant where YAML gives up."""
-    if line[:column].endswith("$") and line[column:].startswith("{"):
-        return 'Inside { } and [ ] a reference needs quotes: "${NAME}".'
-    if line[column:].startswith("\t"):
-        return "Indent with spaces; YAML allows no tabs."
-    if line[column:].startswith(":"):
-        return 'Quote a value that contains ": ".'
-    return "Look at the indentation, quotes and brackets just before it."
+    if "alias" in message:
+        hint = 'A value that begins with * needs quotes: "*". An alias needs the name of an anchor.'
+    elif line_text[: mark.column].endswith("$"):
+        hint = 'Inside { } and [ ] a reference needs quotes: "${NAME}".'
+    else:
+        hint = "Look at the indentation, quotes and brackets just before it; YAML allows no tabs."
+    return Problem(message, mark.line + 1, mark.column + 1, hint)
 
 
 MAX_NODES = 100_000

@@ -176,7 +176,6 @@ def _import(commands: _Commands) -> None:
     command.add_argument(
         "--undo", action="append", metavar="CLIENT", help="put that file back as it was; may be repeated"
     )
-    _json_option(command, "print what was found as JSON, without secrets")
     command.set_defaults(needs_manifest=False)
 
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from manifests.json_value import Json
 from manifests.loader import DEFAULT_FILE, find_manifest
 from manifests.manifest import Manifest
 from portal.cli.terminal import Terminal, counted
@@ -15,7 +14,7 @@ from portal.errors import SMALLEST_MANIFEST
 from portal.importing.clients import ClientFile, ClientFileError, client_files
 from portal.importing.installation import install, original, undo
 from portal.importing.merging import CannotAddError, Merging, Taken, Target, needed, short
-from portal.importing.servers import IS_PORTAL, Origin, servers_of
+from portal.importing.servers import Origin, servers_of
 
 PARTLY: Final = 1
 """The exit status when a file could not be used, or no servers were found."""
@@ -39,30 +38,25 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
             terminal.error(f"no client is called {name!r}; there are: {there}{hint}")
             return REFUSED
     if options.undo:
-        return _undo([file for file in known if file.name in options.undo], options, terminal)
+        return _undo([file for file in known if file.name in options.undo], terminal)
     chosen = [f for f in known if not options.client or {f.name, f.client.name} & {*options.client}]
     path = (find_manifest(options.config, os.environ) or DEFAULT_FILE).absolute()
     return _Import(chosen, Target(path), options, terminal).run()
 
 
-def _undo(files: Sequence[ClientFile], options: Namespace, terminal: Terminal) -> int:
-    status, facts = 0, []
+def _undo(files: Sequence[ClientFile], terminal: Terminal) -> int:
+    status = 0
     for file in files:
         try:
-            told = undo(file)
+            terminal.note(f"{file.path} {undo(file)}")
         except ClientFileError as error:
             terminal.error(str(error))
             status = PARTLY
-            continue
-        terminal.note(f"{file.path} {told}")
-        facts.append({"client": file.name, "path": str(file.path), "told": told})
-    if options.json:
-        terminal.json({"undone": facts})
     return status
 
 
 class _Import:
-    """One import: `facts` are what --json answers, without secrets."""
+    """One import: what the files hold is read when it is made."""
 
     def __init__(
         self, files: Sequence[ClientFile], target: Target, options: Namespace, terminal: Terminal
@@ -74,66 +68,46 @@ class _Import:
         self._merging = Merging(target, os.environ)
         self._files = files
         self._status = 0
-        self._facts: dict[str, Json] = {"files": [], "saved": [], "installed": []}
-        for file in files:
-            self._read(file)
-        self._new = [each for each in self._merging.taken if each.spec is not None]
 
     def run(self) -> int:
-        """Show, write and install what was read; the exit status."""
-        self._facts |= {
-            "manifest": {
-                "path": str(self._target.path),
-                "was_there": self._target.is_there,
-                "is_written": False,
-            }
-        }
-        if not self._options.json:
-            self._show()
+        """Read, show, write and install; the exit status."""
+        for file in self._files:
+            self._read(file)
+        self._show()
         if self._merging.taken:
-            self._write()
+            self._write([each for each in self._merging.taken if each.spec is not None])
         else:
             self._status = PARTLY
             self._tell_nothing()
-        if self._options.json:
-            self._terminal.json({**self._facts, **self._found()})
         return self._status
 
     def _read(self, file: ClientFile) -> None:
-        fact: dict[str, Json] = {"client": file.name, "path": str(file.path), "problem": None, "line": None}
-        merging, found = self._merging, []
         try:
             content = file.content()
-            if content is None:
-                return
-            found = servers_of(file, file.parsed(content), self._home)
+            found = [] if content is None else servers_of(file, file.parsed(content), self._home)
         except ClientFileError as error:
             self._terminal.error(str(error))
             self._status = PARTLY
-            fact |= {"problem": error.message, "line": error.line}
-        already = len(merging.left_out)
+            return
+        if content is not None:
+            told = f"{file.name:22} {short(file.path, self._home)}: {counted(len(found), 'server')}"
+            self._terminal.line(told)
         for each in found:
-            merging.add(each)
-        left_out = len(merging.left_out) - already
-        self._facts["files"].append({**fact, "servers": len(found) - left_out, "left_out": left_out})
+            self._merging.add(each)
 
     def _show(self) -> None:
         line = self._terminal.line
-        for file in (each for each in self._facts["files"] if each["problem"] is None):
-            left = f", {file['left_out']} left out" if file["left_out"] else ""
-            path = short(Path(file["path"]), self._home)
-            line(f"{file['client']:22} {path}: {counted(file['servers'], 'server')}{left}")
         for each in self._merging.taken:
             line(f"{'+' if each.spec else '='} {each.name}: {_told(each)}")
             line(f"    from {'; '.join(map(self._origin, each.origins))}")
             for note in each.server.notes:
                 line(f"    {note}")
         for out in self._merging.left_out:
-            line(f"- {out.origin.name} ({self._origin(out.origin)}): {out.reason}")
+            line(f"- {out.origin.name} ({self._origin(out.origin)}): left out, {out.reason}")
 
-    def _write(self) -> None:
+    def _write(self, new: Sequence[Taken]) -> None:
         target, note, is_dry = self._target, self._terminal.note, self._options.dry_run
-        lines = {each.name: self._merging.lines(each, self._home) for each in self._new}
+        lines = {each.name: self._merging.lines(each, self._home) for each in new}
         if lines and target.is_there and not self._options.add:
             self._refuse("is there already: --add adds them to it, or write", lines)
             return
@@ -145,37 +119,28 @@ class _Import:
         variables = [*self._merging.variables.values()]
         values = {each.name: each.value for each in variables if each.value is not None}
         target.require_loading(text, values)
-        if self._options.save_secrets and not is_dry:
-            self._facts["saved"] = target.keep(variables)
-            self._tell_saved()
+        saves = self._options.save_secrets
+        if saves and not is_dry and (saved := target.keep(variables)):
+            note(
+                f"{target.env_path} has {counted(len(saved), 'value')} more, for its owner alone: do not commit it"
+            )
         if not lines:
             note(f"{target.path.name} has all of them already")
         elif is_dry:
             note(f"nothing was written; {target.path.name} would get {counted(len(lines), 'server')}")
         else:
             target.write(text)
-            self._facts["manifest"]["is_written"] = True
-            self._tell_written()
-        saved = values.keys() if self._options.save_secrets else set[str]()
-        self._install(needed(text) - target.kept.keys() - saved - _INHERITED)
+            self._tell_written(new)
+        self._install(needed(text) - target.kept.keys() - (values.keys() if saves else set()) - _INHERITED)
 
     def _refuse(self, why: str, lines: Mapping[str, Sequence[str]]) -> None:
         self._status = REFUSED
         self._terminal.error(f"{self._target.path.name} {why}")
-        if not self._options.json:
-            told = [line for each in lines.values() for line in each]
-            self._terminal.result("\n".join(["upstreams:", *told]))
+        self._terminal.result("\n".join(["upstreams:", *(line for each in lines.values() for line in each)]))
 
-    def _tell_saved(self) -> None:
-        path, saved = self._target.env_path, self._facts["saved"]
-        if saved:
-            self._terminal.note(f"{path} has {counted(len(saved), 'value')} more, for its owner alone")
-            if any((folder / ".git").exists() for folder in path.parents):
-                self._terminal.note(f"add {path.name} to .gitignore")
-
-    def _tell_written(self) -> None:
+    def _tell_written(self, new: Sequence[Taken]) -> None:
         target, note = self._target, self._terminal.note
-        more = f"has {counted(len(self._new), 'server')} more"
+        more = f"has {counted(len(new), 'server')} more"
         note(f"{target.path} {more if target.is_there else 'is written'}")
         unset = [v for v in self._merging.variables.values() if v.name not in {*os.environ, *target.kept}]
         if unset:
@@ -183,16 +148,13 @@ class _Import:
             note(f"set {names}, in the environment or in {target.env_path.name}")
         if any(each.value is not None for each in unset):
             note(f"import --save-secrets writes to {target.env_path.name} what the files hold")
-        if theirs := [each.name for each in self._new if any(o.file.project for o in each.origins)]:
+        if theirs := [each.name for each in new if any(o.file.project for o in each.origins)]:
             note(f"{', '.join(theirs)}: from files of the project; look at them before check starts them")
         note("now: mcp-code-portal check")
 
     def _tell_nothing(self) -> None:
-        if has := {o.origin.file.name: None for o in self._merging.left_out if o.reason == IS_PORTAL}:
-            self._terminal.error(f"no other servers were found; {', '.join(has)}: has the portal already")
-            return
-        start = () if self._target.is_there else (f"write portal.yaml yourself: {SMALLEST_MANIFEST}",)
         told = "no servers were found that could be taken over; docs/import.md says where they are looked for"
+        start = () if self._target.is_there else (f"write portal.yaml yourself: {SMALLEST_MANIFEST}",)
         self._terminal.error(told, *start)
 
     def _install(self, lacking: set[str]) -> None:
@@ -214,38 +176,10 @@ class _Import:
                 self._terminal.error(str(error))
                 self._status = PARTLY
                 continue
-            out, before = [origin.name for origin in origins], original(file).path
-            has = "would get" if options.dry_run else "has"
-            note(f"{file.path} {has} {entry!r} in place of {', '.join(out) or 'nothing'}")
+            out = ", ".join(origin.name for origin in origins) or "nothing"
+            note(f"{file.path} {'would get' if options.dry_run else 'has'} {entry!r} in place of {out}")
             if not options.dry_run:
-                note(f"what it was is in {before}; import --undo {file.name} puts it back")
-            fact = {"client": file.name, "path": str(file.path), "name": entry}
-            self._facts["installed"].append({**fact, "taken_out": out, "original": str(before)})
-
-    def _found(self) -> dict[str, Json]:
-        merging, known = self._merging, {*os.environ, *self._target.kept}
-        return {
-            "servers": [
-                {
-                    "name": each.name,
-                    "is_new": each.spec is not None,
-                    "spec": each.spec,
-                    "from": [_fact(origin) for origin in each.origins],
-                    "notes": list(each.server.notes),
-                }
-                for each in merging.taken
-            ],
-            "left_out": [{**_fact(each.origin), "reason": each.reason} for each in merging.left_out],
-            "variables": [
-                {
-                    "name": each.name,
-                    "used_by": each.used_by,
-                    "in_file": each.value is not None,
-                    "is_set": each.name in known,
-                }
-                for each in merging.variables.values()
-            ],
-        }
+                note(f"what it was is in {original(file).path}; import --undo {file.name} puts it back")
 
     def _origin(self, origin: Origin) -> str:
         return f"{origin.file.client.title}, {short(origin.file.path, self._home)}"
@@ -256,7 +190,3 @@ def _told(taken: Taken) -> str:
     spec = taken.spec or taken.server.spec(lambda value: value.name)
     words = [spec["url"]] if "url" in spec else [spec["command"], *spec.get("args", ())]
     return " ".join(words).replace("$${", "${")
-
-
-def _fact(origin: Origin) -> dict[str, Json]:
-    return {"client": origin.file.name, "path": str(origin.file.path), "name": origin.name}

@@ -17,8 +17,6 @@ from manifests.references import TOKEN
 from portal.importing.clients import CLAUDE_CODE, GEMINI, ClientFile, Data
 from upstreams.redaction import LEAST_CHARACTERS
 
-IS_PORTAL: Final = "it is the portal itself"
-
 _TRANSPORTS: Final = {
     **dict.fromkeys(("stdio", "local", "http", "streamable-http", "streamable_http", "streamablehttp"), None),
     "sse": "sse",
@@ -196,7 +194,7 @@ class _Entry:
         if re.search(r"\s-", command) or (" " in command and "/" not in command and "\\" not in command):
             raise UnfitError("its command holds its arguments, too: write them as args")
         if is_portal(command, arguments):
-            raise UnfitError(IS_PORTAL)
+            raise UnfitError("it is the portal itself")
         env = {
             name: (text,) if _is_setting(text) else self._hidden(text, name)
             for name, text in self._own.items()

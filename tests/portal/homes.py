@@ -5,6 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from manifests.json_value import Json
+from portal.importing.clients import client_files
+from portal.importing.merging import Merging, Target
+from portal.importing.servers import servers_of
 from tests.portal.commands import Done, PortalCommand
 
 FILES: Mapping[str, str] = {
@@ -54,18 +57,24 @@ class Person:
         key = "servers" if client.startswith("vscode") else "mcpServers"
         return self.write(client, json.dumps({key: servers}, indent=2))
 
-    def facts(self, *arguments: str, **env: str) -> dict[str, Json]:
-        return dict(json.loads(self("--json", *arguments, **env).stdout))
+    def merged(self, *clients: str, **env: str) -> Merging:
+        """What an import of these files, or of the user's own ones, would take over."""
+        merging = Merging(Target(self.manifest), env)
+        for file in client_files("linux", {}, self.home, self.project if clients else None):
+            if (not clients or file.name in clients) and (content := file.content()) is not None:
+                for each in servers_of(file, file.parsed(content), self.home):
+                    merging.add(each)
+        return merging
 
-    def spec(self, client: str, entry: Json, **env: str) -> dict[str, Json]:
+    def spec(self, client: str, entry: Json) -> dict[str, Json]:
         """What the manifest would get of an entry, alone in the client's file."""
         self.servers(client, it=entry)
-        facts = self.facts("--dry-run", "--project", ".", client, **env)
-        assert facts["servers"], facts["left_out"]
-        return dict(facts["servers"][0]["spec"])
+        merged = self.merged(client)
+        assert merged.taken, merged.left_out
+        return dict(merged.taken[0].spec or {})
 
     def reason(self, client: str, entry: Json) -> str:
         """Why an entry is left out."""
         self.servers(client, it=entry)
-        [out] = self.facts("--dry-run", "--project", ".", client)["left_out"]
-        return str(out["reason"])
+        [out] = self.merged(client).left_out
+        return out.reason
