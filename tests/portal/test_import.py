@@ -134,7 +134,7 @@ def test_entry_of_codex_becomes_an_upstream(person: Person) -> None:
         '[mcp_servers.b]\nurl = "https://b.example"\nbearer_token_env_var = "B"\n'
         'env_http_headers = { X = "C" }\nhttp_headers = { Y = "y" }\n',
     )
-    assert [each["spec"] for each in person.facts("--dry-run")["servers"]] == [
+    assert [each.spec for each in person.merged().taken] == [
         {"command": "x", "env": {"A": "${A}"}, "tools": {"allow": ["one"]}},
         {"url": "https://b.example", "headers": {"Y": "${B_Y}", "X": "${C}", "Authorization": "Bearer ${B}"}},
     ]
@@ -168,7 +168,7 @@ def test_what_cannot_be_taken_over_is_left_out_with_its_reason(
 def test_servers_of_projects_in_claude_codes_own_file_start_there(person: Person) -> None:
     text = {"mcpServers": {"a": TIME}, "projects": {"/src": {"mcpServers": {"b": HUB}}, "/none": {}}}
     person.write("claude-code", json.dumps(text))
-    assert [(each["name"], each["spec"].get("cwd")) for each in person.facts("--dry-run")["servers"]] == [
+    assert [(each.name, (each.spec or {}).get("cwd")) for each in person.merged().taken] == [
         ("a", None),
         ("b", "/src"),
     ]
@@ -177,14 +177,14 @@ def test_servers_of_projects_in_claude_codes_own_file_start_there(person: Person
 def test_same_server_is_one_and_different_ones_of_a_name_are_told_apart(person: Person) -> None:
     person.servers("claude-desktop", clock=TIME, hub=HUB, **{"a-b": {"command": "one"}})
     person.servers("cursor", time=TIME, hub={"command": "other"}, a_b={"command": "two"})
-    names = {each["name"]: len(each["from"]) for each in person.facts("--dry-run")["servers"]}
+    names = {each.name: len(each.origins) for each in person.merged().taken}
     assert names == {"clock": 2, "hub": 1, "a-b": 1, "hub-cursor": 1, "a_b-cursor": 1}
 
 
 def test_files_of_a_project_are_read_only_if_asked_for(person: Person) -> None:
     person.servers("cursor", mine={"command": "x"})
     person.servers("claude-code-project", theirs={"command": "y"})
-    assert [each["name"] for each in person.facts("--dry-run")["servers"]] == ["mine"]
+    assert [each.name for each in person.merged().taken] == ["mine"]
     refused = person("cursor-project")
     assert refused.returncode == 2 and "--project" in refused.stderr
     done = person("--project", ".")
@@ -195,7 +195,8 @@ def test_files_of_a_project_are_read_only_if_asked_for(person: Person) -> None:
 def test_only_the_clients_that_are_asked_for_are_read(person: Person) -> None:
     person.servers("cursor", a={"command": "a"})
     person.servers("windsurf", c={"command": "c"})
-    assert [each["name"] for each in person.facts("--dry-run", "cursor")["servers"]] == ["a"]
+    done = person("--dry-run", "cursor")
+    assert "+ a: a" in done.stdout and "+ c" not in done.stdout
     assert person("emacs").returncode == person("--install", "emacs").returncode == 2
     assert not person.manifest.exists()
 
@@ -279,23 +280,6 @@ def test_texts_of_files_cannot_steer_the_terminal_or_hide_in_the_manifest(person
     assert "\u202e" not in person.manifest.read_text()
     [upstream] = load_manifest(person.manifest, {}).portal.upstreams.values()
     assert upstream.model_dump()["command"] == "x\x1b[2J\u202e"
-
-
-def test_json_says_everything_and_no_secret(person: Person) -> None:
-    person.servers("cursor", github=GITHUB, off={"command": "x", "disabled": True})
-    person.write("windsurf", "[")
-    done = person("--json", "--save-secrets")
-    facts = json.loads(done.stdout)
-    assert not any(secret in done.stdout for secret in SECRETS)
-    files = [(each["client"], each["servers"], each["line"]) for each in facts["files"]]
-    assert files == [("cursor", 1, None), ("windsurf", 0, 1)]
-    assert [each["name"] for each in facts["left_out"]] == ["off"]
-    assert [(each["name"], each["is_set"]) for each in facts["variables"]] == [
-        ("GITHUB_API_KEY", True),
-        ("GITHUB_TOKEN", True),
-        ("MODE", True),
-    ]
-    assert facts["manifest"] == {"path": str(person.manifest), "was_there": False, "is_written": True}
 
 
 def servers_of(path: Path) -> dict[str, Json]:
