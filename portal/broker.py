@@ -56,7 +56,7 @@ MAX_NEAREST = 10
 class Broker:
     """The sandbox's call port and call observer of one run, against the library that the run was checked against.
 
-    `snapshot` is that library, and what searches of the run completed it with. `repairs` are those of its calls.
+    `snapshot` is that library. `repairs` are those of its calls.
     `fetcher` is there where the manifest grants network. `channel` hears what upstreams say of calls while they are
     under way. `session_tools` is what the names of functions meant in the session before.
     """

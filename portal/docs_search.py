@@ -1,7 +1,6 @@
 """`docs_search`: finds functions, and says what came of it in as many tokens as the reader has."""
 
 import difflib
-import math
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -228,31 +227,6 @@ class DocsSearch:
             await anyio.to_thread.run_sync(o200k_base)  # their tokens may have to be counted
         return found.answer(self._manifest.portal.server.output_tokens)
 
-    async def since(self, known: Snapshot, upstream: str | None, most_seconds: float) -> Snapshot:
-        """The snapshot that is `known`, or that of now if upstreams that are searched are silent in the known one.
-
-        Such of them as are starting are waited for, as `answer` does, at most `most_seconds`.
-        """
-        namespaces = self._manifest.namespaces
-        silent = {u.name for u in self.searched(upstream) if namespaces[u.name] in known.silent}
-        if not silent:
-            return known
-        await self._started(silent, most_seconds)
-        return await self._catalog.fresh()
-
-    def has(self, upstream: str) -> bool:
-        """Whether an upstream has this name or namespace."""
-        return self._key(upstream) in self._manifest.namespaces
-
-    def is_complete(self, upstream: str | None) -> bool:
-        """Whether no upstream, or not the one that is searched, may soon bring what was not found."""
-        return not any(u.state.status == "starting" and not u.tools for u in self.searched(upstream))
-
-    def searched(self, upstream: str | None) -> list[Upstream]:
-        """Those that a search is of: the one that has this name or namespace, or all."""
-        key = self._key(upstream)
-        return [each for each in self._fleet if key in (None, each.name)]
-
     def look(self, snapshot: Snapshot, request: DocsSearchRequest) -> Found:
         """What the snapshot has for a request, here and now."""
         query = request.query.strip()
@@ -262,7 +236,7 @@ class DocsSearch:
             *self._state_notices(query),
             *self._upstream_notices(upstream),
             *(
-                _absence_notices(snapshot, query, functions, exact, self.is_complete(upstream))
+                _absence_notices(snapshot, query, functions, self._is_complete(upstream))
                 if len(self._fleet)
                 else ()
             ),
@@ -280,10 +254,19 @@ class DocsSearch:
         notices += [_oddities(u) for u in self._fleet if u.diagnostics][:MAX_STATE_NOTICES]
         return Found(functions, total, full, notices, self._namespaces(snapshot))
 
-    async def _started(self, upstreams: Collection[str] | None, most_seconds: float = math.inf) -> None:
+    def _is_complete(self, upstream: str | None) -> bool:
+        """Whether no upstream, or not the one that is searched, may soon bring what was not found."""
+        return not any(u.state.status == "starting" and not u.tools for u in self.searched(upstream))
+
+    def searched(self, upstream: str | None) -> list[Upstream]:
+        """Those that a search is of: the one that has this name or namespace, or all."""
+        key = self._key(upstream)
+        return [each for each in self._fleet if key in (None, each.name)]
+
+    async def _started(self, upstreams: Collection[str] | None) -> None:
         """Wait for all upstreams, or those that are searched; a slow one keeps only the first searches waiting."""
         left_seconds = self._began + self._manifest.portal.server.start_seconds - anyio.current_time()
-        await self._fleet.settled(max(0.0, min(left_seconds, most_seconds)), upstreams)
+        await self._fleet.settled(max(0.0, left_seconds), upstreams)
 
     def _state_notices(self, query: str) -> list[str]:
         """One line for each upstream that cannot be called now, first those that are asked for; of many, the names."""
@@ -351,7 +334,7 @@ def _found(
 
 
 def _absence_notices(
-    snapshot: Snapshot, query: str, functions: Sequence[Function], exact: int, is_complete: bool
+    snapshot: Snapshot, query: str, functions: Sequence[Function], is_complete: bool
 ) -> Iterator[str]:
     """Why what was asked for is not among the functions or cannot be called, as far as whoever asks may know.
 

@@ -1,5 +1,6 @@
 """`execute_code`: one run of a script, from its text to its answer."""
 
+import re
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -86,6 +87,9 @@ def _error(error: RunError) -> dict[str, Json]:
 
 log = structlog.get_logger()
 
+_SEARCHING = re.compile(r"\bportal\b.*\b(?:search|describe)\b", re.DOTALL)
+"""A script like that may reach any upstream."""
+
 MAX_DIAGNOSTICS = 8
 """Findings told in one refusal; more are counted."""
 
@@ -116,11 +120,11 @@ class Execution:
         sessions: Sessions,
         grants: OpenGrants,
         observations: Observations,
-        port: Callable[[Broker, float], CallPort],
+        port: Callable[[Broker], CallPort],
         audit: Audit = NO_AUDIT,
         await_upstreams: AwaitUpstreams | None = None,
     ) -> None:
-        """`port` makes what answers the calls of one run, which begins then and has so many seconds.
+        """`port` makes what answers the calls of one run.
 
         `await_upstreams` waits for those that a script names; by default `server.start_seconds` at most.
         """
@@ -244,7 +248,7 @@ class Execution:
         return _Past() if session is None else self._pasts.setdefault(session, _Past())
 
     async def _execute(self, run: Run, prepared: Prepared, broker: Broker, run_id: str) -> Answer:
-        port = self._port(broker, run.bounds.limits.wall_seconds)
+        port = self._port(broker)
         try:
             result = await run.execute(broker.snapshot.table(prepared.names), port, broker)
         except anyio.get_cancelled_exc_class():
@@ -270,7 +274,8 @@ class Execution:
 
     async def _await_upstreams(self, snapshot: Snapshot, prepared: Prepared) -> None:
         """Return once the upstreams that the script may reach are in the library, or have had their time to start."""
-        waited = snapshot.silent.keys() & prepared.names
+        silent = snapshot.silent.keys()
+        waited = silent if _SEARCHING.search(prepared.source) else silent & prepared.names
         if waited:
             keys = {key for key, namespace in self._manifest.namespaces.items() if namespace in waited}
             await self._wait(self._fleet, keys)

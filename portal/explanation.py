@@ -2,13 +2,12 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import get_args
 
 from manifests.decision import Decision, decide, decide_arguments, decide_fetch
 from manifests.json_value import Json
 from manifests.manifest import Manifest
 from manifests.names import function_names, identifier
-from manifests.tool_rules import NETWORK, NO_HINTS, Annotation, Hints
+from manifests.tool_rules import NETWORK, NO_HINTS, Hints
 from portal.library.arguments import ArgumentError
 from portal.library.library import Library, nearest_names
 from portal.library.namespace import LibrarySource
@@ -34,8 +33,8 @@ class Meant:
 class Explanation:
     """What the manifest says of one tool, of a call of it if there were arguments, and what is not known.
 
-    `verdict` is allow, deny, or unknown where that depends on what the tool declares of itself, which nobody knows;
-    then the rest is said of one that declares nothing.
+    `verdict` is allow, deny, or unknown: the rules would grant a tool that declares nothing of itself, and nobody knows
+    what this one declares.
     `conditions` are groups, each with the place of a rule and what it demands: one of each group must be met.
     """
 
@@ -100,16 +99,16 @@ def nearest(name: str, manifest: Manifest, tools: Mapping[str, Sequence[Recorded
 def explain(manifest: Manifest, meant: Meant, arguments: dict[str, Json] | None = None) -> Explanation:
     """Explain one tool, or with `arguments` one call of it; they may have their Python names or the tool's own."""
     repairs: list[str] = []
-    tool, decision = _decided(manifest, meant, _declared(meant), arguments, repairs)
-    others = {} if _is_declared(meant) else _if_declared(manifest, meant, decision, arguments)
+    tool, decision = _decided(manifest, meant, arguments, repairs)
+    is_declared = meant.recorded is not None or _is_reading(meant)
     return Explanation(
         tool=f"{meant.upstream}.{meant.tool}",
         function=f"{manifest.namespaces[meant.upstream]}.{meant.function}",
-        verdict="unknown" if others else decision.verdict,
+        verdict=decision.verdict if is_declared or not decision.granted else "unknown",
         rule=decision.reason,
         where=decision.where,
         grant=decision.grant,
-        is_granted=tool.granted and not others,
+        is_granted=tool.granted and is_declared,
         is_shown=tool.granted or tool.is_shown,
         repairs=repairs,
         conditions=[
@@ -118,7 +117,7 @@ def explain(manifest: Manifest, meant: Meant, arguments: dict[str, Json] | None 
         ],
         budgets=_budgets(manifest, tool),
         flows=list(_flows(manifest, meant.upstream)),
-        unknown=[*_unknown(meant), *others.values()],
+        unknown=[*_unknown(meant)],
     )
 
 
@@ -142,11 +141,11 @@ def explain_fetch(manifest: Manifest, function: str) -> Explanation:
 
 
 def _decided(
-    manifest: Manifest, meant: Meant, hints: Hints, arguments: dict[str, Json] | None, repairs: list[str]
+    manifest: Manifest, meant: Meant, arguments: dict[str, Json] | None, repairs: list[str]
 ) -> tuple[Decision, Decision]:
     """Decide about the tool, and about the call; what would be repaired of that is put into `repairs`."""
     facts = {"upstream": meant.upstream, "tool": meant.tool, "function": meant.function}
-    tool = decide(manifest, **facts, hints=hints)
+    tool = decide(manifest, **facts, hints=_declared(meant))
     if not _is_reading(meant) and (tool.granted or tool.is_shown):
         tool = _quarantined(manifest, meant) or tool
     decision = tool
@@ -182,11 +181,6 @@ def _readings(name: str, manifest: Manifest) -> Iterator[Meant]:
 def _is_reading(meant: Meant) -> bool:
     """Whether it is no tool but a way to read what the upstream offers besides."""
     return meant.recorded is None and meant.tool in METHODS
-
-
-def _is_declared(meant: Meant) -> bool:
-    """Whether it is known what it declares of itself."""
-    return meant.recorded is not None or _is_reading(meant)
 
 
 def _declared(meant: Meant) -> Hints:
@@ -248,23 +242,6 @@ def _callless(manifest: Manifest) -> Decision | None:
         return None
     where = manifest.where("capabilities", "limits", "tool_calls")
     return Decision("deny", "limits.tool_calls: a run may make 0 calls", where, "Raise it, or remove it.")
-
-
-def _if_declared(
-    manifest: Manifest, meant: Meant, silent: Decision, arguments: dict[str, Json] | None
-) -> dict[Annotation, str]:
-    """What a tool may declare of itself that would decide otherwise than if it says nothing, and how."""
-    found: dict[Annotation, str] = {}
-    for annotation in get_args(Annotation):
-        hints = replace(NO_HINTS, is_silent=False, **{annotation: True})
-        _, decision = _decided(manifest, meant, hints, arguments, [])
-        if decision.granted is not silent.granted:
-            verdict = "granted" if decision.granted else "refused"
-            # That it declares so is the condition here, and no reason that holds.
-            reason = decision.reason.removeprefix(f"it declares itself {annotation}, and ")
-            told = f"if it declares itself {annotation} it is {verdict}: {reason} ({decision.where})"
-            found[annotation] = f"{told}. {decision.grant}".removesuffix(" ")
-    return found
 
 
 def _unknown(meant: Meant) -> Iterator[str]:

@@ -218,7 +218,6 @@ def _readiness(portal: Portal, tells_names: bool) -> dict[str, Json]:
     return answer
 
 
-_READ_BYTES: Final = 1 << 16
 _AT_ONCE_BYTES: Final = select.PIPE_BUF
 """A pipe that is ready for writing takes this much without blocking."""
 
@@ -230,7 +229,7 @@ def client_pipes() -> Iterator[tuple["ClientLines", "ClientAnswers"]]:
     wire = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     try:
-        yield ClientLines(sys.stdin.fileno()), ClientAnswers(wire)
+        yield ClientLines(), ClientAnswers(wire)
     finally:
         sys.stdout.flush()
         os.dup2(wire, sys.stdout.fileno())  # left open: a thread may still be writing to it
@@ -239,36 +238,13 @@ def client_pipes() -> Iterator[tuple["ClientLines", "ClientAnswers"]]:
 class ClientLines(anyio.AsyncFile[str]):
     """What the client sends, line by line. Can be cancelled at any time."""
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self) -> None:
         super().__init__(io.StringIO())
-        self._descriptor = descriptor
-        self._buffer = bytearray()
-        self._searched = 0
-        self._tells_when_ready = True
 
     async def readline(self) -> str:
         """The next line with its end; an empty one after the last."""
-        while (end := self._buffer.find(b"\n", self._searched)) < 0:
-            self._searched = len(self._buffer)
-            data = await self._read()
-            if not data:
-                end = len(self._buffer) - 1
-                break
-            self._buffer += data
-        line = bytes(self._buffer[: end + 1])
-        del self._buffer[: end + 1]
-        self._searched = 0
+        line: bytes = await anyio.to_thread.run_sync(sys.stdin.buffer.readline, abandon_on_cancel=True)
         return line.decode("utf-8", "replace")
-
-    async def _read(self) -> bytes:
-        if self._tells_when_ready:
-            try:
-                await anyio.wait_readable(self._descriptor)
-            except PermissionError:  # a file, or /dev/null: epoll takes neither
-                self._tells_when_ready = False
-            else:
-                return os.read(self._descriptor, _READ_BYTES)
-        return await anyio.to_thread.run_sync(os.read, self._descriptor, _READ_BYTES, abandon_on_cancel=True)
 
 
 class ClientAnswers(anyio.AsyncFile[str]):

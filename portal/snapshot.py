@@ -1,6 +1,6 @@
 """What scripts may call at one moment, and why they may not call the rest.
 
-Rule 1: a Snapshot never changes. A run keeps the one it was checked against, until it searches while upstreams start.
+Rule 1: a Snapshot never changes. A run keeps the one it was checked against.
 """
 
 import difflib

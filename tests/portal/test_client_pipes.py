@@ -1,25 +1,13 @@
-"""Lines from the client and answers to it, over real pipes and files."""
+"""Answers to the client, over real pipes."""
 
 import os
 
 import anyio
 import pytest
 
-from portal.serving import ClientAnswers, ClientLines
+from portal.serving import ClientAnswers
 
 pytestmark = pytest.mark.anyio
-
-
-async def test_a_line_may_come_in_pieces_and_pieces_may_hold_several_lines() -> None:
-    reader, writer = os.pipe()
-    lines = ClientLines(reader)
-    os.write(writer, b"first\nse")
-    assert await lines.readline() == "first\n"
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(anyio.to_thread.run_sync, os.write, writer, b"cond\nthird\n")
-        assert [await lines.readline(), await lines.readline()] == ["second\n", "third\n"]
-    os.close(writer)
-    assert await lines.readline() == ""
 
 
 @pytest.mark.parametrize("size", [10, 5_000, 3_000_000])

@@ -1,14 +1,11 @@
 """Scripts search and describe functions as models do, in the library that they were checked against."""
 
-import os
 from collections.abc import AsyncIterator
-from pathlib import Path
 
-import anyio
 import pytest
 
 from manifests.json_value import Json
-from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, raw, raw_tools, schema, states, tool
+from tests.portal.peers import Opened, Peer, opened, schema, states, tool
 
 pytestmark = pytest.mark.anyio
 
@@ -89,23 +86,3 @@ SEARCHES = {
     "described": """row, _ = await asyncio.gather(portal.describe('late.echo'), quick.reached())
 found = {"functions": [row], "notices": []}""",
 }
-
-
-@pytest.mark.parametrize("way", SEARCHES)
-async def test_a_search_finds_what_starts_while_its_script_runs(tmp_path: Path, way: str) -> None:
-    go = tmp_path / "go"
-    os.mkfifo(go)
-    late, quick = raw(waits_for=str(go), tools=raw_tools("echo")), Peer(tool("reached"))
-    found: list[Json] = []
-    async with opened(tmp_path, {"late": late, "quick": quick}) as portal, anyio.create_task_group() as tasks:
-
-        async def search() -> None:
-            found.append(await portal.result_of(f"import asyncio, portal, quick\n{SEARCHES[way]}\nfound"))
-
-        tasks.start_soon(search)
-        await quick.until(lambda: bool(quick.calls))
-        with anyio.fail_after(DEADLINE_SECONDS):
-            await anyio.to_thread.run_sync(go.write_text, "go")
-    (answer,) = found
-    assert [row["name"] for row in answer["functions"]] == ["late.echo"]
-    assert not any("late" in notice or "nothing" in notice for notice in answer["notices"])

@@ -35,9 +35,12 @@ def done_when_told(go: Path, *arguments: str) -> Done:
     return Done(process.returncode, stdout, stderr)
 
 
-def test_run_waits_for_what_its_script_names(portal: PortalCommand, go: Path) -> None:
+@pytest.mark.parametrize(
+    "reaching", ["(await slow.echo(n=1))['n']", "len((await portal.search('slow.echo'))['functions'])"]
+)
+def test_run_waits_for_what_its_script_may_reach(portal: PortalCommand, go: Path, reaching: str) -> None:
     script = go.parent / "script.py"
-    script.write_text("(await slow.echo(n=1))['n']")
+    script.write_text(reaching)
     assert done_when_told(go, "run", "script.py").stdout == "1\n"
     script.write_text("(await store.echo(n=2))['n']")
     done = portal("run", "script.py", cwd=go.parent)
