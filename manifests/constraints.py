@@ -92,37 +92,12 @@ UpstreamName: TypeAlias = Annotated[
     ),
 ]
 
-ProfileName: TypeAlias = Annotated[
-    str,
-    Field(max_length=100, json_schema_extra={"pattern": "^[A-Za-z0-9_-]+$"}),
-    _matching(r"[A-Za-z0-9_-]+", "cannot name a profile", "Use ASCII letters, digits, _ and -."),
-]
-
-TenantName: TypeAlias = Annotated[
-    str,
-    Field(max_length=100, json_schema_extra={"pattern": "^[a-z0-9][a-z0-9_-]*$"}),
-    _matching(
-        r"[a-z0-9][a-z0-9_-]*",
-        "cannot name a tenant",
-        "Use small ASCII letters, digits, _ and -, with a letter or digit first: it may name a folder.",
-    ),
-]
-
-Variable: TypeAlias = Annotated[
-    str,
-    Field(json_schema_extra={"pattern": "^[^=]+$"}),
-    _matching(r"[^=\x00]+", "cannot name an environment variable", "A name is not empty and has no = in it."),
-]
-
-ScriptVariable: TypeAlias = Annotated[
-    str,
-    Field(max_length=200, json_schema_extra={"pattern": "^[A-Za-z_][A-Za-z0-9_]*$"}),
-    _matching(
-        r"[A-Za-z_][A-Za-z0-9_]*",
-        "cannot name a variable of scripts",
-        "Use ASCII letters, digits and _, and no digit first.",
-    ),
-]
+ProfileName: TypeAlias = Annotated[str, Field(max_length=100, pattern=r"^[A-Za-z0-9_-]+$")]
+TenantName: TypeAlias = Annotated[str, Field(max_length=100, pattern=r"^[a-z0-9][a-z0-9_-]*$")]
+"""It may name a folder."""
+Variable: TypeAlias = Annotated[str, Field(pattern=r"^[^=\x00]+$")]
+ScriptVariable: TypeAlias = Annotated[str, Field(max_length=200, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+HeaderName: TypeAlias = Annotated[str, Field(pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")]
 
 Url: TypeAlias = Annotated[
     str,
@@ -134,12 +109,6 @@ RootUri: TypeAlias = Annotated[
     str,
     Field(json_schema_extra={"pattern": rf"^file:///\S*$|{_REFERENCE}"}),
     _matching(r"file:///\S*", "is no root", "Write file:///absolute/folder."),
-]
-
-HeaderName: TypeAlias = Annotated[
-    str,
-    Field(json_schema_extra={"pattern": r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$"}),
-    _matching(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", "cannot name an HTTP header", "Letters, digits and - only."),
 ]
 
 Header: TypeAlias = Annotated[

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 from manifests.conditions import TOO_MUCH, CallArguments
 from manifests.json_value import Json
 from manifests.manifest import Manifest
-from manifests.names import ToolNames, granting
+from manifests.names import granting
 from manifests.rules import Budget, Rule, RuleList, ToolSection
 from manifests.tool_rules import Hints
 from manifests.yaml_source import KeyPath
@@ -73,7 +73,7 @@ def decide(manifest: Manifest, *, upstream: str, tool: str, function: str, hints
     sections = rules.sections(upstream)
     for section in sections:
         if denying := section.deny.restricting(names, hints):
-            return _denied(manifest, denying[0], names)
+            return _denied(manifest, denying[0])
     allowing = [rules.allowing(section, upstream, names.now, hints) for section in sections]
     both = [*zip(sections, allowing, strict=True)]
     for section, found in reversed(both):
@@ -133,12 +133,7 @@ def decide_fetch(manifest: Manifest) -> Decision:
         budgets = tuple(budget for each in sections for budget in each.all_budgets if budget.means_fetch)
         return Decision("allow", _dotted(keys), where, budgets=budgets)
     if keys[0] == "profiles":
-        named, has_hosts = f"name them in {_dotted(keys)}.", ("capabilities", "network") in manifest.places
-        grant = (
-            f"To grant hosts that capabilities.network has, {named}"
-            if has_hosts
-            else f"{_NO_HOSTS}, and {named}"
-        )
+        grant = f"Name hosts of capabilities.network in {_dotted(keys)}."
         return Decision("deny", f"{_dotted(keys)} leaves scripts no host", where, grant)
     return Decision("deny", "scripts are granted no network", where, f"{_NO_HOSTS}.")
 
@@ -162,17 +157,13 @@ def decide_flow(manifest: Manifest, sources: Collection[str], destination: str) 
 def _alternatives(manifest: Manifest, rules: Sequence[Rule]) -> str:
     """What else would do, each with its place."""
     told = [f"{rule.condition} ({_place(manifest, rule)})" for rule in rules[:_MAX_ALTERNATIVES]]
-    if len(rules) > _MAX_ALTERNATIVES:
-        told.append(f"one of {len(rules) - _MAX_ALTERNATIVES} more of {_dotted(rules[0].keys[:-1])}")
-    return "".join(f", or another one: {each}" for each in told)
+    more = [f"{len(rules) - _MAX_ALTERNATIVES} more"] if len(rules) > _MAX_ALTERNATIVES else []
+    return "".join(f", or another one: {each}" for each in (*told, *more))
 
 
-def _denied(manifest: Manifest, rule: Rule, names: ToolNames) -> Decision:
+def _denied(manifest: Manifest, rule: Rule) -> Decision:
     where = _place(manifest, rule)
     grant = f"Remove {rule.written} from {_dotted(rule.keys[:-1])} at {where}, or make it narrower."
-    if not rule.glob.fits(names.now):
-        other = next(filter(rule.glob.match, (*names.plain, *names.suffixed)))
-        grant += f" It means the tool by {other}, which its function could be called if others were listed beside it."
     return Decision("deny", _told(rule), where, grant, is_shown=False)
 
 

@@ -118,9 +118,9 @@ def _flow_slips(portal: PortalManifest, keys: KeyPath) -> Iterator[_Slip]:
     known = [*portal.upstreams, NETWORK, ANY]
     for index, rule in enumerate(section.flows):
         for end, names in (("from", rule.from_), ("not_to", rule.not_to)):
-            for position, name in enumerate(names):
+            for name in names:
                 if name not in known:
-                    path = (*keys, "flows", index, end, position)
+                    path = (*keys, "flows", index, end)
                     yield path, f"there is no upstream {name!r}", _near(name, known)
     if section.flows and NETWORK in portal.upstreams:
         told = f"no upstream may be called {NETWORK} where there are flows: to them that is portal.fetch"
@@ -129,24 +129,21 @@ def _flow_slips(portal: PortalManifest, keys: KeyPath) -> Iterator[_Slip]:
 
 def _token_slips(portal: PortalManifest) -> Iterator[_Slip]:
     known = {portal.server.token.get_secret_value()} if portal.server.token else set()
+    files = portal.capabilities.files
     for index, token in enumerate(portal.server.tokens):
         keys = ("server", "tokens", index)
         if token.token.get_secret_value() in known:
             hint = "Whoever sends it could not be told apart. Give each its own."
             yield (*keys, "token"), "is a token that is here already", hint
         known.add(token.token.get_secret_value())
-        if token.profile is not None and token.profile not in portal.profiles:
+        profile = None if token.profile is None else portal.profiles.get(token.profile)
+        if token.profile is not None and profile is None:
             hint = _near(token.profile, portal.profiles)
             yield (*keys, "profile"), f"there is no profile {token.profile!r}", hint
-        if token.tenant is None and _has_files_of_a_tenant(portal, token.profile):
+        is_shared = files is not None and files.share == "tenant"
+        if token.tenant is None and is_shared and not (profile and profile.files == "none"):
             told = "is of no tenant, and files are shared by tenant (capabilities.files)"
             yield keys, told, "Say whose it is with tenant: NAME."
-
-
-def _has_files_of_a_tenant(portal: PortalManifest, profile: str | None) -> bool:
-    files = portal.capabilities.files
-    narrowed = None if profile is None else portal.profiles.get(profile)
-    return files is not None and files.share == "tenant" and (narrowed is None or narrowed.files != "none")
 
 
 def _capabilities(base: Capabilities, profile: Profile) -> Capabilities:

@@ -205,6 +205,11 @@ class Glob:
         """Whether it means the tool that is called so."""
         return any(map(self.match, names))
 
+    @property
+    def means_fetch(self) -> bool:
+        """Whether it speaks of `portal.fetch`: by the portal's name, because `*` is of tools alone."""
+        return self.pattern.startswith("portal.") and self.fits(("portal.fetch",))
+
     def spells(self, names: ToolNames) -> bool:
         """Whether it has the suffix in it that the tool's function could get."""
         return bool(names.suffix) and names.suffix in self.pattern

@@ -113,8 +113,7 @@ def write_whole(
 ) -> None:
     """Replace the file at once. `prepare` gets the descriptor of the new file before that is to be seen.
 
-    It waits until the disk has it all. What can be made again has no need of that: a file that is not `is_lasting` may
-    be empty, or what it was before, once the power has failed.
+    It waits until the disk has it all, unless it is not `is_lasting`, because it can be made again.
 
     Raises:
         OSError: It cannot be written; what was there before still is.
@@ -133,15 +132,3 @@ def write_whole(
         with suppress(OSError):
             new.unlink()
         raise
-    if is_lasting:
-        _keep_names(path.parent)
-
-
-def _keep_names(folder: Path) -> None:
-    """Have the disk know which files are in it. Where that fails, the new file is there all the same."""
-    with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

@@ -177,17 +177,18 @@ class Interpolation:
         if isinstance(piece, SecretReference):
             return self._secret(piece, path)
         if isinstance(piece, FaultyReference):
-            written = piece.written if len(piece.written) <= _SHOWN else piece.written[:_SHOWN] + "…"
             hint = "Write ${NAME} or ${NAME:-default}; the default holds no $. A literal ${ is written $${."
-            self._note(path, f"{written!r} is not a reference to an environment variable", hint)
+            self._note(
+                path, f"{piece.written[:_SHOWN]!r} is not a reference to an environment variable", hint
+            )
             return ""
         value = self.environ.get(piece.name)
         is_setting = piece.name in NO_SECRETS or piece.default
         if value and not is_setting and _in(SECTIONS_OF_SECRETS, path):
             self.taken.setdefault(path, set()).add(value)
         if value is None and piece.default is None:
-            message = f"the environment variable {piece.name} is not set"
-            self._note(path, message, _missing_hint(piece.name, path))
+            hint = f"Set it, here or in portal.env, or give a setting a default: ${{{piece.name}:-default}}."
+            self._note(path, f"the environment variable {piece.name} is not set", hint)
         return piece.value(value)
 
     def _secret(self, reference: SecretReference, path: KeyPath) -> str | SecretReference:
@@ -230,18 +231,11 @@ def _changed(value: Json, path: KeyPath, change: Callable[[Json, KeyPath], Json]
     return change(value, path)
 
 
-def _missing_hint(name: str, path: KeyPath) -> str:
-    if path[:2] == ("server", "token") or path[:2] == ("server", "tokens"):
-        return "Set it, here or in portal.env."  # a default would be a token that everybody can read
-    return f"Set it, here or in portal.env, or give it a default: ${{{name}:-default}}."
-
-
 def _in(sections: Iterable[KeyPath], path: KeyPath) -> bool:
     return any(path[: len(section)] == section for section in sections)
 
 
 MAX_BYTES: Final = 1024 * 1024
-MAX_PROBLEMS: Final = 100
 
 _LINE: Final = re.compile(r"(?:export[ \t]+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)[ \t]*=[ \t]*(?P<value>.*)")
 _BARE: Final = re.compile(r"[A-Za-z0-9_./:@%+=,~^-]+")
@@ -260,7 +254,7 @@ def read_env(path: Path) -> dict[str, str]:
     """The variables of the file; none if there is no such file.
 
     Raises:
-        ManifestError: It cannot be read or used, or others than its owner can read it; it carries every problem found.
+        ManifestError: It cannot be read or used, or others than its owner can read it; it carries the first problem.
     """
     try:
         content, mode = read_capped(path, MAX_BYTES)
@@ -280,27 +274,17 @@ def env_text(values: Mapping[str, str], before: str = "") -> str:
 
 
 def _parsed(content: bytes, file: str) -> dict[str, str]:
-    problems: list[Problem] = []
     values: dict[str, str] = {}
-    lines: dict[str, int] = {}
-    for number, line in enumerate(utf8(content, file).split("\n"), 1):
-        line = line.strip()
+    for number, line in enumerate(map(str.strip, utf8(content, file).split("\n")), 1):
         if not line or line.startswith("#"):
             continue
         found = _LINE.fullmatch(line)
         value = _unquoted(found["value"]) if found else None
-        if not found or value is None:
+        if not found or value is None or found["name"] in values:
             # Without the line itself: it may well be a secret.
-            problems.append(Problem("is not NAME=value", number, 1, 'Quote a value that needs it: NAME="…".'))
-        elif found["name"] in lines:
-            told = f"{found['name']} is here twice, first on line {lines[found['name']]}"
-            problems.append(Problem(told, number, 1, "Keep one of them."))
-        else:
-            values[found["name"]], lines[found["name"]] = value, number
-        if len(problems) == MAX_PROBLEMS:
-            break
-    if problems:
-        raise ManifestError(problems, file)
+            told = "is not NAME=value, or a NAME that is here already"
+            raise ManifestError([Problem(told, number, 1, 'Quote a value that needs it: NAME="…".')], file)
+        values[found["name"]] = value
     return values
 
 
@@ -321,35 +305,19 @@ def _quoted(value: str) -> str:
     return value if _BARE.fullmatch(value) else json.dumps(value, ensure_ascii=False)
 
 
-_PREFIXES: Final = {
-    "github_pat_": "a GitHub token",
-    "ghp_": "a GitHub token",
-    "gho_": "a GitHub token",
-    "ghu_": "a GitHub token",
-    "ghs_": "a GitHub token",
-    "glpat-": "a GitLab token",
-    "sk-ant-": "an Anthropic API key",
-    "sk-": "an OpenAI API key",
-    "sk_live_": "a Stripe key",
-    "rk_live_": "a Stripe key",
-    "xoxb-": "a Slack token",
-    "xoxp-": "a Slack token",
-    "xapp-": "a Slack token",
-    "AKIA": "an AWS access key",
-    "ASIA": "an AWS access key",
-    "AIza": "a Google API key",
-    "ya29.": "a Google OAuth token",
-    "npm_": "an npm token",
-    "pypi-": "a PyPI token",
-    "hf_": "a Hugging Face token",
-    "ntn_": "a Notion token",
-    "lin_api_": "a Linear API key",
-    "dop_v1_": "a DigitalOcean token",
-    "shpat_": "a Shopify token",
-    "SG.": "a SendGrid key",
-    "figd_": "a Figma token",
-    "eyJ": "a JSON Web Token",
+_KINDS: Final = {
+    "a GitHub token": ("github_pat_", "ghp_", "gho_", "ghu_", "ghs_"),
+    "a GitLab token": ("glpat-",),
+    "an Anthropic API key": ("sk-ant-",),
+    "an OpenAI API key": ("sk-",),
+    "a Stripe key": ("sk_live_", "rk_live_"),
+    "a Slack token": ("xoxb-", "xoxp-", "xapp-"),
+    "an AWS access key": ("AKIA", "ASIA"),
+    "a Google credential": ("AIza", "ya29."),
+    "a key or token": ("npm_", "pypi-", "hf_", "ntn_", "lin_api_", "dop_v1_", "shpat_", "SG.", "figd_"),
+    "a JSON Web Token": ("eyJ",),
 }
+_PREFIXES: Final = {prefix: kind for kind, prefixes in _KINDS.items() for prefix in prefixes}
 TOKEN: Final = re.compile(
     rf"(?<![A-Za-z0-9_-])(?P<prefix>{'|'.join(map(re.escape, sorted(_PREFIXES, key=len, reverse=True)))})"
     r"[A-Za-z0-9_./+=-]{12,}"

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from manifests.errors import Problem
 from manifests.manifest import Manifest
-from manifests.names import Glob, is_named_as_method
+from manifests.names import Glob
 from manifests.rules import ToolSection
 from manifests.tool_rules import Hints
 from manifests.yaml_source import KeyPath
@@ -16,10 +16,6 @@ from manifests.yaml_source import KeyPath
 _OPEN_END = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]+")
 _HINT = (
     "A pattern is compared with the tool's name, the function's name, upstream.tool and namespace.function."
-)
-_METHOD_HINT = (
-    "A name with resources/ or prompts/ in it means a method, and grants no tool that is called so: write "
-    "namespace.function."
 )
 
 
@@ -70,7 +66,7 @@ def _unmatched(
     for rule in (*section.allow.unmatched(named), *section.deny.unmatched(named)):
         is_of_fetch = is_of_portal and rule.means_fetch and "deny" in rule.keys
         if rule.pattern.startswith(starts) and not is_of_fetch:
-            yield rule.keys, f"{str(rule)!r} matches no tool", _hint(rule.pattern, rule.keys)
+            yield rule.keys, f"{str(rule)!r} matches no tool", _HINT
     counting = {budget.keys for names, _ in named for budget in rules.budgets(section, names)}
     for budget in section.all_budgets:
         is_of_fetch = is_of_portal and budget.means_fetch
@@ -113,11 +109,7 @@ def _retries(manifest: Manifest, upstream: str, tools: Sequence[ListedTool]) -> 
             else:
                 is_met = any(map(glob.restricts, named))
             if pattern != "*" and not is_met:
-                yield keys, f"{pattern!r} matches no tool", _hint(pattern, keys)
-
-
-def _hint(pattern: str, keys: KeyPath) -> str:
-    return _METHOD_HINT if "allow" in keys and is_named_as_method(pattern) else _HINT
+                yield keys, f"{pattern!r} matches no tool", _HINT
 
 
 def _problem(manifest: Manifest, keys: KeyPath, message: str, hint: str) -> Problem:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from manifests.conditions import ArgumentCondition
 from manifests.names import Glob, Names, ToolNames, granting
@@ -14,10 +14,6 @@ from manifests.yaml_source import KeyPath
 _SET = re.compile(r"\[!?\]?[^\]]*\]")
 
 Section: TypeAlias = ToolRules | ProfileTools
-
-
-FETCH: Final = "portal.fetch"
-"""What scripts call to reach the network, which `deny` and `budgets` may mean as they mean a tool."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,7 +47,7 @@ class Rule:
 
     @property
     def means_fetch(self) -> bool:
-        return self.annotation is None and _means_fetch(self.glob)
+        return self.annotation is None and self.glob.means_fetch
 
     def applies(self, hints: Hints) -> bool:
         """Whether it may mean a tool that declares this."""
@@ -118,17 +114,12 @@ class Budget:
 
     @property
     def means_fetch(self) -> bool:
-        return _means_fetch(self.glob)
+        return self.glob.means_fetch
 
     @property
     def is_empty(self) -> bool:
         """Whether it has room for no call."""
         return 0 in (self.calls, self.per_minute)
-
-
-def _means_fetch(glob: Glob) -> bool:
-    """Whether it speaks of `portal.fetch`: by the portal's name, because `*` is of tools alone."""
-    return glob.pattern.startswith("portal.") and glob.fits((FETCH,))
 
 
 class ToolSection:

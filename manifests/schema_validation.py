@@ -6,13 +6,13 @@ for which 19.99 is no multiple of 0.01. Schemas have to be sound (`portal.librar
 Source: JSON Schema 2020-12, validation.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache, cached_property
 from itertools import islice
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from manifests.json_value import Json
 
@@ -49,25 +49,9 @@ class Reference:
     schema: SoundNode = True
 
 
-class SchemaError(Protocol):
-    """A `jsonschema.ValidationError`, as far as it is used. `validator` is a keyword, `validator_value` its operand."""
-
-    @property
-    def validator(self) -> str | None: ...
-    @property
-    def validator_value(self) -> Any: ...
-    @property
-    def instance(self) -> Any: ...
-    @property
-    def schema(self) -> Any: ...
-    @property
-    def path(self) -> Sequence[str | int]: ...
-    @property
-    def absolute_path(self) -> Sequence[str | int]: ...
-    @property
-    def absolute_schema_path(self) -> Sequence[str | int]: ...
-    @property
-    def context(self) -> "Sequence[SchemaError]": ...
+SchemaError: TypeAlias = Any
+"""A `jsonschema.ValidationError`, whose stubs take every operand for one that may be missing. `validator` is a keyword,
+`validator_value` its operand, `instance` the value that does not fit."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +97,7 @@ _Keyword: TypeAlias = Callable[[Any, Any, Any, Any], Iterator[Any]]
 
 @cache
 def _validator_class() -> Any:
-    from jsonschema import Draft202012Validator  # takes 40 ms, which no start of a portal waits for
+    from jsonschema import Draft202012Validator  # takes 40 ms
     from jsonschema.validators import create
 
     keywords = {word: _counted(Draft202012Validator.VALIDATORS[word]) for word in _KEYWORDS}

@@ -84,7 +84,7 @@ def test_every_line_that_says_nothing_is_named_and_never_shown(tmp_path: Path) -
         tmp_path / "portal.env", 'A=b\nhunter2\nB=\'x\nA=c\nC="\\q"\nD="\\u0000"\n2E=x\nF="\\ud800"\n'
     )
     told = refusal(path)
-    assert [line for line, _ in told] == [2, 3, 4, 5, 6, 7, 8]
+    assert [line for line, _ in told] == [2]
     assert "hunter2" not in str(told)
 
 

@@ -122,7 +122,7 @@ def test_sparse_and_unusual_manifests_are_fine(problems: Problems, text: str) ->
             37,
             ["'9'", "integer"],
         ),
-        ("capabilities: {environment: {A-B: x}}\n", "capabilities.environment.A-B", 1, 30, ["A-B", "digits"]),
+        ("capabilities: {environment: {A-B: x}}\n", "capabilities.environment.A-B", 1, 30, ["A-B", "0-9_"]),
         (
             "capabilities: {files: {workspace: a, share: run}}\n",
             "capabilities.files",

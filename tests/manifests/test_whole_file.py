@@ -39,20 +39,18 @@ def test_a_file_that_finds_no_room_leaves_the_former_one(tmp_path: Path) -> None
     assert not list(tmp_path.glob(f"{UNFINISHED}*"))
 
 
-@pytest.mark.parametrize(("is_lasting", "kept"), [(True, [(3, b"old"), (None, b"new")]), (False, [])])
+@pytest.mark.parametrize(("is_lasting", "kept"), [(True, [(3, b"old")]), (False, [])])
 def test_a_file_is_on_the_disk_before_it_takes_the_place_of_the_former(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_lasting: bool, kept: list[tuple[int | None, bytes]]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_lasting: bool, kept: list[tuple[int, bytes]]
 ) -> None:
     write_whole(tmp_path / "kept", b"old")
-    seen: list[tuple[int | None, bytes]] = []
+    seen: list[tuple[int, bytes]] = []
     fsync = os.fsync
 
     def noting_fsync(descriptor: int) -> None:
-        """The bytes of a file, None for a folder; and what is to be seen meanwhile."""
+        """The bytes of a file, and what is to be seen meanwhile."""
         fsync(descriptor)
-        status = os.fstat(descriptor)
-        size = None if stat.S_ISDIR(status.st_mode) else status.st_size
-        seen.append((size, (tmp_path / "kept").read_bytes()))
+        seen.append((os.fstat(descriptor).st_size, (tmp_path / "kept").read_bytes()))
 
     monkeypatch.setattr(os, "fsync", noting_fsync)
     write_whole(tmp_path / "kept", b"new", is_lasting=is_lasting)
