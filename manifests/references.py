@@ -82,9 +82,8 @@ class VariableReference:
     name: str
     default: str | None = None
 
-    def value(self, given: str | None) -> str:
-        """What it becomes, where the variable holds `given`; None is that it is not set."""
-        return given or self.default or ""
+    def __str__(self) -> str:
+        return f"${{{self.name}}}" if self.default is None else f"${{{self.name}:-{self.default}}}"
 
 
 @dataclass(frozen=True)
@@ -189,7 +188,7 @@ class Interpolation:
         if value is None and piece.default is None:
             hint = f"Set it, here or in portal.env, or give a setting a default: ${{{piece.name}:-default}}."
             self._note(path, f"the environment variable {piece.name} is not set", hint)
-        return piece.value(value)
+        return value or piece.default or ""
 
     def _secret(self, reference: SecretReference, path: KeyPath) -> str | SecretReference:
         if _in(SECTIONS_OF_SECRETS, path):

@@ -37,19 +37,15 @@ class _Parser(argparse.ArgumentParser):
 
 def _serve(commands: _Commands) -> None:
     command = _command(commands, "serve", "serve MCP over stdio, or over HTTP with --http", log_level="info")
-    command.add_argument(
-        "--http", metavar="HOST:PORT", type=_address, help="listen here, at /mcp, instead of using stdio"
-    )
+    command.add_argument("--http", metavar="HOST:PORT", type=_address, help="listen here, at /mcp")
     _profile_option(command, "give this profile to callers whose token has none")
 
 
 def _run(commands: _Commands) -> None:
-    command = _command(
-        commands, "run", "run a script file as execute_code would; exits with 1 if it fails or is refused"
-    )
+    command = _command(commands, "run", "run a script file as execute_code would")
     command.add_argument("script", help="the Python file, or - for standard input")
     command.add_argument("--timeout", type=_seconds, metavar="SECONDS", help="lower than limits.wall_seconds")
-    _json_option(command, "print the whole answer as JSON")
+    _json_option(command)
     _profile_option(command, "run it as a caller with this profile")
 
 
@@ -59,14 +55,13 @@ def _search(commands: _Commands) -> None:
     command.add_argument("--full", action="store_true", help="show types and documentation too")
     command.add_argument("--upstream", metavar="NAME", help="only this upstream")
     command.add_argument("--limit", type=int, default=5, metavar="N", help="1 to 50, default 5")
-    _json_option(command, "print the structured answer as JSON")
+    _json_option(command)
     _profile_option(command)
 
 
 def _stubs(commands: _Commands) -> None:
-    command = _command(
-        commands, "stubs", "print or write the typed stubs of all functions", runs="library:stubs"
-    )
+    text = "print or write the typed stubs of all functions"
+    command = _command(commands, "stubs", text, runs="library:stubs")
     command.add_argument("namespace", nargs="?", help="print only this namespace")
     command.add_argument("--out", type=Path, metavar="DIR", help="write all as an importable package here")
     _profile_option(command)
@@ -74,31 +69,25 @@ def _stubs(commands: _Commands) -> None:
 
 def _check(commands: _Commands) -> None:
     command = _command(commands, "check", "check the manifest, the upstreams and the sandbox")
-    command.add_argument(
-        "upstream", nargs="?", metavar="UPSTREAM", help="only this one, with each of its tools"
-    )
+    command.add_argument("upstream", nargs="?", metavar="UPSTREAM", help="only this one, tool by tool")
     command.add_argument("--strict", action="store_true", help="exit with 3 if there are warnings")
-    _json_option(command, "print the findings as JSON")
+    _json_option(command)
     _profile_option(command)
 
 
 def _explain(commands: _Commands) -> None:
     command = _command(commands, "explain", "say whether a tool may be called, and by which rule")
     command.add_argument("name", help="a tool or function, alone or as upstream.tool or namespace.function")
-    command.add_argument(
-        "--arguments", metavar="JSON", help="of one call, to try the conditions on arguments"
-    )
+    command.add_argument("--arguments", metavar="JSON", help="of one call, to try the conditions on them")
     command.add_argument("--offline", action="store_true", help="ask no upstream; say what is not known")
-    _json_option(command, "print the explanation as JSON")
+    _json_option(command)
     _profile_option(command)
 
 
 def _login(commands: _Commands) -> None:
     command = _command(commands, "login", "sign in to an upstream that wants OAuth")
     command.add_argument("upstream", metavar="NAME", help="its key in the manifest")
-    command.add_argument(
-        "--no-browser", dest="browser", action="store_false", help="only print the URL to open"
-    )
+    command.add_argument("--no-browser", dest="browser", action="store_false", help="only print the URL")
     command.set_defaults(is_out=False)
 
 
@@ -111,9 +100,7 @@ def _logout(commands: _Commands) -> None:
 
 def _lock(commands: _Commands) -> None:
     command = _command(commands, "lock", "accept the definitions of tools as they are now, in portal.lock")
-    command.add_argument(
-        "--diff", action="store_true", help="only show what differs; exit with 1 if anything does"
-    )
+    command.add_argument("--diff", action="store_true", help="only show what differs; then exit with 1")
     command.add_argument(
         "--accept",
         action="append",
@@ -122,37 +109,29 @@ def _lock(commands: _Commands) -> None:
         "shows it, only what was shown with that; may be repeated",
     )
     command.add_argument("--verbose", action="store_true", help="show whole definitions, with their hashes")
-    _json_option(command, "print what differs and what was accepted as JSON")
+    _json_option(command)
 
 
 def _audit(commands: _Commands) -> None:
     text = "look whether an audit log is whole, or print its last line's hash"
-    command = _command(commands, "audit", text, runs="offline:audit")
+    command = _command(commands, "audit", text, runs="offline:audit", needs_manifest=False)
     command.add_argument("action", choices=["verify", "head"])
     command.add_argument("file", type=Path, nargs="+", help="the log's files, the oldest first")
-    command.add_argument(
-        "--head", type=_head, metavar="N:HASH", help="a line that must be there, from `audit head`"
-    )
+    command.add_argument("--head", type=_head, metavar="N:HASH", help="a line that must be there")
     command.add_argument("--after", type=_head, metavar="N:HASH", help="the line before the first one here")
-    command.add_argument(
-        "--mixed", action="store_true", help="pass over other lines, as in a captured stderr"
-    )
-    command.set_defaults(needs_manifest=False)
+    command.add_argument("--mixed", action="store_true", help="pass over other lines, as of a stderr")
 
 
 def _bake(commands: _Commands) -> None:
     text = "make a sandbox with more Python packages inside"
-    command = _command(commands, "bake", text, runs="offline:bake")
+    command = _command(commands, "bake", text, runs="offline:bake", needs_manifest=False)
     command.add_argument("package", nargs="+", help="a name, perhaps with versions, or the path of a wheel")
-    command.add_argument(
-        "--out", type=Path, default=Path("sandbox.wasm"), metavar="FILE", help="default: sandbox.wasm"
-    )
-    command.set_defaults(needs_manifest=False)
+    command.add_argument("--out", type=Path, default=Path("sandbox.wasm"), metavar="FILE")
 
 
 def _import(commands: _Commands) -> None:
     text = "take over the servers that other clients are configured with"
-    command = _command(commands, "import", text, runs="import_servers:command")
+    command = _command(commands, "import", text, runs="import_servers:command", needs_manifest=False)
     command.add_argument(
         "client",
         nargs="*",
@@ -162,53 +141,40 @@ def _import(commands: _Commands) -> None:
     command.add_argument("--project", type=Path, metavar="DIR", help="read the files of this project, too")
     command.add_argument("--add", action="store_true", help="add to a portal.yaml that is there already")
     command.add_argument("--dry-run", action="store_true", help="only show what was found; write nothing")
-    command.add_argument(
-        "--save-secrets",
-        action="store_true",
-        help="write the values of variables and headers to portal.env, beside portal.yaml",
-    )
-    command.add_argument(
-        "--install",
-        action="append",
-        metavar="CLIENT",
-        help="write this client's file anew with the portal in place of its servers; may be repeated",
-    )
-    command.add_argument(
-        "--undo", action="append", metavar="CLIENT", help="put that file back as it was; may be repeated"
-    )
-    command.set_defaults(needs_manifest=False)
+    command.add_argument("--save-secrets", action="store_true", help="write values to portal.env")
+    for name, told in (("install", "put the portal into this client's file"), ("undo", "put that file back")):
+        command.add_argument(f"--{name}", action="append", metavar="CLIENT", help=f"{told}; may be repeated")
 
 
 def _schema(commands: _Commands) -> None:
     text = "print the JSON Schema of portal.yaml, for editors"
-    command = _command(commands, "schema", text, runs="offline:schema")
-    command.set_defaults(needs_manifest=False)
+    _command(commands, "schema", text, runs="offline:schema", needs_manifest=False)
 
 
 def _command(
-    commands: _Commands, name: str, text: str, *, runs: str = "", log_level: str = "error"
+    commands: _Commands,
+    name: str,
+    text: str,
+    *,
+    runs: str = "",
+    log_level: str = "error",
+    needs_manifest: bool = True,
 ) -> argparse.ArgumentParser:
     """A command; without `runs` the function `command` of the module of its name runs it."""
     parser = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
     parser.add_argument("--config", type=Path, metavar="FILE", help="the manifest, portal.yaml")
-    parser.add_argument(
-        "--log-level",
-        choices=["debug", "info", "warning", "error"],
-        default=log_level,
-        help=f"how much to log on stderr (default: {log_level})",
-    )
-    parser.set_defaults(runs=runs or f"{name}:command", needs_manifest=True, profile=None)
+    levels, told = ["debug", "info", "warning", "error"], f"default: {log_level}"
+    parser.add_argument("--log-level", choices=levels, default=log_level, help=told)
+    parser.set_defaults(runs=runs or f"{name}:command", needs_manifest=needs_manifest, profile=None)
     return parser
 
 
-def _profile_option(
-    parser: argparse.ArgumentParser, text: str = "see what callers with this profile see"
-) -> None:
+def _profile_option(parser: argparse.ArgumentParser, text: str = "see what its callers see") -> None:
     parser.add_argument("--profile", metavar="NAME", help=text)
 
 
-def _json_option(parser: argparse.ArgumentParser, text: str) -> None:
-    parser.add_argument("--json", action="store_true", help=text)
+def _json_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print the answer as JSON")
 
 
 def _address(text: str) -> tuple[str, int]:

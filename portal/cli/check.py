@@ -7,8 +7,6 @@ from importlib.metadata import version
 from itertools import chain
 from typing import Final
 
-import anyio
-
 from manifests.decision import Decision
 from manifests.errors import ManifestError, Problem
 from manifests.json_value import Json
@@ -91,19 +89,11 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
     if not there:
         findings.notes.append(NO_UPSTREAMS)
     async with open_portal(manifest, terminal.note, profile=options.profile) as portal:
-        try:
-            if name is None:
-                with terminal.waiting("starting the sandbox"):
-                    portal.fleet.want_all()
-                    await _look_at_sandbox(portal, findings)
-            with terminal.waiting("starting the upstreams"):
-                await upstreams_tried(portal.fleet, terminal, names)
-                await portal.catalog.fresh()
-        except anyio.get_cancelled_exc_class():
-            _look_at_upstreams(portal, names, findings)
-            findings.errors.append("the check was interrupted: what is missing here was not looked at")
-            _tell(findings, terminal, options)
-            raise
+        if name is None:
+            portal.fleet.want_all()
+            await _look_at_sandbox(portal, findings)
+        await upstreams_tried(portal.fleet, terminal, names)
+        await portal.catalog.fresh()
         rows = _look_at_upstreams(portal, names, findings)
         _look_at_manifest(manifest, portal, findings)
         _look_at_definitions(portal, names, findings)

@@ -90,8 +90,7 @@ async def _listed(
         specs, manifest.folder, lambda upstream: None, listings, *secrets, written=manifest.written
     ) as fleet:
         fleet.want_all()
-        with terminal.waiting("asking the upstreams for their tools"):
-            await upstreams_tried(fleet, terminal)
+        await upstreams_tried(fleet, terminal)
         for upstream in fleet:
             if upstream.state.status != "ready":
                 terminal.note(f"upstream {upstream.name!r} is {upstream.state}")

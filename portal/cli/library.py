@@ -30,10 +30,9 @@ async def search(manifest: Manifest, options: Namespace, terminal: Terminal) -> 
         terminal.error(str(error))
         return 2
     async with open_portal(manifest, terminal.note, runs_scripts=False, profile=options.profile) as portal:
-        with terminal.waiting("starting the upstreams"):
-            searched = portal.docs_search.searched(request.upstream)
-            await upstreams_tried(portal.fleet, terminal, [upstream.name for upstream in searched])
-            answer = await portal.docs_search.answer(request)
+        searched = portal.docs_search.searched(request.upstream)
+        await upstreams_tried(portal.fleet, terminal, [upstream.name for upstream in searched])
+        answer = await portal.docs_search.answer(request)
     if options.json:
         terminal.json(answer.structured)
     else:
@@ -47,9 +46,8 @@ async def stubs(manifest: Manifest, options: Namespace, terminal: Terminal) -> i
     if not manifest.portal.upstreams:
         terminal.note(f"notice: {NO_UPSTREAMS}")
     async with open_portal(manifest, terminal.note, runs_scripts=False, profile=options.profile) as portal:
-        with terminal.waiting("starting the upstreams"):
-            await upstreams_tried(portal.fleet, terminal, names)
-            library = (await portal.catalog.fresh()).library
+        await upstreams_tried(portal.fleet, terminal, names)
+        library = (await portal.catalog.fresh()).library
         missing = [u for u in portal.fleet if u.name in names and u.state.status != "ready"]
         for upstream in missing:
             terminal.error(f"upstream {upstream.name!r} is {upstream.state}")

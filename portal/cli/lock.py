@@ -35,8 +35,7 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
     path, before = lock_path(manifest.path), {} if manifest.lock is None else manifest.lock.pins
     async with open_portal(manifest, terminal.note, runs_scripts=False) as portal:
         portal.fleet.want_all()
-        with terminal.waiting("starting the upstreams"):
-            await upstreams_tried(portal.fleet, terminal)
+        await upstreams_tried(portal.fleet, terminal)
         silent = {each.name: str(each.state) for each in portal.fleet if not each.state.is_well}
         now = [pin for upstream in portal.fleet if upstream.name not in silent for pin in pins_of(upstream)]
     for name, state in silent.items():

@@ -59,9 +59,8 @@ async def audit(manifest: Manifest, options: Namespace, terminal: Terminal) -> i
 
 async def bake(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
     """Make the component, try what it holds, and say how to use it; the probe also compiles it for this machine."""
-    with terminal.waiting("baking"):
-        baked = await anyio.to_thread.run_sync(make_component, options.package, options.out, terminal.note)
-        failures = await _failures(baked, options, terminal)
+    baked = await anyio.to_thread.run_sync(make_component, options.package, options.out, terminal.note)
+    failures = await _failures(baked, options, terminal)
     for name, reason in failures.items():
         terminal.note(f"warning: {name} does not import in the sandbox: {reason}")
     terminal.note(

@@ -1,6 +1,5 @@
 """`mcp-code-portal run`."""
 
-import json
 import sys
 from argparse import Namespace
 from collections.abc import Collection
@@ -39,9 +38,8 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
         manifest, terminal.note, profile=options.profile, await_upstreams=await_upstreams
     ) as portal:
         try:
-            with terminal.waiting(f"running {options.script}"):
-                request = ExecuteCode(code, timeout_seconds=options.timeout)
-                answer = await portal.execution.run(request, ledger=ledger)
+            request = ExecuteCode(code, timeout_seconds=options.timeout)
+            answer = await portal.execution.run(request, ledger=ledger)
         except anyio.get_cancelled_exc_class():
             answer = _interrupted(ledger)
             if answer.calls or answer.stdout or options.json:
@@ -71,16 +69,7 @@ def _tell(answer: Answer, options: Namespace, terminal: Terminal) -> None:
         return
     _show(structured, terminal)
     for block in answer.emitted:
-        terminal.note(f"emitted: {_described(block)}")
-
-
-def _described(block: dict[str, Json]) -> str:
-    """A content block in one line: the terminal shows no images."""
-    size = len(json.dumps(block, ensure_ascii=False))
-    return (
-        f"{str(block.get('type'))[:40]} {str(block.get('mimeType', ''))[:80]}".strip()
-        + f", {size:,} characters"
-    )
+        terminal.note(f"emitted: {block.get('type')} {block.get('mimeType', '')}".strip())
 
 
 def _show(answer: dict[str, Json], terminal: Terminal) -> None:

@@ -7,8 +7,7 @@ escaped: none of them steers the terminal, hides something, or has a line that l
 import io
 import json
 import sys
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
@@ -80,15 +79,6 @@ class Terminal:
         """An error on stderr, `more` being further lines of ours; those of the texts themselves are marked."""
         lines = "\n".join(map(marked_lines, (text, *more)))
         self._err.print(Text.assemble(("error:", "bold red"), f" {lines}"))
-
-    @contextmanager
-    def waiting(self, text: str) -> Iterator[None]:
-        """A moving sign on a terminal, while something takes its time; nothing elsewhere."""
-        if not self.is_watched:
-            yield
-            return
-        with self._err.status(Text(escaped(text))):
-            yield
 
 
 class _Stdout(Console):

@@ -158,7 +158,6 @@ class Merging:
         self._target = target
         self._known = {**target.kept, **environ}
         self._used = {*needed(target.text)}
-        self._inputs: dict[tuple[str, str], str] = {}
         self._namespaces = {namespace_of(name) for name in target.upstreams}
 
     def add(self, server: Server | LeftOut) -> None:
@@ -184,7 +183,7 @@ class Merging:
         name = self._free_name(server.origin)
         made: dict[str, Variable] = {}
         try:
-            spec = server.spec(lambda value: self._variable(name, server, value, made))
+            spec = server.spec(lambda value: self._variable(name, value, made))
             values = {key: each.value for key, each in made.items() if each.value is not None}
             taken = Taken(name, server, [server.origin], spec)
             text = "\n".join(["upstreams:", *self.lines(taken, Path("/"))])
@@ -208,18 +207,13 @@ class Merging:
         names = [plain, f"{plain}-{origin.file.name}", *(f"{plain}-{number}" for number in range(2, 2000))]
         return next(name for name in names if namespace_of(name) not in self._namespaces)
 
-    def _variable(self, server_name: str, server: Server, value: Value, made: dict[str, Variable]) -> str:
+    def _variable(self, server_name: str, value: Value, made: dict[str, Variable]) -> str:
         """The variable for a value: equal values under one name share it."""
-        asked = (server.origin.file.name, value.name) if value.text is None else None
-        if asked in self._inputs and asked is not None:
-            return self._inputs[asked]
         prefix = variable_name(server_name)
         full = value.name if value.name.startswith(f"{prefix}_") else f"{prefix}_{value.name}"
         names = [value.name, full, *(f"{full}_{number}" for number in range(2, 2000))]
         name = next(name for name in names if self._is_free(name, value.text, made))
         made[name] = Variable(name, server_name, value.text)
-        if asked is not None:
-            self._inputs[asked] = name
         return name
 
     def _is_free(self, name: str, value: str | None, made: Mapping[str, Variable]) -> bool:

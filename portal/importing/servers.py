@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 from urllib.parse import unquote
 
 from manifests.json_value import Json
-from manifests.references import TOKEN
+from manifests.references import TOKEN, VariableReference
 from portal.importing.clients import CLAUDE_CODE, GEMINI, ClientFile, Data
 from upstreams.redaction import LEAST_CHARACTERS
 
@@ -26,17 +26,9 @@ _ALLOWED: Final = ("includeTools", "enabled_tools", "enabledTools")
 _DENIED: Final = ("excludeTools", "disabled_tools", "disabledTools")
 _READ: Final = frozenset(
     (
-        *("command", "args", "env", "cwd", "headers", "type", "transport", "disabled", "enabled", "env_vars"),
-        *(
-            "http_headers",
-            "env_http_headers",
-            "bearer_token_env_var",
-            "description",
-            "name",
-            "icon",
-            "gallery",
-        ),
-        *("version", *_URLS, *_ALLOWED, *_DENIED),
+        *("command", "args", "env", "env_vars", "cwd", "type", "transport", "disabled", "enabled", *_URLS),
+        *("headers", "http_headers", "env_http_headers", "bearer_token_env_var", *_ALLOWED, *_DENIED),
+        *("name", "description", "icon", "gallery", "version"),
     )
 )
 _MAX_TOLD: Final = 10
@@ -50,17 +42,6 @@ _ORIGIN: Final = re.compile(r"https?://[^/@?#]+/?")
 
 
 @dataclass(frozen=True)
-class Reference:
-    """A variable of the environment, which the client fills in, and from now on the portal."""
-
-    name: str
-    default: str | None = None
-
-    def __str__(self) -> str:
-        return f"${{{self.name}}}" if self.default is None else f"${{{self.name}:-{self.default}}}"
-
-
-@dataclass(frozen=True)
 class Value:
     """What stands in the manifest as a variable of its own; `text` is None for what VS Code asks somebody for.
 
@@ -71,7 +52,7 @@ class Value:
     text: str | None = field(repr=False)
 
 
-Piece: TypeAlias = str | Reference | Value
+Piece: TypeAlias = str | VariableReference | Value
 Template: TypeAlias = tuple[Piece, ...]
 
 
@@ -199,7 +180,7 @@ class _Entry:
             name: (text,) if _is_setting(text) else self._hidden(text, name)
             for name, text in self._own.items()
         }
-        env |= {name: (Reference(name),) for name in self._texts("env_vars")}
+        env |= {name: (VariableReference(name),) for name in self._texts("env_vars")}
         cwd = self._text("cwd")
         folder = self._folder if cwd is None else (self._folder or self._home) / self._plain(cwd, "cwd")
         return {
@@ -241,7 +222,7 @@ class _Entry:
     def _hidden(self, text: str, name: str) -> Template:
         """The text of a variable or a header, of which no literal goes into the manifest but `Bearer ` and the like."""
         pieces = self._translated(text)
-        if not any(isinstance(piece, Reference | Value) for piece in pieces):
+        if not any(isinstance(piece, VariableReference | Value) for piece in pieces):
             scheme = _SCHEME.match(text)
             start = scheme.end() if scheme else 0
             value = Value(variable_name(name) if not _NAME.fullmatch(name) else name, text[start:])
@@ -298,7 +279,7 @@ class _Entry:
             # mcp-remote and others fill in what the client leaves, from the variables of their own entry.
             if name in self._own and self._own[name] != found[0]:
                 return (found[0],)
-            return (Reference(name, groups["default"]),)
+            return (VariableReference(name, groups["default"]),)
         prefix, inside = groups["prefix"], groups["inside"]
         if prefix == "env":
             return (_reference(inside),)
@@ -357,10 +338,10 @@ def _is_setting(text: str) -> bool:
         return False
 
 
-def _reference(name: str) -> Reference:
+def _reference(name: str) -> VariableReference:
     if not _NAME.fullmatch(name):  # it may be a token that somebody wrote in the place of its name
         raise UnfitError("what stands where it wants the name of an environment variable cannot be one")
-    return Reference(name)
+    return VariableReference(name)
 
 
 def _mapped(value: Any, change: Callable[[Template], Any]) -> Any:
@@ -380,11 +361,11 @@ def _written(template: Template, name_of: Callable[[Value], str]) -> str:
         elif text.endswith("$"):
             raise UnfitError("a $ stands right before a variable, which a manifest cannot say")
         else:
-            text += str(Reference(name_of(piece)) if isinstance(piece, Value) else piece)
+            text += str(VariableReference(name_of(piece)) if isinstance(piece, Value) else piece)
     return text
 
 
 def _raw(piece: Piece) -> str:
     if isinstance(piece, Value):
-        return str(Reference(piece.name)) if piece.text is None else piece.text
+        return str(VariableReference(piece.name)) if piece.text is None else piece.text
     return str(piece)
