@@ -11,7 +11,7 @@ Source: JSON Schema 2020-12, validation.
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Final, Self, TypeAlias
@@ -29,7 +29,6 @@ MAX_STEPS: Final = 25_000
 TOO_MUCH = f"the arguments have too many parts to be held against a schema: those of a tool share {MAX_STEPS:,} looks"
 
 _SHOWN = 60
-_MISSING = object()
 _WORDS = {
     "equals": "be {}",
     "one_of": "be one of {}",
@@ -233,30 +232,24 @@ def _segment(text: str) -> str:
     return ("x" if name.strip(".") else ".") if name else "x" * bool(rest)
 
 
-_Test: TypeAlias = Callable[[Json, ReadText | None], bool]
-"""Whether a value meets a comparison; beside it what was read of it, if it is a text."""
+def _unmet(demanded: Comparison, value: Json, text: ReadText | None) -> str:
+    """The first comparison that a value does not meet, "" if it meets all; `text` is what was read of it."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    for name, operand in demanded.said.items():
+        if name in _OF_TEXTS:
+            is_met = text is not None and (text.begins if name == "prefix" else text.ends)(operand)
+        elif name in ("min", "max"):
+            is_met = is_number and (value >= operand if name == "min" else value <= operand)
+        else:
+            is_met = any(_is_equal(value, each) for each in (operand if name == "one_of" else [operand]))
+        if not is_met:
+            return name
+    return ""
 
 
-def _one_of(allowed: Iterable[Json]) -> _Test:
-    # As in JSON, 1 is 1.0 and no boolean is a number; NaN equals nothing.
-    values = frozenset((isinstance(each, bool), each) for each in allowed)
-    return lambda value, _: (
-        not isinstance(value, list | dict) and value == value and (isinstance(value, bool), value) in values
-    )
-
-
-def _is_number(value: Json) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-_TESTS: Final[Mapping[str, Callable[[Json], _Test]]] = {
-    "equals": lambda operand: _one_of([operand]),
-    "one_of": _one_of,
-    "prefix": lambda prefix: lambda _, text: text is not None and text.begins(prefix),
-    "suffix": lambda suffix: lambda _, text: text is not None and text.ends(suffix),
-    "min": lambda bound: lambda value, _: _is_number(value) and value >= bound,
-    "max": lambda bound: lambda value, _: _is_number(value) and value <= bound,
-}
+def _is_equal(one: Json, other: Json) -> bool:
+    """As in JSON, 1 is 1.0 and no boolean is a number."""
+    return isinstance(one, bool) is isinstance(other, bool) and bool(one == other)
 
 
 class CallArguments:
@@ -302,9 +295,10 @@ class ArgumentCondition:
 
     def unmet(self, arguments: CallArguments) -> tuple[str, str] | None:
         """The first argument that is not what it must be, and the comparison that it does not meet."""
-        for name, comparison, test in self._tests:
-            value = arguments.values.get(name, _MISSING)
-            if value is _MISSING or not test(value, arguments.read(name)):
+        for name, demanded in self.where.items():
+            if name not in arguments.values:
+                return name, ""
+            if comparison := _unmet(demanded, arguments.values[name], arguments.read(name)):
                 return name, comparison
         return None
 
@@ -314,8 +308,8 @@ class ArgumentCondition:
         if unmet is None:
             return "the arguments do not fit the schema"
         name, comparison = unmet
-        demanded, value = self.where[name], arguments.values.get(name, _MISSING)
-        if value is _MISSING:
+        demanded, value = self.where[name], arguments.values.get(name)
+        if not comparison:
             return f"{name[:_SHOWN]} is not given, and must {_demand(demanded)}"
         text, found = arguments.read(name), ""
         if text is not None and comparison in _OF_TEXTS:
@@ -326,25 +320,12 @@ class ArgumentCondition:
         )
 
     @cached_property
-    def _tests(self) -> Sequence[tuple[str, str, _Test]]:
-        return [
-            (name, each, _TESTS[each](operand))
-            for name, comparison in self.where.items()
-            for each, operand in comparison.said.items()
-        ]
-
-    @cached_property
     def validator(self) -> SchemaValidator:
         return SchemaValidator(True if self.schema is None else self.schema)
 
     def __str__(self) -> str:
-        return "; ".join(self._told())
-
-    def _told(self) -> Iterator[str]:
-        for name, comparison in self.where.items():
-            yield f"{name[:_SHOWN]} must {_demand(comparison)}"
-        if self.schema is not None:
-            yield "the arguments must fit the schema"
+        told = [f"{name[:_SHOWN]} must {_demand(comparison)}" for name, comparison in self.where.items()]
+        return "; ".join([*told, "the arguments must fit the schema"] if self.schema is not None else told)
 
 
 def _demand(comparison: Comparison) -> str:

@@ -160,13 +160,13 @@ def _own(portal: PortalManifest, path: Path) -> Iterator[tuple[str, Path]]:
     folder = path.absolute().parent
     for each in (path, env_path(path), lock_path(path)):
         yield each.name, each.absolute()
-    if portal.audit is not None and portal.audit.to != "stderr":
-        yield "the audit log", folder / portal.audit.to
-    if portal.server.observed_folder is not None:
-        yield "server.observed_folder", folder / portal.server.observed_folder
-    if portal.server.component is not None:
-        yield "server.component", folder / portal.server.component
-    yield "the portal's own code", Path(__file__).parent
+    named = {
+        "the audit log": portal.audit.to if portal.audit and portal.audit.to != "stderr" else None,
+        "server.observed_folder": portal.server.observed_folder,
+        "server.component": portal.server.component,
+        "the portal's own code": str(Path(__file__).parent),
+    }
+    yield from ((what, folder / own) for what, own in named.items() if own is not None)
 
 
 def _is_within(inner: Path, outer: Path) -> bool:

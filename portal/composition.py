@@ -25,7 +25,6 @@ from portal.passthrough.client_resources import ClientResources, ListChanges
 from portal.passthrough.notifications import LogLevels
 from portal.passthrough.rounds import Rounds
 from portal.passthrough.sampling import SamplingDepths
-from portal.pinning.suspicions import SuspicionLog
 from portal.script_search import ScriptSearch
 from portal.secret_sources import header_renewals
 from portal.sessions import Sessions
@@ -183,12 +182,9 @@ async def open_portal(
             authority = Authority(each, rates)
             shelves[name] = authority, Catalog(authority, stubs, checker, observations), checker
 
-        suspicions = SuspicionLog()
-
         def note_change(upstream: Upstream) -> None:
             for _, catalog, _ in shelves.values():
                 catalog.note_change(upstream)
-            suspicions.note(upstream)
 
         fleet = await stack.enter_async_context(
             open_fleet(
@@ -224,7 +220,6 @@ async def open_portal(
         async with anyio.create_task_group() as tasks:
             for _, catalog, _ in shelves.values():
                 tasks.start_soon(catalog.keep, fleet)
-            tasks.start_soon(suspicions.keep)
             tasks.start_soon(opening.hold)
             tasks.start_soon(sessions.keep)
             views = {name: view(*shelf) for name, shelf in shelves.items()}

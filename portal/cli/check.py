@@ -194,9 +194,8 @@ def _look_at_manifest(manifest: Manifest, portal: Portal, findings: Findings) ->
 
 
 def _look_at_definitions(portal: Portal, names: Sequence[str], findings: Findings) -> None:
-    pins = {upstream.name: pins_of(upstream) for upstream in portal.fleet}
-    asked_for = [pin for name in names for pin in pins[name]]
-    findings.suspicious = [*map(str, suspicions(asked_for, chain.from_iterable(pins.values())))]
+    pins = [pin for name in names for pin in pins_of(portal.fleet[name])]
+    findings.suspicious = [*map(str, suspicions(pins))]
     findings.warnings += [f"suspicious: {told}" for told in findings.suspicious[:_MAX_SHOWN]]
     if more := len(findings.suspicious[_MAX_SHOWN:]):
         findings.warnings.append(f"{more} more suspicious texts (see --json)")

@@ -41,7 +41,7 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
     for name, state in silent.items():
         terminal.error(f"upstream {name!r} is {state}. What was accepted of it stays")
     found = differences(before, [*now, *(pin for pin in before.values() if pin.upstream in silent)])
-    odd = [*suspicions([each.now for each in found if each.now is not None], now)]
+    odd = [*suspicions([each.now for each in found if each.now is not None])]
     if found and not options.json:
         _show(found, odd, terminal, is_whole=options.verbose)
     chosen = [] if options.diff else _accepted(path, manifest.lock, found, options.accept, terminal)

@@ -5,35 +5,21 @@ definitions, that hidden characters reach nobody, and that scripts can do no mor
 """
 
 import re
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
-
-import anyio
-import anyio.to_thread
-import structlog
 
 from manifests.json_value import Json
 from manifests.lock import Pin
 from manifests.names import is_named_as_method
 from portal.library.plain_text import escaped, hidden_places
-from portal.pinning.pins import pins_of
-from upstreams.recorded_tool import RecordedTool
-from upstreams.upstream import Upstream
-
-log = structlog.get_logger()
 
 MAX_SAID: Final = 5
 """Suspicions told of one tool."""
 
-MAX_LOGGED: Final = 20
-"""Suspicions logged of one listing of an upstream; more are counted, and `check` tells all of them."""
-
 _EXCERPT: Final = 60
 _LONGEST_PLACE: Final = 500
-_PROSE: Final = ("description", "title", "instructions")
 _PHRASES: Final = tuple(
     (what, re.compile(expression, re.IGNORECASE))
     for what, expression in {
@@ -61,8 +47,6 @@ _PHRASES: Final = tuple(
         ),
     }.items()
 )
-_TOOL_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:[_.-][A-Za-z0-9]+)+|[a-z]+(?:[A-Z][a-z0-9]+)+")
-"""A name that is no common word."""
 
 
 @dataclass(frozen=True)
@@ -78,49 +62,13 @@ class Suspicion:
         return f'{escaped(self.name)}: {self.what} in its {escaped(self.place)}: "{self.excerpt}"'
 
 
-def suspicions(pins: Iterable[Pin], others: Iterable[Pin] = ()) -> Iterator[Suspicion]:
-    """What is odd in definitions; names of tools are looked for in `others`, those of all upstreams."""
-    owners: defaultdict[str, set[str]] = defaultdict(set)
-    for pin in others:
-        if pin.tool is not None and _TOOL_NAME.fullmatch(pin.tool):
-            owners[pin.tool].add(pin.upstream)
+def suspicions(pins: Iterable[Pin]) -> Iterator[Suspicion]:
+    """What is odd in definitions."""
     for pin in pins:
-        yield from islice(_of_pin(pin, owners), MAX_SAID)
+        yield from islice(_of_pin(pin), MAX_SAID)
 
 
-class SuspicionLog:
-    """Logs what is odd in each listing, one after the other and in a thread: nobody waits for it."""
-
-    def __init__(self) -> None:
-        self._noted: dict[str, Upstream] = {}
-        self._seen: dict[str, tuple[tuple[RecordedTool, ...], str | None]] = {}
-        self._changed = anyio.Event()
-
-    def note(self, upstream: Upstream) -> None:
-        """The upstream may list something else than before."""
-        listed = upstream.tools, upstream.instructions
-        known = self._seen.get(upstream.name, ((), None))
-        if known[0] is not listed[0] or known[1] != listed[1]:
-            self._seen[upstream.name] = listed
-            self._noted[upstream.name] = upstream
-            self._changed.set()
-
-    async def keep(self) -> None:
-        """Look at what is noted until cancelled."""
-        while True:
-            while self._noted:
-                _, upstream = self._noted.popitem()
-                pins = pins_of(upstream)
-                found = await anyio.to_thread.run_sync(lambda pins: [*suspicions(pins)], pins)
-                for each in found[:MAX_LOGGED]:
-                    log.warning("definition_suspicious", upstream=upstream.name, told=str(each))
-                if more := len(found[MAX_LOGGED:]):
-                    log.warning("definitions_suspicious", upstream=upstream.name, more=more)
-            self._changed = anyio.Event()
-            await self._changed.wait()
-
-
-def _of_pin(pin: Pin, owners: Mapping[str, Collection[str]]) -> Iterator[Suspicion]:
+def _of_pin(pin: Pin) -> Iterator[Suspicion]:
     if pin.tool is not None and is_named_as_method(pin.tool):
         yield _suspicion(pin, "name", "the name of a request for resources or prompts", pin.tool, (0, 0))
     texts = [*_texts(pin)]
@@ -134,8 +82,6 @@ def _of_pin(pin: Pin, owners: Mapping[str, Collection[str]]) -> Iterator[Suspici
         for what, expression in phrases:
             if found := expression.search(text):
                 yield _suspicion(pin, place, what, text, found.span())
-        if owners and place.endswith(_PROSE):
-            yield from islice(_names(pin, place, text, owners), 1)
 
 
 def _texts(pin: Pin) -> Iterator[tuple[str, str]]:
@@ -154,15 +100,6 @@ def _texts(pin: Pin) -> Iterator[tuple[str, str]]:
             todo += [(f"{path}.{key}".lstrip("."), value[key]) for key in reversed(value)]
         elif isinstance(value, list):
             todo += [(f"{path}[{n}]", value[n]) for n in range(len(value) - 1, -1, -1)]
-
-
-def _names(pin: Pin, place: str, text: str, owners: Mapping[str, Collection[str]]) -> Iterator[Suspicion]:
-    """Names of tools that other upstreams have, and this one has not."""
-    for found in _TOOL_NAME.finditer(text):
-        owned = owners.get(found[0]) or owners.get(found[0].rpartition(".")[2], ())
-        if owned and pin.upstream not in owned:
-            told = f"the name of a tool of {', '.join(sorted(owned)[:3])}"
-            yield _suspicion(pin, place, told, text, found.span())
 
 
 def _suspicion(pin: Pin, place: str, what: str, text: str, span: tuple[int, int]) -> Suspicion:
