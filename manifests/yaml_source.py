@@ -15,25 +15,21 @@ MAX_DEPTH = 32
 """Levels of nesting. A manifest needs six."""
 
 
-def _compose(text: str) -> tuple[yaml.Node | None, list[Problem]]:
-    """The only document of a text, and the tags in it, none of which is supported.
+def _compose(text: str) -> yaml.Node | None:
+    """The only document of a text. Tags mean nothing.
 
     Raises:
         ManifestError: It is not YAML, is two documents, is nested too deep, or has an alias without anchor.
     """
     # libyaml reads a manifest of 900 upstreams in 4 ms, its Python twin in 70; not every platform has it.
     loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
-    problems: list[Problem] = []
     depth = 0
     try:
         for event in yaml.parse(text, loader):
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > MAX_DEPTH:
                 raise ManifestError([Problem(f"nested deeper than {MAX_DEPTH} levels", *_position(event))])
-            if isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent) and event.tag:
-                told = f"the tag {event.tag} is not supported"
-                problems.append(Problem(told, *_position(event), "Remove the tag."))
-        return yaml.compose(text, loader), problems
+        return yaml.compose(text, loader)
     except yaml.YAMLError as error:
         problem = _syntax_problem(error, text)
     raise ManifestError([problem])
@@ -113,10 +109,10 @@ def read_yaml(text: str) -> YamlSource:
     Raises:
         ManifestError: It is not YAML, or beyond the bounds; there is nothing else to say about it then.
     """
-    root, tags = _compose(text)
+    root = _compose(text)
     if root is None:
         return YamlSource()
-    construction = _Construction(tags)
+    construction = _Construction()
     data = construction.value(root, (), root)
     return YamlSource(data, construction.places, tuple(construction.problems))
 
@@ -124,9 +120,9 @@ def read_yaml(text: str) -> YamlSource:
 class _Construction:
     """Nodes into data, noting places, and problems that leave the rest readable."""
 
-    def __init__(self, problems: list[Problem]) -> None:
+    def __init__(self) -> None:
         self.places: dict[KeyPath, Place] = {}
-        self.problems = problems
+        self.problems: list[Problem] = []
 
     def value(self, node: yaml.Node, path: KeyPath, key: yaml.Node) -> Json:
         self._keep_bounds(node, path)
@@ -152,17 +148,10 @@ class _Construction:
         return data
 
     def _key(self, key: yaml.Node, path: KeyPath) -> str | None:
-        if not isinstance(key, yaml.ScalarNode):
-            self._note(key, "a key must be a string, not a list or a mapping", "", path)
-            return None
-        if not key.style and key.value == "<<":
-            self._note(key, "merge keys (<<) are not supported", "Alias a whole value instead.", path)
-            return None
-        value = _scalar_value(key)
-        if not isinstance(value, str):
-            self._note(key, f"the key {key.value} is not a string", f'Quote it: "{key.value}".', path)
-            return None
-        return value
+        if isinstance(key, yaml.ScalarNode):
+            return str(key.value)
+        self._note(key, "a key must be a string, not a list or a mapping", "", path)
+        return None
 
     def _keep_bounds(self, node: yaml.Node, path: KeyPath) -> None:
         if len(path) > MAX_DEPTH:
