@@ -26,7 +26,7 @@ from manifests.constraints import (
 )
 from manifests.grants import FileGrant, Hosts, Limits, NetworkGrant
 from manifests.json_value import Json
-from manifests.tool_rules import AllowItem, CallBudget, DenyItem, FlowRule, ToolRules
+from manifests.tool_rules import FlowRule, ToolRules
 from manifests.upstream_sections import Upstream
 
 
@@ -134,18 +134,12 @@ class AuditSettings(Section):
     machine and not only that of the portal. Costs a wait for the disk, twice for each call."""
 
 
-class ProfileTools(Section):
+class ProfileTools(ToolRules):
     """Which of the tools that capabilities.tools grants the profile leaves. Patterns mean what they mean there."""
 
-    allow: Annotated[tuple[AllowItem, ...], Strict(False), Field(max_length=1000)] = ("*",)
-    """Tools that are left, as in capabilities.tools.allow. Default: all of them."""
-    deny: Annotated[tuple[DenyItem, ...], Strict(False), Field(max_length=1000)] = ()
-    """Tools that are taken away, whatever allow says. Default: none."""
     destructive: Literal["refuse"] | None = None
     """refuse: tools that declare themselves destructive are taken away unless a pattern in this allow names them.
     Default: as in capabilities.tools."""
-    budgets: Annotated[tuple[CallBudget, ...], Strict(False), Field(max_length=1000)] = ()
-    """How often tools may be called, beside capabilities.tools.budgets."""
 
 
 class Profile(Section):

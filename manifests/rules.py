@@ -3,17 +3,15 @@
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal
 
 from manifests.conditions import ArgumentCondition
 from manifests.names import Glob, Names, ToolNames, granting
-from manifests.portal_manifest import PortalManifest, ProfileTools
+from manifests.portal_manifest import PortalManifest
 from manifests.tool_rules import AllowRule, Annotation, DenyRule, FlowRule, Hints, ToolRules
 from manifests.yaml_source import KeyPath
 
 _SET = re.compile(r"\[!?\]?[^\]]*\]")
-
-Section: TypeAlias = ToolRules | ProfileTools
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,7 +60,7 @@ class Rule:
 class RuleList:
     """One `allow` or `deny` list."""
 
-    def __init__(self, section: Section, side: Literal["allow", "deny"], *keys: str) -> None:
+    def __init__(self, section: ToolRules, side: Literal["allow", "deny"], *keys: str) -> None:
         self.keys: KeyPath = (*keys, side)
         self.is_default = side not in section.model_fields_set
         items: Sequence[str | DenyRule] = getattr(section, side)
@@ -125,7 +123,7 @@ class Budget:
 class ToolSection:
     """The lists of one `tools` section."""
 
-    def __init__(self, section: Section, *keys: str) -> None:
+    def __init__(self, section: ToolRules, *keys: str) -> None:
         self.allow = RuleList(section, "allow", *keys, "tools")
         self.deny = RuleList(section, "deny", *keys, "tools")
         self.destructive = section.destructive
