@@ -6,11 +6,12 @@ output) is how a repetition is known to be one. Contents that nobody has to read
 
 import hashlib
 import os
+import re
 import time
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Final, Literal, TypeAlias
 
-from pydantic import ConfigDict, Discriminator, FailFast, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, FailFast, Field, TypeAdapter, ValidationError
 
 from manifests.grants import Limits
 from sandbox_runtime.errors import RecordError
@@ -18,7 +19,7 @@ from sandbox_runtime.frames import TrapCause
 from sandbox_runtime.result import RunError
 from sandbox_runtime.timeline import SEED_BYTES
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 """Another number for every change that would make readers of today misread it."""
 
 MAX_JSON_BYTES = 128 << 20
@@ -35,108 +36,76 @@ _CHECKED = ConfigDict(
 )
 
 _Hash: TypeAlias = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-_Digest: TypeAlias = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
-_Moment: TypeAlias = Annotated[int, Field(ge=0, le=10**13)]
+_LAST_MOMENT_MS = 10**13
+_Moment: TypeAlias = Annotated[int, Field(ge=0, le=_LAST_MOMENT_MS)]
 _Count: TypeAlias = Annotated[int, Field(ge=0, le=2**64 - 1)]
 _Name: TypeAlias = Annotated[str, Field(max_length=1000)]
-_Reads: TypeAlias = Annotated[str, Field(pattern=r"^\+?[1-9][0-9]{0,12}( \+?[1-9][0-9]{0,12})*$")]
+_READS = re.compile(r"\+?[1-9][0-9]{0,12}( \+?[1-9][0-9]{0,12})*")
+
+
+EventKind: TypeAlias = Literal[
+    "parsed",
+    "clock",
+    "sent",
+    "answered",
+    "printed",
+    "emitted",
+    "resumed",
+    "finished",
+    "trapped",
+    "stopped",
+]
 
 
 @dataclass(frozen=True, slots=True)
-class Parsed:
-    """The script was parsed; `is_valid` says whether it can run."""
+class Event:
+    """One thing that a run learned or did. What is not said of a kind is empty.
+
+    parsed    the script was parsed; `number` is 1 if it can run
+    clock     looks at clocks; `text` is tokens of timeline.py: how often they showed the same, and how they moved
+    sent      `text` is lines of "ID NAMESPACE.FUNCTION JSON", a call, or "ID", a cancellation
+    answered  what a wait brought; `text` is a JSON array of answers, or empty when its time was up
+    printed   `text` is what the script printed
+    emitted   a content block for the client; `text` is its digest
+    resumed   the run was taken up again; from here on its wall clock goes on from `number` (ms since 1970)
+    finished  the script ended by itself; `text` is the digest of its value or error and its notices
+    trapped   the engine ended the script; `text` names the `TrapCause`
+    stopped   the run was ended from outside, with `error`: by its time, its caller, or with its worker
+
+    Of the last three, the endings, `number` is the bytes of output that were dropped.
+    """
 
     __pydantic_config__ = _CHECKED
-    is_valid: bool
-    kind: Literal["parsed"] = field(default="parsed", kw_only=True)
+    kind: EventKind
+    text: str = ""
+    number: _Count = 0
+    error: RunError | None = None
 
+    @property
+    def is_ending(self) -> bool:
+        return self.kind in ("finished", "trapped", "stopped")
 
-@dataclass(frozen=True, slots=True)
-class ClocksRead:
-    """Looks at clocks, as tokens of timeline.py: how often they showed the same, and by how much they moved."""
+    @property
+    def is_from_outside(self) -> bool:
+        """Whether chance decided that the run ended here, so that a repetition has to be ended here too."""
+        return self.kind == "stopped" or (self.kind == "trapped" and self.text == TrapCause.CPU.name)
 
-    __pydantic_config__ = _CHECKED
-    tokens: _Reads
-    kind: Literal["clock"] = field(default="clock", kw_only=True)
+    def __str__(self) -> str:
+        """For people, for example "sent: 1 git.git_log {}"."""
+        told = (self.text, str(self.number) if self.number else "", self.error.code if self.error else "")
+        text = " ".join(filter(None, told))
+        cut = text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}... ({len(text):,} characters)"
+        return f"{self.kind}: {cut}"
 
-
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """What the script handed out: lines of "ID NAMESPACE.FUNCTION JSON", a call, or "ID", a cancellation."""
-
-    __pydantic_config__ = _CHECKED
-    lines: str
-    kind: Literal["sent"] = field(default="sent", kw_only=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """What a wait brought: a JSON array of answers, or nothing when its time was up."""
-
-    __pydantic_config__ = _CHECKED
-    text: str
-    kind: Literal["answered"] = field(default="answered", kw_only=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Printed:
-    """Text that the script printed."""
-
-    __pydantic_config__ = _CHECKED
-    text: str
-    kind: Literal["printed"] = field(default="printed", kw_only=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Emitted:
-    """A content block for the answer to the client."""
-
-    __pydantic_config__ = _CHECKED
-    digest: _Digest
-    kind: Literal["emitted"] = field(default="emitted", kw_only=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Resumed:
-    """Here the run was taken up again: from here on its wall clock goes on from `wall_ms`."""
-
-    __pydantic_config__ = _CHECKED
-    wall_ms: _Moment
-    kind: Literal["resumed"] = field(default="resumed", kw_only=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """The script ended by itself; `digest` is of its value or error and its notices."""
-
-    __pydantic_config__ = _CHECKED
-    digest: _Digest
-    dropped_bytes: _Count
-    kind: Literal["finished"] = field(default="finished", kw_only=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Trapped:
-    """The engine ended the script."""
-
-    __pydantic_config__ = _CHECKED
-    cause: TrapCause
-    dropped_bytes: _Count
-    kind: Literal["trapped"] = field(default="trapped", kw_only=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Stopped:
-    """The run was ended from outside: by its time, its caller, or with its worker."""
-
-    __pydantic_config__ = _CHECKED
-    error: RunError
-    dropped_bytes: _Count
-    kind: Literal["stopped"] = field(default="stopped", kw_only=True)
-
-
-Ending: TypeAlias = Finished | Trapped | Stopped
-Event: TypeAlias = Parsed | ClocksRead | Sent | Answered | Printed | Emitted | Resumed | Ending
+    def fault(self) -> str:
+        """What no run of ours would have recorded so; "" if one may have."""
+        if self.kind == "clock" and not _READS.fullmatch(self.text):
+            return "looks at clocks that cannot be"
+        if self.kind == "resumed" and self.number > _LAST_MOMENT_MS:
+            return "a moment that cannot be"
+        if self.kind == "trapped" and self.text not in TrapCause.__members__:
+            return "an unknown cause"
+        return "no error" if self.kind == "stopped" and self.error is None else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,15 +159,12 @@ class Record:
     longest_call: Annotated[int, Field(ge=0, le=1 << 29)]
     places: dict[_Name, _Name]
     settings: str | None = field(repr=False)
-    events: Annotated[
-        tuple[Annotated[Event, Discriminator("kind")], ...], FailFast(), Field(max_length=_MAX_EVENTS)
-    ] = field(repr=False)
-    format: Literal[2] = FORMAT
+    events: Annotated[tuple[Event, ...], FailFast(), Field(max_length=_MAX_EVENTS)] = field(repr=False)
+    format: Literal[3] = FORMAT
 
     @property
-    def ending(self) -> Ending | None:
-        last = self.events[-1] if self.events else None
-        return last if isinstance(last, Finished | Trapped | Stopped) else None
+    def ending(self) -> Event | None:
+        return self.events[-1] if self.events and self.events[-1].is_ending else None
 
     @property
     def body(self) -> tuple[Event, ...]:
@@ -234,29 +200,17 @@ def parse_record(text: str | bytes) -> Record:
     if len(text) > MAX_JSON_BYTES:
         raise RecordError(f"a record of {len(text):,} bytes; at most {MAX_JSON_BYTES:,} are read")
     try:
-        return _RECORD.validate_json(text)
+        record = _RECORD.validate_json(text)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         place = ".".join(str(part) for part in first["loc"])
         raise RecordError(f"this is no record: {place or 'it'}: {first['msg']}") from None
+    for index, event in enumerate(record.events):
+        if fault := event.fault():
+            raise RecordError(f"this is no record: events.{index}: {fault}")
+    return record
 
 
 def digest(content: bytes) -> str:
     """32 hexadecimal digits."""
     return hashlib.blake2b(content, digest_size=_DIGEST_BYTES).hexdigest()
-
-
-def is_from_outside(ending: Ending | None) -> bool:
-    """Whether chance decided where the run ended, so that a repetition has to be ended there too."""
-    return isinstance(ending, Stopped) or (isinstance(ending, Trapped) and ending.cause == TrapCause.CPU)
-
-
-def shown(event: Event) -> str:
-    """An event for people, for example "sent: 1 git.git_log {}"."""
-    if isinstance(event, Trapped):
-        return f"trapped: {event.cause.name.lower()}"
-    if isinstance(event, Stopped):
-        return f"stopped: {event.error.code}"
-    text = " ".join(str(getattr(event, held.name)) for held in fields(event) if held.name != "kind")
-    cut = text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}... ({len(text):,} characters)"
-    return f"{event.kind}: {cut}"

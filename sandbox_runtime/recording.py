@@ -7,25 +7,7 @@ from dataclasses import replace
 from manifests.grants import Limits
 from sandbox_runtime.errors import DivergenceError, ReplayInterruptedError
 from sandbox_runtime.frames import END_HEADER, PAST_HEADER, TRAP_HEADER, FrameError, ToPortal, TrapCause
-from sandbox_runtime.record import (
-    UNRECORDED,
-    Answered,
-    ClocksRead,
-    Emitted,
-    Event,
-    Finished,
-    Origin,
-    Parsed,
-    Printed,
-    Record,
-    Resumed,
-    Sent,
-    Stopped,
-    Trapped,
-    digest,
-    is_from_outside,
-    shown,
-)
+from sandbox_runtime.record import UNRECORDED, Event, Origin, Record, digest
 from sandbox_runtime.result import Bounds, RunError
 from sandbox_runtime.timeline import (
     ANSWERED,
@@ -157,7 +139,7 @@ class Recording:
         event = _event(kind, payload)
         if event is not None:
             self._settle_reads()
-            self._charge(len(payload) if isinstance(event, Sent | Printed) else 0)
+            self._charge(len(payload) if event.kind in ("sent", "printed") else 0)
             self._add(event)
 
     def end_where_recorded(self) -> None:
@@ -172,7 +154,7 @@ class Recording:
         if self.is_too_large or self._is_over:
             return
         self._settle_reads()
-        self._add(Stopped(error, dropped_bytes))
+        self._add(Event("stopped", number=dropped_bytes, error=error))
 
     def _take_trace(self, trace: bytes) -> None:
         if len(trace) > MAX_TRACE_BYTES:
@@ -194,9 +176,9 @@ class Recording:
         if sign == ANSWERED:
             text = self._answered(number)
             self._charge(len(text))
-            self._add(Answered(text))
+            self._add(Event("answered", text))
         elif sign == RESUMED:
-            self._add(Resumed(number))
+            self._add(Event("resumed", number=number))
         else:
             raise FrameError("a trace that no worker of ours would write")
 
@@ -210,17 +192,17 @@ class Recording:
 
     def _settle_reads(self) -> None:
         if self._reads:
-            read = ClocksRead(" ".join(self._reads))
+            read = Event("clock", " ".join(self._reads))
             self._reads.clear()
             self._add(read)
 
     def _add(self, event: Event) -> None:
-        if isinstance(event, Trapped) and event.cause in UNRECORDED:
+        if event.kind == "trapped" and TrapCause[event.text] in UNRECORDED:
             raise FrameError("a run that is no repetition has done something unrecorded")
         self._charge(_EVENT_BYTES)
         if not self.is_too_large:
             self.events.append(event)
-        self._is_over = isinstance(event, Finished | Trapped | Stopped)
+        self._is_over = event.is_ending
 
     def _charge(self, size: int) -> None:
         self._bytes += size
@@ -274,7 +256,7 @@ class Repetition(Recording):
         super().start_over()
         self.interruption = None
         self._recorded_answers = deque(
-            event.text for event in self._body if isinstance(event, Answered) and event.text
+            event.text for event in self._body if event.kind == "answered" and event.text
         )
         return self._past()
 
@@ -282,11 +264,11 @@ class Repetition(Recording):
         trace: list[str] = []
         answers: list[bytes] = []
         for event in self._body:
-            if isinstance(event, ClocksRead):
-                trace.append(event.tokens)
-            elif isinstance(event, Resumed):
-                trace.append(f"{RESUMED}{event.wall_ms}")
-            elif isinstance(event, Answered):
+            if event.kind == "clock":
+                trace.append(event.text)
+            elif event.kind == "resumed":
+                trace.append(f"{RESUMED}{event.number}")
+            elif event.kind == "answered":
                 answers.append(event.text.encode())
                 trace.append(f"{REPEATED}{len(answers[-1])}")
         line = " ".join(trace).encode()
@@ -300,7 +282,7 @@ class Repetition(Recording):
 
     def end_where_recorded(self) -> None:
         # What the run did after that, if anything, nobody knows: it ends here, not when its time is up again.
-        if len(self.events) == len(self._body) and is_from_outside(self._ending):
+        if len(self.events) == len(self._body) and self._ending and self._ending.is_from_outside:
             raise self._end_from_outside()
 
     def check(self) -> None:
@@ -316,7 +298,7 @@ class Repetition(Recording):
             raise ReplayInterruptedError(self.interruption.message)
         index = len(self.events)
         if index < len(self._body) and not self.is_live:
-            raise DivergenceError(index, shown(self._body[index]), "nothing more")
+            raise DivergenceError(index, str(self._body[index]), "nothing more")
 
     def _add(self, event: Event) -> None:
         if not self.is_live:
@@ -326,21 +308,21 @@ class Repetition(Recording):
 
     def _compare(self, index: int, event: Event) -> None:
         if index < len(self._body):
-            expected: Event = self._body[index]
+            expected = self._body[index]
         elif self._ending is None and self._goes_on:
             self.is_live = True
             self.on_live()
             return
-        elif self._ending is None or is_from_outside(self._ending):
+        elif self._ending is None or self._ending.is_from_outside:
             raise self._end_from_outside()
         else:
             expected = self._ending
         if event == expected:
             return
-        if self._goes_on and isinstance(event, Trapped) and event.cause == TrapCause.CPU:
-            self.interruption = self._bounds.trap(event.cause, "")
+        if self._goes_on and event.kind == "trapped" and event.is_from_outside:
+            self.interruption = self._bounds.trap(TrapCause.CPU, "")
         else:
-            self.divergence = DivergenceError(index, shown(expected), shown(event))
+            self.divergence = DivergenceError(index, str(expected), str(event))
         raise FrameError("it does something else than the run it repeats")
 
     def _end_from_outside(self) -> RunEndsHereError:
@@ -348,9 +330,7 @@ class Repetition(Recording):
         self.has_ended = True
         if ending is None:
             return RunEndsHereError(_RECORD_ENDS, 0)
-        if isinstance(ending, Stopped):
-            return RunEndsHereError(ending.error, ending.dropped_bytes)
-        return RunEndsHereError(self._bounds.trap(TrapCause.CPU, ""), ending.dropped_bytes)
+        return RunEndsHereError(ending.error or self._bounds.trap(TrapCause.CPU, ""), ending.number)
 
     def _answered(self, frames: int) -> str:
         if frames and self._recorded_answers:
@@ -363,18 +343,20 @@ def _event(kind: int, payload: bytes) -> Event | None:
     try:
         match kind:
             case ToPortal.PREPARED:
-                return Parsed(not payload.startswith(b'{"error"'))
+                return Event("parsed", number=int(not payload.startswith(b'{"error"')))
             case ToPortal.CALLS:
-                return Sent(payload.decode())
+                return Event("sent", payload.decode())
             case ToPortal.OUTPUT:
-                return Printed(payload.decode())
+                return Event("printed", payload.decode())
             case ToPortal.BLOCK:
-                return Emitted(digest(payload))
+                return Event("emitted", digest(payload))
             case ToPortal.FINISHED if len(payload) >= END_HEADER.size:
-                return Finished(digest(payload[END_HEADER.size :]), END_HEADER.unpack_from(payload)[1])
+                return Event(
+                    "finished", digest(payload[END_HEADER.size :]), END_HEADER.unpack_from(payload)[1]
+                )
             case ToPortal.TRAPPED if len(payload) >= END_HEADER.size + TRAP_HEADER.size:
                 cause = TrapCause(payload[END_HEADER.size])
-                return Trapped(cause, END_HEADER.unpack_from(payload)[1])
+                return Event("trapped", cause.name, END_HEADER.unpack_from(payload)[1])
     except ValueError as error:  # text that is no UTF-8, or a cause that does not exist
         raise FrameError("an event that no worker of ours would send") from error
     return None

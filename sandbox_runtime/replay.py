@@ -10,7 +10,7 @@ from sandbox_runtime.errors import OtherComponentError, RecordEndsError, RecordE
 from sandbox_runtime.grants.file_service import OUTCOME_UNKNOWN, FileService, changes
 from sandbox_runtime.grants.run_grants import NO_GRANTS, RunGrants
 from sandbox_runtime.guest_json import GuestJsonError, parse
-from sandbox_runtime.record import Answered, Record
+from sandbox_runtime.record import Record
 from sandbox_runtime.recording import Repetition
 from sandbox_runtime.result import RunResult
 from sandbox_runtime.run import Run
@@ -219,7 +219,7 @@ def error_codes(record: Record) -> frozenset[str]:
 def answers(record: Record) -> Iterator[list[Json]]:
     """The answers to calls, each as the guest gets it: [ID, 1, value] or [ID, 0, code, message, hint]."""
     for event in record.events:
-        if isinstance(event, Answered) and event.text:
+        if event.kind == "answered" and event.text:
             with suppress(GuestJsonError):
                 batch = parse(event.text.encode())
                 listed = batch if isinstance(batch, list) else []

@@ -12,15 +12,8 @@ from sandbox_runtime.errors import (
     ReplayInterruptedError,
 )
 from sandbox_runtime.record import (
-    Answered,
-    ClocksRead,
     Event,
-    Finished,
-    Printed,
     Record,
-    Sent,
-    Stopped,
-    shown,
 )
 from sandbox_runtime.recording import Repetition
 from sandbox_runtime.replay import RecordedCalls, replay
@@ -47,50 +40,50 @@ async def diverged(sandbox: Sandbox, record: Record) -> DivergenceError:
     return raised.value
 
 
-def index_of(record: Record, kind: type[Event], nth: int = 0) -> int:
-    return [index for index, event in enumerate(record.events) if isinstance(event, kind)][nth]
+def index_of(record: Record, kind: str, nth: int = 0) -> int:
+    return [index for index, event in enumerate(record.events) if event.kind == kind][nth]
 
 
 @pytest.mark.parametrize(
     ("old", "new", "kind", "nth"),
     [
-        ("i=1", "i=3", Sent, 0),
-        ('print("begin")\n', "", Printed, 0),
-        ('print("end")\n', "", Printed, 1),
-        ("started = time.time()\n", "started = 1\n", ClocksRead, 0),
-        ("second = await", "second = await asyncio.sleep(0.001) or await", Sent, 1),
-        ("[first, second, started]", "[second, first, started]", Finished, 0),
-        ("[first, second, started]", "import os\nos.abort()", Finished, 0),
-        ("[first, second, started]", "await git.git_log(i=9)", Finished, 0),
-        ("import time\n", "import time\nimport random\nawait git.git_log(i=random.random())\n", Printed, 0),
+        ("i=1", "i=3", "sent", 0),
+        ('print("begin")\n', "", "printed", 0),
+        ('print("end")\n', "", "printed", 1),
+        ("started = time.time()\n", "started = 1\n", "clock", 0),
+        ("second = await", "second = await asyncio.sleep(0.001) or await", "sent", 1),
+        ("[first, second, started]", "[second, first, started]", "finished", 0),
+        ("[first, second, started]", "import os\nos.abort()", "finished", 0),
+        ("[first, second, started]", "await git.git_log(i=9)", "finished", 0),
+        ("import time\n", "import time\nimport random\nawait git.git_log(i=random.random())\n", "printed", 0),
     ],
 )
 async def test_changed_script_diverges_where_it_first_does_another_thing(
-    sandbox: Sandbox, recorded: Recorder, old: str, new: str, kind: type[Event], nth: int
+    sandbox: Sandbox, recorded: Recorder, old: str, new: str, kind: str, nth: int
 ) -> None:
     _, record = await recorded(SCRIPT, limits=Limits(cpu_seconds=0.5))
     assert old in record.script
     error = await diverged(sandbox, changed(record, script=record.script.replace(old, new)))
     at = index_of(record, kind, nth)
-    assert (error.index, error.expected) == (at, shown(record.events[at]))
+    assert (error.index, error.expected) == (at, str(record.events[at]))
     assert error.got != error.expected
 
 
 async def test_changed_answer_diverges_where_it_shows(sandbox: Sandbox, recorded: Recorder) -> None:
     _, record = await recorded(SCRIPT)
-    at = index_of(record, Answered)
+    at = index_of(record, "answered")
     answer = record.events[at]
-    assert isinstance(answer, Answered)
-    forged = Answered(answer.text.replace('"chance":0.', '"chance":1.'))
+    assert answer.kind == "answered"
+    forged = Event("answered", answer.text.replace('"chance":0.', '"chance":1.'))
     events = (*record.events[:at], forged, *record.events[at + 1 :])
-    assert (await diverged(sandbox, changed(record, events=events))).index == index_of(record, Sent, 1)
+    assert (await diverged(sandbox, changed(record, events=events))).index == index_of(record, "sent", 1)
 
 
 async def test_run_that_was_stopped_ends_where_it_was_stopped(sandbox: Sandbox, recorded: Recorder) -> None:
     """Nobody knows what it would have done next."""
     _, record = await recorded(SCRIPT)
-    stopped = Stopped(RunError("wall_limit", "too long"), 7)
-    at = index_of(record, Sent)
+    stopped = Event("stopped", "", 7, RunError("wall_limit", "too long"))
+    at = index_of(record, "sent")
     result = await replay(sandbox, changed(record, events=(*record.events[:at], stopped)))
     assert result.error == stopped.error
     assert (result.stdout, result.stdout_bytes_dropped) == ("begin\n", 7)
@@ -102,7 +95,7 @@ async def test_beginning_of_a_run_ends_where_it_would_go_on_live(
     _, record = await recorded(SCRIPT)
     for length in range(1, len(record.events)):
         with pytest.raises(RecordEndsError):
-            await replay(sandbox, record.until(length))
+            await replay(sandbox, changed(record, events=record.events[:length]))
 
 
 async def test_record_of_another_component_is_refused(sandbox: Sandbox, recorded: Recorder) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sandbox_runtime.grants.run_grants import RunGrants
-from sandbox_runtime.record import Answered, Record, Sent
+from sandbox_runtime.record import Record
 from sandbox_runtime.recording import Repetition
 from sandbox_runtime.replay import replay, resume
 from sandbox_runtime.sandbox import Sandbox
@@ -71,8 +71,8 @@ async def test_replay_fetches_nothing(sandbox: Sandbox, run: Runner, recorded: R
 
 def before_the_answer_to(record: Record, operation: str) -> Record:
     """The record up to where an operation was handed out, without its answer."""
-    sent = next(i for i, e in enumerate(record.events) if isinstance(e, Sent) and operation in e.lines)
-    assert isinstance(record.events[sent + 1], Answered)
+    sent = next(i for i, e in enumerate(record.events) if e.kind == "sent" and operation in e.text)
+    assert record.events[sent + 1].kind == "answered"
     return record.until(sent + 1)
 
 

@@ -10,7 +10,7 @@ import pytest
 from manifests.grants import Limits
 from sandbox_runtime.calls import Outcome, ToolCall
 from sandbox_runtime.errors import DivergenceError, RecordError
-from sandbox_runtime.record import Answered, Record, Sent, dump_record, parse_record
+from sandbox_runtime.record import Record, dump_record, parse_record
 from sandbox_runtime.recording import Repetition
 from sandbox_runtime.replay import answers, replay, resume
 from sandbox_runtime.result import RunResult
@@ -64,7 +64,7 @@ async def test_run_is_taken_up_after_any_event_and_comes_to_the_same_end(
         again, whole = await resumed(sandbox, beginning, port, unanswered)
         assert facts(again) == facts(result)
         answered = len(list(answers(beginning)))
-        begun = sum(event.lines.count("\n") + 1 for event in beginning.events if isinstance(event, Sent))
+        begun = sum(event.text.count("\n") + 1 for event in beginning.events if event.kind == "sent")
         assert (unanswered.seen.total(), port.seen.total()) == (begun - answered, 4 - begun)
         assert set((port.seen + unanswered.seen).values()) <= {1}
         assert facts(await replay(sandbox, parse_record(dump_record(whole)))) == facts(result)
@@ -80,7 +80,7 @@ except ToolError as error:
     x = error.code
 [x, await git.git_log(i=2)]"""
     _, record = await recorded(script)
-    sent = next(index for index, event in enumerate(record.events) if isinstance(event, Sent))
+    sent = next(index for index, event in enumerate(record.events) if event.kind == "sent")
     port = EchoPort()
     result = await resume(sandbox, Repetition(record.until(sent + 1), goes_on=True), port)
     assert result.value == ["outcome_unknown", {"i": 2}]
@@ -90,7 +90,7 @@ except ToolError as error:
 async def test_calls_and_their_ledger_count_on(sandbox: Sandbox, recorded: Recorder) -> None:
     script = "[await git.git_log(i=i) for i in range(4)]\nlen([0])"
     _, record = await recorded(script)
-    second = [index for index, event in enumerate(record.events) if isinstance(event, Answered)][1]
+    second = [index for index, event in enumerate(record.events) if event.kind == "answered"][1]
     port, ledger = EchoPort(), Ledger()
     repetition = Repetition(record.until(second + 1), goes_on=True)
     await resume(sandbox, repetition, port, ledger)
@@ -118,7 +118,7 @@ t, m = time.time(), time.monotonic()
 await git.git_log()
 [time.time() - t, time.monotonic() - m]"""
     _, record = await recorded(script)
-    sent = next(index for index, event in enumerate(record.events) if isinstance(event, Sent))
+    sent = next(index for index, event in enumerate(record.events) if event.kind == "sent")
     long_ago = changed(record.origin, wall_ms=record.origin.wall_ms - 3_600_000)
     beginning = changed(record.until(sent + 1), origin=long_ago)
     repetition = Repetition(beginning, goes_on=True)
