@@ -126,22 +126,19 @@ async def test_server_on_this_machine_is_asked_where_the_manifest_leads_there(
     [
         (PUBLIC, [PUBLIC, ALSO_PUBLIC], [PUBLIC, ALSO_PUBLIC]),
         (PUBLIC, ["10.0.0.5", ALSO_PUBLIC], [ALSO_PUBLIC]),
-        ("10.1.1.1", ["10.0.0.5", "fd00::5", "127.0.0.1"], ["10.0.0.5", "fd00::5"]),
+        (PUBLIC, ["64:ff9b::a00:5", "::ffff:10.0.0.5", "0.0.0.0", "224.0.0.1"], []),
+        ("10.1.1.1", ["10.0.0.5", "fd00::5", "169.254.169.254"], ["10.0.0.5", "fd00::5"]),
         ("127.0.0.1", ["10.0.0.5", "127.0.0.1", PUBLIC, "fe80::1"], ["10.0.0.5", "127.0.0.1", PUBLIC]),
-        ("10.1.1.1", ["127.0.0.1"], []),
-        ([PUBLIC, "127.0.0.1"], ["127.0.0.1"], []),  # whoever is in two places is in the farther one
+        ([PUBLIC, "127.0.0.1"], ["127.0.0.1"], []),  # whoever is in two places is no private one
         ("169.254.169.254", ["169.254.169.254", "10.0.0.5"], []),
-        # A VPN that makes up an address for every name.
-        ("198.18.0.5", ["198.18.0.6", "10.0.0.5", "fd00::5"], ["198.18.0.6"]),
-        ("10.1.1.1", ["198.18.0.6"], ["198.18.0.6"]),
-        (PUBLIC, ["198.18.0.6", "198.19.255.255"], []),
-        # A network that has IPv6 only, and IPv4 by NAT64.
-        ("64:ff9b::5db8:d822", ["64:ff9b::5db8:d823", "64:ff9b::a9fe:a9fe"], ["64:ff9b::5db8:d823"]),
-        (PUBLIC, ["64:ff9b::a00:5", "64:ff9b::7f00:1", "64:ff9b:1::5db8:d823"], []),
-        ("127.0.0.1", ["0.0.0.0", "::ffff:10.0.0.5", "64:ff9b::a00:5", "224.0.0.1"], []),
+        (
+            "198.18.0.5",
+            ["198.18.0.6", "10.0.0.5"],
+            ["198.18.0.6"],
+        ),  # a VPN makes up an address for every name
     ],
 )
-async def test_hosts_are_reached_no_nearer_than_the_upstream(
+async def test_hosts_are_at_private_addresses_only_if_the_upstream_is(
     own: str | list[str], named: list[str], left: list[str]
 ) -> None:
     network = GuardedNetwork(["https://tickets.example/mcp"], names(tickets=own, login=named))

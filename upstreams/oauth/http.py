@@ -1,12 +1,11 @@
-"""Requests to servers that an upstream names: none in the clear or to an address nearer than the upstream's own, no
-redirect followed, no answer read without end.
+"""Requests to servers that an upstream names: none in the clear or to an address that is not public, no redirect
+followed, no answer read without end.
 """
 
-import enum
 import socket
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
-from ipaddress import IPv4Address, IPv4Network, IPv6Network
+from ipaddress import IPv4Network
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -15,7 +14,7 @@ import httpcore2
 import httpx2
 
 from manifests.constraints import is_safe_for_tokens
-from manifests.hosts import DEFAULT_PORTS, Address, Reach, Resolver, addresses_in, is_address, reach_of
+from manifests.hosts import Address, Reach, Resolver, addresses_in, is_address, reach_of
 from upstreams.http import trusted_authorities
 from upstreams.oauth.errors import OAuthRefusedError, OAuthUnreachableError
 
@@ -26,8 +25,7 @@ ADDRESS_SECONDS: Final = 2.0
 
 _MAX_ADDRESSES: Final = 4
 _MADE_UP: Final = IPv4Network("198.18.0.0/15")
-_NAT64: Final = IPv6Network("64:ff9b::/96")
-"""Of public IPv4 addresses and no others (RFC 6052)."""
+"""What some VPNs answer for every name, to look it up later: public, as far as can be told."""
 _HEADERS: Final = ("content-type", "www-authenticate")
 
 
@@ -132,46 +130,21 @@ class _GuardedTransport(httpx2.AsyncHTTPTransport):
         )
 
 
-class Nearness(enum.IntEnum):
-    """How near to the portal an address lies."""
-
-    PUBLIC = 0
-    MADE_UP = 1
-    """What some VPNs answer for every name, to look it up later: public, as far as can be told."""
-    PRIVATE = 2
-    LOOPBACK = 3
-    SPECIAL = 4
-    """Link-local, where clouds tell a machine its secrets, among them."""
-
-
-def nearness_of(address: Address) -> Nearness:
-    if address in _MADE_UP:
-        return Nearness.MADE_UP
-    within = IPv4Address(int(address) & 0xFFFFFFFF) if address in _NAT64 else address
-    match reach_of(within):
-        case Reach.PUBLIC:
-            return Nearness.PUBLIC
-        case Reach.PRIVATE if within is address:
-            return Nearness.LOOPBACK if address.is_loopback else Nearness.PRIVATE
-        case _:
-            return Nearness.SPECIAL
+def _is_public(address: Address) -> bool:
+    return reach_of(address) is Reach.PUBLIC or address in _MADE_UP
 
 
 class GuardedNetwork(httpcore2.AnyIOBackend):
     """Makes the connections on behalf of one upstream.
 
-    Its own host and those that the manifest names may be anywhere. Any other host may be no nearer than these: a
-    public upstream leads to public addresses only, one on a private network to private ones, too, and one on this
-    machine to this machine, too.
-
-    Whoever answers for a name decides which address it stands for. So each is looked up once: an upstream that passes
-    itself off as near is not reached any more, and then names nobody.
+    Its own host and that of the manifest's `issuer` may be anywhere. Any other host may be at private addresses only
+    if one of these is. Whoever answers for a name decides which address it stands for. So each is looked up once: an
+    upstream that passes itself off as private is not reached any more, and then names nobody.
     """
 
     def __init__(self, own_urls: Iterable[str], resolve: Resolver = ask_system) -> None:
         super().__init__()
-        urls = map(httpx2.URL, own_urls)
-        self._own = {url.raw_host.decode("ascii"): url.port or DEFAULT_PORTS[url.scheme] for url in urls}
+        self._own = {httpx2.URL(url).raw_host.decode("ascii") for url in own_urls}
         self._resolve = resolve
         self._found: dict[str, Sequence[Address]] = {}
 
@@ -183,10 +156,12 @@ class GuardedNetwork(httpcore2.AnyIOBackend):
             OSError: There are none.
         """
         found = await self._looked_up(host, port)
-        if host in self._own or all(nearness_of(each) is Nearness.PUBLIC for each in found):
+        if host in self._own:
             return found
-        nearest = max([await self._own_nearness(own, self._own[own]) for own in self._own], default=0)
-        allowed = [each for each in found if nearness_of(each) <= nearest]
+        is_near = any([await self._is_near(own) for own in self._own])
+        allowed = [
+            each for each in found if _is_public(each) or (is_near and reach_of(each) is Reach.PRIVATE)
+        ]
         if not allowed:
             raise OAuthRefusedError(
                 f"the upstream leads to {host[:100]}, which is at an address that is not public and will not be asked; "
@@ -220,13 +195,11 @@ class GuardedNetwork(httpcore2.AnyIOBackend):
                 failure = error
         raise failure or httpcore2.ConnectError("no address")
 
-    async def _own_nearness(self, host: str, port: int) -> Nearness:
-        """Of the farthest of its addresses: a host that is in two places is not to be had as the nearer one."""
+    async def _is_near(self, host: str) -> bool:
         try:
-            nearest = min(map(nearness_of, await self._looked_up(host, port)))
+            return all(reach_of(each) is Reach.PRIVATE for each in await self._looked_up(host, 443))
         except OSError:
-            return Nearness.PUBLIC
-        return Nearness.PUBLIC if nearest is Nearness.SPECIAL else nearest
+            return False
 
     async def _looked_up(self, host: str, port: int) -> Sequence[Address]:
         if host not in self._found:
