@@ -65,8 +65,8 @@ class Findings:
 class SchemaValidator:
     """Validates against one schema; what that takes to prepare is done when it is first used."""
 
-    def __init__(self, schema: SoundNode) -> None:
-        self._schema = schema
+    def __init__(self, root: SoundNode) -> None:
+        self.root = root
 
     def look_at(self, value: Json, max_steps: int, most: int = MOST_ERRORS) -> Findings:
         """Hold a value against the schema, in at most so many steps: uses of a keyword on a value, 5 us each."""
@@ -82,7 +82,7 @@ class SchemaValidator:
 
     @cached_property
     def _validator(self) -> Any:
-        return _validator_class()(self._schema)
+        return _validator_class()(self.root)
 
 
 class _TooManyStepsError(Exception):

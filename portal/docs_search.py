@@ -15,7 +15,7 @@ from portal.authority import granted
 from portal.budget.tokens import compact, is_loaded, is_within, o200k_base
 from portal.catalog import Catalog, standing
 from portal.errors import NO_UPSTREAMS
-from portal.library.function import CUT_PARAMETERS, LONGEST_REQUIRED, Function, short_parameter
+from portal.library.function import Function, short_parameter
 from portal.library.plain_text import escaped
 from portal.library.portal_stub import portal_functions
 from portal.search.query import asked_name
@@ -158,20 +158,13 @@ def brief_signature(function: Function) -> BriefSignature:
     That is the type of a parameter whose default shows it, `| None` before `= None`, and a result of any type. Of the
     optional parameters as many are there as fit into `LONGEST_BRIEF` characters.
     """
-    shown: list[str] = []
-    left = LONGEST_BRIEF
-    is_cut = CUT_PARAMETERS in function.signature
-    for parameter in function.parameters:
-        text = short_parameter(parameter)
-        left -= len(text) + 2
-        if left < (LONGEST_BRIEF - LONGEST_REQUIRED if parameter.required else 0):
-            is_cut = True
-            break
-        shown.append(text)
-    others = ["**others"] if function.takes_others else []
+    shown = function.fitting([short_parameter(each) for each in function.parameters], LONGEST_BRIEF)
+    others = [] if function.others is None else ["**others"]
     keywords = ", ".join([*(["*", *shown] if shown else []), *others])
     returns = "" if function.returns == "Any" else f" -> {function.returns}"
-    return BriefSignature(f"async def {function.name}({keywords}){returns}", is_cut)
+    return BriefSignature(
+        f"async def {function.name}({keywords}){returns}", len(shown) < len(function.parameters)
+    )
 
 
 def _stubs(functions: Sequence[Function]) -> list[str]:

@@ -45,7 +45,7 @@ def bind(function: Function, kwargs: dict[str, Json]) -> dict[str, Json]:
             one, with the value (cut to 80 characters) and what is allowed, and the hint is the signature.
     """
     wire = wire_arguments(function, kwargs)
-    errors = function.arguments.validator.look_at(wire, MAX_STEPS).errors
+    errors = function.arguments.look_at(wire, MAX_STEPS).errors
     if errors:
         raise argument_error(function, "; ".join(dict.fromkeys(_told(function, error) for error in errors)))
     return wire
@@ -60,7 +60,7 @@ def wire_arguments(function: Function, kwargs: dict[str, Json]) -> dict[str, Jso
     wire: dict[str, Json] = {}
     for keyword, value in kwargs.items():
         parameter = function.by_keyword.get(keyword)
-        if parameter is None and not function.takes_others:
+        if parameter is None and function.others is None:
             raise argument_error(function, _unknown(function, keyword))
         name = keyword if parameter is None else parameter.wire_name
         if name in wire:

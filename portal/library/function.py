@@ -12,8 +12,8 @@ from manifests.names import function_names
 from manifests.schema_validation import SchemaValidator, SoundNode
 from manifests.tool_rules import Hints
 from portal.library.plain_text import comment, default_text, docstring, literal_text, one_line
-from portal.library.results import declared_result
-from portal.library.schema import CONDITIONS, SoundSchema, arguments_schema, is_kind
+from portal.library.results import declared_result, is_wrapper
+from portal.library.schema import CONDITIONS, arguments_schema, is_kind
 from portal.library.schema_types import SchemaTypes, merged, parts, value_doc
 from portal.library.stub_types import ANY, BUILTIN_WORDS, NONE, TYPING_WORDS, StubTypes, Type, union
 from upstreams.recorded_tool import RecordedTool
@@ -21,12 +21,24 @@ from upstreams.recorded_tool import RecordedTool
 MAX_PARAMETERS: Final = 256
 """Keywords of one function; those beyond are taken by their wire name, untyped."""
 
+LONGEST_SIGNATURE: Final = 400
+"""Characters of a one-line signature; optional parameters beyond are left out, which it shows by `...`."""
+
+LONGEST_REQUIRED: Final = 2_000
+"""Characters of required parameters that a one-line signature shows."""
+
+LONGEST_PARAMETER_DOCS: Final = 12_000
+"""Characters of all parameters' descriptions in one docstring."""
+
+LONGEST_PARAMETER_DOC: Final = 500
+"""Characters of one of them, with hints and default."""
+
+_LONGEST_LINE: Final = 100
+_SHOWN_BY_DEFAULT: Final = frozenset({"bool", "float", "int", "str"})
 _MAX_STEPS: Final = 1_000
 
 
 class NoDefault(Enum):
-    """The type of `NO_DEFAULT`."""
-
     NO_DEFAULT = "no default"
 
 
@@ -58,48 +70,52 @@ class Parameter:
 
 @dataclass(frozen=True, eq=False)
 class Function:
-    """One tool as scripts see it. `signature`, `stub` and `summary` are safe to show: no text of the
-    upstream stands anywhere but in docstrings, comments and string literals, escaped.
-
-    `signature` is one line, `async def tickets.create_issue(*, title: str, ...) -> Issue`; `stub` is the
-    function's part of its module: the types it needs, and the definition with its docstring.
+    """One tool as scripts see it, safe to show: no text of the upstream stands anywhere but in docstrings, comments
+    and string literals, escaped.
     """
 
     namespace: str
     name: str
     upstream: str
-    tool: str
-    parameters: tuple[Parameter, ...]
-    returns: str
-    summary: str
-    description: str
-    signature: str
-    types: tuple[str, ...]
-    """The definitions of the types that the signature needs, in an order in which they can stand."""
-    definition: str
-    """The function as it stands in a stub: parameters, return type, docstring."""
     recorded: RecordedTool = field(repr=False)
     """The tool as the upstream sent it."""
-    wraps_result: bool
-    takes_others: bool
-    """Whether the tool takes arguments that its schema does not name."""
+    parameters: tuple[Parameter, ...]
+    others: str | None
+    """The type of arguments that the schema does not name; None if the tool takes none."""
+    returns: str
+    remark: str
+    """What stands behind the return type."""
+    summary: str
+    description: str
+    refusal: str
+    """Why it may not be called, for the docstring; "" if it may."""
+    types: tuple[str, ...]
+    """The definitions of the types that the signature needs, in an order in which they can stand."""
     is_observable: bool
     """Whether the tool says nothing about its result, so that it can only be learnt from real ones."""
 
     @cached_property
-    def arguments(self) -> SoundSchema:
+    def arguments(self) -> SchemaValidator:
         """The input schema as calls are checked against it; made when the first call is, of few of many functions."""
-        return arguments_schema(self.recorded.input_schema)
+        return SchemaValidator(arguments_schema(self.recorded.input_schema))
 
     @cached_property
-    def results(self) -> SoundSchema:
+    def results(self) -> SchemaValidator:
         """What the tool declares about the value that scripts get; results that are otherwise are passed on too."""
-        return declared_result(self.recorded.output_schema)
+        return SchemaValidator(declared_result(self.recorded.output_schema))
+
+    @property
+    def tool(self) -> str:
+        return self.recorded.name
 
     @property
     def digest(self) -> str | None:
         """Of the tool's definition; None if it cannot be digested."""
         return self.recorded.digest
+
+    @property
+    def wraps_result(self) -> bool:
+        return is_wrapper(self.recorded.output_schema)
 
     @cached_property
     def hints(self) -> Hints:
@@ -117,22 +133,89 @@ class Function:
         """What a script writes: `tickets.create_issue`."""
         return f"{self.namespace}.{self.name}"
 
-    @property
-    def stub(self) -> str:
-        """The function's part of its module: the types it needs, and its definition."""
-        return "\n\n".join([*self.types, self.definition])
+    @cached_property
+    def signature(self) -> str:
+        """One line: `async def tickets.create_issue(*, title: str, labels: list[str] = ...) -> Issue`."""
+        end = f") -> {self.returns}"
+        texts = [_parameter_text(each, each.annotation) for each in self.parameters]
+        shown = self.fitting(texts, LONGEST_SIGNATURE - len(self.namespace + self.name + end))
+        shown += self._others() if len(shown) == len(texts) else ["..."]
+        return f"async def {self.qualified}({self._keyword_only(shown)}{end}"
+
+    def fitting(self, texts: Sequence[str], longest: int) -> list[str]:
+        """The first of the parameters' texts, as many as fit into so many characters, but nearly all required ones."""
+        shown = []
+        left = longest
+        for parameter, text in zip(self.parameters, texts, strict=True):
+            left -= len(text) + 2
+            if left < (longest - LONGEST_REQUIRED if parameter.required else 0):
+                break
+            shown.append(text)
+        return shown
+
+    def module_definition(self) -> str:
+        """As it stands in its module, on one line or one line per parameter.
+
+        The types say that None stands for an optional argument that is not sent: calls take it in any case, and a
+        checker must know, but a model reads one word less elsewhere.
+        """
+        shown = [_parameter_text(each, _with_none(each)) for each in self.parameters] + self._others()
+        head = f"async def {self.name}({self._keyword_only(shown)}) -> {self.returns}:"
+        if len(head) > _LONGEST_LINE and shown:
+            lines = ["*", *shown] if self.parameters else shown
+            inner = "".join(f"    {line},\n" for line in lines)
+            head = f"async def {self.name}(\n{inner}) -> {self.returns}:"
+        docs = [f"    {name}: {doc}" for name, doc in self._docs().items()]
+        return self._with_body(head, "\n".join(["", "", "Args:", *docs]) if docs else "")
+
+    @cached_property
+    def definition(self) -> str:
+        """As models read it: in fewer tokens, with what is known of each parameter behind it."""
+        shown = [short_parameter(each) for each in self.parameters]
+        docs, others = self._docs(), self._others()
+        arguments = self._keyword_only([*shown, *others])
+        if docs:
+            told = (comment(docs.get(each.name, ""), LONGEST_PARAMETER_DOC) for each in self.parameters)
+            lines = ["*,", *(f"{text},{doc}" for text, doc in zip(shown, told, strict=True)), *others]
+            arguments = "".join(f"\n    {line}" for line in lines) + "\n"
+        return self._with_body(f"async def {self.name}({arguments}) -> {self.returns}:", "")
+
+    def _with_body(self, head: str, docs: str) -> str:
+        text = f"{self.refusal}\n\n{self.description}{docs}".strip()
+        behind = comment(self.remark)
+        return f"{head}{behind}\n{docstring(text, indent='    ')}" if text else f"{head} ...{behind}"
+
+    def _keyword_only(self, shown: Sequence[str]) -> str:
+        return ", ".join(["*", *shown] if self.parameters else shown)
+
+    def _others(self) -> list[str]:
+        """`**others: Any` for a tool that takes what its schema does not name."""
+        name = "others"
+        while any(each.name == name for each in self.parameters):
+            name += "_"
+        return [] if self.others is None else [f"**{name}: {self.others}"]
+
+    def _docs(self) -> Mapping[str, str]:
+        """What is known of parameters, as far as it fits."""
+        left = LONGEST_PARAMETER_DOCS
+        docs = {}
+        for parameter in self.parameters:
+            left -= len(parameter.doc)
+            if parameter.doc and left >= 0:
+                docs[parameter.name] = parameter.doc
+        return docs
 
 
 def parameters(
-    schema: SoundSchema, types: SchemaTypes, spelling: StubTypes
+    root: SoundNode, types: SchemaTypes, spelling: StubTypes
 ) -> tuple[tuple[Parameter, ...], str | None]:
     """The keywords for a tool's arguments, the required ones first, and the type of keywords beyond them, if there are.
 
     A schema that names none, and forbids none, takes any; so does one that declares some for some calls only.
     """
-    root = _root_object(schema.root)
-    required = dict.fromkeys(root.get("required", ()), True)
-    properties: dict[str, SoundNode] = {**required, **root.get("properties", {})}
+    whole = _root_object(root)
+    required = dict.fromkeys(whole.get("required", ()), True)
+    properties: dict[str, SoundNode] = {**required, **whole.get("properties", {})}
     shown = sorted(properties, key=lambda key: key not in required)[:MAX_PARAMETERS]
     names = function_names(list(properties))
     named = []
@@ -142,7 +225,7 @@ def parameters(
             _parameter(names[key], key, properties[key], type_, spelling, is_required=key in required)
         )
     named.sort(key=lambda parameter: not parameter.required)
-    others = ANY if len(properties) > len(shown) else _others(schema, root, types)
+    others = ANY if len(properties) > len(shown) else _others(root, whole, types)
     return tuple(named), None if others is None else spelling.text(others)
 
 
@@ -198,119 +281,16 @@ def _root_object(root: SoundNode) -> dict[str, Any]:
     return merged({"allOf": [root]}) if "$ref" in root or "allOf" in root else root
 
 
-def _others(schema: SoundSchema, root: dict[str, Any], types: SchemaTypes) -> Type | None:
-    other: SoundNode | None = root.get("additionalProperties")
+def _others(root: SoundNode, whole: dict[str, Any], types: SchemaTypes) -> Type | None:
+    other: SoundNode | None = whole.get("additionalProperties")
     if other is None:
         # What alternatives, `then` and the like declare is for some arguments only, and may be given by its name.
         conditions = {*CONDITIONS, "anyOf"}
-        is_open = "properties" not in root or any(
-            not each.keys().isdisjoint(conditions) for each in parts([schema.root])
+        is_open = "properties" not in whole or any(
+            not each.keys().isdisjoint(conditions) for each in parts([root])
         )
         return ANY if is_open else None
     return None if other is False else types.property_type("value", other)
-
-
-LONGEST_SIGNATURE: Final = 400
-"""Characters of a one-line signature; optional parameters beyond are left out, which it shows by `...`."""
-
-LONGEST_REQUIRED: Final = 2_000
-"""Characters of required parameters that a one-line signature shows."""
-
-LONGEST_PARAMETER_DOCS: Final = 12_000
-"""Characters of all parameters' descriptions in one docstring."""
-
-LONGEST_PARAMETER_DOC: Final = 500
-"""Characters of one of them, with hints and default."""
-
-CUT_PARAMETERS: Final = ", ...) -> "
-"""How a one-line signature shows that parameters were left out."""
-
-_LONGEST_LINE: Final = 100
-_SHOWN_BY_DEFAULT: Final = frozenset({"bool", "float", "int", "str"})
-
-
-@dataclass(frozen=True)
-class FunctionStub:
-    """One function as it is to be rendered; `others` is the type of keywords beyond its parameters, if it takes any.
-
-    `description` and `example` are for its docstring, `remark` stands behind the return type.
-    """
-
-    name: str
-    parameters: Sequence[Parameter]
-    others: str | None
-    returns: str
-    description: str
-    example: str
-    remark: str
-
-    def signature(self, namespace: str) -> str:
-        """One line: `async def tickets.create_issue(*, title: str, labels: list[str] = ...) -> Issue`."""
-        end = f") -> {self.returns}"
-        left = LONGEST_SIGNATURE - len(namespace) - len(self.name) - len(end)
-        shown: list[str] = []
-        for parameter in self.parameters:
-            text = _parameter_text(parameter, parameter.annotation)
-            left -= len(text) + 2
-            if left < (LONGEST_SIGNATURE - LONGEST_REQUIRED if parameter.required else 0):
-                shown.append("...")
-                break
-            shown.append(text)
-        else:
-            shown += self._others()
-        return f"async def {namespace}.{self.name}({self._keyword_only(shown)}{end}"
-
-    def definition(self) -> str:
-        """As it stands in its module, on one line or one line per parameter.
-
-        The types say that None stands for an optional argument that is not sent: calls take it in any case, and a
-        checker must know, but a model reads one word less elsewhere.
-        """
-        shown = [_parameter_text(each, _with_none(each)) for each in self.parameters] + self._others()
-        head = f"async def {self.name}({self._keyword_only(shown)}) -> {self.returns}:"
-        if len(head) > _LONGEST_LINE and shown:
-            lines = ["*", *shown] if self.parameters else shown
-            inner = "".join(f"    {line},\n" for line in lines)
-            head = f"async def {self.name}(\n{inner}) -> {self.returns}:"
-        docs = [f"    {name}: {doc}" for name, doc in self._docs().items()]
-        return self._with_body(head, "\n".join(["", "", "Args:", *docs]) if docs else "")
-
-    def shown_definition(self) -> str:
-        """As models read it: in fewer tokens, with what is known of each parameter behind it."""
-        shown = [short_parameter(each) for each in self.parameters]
-        docs, others = self._docs(), self._others()
-        arguments = self._keyword_only([*shown, *others])
-        if docs:
-            told = (comment(docs.get(each.name, ""), LONGEST_PARAMETER_DOC) for each in self.parameters)
-            lines = ["*,", *(f"{text},{doc}" for text, doc in zip(shown, told, strict=True)), *others]
-            arguments = "".join(f"\n    {line}" for line in lines) + "\n"
-        return self._with_body(f"async def {self.name}({arguments}) -> {self.returns}:", "")
-
-    def _with_body(self, head: str, docs: str) -> str:
-        example = f"\n\nExample: {self.example}" if self.example else ""
-        text = f"{self.description}{docs}{example}".strip()
-        behind = comment(self.remark)
-        return f"{head}{behind}\n{docstring(text, indent='    ')}" if text else f"{head} ...{behind}"
-
-    def _keyword_only(self, shown: Sequence[str]) -> str:
-        return ", ".join(["*", *shown] if self.parameters else shown)
-
-    def _others(self) -> list[str]:
-        """`**others: Any` for a tool that takes what its schema does not name."""
-        name = "others"
-        while any(each.name == name for each in self.parameters):
-            name += "_"
-        return [] if self.others is None else [f"**{name}: {self.others}"]
-
-    def _docs(self) -> Mapping[str, str]:
-        """What is known of parameters, as far as it fits."""
-        left = LONGEST_PARAMETER_DOCS
-        docs = {}
-        for parameter in self.parameters:
-            left -= len(parameter.doc)
-            if parameter.doc and left >= 0:
-                docs[parameter.name] = parameter.doc
-        return docs
 
 
 def short_parameter(parameter: Parameter) -> str:

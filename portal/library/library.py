@@ -1,12 +1,14 @@
 """All functions and their types, as of one moment."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from functools import cached_property
 from types import MappingProxyType
 from typing import Final, Self
 
 from portal.library.function import Function
-from portal.library.namespace import LibrarySource, Namespace, compile_namespace
+from portal.library.namespace import MISMATCHED, LibrarySource, Namespace, compile_namespace
+from portal.library.plain_text import one_line
 
 _NEAR_ENOUGH: Final = 0.6
 _VERY_NEAR: Final = 0.75
@@ -18,7 +20,7 @@ class Library:
     that did not change; a running script keeps the library that it was checked against, or adds namespaces to it.
     """
 
-    def __init__(self, namespaces: Iterable[Namespace], diagnostics: Sequence[str] = ()) -> None:
+    def __init__(self, namespaces: Iterable[Namespace]) -> None:
         self.namespaces: Mapping[str, Namespace] = MappingProxyType({each.name: each for each in namespaces})
         self.functions: Mapping[str, Function] = MappingProxyType(
             {
@@ -27,25 +29,24 @@ class Library:
                 for function in namespace.functions.values()
             }
         )
-        self.diagnostics: tuple[str, ...] = (
-            *diagnostics,
-            *(note for namespace in self.namespaces.values() for note in namespace.diagnostics),
-        )
+
+    @cached_property
+    def diagnostics(self) -> tuple[str, ...]:
+        """Functions whose results were otherwise than declared, and where."""
+        found = (each for each in self.functions.values() if each.remark.startswith(MISMATCHED))
+        return tuple(f"{each.qualified}: {one_line(each.remark, 230)}" for each in found)
 
     @classmethod
-    def compile(cls, sources: Sequence[LibrarySource], previous: "Library | None" = None) -> Self:
+    def compile(cls, sources: Iterable[LibrarySource], previous: "Library | None" = None) -> Self:
         """Compile the upstreams' tools, reusing namespaces of `previous` whose tools are still the same.
 
-        Never raises, whatever the tools are; what had to be given up is in `diagnostics`.
+        Never raises, whatever the tools are. Of two upstreams that want one namespace the first one has it.
         """
         compiled: dict[str, Namespace] = {}
-        notes = []
         for source in sources:
-            if source.namespace in compiled:
-                notes.append(f"{source.namespace}: two upstreams want this namespace; the first one has it")
-                continue
-            compiled[source.namespace] = _namespace(source, previous)
-        return cls(compiled.values(), notes)
+            if source.namespace not in compiled:
+                compiled[source.namespace] = _namespace(source, previous)
+        return cls(compiled.values())
 
     def nearest(self, qualified: str, n: int = 3) -> list[str]:
         """Functions whose names a misspelt `namespace.function`, or a bare `function`, may have meant.

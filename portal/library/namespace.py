@@ -2,19 +2,18 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import islice
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 from manifests.json_value import Json
 from manifests.names import function_names
-from portal.library.function import Function, FunctionStub, Parameter, admits, module, parameters
-from portal.library.plain_text import first_sentence, literal_text, one_line, readable
-from portal.library.results import declared_result, is_wrapper
-from portal.library.schema import SoundSchema, arguments_schema, is_small_json, sound_schema
+from portal.library.function import Function, module, parameters
+from portal.library.plain_text import first_sentence, one_line, readable
+from portal.library.results import declared_result
+from portal.library.schema import arguments_schema, sound_schema
 from portal.library.schema_types import SchemaTypes, type_name
 from portal.library.stub_types import ANY, StubTypes, module_spelling, says_nothing
 from upstreams.recorded_tool import RecordedTool
@@ -39,11 +38,6 @@ LONGEST_SUMMARY: Final = 120
 
 LONGEST_DESCRIPTION: Final = 1_500
 """Characters of a tool's description that its docstring keeps."""
-
-LONGEST_EXAMPLE: Final = 300
-"""Characters of an example call; a longer one teaches less than it costs."""
-
-_MOST_EXAMPLES: Final = 5
 
 
 @dataclass(frozen=True)
@@ -95,7 +89,6 @@ class Namespace:
     summary: str
     functions: Mapping[str, Function]
     module: str = field(repr=False)
-    diagnostics: tuple[str, ...]
     digest: str | None
     """Of the source it was compiled from; None if the source cannot be digested, so it is never reused."""
 
@@ -112,109 +105,48 @@ def compile_namespace(source: LibrarySource) -> Namespace:
     """
     tools = {source.function_names[tool.name]: tool for tool in source.tools}
     tools = {name: tools[name] for name in sorted(tools)}
-    shown = _Compilation(source, StubTypes(tools, {}), tools)
-    spelling = module_spelling(tools)
-    written = _Compilation(source, StubTypes(tools, spelling), tools) if spelling else shown
+    types = StubTypes(tools, {})
+    functions = {name: _function(source, name, tool, types) for name, tool in tools.items()}
+    written = functions
+    if spelling := module_spelling(tools):
+        types = StubTypes(tools, spelling)
+        written = {name: _function(source, name, tool, types) for name, tool in tools.items()}
     header = f"{GENERATED} from the tools of upstream {one_line(repr(source.upstream), 100)}."
-    notes = [f"{source.namespace}.{note}" for note in shown.notes]
-    if repeated := len(source.tools) - len(tools):
-        notes.append(
-            f"{source.namespace}: {repeated} tools have the name of another one; the last of each is there"
-        )
-    definitions = [stub.definition() for stub in written.stubs.values()]
+    definitions = [each.module_definition() for each in written.values()]
     return Namespace(
         name=source.namespace,
         upstream=source.upstream,
         summary=one_line(source.summary, 200),
-        functions=MappingProxyType({name: shown.function(name, tool) for name, tool in tools.items()}),
-        module=module(header, source.summary, written.types, definitions),
-        diagnostics=tuple(notes),
+        functions=MappingProxyType(functions),
+        module=module(header, source.summary, types, definitions),
         digest=source.digest,
     )
 
 
-class _Compilation:
-    """The tools of a namespace, compiled into one set of types."""
-
-    def __init__(self, source: LibrarySource, types: StubTypes, tools: Mapping[str, RecordedTool]) -> None:
-        self.types = types
-        self.stubs: dict[str, FunctionStub] = {}
-        self.notes: list[str] = []
-        self._source = source
-        self._is_silent: dict[str, bool] = {}
-        for name, tool in tools.items():
-            self._compile(name, tool)
-
-    def _compile(self, name: str, tool: RecordedTool) -> None:
-        types = SchemaTypes(type_name(name) or "Tool", self.types)
-        arguments, result = arguments_schema(tool.input_schema), declared_result(tool.output_schema)
-        named, others = parameters(arguments, types, self.types)
-        argument_notes, types.notes = [*arguments.notes, *types.notes], []
-        returns = ANY if tool.output_schema is None else types.result_type(result.root)
-        result_notes = [*result.notes, *types.notes]
-        self._is_silent[name] = says_nothing(returns)
-        remark = (
-            self._source.mismatches.get(tool.name, "") and MISMATCHED + self._source.mismatches[tool.name]
-        )
-        if self._is_silent[name] and tool.name in self._source.observed:
-            returns = types.result_type(sound_schema(self._source.observed[tool.name]).root)
-            remark = "" if says_nothing(returns) else OBSERVED
-        description = readable(tool.description or tool.title or "", LONGEST_DESCRIPTION)
-        if refusal := self._source.refusals.get(tool.name):
-            description = f"{NOT_GRANTED} {one_line(refusal, LONGEST_REFUSAL)}\n\n{description}"
-        example = _example(name, named, arguments, tool)
-        self.stubs[name] = FunctionStub(
-            name, named, others, self.types.text(returns), description, example, remark
-        )
-        self.notes += [f"{name}: arguments: {note}" for note in argument_notes]
-        self.notes += [f"{name}: result: {note}" for note in result_notes]
-        if remark.startswith(MISMATCHED):
-            self.notes.append(f"{name}: {one_line(remark, 230)}")
-
-    def function(self, name: str, tool: RecordedTool) -> Function:
-        """The function, once all types of the namespace are there."""
-        stub = self.stubs[name]
-        signature, definition = stub.signature(self._source.namespace), stub.shown_definition()
-        text = tool.description or tool.title or ""
-        summary = first_sentence(text, LONGEST_SUMMARY)
-        annotations = [each.annotation for each in stub.parameters]
-        needed = self.types.needed(*annotations, stub.others or "", stub.returns)
-        return Function(
-            namespace=self._source.namespace,
-            name=name,
-            upstream=self._source.upstream,
-            tool=tool.name,
-            parameters=tuple(stub.parameters),
-            returns=stub.returns,
-            summary=f"{NOT_GRANTED} {summary}".strip() if tool.name in self._source.refusals else summary,
-            description=readable(text, LONGEST_DESCRIPTION),
-            signature=signature,
-            types=tuple(self.types.definitions[each] for each in needed),
-            definition=definition,
-            recorded=tool,
-            wraps_result=is_wrapper(tool.output_schema),
-            takes_others=stub.others is not None,
-            is_observable=self._is_silent[name],
-        )
-
-
-def _example(name: str, named: Sequence[Parameter], schema: SoundSchema, tool: RecordedTool) -> str:
-    """The first example that fits the tool's own schema: `create_issue(title='Crash')`; "" if none does."""
-    names = {parameter.wire_name: parameter.name for parameter in named}
-    root = schema.root if isinstance(schema.root, dict) else {}
-    for arguments in islice(_examples([*tool.examples, *root.get("examples", ())]), _MOST_EXAMPLES):
-        if arguments and arguments.keys() <= names.keys() and admits(schema.root, arguments):
-            given = ", ".join(f"{names[key]}={literal_text(value)}" for key, value in arguments.items())
-            if len(name) + len(given) + 2 <= LONGEST_EXAMPLE:
-                return f"{name}({given})"
-    return ""
-
-
-def _examples(sent: Sequence[Json]) -> Iterator[dict[str, Any]]:
-    """Objects of arguments, bare or within `arguments`, `input` or OpenAPI's `value`."""
-    for each in sent:
-        if isinstance(each, dict) and is_small_json(each):
-            yield each
-            yield from (
-                each[word] for word in ("arguments", "input", "value") if isinstance(each.get(word), dict)
-            )
+def _function(source: LibrarySource, name: str, tool: RecordedTool, types: StubTypes) -> Function:
+    own = SchemaTypes(type_name(name) or "Tool", types)
+    named, others = parameters(arguments_schema(tool.input_schema), own, types)
+    returns = ANY if tool.output_schema is None else own.result_type(declared_result(tool.output_schema))
+    is_silent, mismatch = says_nothing(returns), source.mismatches.get(tool.name)
+    remark = MISMATCHED + mismatch if mismatch else ""
+    if is_silent and tool.name in source.observed:
+        returns = own.result_type(sound_schema(source.observed[tool.name]))
+        remark = "" if says_nothing(returns) else OBSERVED
+    text = tool.description or tool.title or ""
+    refusal = source.refusals.get(tool.name)
+    needed = types.needed(*(each.annotation for each in named), others or "", types.text(returns))
+    return Function(
+        namespace=source.namespace,
+        name=name,
+        upstream=source.upstream,
+        recorded=tool,
+        parameters=named,
+        others=others,
+        returns=types.text(returns),
+        remark=remark,
+        summary=f"{NOT_GRANTED if refusal else ''} {first_sentence(text, LONGEST_SUMMARY)}".strip(),
+        description=readable(text, LONGEST_DESCRIPTION),
+        refusal=f"{NOT_GRANTED} {one_line(refusal, LONGEST_REFUSAL)}" if refusal else "",
+        types=tuple(types.definitions[each] for each in needed),
+        is_observable=is_silent,
+    )

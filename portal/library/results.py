@@ -3,11 +3,11 @@
 import json
 import math
 import re
-from dataclasses import replace
 from typing import Final, NoReturn
 
 from manifests.json_value import Json
-from portal.library.schema import SoundSchema, sound_schema
+from manifests.schema_validation import SoundNode
+from portal.library.schema import sound_schema
 from upstreams.tool_result import MISSING, ToolResult
 
 _WRAPPED: Final = "result"
@@ -24,12 +24,13 @@ def is_wrapper(output_schema: Json) -> bool:
     return output_schema.get("x-fastmcp-wrap-result") is True or output_schema.get("required") == [_WRAPPED]
 
 
-def declared_result(output_schema: Json | None) -> SoundSchema:
+def declared_result(output_schema: Json | None) -> SoundNode:
     """What a tool declares about the value that scripts get."""
-    schema = sound_schema(True if output_schema is None else output_schema)
-    if not is_wrapper(output_schema) or not isinstance(schema.root, dict):
-        return schema
-    return replace(schema, root=schema.root["properties"][_WRAPPED])
+    root = sound_schema(True if output_schema is None else output_schema)
+    if not is_wrapper(output_schema) or not isinstance(root, dict):
+        return root
+    wrapped: SoundNode = root["properties"][_WRAPPED]
+    return wrapped
 
 
 def script_value(result: ToolResult, *, wraps_result: bool) -> Json:

@@ -2,22 +2,23 @@
 
 Upstreams send drafts 4 to 2020-12, OpenAPI's `nullable`, types that are no types, references to nowhere and trees that
 never end. Here each becomes a schema in a few words of 2020-12, or `True`, "anything", at the smallest place that is
-broken, with a note. Two promises hold:
+broken. Two promises hold:
 
 - Nothing is fetched, and no regular expression of a stranger is run.
 - What the reduced schema refuses, the original refuses in any draft. So what negates (`not`, `if`, the "exactly one" of
   `oneOf`) and what some drafts do not know (`contains`, `propertyNames`, dependencies) is left to the upstream.
+
+In a reduced schema `type` and `enum` are lists, `const` is an `enum`, `oneOf` an `anyOf`, `items` one schema, and the
+operand of `$ref` a `Reference`. Of `CONDITIONS` nothing counts but that they are there.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from math import isinf
 from typing import Any, Final
 from urllib.parse import unquote
 
 from manifests.json_value import Json
-from manifests.schema_validation import Reference, SchemaValidator, SoundNode
-from portal.library.plain_text import one_line
+from manifests.schema_validation import Reference, SoundNode
 
 MAX_SUBSCHEMAS: Final = 5_000
 """Subschemas of one schema; those beyond allow anything."""
@@ -26,41 +27,20 @@ MAX_DEPTH: Final = 40
 """Levels of subschemas within one another; those beneath allow anything."""
 
 MAX_VALUES: Final = 10_000
-"""JSON values within one `enum`, `default` or `examples`; with more the keyword is left out."""
+"""Parts of each list or object in an `enum`, `default` or `examples`; with more the keyword is left out."""
 
 _MAX_VALUE_DEPTH: Final = 12
 
 
-@dataclass(frozen=True)
-class SoundSchema:
-    """A reduced schema: `type` and `enum` are lists, `const` an `enum`, `oneOf` an `anyOf`, `items` one schema.
-
-    `$ref` is a `Reference`. Of `CONDITIONS` nothing counts but that they are there.
-    """
-
-    root: SoundNode
-    notes: tuple[str, ...] = ()
-
-    @cached_property
-    def validator(self) -> SchemaValidator:
-        return SchemaValidator(self.root)
-
-
-def sound_schema(document: Json) -> SoundSchema:
+def sound_schema(document: Json) -> SoundNode:
     """Reduce any JSON value to a sound schema; never raises."""
-    reduction = _Reduction(document)
-    root = reduction.reduced()
-    return SoundSchema(root, reduction.notes())
+    return _Reduction(document).reduced()
 
 
-def arguments_schema(document: Json) -> SoundSchema:
+def arguments_schema(document: Json) -> SoundNode:
     """The same of a tool's arguments, which are an object whatever their schema says."""
-    schema = sound_schema(document)
-    if schema.root is True or (
-        isinstance(schema.root, dict) and "object" in schema.root.get("type", ("object",))
-    ):
-        return schema
-    return SoundSchema(True, (*schema.notes, "the schema: admits no object; any arguments are allowed"))
+    root = sound_schema(document)
+    return root if isinstance(root, dict) and "object" in root.get("type", ("object",)) else True
 
 
 def kind_of(value: Json) -> str:
@@ -86,81 +66,55 @@ class _Reduction:
 
     def __init__(self, document: Json) -> None:
         self._document = document
-        self._notes: dict[str, str] = {}
         self._left = MAX_SUBSCHEMAS
         self._references: dict[int, Reference] = {}
         self._waiting: list[tuple[Reference, Json]] = []
         draft = str(document.get("$schema")) if isinstance(document, dict) else ""
-        self._id = "id" if "draft-03" in draft or "draft-04" in draft else "$id"
-        self._stand_alone = any(f"draft-0{number}" in draft for number in (3, 4, 6, 7))
+        self._is_old = "draft-0" in draft
         """Until draft 7, keywords beside a `$ref` meant nothing."""
 
     def reduced(self) -> SoundNode:
         root = self._referred("#", self._document)
         while self._waiting:
             reference, raw = self._waiting.pop()
-            reference.schema = self._node(raw, "" if reference is root else reference.name, 0)
+            reference.schema = self._node(raw, 0)
         return root.schema
 
-    def notes(self) -> tuple[str, ...]:
-        """One note for each kind of trouble, with the first place it was found at."""
-        return tuple(
-            f"{one_line(path.removeprefix('/'), 80) or 'the schema'}: {message}"
-            for message, path in self._notes.items()
-        )
-
-    def _note(self, path: str, message: str) -> None:
-        self._notes.setdefault(message, path)
-
-    def _node(self, raw: Json, path: str, depth: int) -> SoundNode:
-        if isinstance(raw, bool):
-            return raw
+    def _node(self, raw: Json, depth: int) -> SoundNode:
         self._left -= 1
         if not isinstance(raw, dict):
-            self._note(path, "not a schema; anything is allowed")
-        elif self._left < 0 or depth > MAX_DEPTH:
-            self._note(path, "too large or too deep; anything is allowed here")
-        elif self._id in raw and raw is not self._document:
-            self._note(
-                path, "has an address of its own; anything is allowed here"
-            )  # to which references are relative
-        else:
-            return self._keywords(raw, path, depth)
-        return True
+            return raw is not False
+        has_address = "$id" in raw and raw is not self._document  # to which references are relative
+        if self._left < 0 or depth > MAX_DEPTH or has_address:
+            return True
+        return self._keywords(raw, depth)
 
-    def _keywords(self, raw: dict[str, Json], path: str, depth: int) -> SoundNode:
-        if self._stand_alone and "$ref" in raw:
+    def _keywords(self, raw: dict[str, Json], depth: int) -> SoundNode:
+        if self._is_old and "$ref" in raw:
             raw = {word: raw[word] for word in ("$ref", *ANNOTATIONS) if word in raw}
-        sound: dict[str, Any] = {}
-        for word, operand in _modern(raw).items():
-            kind = _KEYWORDS.get(word)
-            is_fit = kind is not None and kind(operand)
-            if is_fit:
-                sound[word] = self._operand(
-                    word, operand, path if word == "properties" else f"{path}/{word}", depth + 1
-                )
-            elif kind is not None and not isinstance(operand, bool):
-                # A bool is draft 3's `required: true`, on the property, or draft 4's `exclusiveMinimum: true`.
-                self._note(f"{path}/{word}", "makes no sense here, or is too large; ignored")
-        for word in _REFERENCES:
-            if sound.get(word, True) is None:
-                self._note(path, "its reference leads nowhere in this schema; anything is allowed")
-                del sound[word]
-        return _or_null(sound) if raw.get("nullable") is True else sound
+        sound = {
+            word: self._operand(word, operand, depth + 1)
+            for word, operand in _modern(raw).items()
+            if (is_fit := _KEYWORDS.get(word)) is not None and is_fit(operand)
+        }
+        sound = {word: operand for word, operand in sound.items() if operand is not None or word == "default"}
+        if raw.get("nullable") is True:
+            notes = {word: value for word, value in sound.items() if word in ANNOTATIONS}
+            return {**notes, "anyOf": [sound, {"type": ["null"]}]}
+        return sound
 
-    def _operand(self, word: str, operand: Json, path: str, depth: int) -> Any:
+    def _operand(self, word: str, operand: Json, depth: int) -> Any:
+        """None for a reference that leads nowhere; where the dynamic ones lead depends on who led here."""
         if word in _ONE:
-            return self._node(operand, path, depth)
+            return self._node(operand, depth)
         if word in _SEVERAL:
-            return [self._node(each, f"{path}/{at}", depth) for at, each in enumerate(operand)]
+            return [self._node(each, depth) for each in operand]
         if word == "properties":
-            return {str(key): self._node(each, f"{path}/{key}", depth) for key, each in operand.items()}
-        if word in _REFERENCES:  # where the dynamic ones lead depends on who led here
-            return self._found(operand) if word == "$ref" else None
-        return operand
+            return {str(key): self._node(each, depth) for key, each in operand.items()}
+        return self._found(operand) if word == "$ref" else operand
 
     def _found(self, pointer: str) -> Reference | None:
-        """Where a JSON pointer (RFC 6901) leads; None if that is nowhere, or in a schema with an address of its own."""
+        """Where a JSON pointer (RFC 6901) leads; None: nowhere, or into a schema with an address of its own."""
         node = self._document
         if pointer != "#" and not pointer.startswith("#/"):
             return None
@@ -172,7 +126,7 @@ class _Reduction:
                 node = node[int(key)]
             else:
                 return None
-            if isinstance(node, dict) and self._id in node:
+            if isinstance(node, dict) and "$id" in node:
                 return None
         return self._referred(pointer, node) if isinstance(node, dict | bool) else None
 
@@ -188,7 +142,11 @@ def _modern(raw: dict[str, Json]) -> dict[str, Json]:
     """The schema in words of 2020-12, as far as it uses older ones, or several words for one thing."""
     if _OTHER_WORDS.isdisjoint(raw):
         return raw
-    said = {**raw, **_patterns(raw), **_combined(raw)}
+    said = {**raw}
+    if "oneOf" in raw:  # beside an `anyOf` it is left to the upstream
+        said.setdefault("anyOf", raw["oneOf"])
+    if raw.get("patternProperties"):  # which property a pattern means is not evaluated
+        said["additionalProperties"] = True
     if isinstance(raw.get("items"), list):
         said |= {"prefixItems": raw["items"], "items": raw.get("additionalItems", True)}
     for plain, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
@@ -201,42 +159,16 @@ def _modern(raw: dict[str, Json]) -> dict[str, Json]:
     return said
 
 
-def _combined(raw: dict[str, Json]) -> dict[str, Json]:
-    """`oneOf` as `anyOf`; beside an `anyOf` it is left to the upstream."""
-    return {"anyOf": raw["oneOf"]} if "oneOf" in raw and "anyOf" not in raw else {}
+def _is_small(value: Json, depth: int = _MAX_VALUE_DEPTH) -> bool:
+    """Whether a value is JSON, shallow, and without long lists and objects."""
+    if not isinstance(value, dict | list):
+        return type(value) in _KINDS and not _is_infinite(value)
+    inner = value.values() if isinstance(value, dict) else value
+    return depth > 0 and len(value) <= MAX_VALUES and all(_is_small(part, depth - 1) for part in inner)
 
 
-def _patterns(raw: dict[str, Json]) -> dict[str, Json]:
-    """Which property a pattern means is not evaluated, so each other property may fit any of them."""
-    patterns, others = raw.get("patternProperties"), raw.get("additionalProperties", True)
-    if not isinstance(patterns, dict) or not patterns:
-        return {}
-    values = [*patterns.values()]
-    return {"additionalProperties": others is True or {"anyOf": [*values, *([others] if others else [])]}}
-
-
-def _or_null(sound: dict[str, Any]) -> dict[str, Any]:
-    """OpenAPI's `nullable`: with null allowed as well."""
-    outer = {word: value for word, value in sound.items() if word in ANNOTATIONS}
-    inner = {word: value for word, value in sound.items() if word not in ANNOTATIONS}
-    return {**outer, "anyOf": [inner, {"type": ["null"]}]}
-
-
-def is_small_json(value: Json) -> bool:
-    """Whether a value is JSON, shallow, and of at most `MAX_VALUES` parts."""
-    left, level = MAX_VALUES, [value]
-    for _ in range(_MAX_VALUE_DEPTH):
-        left -= len(level)
-        if left < 0 or not all(type(each) in _KINDS and each not in _INFINITE for each in level):
-            return False
-        level = [part for each in level if isinstance(each, dict | list) for part in _parts(each)]
-        if not level:
-            return True
-    return False
-
-
-def _parts(value: dict[str, Json] | list[Json]) -> Iterable[Json]:
-    return value.values() if isinstance(value, dict) else value
+def _is_infinite(value: Json) -> bool:
+    return isinstance(value, float) and isinf(value)
 
 
 def _is_types(value: Json) -> bool:
@@ -244,7 +176,7 @@ def _is_types(value: Json) -> bool:
 
 
 def _is_number(value: Json) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value not in _INFINITE
+    return isinstance(value, int | float) and not isinstance(value, bool) and not _is_infinite(value)
 
 
 def _is_count(value: Json) -> bool:
@@ -256,7 +188,7 @@ def _is_names(value: Json) -> bool:
 
 
 def _is_values(value: Json) -> bool:
-    return isinstance(value, list) and bool(value) and is_small_json(value)
+    return _is_listed(value) and _is_small(value)
 
 
 def _is_listed(value: Json) -> bool:
@@ -278,23 +210,11 @@ _SEVERAL: Final = ("allOf", "anyOf", "prefixItems")
 _OTHER_WORDS: Final = frozenset(
     "type const oneOf items exclusiveMinimum exclusiveMaximum patternProperties nullable".split()  # noqa: SIM905
 )
-_INFINITE: Final = (float("inf"), float("-inf"))
-_KINDS: Final[Mapping[type, str]] = dict(
-    zip(
-        (type(None), bool, str, int, float, list, dict),
-        ("null", "boolean", "string", "integer", "number", "array", "object"),
-        strict=True,
-    )
-)
-_KIND_WORDS: Final[Mapping[str, str]] = dict(
-    zip(
-        ("null", "boolean", "string", "integer", "number", "array", "object"),
-        ("None", "a bool", "a str", "an int", "a number", "a list", "a dict"),
-        strict=True,
-    )
-)
-_REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
-_TEXTS: Final = ("title", "description", "format", "pattern", *_REFERENCES)
+_NAMES: Final = ("null", "boolean", "string", "integer", "number", "array", "object")
+_KINDS: Final = dict(zip((type(None), bool, str, int, float, list, dict), _NAMES, strict=True))
+_WORDS: Final = ("None", "a bool", "a str", "an int", "a number", "a list", "a dict")
+_KIND_WORDS: Final = dict(zip(_NAMES, _WORDS, strict=True))
+_TEXTS: Final = ("title", "description", "format", "pattern", "$ref")
 _NUMBERS: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 _COUNTS: Final = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties")
 _KEYWORDS: Final[Mapping[str, Callable[[Json], bool]]] = {
@@ -307,7 +227,7 @@ _KEYWORDS: Final[Mapping[str, Callable[[Json], bool]]] = {
     "type": _is_types,
     "enum": _is_values,
     "examples": _is_values,
-    "default": is_small_json,
+    "default": _is_small,
     "deprecated": _is_of(bool),
     "required": _is_names,
 }

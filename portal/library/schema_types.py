@@ -16,14 +16,11 @@ MAX_NODES: Final = 2_000
 MAX_DEPTH: Final = 40
 """Types within one another, references followed; those beneath are `Any`."""
 
-MAX_TYPES: Final = 100
-"""Typed dicts of one tool; further objects become `dict[str, Any]`."""
-
 MAX_FIELDS: Final = 250
 """Keys of a typed dict; an object with more is a `dict[str, Any]`."""
 
-MAX_ALTERNATIVES: Final = 40
 MAX_LITERALS: Final = 300
+"""Values of one `enum`; of more only their types are told."""
 
 LONGEST_INLINE_LITERAL: Final = 160
 """Characters of a literal that stand where it is used; a longer one gets a name."""
@@ -40,11 +37,9 @@ class SchemaTypes:
     """
 
     def __init__(self, owner: str, types: StubTypes) -> None:
-        self.notes: list[str] = []
         self._owner = owner
         self._types = types
         self._left = MAX_NODES
-        self._defined: set[Type] = set()
         self._depth = 0
         self._open: set[Reference] = set()
         self._finished: dict[Reference, Type] = {}
@@ -63,9 +58,6 @@ class SchemaTypes:
             return ANY
         self._left -= 1
         if self._left < 0 or self._depth >= MAX_DEPTH:
-            self._note(
-                "has more types, or types deeper within one another, than a stub can show; the rest is Any"
-            )
             return ANY
         self._depth += 1
         type_ = self._described(node, place)
@@ -90,14 +82,13 @@ class SchemaTypes:
         if kind == "array":
             items = [*node.get("prefixItems", ()), node.get("items", False)]
             items = [each for each in items if each is not False] or [True]
-            return self._types.list_of(union([self._type(each, place) for each in items[:MAX_ALTERNATIVES]]))
+            return self._types.list_of(union([self._type(each, place) for each in items]))
         return self._scalar(kind)
 
     def _referred(self, reference: Reference, place: str) -> Type:
         if reference in self._finished:
             return self._finished[reference]
         if reference in self._open:
-            self._note("has a type that is made of itself; the inner one is Any")
             return ANY
         self._open.add(reference)
         type_ = self._type(reference.schema, _definition_name(reference.name) or place)
@@ -113,20 +104,19 @@ class SchemaTypes:
             properties |= {key: other or True for key in required if key not in properties}
         if not properties and other is not False:
             return self._types.dict_of(self._type(other, place) if isinstance(other, dict) else ANY)
-        if len(properties) > MAX_FIELDS or len(self._defined) >= MAX_TYPES:
-            self._note("has more types or properties than a stub can show; some are dict[str, Any]")
+        if len(properties) > MAX_FIELDS:
             return self._types.dict_of(ANY)
         name = title_name(node.get("title")) or place
         fields = []
         for key, child in properties.items():
             type_ = self._types.text(self._type(child, self._nested(name, key)))
             fields.append(Field(key, type_, key in required, value_doc(child)))
-        extra = None
-        if other is not None and other is not False:
-            extra = self._type(other, self._nested(name, "value"))
-        defined = self._types.typed_dict(self._owner, name, fields, extra)
-        self._defined.add(defined)
-        return defined
+        extra = (
+            self._type(other, self._nested(name, "value"))
+            if other is not None and other is not False
+            else None
+        )
+        return self._types.typed_dict(self._owner, name, fields, extra)
 
     def _alternatives(self, node: dict[str, Any], place: str) -> Type:
         base = {word: value for word, value in node.items() if word != "anyOf"}
@@ -134,9 +124,6 @@ class SchemaTypes:
         telling = [member for member in members if member is True or carries_type(member) or "$ref" in member]
         if not telling or (carries_type(base) and len(telling) < len(members)):
             return self._type(base, place)
-        if len(telling) > MAX_ALTERNATIVES:
-            self._note("has more alternatives than a stub can show; Any")
-            return ANY
         if carries_type(base):
             telling = [merged({"allOf": [member, base]}) for member in telling]
         elif len(telling) < len(members):
@@ -172,10 +159,6 @@ class SchemaTypes:
         nested = f"{name}{part}"
         return nested if len(nested) <= LONGEST_TYPE_NAME else f"{self._owner}{part}"
 
-    def _note(self, message: str) -> None:
-        if message not in self.notes:
-            self.notes.append(message)
-
 
 def carries_type(node: SoundNode) -> bool:
     """Whether a schema says anything that a type can show."""
@@ -210,35 +193,15 @@ def parts(nodes: Iterable[SoundNode]) -> Iterator[dict[str, Any]]:
 
 
 def _take(whole: dict[str, Any], part: dict[str, Any]) -> None:
-    """Add what a further part asks for; where two contradict one another, the earlier one stays."""
+    """Add what a further part asks for; where two say different things of one value, the nearer one stays."""
     for key, child in part.get("properties", {}).items():
         properties = whole.setdefault("properties", {})
-        properties[key] = _both(properties.get(key, True), child)
-    if "required" in part:
-        whole["required"] = [*whole.get("required", ()), *part["required"]]
-    if "type" in part:
-        either = [kind for kind in whole.get("type", part["type"]) if kind in part["type"]]
-        numbers = {"integer", "number"} & {*whole.get("type", ()), *part["type"]}
-        if numbers == {"integer", "number"} and not numbers & {*either}:
-            either.append("integer")
-        whole["type"] = either or whole["type"]
-    if "enum" in part:
-        whole["enum"] = [each for each in whole.get("enum", part["enum"]) if each in part["enum"]] or whole[
-            "enum"
-        ]
-    for word in ("prefixItems", "anyOf", "title"):
+        nearer = properties.get(key, True)
+        properties[key] = child if nearer is True else {"allOf": [nearer, child]}
+    whole["required"] = [*whole.get("required", ()), *part.get("required", ())]
+    for word in ("type", "enum", "items", "prefixItems", "additionalProperties", "anyOf", "title"):
         if word in part:
             whole.setdefault(word, part[word])
-    for word in ("additionalProperties", "items"):
-        if part.get(word, True) is not True:
-            whole[word] = _both(whole.get(word, True), part[word])
-
-
-def _both(one: SoundNode, other: SoundNode) -> SoundNode:
-    """What fits both of two schemas."""
-    if one is True or other is False or one == other:
-        return other
-    return one if other is True or one is False else {"allOf": [one, other]}
 
 
 def value_doc(node: SoundNode) -> str:

@@ -182,7 +182,7 @@ def mismatch(function: Function, value: Json) -> str:
 
     "" if it fits. A result that does not is passed on all the same: one real result in thirteen does not.
     """
-    found = function.results.validator.look_at(value, MAX_STEPS).errors
+    found = function.results.look_at(value, MAX_STEPS).errors
     told = dict.fromkeys(_told(nearest_error(each)) for each in found)
     return one_line("; ".join([*told][:_MOST_PLACES]), LONGEST_MISMATCH)
 

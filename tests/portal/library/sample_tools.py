@@ -30,6 +30,11 @@ def function(
     return next(iter(compiled.functions.values()))
 
 
+def stub(of: Function) -> str:
+    """Its types and its definition, as models read them."""
+    return "\n\n".join([*of.types, of.definition])
+
+
 def arguments(required: tuple[str, ...] = (), /, **properties: Json) -> Json:
     """An input schema with these properties and no others."""
     return {

@@ -20,24 +20,15 @@ def test_only_a_changed_upstream_is_compiled_again() -> None:
     assert list(first.functions) == ["kept.f", "changed.f"]
 
 
-def test_broken_tool_is_told_and_leaves_its_neighbours_alone() -> None:
+def test_broken_tool_leaves_its_neighbours_alone() -> None:
     broken = arguments(a={"type": "invalid"})
     compiled = library(tool("broken", broken), tool("whole", arguments(a=TEXT)))
     assert compiled.functions["tickets.whole"].signature.endswith("(*, a: str = ...) -> Any")
-    [note] = compiled.diagnostics
-    assert note.startswith("tickets.broken: arguments: a/type: ")
 
 
-def test_second_upstream_of_one_namespace_is_told() -> None:
-    compiled = Library.compile([source(tool("f")), source(tool("g"), upstream="other")])
-    assert list(compiled.functions) == ["tickets.f"]
-    assert compiled.diagnostics
-
-
-def test_tool_listed_twice_is_there_once_and_told() -> None:
+def test_tool_listed_twice_is_there_once() -> None:
     compiled = library(tool("f", arguments(a=TEXT)), tool("f"))
     assert len(compiled.functions) == 1
-    assert "1 tools have the name of another one" in compiled.diagnostics[0]
 
 
 def test_nearest_names_know_misspellings_word_order_and_other_namespaces() -> None:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from portal.library.plain_text import comment, docstring, first_sentence, readable
-from tests.portal.library.sample_tools import HOSTILE_TEXT, arguments, function, library, tool
+from tests.portal.library.sample_tools import HOSTILE_TEXT, arguments, function, library, stub, tool
 
 
 @given(st.text(max_size=300))
@@ -40,7 +40,7 @@ def test_hostile_description_stays_in_its_docstring() -> None:
 
 def test_description_is_cut_at_a_word() -> None:
     assert readable("word " * 1_000, 1_500).endswith("word…")
-    assert len(function(description="word " * 1_000).stub) < 1_700
+    assert len(stub(function(description="word " * 1_000))) < 1_700
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def test_real_tools_compile_to_valid_stubs(tmp_path: Path) -> None:
     compiled = Library.compile(sources)
     assert len(compiled.functions) == sum(len(each.tools) for each in sources)
     for function in compiled.functions.values():
-        ast.parse(function.stub)
+        ast.parse("\n\n".join([*function.types, function.definition]))
     write_stubs(compiled, tmp_path)
     assert type_errors(tmp_path) == []
     print(f"compiled {len(compiled.functions)} tools of {len(compiled.namespaces)} recorded servers")

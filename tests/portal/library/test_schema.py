@@ -21,7 +21,7 @@ LONGEST_MODULE = 200_000
 
 
 def is_refused(schema: Json, value: Json, max_steps: int = 20_000) -> bool:
-    return bool(SchemaValidator(sound_schema(schema).root).look_at(value, max_steps).errors)
+    return bool(SchemaValidator(sound_schema(schema)).look_at(value, max_steps).errors)
 
 
 def an_object(**properties: Json) -> Json:
@@ -70,13 +70,12 @@ def test_keyword_accepts_and_refuses(schema: Json, right: Json, wrong: Json) -> 
         *("#/$defs/I", "a" * 100_000, "\ud800", "", 3),
     ],
 )
-def test_reference_that_is_not_followed_allows_anything_and_is_told(reference: Json) -> None:
+def test_reference_that_is_not_followed_allows_anything(reference: Json) -> None:
     inner = {"$id": "https://x.test/i", "properties": {"x": {"$ref": "#/$defs/I"}}}
     schema = sound_schema(
         {"properties": {"a": {"$ref": reference}}, "$defs": {"I": inner, "T": {"$anchor": "anchor"}}}
     )
-    assert schema.notes
-    assert not SchemaValidator(schema.root).look_at({"a": {"x": 1}}, 100).errors
+    assert not SchemaValidator(schema).look_at({"a": {"x": 1}}, 100).errors
 
 
 def test_unknown_value_breaks_nothing_and_hides_nothing_else() -> None:
