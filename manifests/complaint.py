@@ -116,6 +116,9 @@ def _kindless_upstream(path: KeyPath, value: Json) -> tuple[str, str]:
     if "command" in value and "url" in value:
         return f"the upstream {name} has both command and url", "Keep one: command starts it, url reaches it."
     hint = "command starts a program and speaks to it over stdio; url reaches a running server."
+    for key in list(value)[:20]:
+        if near := get_close_matches(key, ("command", "url"), n=1):
+            hint = f"Did you mean {near[0]} where you wrote {key}? {hint}"
     return f"the upstream {name} has neither command nor url", hint
 
 

@@ -8,7 +8,6 @@ from typing import TypeAlias
 
 from manifests.errors import Problem
 from manifests.manifest import Manifest
-from manifests.names import Glob
 from manifests.rules import ToolSection
 from manifests.tool_rules import Hints
 from manifests.yaml_source import KeyPath
@@ -48,8 +47,6 @@ def unmatched_rules(manifest: Manifest, tools: _Listed) -> list[Problem]:
         found += _unmatched(manifest, section, listed, ("",) if len(listed) == len(names) else tuple(starts))
         found += _unknown_arguments(manifest, section, listed)
         found += _open_ends(section)
-    for upstream, listed_tools in tools.items():
-        found += _retries(manifest, upstream, listed_tools)
     return [_problem(manifest, *slip) for slip in found]
 
 
@@ -96,20 +93,6 @@ def _open_ends(section: ToolSection) -> Iterator[_Slip]:
             if comparison.prefix is not None and _OPEN_END.fullmatch(comparison.prefix):
                 told = f"the prefix of {name!r} ends within the host, so that other hosts begin with it, too"
                 yield rule.keys, told, "End it with /."
-
-
-def _retries(manifest: Manifest, upstream: str, tools: Sequence[ListedTool]) -> Iterator[_Slip]:
-    retries = manifest.portal.upstreams[upstream].retries
-    named = [manifest.rules.names(upstream, each.tool, each.function) for each in tools]
-    for side, patterns in (("allow", retries.allow), ("deny", retries.deny)):
-        for index, pattern in enumerate(patterns):
-            glob, keys = Glob.of(pattern), ("upstreams", upstream, "retries", side, index)
-            if side == "allow":
-                is_met = any(glob.fits(names.granting) for names in named)
-            else:
-                is_met = any(map(glob.restricts, named))
-            if pattern != "*" and not is_met:
-                yield keys, f"{pattern!r} matches no tool", _HINT
 
 
 def _problem(manifest: Manifest, keys: KeyPath, message: str, hint: str) -> Problem:

@@ -144,6 +144,7 @@ def _import(commands: _Commands) -> None:
     command.add_argument("--save-secrets", action="store_true", help="write values to portal.env")
     for name, told in (("install", "put the portal into this client's file"), ("undo", "put that file back")):
         command.add_argument(f"--{name}", action="append", metavar="CLIENT", help=f"{told}; may be repeated")
+    _json_option(command)
 
 
 def _schema(commands: _Commands) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from manifests.json_value import Json
 from manifests.loader import DEFAULT_FILE, find_manifest
 from manifests.manifest import Manifest
 from portal.cli.terminal import Terminal, counted
@@ -73,7 +74,10 @@ class _Import:
         """Read, show, write and install; the exit status."""
         for file in self._files:
             self._read(file)
-        self._show()
+        if self._options.json:
+            self._terminal.json(self._facts())
+        else:
+            self._show()
         if self._merging.taken:
             self._write([each for each in self._merging.taken if each.spec is not None])
         else:
@@ -89,7 +93,7 @@ class _Import:
             self._terminal.error(str(error))
             self._status = PARTLY
             return
-        if content is not None:
+        if content is not None and not self._options.json:
             told = f"{file.name:22} {short(file.path, self._home)}: {counted(len(found), 'server')}"
             self._terminal.line(told)
         for each in found:
@@ -104,6 +108,23 @@ class _Import:
                 line(f"    {note}")
         for out in self._merging.left_out:
             line(f"- {out.origin.name} ({self._origin(out.origin)}): left out, {out.reason}")
+
+    def _facts(self) -> dict[str, Json]:
+        """The same as data: names of variables, and no value of one."""
+        return {
+            "servers": [
+                {
+                    "name": each.name,
+                    "is_new": each.spec is not None,
+                    "spec": each.spec,
+                    "from": [*map(_fact, each.origins)],
+                    "notes": list(each.server.notes),
+                }
+                for each in self._merging.taken
+            ],
+            "left_out": [{**_fact(each.origin), "reason": each.reason} for each in self._merging.left_out],
+            "variables": list(self._merging.variables),
+        }
 
     def _write(self, new: Sequence[Taken]) -> None:
         target, note, is_dry = self._target, self._terminal.note, self._options.dry_run
@@ -136,7 +157,9 @@ class _Import:
     def _refuse(self, why: str, lines: Mapping[str, Sequence[str]]) -> None:
         self._status = REFUSED
         self._terminal.error(f"{self._target.path.name} {why}")
-        self._terminal.result("\n".join(["upstreams:", *(line for each in lines.values() for line in each)]))
+        if not self._options.json:
+            told = [line for each in lines.values() for line in each]
+            self._terminal.result("\n".join(["upstreams:", *told]))
 
     def _tell_written(self, new: Sequence[Taken]) -> None:
         target, note = self._target, self._terminal.note
@@ -190,3 +213,7 @@ def _told(taken: Taken) -> str:
     spec = taken.spec or taken.server.spec(lambda value: value.name)
     words = [spec["url"]] if "url" in spec else [spec["command"], *spec.get("args", ())]
     return " ".join(words).replace("$${", "${")
+
+
+def _fact(origin: Origin) -> dict[str, Json]:
+    return {"client": origin.file.name, "path": str(origin.file.path), "name": origin.name}

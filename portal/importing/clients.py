@@ -16,7 +16,6 @@ from typing import Any, Final
 
 import json5
 import tomlkit
-from tomlkit.exceptions import ParseError
 
 from manifests.own_files import PRIVATE, write_whole
 from portal.errors import PortalError
@@ -30,7 +29,8 @@ MAX_COMMENTED_BYTES: Final = 256 * 1024
 Data = MutableMapping[str, Any]
 """What a file says: JSON, or a document of tomlkit, which keeps comments and order."""
 
-_PLACE: Final = re.compile(r"<string>:(?P<line>\d+) (?P<message>.*)", re.DOTALL)
+_LINE: Final = re.compile(r"(?:<string>:|\bline )(?P<line>\d+)")
+"""As the parsers of both formats name it."""
 
 
 class ClientFileError(PortalError):
@@ -114,14 +114,10 @@ class ClientFile:
         except UnicodeDecodeError as error:
             line = content.count(b"\n", 0, error.start) + 1
             raise ClientFileError(self.path, "is not UTF-8", line) from None
-        except ParseError as error:
-            raise ClientFileError(self.path, f"is not TOML: {error}", error.line) from None
-        except RecursionError:
-            raise ClientFileError(self.path, "is nested too deep") from None
-        except ValueError as error:
-            found = _PLACE.fullmatch(str(error))
-            told = f"is not JSON: {found['message'] if found else error}"
-            raise ClientFileError(self.path, told, int(found["line"]) if found else None) from None
+        except (ValueError, RecursionError) as error:
+            found = _LINE.search(str(error))
+            place = int(found["line"]) if found else None
+            raise ClientFileError(self.path, f"cannot be understood: {error}", place) from None
         if not isinstance(data, MutableMapping):
             raise ClientFileError(self.path, "is no JSON object", 1)
         return data
@@ -165,9 +161,9 @@ class ClientFile:
 def _json(text: str) -> Any:
     try:
         return json.loads(text) if text.strip() else {}
-    except json.JSONDecodeError as error:
+    except json.JSONDecodeError:
         if len(text) > MAX_COMMENTED_BYTES:
-            raise ValueError(f"<string>:{error.lineno} {error.msg}") from None
+            raise
     return json5.loads(text)  # comments, and commas behind the last item
 
 

@@ -17,7 +17,7 @@ from portal.importing.clients import CLAUDE_CODE, VSCODE, ClientFile, ClientFile
 from portal.importing.servers import Origin, containers, is_portal
 
 _PROGRAM: Final = "mcp-code-portal"
-_NAMES: Final = ("portal", _PROGRAM, *(f"portal-{number}" for number in range(2, 100)))
+_NAMES: Final = ("portal", *(f"portal-{number}" for number in range(2, 100)))
 
 
 def original(file: ClientFile) -> ClientFile:
@@ -56,9 +56,6 @@ def install(
 def undo(file: ClientFile) -> str:
     """Take the portal out and put the servers back; says what was done.
 
-    What only the portal changed becomes what it was, byte for byte. Of a file that changed since, the servers come back
-    and the rest stays as it is now.
-
     Raises:
         ClientFileError: There is nothing to undo, or it cannot be done.
     """
@@ -66,11 +63,7 @@ def undo(file: ClientFile) -> str:
     content = kept.content()
     if content is None:
         raise ClientFileError(file.path, "the portal was not put in here, or was taken out already")
-    try:
-        data, before = file.parsed(file.content() or b""), kept.parsed(content)
-    except ClientFileError as error:
-        told = f"{error.message}; it was left as it is, and what it was before is in {kept.path}"
-        raise ClientFileError(error.path, told, error.line) from None
+    data, before = file.parsed(file.content() or b""), kept.parsed(content)
     for path, servers in containers(file, data):
         _take_out_portals(servers, _at(before, path))
     for path, servers in containers(file, before):

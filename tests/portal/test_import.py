@@ -282,6 +282,16 @@ def test_texts_of_files_cannot_steer_the_terminal_or_hide_in_the_manifest(person
     assert upstream.model_dump()["command"] == "x\x1b[2J\u202e"
 
 
+def test_json_says_everything_and_no_secret(person: Person) -> None:
+    person.servers("cursor", github=GITHUB, off={"command": "x", "disabled": True})
+    done = person("--json", "--save-secrets")
+    facts = json.loads(done.stdout)
+    assert not any(secret in done.stdout for secret in SECRETS)
+    assert [(each["name"], each["is_new"]) for each in facts["servers"]] == [("github", True)]
+    assert [each["name"] for each in facts["left_out"]] == ["off"]
+    assert sorted(facts["variables"]) == ["GITHUB_API_KEY", "GITHUB_TOKEN", "MODE"]
+
+
 def servers_of(path: Path) -> dict[str, Json]:
     if path.suffix == ".toml":
         return dict(tomllib.loads(path.read_text())["mcp_servers"])
