@@ -28,7 +28,7 @@ CRASH_SECONDS: Final = 1.0
 _FAILURES: Final = (UpstreamTimeoutError, UpstreamAnswerError)
 
 
-class Circuit:
+class CircuitBreaker:
     """Opens after five failures in a row: calls that were sent and got no answer that can be read.
 
     Open, it refuses every call at once. After 5 s the next call is let through alone; any answer of the upstream closes

@@ -14,7 +14,7 @@ import structlog
 from anyio.abc import TaskStatus
 
 from manifests.upstream_sections import StdioUpstream, UpstreamSection
-from upstreams.circuit import Circuit
+from upstreams.circuit import CircuitBreaker
 from upstreams.errors import (
     UpstreamDownError,
     UpstreamError,
@@ -94,7 +94,7 @@ class Supervisor:
         spec: UpstreamSection,
         open_wire: WireOpener,
         redact: Redaction,
-        circuit: Circuit,
+        circuit: CircuitBreaker,
         turns: StartTurns,
         listings: ListingStore | None,
         on_change: Callable[[], None],

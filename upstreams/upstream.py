@@ -11,7 +11,7 @@ from mcp.shared.dispatcher import ProgressFnT
 from manifests.json_value import Json
 from manifests.names import ToolNames, function_names, identifier, namespace_of
 from manifests.upstream_sections import UpstreamSection, may_repeat
-from upstreams.circuit import Circuit
+from upstreams.circuit import CircuitBreaker
 from upstreams.errors import (
     UpstreamError,
     UpstreamLostError,
@@ -22,7 +22,7 @@ from upstreams.notifications import LogHearer
 from upstreams.offerings import LISTING_METHODS, Listed, read_offered
 from upstreams.questions import Questioned
 from upstreams.redaction import Redaction
-from upstreams.retries import Retries
+from upstreams.retries import with_retries
 from upstreams.session import Session, WireOpener
 from upstreams.supervisor import PATIENCE_SECONDS, StartTurns, Supervisor
 from upstreams.tool_listing import ListingStore
@@ -48,10 +48,9 @@ class Upstream(Supervisor):
         on_change: Callable[["Upstream"], None],
         listings: ListingStore | None = None,
     ) -> None:
-        circuit = Circuit(anyio.current_time)
+        circuit = CircuitBreaker(anyio.current_time)
         super().__init__(name, spec, open_wire, redact, circuit, turns, listings, lambda: on_change(self))
         self._rules = spec.retries
-        self._retries = Retries(spec.retries.attempts, anyio.current_time)
 
     async def call(
         self,
@@ -67,7 +66,7 @@ class Upstream(Supervisor):
     ) -> ToolResult:
         """Call a tool; waits for a starting upstream and for the answer, together at most `seconds`.
 
-        A call that fails is sent again where that is safe and may help (`Retries`). `key` goes with every
+        A call that fails is sent again where that is safe and may help (`with_retries`). `key` goes with every
         attempt, so that an upstream that looks at it acts once. `progress` and `log_hearer` hear what the upstream says
         meanwhile, `questioned` is whom it may ask. `on_sent` is called when the upstream may see the call from then on:
         a caller that is cancelled before knows that nothing happened. It hears whether the upstream may have seen the
@@ -157,7 +156,9 @@ class Upstream(Supervisor):
                         raise
 
         try:
-            return await self._retries.run(attempt, is_safe=is_safe, deadline=deadline)
+            return await with_retries(
+                attempt, attempts=self._rules.attempts, is_safe=is_safe, deadline=deadline
+            )
         except UpstreamError as error:
             # The same error, for the caller: scrubbed, and naming the upstream.
             error.args = (f"upstream {self.name!r}: {self._redact.start(str(error))}",)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import anyio
 import pytest
 
-from upstreams.circuit import FAILURES_IN_A_ROW, FIRST_OPEN_SECONDS, LONGEST_OPEN_SECONDS, Circuit
+from upstreams.circuit import FAILURES_IN_A_ROW, FIRST_OPEN_SECONDS, LONGEST_OPEN_SECONDS, CircuitBreaker
 from upstreams.errors import (
     UpstreamCircuitOpenError,
     UpstreamError,
@@ -23,7 +23,7 @@ class Clock:
         return self.seconds
 
 
-def call(circuit: Circuit, error: Exception | None = None) -> type[Exception] | None:
+def call(circuit: CircuitBreaker, error: Exception | None = None) -> type[Exception] | None:
     """One call that fails like this; the class of what its caller sees."""
     try:
         with circuit.watching():
@@ -35,7 +35,7 @@ def call(circuit: Circuit, error: Exception | None = None) -> type[Exception] | 
 
 
 def lose(
-    circuit: Circuit, count: int, errors: Sequence[UpstreamError] = (UpstreamLostError("exited"),)
+    circuit: CircuitBreaker, count: int, errors: Sequence[UpstreamError] = (UpstreamLostError("exited"),)
 ) -> None:
     """So many calls that are under way together get no answer any more, each hearing the next of these."""
     with pytest.raises(UpstreamError), circuit.watching():
@@ -50,15 +50,15 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def opened(clock: Clock) -> Circuit:
+def opened(clock: Clock) -> CircuitBreaker:
     """A circuit that has just opened."""
-    circuit = Circuit(clock)
+    circuit = CircuitBreaker(clock)
     for _ in range(FAILURES_IN_A_ROW):
         call(circuit, UpstreamTimeoutError("late"))
     return circuit
 
 
-def test_it_opens_after_so_many_failures_in_a_row_and_says_why(opened: Circuit) -> None:
+def test_it_opens_after_so_many_failures_in_a_row_and_says_why(opened: CircuitBreaker) -> None:
     assert opened.is_open
     with pytest.raises(UpstreamCircuitOpenError, match=r"late.*next try in 5 s") as caught, opened.watching():
         pass
@@ -77,7 +77,7 @@ def test_it_opens_after_so_many_failures_in_a_row_and_says_why(opened: Circuit) 
 def test_one_crash_is_one_failure_however_many_calls_it_cuts_off(
     clock: Clock, errors: list[UpstreamError]
 ) -> None:
-    circuit = Circuit(clock)
+    circuit = CircuitBreaker(clock)
     for _ in range(FAILURES_IN_A_ROW - 1):
         lose(circuit, FAILURES_IN_A_ROW * 2, errors)
     assert not circuit.is_open
@@ -85,7 +85,7 @@ def test_one_crash_is_one_failure_however_many_calls_it_cuts_off(
     assert circuit.is_open
 
 
-def test_one_call_alone_finds_out_whether_it_works_again(clock: Clock, opened: Circuit) -> None:
+def test_one_call_alone_finds_out_whether_it_works_again(clock: Clock, opened: CircuitBreaker) -> None:
     clock.seconds = FIRST_OPEN_SECONDS
     with opened.watching():
         assert call(opened) is UpstreamCircuitOpenError
@@ -93,7 +93,9 @@ def test_one_call_alone_finds_out_whether_it_works_again(clock: Clock, opened: C
     assert not opened.is_open
 
 
-def test_a_failing_probe_opens_it_for_twice_as_long_up_to_a_minute(clock: Clock, opened: Circuit) -> None:
+def test_a_failing_probe_opens_it_for_twice_as_long_up_to_a_minute(
+    clock: Clock, opened: CircuitBreaker
+) -> None:
     seconds = FIRST_OPEN_SECONDS
     for _ in range(6):
         clock.seconds += seconds

@@ -1,4 +1,4 @@
-"""A call is sent again only where that is safe, may help, and is paid for."""
+"""A call is sent again only where that is safe and may help."""
 
 from collections.abc import Iterable
 
@@ -19,7 +19,7 @@ from upstreams.errors import (
     UpstreamUnauthorizedError,
     UpstreamUnavailableError,
 )
-from upstreams.retries import Retries, RetryBudget
+from upstreams.retries import with_retries
 from upstreams.tool_result import MISSING, ToolResult
 
 pytestmark = pytest.mark.anyio
@@ -44,10 +44,9 @@ class Sequence:
 async def outcome(*failures: UpstreamError, is_safe: bool, attempts: int = 3, seconds: float = 30) -> object:
     """How many attempts were made, and the error's class if the last of them failed."""
     upstream = Sequence(failures)
-    retries = Retries(attempts, anyio.current_time)
     deadline = anyio.current_time() + seconds
     try:
-        await retries.run(upstream, is_safe=lambda: is_safe, deadline=deadline)
+        await with_retries(upstream, attempts=attempts, is_safe=lambda: is_safe, deadline=deadline)
     except UpstreamError as error:
         return upstream.attempts, type(error)
     return upstream.attempts
@@ -84,17 +83,6 @@ async def test_wait_that_the_upstream_asks_for_beyond_the_deadline_is_not_waited
     busy = UpstreamBusyError("429", after_seconds=3600)
     assert await outcome(busy, is_safe=True) == (1, UpstreamBusyError)
     assert await outcome(UpstreamBusyError("429", after_seconds=0.01), is_safe=True) == 2
-
-
-def test_budget_comes_back_with_time_and_with_calls() -> None:
-    now = [0.0]
-    budget = RetryBudget(lambda: now[0])
-    assert [budget.take() for _ in range(4)] == [True, True, True, False]
-    now[0] = 60.0
-    assert budget.take()
-    for _ in range(11):
-        budget.note_call()
-    assert [budget.take() for _ in range(5)] == [True, True, True, True, False]
 
 
 NAMES = ToolNames("my-bank", "my_bank", "get-it", "get_it")
