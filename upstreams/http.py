@@ -10,7 +10,7 @@ import socket
 import ssl
 import zlib
 from codecs import BOM_UTF8
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from functools import cache, partial
@@ -307,7 +307,7 @@ class UpstreamHttpClient(httpx2.AsyncClient):
         problem = ""
         try:
             with anyio.move_on_after(seconds):
-                response = await self._followed(request, options, self._admitted)
+                response = await self._admitted(request, options)
                 problem = status_line(response) if response.is_error and request.method == "POST" else ""
                 await _without_body(response)
         except httpx2.RequestError as error:
@@ -317,22 +317,6 @@ class UpstreamHttpClient(httpx2.AsyncClient):
         if problem:
             self.inbox.diagnostics.note(f"a notification was not delivered: {problem}")
         return httpx2.Response(HTTPStatus.ACCEPTED, request=request)
-
-    async def _followed(
-        self,
-        request: httpx2.Request,
-        options: dict[str, Any],
-        send: Callable[[httpx2.Request, dict[str, Any]], Awaitable[httpx2.Response]],
-    ) -> httpx2.Response:
-        """What the SDK does with what it sends itself: go where the server says, but not with another method."""
-        response = await send(request, options)
-        for _ in range(self.max_redirects):
-            following = response.next_request
-            if following is None or following.method != request.method:
-                break
-            await response.aclose()
-            response = await send(following, options)
-        return response
 
     async def _ask(
         self, request: httpx2.Request, options: dict[str, Any], request_id: RequestId
@@ -363,19 +347,31 @@ class UpstreamHttpClient(httpx2.AsyncClient):
         if response.is_success and kind == "text/event-stream":
             return self._events(response, post)
         if response.next_request is not None:
-            return await _redirect(response)
+            raise _lost_call(response, response.next_request.url)
         if response.is_success and kind == "application/json":
-            return _with_stream(response, _Body(self.inbox, response, post))
+            await self.inbox.deliver(SessionMessage(await self._read(response, post.request_id)))
+            return _taken_over(response, post.request_id)
         redact, reader = self.inbox.diagnostics.redact, self.inbox.reader
         body = self.inbox.admission.masked(await _beginning(response))
         if response.is_error and (error := error_of(response, body, redact)):
             raise error
         if response.is_error:
             await self.inbox.deliver(SessionMessage(reader.read_answer(body, post.request_id)))
-            return httpx2.Response(200, json=_placeholder(post.request_id), request=response.request)
+            return _taken_over(response, post.request_id)
         raise UpstreamAnswerError(
             f"the answer is {kind or 'of no type'} instead of JSON: {redact.excerpt(body)!r}"
         )
+
+    async def _read(self, response: httpx2.Response, request_id: RequestId) -> JSONRPCResponse | JSONRPCError:
+        body = bytearray()
+        with self.inbox.limits.buffering() as add:
+            try:
+                async for piece in unpacked(response):
+                    add(len(piece))
+                    body += piece
+            finally:
+                await response.aclose()
+            return self.inbox.reader.read_answer(bytes(body), request_id)
 
     def _events(self, response: httpx2.Response, post: Post | None) -> httpx2.Response:
         return _with_stream(response, _Events(self.inbox, response, post))
@@ -391,8 +387,6 @@ class SseHttpClient(UpstreamHttpClient):
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         if request.method == "GET":
             response = await self._admitted(request, options)
-            if response.next_request is not None:
-                return await _without_body(response)
             return self._events(response, None) if response.is_success else response
         return await super().send(request, **options)
 
@@ -404,7 +398,7 @@ class SseHttpClient(UpstreamHttpClient):
         async def ask() -> None:
             try:
                 with post.waiting():
-                    await self._taken(await self._followed(request, options, self._admitted))
+                    await self._taken(await self._admitted(request, options))
             except (httpx2.RequestError, UpstreamError) as error:
                 await self.inbox.fail(request_id, _failure(error))
 
@@ -413,46 +407,13 @@ class SseHttpClient(UpstreamHttpClient):
 
     async def _taken(self, response: httpx2.Response) -> None:
         """Raises UpstreamError if it says that the server did not take the request."""
+        body = await _beginning(response)
         if response.next_request is not None:
-            await _redirect(response)
-        elif not response.is_error:
-            await _without_body(response)
-        else:
-            body = await _beginning(response)
-            if response.status_code == HTTPStatus.NOT_FOUND:
-                raise UpstreamSessionError("no longer knows this session")
+            raise _lost_call(response, response.next_request.url)
+        if response.status_code == HTTPStatus.NOT_FOUND:
+            raise UpstreamSessionError("no longer knows this session")
+        if response.is_error:
             raise refusal(response, self.inbox.admission.masked(body), self.inbox.diagnostics.redact)
-
-
-class _Body(httpx2.AsyncByteStream):
-    """One answer. What the SDK reads is a placeholder."""
-
-    def __init__(self, inbox: Inbox, response: httpx2.Response, post: Post) -> None:
-        self._inbox = inbox
-        self._response = response
-        self._post = post
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        inbox, request_id = self._inbox, self._post.request_id
-        body = bytearray()
-        try:
-            with inbox.limits.buffering() as add:
-                pieces = aiter(unpacked(self._response))
-                while True:
-                    with self._post.waiting():
-                        piece = await anext(pieces, None)
-                    if piece is None:
-                        break
-                    add(len(piece))
-                    body += piece
-                answer = inbox.reader.read_answer(bytes(body), request_id)
-            await inbox.deliver(SessionMessage(answer))
-        except (httpx2.RequestError, UpstreamError) as error:
-            await inbox.fail(request_id, _failure(error))
-        yield to_json(_placeholder(request_id))
-
-    async def aclose(self) -> None:
-        await self._response.aclose()
 
 
 class _Events(httpx2.AsyncByteStream):
@@ -551,6 +512,16 @@ def _failure(error: httpx2.RequestError | UpstreamError) -> UpstreamError:
     return UpstreamLostError(described_http(error))
 
 
+def _taken_over(response: httpx2.Response, request_id: RequestId) -> httpx2.Response:
+    """What the SDK gets in place of an answer that was delivered. It reads the session's id in the headers."""
+    return httpx2.Response(
+        200,
+        headers=headers_without_body(response),
+        content=to_json(_placeholder(request_id)),
+        request=response.request,
+    )
+
+
 def _placeholder(request_id: RequestId | None) -> dict[str, Json]:
     return {"jsonrpc": "2.0", "id": request_id or 0, "result": {}}
 
@@ -559,18 +530,10 @@ def _event(request_id: RequestId | None) -> bytes:
     return b"data: " + to_json(_placeholder(request_id)) + b"\n\n"
 
 
-async def _redirect(response: httpx2.Response) -> httpx2.Response:
-    """One that the SDK follows, or says why not.
-
-    Raises:
-        UpstreamAnswerError: Nobody can: to a POST it may say that the request was carried out, and where to look now.
-    """
-    bare = await _without_body(response)
-    following = bare.next_request
-    if following is None or following.method == bare.request.method:
-        return bare
-    place = f"a redirect to {following.url}, where the call would be lost"
-    raise UpstreamAnswerError(f"{status_line(bare)}: {place}; use that URL if the server is there")
+def _lost_call(redirect: httpx2.Response, place: httpx2.URL) -> UpstreamAnswerError:
+    """To a POST a redirect may say that the request was carried out, and where to look now."""
+    told = f"{status_line(redirect)}: a redirect to {place}, where the call would be lost"
+    return UpstreamAnswerError(f"{told}; use that URL if the server is there")
 
 
 async def _beginning(response: httpx2.Response) -> bytes:
@@ -596,9 +559,7 @@ async def _without_body(response: httpx2.Response) -> httpx2.Response:
         pass  # what counts has come
     finally:
         await response.aclose()
-    bare = _with_stream(response, httpx2.ByteStream(b""))
-    bare.next_request = response.next_request
-    return bare
+    return _with_stream(response, httpx2.ByteStream(b""))
 
 
 def _with_stream(response: httpx2.Response, stream: httpx2.AsyncByteStream) -> httpx2.Response:

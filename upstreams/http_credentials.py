@@ -28,6 +28,11 @@ RENEWAL_PAUSE_SECONDS: Final = 60.0
 """An upstream that answers 401 has the operator's commands run again at most this often."""
 
 
+Sender: TypeAlias = Callable[[httpx2.Request], Awaitable[httpx2.Response]]
+
+_MAX_REDIRECTS: Final = 5
+
+
 class HttpCredentials(Protocol):
     """The credentials of one upstream, for all of its connections."""
 
@@ -114,29 +119,35 @@ class Admission:
         self._tokens: frozenset[str] = frozenset()
         self._redact = Redaction(())
 
-    async def send(
-        self, request: httpx2.Request, send: Callable[[httpx2.Request], Awaitable[httpx2.Response]]
-    ) -> httpx2.Response:
-        """Send a request; after a 401, which says that nothing was done, once more if there are other credentials.
+    async def send(self, request: httpx2.Request, send: Sender) -> httpx2.Response:
+        """Send a request, and follow redirects that keep its method.
+
+        After a 401, which says that nothing was done, it is sent once more if there are other credentials.
 
         Raises:
-            UpstreamError: There are no credentials, or the request is for another server.
+            UpstreamError: There are no credentials, or it leads to another server.
             httpx2.RequestError: As of `send`.
         """
+        response = await self._admitted(request, send)
+        for _ in range(_MAX_REDIRECTS):
+            following = response.next_request
+            if following is None or following.method != request.method:
+                break
+            await response.aclose()
+            response = await self._admitted(following, send)
+        return response
+
+    async def _admitted(self, request: httpx2.Request, send: Sender) -> httpx2.Response:
         if not _is_within(self._url, request.url):
             raise UpstreamRefusedError("leads to another server, which gets neither requests nor credentials")
         sent = await self._credentials.headers()
         request.headers.update(sent)
         response = await send(request)
-        if response.status_code != HTTPStatus.UNAUTHORIZED:
-            self._credentials.accepted(sent)
-            return response
-        if not await self._renewed(sent, response):
-            return response
-        await response.aclose()
-        sent = await self._credentials.headers()
-        request.headers.update(sent)
-        response = await send(request)
+        if response.status_code == HTTPStatus.UNAUTHORIZED and await self._renewed(sent, response):
+            await response.aclose()
+            sent = await self._credentials.headers()
+            request.headers.update(sent)
+            response = await send(request)
         if response.status_code != HTTPStatus.UNAUTHORIZED:
             self._credentials.accepted(sent)
         return response
