@@ -142,39 +142,41 @@ class Interpolation:
     filled: set[KeyPath] = field(default_factory=set)
     templates: dict[KeyPath, Template] = field(default_factory=dict, repr=False)
     """The strings that hold a secret, to be filled in anew when it has changed."""
-    secrets: dict[SecretReference, str] = field(default_factory=dict, repr=False)
     taken: dict[KeyPath, set[str]] = field(default_factory=dict, repr=False)
     """The secrets that references stood for, by the string that holds them."""
+    _fetched: Mapping[SecretReference, str | SecretError] = field(default_factory=dict, repr=False)
 
     def manifest(self, data: Json) -> Json:
         """The same data with the strings of SECTIONS filled in; keys stay as they are."""
-        data = self._within(data, ())
-        if self.templates:
-            self._fetch()
-            data = _changed(data, (), self._with_secrets)
-        return data
+        wanted: set[SecretReference] = set()
 
-    def _within(self, value: Json, path: KeyPath) -> Json:
-        if path in SECTIONS:
-            return _changed(value, path, self._text)
-        if isinstance(value, dict) and any(section[: len(path)] == path for section in SECTIONS):
-            return {key: self._within(item, (*path, key)) for key, item in value.items()}
-        return value
+        def gather(value: Json, path: KeyPath) -> None:
+            if isinstance(value, str) and _in(SECTIONS_OF_SECRETS, path):
+                wanted.update(piece for piece in pieces(value) if isinstance(piece, SecretReference))
+
+        _changed(data, (), gather)
+        if wanted:  # all at once: each command is run once, and none waits for another
+            self._fetched = self.fetch_secrets(wanted, self.folder)
+        return _changed(data, (), self._text)
 
     def _text(self, value: Json, path: KeyPath) -> Json:
-        if isinstance(value, str) and "${" in value:
-            template = Template(tuple(self._part(piece, path) for piece in pieces(value)))
-            if not template.references:
-                return template.filled({})
+        if not isinstance(value, str) or "${" not in value or not _in(SECTIONS, path):
+            return value
+        template = Template(tuple(self._part(piece, path) for piece in pieces(value)))
+        if template.references:
             self.templates[path] = template
-        return value
+        return template.filled({each: self._secret(each, path) for each in template.references})
 
     def _part(self, piece: Piece, path: KeyPath) -> str | SecretReference:
         if isinstance(piece, str):
             return piece
         self.filled.add(path)
         if isinstance(piece, SecretReference):
-            return self._secret(piece, path)
+            if _in(SECTIONS_OF_SECRETS, path):
+                return piece
+            message = f"${{{piece.kind}:...}} means nothing here, where every script could read it"
+            self._note(path, message, "It may stand in upstreams and in server.")
+            return ""
         if isinstance(piece, FaultyReference):
             hint = "Write ${NAME} or ${NAME:-default}; the default holds no $. A literal ${ is written $${."
             self._note(
@@ -190,30 +192,13 @@ class Interpolation:
             self._note(path, f"the environment variable {piece.name} is not set", hint)
         return value or piece.default or ""
 
-    def _secret(self, reference: SecretReference, path: KeyPath) -> str | SecretReference:
-        if _in(SECTIONS_OF_SECRETS, path):
-            return reference
-        message = f"${{{reference.kind}:...}} means nothing here, where every script could read it"
-        self._note(path, message, "It may stand in upstreams and in server.")
-        return ""
-
-    def _fetch(self) -> None:
-        """All secrets at once: each command is run once, and none waits for another."""
-        references = {part for template in self.templates.values() for part in template.references}
-        fetched = self.fetch_secrets(references, self.folder)
-        self.secrets = {each: value for each, value in fetched.items() if isinstance(value, str)}
-        for path, template in self.templates.items():
-            known = {self.secrets[each] for each in template.references if each in self.secrets}
-            self.taken.setdefault(path, set()).update(known)
-            for reference in template.references:
-                if isinstance(error := fetched[reference], SecretError):
-                    self._note(path, str(error), error.hint)
-
-    def _with_secrets(self, value: Json, path: KeyPath) -> Json:
-        template = self.templates.get(path)
-        if template is None:
-            return value
-        return template.filled({each: self.secrets.get(each, "") for each in template.references})
+    def _secret(self, reference: SecretReference, path: KeyPath) -> str:
+        value = self._fetched[reference]
+        if isinstance(value, SecretError):
+            self._note(path, str(value), value.hint)
+            return ""
+        self.taken.setdefault(path, set()).add(value)
+        return value
 
     def _note(self, path: KeyPath, message: str, hint: str) -> None:
         place = self.places[path]
