@@ -9,8 +9,8 @@ from typing import Literal, TypeAlias
 from manifests.conditions import TOO_MUCH, CallArguments
 from manifests.json_value import Json
 from manifests.manifest import Manifest
-from manifests.names import granting
-from manifests.rules import Budget, Rule, RuleList, ToolSection
+from manifests.names import ToolNames
+from manifests.rules import Budget, Rule, ToolSection
 from manifests.tool_rules import Hints
 from manifests.yaml_source import KeyPath
 
@@ -72,19 +72,17 @@ def decide(manifest: Manifest, *, upstream: str, tool: str, function: str, hints
     names = rules.names(upstream, tool, function)
     sections = rules.sections(upstream)
     for section in sections:
-        if denying := section.deny.restricting(names, hints):
-            return _denied(manifest, denying[0])
-    allowing = [rules.allowing(section, upstream, names.now, hints) for section in sections]
+        if denying := next((rule for rule in section.deny if rule.restricts(names, hints)), None):
+            return _denied(manifest, denying)
+    allowing = [rules.allowing(section, names, hints) for section in sections]
     both = [*zip(sections, allowing, strict=True)]
     for section, found in reversed(both):
         if not found:
-            return _not_allowed(manifest, section.allow, names.now)
+            return _not_allowed(manifest, section, names)
     if hints.destructive and (keys := _refusing(sections, allowing)):
-        return _destructive(manifest, keys, names.now)
-    conditions = tuple(
-        group for section, found in both for group in rules.conditions(section, names, hints, found)
-    )
-    budgets = tuple(budget for section in sections for budget in rules.budgets(section, names))
+        return _destructive(manifest, keys, names)
+    conditions = tuple(group for section, found in both for group in section.conditions(names, hints, found))
+    budgets = tuple(each for section in sections for each in section.budgets if each.glob.restricts(names))
     first = allowing[0][0]
     return Decision("allow", _told(first), _place(manifest, first), conditions=conditions, budgets=budgets)
 
@@ -126,11 +124,11 @@ def decide_fetch(manifest: Manifest) -> Decision:
     where = manifest.where(*keys)
     if manifest.portal.capabilities.network is not None:
         sections = manifest.rules.of_portal
-        if denying := next((rule for each in sections for rule in each.deny.rules if rule.means_fetch), None):
+        if denying := next((rule for each in sections for rule in each.deny if rule.means_fetch), None):
             place = _place(manifest, denying)
             grant = f"Remove {denying.written} from {_dotted(denying.keys[:-1])} at {place}."
             return Decision("deny", _told(denying), place, grant)
-        budgets = tuple(budget for each in sections for budget in each.all_budgets if budget.means_fetch)
+        budgets = tuple(budget for each in sections for budget in each.budgets if budget.glob.means_fetch)
         return Decision("allow", _dotted(keys), where, budgets=budgets)
     if keys[0] == "profiles":
         grant = f"Name hosts of capabilities.network in {_dotted(keys)}."
@@ -167,10 +165,11 @@ def _denied(manifest: Manifest, rule: Rule) -> Decision:
     return Decision("deny", _told(rule), where, grant, is_shown=False)
 
 
-def _not_allowed(manifest: Manifest, allow: RuleList, names: Sequence[str]) -> Decision:
-    where = manifest.where(*allow.keys)
-    grant = f"Add {_quoted(_pattern(names))} to {_dotted(allow.keys)} at {where}."
-    return Decision("deny", f"{_dotted(allow.keys)} has no pattern for it", where, grant, is_shown=False)
+def _not_allowed(manifest: Manifest, section: ToolSection, names: ToolNames) -> Decision:
+    keys = (*section.keys, "allow")
+    where = manifest.where(*keys)
+    grant = f"Add {_quoted(_pattern(names))} to {_dotted(keys)} at {where}."
+    return Decision("deny", f"{_dotted(keys)} has no pattern for it", where, grant, is_shown=False)
 
 
 def _refusing(sections: Sequence[ToolSection], allowing: Sequence[Sequence[Rule]]) -> KeyPath | None:
@@ -185,7 +184,7 @@ def _refusing(sections: Sequence[ToolSection], allowing: Sequence[Sequence[Rule]
     return None
 
 
-def _destructive(manifest: Manifest, keys: KeyPath, names: Sequence[str]) -> Decision:
+def _destructive(manifest: Manifest, keys: KeyPath, names: ToolNames) -> Decision:
     dotted, pattern = _dotted(keys), _quoted(_pattern(names))
     is_default = (*keys, "allow") not in manifest.places
     added = f'write {dotted}.allow: ["*", {pattern}]' if is_default else f"add {pattern} to {dotted}.allow"
@@ -202,14 +201,13 @@ def _place(manifest: Manifest, rule: Rule) -> str:
     return manifest.where(*(rule.keys if is_written else rule.keys[:-1]))
 
 
-def _pattern(names: Sequence[str]) -> str:
+def _pattern(names: ToolNames) -> str:
     """What means this one tool in a list of patterns: `files.delete_file`.
 
     An upstream's own name for it only if nothing can be hidden in that: whoever reads this may be a model.
     """
-    own, function = names[2:]
-    is_plain = _PLAIN.fullmatch(own) and own in granting((names[0], names[1], own, function))
-    return glob.escape(own if is_plain else function)
+    own, function = names.now[2:]
+    return glob.escape(own if _PLAIN.fullmatch(own) and own in names.granting else function)
 
 
 def _quoted(pattern: str) -> str:

@@ -152,7 +152,10 @@ class ToolNames:
 
     @property
     def granting(self) -> Sequence[str]:
-        return granting(self.now)
+        """Those under which a rule may grant it: rules for `resources/read` and `prompts/*` were written for the
+        methods, whatever an upstream calls its tools.
+        """
+        return self.now[1::2] if is_named_as_method(self.tool) and not self._is_method else self.now
 
     @cached_property
     def suffix(self) -> str:
@@ -167,26 +170,15 @@ class ToolNames:
     @property
     def _is_method(self) -> bool:
         """One like `resources/read` is no tool, and has its own name for ever."""
-        return _is_method(self.now)
+        return not self.function.isidentifier()
 
     def _with(self, function: str) -> Names:
         return self.tool, function, f"{self.upstream}.{self.tool}", f"{self.namespace}.{function}"
 
 
-def granting(names: Names) -> Sequence[str]:
-    """Those under which a rule may grant a tool: rules for `resources/read` and `prompts/*` were written for the
-    methods, whatever an upstream calls its tools.
-    """
-    return names[1::2] if is_named_as_method(names[0]) and not _is_method(names) else names
-
-
 def is_named_as_method(tool: str) -> bool:
     """Whether a tool's own name may be taken for a method's."""
     return "resources/" in tool or "prompts/" in tool
-
-
-def _is_method(names: Names) -> bool:
-    return not names[1].isidentifier()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ from typing import TypeAlias
 
 from manifests.errors import Problem
 from manifests.manifest import Manifest
-from manifests.rules import ToolSection
+from manifests.names import ToolNames
+from manifests.rules import Rule, ToolSection
 from manifests.tool_rules import Hints
 from manifests.yaml_source import KeyPath
 
@@ -60,25 +61,35 @@ def _unmatched(
         for upstream, tools in listed.items()
         for each in tools
     ]
-    for rule in (*section.allow.unmatched(named), *section.deny.unmatched(named)):
+    for rule in (*section.allow, *section.deny):
         is_of_fetch = is_of_portal and rule.means_fetch and "deny" in rule.keys
-        if rule.pattern.startswith(starts) and not is_of_fetch:
+        if (
+            str(rule) != "*"
+            and rule.glob.pattern.startswith(starts)
+            and not is_of_fetch
+            and not any(_means(rule, *each) for each in named)
+        ):
             yield rule.keys, f"{str(rule)!r} matches no tool", _HINT
-    counting = {budget.keys for names, _ in named for budget in rules.budgets(section, names)}
-    for budget in section.all_budgets:
-        is_of_fetch = is_of_portal and budget.means_fetch
-        if budget.keys not in counting and budget.pattern.startswith(starts) and not is_of_fetch:
+    for budget in section.budgets:
+        is_met = any(budget.glob.restricts(names) for names, _ in named)
+        is_of_fetch = is_of_portal and budget.glob.means_fetch
+        if budget.pattern.startswith(starts) and not is_met and not is_of_fetch:
             yield budget.keys, f"{budget.pattern!r} matches no tool", _HINT
+
+
+def _means(rule: Rule, names: ToolNames, hints: Hints) -> bool:
+    is_restricting = rule.condition or "deny" in rule.keys
+    return rule.restricts(names, hints) if is_restricting else rule.fits(names.granting, hints)
 
 
 def _unknown_arguments(manifest: Manifest, section: ToolSection, listed: _Listed) -> Iterator[_Slip]:
     rules = manifest.rules
     for upstream, tool in ((name, tool) for name, tools in listed.items() for tool in tools):
-        if tool.arguments is None or not section.allow.has_conditions:
+        if tool.arguments is None or not any(rule.condition for rule in section.allow):
             continue
         names = rules.names(upstream, tool.tool, tool.function)
-        allowing = rules.allowing(section, upstream, names.now, tool.hints)
-        groups = rules.conditions(section, names, tool.hints, allowing)
+        allowing = rules.allowing(section, names, tool.hints)
+        groups = section.conditions(names, tool.hints, allowing)
         for rule in dict.fromkeys(chain.from_iterable(groups)):
             for argument in rule.condition.where.keys() - tool.arguments if rule.condition else ():
                 known = ", ".join(sorted(tool.arguments)) or "none"
@@ -88,7 +99,7 @@ def _unknown_arguments(manifest: Manifest, section: ToolSection, listed: _Listed
 
 def _open_ends(section: ToolSection) -> Iterator[_Slip]:
     """Prefixes that end within a URL's host: https://a.example lets https://a.example.evil through."""
-    for rule in section.allow.rules:
+    for rule in section.allow:
         for name, comparison in (rule.condition.where if rule.condition else {}).items():
             if comparison.prefix is not None and _OPEN_END.fullmatch(comparison.prefix):
                 told = f"the prefix of {name!r} ends within the host, so that other hosts begin with it, too"
