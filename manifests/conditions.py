@@ -62,8 +62,8 @@ class Comparison(Section):
     one_of: Annotated[tuple[Scalar, ...], Strict(False), Field(min_length=1, max_length=1000)] | None = None
     """The values that it may have."""
     prefix: Text | None = None
-    """What a text must begin with. One that leads elsewhere when it is read as a path or is decoded does not, as in
-    reports/../x, reports//x or reports/%2e%2e/x. End a folder's name with /."""
+    """What a text must begin with, also decoded, and without a way out like reports/../x. End a folder's name with
+    /."""
     suffix: Text | None = None
     """What a text must end with, however it is decoded."""
     min: Number | None = None

@@ -11,32 +11,28 @@ class Limits(Section):
     """What one run of a script may use. All of it is enforced outside the sandbox."""
 
     wall_seconds: Seconds = 60.0
-    """Seconds a run may take by the clock (default 60). A longer run is stopped and answers with its ledger. Covers
-    waiting for upstreams; does not cover waiting for a free worker, parsing the script (at most 5 s) or checking it."""
+    """Seconds a run may take, waiting for upstreams included (default 60). More stops it. Does not cover waiting for a
+    free worker, parsing the script (at most 5 s) or checking it."""
     cpu_seconds: Seconds = 10.0
     """Seconds of computing a run may do (default 10). More stops it. Does not cover waiting for calls."""
     memory_mib: Annotated[int, Field(ge=32, le=1024)] = 256
-    """MiB of memory a script may fill, Python itself included (default 256). Asking for more raises MemoryError in the
-    script or stops it. Does not cover the portal's own memory."""
+    """MiB of memory a script may fill, Python itself included (default 256). More raises MemoryError or stops it."""
     tool_calls: Annotated[int, Field(ge=0, le=1_000_000)] = 200
-    """Calls one run may make (default 200). The next one is refused; the script may go on without. Counts calls that
-    fail or are refused later, too."""
+    """Calls one run may make, those that fail included (default 200). The next one is refused; the script goes on."""
     parallel_calls: Annotated[int, Field(ge=1, le=1024)] = 64
-    """Calls of one run that may be under way at once (default 64). Others wait their turn; none is refused. Does not
-    cover calls of other runs."""
+    """Calls of one run that may be under way at once (default 64). Others wait their turn; none is refused."""
     argument_bytes: Annotated[int, Field(ge=2, le=64 * 1024 * 1024)] = 1024 * 1024
-    """Bytes of the arguments of one call, as JSON in UTF-8 (default 1048576, 1 MiB). A call with more is refused and
-    not sent. Each value in them counts at least 8. All calls of a run that wait or are under way may hold 32 times as
-    much."""
+    """Bytes of the arguments of one call, as JSON in UTF-8 (default 1048576, 1 MiB); each value counts at least 8. More
+    is refused. All calls of a run that are not done may hold 32 times as much."""
     outcome_bytes: Annotated[int, Field(ge=2, le=256 * 1024 * 1024)] = 10 * 1024 * 1024
-    """Bytes of what one call returns, as JSON in UTF-8 (default 10485760, 10 MiB). More is refused with an error in the
-    script, not cut. The upstream has acted by then."""
+    """Bytes of what one call returns, as JSON in UTF-8 (default 10485760, 10 MiB). More is an error in the script, not
+    cut. The upstream has acted by then."""
     result_bytes: Annotated[int, Field(ge=2, le=256 * 1024 * 1024)] = 10 * 1024 * 1024
-    """Bytes of a script's value and of what it emits, as JSON in UTF-8 (default 10485760, 10 MiB). Each value in it
-    counts at least 32. More ends the run with an error. What the model sees of it is bound by server.output_tokens."""
+    """Bytes of a script's value and of what it emits, as JSON in UTF-8 (default 10485760, 10 MiB); each value counts at
+    least 32. More is an error. What the model sees is bound by server.output_tokens."""
     stdout_bytes: Annotated[int, Field(ge=0, le=64 * 1024 * 1024)] = 256 * 1024
-    """Bytes of what a script prints, in UTF-8 (default 262144, 256 KiB). The rest is dropped, and the answer says so.
-    Printing more never stops a run."""
+    """Bytes of what a script prints, in UTF-8 (default 262144, 256 KiB). The rest is dropped, and the answer says
+    so."""
 
 
 NO_TENANT: Final = "_nobody"
@@ -51,20 +47,16 @@ class FileGrant(Section):
     mode: Literal["read", "write"] = "read"
     """read (the default): scripts read what is there; write: they change and add to it, too."""
     share: Literal["all", "tenant", "session", "run"] = "all"
-    """Who shares files: all runs, in the folder itself (the default); the runs of one tenant (server.tokens), in a
-    folder within it that is kept; the runs of one session, in a folder of theirs that goes with the session; or nobody:
-    each run has an empty folder that goes with it."""
+    """Who shares files: all runs (the default); the runs of one tenant, in a folder within it that is kept; the runs of
+    one session, in a folder that goes with the session; or nobody: each run has an empty folder."""
     total_bytes: Annotated[int, Field(ge=1, le=1 << 40)] = 100 * 1024 * 1024
-    """Bytes of all files in the folder (default 104857600, 100 MiB). Writing more is refused with an OSError. Counts
-    what was there before, too; does not cover reading."""
+    """Bytes of all files there, those from before included (default 104857600, 100 MiB). Writing more is an OSError."""
     total_files: Annotated[int, Field(ge=1, le=1_000_000)] = 1000
-    """Files and folders in the folder (default 1000). One more is refused with an OSError. Counts what was there
-    before, too; does not cover reading."""
+    """Files and folders there, those from before included (default 1000). One more is an OSError."""
     file_bytes: Annotated[int, Field(ge=1, le=64 * 1024 * 1024)] = 10 * 1024 * 1024
     """Bytes of one file that is read or written (default 10485760, 10 MiB). A larger one is refused with an OSError."""
     operations: Annotated[int, Field(ge=0, le=1_000_000)] = 10_000
-    """File operations of one run (default 10000). The next one is refused. Reading or writing a whole file is one,
-    looking whether it exists another."""
+    """File operations of one run (default 10000), such as reading a whole file. The next one is refused."""
 
     @model_validator(mode="after")
     def _has_something_to_read(self) -> Self:
@@ -89,17 +81,15 @@ class NetworkGrant(Section):
     allow: Hosts = ()
     """Hosts at public addresses: names, *.suffix, addresses, or * for all. Default: none."""
     private: Hosts = ()
-    """Hosts that may lie at private addresses (loopback, 10/8, 172.16/12, 192.168/16, 100.64/10, fc00::/7), beside
-    those in allow. Link-local addresses and those of cloud metadata have to be written out as addresses. Default:
-    none."""
+    """Hosts that may lie at private addresses (loopback, 10/8, 192.168/16, fc00::/7 ...), beside those in allow.
+    Link-local and cloud metadata addresses have to be written out. Default: none."""
     requests: Annotated[int, Field(ge=0, le=100_000)] = 50
     """Requests one run may send (default 50), redirects that are followed among them. The next one is refused."""
     seconds: Annotated[float, Field(gt=0, le=3600)] = 30.0
-    """Seconds one fetch may take (default 30), with its redirects and the whole of the answer. A longer one ends in an
-    error in the script, and may have had its effect."""
+    """Seconds one fetch may take, redirects included (default 30). More is an error; it may have had its effect."""
     response_bytes: Annotated[int, Field(ge=1, le=64 * 1024 * 1024)] = 5 * 1024 * 1024
-    """Bytes of one answer's body, after decompression (default 5242880, 5 MiB). A longer one is refused with an error
-    in the script, not cut. limits.outcome_bytes bounds it, too: in base64, which is a third longer."""
+    """Bytes of one answer's body, decompressed (default 5242880, 5 MiB). More is an error in the script, not cut.
+    limits.outcome_bytes bounds it in base64, too."""
 
     @model_validator(mode="after")
     def _has_somewhere_to_go(self) -> Self:

@@ -46,8 +46,7 @@ class Capabilities(Section):
     environment: Annotated[dict[ScriptVariable, Argument], EMPTY_IS_DEFAULT] = Field(
         default_factory=dict, repr=False
     )
-    """Environment variables that every script sees in os.environ: these and no others. Default: none. Whatever is
-    written here, every script, and with it the model, can read."""
+    """What every script, and with it the model, sees in os.environ, and nothing else. Default: none."""
 
 
 class BoundToken(Section):
@@ -58,8 +57,7 @@ class BoundToken(Section):
     profile: ProfileName | None = None
     """The profile that narrows what its bearers may do. Default: none does."""
     tenant: TenantName | None = None
-    """Whose token it is. Tokens of one tenant have files together where capabilities.files has share: tenant, and need
-    one then. Default: nobody's in particular."""
+    """Whose token it is: tokens of one tenant have files together (files.share: tenant). Default: nobody's."""
 
 
 class ServerSettings(Section):
@@ -69,25 +67,20 @@ class ServerSettings(Section):
     """Tokens (o200k_base) of one answer to the model (default 6000). A longer one is cut by its structure and says what
     was left out. Does not cover images and other binary content."""
     start_seconds: Annotated[float, Field(ge=0, le=600)] = 10.0
-    """Seconds that upstreams which are still starting are waited for (default 10): by a script for those that it uses,
-    by a search for all, counted from the portal's start. After that it goes on without them and says so. Starting
-    itself goes on up to connect_seconds."""
+    """Seconds that a script or a search waits for upstreams which are still starting (default 10), counted from the
+    portal's start. Then it goes on without them and says so."""
     check: Literal["strict", "warn", "off"] = "strict"
-    """What the type check before a run may do: refuse the script (strict, the default), add notices (warn), or nothing
-    (off)."""
+    """What a finding of the type check does: refuse the script (strict, the default), a notice (warn), or off."""
     repairs: bool = True
-    """Whether arguments that do not fit are repaired where it is certain what was meant (default true): JSON in a text
-    where an object or a list is wanted, a number as a text and the reverse, a single item for a list, arguments nested
-    one level too deep or too shallow. Each repair is told in a notice. With false such calls are refused."""
+    """Whether arguments that do not fit are repaired where it is certain what was meant (default true), like a number
+    as a text. Each repair is told in a notice. With false such calls are refused."""
     observe_results: bool = True
-    """Whether the portal learns what results look like of tools that declare nothing about theirs (default true):
-    kinds, keys and nesting, never values. Stubs then show it, marked as observed."""
+    """Whether stubs show what results were seen to look like, of tools that declare nothing about theirs (default
+    true): kinds, keys and nesting, never values."""
     observed_folder: HostPath | None = None
-    """The folder in which what was learnt is kept, relative to this file's folder. Default: mcp-code-portal/observed in
-    $XDG_STATE_HOME or ~/.local/state."""
+    """Where that is kept, relative to this file. Default: mcp-code-portal/observed in $XDG_STATE_HOME."""
     token: Token | None = None
-    """The bearer token HTTP clients must send. Without one the portal serves on loopback only. Write ${NAME} and keep
-    the token itself in the environment."""
+    """The bearer token HTTP clients must send, as ${NAME}. Without one the portal serves on loopback only."""
     tokens: Annotated[tuple[BoundToken, ...], Strict(False), Field(max_length=1000)] = Field(
         default=(), repr=False
     )
@@ -97,49 +90,41 @@ class ServerSettings(Section):
     allowed_origins: Annotated[tuple[Origin, ...], Strict(False)] = ()
     """Origin headers to accept over HTTP, like https://app.example. Default: loopback only."""
     offers: Annotated[tuple[Literal["resources", "prompts"], ...], Strict(False), Field(max_length=2)] = ()
-    """What of its upstreams the portal offers to clients itself, beside the two tools: resources, prompts, both or none
-    (the default). They are named after their upstreams, and the rules for scripts hold."""
+    """What of its upstreams is offered to clients beside the two tools: resources, prompts, both or none (the
+    default)."""
     progress_seconds: Seconds = 5.0
-    """Seconds between two notices of progress to a client that wants them (default 5), which keep it from giving up
-    while a script runs. What upstreams say of their progress is passed on at once."""
+    """Seconds between two notices of progress to a client that wants them (default 5), while a script runs."""
     workers: int | None = Field(default=None, ge=1, le=256)
-    """Sandbox processes, so scripts that run at once. Default: one per processor and at least 2, more while scripts
-    wait for slow calls, up to 8 per processor."""
+    """Sandbox processes, so scripts that run at once. Default: one per processor and at least 2; up to 8 per processor
+    while scripts wait for slow calls."""
     component: HostPath | None = None
-    """The sandbox's component, relative to this file's folder: one that `mcp-code-portal bake` made, with more packages
-    inside. Default: the portal's own."""
+    """The sandbox's component, made by `mcp-code-portal bake`, relative to this file. Default: the portal's own."""
     queue: Annotated[int, Field(ge=0, le=100_000)] = 1000
-    """Scripts that may wait for a sandbox process (default 1000); one of more than 64 KiB takes the place of several.
-    One more is refused at once, as sandbox_busy. Callers take turns, so that one with many waiting does not hold up the
-    others. Does not cover runs in sessions, which have processes of their own."""
+    """Scripts that may wait for a sandbox process (default 1000); one of more than 64 KiB counts as several. One more
+    is refused, as sandbox_busy. Does not cover runs in sessions."""
     queue_seconds: Seconds = 60.0
-    """Seconds a script may wait for a sandbox process (default 60). Then it is refused, as sandbox_busy; nothing of it
-    has run. Does not count towards wall_seconds."""
+    """Seconds a script may wait for a sandbox process (default 60). Then it is refused, as sandbox_busy."""
     sessions: Annotated[int, Field(ge=0, le=1000)] = 8
-    """Sessions kept at once (default 8). One more ends the session that was idle longest. Runs without a session do not
-    count."""
+    """Sessions kept at once (default 8). One more ends the session that was idle longest."""
     session_idle_seconds: Annotated[float, Field(gt=0, le=86_400)] = 900.0
-    """Seconds a session is kept without a run (default 900). Then its variables are gone. A run in progress does not
-    count as idle."""
+    """Seconds a session is kept without a run (default 900). Then its variables are gone."""
 
 
 class AuditSettings(Section):
     """An audit log: JSON lines, each with the hash of the one before it."""
 
     to: HostPath
-    """stderr, or a file relative to this file's folder, whose mode is made 0600. While it cannot be written to, only
-    tools that declare readOnlyHint are called."""
+    """stderr, or a file relative to this file. While it cannot be written to, only readOnlyHint tools are called."""
     sync: bool = False
-    """Whether each line is on the disk before anything else happens (default false), so that it survives the end of the
-    machine and not only that of the portal. Costs a wait for the disk, twice for each call."""
+    """Whether each line waits for the disk, twice for each call (default false), and so survives a power failure."""
 
 
 class ProfileTools(ToolRules):
     """Which of the tools that capabilities.tools grants the profile leaves. Patterns mean what they mean there."""
 
     destructive: Literal["refuse"] | None = None
-    """refuse: tools that declare themselves destructive are taken away unless a pattern in this allow names them.
-    Default: as in capabilities.tools."""
+    """refuse: tools that declare themselves destructive are taken away unless allow here names them. Default: as in
+    capabilities.tools."""
 
 
 class Profile(Section):

@@ -128,8 +128,8 @@ class ToolRules(Section):
     deny: Annotated[tuple[DenyItem, ...], Strict(False), Field(max_length=1000)] = ()
     """Tools that may not, whatever allow says: patterns, and mappings like {annotation: open_world}. Default: none."""
     destructive: Literal["refuse", "allow"] | None = None
-    """Whether tools that declare themselves destructive may be called although no pattern in allow names them: one with
-    a letter or digit outside of its wildcards. Default: refuse."""
+    """Whether tools that declare themselves destructive may be called although no pattern in allow names them. Default:
+    refuse."""
     budgets: Annotated[tuple[CallBudget, ...], Strict(False), Field(max_length=1000)] = ()
     """How often tools may be called. Default: as often as limits.tool_calls allows."""
 

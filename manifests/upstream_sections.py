@@ -31,23 +31,20 @@ class OAuthSettings(Section):
     """OAuth of an upstream that is reached by URL. All of it is optional: `oauth: {}` is enough for most."""
 
     grant: Literal["authorization_code", "client_credentials"] = "authorization_code"
-    """authorization_code (the default): you sign in once with `mcp-code-portal login NAME`. client_credentials: the
-    portal signs in as itself, with client_id and client_secret."""
+    """authorization_code (the default): you sign in with `mcp-code-portal login NAME`. client_credentials: the portal
+    signs in as itself, with client_id and client_secret."""
     client_id: ClientText | None = None
-    """The client that you registered at the authorization server. Default: the portal registers one at each login, if
-    the server allows that."""
+    """The client that you registered. Default: the portal registers one at each login, if the server allows that."""
     client_secret: ClientText | None = Field(default=None, repr=False)
     """Its secret, if it has one. Write a reference, not the secret."""
     client_metadata_url: Url | None = None
     """An https:// document that describes the client, for servers that take its URL as the client_id."""
     issuer: Url | None = None
-    """The authorization server, as it names itself. Needed with client_secret, which goes to no other. Default: the one
-    that the upstream names."""
+    """The authorization server, as it names itself; needed with client_secret. Default: what the upstream names."""
     scope: Annotated[Argument, Field(max_length=2000)] | None = None
     """What to ask for, separated by spaces. Default: what the upstream says that it needs."""
     redirect_port: Annotated[int, Field(ge=1, le=65_535)] | None = None
-    """The port of http://127.0.0.1:PORT/callback, to which the browser comes back at a login. Needed when the client
-    was registered with one. Default: any that is free."""
+    """The port of http://127.0.0.1:PORT/callback, if the client was registered with one. Default: any that is free."""
     keep_in: Literal["file", "keyring"] = "file"
     """Where tokens are kept: in a file of yours alone (the default) or in the system keyring."""
 
@@ -78,9 +75,8 @@ class RetryRules(Section):
     """
 
     attempts: Annotated[int, Field(ge=1, le=10)] = 3
-    """Times a call that is safe to repeat is sent at most, within call_seconds (default 3); 1 repeats none. Repeats are
-    at most a fifth of an upstream's calls, and three. Does not cover a call that never left the portal, which is sent
-    once more whatever it does."""
+    """Times a call that is safe to repeat is sent at most, within call_seconds (default 3). Repeats are at most a fifth
+    of an upstream's calls, and three. Does not cover a call that never left the portal."""
     allow: Patterns = ()
     """Tools that may be repeated although they declare neither readOnlyHint nor idempotentHint. Default: none."""
     deny: Patterns = ()
@@ -104,11 +100,10 @@ class SamplingRules(Section):
     """How far an upstream may use the model of the client whose calls it works on."""
 
     max_tokens: Annotated[int, Field(ge=1, le=1_000_000)] = 1_000
-    """Tokens that it may have sampled for one script (default 1000): what it asks for beyond is lowered to what is
-    left, and then refused."""
+    """Tokens that it may have sampled for one script (default 1000). More is lowered to what is left, then refused."""
     depth: Annotated[int, Field(ge=1, le=10)] = 1
-    """Scripts of one client that may wait for its samples at once (default 1): a model that is asked may run a script
-    in which the upstream asks again, and nothing says which script runs within another."""
+    """Scripts of one client that may wait for its samples at once (default 1): a sampled model may run a script,
+    too."""
 
 
 class UpstreamSection(Section):
@@ -117,22 +112,20 @@ class UpstreamSection(Section):
     tools: Annotated[ToolRules, EMPTY_IS_DEFAULT] = ToolRules()
     """Narrows capabilities.tools for this upstream: a call must pass both."""
     call_seconds: Seconds = 60.0
-    """Seconds one call may take (default 60). A longer one ends in an error in the script, and its outcome is unknown.
-    Waiting for a connection counts, too; a call that was never sent did nothing."""
+    """Seconds one call may take, waiting for a connection included (default 60). A longer one ends in an error in the
+    script, and its outcome is unknown."""
     connect_seconds: Seconds = 60.0
-    """Seconds to start or connect and to list the tools (default 60). After that the upstream counts as down. Does not
-    cover calls."""
+    """Seconds to connect and to list the tools (default 60). After that the upstream is down. Does not cover calls."""
     message_bytes: Annotated[int, Field(ge=65_536, le=256 * 1024 * 1024)] = 16 * 1024 * 1024
     """Bytes of one message that it may send (default 16777216, 16 MiB). A longer one fails its call; on stdio and sse
     it ends the connection, and with it all calls under way."""
     start: Literal["eager", "lazy"] = "eager"
-    """eager (the default) connects when the portal starts, lazy when a script first calls. What a lazy upstream offers
-    is known from when it was last listed; one that never was is started once, to be listed."""
+    """eager (the default) connects when the portal starts, lazy when a script first calls. A lazy one that was never
+    listed is started once, to be listed."""
     retries: Annotated[RetryRules, EMPTY_IS_DEFAULT] = RetryRules()
     """Which calls are sent again after a failure that may pass."""
     elicitation: bool = True
-    """Whether it may ask the person at a client that supports that (default true). What looks like a secret is never
-    asked for."""
+    """Whether it may ask the person at the client (default true). Nothing that looks like a secret is asked for."""
     sampling: SamplingRules | None = None
     """How far it may use the client's model. Default: not at all."""
     roots: Annotated[tuple[RootUri, ...], Strict(False), Field(max_length=100)] = ()
@@ -151,8 +144,7 @@ class StdioUpstream(UpstreamSection):
     cwd: HostPath | None = None
     """The child's working directory, relative to this file's folder. Default: that folder."""
     idle_stop_seconds: Annotated[float, Field(gt=0, le=86_400)] | None = None
-    """Seconds without a call after which the child is stopped, to be started again by the next call. Default: it is
-    never stopped. Whatever the child remembers is lost."""
+    """Seconds without a call after which the child is stopped, until the next call. Default: never."""
 
 
 class HttpUpstream(UpstreamSection):
