@@ -1,22 +1,30 @@
-"""From portal.yaml to a Manifest, or to every problem it has at once."""
+"""From portal.yaml to a Manifest, or to every problem it has at once, in the words of whoever wrote the file.
+
+A value is shown only where it cannot be a secret: not if any of it came from the environment, and never under
+`env`, `environment`, `headers`, `args`, `url`, `token` and `client_secret`.
+"""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
+from typing import get_args, get_origin
 
 from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
 
-from manifests.complaint import Complaint
+from manifests.constraints import UNUSABLE, Section
 from manifests.errors import ManifestError, Problem
-from manifests.grants import NO_TENANT
 from manifests.json_value import Json
 from manifests.lock import lock_path, read_lock
 from manifests.manifest import Manifest, slips
-from manifests.names import namespace_of
 from manifests.own_files import cache_folder, read_capped, state_folder, unreadable, utf8
 from manifests.portal_manifest import PortalManifest
 from manifests.references import FetchSecrets, Interpolation, env_path, fetch_nothing, read_env
+from manifests.tool_rules import RULE_KINDS
+from manifests.upstream_sections import UPSTREAM_KIND, HttpUpstream, StdioUpstream
 from manifests.yaml_source import KeyPath, Place, nearest, read_yaml
 
 CONFIG_VARIABLE = "MCP_CODE_PORTAL_CONFIG"
@@ -63,7 +71,7 @@ def _load(
     folder = path.absolute().parent
     interpolation = Interpolation(environ, source.places, fetch_secrets, folder)
     data = interpolation.manifest({} if source.data is None else source.data)
-    problems = [*source.problems, *interpolation.problems, *_clashes(data, source.places)]
+    problems = [*source.problems, *interpolation.problems]
     try:
         portal = PortalManifest.model_validate(data)
         problems += slips(portal, source.places)
@@ -107,21 +115,6 @@ def _text(path: Path) -> str:
     return utf8(content, path.name)
 
 
-def _clashes(data: Json, places: Mapping[KeyPath, Place]) -> Iterator[Problem]:
-    """Upstreams whose names give the namespace of an earlier one: scripts could not tell them apart."""
-    upstreams = data.get("upstreams") if isinstance(data, dict) else None
-    first: dict[str, str] = {}
-    for name in upstreams if isinstance(upstreams, dict) else ():
-        namespace = namespace_of(name)
-        if first.setdefault(namespace, name) != name:
-            place, earlier = places["upstreams", name], places["upstreams", first[namespace]]
-            message = (
-                f"the upstreams {first[namespace]!r} ({earlier.line}:{earlier.column}) and {name!r} "
-                f"both give the namespace {namespace}"
-            )
-            yield Problem(message, place.line, place.column, "Rename one of them.", f"upstreams.{name}")
-
-
 _KEYS = ("capabilities", "files", "workspace")
 
 
@@ -133,27 +126,18 @@ def exposures(
     Whoever writes those decides what scripts may do; the secrets are there for whoever only reads, too. `path` is the
     manifest's; `own_folders` are those in which the portal keeps what it makes for itself.
     """
-    roots = _roots(portal, path.absolute().parent)
-    found = [what for what, own in _own(portal, path) if any(_is_within(own, root) for root in roots)]
-    if any(_is_within(own, root) or _is_within(root, own) for own in own_folders for root in roots):
+    grant = portal.capabilities.files
+    if grant is None or grant.share in ("session", "run"):  # those folders are new and empty
+        return
+    root = Path(os.path.realpath(path.absolute().parent / grant.workspace))
+    found = [what for what, own in _own(portal, path) if _is_within(own, root)]
+    if any(_is_within(own, root) or _is_within(root, own) for own in own_folders):
         found.append("what the portal keeps for itself")
     if found:
         place = nearest(places, _KEYS)
         hint = "Give scripts a folder that has nothing else in it, like `workspace: data`."
         message = f"has {' and '.join(found)} in it, which are not for scripts"
         yield Problem(message, place.value_line, place.value_column, hint, ".".join(_KEYS))
-
-
-def _roots(portal: PortalManifest, folder: Path) -> list[Path]:
-    """Folders that scripts see as theirs. Those of a session or a run are new and empty."""
-    grant = portal.capabilities.files
-    if grant is None or grant.share in ("session", "run"):
-        return []
-    workspace = Path(os.path.realpath(folder / grant.workspace))
-    if grant.share == "all":
-        return [workspace]
-    tenants = {token.tenant for token in portal.server.tokens if token.tenant}
-    return [workspace / tenant for tenant in sorted({NO_TENANT, *tenants})]
 
 
 def _own(portal: PortalManifest, path: Path) -> Iterator[tuple[str, Path]]:
@@ -181,3 +165,162 @@ def _is_same(one: Path, other: Path) -> bool:
         return one.samefile(other)
     except OSError:
         return one == other
+
+
+_PRIVATE = frozenset({"env", "environment", "headers", "args", "url", "token", "client_secret"})
+_SHOWN = 60
+_CLIENTS_SECTIONS = frozenset({"mcpServers", "servers", "mcp_servers"})
+"""Under which MCP clients list their servers: Claude and Cursor, VS Code, Codex."""
+
+_IMPORT = (
+    "Upstreams stand under `upstreams`; `mcp-code-portal import` takes over the servers of Claude, Cursor, VS Code, "
+    "Codex and others."
+)
+_KEY_ERROR = "[key]"  # pydantic's mark, at the end of a location, for an error in the key itself
+_WANTED = {
+    "tuple_type": "a list, like [a, b]",
+    "dict_type": "a mapping of names to values",
+    "model_type": "a mapping of keys to values",
+}
+
+
+@dataclass(frozen=True)
+class Complaint:
+    """Turns validation errors into problems: `places` is where things stand, `filled` what holds environment."""
+
+    places: Mapping[KeyPath, Place]
+    filled: Set[KeyPath]
+
+    def problem(self, error: ErrorDetails) -> Problem:
+        path, kind, is_key = self._subject(error["loc"])
+        if error["type"] == "extra_forbidden":
+            message, hint = _unknown_key(path, kind)
+            is_key = True
+        elif error["type"] == "missing":
+            message, hint, is_key = f"{_label(path[:-1])} needs {path[-1]}", "", True
+        elif error["type"] == UPSTREAM_KIND:
+            message, hint = _kindless_upstream(path, error["input"])
+            is_key = True
+        elif error["type"] == UNUSABLE:
+            message, hint = f"{_label(path)} {error['msg']}", error["ctx"]["hint"]
+        elif is_key:
+            message, hint = f"the key {_label(path)} {_demand(error)}", ""
+        else:
+            message, hint = self._wrong_value(path, error)
+        place = nearest(self.places, path)
+        line, column = (place.line, place.column) if is_key else (place.value_line, place.value_column)
+        return Problem(message, line, column, hint, ".".join(map(str, path)))
+
+    def _subject(self, location: KeyPath) -> tuple[KeyPath, str, bool]:
+        """The path in the file, the kind of upstream it is in, and whether the key itself is meant."""
+        has_kind = location[:1] == ("upstreams",) and location[2:3] in (("command",), ("url",))
+        path, kind = (location[:2] + location[3:], str(location[2])) if has_kind else (location, "")
+        path = _without_rule_kind(path)
+        is_key = path[-1:] == (_KEY_ERROR,) and path not in self.places
+        return path[:-1] if is_key else path, kind, is_key
+
+    def _wrong_value(self, path: KeyPath, error: ErrorDetails) -> tuple[str, str]:
+        shown = "a value from the environment" if path in self.filled else _shown(path, error["input"])
+        message = f"{_label(path)} is {shown}; it {_demand(error)}"
+        if error["type"] != "string_type" or isinstance(error["input"], list | dict):
+            return message, ""
+        is_empty = error["input"] is None
+        return message, 'An empty string is written "".' if is_empty else "Put it in quotes."
+
+
+def _demand(error: ErrorDetails) -> str:
+    """What the value must be, as pydantic says it; none of its texts repeats the value."""
+    if error["type"] in _WANTED:
+        return f"must be {_WANTED[error['type']]}"
+    return f"must {error['msg'].partition(' should ')[2]}"
+
+
+def _parts(annotation: object) -> Iterator[object]:
+    """Everything that a type is made of, also what stands in `Annotated`."""
+    yield annotation
+    for part in get_args(annotation):
+        yield from _parts(part)
+
+
+def _unknown_key(path: KeyPath, kind: str) -> tuple[str, str]:
+    if path[0] in _CLIENTS_SECTIONS:
+        return f"unknown key {_label(path)}", _IMPORT
+    key, section = str(path[-1]), _section_at(path[:-1], kind)
+    allowed = list(_keys(section)) if section else []
+    message = f"unknown key {_label(path)}"
+    other: type[Section] = HttpUpstream if kind == "command" else StdioUpstream
+    if kind and len(path) == 3 and key in other.model_fields:
+        wrong = "started with a command" if kind == "command" else "reached by url"
+        message = f"{key} has no meaning for an upstream that is {wrong}"
+    near = get_close_matches(key, allowed, n=1)
+    return message, f"{f'Did you mean {near[0]}? ' if near else ''}Allowed here: {', '.join(allowed)}."
+
+
+def _kindless_upstream(path: KeyPath, value: Json) -> tuple[str, str]:
+    name = _label(path)
+    if not isinstance(value, dict):
+        return f"the upstream {name} must be a mapping of keys to values", "Give it a command or a url."
+    if "command" in value and "url" in value:
+        return f"the upstream {name} has both command and url", "Keep one: command starts it, url reaches it."
+    hint = "command starts a program and speaks to it over stdio; url reaches a running server."
+    for key in list(value)[:20]:
+        if near := get_close_matches(key, ("command", "url"), n=1):
+            hint = f"Did you mean {near[0]} where you wrote {key}? {hint}"
+    return f"the upstream {name} has neither command nor url", hint
+
+
+def _section_at(path: KeyPath, kind: str) -> type[Section] | None:
+    """The section at a path; None where the file has a list or a mapping of names."""
+    section: type[Section] | None = PortalManifest
+    rest = list(path)
+    while rest and section:
+        field = _keys(section).get(str(rest.pop(0)))
+        parts = [] if field is None else list(_parts(field.annotation))
+        if any(get_origin(part) in (dict, tuple) for part in parts):
+            if not rest:
+                return None
+            del rest[0]  # a name, or an index
+        inside = [part for part in parts if isinstance(part, type) and issubclass(part, Section)]
+        section = inside[-1 if kind == "url" else 0] if inside else None
+    return section
+
+
+def _without_rule_kind(path: KeyPath) -> KeyPath:
+    """The path without the word for which of two things an item of `allow` or `deny` was taken for."""
+    return tuple(
+        part
+        for index, part in enumerate(path)
+        if not (part in RULE_KINDS and index > 1 and path[index - 2] in ("allow", "deny"))
+    )
+
+
+def _keys(section: type[Section]) -> dict[str, FieldInfo]:
+    """The fields of a section by what the file calls them."""
+    return {field.alias or name: field for name, field in section.model_fields.items()}
+
+
+def _label(path: KeyPath) -> str:
+    """What to call the thing at a path: its key, or `item 2 of args`."""
+    if not path:
+        return "the manifest"
+    if isinstance(path[-1], int):
+        return f"item {path[-1] + 1} of {_label(path[:-1])}"
+    return path[-1] if path[-1].isidentifier() and len(path[-1]) <= _SHOWN else _cut(path[-1])
+
+
+def _shown(path: KeyPath, value: Json) -> str:
+    if value is None:
+        return "empty"
+    if isinstance(value, list | dict):
+        return "a list" if isinstance(value, list) else "a mapping"
+    if not _PRIVATE.isdisjoint(path):
+        return (
+            "text" if isinstance(value, str) else "true or false" if isinstance(value, bool) else "a number"
+        )
+    return str(value).lower() if isinstance(value, bool) else _cut(value)
+
+
+def _cut(value: str | int | float) -> str:
+    """As Python writes it, which escapes what a terminal would obey."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"

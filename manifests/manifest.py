@@ -83,13 +83,22 @@ def slips(portal: PortalManifest, places: Mapping[KeyPath, Place]) -> Iterator[P
     sections = [("capabilities",), *(("profiles", name) for name in portal.profiles)]
     found = [_profile_slips(portal, name) for name in portal.profiles]
     found += [_flow_slips(portal, keys) for keys in sections]
-    for keys, message, hint in dict.fromkeys(chain(*found, _token_slips(portal))):
+    for keys, message, hint in dict.fromkeys(chain(_name_slips(portal), *found, _token_slips(portal))):
         place = nearest(places, keys)
         yield Problem(message, place.value_line, place.value_column, hint, ".".join(map(str, keys)))
 
 
 _Slip: TypeAlias = tuple[KeyPath, str, str]
 """Where it is, what it is, and what to write."""
+
+
+def _name_slips(portal: PortalManifest) -> Iterator[_Slip]:
+    first: dict[str, str] = {}
+    for name in portal.upstreams:
+        namespace = namespace_of(name)
+        if (other := first.setdefault(namespace, name)) != name:
+            told = f"the upstreams {other!r} and {name!r} both give the namespace {namespace}"
+            yield ("upstreams", name), told, "Rename one of them."
 
 
 def _profile_slips(portal: PortalManifest, name: str) -> Iterator[_Slip]:
