@@ -6,13 +6,11 @@ import ssl
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
 from weakref import WeakValueDictionary
 
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
-import httpcore2
 import httpx2
 
 from manifests.grants import NetworkGrant
@@ -33,14 +31,13 @@ FETCH = "portal.fetch"
 """The function's name; no namespace of a library is called `portal`."""
 
 MAX_REDIRECTS = 5
-MAX_PIECES = 50_000
+MAX_PIECES = 20_000
 """Of a body: each costs the portal some microseconds, however short it is."""
 LOOKUPS = 16
 """Names that are looked up at once for one caller; further ones wait."""
 
 _PARALLEL = 8
 _TRIED_ADDRESSES = 3
-_READ_BYTES = 1 << 12
 _UNPACKED_BYTES = 1 << 16
 _CHECK = "If it was sent, see what it did before sending it again."
 
@@ -71,12 +68,12 @@ class Network:
     def name(self, limit: str) -> str:
         return limit_text(self.grant, limit, self._where)
 
-    async def transport(self, scheme: str) -> "_Transport":
-        """What one request is sent with."""
+    async def transport(self, scheme: str) -> httpx2.AsyncHTTPTransport:
+        """What one request is sent with. It knows no proxy and no credentials of the portal's environment."""
         if scheme == "https" and self._trusted is None:
             # In a thread: there are hundreds of authorities to read.
             self._trusted = await anyio.to_thread.run_sync(httpx2.create_ssl_context)
-        return _Transport(self._trusted or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+        return httpx2.AsyncHTTPTransport(verify=self._trusted or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
 
 
 class Fetcher:
@@ -159,7 +156,7 @@ class _Hops:
         raise FetchError("too_many_redirects", message, f"The last was to {str(request.url)[:200]}", "done")
 
     async def _send(
-        self, transport: "_Transport", request: FetchRequest, destination: Destination
+        self, transport: httpx2.AsyncHTTPTransport, request: FetchRequest, destination: Destination
     ) -> httpx2.Response:
         """Send it to one of the addresses that were checked, and to no other."""
         addresses = destination.addresses[:_TRIED_ADDRESSES]
@@ -183,46 +180,6 @@ class _Hops:
         if event.endswith(".send_request_headers.started"):
             self.state = "unknown"
             self._on_sent()
-
-
-class _Transport(httpx2.AsyncHTTPTransport):
-    """One request's. It knows no proxy, no credentials and nothing else of the portal's environment."""
-
-    def __init__(self, trusted: ssl.SSLContext) -> None:
-        # Not the constructor of HTTPX, which cannot be given a network.
-        self._pool = httpcore2.AsyncConnectionPool(
-            ssl_context=trusted, http2=False, network_backend=_Network()
-        )
-
-
-class _Network(httpcore2.AnyIOBackend):
-    async def connect_tcp(self, *arguments: Any, **options: Any) -> httpcore2.AsyncNetworkStream:
-        return _Stream(await super().connect_tcp(*arguments, **options))
-
-
-class _Stream(httpcore2.AsyncNetworkStream):
-    """A connection that is read in small pieces: 64 KiB of chunks of one byte take 0.2 s to parse."""
-
-    def __init__(self, stream: httpcore2.AsyncNetworkStream) -> None:
-        self._stream = stream
-
-    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        await anyio.lowlevel.checkpoint()  # what is there already leaves nobody else a turn
-        return await self._stream.read(min(max_bytes, _READ_BYTES), timeout)
-
-    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        await self._stream.write(buffer, timeout)
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-    async def start_tls(
-        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
-    ) -> httpcore2.AsyncNetworkStream:
-        return _Stream(await self._stream.start_tls(ssl_context, server_hostname, timeout))
-
-    def get_extra_info(self, info: str) -> Any:
-        return self._stream.get_extra_info(info)
 
 
 async def _body(response: httpx2.Response, most_bytes: int, limit: str) -> bytes:
