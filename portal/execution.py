@@ -140,7 +140,7 @@ class Execution:
         self._port = port
         self._audit = audit
         self._wait = await_upstreams or self._settled
-        self._pasts: WeakKeyDictionary[Session, _Past] = WeakKeyDictionary()
+        self._pasts: WeakKeyDictionary[Session, _SessionPast] = WeakKeyDictionary()
 
     async def run(
         self,
@@ -244,8 +244,8 @@ class Execution:
             answer = await self._execute(run, prepared, broker, run_id)
         return replace(answer, notices=(*prepared.notices, *found.notices, *answer.notices))
 
-    def _past_of(self, session: Session | None) -> "_Past":
-        return _Past() if session is None else self._pasts.setdefault(session, _Past())
+    def _past_of(self, session: Session | None) -> "_SessionPast":
+        return _SessionPast() if session is None else self._pasts.setdefault(session, _SessionPast())
 
     async def _execute(self, run: Run, prepared: Prepared, broker: Broker, run_id: str) -> Answer:
         port = self._port(broker)
@@ -323,7 +323,7 @@ class Execution:
 
 
 @dataclass
-class _Past:
+class _SessionPast:
     """What the runs of a session so far may have left for its next one."""
 
     sources: set[str] = field(default_factory=set)

@@ -18,7 +18,7 @@ from sandbox_runtime.frames import (
     TrapCause,
     frame,
 )
-from sandbox_runtime.timeline import SEED_BYTES, Past, Randomness, RunStart, Timeline
+from sandbox_runtime.timeline import SEED_BYTES, Randomness, RecordedPast, RunStart, Timeline
 
 _NO_SEED = bytes(SEED_BYTES)
 _BATCH_BYTES = 1 << 20
@@ -73,7 +73,7 @@ class RunHost:
     def connect(self, channel: Portal) -> None:
         self._channel = channel
 
-    def begin(self, limits: RunLimits, start: RunStart, past: Past | None) -> None:
+    def begin(self, limits: RunLimits, start: RunStart, past: RecordedPast | None) -> None:
         self._timeline.begin(start, past)
         self._randomness = Randomness(start.seed)
         self._limits = limits

@@ -48,7 +48,7 @@ class RunStart:
         return cls(*START_HEADER.unpack_from(payload, offset))
 
 
-class Past:
+class RecordedPast:
     """What a run learned before, for the run that repeats it; then `goes_on` says whether it becomes live."""
 
     def __init__(self, payload: bytes) -> None:
@@ -75,7 +75,7 @@ class Timeline:
         """`stop` makes the error that ends a run which is no repetition; `tell` sends a part of the trace early."""
         self._stop = stop
         self._tell = tell
-        self._past: Past | None = None
+        self._past: RecordedPast | None = None
         self._is_traced = False
         self._now_ms = 0
         self._moves = 0
@@ -85,7 +85,7 @@ class Timeline:
         self._reads = 0
         self._reads_left = 0
 
-    def begin(self, start: RunStart, past: Past | None) -> None:
+    def begin(self, start: RunStart, past: RecordedPast | None) -> None:
         self._past = past
         self._is_traced = start.is_traced
         self._now_ms = start.monotonic_ms
@@ -155,7 +155,7 @@ class Timeline:
             return number
         raise self._stop(TrapCause.UNRECORDED_READ)
 
-    def _next_of(self, past: Past, beyond: TrapCause) -> tuple[str, int] | None:
+    def _next_of(self, past: RecordedPast, beyond: TrapCause) -> tuple[str, int] | None:
         """The next thing that was learned; None where the past ends and the present goes on."""
         for sign, number in past.tokens:
             if sign != RESUMED:

@@ -27,7 +27,7 @@ from sandbox_runtime.frames import (
 )
 from sandbox_runtime.lockdown import end_with_parent, harden, has_parent, seal
 from sandbox_runtime.run_host import RunHost, RunLimits
-from sandbox_runtime.timeline import Past, RunStart
+from sandbox_runtime.timeline import RecordedPast, RunStart
 
 _REST_MS = 2
 _LITTLE_MEMORY = 0.4
@@ -44,7 +44,7 @@ class Worker:
         self._limits = RunLimits(0, 0, 0, 0, 0, False)
         self._clock = CpuClock(engine, parent)
         self._least_memory_bytes = 0
-        self._past: Past | None = None
+        self._past: RecordedPast | None = None
         host.connect(self._channel)
 
     def serve(self) -> None:
@@ -66,7 +66,7 @@ class Worker:
             elif kind == ToWorker.RENEW:
                 self._renew()
             elif kind == ToWorker.PAST:
-                self._past = Past(payload)
+                self._past = RecordedPast(payload)
             elif kind != ToWorker.ANSWERS:  # an answer may come too late
                 os._exit(1)
 

@@ -8,7 +8,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from sandbox_runtime.guest.errors import ToolError
-from sandbox_runtime.guest.output import Border, Output
+from sandbox_runtime.guest.output import HostFunctions, Output
 from sandbox_runtime.guest.program import FILENAME
 from sandbox_runtime.guest.values import Uncrossable, clean, decode, encode_arguments, replacement
 
@@ -19,9 +19,9 @@ _RUN_STEP = asyncio.Handle._run.__code__  # by which the loop takes the next ste
 class Calls:
     """Starts calls, hands them to the host in batches, and gives each its answer."""
 
-    def __init__(self, border: Border, output: Output) -> None:
+    def __init__(self, host: HostFunctions, output: Output) -> None:
         self.argument_bytes = 1 << 20
-        self._border = border
+        self._functions = host
         self._output = output
         self._created = 0
         self._last = 0
@@ -116,7 +116,7 @@ class Calls:
         self._outbox.clear()
         self._outbox_chars = 0
         self._unsent.clear()
-        news = self._border.exchange(outbox, timeout_ms)
+        news = self._functions.exchange(outbox, timeout_ms)
         if news:
             self._deliver(news)
 

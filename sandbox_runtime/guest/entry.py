@@ -13,14 +13,14 @@ from wit_world.imports import host  # type: ignore[import-not-found]  # noqa: E4
 
 from sandbox_runtime.guest import databases  # noqa: E402
 from sandbox_runtime.guest.interpreter import Interpreter  # noqa: E402
-from sandbox_runtime.guest.output import Border  # noqa: E402
+from sandbox_runtime.guest.output import HostFunctions  # noqa: E402
 from sandbox_runtime.guest.rehearsal import RehearsalHost, fill_holes, rehearse  # noqa: E402
 
 databases.install_in_memory()
-_border = Border(RehearsalHost())
-_interpreter = Interpreter(_border)
+_functions = HostFunctions(RehearsalHost())
+_interpreter = Interpreter(_functions)
 rehearse(_interpreter)
-_border.connect(host)
+_functions.connect(host)
 
 # Nothing a script imports should meet what is ours. The import of this very module needs its own name and those above
 # it a little longer. All are kept: to free a module would write to many pages, in each instance.

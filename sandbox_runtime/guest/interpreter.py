@@ -18,7 +18,7 @@ from sandbox_runtime.guest import loop
 from sandbox_runtime.guest.calls import Calls
 from sandbox_runtime.guest.errors import ToolError
 from sandbox_runtime.guest.library import Library
-from sandbox_runtime.guest.output import Border, Output
+from sandbox_runtime.guest.output import HostFunctions, Output
 from sandbox_runtime.guest.portal_module import PortalModule, ResultLimitError
 from sandbox_runtime.guest.program import FILENAME
 from sandbox_runtime.guest.script import Script
@@ -33,12 +33,12 @@ _PARSER_STACK = "Parser stack overflowed"  # a MemoryError, and it has nothing t
 class Interpreter:
     """The one interpreter of an instance. Its globals live as long as the instance does."""
 
-    def __init__(self, border: Border) -> None:
-        self._output = Output(border)
-        self._calls = Calls(border, self._output)
+    def __init__(self, host: HostFunctions) -> None:
+        self._output = Output(host)
+        self._calls = Calls(host, self._output)
         self._loop = loop.install(self._calls)
         self._library = Library(self._calls)
-        self._portal = PortalModule(border, self._calls)
+        self._portal = PortalModule(host, self._calls)
         self._files = WorkspaceMount(self._calls)
         self._script: Script | None = None
         self._main = types.ModuleType("__main__")
@@ -49,7 +49,7 @@ class Interpreter:
         self._library.offer(frozenset(namespaces.split()))
         self._script = None
         try:
-            script = Script.parse(text, *self._meanings())
+            script = Script.parse(text, *self._library_names())
         except MemoryError as error:
             return json.dumps({"error": self._error(error)})
         except Exception as error:  # noqa: BLE001  # whatever parsing trips over is the script's mistake
@@ -93,7 +93,7 @@ class Interpreter:
         self._main.__dict__.update(__name__="__main__", __builtins__=builtins)
         self._library.offer(frozenset())
 
-    def _meanings(self) -> tuple[frozenset[str], frozenset[str]]:
+    def _library_names(self) -> tuple[frozenset[str], frozenset[str]]:
         """The namespaces that are still what they were, and the names that earlier runs of the session gave."""
         names, own = self._library.namespaces, self._main.__dict__
         unchanged = frozenset(name for name in names if self._library.is_itself(name, own))

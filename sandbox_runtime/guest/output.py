@@ -19,7 +19,7 @@ class Host(Protocol):
     def emit(self, block: str) -> None: ...
 
 
-class Border:
+class HostFunctions:
     """Holds the three functions that lead out.
 
     While the component is built there is no host: a rehearsal plays one (`rehearsal.py`), and the real one
@@ -49,8 +49,8 @@ class Output(io.TextIOBase):
     encoding = "utf-8"
     errors = "replace"
 
-    def __init__(self, border: Border) -> None:
-        self._border = border
+    def __init__(self, host: Host) -> None:
+        self._host_functions = host
         self._parts: list[str] = []
         self._chars = 0
         self._eager_lines = _EAGER_LINES
@@ -94,7 +94,7 @@ class Output(io.TextIOBase):
         self._parts.clear()
         self._chars = 0
         for start in range(0, len(text), _PIECE_CHARS):
-            self._border.print(text[start : start + _PIECE_CHARS])
+            self._host_functions.print(text[start : start + _PIECE_CHARS])
 
 
 class _OutputBytes(io.RawIOBase):

@@ -8,7 +8,7 @@ from sandbox_runtime.guest.calls import Call, Calls
 from sandbox_runtime.guest.errors import ToolError
 from sandbox_runtime.guest.fetching import Fetching, Response
 from sandbox_runtime.guest.library import LibraryFunction
-from sandbox_runtime.guest.output import Border
+from sandbox_runtime.guest.output import HostFunctions
 from sandbox_runtime.guest.values import encode_value
 
 _MAX_NOTICES = 10
@@ -28,13 +28,13 @@ class ResultLimitError(Exception):
 class PortalModule(types.ModuleType):
     """`emit`, `fetch`, `search`, `describe`, what upstreams offer besides functions, and the exception calls raise."""
 
-    def __init__(self, border: Border, calls: Calls) -> None:
+    def __init__(self, host: HostFunctions, calls: Calls) -> None:
         super().__init__("portal", "What a script can do besides calling upstream functions.")
         self.ToolError = ToolError
         self.Response = Response
         self.fetch = Fetching(calls).fetch
         self.__all__ = _NAMES.split()
-        self.__dict__["__border"] = border
+        self.__dict__["__host"] = host
         self.__dict__["__calls"] = calls
         self.begin(0)
 
@@ -66,7 +66,7 @@ class PortalModule(types.ModuleType):
             text, notices = encode_value(dict(block), "emitted block")
             self.__dict__["__notices"] += notices[:_MAX_NOTICES]
             self.charge(len(text) if text.isascii() else len(text.encode()))
-            self.__dict__["__border"].emit(text)
+            self.__dict__["__host"].emit(text)
 
     def search(
         self, query: str = "", *, detail: str = "brief", upstream: str | None = None, limit: int = 5

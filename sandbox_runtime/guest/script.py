@@ -79,7 +79,7 @@ def _read(text: str) -> tuple[str, ast.Module, list[str]]:
     try:
         return text, ast.parse(text, FILENAME), []
     except SyntaxError:
-        for meant, notice in _meanings(text):
+        for meant, notice in _readings(text):
             try:
                 return meant, ast.parse(meant, FILENAME), [notice]
             except SyntaxError:
@@ -87,7 +87,7 @@ def _read(text: str) -> tuple[str, ast.Module, list[str]]:
         raise
 
 
-def _meanings(text: str) -> Iterator[tuple[str, str]]:
+def _readings(text: str) -> Iterator[tuple[str, str]]:
     """What a text that is no Python may mean, line for line."""
     if text[:1].isspace():
         yield textwrap.dedent(text), "the script was indented as a whole: the indentation was removed"
