@@ -33,7 +33,6 @@ FAULTS: Final[dict[str, Fault]] = {
     "reset in the body": acted(http_server.reset_in_the_body),
     "endless body": acted(http_server.body_that_never_ends),
     "compressed bomb": acted(http_server.compressed_bomb),
-    "packed and endless": http_server.packed_and_endless,
     "event stream and silence": acted(http_server.event_stream_and_silence),
     "event stream broken off": http_server.event_stream_broken_off,
     **{

@@ -1,32 +1,31 @@
-"""Reaches an upstream by URL: Streamable HTTP, and the HTTP+SSE transport it replaced, both by the SDK's transports.
+"""Reaches an upstream by URL: Streamable HTTP, and the HTTP+SSE transport it replaced.
 
-The SDK's transports read with a client of ours. Under them any exception of a client ends the whole connection, and a
-status like 401 becomes "Server returned an error response". Here every failure of a request becomes the answer of
-exactly the call that caused it, and what comes is capped and read by `MessageReader`: messages go past the SDK to
-the wire, and the SDK gets an empty message in place of each answer, so that it knows that it came.
+The SDK's transports are not used: in them a failure of one request ends the connection and cancels callers, a status
+like 401 becomes "Server returned an error response", and a JSON answer has no limit. Here each request is posted in its
+caller's task, its failure is that call's, and what comes is capped and read by `MessageReader`.
+
+Source: MCP 2026-07-28, basic/transports/streamable-http; 2025-06-18, basic/transports; 2024-11-05, basic/transports.
 """
 
 import socket
 import ssl
-import zlib
 from codecs import BOM_UTF8
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext, suppress
-from contextvars import ContextVar
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager, suppress
 from functools import cache, partial
 from http import HTTPStatus
-from typing import Any, Final, Self
-from weakref import WeakValueDictionary
+from typing import ClassVar, Final
+from urllib.parse import urljoin
 
 import anyio
 import httpx2
-from mcp.client.sse import sse_client
-from mcp.client.streamable_http import streamable_http_client
-from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCError, JSONRPCResponse, RequestId
-from pydantic_core import from_json, to_json
+from anyio.abc import AsyncResource, TaskGroup, TaskStatus
+from mcp.shared.dispatcher import coerce_request_id
+from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
+from mcp.shared.message import ClientMessageMetadata, SessionMessage
+from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse, RequestId
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from manifests.json_value import Json
 from manifests.upstream_sections import HttpUpstream
 from upstreams.errors import (
     UpstreamAnswerError,
@@ -38,8 +37,8 @@ from upstreams.errors import (
     UpstreamUnavailableError,
 )
 from upstreams.http_credentials import Admission, HttpCredentials
-from upstreams.http_errors import described_http, error_of, kind_of, refusal, status_line
-from upstreams.messages import InboundLimits, MessageReader, failed_answer
+from upstreams.http_errors import SESSION_HEADER, described_http, error_of, kind_of, refusal, status_line
+from upstreams.messages import InboundLimits, MessageReader
 from upstreams.state import Diagnostics
 from upstreams.wire import Wire
 
@@ -50,12 +49,14 @@ _CLOSE_SECONDS: Final = 1.0
 """To end a session. Nobody waits for it but the connection itself, so a server that hangs must not hold it up."""
 
 NOTICE_SECONDS: Final = 2.0
-NOTICES_AT_ONCE: Final = 16
+_NOTICES_AT_ONCE: Final = 16
 _MAX_NOTICES: Final = 1_000
 """Notifications and replies are sent in the background, each for two seconds at most; one more is dropped."""
 
-_LEAST_RETRY_MS: Final = 1_000
+_LEAST_RETRY_SECONDS: Final = 1.0
 """Streams that break off are asked for again no sooner, whatever the server says."""
+
+_FRUITLESS_RETRIES: Final = 2
 
 _SILENT_SECONDS: Final = 30
 _PROBE_SECONDS: Final = 10
@@ -66,10 +67,8 @@ that a stream of events on a route that vanished would be waited for without end
 _LINES_PER_UNIT: Final = 4
 """Lines of a stream of events that count as one unsolicited message."""
 
-_UNPACKED_BYTES: Final = 64 * 1024
 _ERROR_BYTES: Final = 64 * 1024
-_GZIP: Final = ("gzip", "x-gzip")
-_BODY_HEADERS: Final = frozenset({b"content-length", b"content-encoding", b"transfer-encoding"})
+_EVENTS: Final = "text/event-stream"
 _NEVER_SENT: Final = (
     httpx2.ConnectError,
     httpx2.ConnectTimeout,
@@ -79,61 +78,49 @@ _NEVER_SENT: Final = (
     httpx2.LocalProtocolError,
 )
 
-CODING: Final = {"accept-encoding": "gzip"}
-"""The header of requests whose answers are read by `unpacked`."""
-
 
 @asynccontextmanager
 async def open_http_wire(
     spec: HttpUpstream, diagnostics: Diagnostics, credentials: HttpCredentials
 ) -> AsyncIterator[Wire]:
     """A wire over Streamable HTTP; nothing is sent yet, so this cannot fail."""
-    inbox = Inbox(spec, diagnostics, credentials)
-    async with (
-        UpstreamHttpClient(inbox, headers={**CODING, **spec.headers}, **_options(spec)) as client,
-        streamable_http_client(str(spec.url), http_client=client, max_sse_event_size=None) as streams,
-        anyio.create_task_group() as tasks,
-    ):
-        tasks.start_soon(inbox.carry, streams[0])
-        yield inbox.wire(streams[1], closes_requests=True)
-        tasks.cancel_scope.cancel()
+    async with _client(spec) as client, anyio.create_task_group() as tasks:
+        transport = StreamableHttp(spec, client, tasks, diagnostics, credentials)
+        try:
+            yield transport.wire
+        finally:
+            await transport.end_session()
+            tasks.cancel_scope.cancel()
 
 
 @asynccontextmanager
 async def open_sse_wire(
     spec: HttpUpstream, diagnostics: Diagnostics, credentials: HttpCredentials
 ) -> AsyncIterator[Wire]:
-    """A wire over HTTP+SSE, connected within `connect_seconds`."""
-    inbox = Inbox(spec, diagnostics, credentials)
+    """A wire over HTTP+SSE, connected within `connect_seconds`.
 
-    def new_client(
-        headers: dict[str, str] | None = None,
-        timeout: httpx2.Timeout | None = None,
-        auth: httpx2.Auth | None = None,
-    ) -> httpx2.AsyncClient:
-        return SseHttpClient(inbox, headers=headers, auth=auth, **_options(spec))
-
-    transport = sse_client(str(spec.url), headers={**CODING, **spec.headers}, httpx_client_factory=new_client)
-    # One scope around the whole life: a scope may not end inside a transport that was entered in it.
-    with anyio.CancelScope(deadline=anyio.current_time() + spec.connect_seconds) as connecting:
-        async with AsyncExitStack() as stack:
-            streams = await stack.enter_async_context(transport)
-            connecting.deadline = float("inf")
-            tasks = await stack.enter_async_context(anyio.create_task_group())
-            tasks.start_soon(inbox.carry, streams[0])
-            yield inbox.wire(streams[1])
-            tasks.cancel_scope.cancel()
-    if connecting.cancelled_caught:
-        raise UpstreamUnavailableError(f"sent no endpoint within {spec.connect_seconds:g} s")
+    Raises:
+        UpstreamError: It is not reached, or sends no endpoint.
+    """
+    async with _client(spec) as client, anyio.create_task_group() as tasks:
+        transport = HttpWithSse(spec, client, tasks, diagnostics, credentials)
+        with anyio.move_on_after(spec.connect_seconds) as connecting:
+            await tasks.start(transport.read)
+        if connecting.cancelled_caught:
+            raise UpstreamUnavailableError(f"sent no endpoint within {spec.connect_seconds:g} s")
+        yield transport.wire
+        tasks.cancel_scope.cancel()
 
 
-def _options(spec: HttpUpstream) -> dict[str, Any]:
-    # Deadlines are the calls' own, and a stream of events may be silent for as long as it likes.
-    return {
-        "timeout": httpx2.Timeout(_WRITE_SECONDS, connect=spec.connect_seconds, read=None, pool=None),
-        "limits": httpx2.Limits(max_connections=None, max_keepalive_connections=_KEPT_CONNECTIONS),
-        "verify": trusted_authorities(),
-    }
+def _client(spec: HttpUpstream) -> httpx2.AsyncClient:
+    return httpx2.AsyncClient(
+        # What is packed would have to be unpacked piece by piece: a little of it can be as much as it likes.
+        headers={"accept-encoding": "identity", **spec.headers},
+        # Deadlines are the calls' own, and a stream of events may be silent for as long as it likes.
+        timeout=httpx2.Timeout(_WRITE_SECONDS, connect=spec.connect_seconds, read=None, pool=None),
+        limits=httpx2.Limits(max_connections=None, max_keepalive_connections=_KEPT_CONNECTIONS),
+        verify=trusted_authorities(),
+    )
 
 
 @cache
@@ -142,392 +129,341 @@ def trusted_authorities() -> ssl.SSLContext:
     return httpx2.create_ssl_context()
 
 
-class Inbox:
-    """Where the messages of one connection go, whichever response brings them."""
+class HttpTransport(AsyncResource):
+    """The messages of one connection: what is sent is posted, what comes goes to its wire."""
 
-    def __init__(self, spec: HttpUpstream, diagnostics: Diagnostics, credentials: HttpCredentials) -> None:
-        self.admission = Admission(spec.url, credentials)
-        self.diagnostics = diagnostics
-        self.limits = InboundLimits(spec.message_bytes)
-        self.reader = MessageReader(self.limits, diagnostics, self.admission.masked)
-        self._sender, self._receiver = anyio.create_memory_object_stream[SessionMessage | Exception]()
-        self._wire: Wire | None = None
+    closes_requests: ClassVar[bool] = False
 
-    def wire(self, write_stream: Any, *, closes_requests: bool = False) -> Wire:
-        """The wire that the messages go to."""
-        self._wire = Wire(self._receiver, write_stream, self.limits, closes_requests=closes_requests)
-        return self._wire
+    def __init__(
+        self,
+        spec: HttpUpstream,
+        client: httpx2.AsyncClient,
+        tasks: TaskGroup,
+        diagnostics: Diagnostics,
+        credentials: HttpCredentials,
+    ) -> None:
+        self._url = str(spec.url)
+        self._client = client
+        self._tasks = tasks
+        self._diagnostics = diagnostics
+        self._admission = Admission(spec.url, credentials)
+        self._limits = InboundLimits(spec.message_bytes)
+        self._reader = MessageReader(self._limits, diagnostics, self._admission.masked)
+        self._inbox, received = anyio.create_memory_object_stream[SessionMessage]()
+        self.wire = Wire(received, self, self._limits, closes_requests=self.closes_requests)
+        self._session = ""
+        self._version = ""
+        self._notices = 0
+        self._notice_turns = anyio.CapacityLimiter(_NOTICES_AT_ONCE)
 
-    async def carry(self, read_stream: Any) -> None:  # the SDK's stream protocols have no public name
-        """Hand over what the SDK itself says, until it ends."""
-        async with self._sender:
-            async for item in read_stream:
-                # Its answers stand for those that were delivered; only its errors are new.
-                if not isinstance(item, SessionMessage) or not isinstance(item.message, JSONRPCResponse):
-                    await self._sender.send(item)
-
-    async def deliver(self, message: SessionMessage) -> None:
-        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # the connection has ended first
-            await self._sender.send(message)
-
-    async def fail(self, request_id: RequestId, failure: UpstreamError) -> None:
-        """Answer a request with a failure. One for what the upstream sent ends the connection."""
-        if isinstance(failure, UpstreamCutOffError) and self._wire is not None:
-            self._wire.cut_off(failure)
-        await self.deliver(SessionMessage(failed_answer(request_id, failure)))
-
-    def cut_off(self, error: UpstreamCutOffError) -> None:
-        if self._wire is not None:
-            self._wire.cut_off(error)
-
-
-class Post:
-    """One request over HTTP, until its answer was read, or nobody waits for it any more."""
-
-    def __init__(self, request_id: RequestId) -> None:
-        self.request_id = request_id
-        self._is_closed = False
-        self._scope: anyio.CancelScope | None = None
-
-    def close(self) -> None:
-        self._is_closed = True
-        if self._scope is not None:
-            self._scope.cancel()
-
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Around waiting for the upstream.
+    async def send(self, item: SessionMessage) -> None:
+        """Send a message. A request takes until its answer was delivered; anything else is sent in the background.
 
         Raises:
-            UpstreamLostError: It was closed.
+            UpstreamError: The request failed.
         """
-        with anyio.CancelScope() as scope:
-            self._scope = scope
-            if self._is_closed:
-                scope.cancel()
-            yield
-        self._scope = None
-        if scope.cancelled_caught:
-            raise UpstreamLostError("nobody waits for the answer any more")
-
-
-_post: ContextVar[Post | None] = ContextVar("_post", default=None)
-"""The request that this task of the SDK reads the answer of: in it the SDK also asks for the rest of one."""
-
-
-class UpstreamHttpClient(httpx2.AsyncClient):
-    """What the SDK's Streamable HTTP transport sends with. POSTs never raise."""
-
-    def __init__(self, inbox: Inbox, **options: Any) -> None:
-        super().__init__(**options)
-        self.inbox = inbox
-        # The SDK's task of a request holds its post until it has ended.
-        self._posts: WeakValueDictionary[RequestId, Post] = WeakValueDictionary()
-        self._tasks = anyio.create_task_group()
-        self._notices = 0
-        self._notice_turns = anyio.CapacityLimiter(NOTICES_AT_ONCE)
-
-    async def __aenter__(self) -> Self:
-        await super().__aenter__()
-        await self._tasks.__aenter__()
-        return self
-
-    async def __aexit__(self, *error: Any) -> None:
-        self._tasks.cancel_scope.cancel()
+        if not isinstance(item.message, JSONRPCRequest):
+            self._tell_in_background(item)
+            return
         try:
-            await self._tasks.__aexit__(*error)
-        finally:
-            await super().__aexit__(*error)
+            await self._ask(item, item.message)
+        except httpx2.RequestError as error:
+            raise _failure(error) from error
 
-    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-        if request.method == "GET":
-            return await self._listen(request, options)
-        if request.method == "DELETE":
-            # It is closed because somebody ended it, who would end this, too.
-            with anyio.CancelScope(shield=True):
-                await self._tell(request, options, _CLOSE_SECONDS)
-            return httpx2.Response(HTTPStatus.NO_CONTENT, request=request)
-        message = from_json(await request.aread())
-        if "method" in message and "id" in message:
-            return await self._ask(request, options, message["id"])
-        if message.get("method") == "notifications/initialized":  # nothing may come before it
-            return await self._tell(request, options, NOTICE_SECONDS)
-        await self._tell_in_background(request, options)
-        # Before 2026-07-28 a request goes on although it was cancelled. What it would still bring is nobody's.
-        if message.get("method") == "notifications/cancelled" and (
-            post := self._posts.get(message["params"]["requestId"])
-        ):
-            post.close()
-        return httpx2.Response(HTTPStatus.ACCEPTED, request=request)
+    async def aclose(self) -> None:
+        """Whoever opened the client closes it."""
 
-    async def _admitted(self, request: httpx2.Request, options: dict[str, Any]) -> httpx2.Response:
-        response = await self.inbox.admission.send(request, partial(super().send, **options))
+    async def _ask(self, item: SessionMessage, request: JSONRPCRequest) -> None:
+        raise NotImplementedError
+
+    def _headers(self) -> dict[str, str]:
+        return {}
+
+    async def _post(self, item: SessionMessage) -> httpx2.Response:
+        stamped = item.metadata.headers if isinstance(item.metadata, ClientMessageMetadata) else None
+        headers = {
+            "accept": f"application/json, {_EVENTS}",
+            "content-type": "application/json",
+            **self._headers(),
+            **(stamped or {}),
+        }
+        body = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode()
+        return await self._request("POST", headers, body)
+
+    async def _request(self, method: str, headers: Mapping[str, str], body: bytes = b"") -> httpx2.Response:
+        request = self._client.build_request(method, self._url, headers=headers, content=body or None)
+        send = partial(self._client.send, stream=True, follow_redirects=False)
+        response = await self._admission.send(request, send)
         stream = response.extensions.get("network_stream")
         with suppress(OSError):  # it is closed already
             keep_alive(stream.get_extra_info("socket") if stream else None)
         return response
 
-    async def _listen(self, request: httpx2.Request, options: dict[str, Any]) -> httpx2.Response:
-        """Ask for events: of what nobody asked for, or of an answer whose stream broke off."""
-        post = _post.get()
-        try:
-            with post.waiting() if post else nullcontext():
-                response = await self._admitted(request, options)
-                if response.is_success and kind_of(response) == "text/event-stream":
-                    return self._events(response, post)
-                return await _without_body(response)  # the SDK would read all of it
-        except httpx2.RequestError as error:
-            self.inbox.diagnostics.note(f"events cannot be listened to: {described_http(error)}")
-        except UpstreamLostError:
-            pass
-        except UpstreamError as error:
-            self.inbox.diagnostics.note(f"events cannot be listened to: {error}")
-        return httpx2.Response(HTTPStatus.METHOD_NOT_ALLOWED, request=request)
-
-    async def _tell_in_background(self, request: httpx2.Request, options: dict[str, Any]) -> None:
-        # The SDK sends these one by one, and nothing else meanwhile: not even that a call was cancelled.
+    def _tell_in_background(self, item: SessionMessage) -> None:
+        # Nothing waits for these: not the next message, and not a caller that was cancelled.
         if self._notices >= _MAX_NOTICES:
-            self.inbox.diagnostics.note("takes notifications and replies so slowly that some were not sent")
+            self._diagnostics.note("takes notifications and replies so slowly that some were not sent")
             return
         self._notices += 1
 
         async def tell() -> None:
             try:
                 async with self._notice_turns:
-                    await self._tell(request, options, NOTICE_SECONDS)
+                    await self._tell(item)
             finally:
                 self._notices -= 1
 
         self._tasks.start_soon(tell)
 
-    async def _tell(
-        self, request: httpx2.Request, options: dict[str, Any], seconds: float
-    ) -> httpx2.Response:
-        """Send what has no answer: a notification, a reply, the end of a session."""
+    async def _tell(self, item: SessionMessage) -> None:
+        """Send what has no answer: a notification or a reply."""
         problem = ""
         try:
-            with anyio.move_on_after(seconds):
-                response = await self._admitted(request, options)
-                problem = status_line(response) if response.is_error and request.method == "POST" else ""
-                await _without_body(response)
-        except httpx2.RequestError as error:
-            problem = described_http(error)
-        except UpstreamError as error:
-            problem = str(error)
-        if problem:
-            self.inbox.diagnostics.note(f"a notification was not delivered: {problem}")
-        return httpx2.Response(HTTPStatus.ACCEPTED, request=request)
-
-    async def _ask(
-        self, request: httpx2.Request, options: dict[str, Any], request_id: RequestId
-    ) -> httpx2.Response:
-        """A response whose body the SDK reads, and that delivers the answer meanwhile."""
-        post = self._posts[request_id] = self._posts.get(request_id) or Post(request_id)
-        _post.set(post)
-        response = None
-        try:
-            with post.waiting():
-                response = await self._admitted(request, options)
-                return await self._answered(response, post)
+            with anyio.move_on_after(NOTICE_SECONDS):
+                response = await self._post(item)
+                problem = status_line(response) if response.is_error else ""
+                await _beginning(response)
         except (httpx2.RequestError, UpstreamError) as error:
-            if response is not None:
-                await response.aclose()
-            await self.inbox.fail(request_id, _failure(error))
-            return httpx2.Response(200, json=_placeholder(request_id), request=request)
+            problem = str(_failure(error))
+        if problem:
+            self._diagnostics.note(f"a notification was not delivered: {problem}")
 
-    async def _answered(self, response: httpx2.Response, post: Post) -> httpx2.Response:
-        """The same response with a body that delivers what it says.
+    async def _deliver(self, text: bytes, request_id: RequestId | None) -> bool:
+        """Hand over what an event says; whether the answer to this request is in it.
 
         Raises:
-            UpstreamError: It is no answer.
+            UpstreamError: It cannot be read, or is one message too many.
         """
-        kind = kind_of(response)
-        if response.status_code == HTTPStatus.ACCEPTED:
-            raise UpstreamSilentError("took the request with HTTP 202 but sends no answer")
-        if response.is_success and kind == "text/event-stream":
-            return self._events(response, post)
+        if request_id is None:
+            messages = self._reader.read_leniently(text)
+        else:
+            try:
+                messages = self._reader.read(text)
+            except ValueError as error:
+                raise UpstreamAnswerError(f"the answer is unreadable: {error}") from None
+        is_answered = False
+        for message in messages:
+            await self._hand_over(message)
+            match message.message:
+                case JSONRPCResponse(id=answered) | JSONRPCError(id=answered) if answered is not None:
+                    is_answered = is_answered or coerce_request_id(answered) == request_id
+        return is_answered
+
+    async def _hand_over(self, message: SessionMessage) -> None:
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # the connection has ended first
+            await self._inbox.send(message)
+
+    async def _events(self, response: httpx2.Response) -> AsyncGenerator[httpx2.ServerSentEvent]:
+        """The events of a response, until it ends or breaks off.
+
+        Raises:
+            UpstreamError: It is longer than the limits allow, or packed.
+        """
+        lines = httpx2.Response(
+            response.status_code,
+            headers={"content-type": _EVENTS},
+            stream=_EventLines(response, self._limits),
+            request=response.request,
+        )
+        async with aclosing(response):
+            try:
+                async for event in httpx2.EventSource(lines, max_event_size=self._limits.message_bytes):
+                    yield event
+            except httpx2.SSEError as error:
+                raise UpstreamAnswerError(str(error)) from None
+            except httpx2.RequestError:
+                pass  # what broke off may go on
+
+
+class StreamableHttp(HttpTransport):
+    """Streamable HTTP: an answer comes to the POST of its request, as JSON or in a stream of events.
+
+    Before 2026-07-28 there are sessions, a stream of events that nobody asked for, and streams that can be resumed.
+    """
+
+    closes_requests = True
+
+    async def send(self, item: SessionMessage) -> None:
+        stamped = item.metadata.headers if isinstance(item.metadata, ClientMessageMetadata) else None
+        self._version = (stamped or {}).get(MCP_PROTOCOL_VERSION_HEADER, self._version)
+        match item.message:
+            case JSONRPCRequest(method="initialize"):
+                self._version = ""  # that of the probe before it does not count
+            case JSONRPCNotification(method="notifications/initialized"):
+                await self._tell(item)  # nothing may come before it
+                if self._session:
+                    self._tasks.start_soon(self._listen)
+                return
+            case JSONRPCNotification(method="notifications/cancelled"):
+                if self._version in MODERN_PROTOCOL_VERSIONS:
+                    return  # that its request was closed says so
+        await super().send(item)
+
+    async def end_session(self) -> None:
+        """Tell the server, which may take a second for it."""
+        if not self._session:
+            return
+        # It is closed because somebody ended it, who would end this, too.
+        with (
+            anyio.move_on_after(_CLOSE_SECONDS, shield=True),
+            suppress(httpx2.RequestError, UpstreamError),
+        ):
+            await (await self._request("DELETE", self._headers())).aclose()
+
+    def _headers(self) -> dict[str, str]:
+        named = {SESSION_HEADER: self._session, MCP_PROTOCOL_VERSION_HEADER: self._version}
+        return {name: value for name, value in named.items() if value}
+
+    async def _ask(self, item: SessionMessage, request: JSONRPCRequest) -> None:
+        response = await self._post(item)
+        async with aclosing(response):
+            if request.method == "initialize":
+                self._session = response.headers.get(SESSION_HEADER, "")
+            if response.status_code == HTTPStatus.ACCEPTED:
+                raise UpstreamSilentError("took the request with HTTP 202 but sends no answer")
+            if response.is_success and kind_of(response) == _EVENTS:
+                await self._follow(response, request.id)
+                return
+            body = await self._body(response, request.id)
+            await self._hand_over(SessionMessage(self._reader.read_answer(body, request.id)))
+
+    async def _body(self, response: httpx2.Response, request_id: RequestId) -> bytes:
+        """The JSON of an answer.
+
+        Raises:
+            UpstreamError: It is none, or too long.
+        """
+        kind, body = kind_of(response), bytearray()
         if response.next_request is not None:
             raise _lost_call(response, response.next_request.url)
         if response.is_success and kind == "application/json":
-            await self.inbox.deliver(SessionMessage(await self._read(response, post.request_id)))
-            return _taken_over(response, post.request_id)
-        redact, reader = self.inbox.diagnostics.redact, self.inbox.reader
-        body = self.inbox.admission.masked(await _beginning(response))
-        if response.is_error and (error := error_of(response, body, redact)):
-            raise error
-        if response.is_error:
-            await self.inbox.deliver(SessionMessage(reader.read_answer(body, post.request_id)))
-            return _taken_over(response, post.request_id)
-        raise UpstreamAnswerError(
-            f"the answer is {kind or 'of no type'} instead of JSON: {redact.excerpt(body)!r}"
-        )
-
-    async def _read(self, response: httpx2.Response, request_id: RequestId) -> JSONRPCResponse | JSONRPCError:
-        body = bytearray()
-        with self.inbox.limits.buffering() as add:
-            try:
-                async for piece in unpacked(response):
+            with self._limits.buffering() as add:
+                async for piece in _pieces(response):
                     add(len(piece))
                     body += piece
-            finally:
-                await response.aclose()
-            return self.inbox.reader.read_answer(bytes(body), request_id)
+            return bytes(body)
+        start, redact = self._admission.masked(await _beginning(response)), self._diagnostics.redact
+        if not response.is_error:
+            raise UpstreamAnswerError(
+                f"the answer is {kind or 'of no type'} instead of JSON: {redact.excerpt(start)!r}"
+            )
+        if error := error_of(response, start, redact):
+            raise error
+        return start
 
-    def _events(self, response: httpx2.Response, post: Post | None) -> httpx2.Response:
-        return _with_stream(response, _Events(self.inbox, response, post))
+    async def _follow(self, response: httpx2.Response | None, request_id: RequestId | None) -> None:
+        """Deliver a stream of events: until it brings this answer, or what nobody asked for until it ends.
+
+        One that breaks off is resumed after the last event that has an id, until that brings nothing twice.
+
+        Raises:
+            UpstreamError: The answer does not come.
+        """
+        last_id, pause_seconds, fruitless = "", _LEAST_RETRY_SECONDS, 0
+        while True:
+            if response is None:
+                response = await self._resumed(last_id)
+            fruitless = 0 if response else fruitless + 1
+            if response is not None:
+                async with aclosing(self._events(response)) as events:
+                    async for event in events:
+                        last_id = event.id or last_id
+                        if event.retry is not None:
+                            pause_seconds = max(_LEAST_RETRY_SECONDS, event.retry / 1_000)
+                        is_message = event.event == "message" and event.data
+                        if is_message and await self._deliver(event.data.encode(), request_id):
+                            return
+            if fruitless == _FRUITLESS_RETRIES or (request_id is not None and not last_id):
+                break
+            response = None
+            await anyio.sleep(pause_seconds)
+        if request_id is not None:
+            raise UpstreamLostError("the stream of events ended without an answer")
+
+    async def _resumed(self, last_id: str) -> httpx2.Response | None:
+        headers = {"accept": _EVENTS, **self._headers(), **({"last-event-id": last_id} if last_id else {})}
+        try:
+            response = await self._request("GET", headers)
+        except (httpx2.RequestError, UpstreamError) as error:
+            self._diagnostics.note(f"events cannot be listened to: {_failure(error)}")
+            return None
+        if response.is_success and kind_of(response) == _EVENTS:
+            return response
+        await response.aclose()
+        return None
+
+    async def _listen(self) -> None:
+        try:
+            await self._follow(None, None)
+        except UpstreamError as error:
+            self.wire.cut_off(UpstreamCutOffError(str(error)))
 
 
-class SseHttpClient(UpstreamHttpClient):
-    """What the SDK's older HTTP+SSE transport sends with. Answers arrive on the one stream of events.
+class HttpWithSse(HttpTransport):
+    """HTTP+SSE: all answers come on one stream of events, whose first event says where to post requests."""
 
-    Some servers answer the POST of a request only when they have done what it asks for, and the SDK sends nothing else
-    until then. So requests are sent in the background here, beside each other.
-    """
+    async def read(self, *, task_status: TaskStatus[None]) -> None:
+        """Read the stream until it ends, and with it the connection; started once requests can be posted.
 
-    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-        if request.method == "GET":
-            response = await self._admitted(request, options)
-            return self._events(response, None) if response.is_success else response
-        return await super().send(request, **options)
-
-    async def _ask(
-        self, request: httpx2.Request, options: dict[str, Any], request_id: RequestId
-    ) -> httpx2.Response:
-        post = self._posts[request_id] = Post(request_id)
-
-        async def ask() -> None:
+        Raises:
+            UpstreamError: It did not start.
+        """
+        is_started = False
+        async with self._inbox:
             try:
-                with post.waiting():
-                    await self._taken(await self._admitted(request, options))
-            except (httpx2.RequestError, UpstreamError) as error:
-                await self.inbox.fail(request_id, _failure(error))
+                response = await self._request("GET", {"accept": _EVENTS})
+                if not response.is_success or kind_of(response) != _EVENTS:
+                    await response.aclose()
+                    raise refusal(response, b"", self._diagnostics.redact)
+                async for event in self._events(response):
+                    if event.event == "endpoint" and not is_started:
+                        self._url = urljoin(self._url, event.data)
+                        is_started = True
+                        task_status.started()
+                    elif event.event == "message" and event.data:
+                        await self._deliver(event.data.encode(), None)
+                if not is_started:
+                    raise UpstreamUnavailableError("ended its stream of events before it sent an endpoint")
+            except httpx2.RequestError as error:
+                raise _failure(error) from error
+            except UpstreamError as error:
+                if not is_started:
+                    raise
+                self.wire.cut_off(UpstreamCutOffError(str(error)))
 
-        self._tasks.start_soon(ask)
-        return httpx2.Response(HTTPStatus.ACCEPTED, request=request)
-
-    async def _taken(self, response: httpx2.Response) -> None:
-        """Raises UpstreamError if it says that the server did not take the request."""
+    async def _ask(self, item: SessionMessage, request: JSONRPCRequest) -> None:
+        # Some servers answer it only when they have done what it asks for; the wire ends it when the answer came.
+        response = await self._post(item)
         body = await _beginning(response)
         if response.next_request is not None:
             raise _lost_call(response, response.next_request.url)
         if response.status_code == HTTPStatus.NOT_FOUND:
             raise UpstreamSessionError("no longer knows this session")
         if response.is_error:
-            raise refusal(response, self.inbox.admission.masked(body), self.inbox.diagnostics.redact)
+            raise refusal(response, self._admission.masked(body), self._diagnostics.redact)
 
 
-class _Events(httpx2.AsyncByteStream):
-    """A stream of events, of an answer (`post`) or of what nobody asked for.
-
-    What the SDK reads is its ids, its waits before it may be asked for again, and a placeholder for each answer.
-    """
-
-    def __init__(self, inbox: Inbox, response: httpx2.Response, post: Post | None) -> None:
-        self._inbox = inbox
-        self._response = response
-        self._post = post
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        inbox, post = self._inbox, self._post
-        try:
-            async for event in httpx2.EventSource(
-                _with_stream(self._response, _Lines(self._response, inbox.limits, post)),
-                max_event_size=inbox.limits.message_bytes,
-            ):
-                if event.event == "message" and event.data:
-                    yield await self._delivered(event)
-                elif event.event == "endpoint":  # of HTTP+SSE
-                    yield f"event: endpoint\ndata: {event.data}\n\n".encode()
-                if event.id or event.retry is not None:
-                    retry = max(_LEAST_RETRY_MS, event.retry or 0)
-                    yield f"id: {event.id}\nretry: {retry}\ndata:\n\n".encode()
-        except httpx2.SSEError as error:
-            failure = UpstreamAnswerError(str(error))
-            if post is None:
-                inbox.cut_off(UpstreamCutOffError(str(error)))
-            else:
-                yield await self._failed(post, failure)
-        except (UpstreamError, httpx2.DecodingError) as error:
-            if isinstance(error, UpstreamCutOffError):
-                inbox.cut_off(error)
-            if post is not None:
-                yield await self._failed(post, _failure(error))
-
-    async def _delivered(self, event: httpx2.ServerSentEvent) -> bytes:
-        """Hand over what it says; a placeholder if that is the answer."""
-        inbox, text = self._inbox, event.data.encode()
-        if self._post is None:
-            messages = inbox.reader.read_leniently(text)
-        else:
-            try:
-                messages = inbox.reader.read(text)
-            except ValueError as error:
-                raise UpstreamAnswerError(f"the answer is unreadable: {error}") from None
-        placeholder = b""
-        for message in messages:
-            await inbox.deliver(message)
-            match message.message:
-                case JSONRPCResponse(id=answered) | JSONRPCError(id=answered):
-                    if self._post and answered == self._post.request_id:
-                        placeholder = _event(answered)
-        return placeholder
-
-    async def _failed(self, post: Post, failure: UpstreamError) -> bytes:
-        await self._inbox.fail(post.request_id, failure)
-        return _event(post.request_id)
-
-    async def aclose(self) -> None:
-        await self._response.aclose()
-
-
-class _Lines(httpx2.AsyncByteStream):
+class _EventLines(httpx2.AsyncByteStream):
     """The lines of a stream of events, which count as unsolicited messages: most of them say nothing."""
 
-    def __init__(self, response: httpx2.Response, limits: InboundLimits, post: Post | None) -> None:
-        self._pieces = unpacked(response)
+    def __init__(self, response: httpx2.Response, limits: InboundLimits) -> None:
+        self._response = response
         self._limits = limits
-        self._post = post
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         is_first = True
-        while True:
-            with self._post.waiting() if self._post else nullcontext():
-                piece = await anext(self._pieces, None)
-            if piece is None:
-                return
-            if is_first:
-                piece, is_first = piece.removeprefix(BOM_UTF8), False
-            self._limits.take_unsolicited(0, max(piece.count(b"\n"), piece.count(b"\r")) / _LINES_PER_UNIT)
-            yield piece
+        async for piece in _pieces(self._response):
+            text, is_first = piece.removeprefix(BOM_UTF8) if is_first else piece, False
+            self._limits.take_unsolicited(0, max(text.count(b"\n"), text.count(b"\r")) / _LINES_PER_UNIT)
+            yield text
 
 
 def _failure(error: httpx2.RequestError | UpstreamError) -> UpstreamError:
     """What an exception says of a call."""
     if isinstance(error, UpstreamError):
         return error
-    if isinstance(error, _NEVER_SENT):
-        return UpstreamUnavailableError(described_http(error))
-    if isinstance(error, httpx2.DecodingError):
-        return UpstreamAnswerError(described_http(error))
-    return UpstreamLostError(described_http(error))
-
-
-def _taken_over(response: httpx2.Response, request_id: RequestId) -> httpx2.Response:
-    """What the SDK gets in place of an answer that was delivered. It reads the session's id in the headers."""
-    return httpx2.Response(
-        200,
-        headers=headers_without_body(response),
-        content=to_json(_placeholder(request_id)),
-        request=response.request,
-    )
-
-
-def _placeholder(request_id: RequestId | None) -> dict[str, Json]:
-    return {"jsonrpc": "2.0", "id": request_id or 0, "result": {}}
-
-
-def _event(request_id: RequestId | None) -> bytes:
-    return b"data: " + to_json(_placeholder(request_id)) + b"\n\n"
+    is_unsent = isinstance(error, _NEVER_SENT)
+    return (UpstreamUnavailableError if is_unsent else UpstreamLostError)(described_http(error))
 
 
 def _lost_call(redirect: httpx2.Response, place: httpx2.URL) -> UpstreamAnswerError:
@@ -536,69 +472,31 @@ def _lost_call(redirect: httpx2.Response, place: httpx2.URL) -> UpstreamAnswerEr
     return UpstreamAnswerError(f"{told}; use that URL if the server is there")
 
 
-async def _beginning(response: httpx2.Response) -> bytes:
-    """What a response says that is no answer, as far as anybody reads it."""
-    body = bytearray()
-    try:
-        async for piece in unpacked(response):
-            body += piece
-            if len(body) >= _ERROR_BYTES:
-                break
-    finally:
-        await response.aclose()
-    return bytes(body[:_ERROR_BYTES])
+def _is_packed(response: httpx2.Response) -> bool:
+    return response.headers.get("content-encoding", "").strip().lower() not in ("", "identity")
 
 
-async def _without_body(response: httpx2.Response) -> httpx2.Response:
-    """The same for somebody who would read all of it. The connection stays usable if that is short and says so."""
-    try:
-        announced = response.headers.get("content-length", "")
-        if announced.isdecimal() and int(announced[:10]) <= _ERROR_BYTES:
-            await _beginning(response)
-    except httpx2.RequestError:
-        pass  # what counts has come
-    finally:
-        await response.aclose()
-    return _with_stream(response, httpx2.ByteStream(b""))
-
-
-def _with_stream(response: httpx2.Response, stream: httpx2.AsyncByteStream) -> httpx2.Response:
-    return httpx2.Response(
-        response.status_code, headers=headers_without_body(response), stream=stream, request=response.request
-    )
-
-
-def headers_without_body(response: httpx2.Response) -> list[tuple[bytes, bytes]]:
-    """Those that do not speak of how the body came, as they came: a value need not be ASCII."""
-    return [(name, value) for name, value in response.headers.raw if name.lower() not in _BODY_HEADERS]
-
-
-async def unpacked(response: httpx2.Response) -> AsyncIterator[bytes]:
-    """The body in pieces, whose length is for the caller to bound.
-
-    httpx2 would unpack what is packed several times over, and each piece in one go.
+def _pieces(response: httpx2.Response) -> AsyncIterator[bytes]:
+    """The body as it comes.
 
     Raises:
-        httpx2.DecodingError: It is packed otherwise than with gzip, once.
-        httpx2.RequestError: As of `httpx2.Response.aiter_raw`.
+        UpstreamAnswerError: It is packed.
     """
-    coding = response.headers.get("content-encoding", "").strip().lower()
-    if coding in ("", "identity"):
-        async for piece in response.aiter_raw():
-            yield piece
-        return
-    if coding not in _GZIP:
-        raise httpx2.DecodingError(f"an answer packed with {coding[:100]} is not read")
-    unpacking = zlib.decompressobj(zlib.MAX_WBITS | 16)
-    async for packed in response.aiter_raw():
-        try:
-            while piece := unpacking.decompress(packed, _UNPACKED_BYTES):
-                yield piece
-                packed = unpacking.unconsumed_tail
-        except zlib.error as error:
-            raise httpx2.DecodingError(str(error)) from error
-        if unpacking.eof:
-            return
+    if _is_packed(response):
+        raise UpstreamAnswerError("the answer is compressed, although it was asked for without")
+    return response.aiter_raw()
+
+
+async def _beginning(response: httpx2.Response) -> bytes:
+    """What a response says that is no answer, as far as anybody reads it; "" of one that is packed."""
+    body = bytearray()
+    async with aclosing(response):
+        with suppress(httpx2.RequestError):  # what counts has come
+            async for piece in response.aiter_raw():
+                body += piece
+                if len(body) >= _ERROR_BYTES:
+                    break
+    return b"" if _is_packed(response) else bytes(body[:_ERROR_BYTES])
 
 
 def keep_alive(connection: socket.socket | None) -> None:

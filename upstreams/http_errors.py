@@ -22,7 +22,7 @@ from upstreams.errors import (
 from upstreams.messages import parsed
 from upstreams.redaction import Redaction
 
-_SESSION_HEADER: Final = "mcp-session-id"
+SESSION_HEADER: Final = "mcp-session-id"
 _DAY_SECONDS: Final = 86_400.0
 # What the TypeScript SDK's transport answers with, before it looks at the message.
 _TRANSPORT_CODES: Final = (-32000, -32001)
@@ -121,7 +121,7 @@ def _has_lost_session(response: httpx2.Response, answer: dict[str, Json] | None,
 
     The call is sent again then, so nothing that a tool says of sessions of its own may pass for it.
     """
-    if _SESSION_HEADER not in response.request.headers:
+    if SESSION_HEADER not in response.request.headers:
         return False
     is_missing = response.status_code == HTTPStatus.NOT_FOUND
     if not is_missing and response.status_code != HTTPStatus.BAD_REQUEST:

@@ -61,8 +61,10 @@ class AbandonedRequests:
         self._unanswered.add(request_id)
         try:
             yield request_id
-        except (anyio.get_cancelled_exc_class(), MCPError):
-            if request_id in self._unanswered:
+        except (anyio.get_cancelled_exc_class(), MCPError) as error:
+            failure = failure_of(error.error) if isinstance(error, MCPError) else None
+            is_over = failure is not None and failure.outcome != "unknown"
+            if request_id in self._unanswered and not is_over:
                 self._abandoned[request_id] = (owner, anyio.current_time() + ABANDONED_SECONDS)
                 self._owners[owner] += 1
             raise

@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 
 import anyio
 from mcp.client import ClientSession
-from mcp.shared.dispatcher import CallOptions, ProgressFnT
+from mcp.shared.dispatcher import CallOptions
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import (
     MCP_METHOD_HEADER,
@@ -26,7 +26,6 @@ from mcp_types import (
     CLIENT_INFO_META_KEY,
     LOG_LEVEL_META_KEY,
     METHOD_NOT_FOUND,
-    PARSE_ERROR,
     PROTOCOL_VERSION_META_KEY,
     UNSUPPORTED_PROTOCOL_VERSION,
     Implementation,
@@ -58,7 +57,7 @@ from upstreams.recorded_tool import RecordedTool
 from upstreams.state import Diagnostics
 from upstreams.tool_listing import read_listing
 from upstreams.tool_result import ToolResult, read_result
-from upstreams.wire import Wire, is_closed, with_last_words
+from upstreams.wire import ProgressHearer, Wire, is_closed, with_last_words
 
 LOG_LEVEL_SECONDS: Final = 30.0
 """How long an upstream may take to set the level of what it logs; nobody waits for it."""
@@ -241,7 +240,7 @@ class Session:
         *,
         seconds: float,
         key: str | None = None,
-        progress: ProgressFnT | None = None,
+        progress: ProgressHearer | None = None,
         log_hearer: LogHearer | None = None,
         questioned: Questioned | None = None,
     ) -> ToolResult:
@@ -251,7 +250,7 @@ class Session:
         `log_hearer` hear what the upstream says of itself meanwhile, `questioned` is whom it may ask.
 
         When the caller is cancelled or `seconds` are over, the upstream is told
-        (the SDK sends notifications/cancelled, or since 2026-07-28 on HTTP closes the request).
+        (by notifications/cancelled, or since 2026-07-28 on HTTP closes the request).
 
         Raises:
             UpstreamError: See `upstreams/errors.py`; which of them says what may have happened.
@@ -260,14 +259,14 @@ class Session:
         if log_hearer is not None and self.is_modern:
             meta[LOG_LEVEL_META_KEY] = log_hearer.level
         meta |= self._envelope.declared(self._questions.capabilities(questioned))
-        options = self._envelope.call_options(tool, arguments, progress)
+        options = self._envelope.call_options(tool, arguments)
         owner = next((each.owner for each in (questioned, log_hearer) if each is not None), None)
         await self._require_open(arguments)
         is_begun = False
 
         async def send(answers: dict[str, Json]) -> dict[str, Json]:
             params = self._envelope.params({"name": tool, "arguments": arguments, **answers}, meta)
-            return await self._send("tools/call", params, options, owner)
+            return await self._send("tools/call", params, options, owner, progress)
 
         async def send_again(answers: dict[str, Json]) -> dict[str, Json]:
             nonlocal is_begun
@@ -325,13 +324,19 @@ class Session:
             raise UpstreamArgumentError(f"the arguments cannot be sent as JSON: {fault}")
 
     async def _send(
-        self, method: str, params: dict[str, Json], options: CallOptions, owner: str | None
+        self,
+        method: str,
+        params: dict[str, Json],
+        options: CallOptions,
+        owner: str | None,
+        progress: ProgressHearer | None = None,
     ) -> dict[str, Json]:
         """One request, which the upstream may go on with although its caller is gone."""
         if self._wire.closes_requests:
-            return await self._wire.send_raw_request(method, params, options)
+            return await self._wire.send_raw_request(method, params, options, progress=progress)
         with self._questions.abandoned.sending(owner) as request_id:
-            return await self._wire.send_raw_request(method, params, {**options, "request_id": request_id})
+            options["request_id"] = request_id
+            return await self._wire.send_raw_request(method, params, options, progress=progress)
 
     async def _request(self, method: str, params: dict[str, Json] | None = None) -> dict[str, Json]:
         """One request of the connection itself."""
@@ -357,8 +362,6 @@ class Session:
             if self.cut_off_reason:
                 return UpstreamCutOffError(f"was cut off: it {self.cut_off_reason}")
             return UpstreamLostError(await self._wire.explain_end())
-        if error.code == PARSE_ERROR and error.message.startswith("Failed to parse"):
-            return UpstreamAnswerError("the answer is no JSON-RPC response")
         return UpstreamRefusedError(error.message, rpc_code=error.code)
 
     def _retire_if_refused(self, failure: UpstreamError) -> None:
@@ -470,18 +473,13 @@ class Envelope:
             headers[MCP_NAME_HEADER] = encode_header_value(named)
         return CallOptions(headers=headers)
 
-    def call_options(
-        self, tool: str, arguments: dict[str, Json], progress: ProgressFnT | None
-    ) -> CallOptions:
+    def call_options(self, tool: str, arguments: dict[str, Json]) -> CallOptions:
         headers = self._headers("tools/call")
         if self.is_modern:
             headers[MCP_NAME_HEADER] = encode_header_value(tool)
             if header_map := self._header_maps.get(tool):
                 headers.update(mcp_param_headers(header_map, arguments))
-        options = CallOptions(headers=headers)
-        if progress is not None:
-            options["on_progress"] = progress
-        return options
+        return CallOptions(headers=headers)
 
     def _headers(self, method: str) -> dict[str, str]:
         headers = {MCP_PROTOCOL_VERSION_HEADER: self._version}

@@ -7,14 +7,13 @@ quadratic copying, dies on bytes that are no UTF-8, and takes four seconds to cl
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Final, Self
+from typing import Final
 
 import anyio
 import anyio.lowlevel
-from anyio.abc import AsyncResource, ByteReceiveStream, ByteSendStream
-from mcp.shared.exceptions import MCPError
+from anyio.abc import AsyncResource, ByteReceiveStream, ByteSendStream, ObjectReceiveStream
 from mcp.shared.message import SessionMessage
-from mcp_types import INTERNAL_ERROR, JSONRPCNotification, JSONRPCRequest
+from mcp_types import JSONRPCNotification, JSONRPCRequest
 
 from upstreams.child_process import ChildCommand, open_child
 from upstreams.errors import UpstreamUnreadError
@@ -48,13 +47,12 @@ async def open_stdio_wire(
             ChildOutput(child.stdout, MessageReader(limits, diagnostics, mask), limits),
             stdin,
             limits,
-            send_line=stdin.send_line,
             last_words=child.stderr.last_words,
             exit_status=lambda: child.exit_status(stdin.fault or "closed its stdout"),
         )
 
 
-class ChildOutput(AsyncResource):
+class ChildOutput(ObjectReceiveStream[SessionMessage]):
     """The child's stdout as the SDK's read stream; it runs in the dispatcher's task, without one of its own.
 
     Iterating raises UpstreamCutOffError if the child sends more than `limits` allow.
@@ -68,15 +66,12 @@ class ChildOutput(AsyncResource):
         self._partial = bytearray()
         self._taken = 0
 
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> SessionMessage:
+    async def receive(self) -> SessionMessage:
         while not self._messages:
             try:
                 chunk = await self._stdout.receive()
             except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
-                raise StopAsyncIteration from None
+                raise anyio.EndOfStream from None
             self._read(chunk)
         self._taken += 1
         if self._taken % _MESSAGES_PER_TURN == 0:
@@ -109,10 +104,19 @@ class ChildInput(AsyncResource):
         self._unread_bytes = 0
 
     async def send(self, item: SessionMessage) -> None:
-        """Any message; see `send_line` of a request. A notification only waits a moment."""
+        """Queue a message, then wait until the child reads it; requests each behind the one before.
+
+        A cancelled wait leaves the line whole in the queue. When 64 MiB lie there unread, the child counts
+        as gone.
+
+        Raises:
+            UpstreamUnreadError: The child certainly did not get all of a request.
+            anyio.BrokenResourceError: It may have got it, and will get nothing else.
+        """
         line = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
         if isinstance(item.message, JSONRPCRequest):
-            await self.send_line(line)
+            async with self._turn:
+                await self._queue(line)
             return
         # The courtesy notice that a call was cancelled must not hold its caller beyond the deadline.
         is_notice = isinstance(item.message, JSONRPCNotification)
@@ -121,22 +125,6 @@ class ChildInput(AsyncResource):
                 await self._queue(line)
             except UpstreamUnreadError:
                 raise anyio.BrokenResourceError from None
-
-    async def send_line(self, line: bytes) -> None:
-        """Queue the line of a request, then wait until the child reads; each behind the one before.
-
-        A cancelled wait leaves the line whole in the queue. When 64 MiB lie there unread, the child counts
-        as gone.
-
-        Raises:
-            MCPError: The child certainly did not get all of it; its data is an `UpstreamUnreadError`.
-            anyio.BrokenResourceError: It may have got it, and will get nothing else.
-        """
-        async with self._turn:
-            try:
-                await self._queue(line)
-            except UpstreamUnreadError as error:
-                raise MCPError(INTERNAL_ERROR, str(error), error) from None
 
     async def _queue(self, line: bytes) -> None:
         if self._unread_bytes + len(line) > _MAX_UNREAD_BYTES:

@@ -6,7 +6,6 @@ from math import inf
 from typing import TypeVar
 
 import anyio
-from mcp.shared.dispatcher import ProgressFnT
 
 from manifests.json_value import Json
 from manifests.names import ToolNames, function_names, identifier, namespace_of
@@ -27,6 +26,7 @@ from upstreams.session import Session, WireOpener
 from upstreams.supervisor import PATIENCE_SECONDS, StartTurns, Supervisor
 from upstreams.tool_listing import ListingStore
 from upstreams.tool_result import ToolResult
+from upstreams.wire import ProgressHearer
 
 T = TypeVar("T")
 
@@ -59,7 +59,7 @@ class Upstream(Supervisor):
         *,
         seconds: float,
         key: str | None = None,
-        progress: ProgressFnT | None = None,
+        progress: ProgressHearer | None = None,
         log_hearer: LogHearer | None = None,
         questioned: Questioned | None = None,
         on_sent: Callable[[bool], None] = lambda was_seen: None,

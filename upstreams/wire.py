@@ -3,43 +3,47 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from itertools import count
-from typing import Any, Final, Self
+from typing import Any, Final, TypeAlias
 
 import anyio
 import anyio.lowlevel
+from anyio.abc import ObjectReceiveStream
 from mcp.shared.dispatcher import (
     CallOptions,
     DispatchContext,
     OnNotify,
     OnNotifyIntercept,
     OnRequest,
+    as_request_id,
     coerce_request_id,
     run_notify_intercept,
 )
 from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
-from mcp.shared.message import SessionMessage
+from mcp.shared.message import ClientMessageMetadata, SessionMessage
 from mcp_types import (
     CONNECTION_CLOSED,
+    INTERNAL_ERROR,
     INVALID_REQUEST,
+    REQUEST_TIMEOUT,
     ErrorData,
     JSONRPCError,
     JSONRPCRequest,
     JSONRPCResponse,
     RequestId,
 )
-from opentelemetry.trace import get_current_span
-from pydantic_core import to_json
 
 from manifests.json_value import Json
-from upstreams.errors import UpstreamCutOffError, UpstreamFaultError, UpstreamLostError, UpstreamSilentError
-from upstreams.messages import REQUEST_UNITS, InboundLimits, Received, failure_of
+from upstreams.errors import UpstreamCutOffError, UpstreamError
+from upstreams.messages import REQUEST_UNITS, InboundLimits, Received
 
 MAX_REQUEST_BYTES: Final = 500_000
 """Of one request of the upstream: the SDK validates each value of it, and nobody is served meanwhile."""
 
-_LOSSES: Final = (UpstreamLostError, UpstreamFaultError, UpstreamSilentError)
-_DIRECT_OPTIONS: Final = {"request_id", "headers"}
+_CLOSED: Final = object()
+
+ProgressHearer: TypeAlias = Callable[[float, float | None, str | None], None]
+"""Hears how far a call is, of how much in all if that is known, and in which words."""
 
 
 class Wire(JSONRPCDispatcher):
@@ -59,15 +63,14 @@ class Wire(JSONRPCDispatcher):
         last_words: Callable[[], str] = lambda: "",
         exit_status: Callable[[], Awaitable[str]] | None = None,
         closes_requests: bool = False,
-        send_line: Callable[[bytes], Awaitable[None]] | None = None,
     ) -> None:
-        """`send_line` is how a transport of lines sends small requests directly; see `_ask_directly`."""
         super().__init__(_Incoming(read_stream, self), write_stream)
         self._ids = count(1)
-        self._awaited: dict[RequestId, asyncio.Future[JSONRPCResponse | JSONRPCError] | None] = {}
-        """Requests under way; those that were sent directly have a future."""
+        self._requests = write_stream
+        self._awaited: dict[RequestId, asyncio.Future[JSONRPCResponse | JSONRPCError]] = {}
+        """Requests under way."""
+        self._progress: dict[RequestId, ProgressHearer] = {}
         self._limits = limits
-        self._send_line = send_line
         self._exit_status = exit_status
         self._reason = ""
         self.closes_requests = closes_requests
@@ -82,59 +85,76 @@ class Wire(JSONRPCDispatcher):
         self.ended = anyio.Event()
 
     async def send_raw_request(
-        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None, **more: Any
-    ) -> dict[str, Any]:
-        """As the SDK's, and directly where the SDK has nothing to add."""
-        options: CallOptions = {"request_id": next(self._ids), **(opts or {})}
-        request_id = options["request_id"]
-        key = coerce_request_id(request_id)
-        self._awaited[key] = None
-        try:
-            # Progress, and spans where the caller has one, are the SDK's.
-            is_plain = not more and options.keys() <= _DIRECT_OPTIONS
-            if self._send_line and is_plain and not get_current_span().get_span_context().is_valid:
-                return await self._ask_directly(self._send_line, request_id, method, params or {})
-            return await super().send_raw_request(method, params, options, **more)
-        finally:
-            del self._awaited[key]
-
-    async def _ask_directly(
         self,
-        send_line: Callable[[bytes], Awaitable[None]],
-        request_id: RequestId,
         method: str,
-        params: Mapping[str, Json],
-    ) -> dict[str, Json]:
-        """A request as one line, and its answer as it is read.
+        params: Mapping[str, Any] | None,
+        opts: CallOptions | None = None,
+        *,
+        progress: ProgressHearer | None = None,
+        **_: Any,
+    ) -> dict[str, Any]:
+        """A request as one message, and its answer as it is read.
 
-        The SDK makes a message, two streams, a cancel scope and a span for each request, which a script that makes one
-        call after the other waits for each time (`five_calls` of `python -m benchmarks.portal`).
+        The SDK's own makes two streams, a scope and a span for each request, which a script that makes one call after
+        the other waits for each time (`five_calls` of `python -m benchmarks.portal`). A transport that fails says so
+        by an UpstreamError.
+
+        Raises:
+            MCPError: An error is the answer; or there is none, and `failure_of` or `is_closed` says why.
         """
+        options = opts or {}
+        request_id = options.get("request_id", next(self._ids))
         await anyio.lowlevel.checkpoint_if_cancelled()  # before it was sent there is nothing to take back
         if self.ended.is_set():
             raise _closed()
-        line = to_json(
-            {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}, inf_nan_mode="null"
-        )
-        answered = asyncio.get_running_loop().create_future()
-        self._awaited[coerce_request_id(request_id)] = answered
+        answered: asyncio.Future[JSONRPCResponse | JSONRPCError] = asyncio.get_running_loop().create_future()
+        key = coerce_request_id(request_id)
+        self._awaited[key] = answered
+        if progress is not None:
+            self._progress[key] = progress
+            params = {
+                **(params or {}),
+                "_meta": {**(params or {}).get("_meta", {}), "progressToken": request_id},
+            }
         try:
-            await send_line(line + b"\n")
-            answer = await answered
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            raise _closed() from None
+            with anyio.fail_after(options.get("timeout")):
+                await self._send(_request(request_id, method, params), options.get("headers"), answered)
+                answer = await answered
+        except TimeoutError:
+            raise MCPError(REQUEST_TIMEOUT, f"no answer to {method} in time") from None
         except anyio.get_cancelled_exc_class():
-            with anyio.CancelScope(shield=True):
-                reason = {"requestId": request_id, "reason": "caller cancelled"}
-                await self.notify("notifications/cancelled", reason)
+            if options.get("cancel_on_abandon", True):
+                with anyio.CancelScope(shield=True):
+                    reason = {"requestId": request_id, "reason": "caller cancelled"}
+                    await self.notify("notifications/cancelled", reason)
             raise
         finally:
+            del self._awaited[key]
+            self._progress.pop(key, None)
             if not answered.cancel() and not answered.cancelled():
-                answered.exception()  # seen, also where the line could not be sent any more
+                answered.exception()  # seen, also where the request could not be sent any more
         if isinstance(answer, JSONRPCError):
             raise MCPError(answer.error.code, answer.error.message, answer.error.data)
         result: dict[str, Json] = answer.result
         return result
+
+    async def _send(
+        self,
+        request: JSONRPCRequest,
+        headers: dict[str, str] | None,
+        answered: asyncio.Future[JSONRPCResponse | JSONRPCError],
+    ) -> None:
+        """Send a request; ends when it was answered, however long the transport would still take."""
+        try:
+            with anyio.CancelScope() as sending:
+                answered.add_done_callback(lambda _: sending.cancel())
+                await self._requests.send(SessionMessage(request, ClientMessageMetadata(headers=headers)))
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            raise _closed() from None
+        except UpstreamError as failure:
+            if isinstance(failure, UpstreamCutOffError):
+                self.cut_off(failure)
+            raise MCPError(INTERNAL_ERROR, str(failure), failure) from failure
 
     def is_wanted(self, item: SessionMessage) -> bool:
         """Whether the SDK is to handle a message that came; counts those that nobody asked for.
@@ -149,20 +169,24 @@ class Wire(JSONRPCDispatcher):
                 size_bytes, REQUEST_UNITS if isinstance(message, JSONRPCRequest) else 1
             )
             return True
-        # After a lost answer the upstream may still work on the request.
-        is_loss = isinstance(message, JSONRPCError) and is_lost(message.error)
-        is_first = not is_loss and self.on_answer(message.id)
-        key = None if message.id is None else coerce_request_id(message.id)
-        if key not in self._awaited:
-            if not is_first and not is_loss:
-                self._limits.take_unsolicited(size_bytes)
-            return False
-        answered = self._awaited[key]
-        if answered is None:
-            return True
-        if not answered.done():
+        is_first = self.on_answer(message.id)
+        answered = None if message.id is None else self._awaited.get(coerce_request_id(message.id))
+        if answered is not None and not answered.done():
             answered.set_result(message)
+        elif not is_first:
+            self._limits.take_unsolicited(size_bytes)
         return False
+
+    def _tell_progress(self, params: Mapping[str, Json]) -> None:
+        token = as_request_id(params.get("progressToken"))
+        done, total, message = params.get("progress"), params.get("total"), params.get("message")
+        hear = None if token is None else self._progress.get(coerce_request_id(token))
+        if hear and isinstance(done, int | float):
+            hear(
+                done,
+                total if isinstance(total, int | float) else None,
+                message if isinstance(message, str) else None,
+            )
 
     def give_up(self, reason: str) -> None:
         """Nothing sent from now on would arrive; whoever holds the connection should open a new one."""
@@ -190,7 +214,9 @@ class Wire(JSONRPCDispatcher):
     ) -> None:
         def intercept(method: str, params: Mapping[str, Json] | None) -> bool:
             # The SDK knows the events of its subscriptions; it would make a task and a model of all others.
-            if not run_notify_intercept(on_notify_intercept, method, params):
+            if method == "notifications/progress":
+                self._tell_progress(params or {})
+            elif not run_notify_intercept(on_notify_intercept, method, params):
                 self.on_notification(method, params or {})
             return True
 
@@ -209,62 +235,46 @@ class Wire(JSONRPCDispatcher):
         finally:
             self.ended.set()
             for answered in self._awaited.values():
-                if answered is not None and not answered.done():
+                if not answered.done():
                     answered.set_exception(_closed())
 
 
-class _Incoming:
-    """The messages that come, but for answers that are taken directly or that nobody waits for."""
+class _Incoming(ObjectReceiveStream[Any]):
+    """The messages that come, but for answers: those go to whoever waits for them."""
 
     def __init__(self, stream: Any, wire: Wire) -> None:
         self._stream = stream
         self._wire = wire
 
-    @property
-    def last_context(self) -> Any:
-        return getattr(self._stream, "last_context", None)
-
-    async def receive(self) -> Any:
-        return await self.__anext__()
-
     async def aclose(self) -> None:
         await self._stream.aclose()
 
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Any:
+    async def receive(self) -> Any:
         try:
             async for item in self._stream:
                 if not isinstance(item, SessionMessage) or self._wire.is_wanted(item):
                     return item
         except UpstreamCutOffError as error:
             self._wire.cut_off(error)
-        raise StopAsyncIteration
-
-    async def __aenter__(self) -> Self:
-        await self._stream.__aenter__()
-        return self
-
-    async def __aexit__(self, *error: Any) -> bool | None:
-        result: bool | None = await self._stream.__aexit__(*error)
-        return result
+        raise anyio.EndOfStream
 
 
 def is_closed(error: ErrorData) -> bool:
-    """Whether the SDK says that no answer can come. Servers use the same code for errors of their own."""
-    phrases = ("Connection closed", "SSE stream")
-    return error.code == CONNECTION_CLOSED and error.message.startswith(phrases)
+    """Whether no answer can come because the connection ended. Servers use the same code for errors of their own."""
+    return error.data is _CLOSED
 
 
-def is_lost(error: ErrorData) -> bool:
-    """Whether the answer was lost or says nothing, so that the upstream may still work on the request."""
-    return isinstance(failure_of(error), _LOSSES) or is_closed(error)
+def _request(request_id: RequestId, method: str, params: Mapping[str, Json] | None) -> JSONRPCRequest:
+    fields: dict[str, Any] = {
+        "id": request_id,
+        "method": method,
+        **({"params": dict(params)} if params else {}),
+    }
+    return JSONRPCRequest.model_construct(jsonrpc="2.0", **fields)
 
 
 def _closed() -> MCPError:
-    """What the SDK raises when no answer can come any more."""
-    return MCPError(code=CONNECTION_CLOSED, message="Connection closed")
+    return MCPError(CONNECTION_CLOSED, "Connection closed", _CLOSED)
 
 
 def with_last_words(reason: str, last_words: str) -> str:

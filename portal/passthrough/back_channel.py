@@ -3,14 +3,13 @@
 from functools import partial
 from typing import Final
 
-from mcp.shared.dispatcher import ProgressFnT
-
 from manifests.upstream_sections import UpstreamSection
 from portal.ledger import Entry
 from portal.passthrough.notifications import LogRelay, Progress
 from portal.passthrough.questions import CallQuestions, Questions
 from upstreams.notifications import LogHearer, LogMessage
 from upstreams.upstream import Upstream
+from upstreams.wire import ProgressHearer
 
 
 class BackChannel:
@@ -36,10 +35,10 @@ class BackChannel:
         if self.progress is not None:
             self.progress.stage = stage
 
-    def progress_of(self, entry: Entry, upstream: Upstream) -> ProgressFnT | None:
+    def progress_of(self, entry: Entry, upstream: Upstream) -> ProgressHearer | None:
         """What hears of the progress of one call; None if nobody does, so that the upstream need not tell."""
 
-        async def hear(progress: float, total: float | None, message: str | None) -> None:
+        def hear(progress: float, total: float | None, message: str | None) -> None:
             if self.progress is not None and entry.ended is None:
                 self.progress.note(entry, upstream.scrubbed, progress, total, message)
 

@@ -167,7 +167,7 @@ async def recorded(app: ASGIApp) -> AsyncIterator[tuple[int, list[dict[str, str]
         yield peer.port, requests
 
 
-@pytest.mark.parametrize(("as_events", "packs_events"), [(False, False), (True, False), (True, True)])
+@pytest.mark.parametrize("as_events", [False, True])
 @pytest.mark.parametrize(
     ("token", "spelling"),
     [
@@ -178,10 +178,10 @@ async def recorded(app: ASGIApp) -> AsyncIterator[tuple[int, list[dict[str, str]
     ],
 )
 async def test_upstream_that_shows_its_requests_shows_scripts_and_stubs_no_token(
-    tmp_path: Path, token: str, spelling: tuple[str, str], as_events: bool, packs_events: bool
+    tmp_path: Path, token: str, spelling: tuple[str, str], as_events: bool
 ) -> None:
     server = RawHttpServer()
-    server.as_events, server.packs_events = as_events, packs_events
+    server.as_events = as_events
     server.authorization = f"Bearer {token}"
     shown = json.dumps(f"you sent {server.authorization}").replace(*spelling)
     server.result_text = (

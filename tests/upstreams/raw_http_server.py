@@ -1,6 +1,5 @@
 """A Streamable HTTP server of the handshake era, so that it can misbehave."""
 
-import gzip
 import json
 from typing import Any
 
@@ -35,8 +34,6 @@ class RawHttpServer:
         self.may_go_on = anyio.Event()
         """Set, what hangs is answered after all."""
         self.as_events = False
-        self.packs_events = False
-        """Whether its events are compressed."""
         self.result_text = '{"content":[]}'
         self.tools_text = json.dumps(TOOLS)
         self._sessions: set[str] = set()
@@ -98,7 +95,7 @@ class RawHttpServer:
 
     def _answer(self, message: dict[str, Any], result: str) -> Response:
         if self.as_events:
-            return _events(message, result, is_packed=self.packs_events)
+            return _events(message, result)
         return Response(_body(message, result), media_type="application/json")
 
 
@@ -106,10 +103,6 @@ def _body(message: dict[str, Any], result: str) -> str:
     return f'{{"jsonrpc":"2.0","id":{message["id"]},"result":{result}}}'
 
 
-def _events(message: dict[str, Any], result: str, *, is_packed: bool) -> Response:
+def _events(message: dict[str, Any], result: str) -> Response:
     events = f"data: {_body(message, result)}\nevent: message\n\n".encode()
-    if not is_packed:
-        return Response(events, media_type="text/event-stream")
-    return Response(
-        gzip.compress(events), headers={"content-encoding": "gzip"}, media_type="text/event-stream"
-    )
+    return Response(events, media_type="text/event-stream")

@@ -134,7 +134,7 @@ async def test_requests_of_the_upstream_are_refused_and_do_not_hang(method: str)
 async def test_progress_reaches_the_caller() -> None:
     seen = []
 
-    async def note(progress: float, total: float | None, message: str | None) -> None:
+    def note(progress: float, total: float | None, message: str | None) -> None:
         seen.append((progress, total, message))
 
     async with fleet_of(server=raw_server()) as fleet:

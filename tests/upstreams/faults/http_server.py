@@ -312,14 +312,6 @@ async def compressed_bomb(exchange: Exchange) -> None:
     await exchange.send("200 OK", gzip.compress(b" " * 20 * 1024 * 1024, 9), Content_Encoding="gzip")
 
 
-async def packed_and_endless(exchange: Exchange) -> None:
-    """Nothing but zeros after the answer, for as long as somebody reads."""
-    exchange.act()
-    await exchange.send("200 OK", gzip.compress(exchange.body()), length=10**12, Content_Encoding="gzip")
-    while not exchange.has_gone:
-        await exchange.raw(bytes(65_536))
-
-
 async def event_stream_cut(exchange: Exchange) -> None:
     await exchange.events(b"event: message\ndata: " + exchange.body()[:30])
     exchange.close()

@@ -119,7 +119,6 @@ FAULTS = [
     Fault("event stream resumed", faulty.event_stream_resumed, OK, OK),
     unreadable("endless body", acted(faulty.body_that_never_ends)),
     unreadable("compressed bomb", acted(faulty.compressed_bomb)),
-    Fault("packed and endless", faulty.packed_and_endless, OK, OK),
     unreadable("web page", page(b"<html>log in</html>", "text/html")),
     unreadable("broken JSON", page(b'{"jsonrpc":"2.0",', "application/json")),
     unreadable("204", acted(status("204 No Content"))),
