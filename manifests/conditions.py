@@ -252,72 +252,12 @@ def _is_equal(one: Json, other: Json) -> bool:
     return isinstance(one, bool) is isinstance(other, bool) and bool(one == other)
 
 
-class CallArguments:
-    """The arguments of one call, by the tool's own names, as they would be sent. Each text is read once.
-
-    The schemas of `conditions` whose `where` they meet share what may be looked at equally, so it is the same whichever
-    stands first.
-    """
-
-    def __init__(self, values: Mapping[str, Json], conditions: Iterable["ArgumentCondition | None"]) -> None:
-        self.values = dict(values)
-        self.undecided: list[ArgumentCondition] = []
-        """Conditions that would take too long to be held against them."""
-        self._read: dict[str, ReadText] = {}
-        schemas = sum(bool(each and each.schema is not None and not each.unmet(self)) for each in conditions)
-        self._steps = MAX_STEPS // max(schemas, 1)
-
-    def read(self, name: str) -> ReadText | None:
-        """What was read of a text; None if it is none."""
-        known = self._read.get(name)
-        if known is None and isinstance(value := self.values.get(name), str):
-            known = self._read[name] = ReadText(value)
-        return known
-
-    def meet(self, condition: "ArgumentCondition | None") -> bool:
-        """Whether they are what is demanded."""
-        if condition is None:
-            return True
-        if condition.unmet(self):
-            return False
-        findings = condition.validator.look_at(self.values, self._steps, most=1)
-        if not findings.errors and not findings.is_whole:
-            self.undecided.append(condition)
-        return findings.is_whole and not findings.errors
-
-
 @dataclass(frozen=True)
 class ArgumentCondition:
     """The `where` and the `schema` of one rule."""
 
     where: Mapping[str, Comparison]
     schema: Json | None
-
-    def unmet(self, arguments: CallArguments) -> tuple[str, str] | None:
-        """The first argument that is not what it must be, and the comparison that it does not meet."""
-        for name, demanded in self.where.items():
-            if name not in arguments.values:
-                return name, ""
-            if comparison := _unmet(demanded, arguments.values[name], arguments.read(name)):
-                return name, comparison
-        return None
-
-    def fault(self, arguments: CallArguments) -> str:
-        """What is wrong with arguments that do not meet it, with the value and what may be."""
-        unmet = self.unmet(arguments)
-        if unmet is None:
-            return "the arguments do not fit the schema"
-        name, comparison = unmet
-        demanded, value = self.where[name], arguments.values.get(name)
-        if not comparison:
-            return f"{name[:_SHOWN]} is not given, and must {_demand(demanded)}"
-        text, found = arguments.read(name), ""
-        if text is not None and comparison in _OF_TEXTS:
-            found = text.detour if comparison == "prefix" else text.other_end(demanded.suffix or "")
-        return (
-            f"{name[:_SHOWN]} is {_cut(value)}{f' with {found} in it' * bool(found)}; "
-            f"it must {_demand(demanded)}"
-        )
 
     @cached_property
     def validator(self) -> SchemaValidator:
@@ -326,6 +266,40 @@ class ArgumentCondition:
     def __str__(self) -> str:
         told = [f"{name[:_SHOWN]} must {_demand(comparison)}" for name, comparison in self.where.items()]
         return "; ".join([*told, "the arguments must fit the schema"] if self.schema is not None else told)
+
+
+class CallArguments:
+    """The arguments of one call, by the tool's own names, as they would be sent. Each text is read once.
+
+    The schemas of `conditions` share what may be looked at equally, so it is the same whichever stands first.
+    """
+
+    def __init__(self, values: Mapping[str, Json], conditions: Iterable[ArgumentCondition]) -> None:
+        self._values = values
+        demanding = [*conditions]
+        named = {name for each in demanding for name in each.where}
+        texts = {name: value for name, value in values.items() if name in named and isinstance(value, str)}
+        self._read = {name: ReadText(text) for name, text in texts.items()}
+        self._steps = MAX_STEPS // max(1, sum(each.schema is not None for each in demanding))
+
+    def fault(self, condition: ArgumentCondition) -> str:
+        """How they do not meet a condition, with the value and what may be; "" if they do."""
+        for name, demanded in condition.where.items():
+            if name not in self._values:
+                return f"{name[:_SHOWN]} is not given, and must {_demand(demanded)}"
+            value, text = self._values[name], self._read.get(name)
+            if comparison := _unmet(demanded, value, text):
+                found = ""
+                if text is not None and comparison in _OF_TEXTS:
+                    found = text.detour if comparison == "prefix" else text.other_end(demanded.suffix or "")
+                shown = f"{_cut(value)}{f' with {found} in it' * bool(found)}"
+                return f"{name[:_SHOWN]} is {shown}; it must {_demand(demanded)}"
+        if condition.schema is None:
+            return ""
+        findings = condition.validator.look_at(self._values, self._steps, most=1)
+        if findings.errors:
+            return "the arguments do not fit the schema"
+        return "" if findings.is_whole else TOO_MUCH
 
 
 def _demand(comparison: Comparison) -> str:

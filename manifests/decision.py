@@ -94,24 +94,28 @@ def decide_arguments(manifest: Manifest, tool: Decision, arguments: Mapping[str,
     """
     if not tool.conditions:
         return tool
-    asked = CallArguments(arguments, (rule.condition for rules in tool.conditions for rule in rules))
+    asked = CallArguments(
+        arguments, (rule.condition for rules in tool.conditions for rule in rules if rule.condition)
+    )
     met = []
     for rules in tool.conditions:
-        found = next((rule for rule in rules if asked.meet(rule.condition)), None)
-        if found is None:
-            return _unmet(manifest, rules, asked)
-        met.append(found)
+        faults: list[str] = []
+        for rule in rules:
+            faults.append(asked.fault(rule.condition) if rule.condition else "")
+            if not faults[-1]:
+                met.append(rule)
+                break
+        else:
+            return _unmet(manifest, rules, faults)
     return replace(tool, conditions=(), rule=_told(met[0]), where=_place(manifest, met[0]))
 
 
-def _unmet(manifest: Manifest, rules: Sequence[Rule], asked: CallArguments) -> Decision:
-    undecided = next((rule for rule in rules if rule.condition in asked.undecided), None)
-    rule = undecided or rules[0]
-    fault = TOO_MUCH if undecided else rule.condition.fault(asked) if rule.condition else ""
-    others = _alternatives(manifest, [each for each in rules if each is not rule])
-    called = "with less at once" if undecided else "with arguments that meet the condition"
+def _unmet(manifest: Manifest, rules: Sequence[Rule], faults: Sequence[str]) -> Decision:
+    index = faults.index(TOO_MUCH) if TOO_MUCH in faults else 0
+    others = _alternatives(manifest, [*rules[:index], *rules[index + 1 :]])
+    called = "with less at once" if TOO_MUCH in faults else "with arguments that meet the condition"
     grant = f"Call it {called}{others}, or change the condition."
-    return Decision("deny", _told(rule), _place(manifest, rule), grant, fault=fault)
+    return Decision("deny", _told(rules[index]), _place(manifest, rules[index]), grant, fault=faults[index])
 
 
 def _told(rule: Rule) -> str:
