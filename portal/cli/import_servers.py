@@ -137,8 +137,8 @@ class _Import:
         except CannotAddError as error:
             self._refuse(f"was left as it is, because {error}: write there", lines)
             return
-        variables = [*self._merging.variables.values()]
-        values = {each.name: each.value for each in variables if each.value is not None}
+        variables = self._merging.variables
+        values = {name: value for name, value in variables.items() if value is not None}
         target.require_loading(text, values)
         saves = self._options.save_secrets
         if saves and not is_dry and (saved := target.keep(variables)):
@@ -165,11 +165,11 @@ class _Import:
         target, note = self._target, self._terminal.note
         more = f"has {counted(len(new), 'server')} more"
         note(f"{target.path} {more if target.is_there else 'is written'}")
-        unset = [v for v in self._merging.variables.values() if v.name not in {*os.environ, *target.kept}]
+        variables = self._merging.variables
+        unset = sorted(variables.keys() - os.environ.keys() - target.kept.keys())
         if unset:
-            names = ", ".join(each.name for each in unset)
-            note(f"set {names}, in the environment or in {target.env_path.name}")
-        if any(each.value is not None for each in unset):
+            note(f"set {', '.join(unset)}, in the environment or in {target.env_path.name}")
+        if any(variables[each] is not None for each in unset):
             note(f"import --save-secrets writes to {target.env_path.name} what the files hold")
         if theirs := [each.name for each in new if any(o.file.project for o in each.origins)]:
             note(f"{', '.join(theirs)}: from files of the project; look at them before check starts them")
@@ -185,16 +185,15 @@ class _Import:
         options, note = self._options, self._terminal.note
         for file in (each for each in self._files if each.name in (options.install or ())):
             origins = [o for each in self._merging.taken for o in each.origins if o.file == file]
-            hands_on = file.client.is_toml or file.client.handed_on
-            missing = sorted(lacking - os.environ.keys() if hands_on else lacking)
             try:
-                if missing:
+                if lacking:
                     raise ClientFileError(
                         file.path,
-                        f"was left as it is: a portal that {file.client.title} starts would lack {', '.join(missing)}. "
-                        f"Write them to {self._target.env_path.name} (--save-secrets writes what files hold)",
+                        f"was left as it is: a portal that {file.client.title} starts would lack "
+                        f"{', '.join(sorted(lacking))}. Write them to {self._target.env_path.name} (--save-secrets "
+                        "writes what files hold)",
                     )
-                entry = install(file, origins, self._target.path, lacking, is_dry=options.dry_run)
+                entry = install(file, origins, self._target.path, is_dry=options.dry_run)
             except ClientFileError as error:
                 self._terminal.error(str(error))
                 self._status = PARTLY

@@ -47,15 +47,13 @@ class ClientFileError(PortalError):
 class Client:
     """What all files of a client have in common.
 
-    `key` is that of the object with the servers, `variables` what the client fills in, `handed_on` how its file names a
-    variable of its own environment, "" if it cannot.
+    `key` is that of the object with the servers, `variables` what the client fills in.
     """
 
     name: str
     title: str
     key: str = "mcpServers"
     variables: re.Pattern[str] | None = None
-    handed_on: str = ""
     is_toml: bool = False
 
 
@@ -64,11 +62,11 @@ _DOLLAR: Final = re.compile(_BRACES.pattern + r"|\$(?P<bare>[A-Z][A-Z0-9_]+)(?!\
 _PREFIXED: Final = re.compile(r"\$\{(?:(?P<prefix>env|input|command|config|file):)?(?P<inside>[^${}]*)\}")
 
 CLAUDE_DESKTOP: Final = Client("claude-desktop", "Claude Desktop")
-CLAUDE_CODE: Final = Client("claude-code", "Claude Code", variables=_BRACES, handed_on="${{{}}}")
-CURSOR: Final = Client("cursor", "Cursor", variables=_PREFIXED, handed_on="${{env:{}}}")
-VSCODE: Final = Client("vscode", "VS Code", "servers", variables=_PREFIXED, handed_on="${{env:{}}}")
-WINDSURF: Final = Client("windsurf", "Windsurf", variables=_PREFIXED, handed_on="${{env:{}}}")
-GEMINI: Final = Client("gemini", "Gemini CLI", variables=_DOLLAR, handed_on="${}")
+CLAUDE_CODE: Final = Client("claude-code", "Claude Code", variables=_BRACES)
+CURSOR: Final = Client("cursor", "Cursor", variables=_PREFIXED)
+VSCODE: Final = Client("vscode", "VS Code", "servers", variables=_PREFIXED)
+WINDSURF: Final = Client("windsurf", "Windsurf", variables=_PREFIXED)
+GEMINI: Final = Client("gemini", "Gemini CLI", variables=_DOLLAR)
 CODEX: Final = Client("codex", "Codex", "mcp_servers", is_toml=True)
 
 CLIENTS: Final = (CLAUDE_DESKTOP, CLAUDE_CODE, CURSOR, VSCODE, WINDSURF, GEMINI, CODEX)

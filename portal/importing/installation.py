@@ -25,12 +25,8 @@ def original(file: ClientFile) -> ClientFile:
     return replace(file, path=file.path.with_name(f"{file.path.name}.before-portal"))
 
 
-def install(
-    file: ClientFile, origins: Sequence[Origin], manifest: Path, variables: Collection[str], *, is_dry: bool
-) -> str:
+def install(file: ClientFile, origins: Sequence[Origin], manifest: Path, *, is_dry: bool) -> str:
     """Write the file anew with the portal in place of these servers; the name of its entry.
-
-    `variables` are those of the client's environment that the portal needs.
 
     Raises:
         ClientFileError: The portal is there already, or a file cannot be read or written.
@@ -46,7 +42,7 @@ def install(
         _take_out_portals(servers)
     servers = _at(data, (file.client.key,))
     name = next(each for each in _NAMES if each not in servers)
-    servers[name] = _entry(file, manifest, variables)
+    servers[name] = _entry(file, manifest)
     if not is_dry:
         before.put(content or b"", file.mode)
         file.write(data)
@@ -93,18 +89,13 @@ def _take_out_portals(servers: Data, besides: Collection[str] = ()) -> None:
             del servers[name]
 
 
-def _entry(file: ClientFile, manifest: Path, variables: Collection[str]) -> dict[str, Json]:
+def _entry(file: ClientFile, manifest: Path) -> dict[str, Json]:
     """How the client starts this very portal, whatever PATH it has."""
     told, beside = Path(sys.argv[0]), Path(sys.executable).with_name(_PROGRAM)
     program = next((path for path in (told, beside) if path.name == _PROGRAM and path.exists()), None)
     command = [sys.executable, "-m", "portal"] if program is None else [str(program.absolute())]
     entry: dict[str, Json] = {"type": "stdio"} if file.client in (VSCODE, CLAUDE_CODE) else {}
-    entry |= {"command": command[0], "args": [*command[1:], "serve", "--config", str(manifest)]}
-    if variables and file.client.is_toml:
-        entry["env_vars"] = sorted(variables)
-    elif variables:
-        entry["env"] = {name: file.client.handed_on.format(name) for name in sorted(variables)}
-    return entry
+    return entry | {"command": command[0], "args": [*command[1:], "serve", "--config", str(manifest)]}
 
 
 def _plain(data: Data) -> Any:

@@ -4,7 +4,8 @@ import json
 import re
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -27,7 +28,6 @@ _UNKNOWN: Final = ("unknown", "https://unknown.example")
 """In the place of what is not known here: as one of these a URL that begins with a variable is one."""
 
 _COMPARED: Final = ("command", "args", "env", "url", "headers")
-_VARIABLE: Final = re.compile(r"(?<!\$)\$\{([^}]*)\}")
 _PLAIN_KEY: Final = re.compile(
     r"(?!(?:null|true|false|yes|no|on|off|y|n)$)[A-Za-z_][A-Za-z0-9_./-]*", re.IGNORECASE
 )
@@ -35,15 +35,6 @@ _PLAIN_KEY: Final = re.compile(
 
 class CannotAddError(ValueError):
     """The manifest is written in a way that nothing can be added to; the message says which."""
-
-
-@dataclass(frozen=True)
-class Variable:
-    """One that the new upstreams refer to. `value` stood in a file, and is nobody's to see."""
-
-    name: str
-    used_by: str
-    value: str | None = field(repr=False, default=None)
 
 
 @dataclass
@@ -130,17 +121,14 @@ class Target:
             return
         self.path.write_text(text, "utf-8", newline="")
 
-    def keep(self, variables: Sequence[Variable]) -> list[str]:
+    def keep(self, variables: Mapping[str, str | None]) -> list[str]:
         """Write values to portal.env, for its owner alone; the names of those that were not there.
 
         Raises:
             OSError: It cannot be written.
         """
-        new = {
-            each.name: each.value
-            for each in variables
-            if each.value is not None and each.name not in self.kept
-        }
+        known = {name: value for name, value in variables.items() if value is not None}
+        new = {name: value for name, value in known.items() if name not in self.kept}
         if new:
             before = self.env_path.read_text("utf-8") if self.env_path.exists() else ""
             write_whole(self.env_path, env_text(new, before).encode())
@@ -154,7 +142,8 @@ class Merging:
     def __init__(self, target: Target, environ: Mapping[str, str]) -> None:
         self.taken: list[Taken] = []
         self.left_out: list[LeftOut] = []
-        self.variables: dict[str, Variable] = {}
+        self.variables: dict[str, str | None] = {}
+        """What the upstreams refer to; a value stood in a file, and is nobody's to see."""
         self._target = target
         self._known = {**target.kept, **environ}
         self._used = {*needed(target.text)}
@@ -180,11 +169,12 @@ class Merging:
         return [f"  # {_shown(origins)}", f"  {_key(taken.name)}:", *_lines(taken.spec or {}, "    ")]
 
     def _take(self, server: Server) -> None:
-        name = self._free_name(server.origin)
-        made: dict[str, Variable] = {}
+        names = self._names(server.origin)
+        name = next(each for each in names if namespace_of(each) not in self._namespaces)
+        made: dict[str, str | None] = {}
         try:
-            spec = server.spec(lambda value: self._variable(name, value, made))
-            values = {key: each.value for key, each in made.items() if each.value is not None}
+            spec = server.spec(partial(self._variable, name, made, self._used))
+            values = {key: value for key, value in made.items() if value is not None}
             taken = Taken(name, server, [server.origin], spec)
             text = "\n".join(["upstreams:", *self.lines(taken, Path("/"))])
             self._target.require_loading(text, {**self._known, **values})
@@ -194,60 +184,42 @@ class Merging:
             self.left_out.append(LeftOut(server.origin, error.problems[0].message))
         else:
             self.taken.append(taken)
-            self.variables |= made
-            for each in needed(text) - made.keys():
-                self.variables.setdefault(each, Variable(each, name))
+            self.variables = {**dict.fromkeys(needed(text)), **self.variables, **made}
             self._used |= needed(text)
             self._namespaces.add(namespace_of(name))
 
-    def _free_name(self, origin: Origin) -> str:
+    def _names(self, origin: Origin) -> list[str]:
         """The client's own name; with the client's behind it where another server gives the same namespace."""
         plain = "".join("_" if is_hidden(each) else each for each in origin.name[:70]).strip()
         plain = plain if re.search(r"[A-Za-z0-9]", plain) else "server"
-        names = [plain, f"{plain}-{origin.file.name}", *(f"{plain}-{number}" for number in range(2, 2000))]
-        return next(name for name in names if namespace_of(name) not in self._namespaces)
+        return [plain, f"{plain}-{origin.file.name}", *(f"{plain}-{number}" for number in range(2, 2000))]
 
-    def _variable(self, server_name: str, value: Value, made: dict[str, Variable]) -> str:
-        """The variable for a value: equal values under one name share it."""
+    def _variable(
+        self, server_name: str, made: dict[str, str | None], used: Collection[str], value: Value
+    ) -> str:
+        """The variable for a value: equal values under one name share it; none of `used` is taken for a new one."""
         prefix = variable_name(server_name)
         full = value.name if value.name.startswith(f"{prefix}_") else f"{prefix}_{value.name}"
-        names = [value.name, full, *(f"{full}_{number}" for number in range(2, 2000))]
-        name = next(name for name in names if self._is_free(name, value.text, made))
-        made[name] = Variable(name, server_name, value.text)
+        for name in (value.name, full, *(f"{full}_{number}" for number in range(2, 2000))):
+            known = [each[name] for each in (self.variables, made, self._known) if name in each]
+            if all(each == value.text for each in known) and (known or name not in used):
+                break
+        made[name] = value.text
         return name
 
-    def _is_free(self, name: str, value: str | None, made: Mapping[str, Variable]) -> bool:
-        """Whether the variable has this value and no other, wherever it is set already."""
-        known = [each[name].value for each in (self.variables, made) if name in each]
-        known += [self._known[name]] if name in self._known else []
-        return all(each == value for each in known) and (bool(known) or name not in self._used)
-
     def _there(self, server: Server) -> str | None:
-        """What the manifest calls the server, if it has it; its variables stand for the values of the file then."""
-        values: list[Value] = []
-
-        def numbered(value: Value) -> str:
-            values.append(value)
-            return str(len(values) - 1)
-
-        try:
-            own, references = _shape(server.spec(numbered))
-        except UnfitError:
-            return None
-        taken = {each.name for each in self.taken if each.spec is None}
-        names = (server.origin.name, f"{server.origin.name}-{server.origin.file.name}")
-        for name in sorted(self._target.upstreams.keys() - taken, key=lambda each: each not in names):
-            shape, variables = _shape(self._target.upstreams[name])
-            if shape != own:
+        """What the manifest calls the server, if it is there as an import would write it, but for its `tools`."""
+        taken = {each.name for each in self.taken}
+        for name in self._names(server.origin)[:2]:
+            there, made = self._target.upstreams.get(name), dict[str, str | None]()
+            if name in taken or not isinstance(there, dict):
                 continue
-            pairs = zip(variables, references, strict=True)
-            told = {each: values[int(index)].text for each, index in pairs if index.isdecimal()}
-            if all(text in (None, self._known.get(each, text)) for each, text in told.items()):
-                self.variables |= {
-                    each: Variable(each, name, text)
-                    for each, text in told.items()
-                    if text is not None and each not in self._known
-                }
+            try:
+                spec = server.spec(partial(self._variable, name, made, ()))
+            except UnfitError:
+                return None
+            if all(there.get(key) == spec.get(key) for key in _COMPARED):
+                self.variables |= made
                 return name
         return None
 
@@ -275,13 +247,6 @@ def _read(text: str, file: str) -> YamlSource:
     if source.problems:
         raise ManifestError(source.problems, file)
     return source
-
-
-def _shape(spec: Json) -> tuple[str, list[str]]:
-    """What says how a server is reached, without the names of its variables, and these in their order."""
-    found = {key: spec[key] for key in _COMPARED if spec.get(key)} if isinstance(spec, dict) else spec
-    text = json.dumps(found, sort_keys=True)
-    return _VARIABLE.sub("${}", text), [each.partition(":-")[0] for each in _VARIABLE.findall(text)]
 
 
 def _pretended(references: Collection[SecretReference], folder: Path) -> Mapping[SecretReference, str]:
