@@ -1,6 +1,5 @@
 """The process of a stdio upstream: how it is started, what it says on stderr, and that nothing of it is left."""
 
-import errno
 import os
 import resource
 import shutil
@@ -29,8 +28,7 @@ INHERITED: Final = ("PATH", "HOME", "LANG", "TMPDIR")
 EOF_GRACE_SECONDS: Final = 0.9
 
 SUPERVISOR_SECONDS: Final = 6.0
-"""A server that ignores both EOF and SIGTERM is gone after 1.6 s. The rest is for machines on which hundreds end at
-once: a supervisor that still works must not be killed, for that would set free what it has not found yet."""
+"""A server that ignores both EOF and SIGTERM is gone after 1.6 s; where hundreds end at once it takes longer."""
 
 KILLED_SECONDS: Final = 2.0
 
@@ -43,7 +41,7 @@ OPEN_FILES_AT_START: Final = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 STDERR_LINES: Final = 50
 _STDERR_LINE_BYTES: Final = 8192
 _STDERR_PAUSE_SECONDS: Final = 0.01
-"""After each piece of 64 KiB, so that a child that writes without end does not keep everybody else waiting."""
+"""After each piece of 64 KiB: a child that writes without end must not take all of the loop."""
 
 _REST_OF_STDERR_SECONDS: Final = 0.3
 
@@ -127,26 +125,17 @@ async def open_child(command: ChildCommand, redact: Redaction) -> AsyncIterator[
             command.command, cwd=command.folder, env=command.environment, start_new_session=True
         )
     except (OSError, ValueError) as error:
-        raise UpstreamUnavailableError(f"could not be started: {error}{_advice(error)}") from error
+        raise UpstreamUnavailableError(f"could not be started: {error}") from error
     child = Child(process, redact)
     async with anyio.create_task_group() as tasks:
         assert process.stderr
         tasks.start_soon(child.stderr.follow, process.stderr)
-        tasks.start_soon(child.guard)
         try:
             yield child
         finally:
             with anyio.CancelScope(shield=True):
                 await child.end()
             tasks.cancel_scope.cancel()
-
-
-def _advice(error: OSError | ValueError) -> str:
-    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
-        return (
-            "; let the portal have more open files (ulimit -Hn), or start fewer servers with it (start: lazy)"
-        )
-    return ""
 
 
 class Child:
@@ -158,7 +147,6 @@ class Child:
         self.stdout: ByteReceiveStream = process.stdout
         self.stderr = StderrTail(redact)
         self._process = process
-        self._has_looked = False
 
     async def exit_status(self, fault: str) -> str:
         """How it ended, or its `fault` if it lives on; waits a moment for either, and for the rest of its stderr."""
@@ -170,16 +158,8 @@ class Child:
             await self.stderr.finished.wait()
         return fault
 
-    async def guard(self) -> None:
-        """Wait for the end of the supervisor; if it was killed, end what it had to end."""
-        await self._process.wait()
-        self._end_the_unsupervised()
-
     async def end(self) -> None:
-        """Close the server's stdin, then have its supervisor end it; returns when all its descendants have ended.
-
-        That is within 3 s, and within 9 s where the machine has no time for it, or where the supervisor is stuck.
-        """
+        """Close the server's stdin, then have its supervisor end it with all its descendants; takes 9 s at most."""
         process = self._process
         with suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
             await self.stdin.aclose()
@@ -192,7 +172,6 @@ class Child:
                     log.warning("child_abandoned", pid=process.pid)
                     return
         await process.aclose()
-        self._end_the_unsupervised()
 
     async def _has_ended(self, seconds: float) -> bool:
         """Whether it has, after at most `seconds`."""
@@ -200,23 +179,9 @@ class Child:
             await self._process.wait()
         return self._process.returncode is not None
 
-    def _end_the_unsupervised(self) -> None:
-        """A supervisor never ends by a signal of itself: somebody killed it, and the kernel its server, but no others.
-
-        Those are still in its session, unless they have left it. Once that is empty, its number may be another's.
-        """
-        if sys.platform != "linux" or (self._process.returncode or 0) >= 0 or self._has_looked:
-            return
-        self._has_looked = True
-        for name in os.listdir("/proc"):
-            with suppress(OSError, ValueError):
-                if os.getsid(pid := int(name)) == self._process.pid:
-                    os.kill(pid, signal.SIGKILL)
-
 
 def _send(pid: int, number: int) -> None:
-    # Not by the process's own method: that one collects the exit status of a child that has just ended, if it comes
-    # before asyncio, which then complains on stderr and does not know the status.
+    # The process's own method may collect the exit status of a child before asyncio does, which then lacks it.
     with suppress(ProcessLookupError):
         os.kill(pid, number)
 

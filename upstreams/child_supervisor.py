@@ -2,16 +2,13 @@
 
     python -I -S child_supervisor.py PORTAL_PID OPEN_FILES NAME=NAME=... COMMAND ARGUMENTS...
 
-Runs as its own process between the portal and the server, standard library only. The server gets this
-process's streams, and of its environment exactly the variables named (an interpreter started without a
-locale adds LC_CTYPE to its own); it may have OPEN_FILES files open (-1: any number). When the server ends,
-when SIGTERM arrives, or when the portal is gone, even by kill -9, every descendant gets SIGTERM, and SIGKILL
-0.7 s later. Nothing is left out on a machine that is too busy to be in time: hundreds of these processes may
-have the same to do at once. The exit status is the server's, 128 + N for signal N.
+A process of its own between the portal and the server, standard library only. The server gets its streams, of its
+environment exactly the variables named, and OPEN_FILES open files (-1: any number). When the server ends, when SIGTERM
+arrives, or when the portal is gone, even by kill -9, every descendant gets SIGTERM, and SIGKILL 0.7 s later. The exit
+status is the server's, 128 + N for signal N.
 
-On Linux descendants that left the process group are found too (`PR_SET_CHILD_SUBREAPER`), and the portal's
-death is a signal (`PR_SET_PDEATHSIG`). Elsewhere the parent is polled, and only the server's process group
-is reached.
+On Linux descendants that left the process group are found too (`PR_SET_CHILD_SUBREAPER`), and the portal's death is a
+signal (`PR_SET_PDEATHSIG`). Elsewhere the parent is polled, and only the server's process group is reached.
 """
 
 import contextlib
@@ -24,7 +21,7 @@ import time
 
 GRACE_SECONDS = 0.7
 KILL_SECONDS = 1.0
-LOOK_SECONDS = 0.01
+LOOK_SECONDS = 0.02
 ON_LINUX: bool = sys.platform == "linux"
 POLL_SECONDS = 5.0 if ON_LINUX else 0.5
 CANNOT_EXECUTE = 126
@@ -99,28 +96,18 @@ class Leash:
                 self._status = code if code >= 0 else 128 - code
 
     def _end_descendants(self, number: int, seconds: float) -> None:
-        """Signal each of them once, also those that come to be meanwhile, until none is left or it takes too long.
-
-        The time counts from the first signal on: beside hundreds of others, finding them takes long by itself.
-        """
+        """Signal each of them once, also those that come to be meanwhile, until none is left or it takes too long."""
         signalled: set[int] = set()
-        deadline = None
-        while self._has_descendants():
-            began = time.monotonic()
-            if deadline is not None and began >= deadline:
-                return
+        deadline = (
+            None  # counted from the first signal on: on a busy machine finding them takes long by itself
+        )
+        while self._has_descendants() and (deadline is None or time.monotonic() < deadline):
             found = self._descendants()
             for pid in found - signalled:
                 _send(pid, number)
             signalled |= found
-            now = time.monotonic()
-            deadline = now + seconds if deadline is None else deadline
-            # Most of the time is for those that are to end, however many of us look for theirs.
-            self._rest(min(deadline, now + max(LOOK_SECONDS, 4 * (now - began))))
-
-    def _rest(self, until: float) -> None:
-        while self._has_descendants() and (seconds := until - time.monotonic()) > 0:
-            self._wait(seconds)
+            deadline = deadline or time.monotonic() + seconds
+            self._wait(LOOK_SECONDS)
 
     def _has_descendants(self) -> bool:
         has_children = self._reap()

@@ -2,13 +2,10 @@
 
 import json
 import os
-import resource
-import shlex
 import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from itertools import count, islice
 from pathlib import Path
 
 import anyio
@@ -17,9 +14,7 @@ from anyio.abc import Process
 
 from manifests.upstream_sections import StdioUpstream
 from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, process_end, raw_server, text_of
-from upstreams.child_process import ChildCommand, open_child
-from upstreams.errors import UpstreamLostError, UpstreamUnavailableError
-from upstreams.redaction import Redaction
+from upstreams.errors import UpstreamLostError
 
 pytestmark = pytest.mark.anyio
 
@@ -128,35 +123,3 @@ async def test_no_process_is_left_however_the_portal_ends(number: signal.Signals
         await process.wait()
     assert len(pids) == 3
     await ended(pids)
-
-
-async def test_what_a_killed_supervisor_leaves_is_ended_and_the_server_started_anew(tmp_path: Path) -> None:
-    pid_file = tmp_path / "pids"
-    server = raw_server(pid_file=str(pid_file), ignores_eof=True, ignores_sigterm=True)
-    line = shlex.join([server.command, *server.args])
-    async with fleet_of(server=StdioUpstream(command="sh", args=("-c", f"{line}; true"))) as fleet:
-        (first,) = recorded_pids(pid_file)
-        os.kill(supervisor_of(first), signal.SIGKILL)
-        with anyio.fail_after(DEADLINE_SECONDS):
-            await process_end(first)
-        await fleet.until(lambda: len(recorded_pids(pid_file)) == 2)
-        await fleet.until(lambda: fleet["server"].state.status == "ready")
-
-
-def supervisor_of(pid: int) -> int:
-    """A supervisor leads the session that its server is in."""
-    return os.getsid(pid)
-
-
-async def test_server_for_which_no_files_are_left_says_what_to_do(tmp_path: Path) -> None:
-    command = ChildCommand.of(StdioUpstream(command="cat"), tmp_path, os.environ)
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    taken = {int(name) for name in os.listdir("/proc/self/fd")}
-    unused = (number for number in count() if number not in taken)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (next(islice(unused, 2, None)), limits[1]))
-    try:
-        with pytest.raises(UpstreamUnavailableError, match="ulimit -Hn"):
-            async with open_child(command, Redaction(())):
-                """Not reached."""
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
