@@ -4,8 +4,9 @@ import os
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from itertools import chain
+from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import anyio
 from anyio.abc import TaskGroup
@@ -20,17 +21,13 @@ from upstreams.redaction import Redaction, secrets_of
 from upstreams.session import WireOpener
 from upstreams.state import Diagnostics
 from upstreams.stdio import open_stdio_wire
-from upstreams.supervisor import START_TURN_SECONDS, STARTED_AT_ONCE, StartTurns
+from upstreams.supervisor import StartTurns
 from upstreams.tool_listing import ListingStore
 from upstreams.upstream import Upstream
 from upstreams.wire import Wire
 
 if TYPE_CHECKING:
     from upstreams.oauth.store import LoginStore
-
-
-_END_SECONDS: Final = 3.0
-"""In which a process that was given up is gone, with a start that came to nothing."""
 
 
 class Fleet:
@@ -63,10 +60,7 @@ class Fleet:
 
     async def tried(self, names: Collection[str] | None = None) -> None:
         """Wait until every upstream (of `names`) is ready or has said what keeps it: each has its own deadline."""
-        watched = [upstream for upstream in self if names is None or upstream.name in names]
-        slowest = max((upstream.connect_seconds for upstream in watched), default=0.0)
-        turns = 1 + len(watched) // STARTED_AT_ONCE
-        await self.settled(slowest + turns * START_TURN_SECONDS + _END_SECONDS, names)
+        await self.settled(inf, names)
 
 
 @asynccontextmanager

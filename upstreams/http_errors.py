@@ -2,13 +2,10 @@
 
 import re
 from collections.abc import Iterator
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Final
 
 import httpx2
-from pydantic_core import from_json
 
 from manifests.json_value import Json
 from upstreams.errors import (
@@ -24,10 +21,10 @@ from upstreams.redaction import Redaction
 
 SESSION_HEADER: Final = "mcp-session-id"
 _DAY_SECONDS: Final = 86_400.0
-# What the TypeScript SDK's transport answers with, before it looks at the message.
-_TRANSPORT_CODES: Final = (-32000, -32001)
+_SESSION_NOT_FOUND: Final = -32001  # of the TypeScript SDK's transport
 _NO_SESSION: Final = re.compile(
     rb"\b(?:no valid|unknown|missing|invalid|expired) (?:mcp[- ])?session[- ]?id\b|\bmcp-session-id header is required"
+    rb"|\bsession not found\b"
 )
 _CREDENTIALS_HINT: Final = "; check `headers` or `oauth` in the manifest"
 _SSE_HINT: Final = "; a server of the old HTTP+SSE transport needs `transport: sse` in the manifest"
@@ -103,17 +100,9 @@ def _json_rpc_error(response: httpx2.Response, body: bytes) -> dict[str, Json] |
 
 
 def _asked_wait(response: httpx2.Response) -> float | None:
-    """Seconds, from a Retry-After in either of its forms; at most a day."""
+    """Seconds, from a Retry-After that is a number; at most a day."""
     text = response.headers.get("retry-after", "").strip()
-    if re.fullmatch(r"\d{1,9}", text):
-        return min(float(text), _DAY_SECONDS)
-    try:
-        then = parsedate_to_datetime(text)
-    except (ValueError, OverflowError):  # the latter for a time zone out of all bounds
-        return None
-    if then.tzinfo is None:
-        then = then.replace(tzinfo=UTC)
-    return min(max(0.0, (then - datetime.now(UTC)).total_seconds()), _DAY_SECONDS)
+    return min(float(text), _DAY_SECONDS) if re.fullmatch(r"\d{1,9}", text) else None
 
 
 def _has_lost_session(response: httpx2.Response, answer: dict[str, Json] | None, body: bytes) -> bool:
@@ -121,21 +110,15 @@ def _has_lost_session(response: httpx2.Response, answer: dict[str, Json] | None,
 
     The call is sent again then, so nothing that a tool says of sessions of its own may pass for it.
     """
-    if SESSION_HEADER not in response.request.headers:
-        return False
     is_missing = response.status_code == HTTPStatus.NOT_FOUND
-    if not is_missing and response.status_code != HTTPStatus.BAD_REQUEST:
+    is_bad = response.status_code == HTTPStatus.BAD_REQUEST
+    if SESSION_HEADER not in response.request.headers or not (is_missing or is_bad):
         return False
-    if answer is None:
-        return is_missing or _NO_SESSION.search(body[:2000].lower()) is not None
-    is_of_transport = answer["error"]["code"] in _TRANSPORT_CODES
-    says_session = "session" in str(answer["error"]["message"]).lower()
-    if answer.get("id") is not None and answer["id"] == from_json(response.request.content).get("id"):
+    says_so = _NO_SESSION.search(body[:2000].lower()) is not None
+    if answer is not None and answer.get("id") is not None:
         # Whoever knows the request's id has read it. Some transports do before they look for the session.
-        return is_missing and is_of_transport and says_session
-    if is_missing or (is_of_transport and answer.get("id") is None and says_session):
-        return True
-    return _NO_SESSION.search(body[:2000].lower()) is not None
+        return is_missing and says_so and answer["error"]["code"] == _SESSION_NOT_FOUND
+    return is_missing or says_so
 
 
 def described(error: BaseException) -> str:

@@ -3,7 +3,6 @@
 Source: MCP 2026-07-28, server/utilities/logging; 2025-11-25, server/utilities/logging.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -51,8 +50,7 @@ class AbandonedRequests:
         self._ids = count(_FIRST_ID)
         self._unanswered: set[RequestId] = set()
         self._abandoned: dict[RequestId, tuple[str | None, float]] = {}
-        """Owner, and until when it counts, by id."""
-        self._owners: Counter[str | None] = Counter()
+        """Owner, and until when it counts, by id; the first was abandoned first."""
 
     @contextmanager
     def sending(self, owner: str | None) -> Iterator[int]:
@@ -66,36 +64,25 @@ class AbandonedRequests:
             is_over = failure is not None and failure.outcome != "unknown"
             if request_id in self._unanswered and not is_over:
                 self._abandoned[request_id] = (owner, anyio.current_time() + ABANDONED_SECONDS)
-                self._owners[owner] += 1
             raise
         finally:
             self._unanswered.discard(request_id)
 
     def answered(self, request_id: RequestId | None) -> bool:
         """The upstream works on it no more; whether this is the first answer to a request that it was sent."""
-        if request_id is None:
-            return False
-        known = coerce_request_id(request_id)
+        known = None if request_id is None else coerce_request_id(request_id)
         is_first = known in self._unanswered or known in self._abandoned
-        self._unanswered.discard(known)
-        self._forget(known)
+        if known is not None:
+            self._unanswered.discard(known)
+            self._abandoned.pop(known, None)
         return is_first
 
     def owners(self) -> Set[str | None]:
         """Whose requests it may still work on."""
-        # The first was abandoned first.
-        while (
-            self._abandoned and (first := next(iter(self._abandoned.items())))[1][1] <= anyio.current_time()
-        ):
-            self._forget(first[0])
-        return self._owners.keys()
-
-    def _forget(self, request_id: RequestId) -> None:
-        if request_id in self._abandoned:
-            owner, _ = self._abandoned.pop(request_id)
-            self._owners[owner] -= 1
-            if not self._owners[owner]:
-                del self._owners[owner]
+        now = anyio.current_time()
+        while self._abandoned and next(iter(self._abandoned.values()))[1] <= now:
+            del self._abandoned[next(iter(self._abandoned))]
+        return {owner for owner, _ in self._abandoned.values()}
 
 
 @dataclass(frozen=True)
@@ -141,18 +128,12 @@ class LogHearers:
     def __init__(self, abandoned: AbandonedRequests) -> None:
         self._abandoned = abandoned
         self._calls: dict[object, LogHearer | None] = {}
-        self._wanted = len(LEVELS)
-        self._asked = len(LEVELS)
-        self._more_wanted = anyio.Event()
 
     @contextmanager
     def hearing(self, hearer: LogHearer | None) -> Iterator[None]:
         """Around one call."""
         call = object()
         self._calls[call] = hearer
-        if hearer is not None and (level := LEVELS.index(hearer.level)) < self._wanted:
-            self._wanted = level
-            self._more_wanted.set()
         try:
             yield
         finally:
@@ -166,14 +147,6 @@ class LogHearers:
         for hearer in hearers:
             if hearer is not None and reaches(message.level, hearer.level):
                 hearer.hear(message)
-
-    async def more_wanted(self) -> LoggingLevel:
-        """The least severe level that anybody wanted, once it is less severe than this returned before."""
-        while self._wanted >= self._asked:
-            self._more_wanted = anyio.Event()
-            await self._more_wanted.wait()
-        self._asked = self._wanted
-        return LEVELS[self._asked]
 
 
 class Notifications:

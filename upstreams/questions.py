@@ -9,15 +9,13 @@ Source: MCP 2026-07-28, basic/patterns/mrtr; 2025-11-25, client/elicitation, cli
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol
 
 import anyio
 from mcp.client.session import ClientRequestContext
 from mcp_types import (
     INVALID_REQUEST,
-    CreateMessageRequestParams,
     CreateMessageResult,
-    ElicitRequestParams,
     ElicitResult,
     ErrorData,
     ListRootsResult,
@@ -41,8 +39,6 @@ MAX_QUESTIONS_A_ROUND: Final = 10
 
 _CAPABILITIES: Final = {ELICIT: "elicitation", SAMPLE: "sampling", LIST_ROOTS: "roots"}
 _LONGEST_PAUSE_SECONDS: Final = 0.25
-
-Result = TypeVar("Result", bound=BaseModel)
 
 
 class QuestionError(Exception):
@@ -93,12 +89,14 @@ class QuestionDesk:
 
     def callbacks(self) -> dict[str, Any]:
         """What the SDK's session is given, which declares just that to an older upstream."""
-        live = {
-            ELICIT: ("elicitation_callback", self._elicit),
-            SAMPLE: ("sampling_callback", self._sample),
-            LIST_ROOTS: ("list_roots_callback", self._list_roots),
+        live: dict[str, tuple[str, type[BaseModel]]] = {
+            ELICIT: ("elicitation_callback", ElicitResult),
+            SAMPLE: ("sampling_callback", CreateMessageResult),
+            LIST_ROOTS: ("list_roots_callback", ListRootsResult),
         }
-        return dict(live[method] for method in self._allowed)
+        return {
+            name: self._callback(each, kind) for each, (name, kind) in live.items() if each in self._allowed
+        }
 
     def capabilities(self, questioned: Questioned | None) -> dict[str, Json]:
         """What is declared with one call, where the era wants it so."""
@@ -200,18 +198,21 @@ class QuestionDesk:
                     call.questioned.not_answered(error, is_its_own=is_its_own)
             return ErrorData(code=INVALID_REQUEST, message=str(error))
 
-    async def _elicit(
-        self, context: ClientRequestContext, params: ElicitRequestParams
-    ) -> ElicitResult | ErrorData:
-        return _typed(ElicitResult, await self._live(ELICIT, params))
+    def _callback(
+        self, method: str, kind: type[BaseModel]
+    ) -> Callable[..., Awaitable[BaseModel | ErrorData]]:
+        async def answer(
+            context: ClientRequestContext, params: BaseModel | None = None
+        ) -> BaseModel | ErrorData:
+            answered = await self._live(method, params)
+            if isinstance(answered, ErrorData):
+                return answered
+            try:
+                return kind.model_validate(answered, by_name=False)
+            except ValidationError:
+                return ErrorData(code=INVALID_REQUEST, message="the client's answer cannot be read")
 
-    async def _sample(
-        self, context: ClientRequestContext, params: CreateMessageRequestParams
-    ) -> CreateMessageResult | ErrorData:
-        return _typed(CreateMessageResult, await self._live(SAMPLE, params))
-
-    async def _list_roots(self, context: ClientRequestContext) -> ListRootsResult | ErrorData:
-        return _typed(ListRootsResult, await self._live(LIST_ROOTS, None))
+        return answer
 
 
 class ServedCall:
@@ -240,12 +241,3 @@ class _Question:
     method: str
     calls: set[ServedCall]
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-
-
-def _typed(kind: type[Result], answer: dict[str, Json] | ErrorData) -> Result | ErrorData:
-    if isinstance(answer, ErrorData):
-        return answer
-    try:
-        return kind.model_validate(answer, by_name=False)
-    except ValidationError:
-        return ErrorData(code=INVALID_REQUEST, message="the client's answer cannot be read")

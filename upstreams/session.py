@@ -29,6 +29,7 @@ from mcp_types import (
     PROTOCOL_VERSION_META_KEY,
     UNSUPPORTED_PROTOCOL_VERSION,
     Implementation,
+    LoggingLevel,
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
@@ -51,7 +52,7 @@ from upstreams.errors import (
     UpstreamUnreadError,
 )
 from upstreams.messages import failure_of, unsendable
-from upstreams.notifications import LogHearer, Notifications
+from upstreams.notifications import LogHearer, Notifications, reaches
 from upstreams.questions import QuestionDesk, Questioned
 from upstreams.recorded_tool import RecordedTool
 from upstreams.state import Diagnostics
@@ -59,8 +60,8 @@ from upstreams.tool_listing import read_listing
 from upstreams.tool_result import ToolResult, read_result
 from upstreams.wire import ProgressHearer, Wire, is_closed, with_last_words
 
-LOG_LEVEL_SECONDS: Final = 30.0
-"""How long an upstream may take to set the level of what it logs; nobody waits for it."""
+LOG_LEVEL_SECONDS: Final = 2.0
+"""How long the first call of a client waits until the upstream has set the level of what it logs."""
 
 REFUSAL_SECONDS: Final = 10.0
 """A connection that took the place of one that was refused is not replaced for a refusal before it is so old."""
@@ -176,6 +177,7 @@ class Session:
         self._calls = 0
         self._last_call_ended = anyio.Event()
         self._young_until = -inf
+        self._log_level: LoggingLevel | None = None
         self.notifications = notifications
         self.is_retired = False
         """Whether it is too old for another call, while those that are under way may still be answered."""
@@ -280,6 +282,8 @@ class Session:
                 self.notifications.log_hearers.hearing(log_hearer),
                 self._questions.serving(questioned) as served,
             ):
+                if log_hearer is not None:
+                    await self._lower_log_level(log_hearer.level)
                 raw = await self._questions.rounds(await send({}), send_again, served)
         except TimeoutError:
             if served.unanswered:
@@ -406,18 +410,18 @@ class Session:
             self._diagnostics.note(f"tool {tool.name!r} was left out: invalid x-mcp-header ({problem})")
         return problem is None
 
-    async def keep_log_level(self) -> None:
-        """Where the era has one level for all calls of a connection, have it be what those who hear them want."""
+    async def _lower_log_level(self, wanted: LoggingLevel) -> None:
+        """Where the era has one level for all calls of a connection, have it be the least severe that was wanted."""
         capabilities = self._client.server_capabilities
-        if self.is_modern or not (capabilities and capabilities.logging):
+        is_low = self._log_level is not None and reaches(wanted, self._log_level)
+        if self.is_modern or is_low or not (capabilities and capabilities.logging):
             return
-        while True:
-            level = await self.notifications.log_hearers.more_wanted()
-            try:
-                with anyio.move_on_after(LOG_LEVEL_SECONDS):
-                    await self._request("logging/setLevel", {"level": level})
-            except MCPError as error:
-                self._diagnostics.note(f"does not set the level of what it logs: {error}")
+        self._log_level = wanted
+        try:
+            with anyio.move_on_after(LOG_LEVEL_SECONDS):
+                await self._request("logging/setLevel", {"level": wanted})
+        except MCPError as error:
+            self._diagnostics.note(f"does not set the level of what it logs: {error}")
 
     async def listen(self) -> None:
         """Ask the upstream to tell of changes, as long as this is not cancelled."""

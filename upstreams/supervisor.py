@@ -369,7 +369,6 @@ class Supervisor:
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(session.listen)
-            tasks.start_soon(session.keep_log_level)
             tasks.start_soon(self._follow_changes, session)
             tasks.start_soon(self._follow_offerings, session)
             tasks.start_soon(self._probe_when_doubted, session)
