@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final, Literal
 
 from upstreams.redaction import Redaction
@@ -35,26 +35,6 @@ class UpstreamState:
 
     def __str__(self) -> str:
         return f"{self.adjective}: {self.detail}" if self.detail else self.adjective
-
-
-class StateHistory:
-    """The state of one upstream. One that is down has been so since it first was, however often it was tried since."""
-
-    def __init__(self, status: Status) -> None:
-        self.now = UpstreamState(status, "", datetime.now(UTC))
-        self._down_since: datetime | None = None
-
-    def become(self, status: Status, detail: str) -> bool:
-        """Whether that is news."""
-        if (status, detail) == (self.now.status, self.now.detail):
-            return False
-        since = datetime.now(UTC)
-        if status == "ready":
-            self._down_since = None
-        elif status in ("needs_login", "down"):
-            since = self._down_since = self._down_since or since
-        self.now = UpstreamState(status, detail, since)
-        return True
 
 
 class Diagnostics:

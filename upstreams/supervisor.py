@@ -1,17 +1,17 @@
 """Keeps one connection to an upstream open, or ready to be opened, whatever happens to it."""
 
-import asyncio
 import os
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from math import ceil, inf
 from typing import Final, Literal
 
 import anyio
 import structlog
-from anyio.abc import TaskStatus
+from anyio.abc import TaskGroup, TaskStatus
 
 from manifests.upstream_sections import StdioUpstream, UpstreamSection
 from upstreams.circuit import CircuitBreaker
@@ -27,14 +27,14 @@ from upstreams.questions import QuestionDesk
 from upstreams.recorded_tool import RecordedTool
 from upstreams.redaction import Redaction
 from upstreams.session import HandshakeFirstError, Session, WireOpener, open_session
-from upstreams.state import Diagnostics, StateHistory, Status, UpstreamState
-from upstreams.tool_listing import ListingStore, StoredListing
+from upstreams.state import Diagnostics, Status, UpstreamState
+from upstreams.tool_listing import ListingStore, Offer
 
 log = structlog.get_logger()
 
 FIRST_PAUSE_SECONDS: Final = 0.5
 LONGEST_PAUSE_SECONDS: Final = 30.0
-"""Between two attempts to connect; doubles, with jitter, so that a fleet does not knock all at once."""
+"""Between two attempts to connect; doubles, with jitter."""
 
 STABLE_SECONDS: Final = 10.0
 """A connection that held this long, or answered a call, was no failure."""
@@ -57,36 +57,24 @@ START_TURN_SECONDS: Final = 2.0
 
 
 class StartTurns:
-    """Turns at starting or connecting, in the order in which they were asked for.
+    """Turns at connecting. Five hundred servers that start at once would be ready none the sooner.
 
-    Five hundred servers that start at once are ready none the sooner, and nobody is answered meanwhile. An upstream
-    that is not ready after two seconds keeps its turn no longer: it waits for something, and must not hold up the rest.
+    A turn ends after two seconds: an upstream that is not ready then waits for something itself.
     """
 
     def __init__(self) -> None:
         self._free = anyio.Semaphore(STARTED_AT_ONCE)
 
-    async def begin(self) -> Callable[[], None]:
-        """Wait for a turn; what ends it early."""
-        await self._free.acquire()
-        has_ended = False
-
-        def end() -> None:
-            nonlocal has_ended
-            if not has_ended:
-                has_ended = True
-                self._free.release()
-
-        asyncio.get_running_loop().call_later(START_TURN_SECONDS, end)
-        return end
+    async def take(self, until: anyio.Event, *, task_status: TaskStatus[None]) -> None:
+        """Started when it is one's turn; holds that in the background, `until` at most."""
+        async with self._free:
+            task_status.started()
+            with anyio.move_on_after(START_TURN_SECONDS):
+                await until.wait()
 
 
 class Supervisor:
-    """Connects, notices the end, connects again; `run` does it in a task of its own, calls use what it has.
-
-    A lazy upstream whose tools are known is connected by its first call, and one with `idle_stop_seconds` again after
-    each stop.
-    """
+    """Connects, notices the end, connects again; `run` does it in a task of its own, calls use what it has."""
 
     def __init__(
         self,
@@ -99,24 +87,20 @@ class Supervisor:
         listings: ListingStore | None,
         on_change: Callable[[], None],
     ) -> None:
-        self.tools: tuple[RecordedTool, ...] = ()
-        self.instructions: str | None = None
-        self.server = ""
         self.on_offering_change: Callable[[], None] = lambda: None
         """Hears that its resources or prompts may have changed."""
         self.name = name
+        self.connect_seconds = spec.connect_seconds
+        self._take(Offer((), "", None))
         self._spec = spec
         self._open_wire = open_wire
         self._redact = redact
-        self.connect_seconds = spec.connect_seconds
-        self._probe_seconds = min(PROBE_SECONDS, spec.call_seconds)
-        self._is_lazy = spec.start == "lazy"
-        self._idle_seconds = spec.idle_stop_seconds if isinstance(spec, StdioUpstream) else None
         self._circuit = circuit
         self._turns = turns
-        self._listings = listings if self._is_lazy else None
+        self._listings = listings if spec.start == "lazy" else None
         self._on_change = on_change
-        self._states = StateHistory("starting")
+        self._state = UpstreamState("starting", "", datetime.now(UTC))
+        self._down_since: datetime | None = None
         self._changed = anyio.Event()
         self._diagnostics = Diagnostics(redact)
         self._session: Session | None = None
@@ -136,7 +120,7 @@ class Supervisor:
 
     @property
     def state(self) -> UpstreamState:
-        return self._states.now
+        return self._state
 
     @property
     def prospect(self) -> str:
@@ -242,22 +226,16 @@ class Supervisor:
     async def run(self) -> None:
         """Connect, serve, and after every end connect again; until cancelled."""
         try:
-            if await self._recall():
+            known = await self._listings.load() if self._listings else None
+            if known is not None:
+                self._take(known)
                 await self._rest()
             async with anyio.create_task_group() as connections:
                 while True:
-                    await self._go_on_after(await connections.start(self._connect))
+                    await self._go_on_after(await connections.start(self._connect, connections))
         finally:
             self._session = None
             self._become("stopped", "the portal is stopping")
-
-    async def _recall(self) -> bool:
-        """Whether it is known what the upstream offers, although it was not asked yet."""
-        listing = await self._listings.load() if self._listings else None
-        if listing is None:
-            return False
-        self.tools, self.server, self.instructions = listing.tools, listing.server, listing.instructions
-        return True
 
     async def _rest(self) -> None:
         """Return when the upstream is wanted."""
@@ -266,9 +244,10 @@ class Supervisor:
             await self._wanted.wait()
         self._become("starting", "")
 
-    async def _connect(self, *, task_status: TaskStatus["_Ending"]) -> None:
+    async def _connect(self, tasks: TaskGroup, *, task_status: TaskStatus["_Ending"]) -> None:
         """Hold one connection; says how it ended when the next may be opened: if retired, before its calls end."""
-        end_turn = await self._turns.begin()
+        is_settled = anyio.Event()
+        await tasks.start(self._turns.take, is_settled)
         self._attempt_began = began = anyio.current_time()
         self._diagnostics = Diagnostics(self._redact)
         ending = _Ending(None)
@@ -281,10 +260,17 @@ class Supervisor:
                 seconds=self.connect_seconds,
                 handshake_first=self._handshake_first,
             ) as session:
-                end_turn()
+                is_settled.set()
                 ending = _Ending(None, began)
-                await self._learn(session, anyio.current_time() - began)
-                ending = _Ending(await self._serve(session) if self._is_wanted() else None, began)
+                self._handshake_first = not session.is_modern
+                await self._learn(session)
+                ms = round((anyio.current_time() - began) * 1000)
+                log.info(
+                    "upstream_connected", upstream=self.name, server=self.server, tools=len(self.tools), ms=ms
+                )
+                # It may have been connected only to be listed.
+                is_wanted = self._spec.start != "lazy" or self._has_served or self._wanted.is_set()
+                ending = _Ending(await self._serve(session) if is_wanted else None, began)
                 if was_retired := session.is_retired:
                     task_status.started(ending)
                     await session.last_call()
@@ -293,9 +279,18 @@ class Supervisor:
         except Exception as error:  # noqa: BLE001
             ending = replace(ending, reason=described(cause_of(error)), cause=cause_of(error))
         finally:
-            end_turn()
+            is_settled.set()
         if not was_retired:
             task_status.started(ending)
+
+    async def _learn(self, session: Session) -> None:
+        offer = Offer(session.tools, self._redact.start(session.server), session.instructions)
+        self._take(offer)
+        if self._listings is not None:
+            await self._listings.save(offer)
+
+    def _take(self, offer: Offer) -> None:
+        self.tools, self.server, self.instructions = offer.tools, offer.server, offer.instructions
 
     async def _go_on_after(self, ending: "_Ending") -> None:
         """Return when the next connection should be opened."""
@@ -316,24 +311,6 @@ class Supervisor:
             was_ready=ending.began is not None,
             status="needs_login" if is_login else "down",
         )
-
-    async def _learn(self, session: Session, seconds: float) -> None:
-        self._handshake_first = not session.is_modern
-        self.server = self._redact.start(session.server)
-        self.instructions = session.instructions
-        self.tools = session.tools
-        log.info(
-            "upstream_connected",
-            upstream=self.name,
-            server=self.server,
-            tools=len(self.tools),
-            ms=round(seconds * 1000),
-        )
-        await self._remember()
-
-    def _is_wanted(self) -> bool:
-        """Whether it was connected for more than to be listed."""
-        return not self._is_lazy or self._has_served or self._wanted.is_set()
 
     async def _serve(self, session: Session) -> str | None:
         """Follow the upstream until the connection ends; why it did, None if nobody used it."""
@@ -367,26 +344,26 @@ class Supervisor:
             reason = await session.wait_until_ended()
             tasks.cancel_scope.cancel()
 
+        idle_seconds = self._spec.idle_stop_seconds if isinstance(self._spec, StdioUpstream) else None
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(session.listen)
             tasks.start_soon(self._follow_changes, session)
             tasks.start_soon(self._follow_offerings, session)
             tasks.start_soon(self._probe_when_doubted, session)
-            if self._idle_seconds is not None:
-                tasks.start_soon(stop_when_idle, self._idle_seconds)
+            if idle_seconds is not None:
+                tasks.start_soon(stop_when_idle, idle_seconds)
             tasks.start_soon(stop_when_ended)
         return reason
 
     async def _probe_when_doubted(self, session: Session) -> None:
+        seconds = min(PROBE_SECONDS, self._spec.call_seconds)
         while True:
             await self._doubted.wait()
             self._doubted = anyio.Event()
             answers = self._answers
             # A server that does one thing at a time may be too busy for a ping, and yet answer calls.
-            if not await session.is_alive(self._probe_seconds) and self._answers == answers:
-                session.give_up(
-                    f"answered nothing for {self._probe_seconds:g} s after a call had met its deadline"
-                )
+            if not await session.is_alive(seconds) and self._answers == answers:
+                session.give_up(f"answered nothing for {seconds:g} s after a call had met its deadline")
 
     async def _follow_changes(self, session: Session) -> None:
         while True:
@@ -398,10 +375,9 @@ class Supervisor:
                 self._diagnostics.note(f"its changed tools could not be listed: {error}")
             else:
                 if session.tools != self.tools:
-                    self.tools = session.tools
+                    await self._learn(session)
                     log.info("upstream_tools_changed", upstream=self.name, tools=len(self.tools))
                     self._on_change()
-                    await self._remember()
             await anyio.sleep(RELIST_PAUSE_SECONDS)
 
     async def _follow_offerings(self, session: Session) -> None:
@@ -410,10 +386,6 @@ class Supervisor:
             self.on_offering_change()
             await anyio.sleep(RELIST_PAUSE_SECONDS)
             await session.notifications.offerings_change()
-
-    async def _remember(self) -> None:
-        if self._listings is not None:
-            await self._listings.save(StoredListing(self.tools, self.server, self.instructions))
 
     async def _pause(self, reason: str, *, was_ready: bool, status: Literal["needs_login", "down"]) -> None:
         """Wait before the next attempt; a connection that had been well is opened again at once."""
@@ -441,9 +413,19 @@ class Supervisor:
             self._attempt_began = anyio.current_time()
 
     def _become(self, status: Status, detail: str) -> None:
-        if self._states.become(status, detail):
-            self._wake_calls()
-            self._on_change()
+        if (status, detail) == (self.state.status, self.state.detail):
+            return
+        since = datetime.now(UTC)
+        if status == "ready":
+            self._down_since = None
+        elif status in (
+            "needs_login",
+            "down",
+        ):  # so it has been since it first was, however often it was tried
+            since = self._down_since = self._down_since or since
+        self._state = UpstreamState(status, detail, since)
+        self._wake_calls()
+        self._on_change()
 
     def _wake_calls(self) -> None:
         self._changed.set()

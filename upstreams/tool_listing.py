@@ -164,7 +164,7 @@ def _examples(raw: dict[str, Json]) -> tuple[Json, ...]:
 
 
 @dataclass(frozen=True)
-class StoredListing:
+class Offer:
     """What the portal knows of an upstream without asking it."""
 
     tools: tuple[RecordedTool, ...]
@@ -193,13 +193,13 @@ class ListingStore:
         self._name = name
         self.file = folder / f"{_fingerprint(name, spec, working_folder, written)}.json"
 
-    async def load(self) -> StoredListing | None:
+    async def load(self) -> Offer | None:
         return await anyio.to_thread.run_sync(self._load)
 
-    async def save(self, listing: StoredListing) -> None:
+    async def save(self, listing: Offer) -> None:
         await anyio.to_thread.run_sync(self._save, listing)
 
-    def _load(self) -> StoredListing | None:
+    def _load(self) -> Offer | None:
         try:
             with self.file.open("rb") as file:
                 kept = json.loads(file.read(2 * MAX_LISTING_BYTES))
@@ -211,13 +211,13 @@ class ListingStore:
         listing = Listing(Diagnostics(Redaction(())))
         listing.add_page(kept)
         server, instructions = kept.get("server"), kept.get("instructions")
-        return StoredListing(
+        return Offer(
             listing.tools,
             server if isinstance(server, str) else "",
             instructions if isinstance(instructions, str) else None,
         )
 
-    def _save(self, listing: StoredListing) -> None:
+    def _save(self, listing: Offer) -> None:
         kept: dict[str, Json] = {
             "format": _FORMAT,
             "upstream": self._name,
