@@ -118,15 +118,15 @@ class QuestionDesk:
 
     async def rounds(
         self,
-        raw: dict[str, Json],
-        again: Callable[[dict[str, Json]], Awaitable[dict[str, Json]]],
+        send: Callable[[dict[str, Json]], Awaitable[dict[str, Json]]],
         call: "ServedCall",
     ) -> dict[str, Json]:
-        """The result that is no question any more; `again` makes the call again, with answers.
+        """The result of a call that is no question any more; `send` makes it, and makes it again with answers.
 
         Raises:
             UpstreamHalfwayError: It asks what it may not, what nobody answers, or without end.
         """
+        raw = await send({})
         for number in range(MAX_ROUNDS + 1):
             if raw.get("resultType") != "input_required":
                 return raw
@@ -140,7 +140,8 @@ class QuestionDesk:
             more = more if state is None else {**more, "requestState": state}
             if unsendable(more):
                 raise UpstreamHalfwayError("what it wants back with the answers cannot be sent as JSON")
-            raw = await again(more)
+            call.has_begun = True
+            raw = await send(more)
         raise UpstreamHalfwayError("it asks for more input again and again, or for too much")
 
     async def _of_round(self, request: Json, call: "ServedCall") -> dict[str, Json]:
@@ -223,6 +224,8 @@ class ServedCall:
         self.questioned = questioned
         self.questions: set[_Question] = set()
         """Those that may belong to it, and wait for an answer."""
+        self.has_begun = False
+        """Whether it was made again."""
         self.unanswered = ""
         """The method of one that waited for an answer when the call ended."""
 

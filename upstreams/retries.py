@@ -12,7 +12,6 @@ from upstreams.errors import (
     UpstreamUnauthorizedError,
     UpstreamUnavailableError,
     UpstreamWithheldError,
-    asked_to_wait,
 )
 
 _FIRST_WAIT_SECONDS: Final = 0.1
@@ -64,8 +63,8 @@ def _most_telling(failures: Sequence[UpstreamError]) -> UpstreamError:
 
 
 def _wait_seconds(error: UpstreamError, attempts: int) -> float:
-    if (asked := asked_to_wait(error)) is not None:
-        return asked
+    if error.after_seconds is not None:
+        return error.after_seconds
     if isinstance(error, UpstreamUnavailableError | UpstreamUnauthorizedError):
         return 0.0
     longest = min(_LONGEST_WAIT_SECONDS, _FIRST_WAIT_SECONDS * 2.0**attempts)

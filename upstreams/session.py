@@ -1,7 +1,7 @@
 """One open, negotiated connection to an upstream: how it is made, and calls and listings on it."""
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from math import inf
@@ -44,7 +44,6 @@ from upstreams.errors import (
     UpstreamHalfwayError,
     UpstreamLostError,
     UpstreamRefusedError,
-    UpstreamSessionError,
     UpstreamTimeoutError,
     UpstreamUnansweredError,
     UpstreamUnauthorizedError,
@@ -53,7 +52,7 @@ from upstreams.errors import (
 )
 from upstreams.messages import failure_of, unsendable
 from upstreams.notifications import LogHearer, Notifications, reaches
-from upstreams.questions import QuestionDesk, Questioned
+from upstreams.questions import QuestionDesk, Questioned, ServedCall
 from upstreams.recorded_tool import RecordedTool
 from upstreams.state import Diagnostics
 from upstreams.tool_listing import read_listing
@@ -159,7 +158,14 @@ async def _start_failure(error: MCPError, wire: Wire) -> UpstreamError:
 
 
 class Session:
-    """Calls and listings on one connection; all of it raw JSON, each with a deadline."""
+    """Calls and listings on one connection; all of it raw JSON, each with a deadline.
+
+    Requests say which revision they are of: before 2026-07-28 in a header, since then in `_meta`, too, with the client
+    and what it is capable of. The SDK's session adds the same to requests that it types itself.
+
+    Source: MCP 2026-07-28, basic#_meta and basic/transports#standard-request-headers; 2025-06-18,
+    basic/transports#protocol-version-header.
+    """
 
     def __init__(
         self,
@@ -171,14 +177,25 @@ class Session:
     ) -> None:
         self._wire = wire
         self._client = client
-        self._envelope = Envelope(client.protocol_version or "")
         self._diagnostics = diagnostics
         self._questions = questions
+        self._version = client.protocol_version or ""
+        self._header_maps: dict[str, dict[tuple[str, ...], str]] = {}
+        """Which arguments each tool wants repeated as headers (`x-mcp-header`)."""
         self._calls = 0
         self._last_call_ended = anyio.Event()
         self._young_until = -inf
         self._log_level: LoggingLevel | None = None
         self.notifications = notifications
+        self.is_modern = self._version in MODERN_PROTOCOL_VERSIONS
+        """Whether it speaks 2026-07-28 or later, without a handshake."""
+        self._meta: dict[str, Json] = {
+            PROTOCOL_VERSION_META_KEY: self._version,
+            CLIENT_INFO_META_KEY: client_info().model_dump(by_alias=True, mode="json", exclude_none=True),
+            CLIENT_CAPABILITIES_META_KEY: {},  # an upstream that asks anyway gets an error
+        }
+        if not self.is_modern:
+            self._meta.clear()
         self.is_retired = False
         """Whether it is too old for another call, while those that are under way may still be answered."""
         self.was_refused = False
@@ -190,11 +207,6 @@ class Session:
         """Name and version as the server gives them; empty when it does not."""
         info = self._client.server_info
         return f"{info.name} {info.version}".strip() if info else ""
-
-    @property
-    def is_modern(self) -> bool:
-        """Whether it speaks 2026-07-28 or later, without a handshake."""
-        return self._envelope.is_modern
 
     @property
     def instructions(self) -> str | None:
@@ -225,10 +237,9 @@ class Session:
 
     async def is_alive(self, seconds: float) -> bool:
         """Whether the upstream answers anything at all to a question that costs it nothing."""
-        method = "server/discover" if self.is_modern else "ping"
         try:
             with anyio.fail_after(seconds):
-                await self._request(method)
+                await self._request("server/discover" if self.is_modern else "ping")
         except TimeoutError:
             return False
         except MCPError as error:
@@ -251,49 +262,28 @@ class Session:
         `key` goes along in `_meta`, for an upstream that wants to know whether it saw this call before. `progress` and
         `log_hearer` hear what the upstream says of itself meanwhile, `questioned` is whom it may ask.
 
-        When the caller is cancelled or `seconds` are over, the upstream is told
-        (by notifications/cancelled, or since 2026-07-28 on HTTP closes the request).
+        When the caller is cancelled or `seconds` are over, the upstream is told (by notifications/cancelled, or since
+        2026-07-28 on HTTP by closing the request).
 
         Raises:
             UpstreamError: See `upstreams/errors.py`; which of them says what may have happened.
         """
         meta: dict[str, Json] = {} if key is None else {IDEMPOTENCY_KEY_META: key}
-        if log_hearer is not None and self.is_modern:
+        capabilities = self._questions.capabilities(questioned)
+        if self.is_modern and capabilities:  # before 2026-07-28 the handshake said what may be asked
+            meta[CLIENT_CAPABILITIES_META_KEY] = capabilities
+        if self.is_modern and log_hearer is not None:
             meta[LOG_LEVEL_META_KEY] = log_hearer.level
-        meta |= self._envelope.declared(self._questions.capabilities(questioned))
-        options = self._envelope.call_options(tool, arguments)
         owner = next((each.owner for each in (questioned, log_hearer) if each is not None), None)
-        await self._require_open(arguments)
-        is_begun = False
 
         async def send(answers: dict[str, Json]) -> dict[str, Json]:
-            params = self._envelope.params({"name": tool, "arguments": arguments, **answers}, meta)
-            return await self._send("tools/call", params, options, owner, progress)
+            params = {"name": tool, "arguments": arguments, **answers}
+            return await self._send("tools/call", params, meta, owner, progress)
 
-        async def send_again(answers: dict[str, Json]) -> dict[str, Json]:
-            nonlocal is_begun
-            is_begun = True
-            return await send(answers)
-
-        try:
-            with (
-                anyio.fail_after(seconds),
-                self._under_way(),
-                self.notifications.log_hearers.hearing(log_hearer),
-                self._questions.serving(questioned) as served,
-            ):
-                if log_hearer is not None:
-                    await self._lower_log_level(log_hearer.level)
-                raw = await self._questions.rounds(await send({}), send_again, served)
-        except TimeoutError:
-            if served.unanswered:
-                asked = f"what it asked ({served.unanswered}) was not answered"
-                raise UpstreamUnansweredError(f"{asked} {_in_time(seconds)}") from None
-            raise UpstreamTimeoutError(f"no answer {_in_time(seconds)}") from None
-        except MCPError as error:
-            failure = await self._failure(error)
-            # That a later round was refused or not taken says nothing of what the first one did.
-            raise (UpstreamHalfwayError(str(failure)) if is_begun else failure) from error
+        async with self._under_way(arguments, seconds, log_hearer, questioned) as served:
+            if log_hearer is not None:
+                await self._lower_log_level(log_hearer.level)
+            raw = await self._questions.rounds(send, served)
         _require_complete(raw)
         return read_result(raw, null_is_a_value=self.is_modern)
 
@@ -303,39 +293,59 @@ class Session:
         Raises:
             UpstreamError: See `upstreams/errors.py`.
         """
-        await self._require_open(params)
-        options = self._envelope.options(method, params)
-        try:
-            with (
-                anyio.fail_after(seconds),
-                self._under_way(),
-                # What it says meanwhile may be about this, and this is nobody's who could be told or asked.
-                self.notifications.log_hearers.hearing(None),
-                self._questions.serving(None),
-            ):
-                raw = await self._send(method, self._envelope.params(params), options, None)
-        except TimeoutError:
-            raise UpstreamTimeoutError(f"no answer {_in_time(seconds)}") from None
-        except MCPError as error:
-            raise await self._failure(error) from error
+        # What it says meanwhile may be about this, and this is nobody's who could be told or asked.
+        async with self._under_way(params, seconds, None, None):
+            raw = await self._send(method, params, {}, None, None)
         _require_complete(raw)
         return raw
 
-    async def _require_open(self, arguments: dict[str, Json]) -> None:
-        if self._wire.ended.is_set():
+    @asynccontextmanager
+    async def _under_way(
+        self,
+        arguments: dict[str, Json],
+        seconds: float,
+        log_hearer: LogHearer | None,
+        questioned: Questioned | None,
+    ) -> AsyncIterator[ServedCall]:
+        """Around a request of a caller, whose failures become an UpstreamError."""
+        if self.has_ended:
             raise UpstreamUnavailableError(await self._wire.explain_end())
         if fault := unsendable(arguments):
             raise UpstreamArgumentError(f"the arguments cannot be sent as JSON: {fault}")
+        self._calls += 1
+        try:
+            with (
+                anyio.fail_after(seconds),
+                self.notifications.log_hearers.hearing(log_hearer),
+                self._questions.serving(questioned) as served,
+            ):
+                yield served
+        except TimeoutError:
+            in_time = f"within {round(seconds, 2):g} s (call_seconds)"
+            if served.unanswered:
+                asked = f"what it asked ({served.unanswered}) was not answered"
+                raise UpstreamUnansweredError(f"{asked} {in_time}") from None
+            raise UpstreamTimeoutError(f"no answer {in_time}") from None
+        except MCPError as error:
+            failure = await self._failure(error)
+            # That a later round was refused or not taken says nothing of what the first one did.
+            raise (UpstreamHalfwayError(str(failure)) if served.has_begun else failure) from error
+        finally:
+            self._calls -= 1
+            if not self._calls:
+                self._last_call_ended.set()
 
     async def _send(
         self,
         method: str,
         params: dict[str, Json],
-        options: CallOptions,
+        meta: dict[str, Json],
         owner: str | None,
-        progress: ProgressHearer | None = None,
+        progress: ProgressHearer | None,
     ) -> dict[str, Json]:
         """One request, which the upstream may go on with although its caller is gone."""
+        options = CallOptions(headers=self._headers(method, params))
+        params = self._with_meta(params, meta)
         if self._wire.closes_requests:
             return await self._wire.send_raw_request(method, params, options, progress=progress)
         with self._questions.abandoned.sending(owner) as request_id:
@@ -344,18 +354,24 @@ class Session:
 
     async def _request(self, method: str, params: dict[str, Json] | None = None) -> dict[str, Json]:
         """One request of the connection itself."""
-        options = self._envelope.options(method)
-        return await self._wire.send_raw_request(method, self._envelope.params(params or {}), options)
+        options = CallOptions(headers=self._headers(method, {}))
+        return await self._wire.send_raw_request(method, self._with_meta(params or {}, {}), options)
 
-    @contextmanager
-    def _under_way(self) -> Iterator[None]:
-        self._calls += 1
-        try:
-            yield
-        finally:
-            self._calls -= 1
-            if not self._calls:
-                self._last_call_ended.set()
+    def _with_meta(self, params: dict[str, Json], meta: dict[str, Json]) -> dict[str, Json]:
+        whole = {**self._meta, **meta}
+        return {**params, "_meta": whole} if whole else params
+
+    def _headers(self, method: str, params: Mapping[str, Json]) -> dict[str, str]:
+        headers = {MCP_PROTOCOL_VERSION_HEADER: self._version}
+        if not self.is_modern:
+            return headers
+        headers[MCP_METHOD_HEADER] = method
+        named = params.get(NAME_BEARING_METHODS.get(method, ""))
+        if isinstance(named, str):
+            headers[MCP_NAME_HEADER] = encode_header_value(named)
+        if method == "tools/call" and (header_map := self._header_maps.get(str(named))):
+            headers |= mcp_param_headers(header_map, params["arguments"])
+        return headers
 
     async def _failure(self, error: MCPError) -> UpstreamError:
         failure = failure_of(error.error)
@@ -373,7 +389,7 @@ class Session:
         is_refusal = isinstance(failure, UpstreamUnauthorizedError | UpstreamDownError)
         if is_refusal and anyio.current_time() < self._young_until:
             return  # a new connection did not help just now
-        if is_refusal or isinstance(failure, UpstreamSessionError | UpstreamUnavailableError):
+        if is_refusal or isinstance(failure, UpstreamUnavailableError):
             self.was_refused = self.was_refused or is_refusal
             self.is_retired = True
             # Why a server reads no more is told better once it is known how it ended.
@@ -392,8 +408,11 @@ class Session:
                 raise
             self._diagnostics.note("offers no tools: it does not know tools/list")
             tools = ()
-        self.tools = tuple(tool for tool in tools if self._has_usable_headers(tool))
-        self._envelope.learn_headers(self.tools)
+        self.tools = tuple(tool for tool in tools if not self.is_modern or self._has_usable_headers(tool))
+        maps = (
+            {tool.name: x_mcp_header_map(tool.input_schema) for tool in self.tools} if self.is_modern else {}
+        )
+        self._header_maps = {name: headers for name, headers in maps.items() if headers}
 
     async def _page(self, cursor: str | None) -> dict[str, Json]:
         try:
@@ -403,8 +422,6 @@ class Session:
 
     def _has_usable_headers(self, tool: RecordedTool) -> bool:
         """2026-07-28 wants tools excluded whose `x-mcp-header` cannot be obeyed."""
-        if not self.is_modern:
-            return True
         problem = find_invalid_x_mcp_header(tool.input_schema)
         if problem is not None:
             self._diagnostics.note(f"tool {tool.name!r} was left out: invalid x-mcp-header ({problem})")
@@ -434,64 +451,6 @@ class Session:
         return await self._wire.explain_end()
 
 
-class Envelope:
-    """What the protocol wants around requests on one negotiated session, by era.
-
-    The SDK's session adds the same to requests it types itself; raw ones need it here. Since 2026-07-28 every request
-    says in `_meta` which revision, client and capabilities it comes from, and repeats it in headers on HTTP.
-
-    Source: MCP 2026-07-28, basic#_meta and basic/transports#standard-request-headers; 2025-06-18,
-    basic/transports#protocol-version-header.
-    """
-
-    def __init__(self, protocol_version: str) -> None:
-        self._version = protocol_version
-        self.is_modern = protocol_version in MODERN_PROTOCOL_VERSIONS
-        self._meta: dict[str, Json] = {
-            PROTOCOL_VERSION_META_KEY: protocol_version,
-            CLIENT_INFO_META_KEY: client_info().model_dump(by_alias=True, mode="json", exclude_none=True),
-            # None, unless a call says otherwise: an upstream that asks anyway gets an error.
-            CLIENT_CAPABILITIES_META_KEY: {},
-        }
-        self._header_maps: dict[str, dict[tuple[str, ...], str]] = {}
-
-    def learn_headers(self, tools: tuple[RecordedTool, ...]) -> None:
-        """Note which arguments each tool wants repeated as headers (`x-mcp-header`)."""
-        maps = {tool.name: x_mcp_header_map(tool.input_schema) for tool in tools} if self.is_modern else {}
-        self._header_maps = {name: headers for name, headers in maps.items() if headers}
-
-    def params(self, params: dict[str, Json], meta: dict[str, Json] | None = None) -> dict[str, Json]:
-        """With `_meta`: what the era wants there, and `meta`."""
-        whole = {**(self._meta if self.is_modern else {}), **(meta or {})}
-        return {**params, "_meta": whole} if whole else params
-
-    def declared(self, capabilities: dict[str, Json]) -> dict[str, Json]:
-        """What `_meta` of one call says that may be asked about it; before 2026-07-28 the handshake said so."""
-        return {CLIENT_CAPABILITIES_META_KEY: capabilities} if self.is_modern and capabilities else {}
-
-    def options(self, method: str, params: Mapping[str, Json] | None = None) -> CallOptions:
-        """For a request that is no call."""
-        headers = self._headers(method)
-        named = (params or {}).get(NAME_BEARING_METHODS.get(method, ""))
-        if self.is_modern and isinstance(named, str):
-            headers[MCP_NAME_HEADER] = encode_header_value(named)
-        return CallOptions(headers=headers)
-
-    def call_options(self, tool: str, arguments: dict[str, Json]) -> CallOptions:
-        headers = self._headers("tools/call")
-        if self.is_modern:
-            headers[MCP_NAME_HEADER] = encode_header_value(tool)
-            if header_map := self._header_maps.get(tool):
-                headers.update(mcp_param_headers(header_map, arguments))
-        return CallOptions(headers=headers)
-
-    def _headers(self, method: str) -> dict[str, str]:
-        headers = {MCP_PROTOCOL_VERSION_HEADER: self._version}
-        if self.is_modern:
-            headers[MCP_METHOD_HEADER] = method
-        return headers
-
-
 @cache
 def client_info() -> Implementation:
     """How the portal introduces itself to upstreams. Looking up its own version takes a millisecond."""
@@ -499,10 +458,6 @@ def client_info() -> Implementation:
         return Implementation(name=_DISTRIBUTION, version=version(_DISTRIBUTION))
     except PackageNotFoundError:  # run from a checkout that was never installed
         return Implementation(name=_DISTRIBUTION, version="0")
-
-
-def _in_time(seconds: float) -> str:
-    return f"within {round(seconds, 2):g} s (call_seconds)"
 
 
 def _require_complete(raw: dict[str, Json]) -> None:

@@ -24,7 +24,6 @@ from upstreams.errors import (
 )
 from upstreams.http_errors import cause_of, described
 from upstreams.questions import QuestionDesk
-from upstreams.recorded_tool import RecordedTool
 from upstreams.redaction import Redaction
 from upstreams.session import HandshakeFirstError, Session, WireOpener, open_session
 from upstreams.state import Diagnostics, Status, UpstreamState
@@ -418,10 +417,7 @@ class Supervisor:
         since = datetime.now(UTC)
         if status == "ready":
             self._down_since = None
-        elif status in (
-            "needs_login",
-            "down",
-        ):  # so it has been since it first was, however often it was tried
+        elif status in ("needs_login", "down"):  # since it first was, however often it was tried
             since = self._down_since = self._down_since or since
         self._state = UpstreamState(status, detail, since)
         self._wake_calls()

@@ -86,7 +86,7 @@ async def test_answer_that_cannot_be_sent_is_none(answer: dict[str, Json]) -> No
     with desk.serving(person) as call:
         assert isinstance(await desk.callbacks()["sampling_callback"](None, PARAMS), ErrorData)
         with pytest.raises(UpstreamHalfwayError):
-            await desk.rounds(asking(SAMPLE), never_made, call)
+            await desk.rounds(never_answered, call)
     assert person.heard == [("question_unanswered", True)] * 2
 
 
@@ -101,5 +101,6 @@ class Answering(Person):
         return self._answer
 
 
-async def never_made(answers: dict[str, Json]) -> dict[str, Json]:
-    raise AssertionError("the call was made again")
+async def never_answered(answers: dict[str, Json]) -> dict[str, Json]:
+    assert not answers, "the call was made again"
+    return asking(SAMPLE)

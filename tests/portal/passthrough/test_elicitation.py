@@ -175,15 +175,17 @@ async def test_a_question_ends_with_the_time_of_its_call(tmp_path: Path) -> None
 async def test_what_asks_in_no_sensible_way_ends_its_call(requests: Json) -> None:
     desk = QuestionDesk(HttpUpstream(url="http://x"))
 
-    async def again(answers: dict[str, Json]) -> dict[str, Json]:
+    async def ask(answers: dict[str, Json]) -> dict[str, Json]:
         return raw
+
+    async def end(answers: dict[str, Json]) -> dict[str, Json]:
+        return {"content": []}
 
     raw: dict[str, Json] = {"resultType": "input_required", "inputRequests": requests, "requestState": "s"}
     with desk.serving(None) as call:
         with anyio.fail_after(DEADLINE_SECONDS), pytest.raises(UpstreamHalfwayError):
-            await desk.rounds(raw, again, call)
-        done: dict[str, Json] = {"content": []}
-        assert await desk.rounds(done, again, call) == done
+            await desk.rounds(ask, call)
+        assert await desk.rounds(end, call) == {"content": []}
 
 
 async def test_a_client_that_cannot_ask_is_told_so_and_the_manifest_may_forbid_to_ask(tmp_path: Path) -> None:
