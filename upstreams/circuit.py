@@ -31,14 +31,11 @@ _FAILURES: Final = (UpstreamTimeoutError, UpstreamAnswerError)
 class CircuitBreaker:
     """Opens after five failures in a row: calls that were sent and got no answer that can be read.
 
-    Open, it refuses every call at once. After 5 s the next call is let through alone; any answer of the upstream closes
-    the circuit, a failure opens it for twice as long, up to a minute. A call that ends otherwise, because its caller
-    went away or it never left, says nothing, and the next one may try. Errors that the upstream itself answers are
-    answers. A call that ends because nobody answered what it asked closes the circuit only if it was let through alone.
-    Of calls that were under way together and are cut off, or get an HTTP 5xx, within a second only the first is a
-    failure: one crash says the same to all of them, also over HTTP, where each has a connection of its own, and so does
-    a server that is shut down, or the gateway before it.
-    `clock` gives seconds.
+    Open, it refuses every call at once. After 5 s the next call is let through alone; any answer closes the circuit, an
+    error of the upstream, too. A failure opens it for twice as long, up to a minute. A call that nobody answered a
+    question of counts only if it was let through alone; one that never left, or whose caller went away, does not count.
+    Of calls under way together that are cut off or get an HTTP 5xx within a second only the first is a failure: one
+    crash says the same to all of them. `clock` gives seconds.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:

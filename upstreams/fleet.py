@@ -76,14 +76,11 @@ async def open_fleet(
 ) -> AsyncIterator[Fleet]:
     """Supervise all upstreams, each in its own task; returns before any is ready.
 
-    Beyond `STARTED_AT_ONCE` they take turns at starting. `listings` is where lazy ones keep what they offer; None is
-    nowhere, so that each is started once to be listed. `secrets` are hidden in whatever any of them sends to be read by
-    people, beside what the specs themselves hold, and the `credentials` of an upstream in whatever it sends to scripts.
-    `renewals` get the headers of upstreams anew that do not take them. `written` are the sections of the manifest with
-    references as such: where one says something else than before, that upstream is listed anew.
-    `on_change` is called, in the event loop, whenever the state or the tools of an upstream changed; it must
-    not raise. On leaving, all are closed at once, within 3 s if the machine has time for it, and no process of theirs
-    is left.
+    `listings` is where lazy ones keep what they offer; None is nowhere. `secrets` are hidden in whatever any of them
+    sends to be read by people, the `credentials` of an upstream in whatever it sends to scripts. `renewals` get refused
+    headers anew. `written` are the sections of the manifest with references as such (`ListingStore`). `on_change` is
+    called in the event loop whenever the state or the tools of an upstream changed; it must not raise. On leaving, all
+    are closed at once, and no process of theirs is left.
     """
     start_turns = StartTurns()
     redact = Redaction({*secrets, *chain.from_iterable(map(secrets_of, specs.values()))})
@@ -133,36 +130,21 @@ def _wire_opener(
     renew: HeaderRenewal | None,
     tasks: TaskGroup,
 ) -> WireOpener:
+    configured = {*configured, *secrets_of(spec)}
     if isinstance(spec, StdioUpstream):
-        credentials_redacted = Redaction(configured)
+        mask = Redaction(configured).in_json
 
         def start(diagnostics: Diagnostics) -> AbstractAsyncContextManager[Wire]:
             # Looked up at every attempt: the command may have been installed since.
             command = ChildCommand.of(spec, folder, os.environ)
-            return open_stdio_wire(command, diagnostics, credentials_redacted.in_json, spec.message_bytes)
+            return open_stdio_wire(command, diagnostics, mask, spec.message_bytes)
 
         return start
-    credentials = _credentials(name, spec, configured, redact, renew, tasks)
+    credentials: HttpCredentials = ConfiguredHeaders(spec.headers, configured, redact, renew)
+    if spec.oauth is not None:
+        # Here, because no other upstream has need of what it imports.
+        from upstreams.oauth.tokens import OAuthTokens
 
-    def connect(diagnostics: Diagnostics) -> AbstractAsyncContextManager[Wire]:
-        open_wire = open_sse_wire if spec.transport == "sse" else open_http_wire
-        return open_wire(spec, diagnostics, credentials)
-
-    return connect
-
-
-def _credentials(
-    name: str,
-    spec: HttpUpstream,
-    configured: Collection[str],
-    redact: Redaction,
-    renew: HeaderRenewal | None,
-    tasks: TaskGroup,
-) -> HttpCredentials:
-    configured = {*configured, *secrets_of(spec)}
-    if spec.oauth is None:
-        return ConfiguredHeaders(spec.headers, configured, redact, renew)
-    # Here, because no other upstream has need of what it imports.
-    from upstreams.oauth.tokens import OAuthTokens
-
-    return OAuthTokens(name, spec, configured, login_store(name, spec), redact, tasks.start_soon)
+        credentials = OAuthTokens(name, spec, configured, login_store(name, spec), redact, tasks.start_soon)
+    open_wire = open_sse_wire if spec.transport == "sse" else open_http_wire
+    return lambda diagnostics: open_wire(spec, diagnostics, credentials)

@@ -51,7 +51,7 @@ _CLOSE_SECONDS: Final = 1.0
 NOTICE_SECONDS: Final = 2.0
 _NOTICES_AT_ONCE: Final = 16
 _MAX_NOTICES: Final = 1_000
-"""Notifications and replies are sent in the background, each for two seconds at most; one more is dropped."""
+"""Notifications and replies that wait to be sent, each for two seconds at most; one more is dropped."""
 
 _LEAST_RETRY_SECONDS: Final = 1.0
 """Streams that break off are asked for again no sooner, whatever the server says."""
@@ -153,7 +153,6 @@ class HttpTransport(AsyncResource):
         self.wire = Wire(received, self, self._limits, closes_requests=self.closes_requests)
         self._session = ""
         self._version = ""
-        self._notices = 0
         self._notice_turns = anyio.CapacityLimiter(_NOTICES_AT_ONCE)
 
     async def send(self, item: SessionMessage) -> None:
@@ -163,7 +162,9 @@ class HttpTransport(AsyncResource):
             UpstreamError: The request failed.
         """
         if not isinstance(item.message, JSONRPCRequest):
-            self._tell_in_background(item)
+            # Nothing waits for these: not the next message, and not a caller that was cancelled.
+            if self._notice_turns.statistics().tasks_waiting < _MAX_NOTICES:
+                self._tasks.start_soon(self._tell, item)
             return
         try:
             await self._ask(item, item.message)
@@ -199,30 +200,15 @@ class HttpTransport(AsyncResource):
             keep_alive(stream.get_extra_info("socket") if stream else None)
         return response
 
-    def _tell_in_background(self, item: SessionMessage) -> None:
-        # Nothing waits for these: not the next message, and not a caller that was cancelled.
-        if self._notices >= _MAX_NOTICES:
-            self._diagnostics.note("takes notifications and replies so slowly that some were not sent")
-            return
-        self._notices += 1
-
-        async def tell() -> None:
-            try:
-                async with self._notice_turns:
-                    await self._tell(item)
-            finally:
-                self._notices -= 1
-
-        self._tasks.start_soon(tell)
-
     async def _tell(self, item: SessionMessage) -> None:
         """Send what has no answer: a notification or a reply."""
         problem = ""
         try:
-            with anyio.move_on_after(NOTICE_SECONDS):
-                response = await self._post(item)
-                problem = status_line(response) if response.is_error else ""
-                await _beginning(response)
+            async with self._notice_turns:
+                with anyio.move_on_after(NOTICE_SECONDS):
+                    response = await self._post(item)
+                    problem = status_line(response) if response.is_error else ""
+                    await _beginning(response)
         except (httpx2.RequestError, UpstreamError) as error:
             problem = str(_failure(error))
         if problem:

@@ -143,7 +143,7 @@ class Admission:
         sent = await self._credentials.headers()
         request.headers.update(sent)
         response = await send(request)
-        if response.status_code == HTTPStatus.UNAUTHORIZED and await self._renewed(sent, response):
+        if response.status_code == HTTPStatus.UNAUTHORIZED and await self._credentials.renewed(sent):
             await response.aclose()
             sent = await self._credentials.headers()
             request.headers.update(sent)
@@ -158,13 +158,6 @@ class Admission:
         if tokens != self._tokens:
             self._tokens, self._redact = tokens, Redaction(tokens)
         return self._redact.in_json(text)
-
-    async def _renewed(self, sent: Mapping[str, str], response: httpx2.Response) -> bool:
-        try:
-            return await self._credentials.renewed(sent)
-        except BaseException:
-            await response.aclose()
-            raise
 
 
 def _is_within(own: httpx2.URL, url: httpx2.URL) -> bool:

@@ -84,19 +84,21 @@ async def read_listing(read_page: PageReader, diagnostics: Diagnostics) -> tuple
         UpstreamError: As of `pages`.
     """
     listing = Listing(diagnostics)
-    async for page in pages(
-        read_page, MAX_LISTING_BYTES, lambda text: diagnostics.note(f"tools/list: {text}")
-    ):
+
+    def note(text: str) -> None:
+        diagnostics.note(f"tools/list: {text}")
+
+    async for page in pages(read_page, MAX_LISTING_BYTES, note):
         if not listing.add_page(page):
             break
     return listing.tools
 
 
 class Listing:
-    """The tools gathered so far."""
+    """The tools gathered so far, by their names."""
 
     def __init__(self, diagnostics: Diagnostics) -> None:
-        self._diagnostics = diagnostics
+        self._note = diagnostics.note
         self._tools: dict[str, RecordedTool] = {}
 
     @property
@@ -107,29 +109,22 @@ class Listing:
         """Take a page in; whether there is room for another."""
         tools = page.get("tools")
         if not isinstance(tools, list):
-            self._diagnostics.note("tools/list: `tools` is no list")
+            self._note("tools/list: `tools` is no list")
             tools = []
         for raw in tools:
             if len(self._tools) >= MAX_TOOLS:
-                self._diagnostics.note(f"tools/list: only the first {MAX_TOOLS} tools are used")
+                self._note(f"tools/list: only the first {MAX_TOOLS} tools are used")
                 return False
-            self._add(raw)
+            tool = self._read(raw)
+            if tool is not None and self._tools.setdefault(tool.name, tool) is not tool:
+                self._note(f"tool {tool.name!r} is listed twice; the first one is used")
         return True
-
-    def _add(self, raw: Json) -> None:
-        tool = self._read(raw)
-        if tool is None:
-            return
-        if tool.name in self._tools:
-            self._diagnostics.note(f"tool {tool.name!r} is listed twice; the first one is used")
-            return
-        self._tools[tool.name] = tool
 
     def _read(self, raw: Json) -> RecordedTool | None:
         name = raw.get("name") if isinstance(raw, dict) else None
         if not isinstance(raw, dict) or not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_LENGTH:
             told = f"{name!r:.100}" if isinstance(raw, dict) else "it is no object"
-            self._diagnostics.note(
+            self._note(
                 f"a tool was left out: its name is no text of 1 to {MAX_NAME_LENGTH} characters: {told}"
             )
             return None
@@ -137,15 +132,17 @@ class Listing:
             key for key, kind in _KINDS.items() if raw.get(key) is not None and not isinstance(raw[key], kind)
         ]
         if odd:
-            self._diagnostics.note(f"tool {name!r}: not of the type that MCP says: {', '.join(odd)}")
+            self._note(f"tool {name!r}: not of the type that MCP says: {', '.join(odd)}")
         known = {key: value for key, value in raw.items() if key not in odd}
         annotations = known.get("annotations") or {}
         if "annotations" in odd and raw["annotations"]:
             # It may have said that it destroys. An empty list is what some languages make of an empty object.
             annotations = {"destructiveHint": raw["annotations"]}
         schema = known.get("inputSchema")
+        # Some servers send them beside the specification, by the names that clients know.
+        examples = raw.get("inputExamples", raw.get("input_examples"))
         if schema is None:
-            self._diagnostics.note(f"tool {name!r}: without an inputSchema any arguments are accepted")
+            self._note(f"tool {name!r}: without an inputSchema any arguments are accepted")
         return RecordedTool(
             name=name,
             description=known.get("description") or "",
@@ -153,14 +150,8 @@ class Listing:
             output_schema=known.get("outputSchema"),
             annotations=annotations,
             title=known.get("title"),
-            examples=_examples(raw),
+            examples=tuple(examples[:MAX_EXAMPLES]) if isinstance(examples, list) else (),
         )
-
-
-def _examples(raw: dict[str, Json]) -> tuple[Json, ...]:
-    """What some servers send beside the specification, by the names that clients know."""
-    found = raw.get("inputExamples", raw.get("input_examples"))
-    return tuple(found[:MAX_EXAMPLES]) if isinstance(found, list) else ()
 
 
 @dataclass(frozen=True)
@@ -173,13 +164,10 @@ class Offer:
 
 
 class ListingStore:
-    """What a lazy upstream offered when it was last listed, kept on disk from one portal to the next.
+    """What a lazy upstream offered when it was last listed, kept on disk (mode 0600) from one portal to the next.
 
-    As it is configured: with another section in the manifest it is another one. `written` is that section with
-    references as such; without it the command or URL count.
-
-    A file that cannot be read counts as none; one that cannot be written is told in the log. Files are the user's own
-    to read (mode 0600): descriptions may tell more than an upstream would tell a stranger.
+    With another section in the manifest it is another one: `written` is that section with references as such; without
+    it the command or URL count. A file that cannot be read counts as none.
     """
 
     def __init__(
@@ -190,14 +178,19 @@ class ListingStore:
         working_folder: Path,
         written: Json = None,
     ) -> None:
+        identity = (
+            [spec.command, list(spec.args), spec.cwd] if isinstance(spec, StdioUpstream) else [spec.url]
+        )
+        text = json.dumps([name, str(working_folder.resolve()), written or identity], sort_keys=True)
+        fingerprint = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
         self._name = name
-        self.file = folder / f"{_fingerprint(name, spec, working_folder, written)}.json"
+        self.file = folder / f"{fingerprint}.json"
 
     async def load(self) -> Offer | None:
         return await anyio.to_thread.run_sync(self._load)
 
-    async def save(self, listing: Offer) -> None:
-        await anyio.to_thread.run_sync(self._save, listing)
+    async def save(self, offer: Offer) -> None:
+        await anyio.to_thread.run_sync(self._save, offer)
 
     def _load(self) -> Offer | None:
         try:
@@ -217,13 +210,13 @@ class ListingStore:
             instructions if isinstance(instructions, str) else None,
         )
 
-    def _save(self, listing: Offer) -> None:
+    def _save(self, offer: Offer) -> None:
         kept: dict[str, Json] = {
             "format": _FORMAT,
             "upstream": self._name,
-            "server": listing.server,
-            "instructions": listing.instructions,
-            "tools": [_as_listed(tool) for tool in listing.tools],
+            "server": offer.server,
+            "instructions": offer.instructions,
+            "tools": [_as_listed(tool) for tool in offer.tools],
         }
         try:
             self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -243,9 +236,3 @@ def _as_listed(tool: RecordedTool) -> dict[str, Json]:
         "inputExamples": list(tool.examples) or None,
     }
     return {key: value for key, value in listed.items() if value is not None}
-
-
-def _fingerprint(name: str, spec: StdioUpstream | HttpUpstream, folder: Path, written: Json) -> str:
-    identity = [spec.command, list(spec.args), spec.cwd] if isinstance(spec, StdioUpstream) else [spec.url]
-    text = json.dumps([name, str(folder.resolve()), written or identity], sort_keys=True)
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
