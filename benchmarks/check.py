@@ -39,7 +39,7 @@ from portal.snapshot import Snapshot
 from sandbox_runtime.guest.script import Script
 from sandbox_runtime.guest_answer import read_prepared
 from sandbox_runtime.result import Bounds, Prepared
-from upstreams.recorded_tool import RecordedTool
+from upstreams.tools import RecordedTool
 
 WARM_UP = 50
 ROUNDS = 400

@@ -41,7 +41,7 @@ from portal.library.function import Function
 from portal.library.library import Library
 from portal.library.namespace import LibrarySource
 from portal.search.index import SearchIndex
-from upstreams.recorded_tool import RecordedTool
+from upstreams.tools import RecordedTool
 
 SEED = 20261122
 STEPS = 3

@@ -22,7 +22,7 @@ from portal.library.function import Function
 from portal.pinning.pins import Pins
 from sandbox_runtime.calls import CallError
 from upstreams.errors import UpstreamWithheldError
-from upstreams.recorded_tool import RecordedTool
+from upstreams.tools import RecordedTool
 
 MAX_NAMES = 20
 """Hosts and environment variables told by name; more are counted."""

@@ -36,7 +36,7 @@ from sandbox_runtime.grants.fetcher import FETCH, Fetcher
 from upstreams.errors import UpstreamError, UpstreamRefusedError
 from upstreams.fleet import Fleet
 from upstreams.questions import QuestionError
-from upstreams.tool_result import ToolResult
+from upstreams.tools import ToolResult
 
 log = structlog.get_logger()
 

@@ -27,7 +27,7 @@ from portal.observed.shape_store import Observed
 from portal.passthrough.resources import LISTED
 from portal.snapshot import Snapshot
 from upstreams.fleet import Fleet
-from upstreams.recorded_tool import RecordedTool
+from upstreams.tools import RecordedTool
 from upstreams.upstream import Upstream
 
 

@@ -15,7 +15,7 @@ from portal.library.repairs import fitted
 from portal.passthrough.resources import HINTS as READING_HINTS
 from portal.passthrough.resources import METHODS
 from portal.pinning.pins import Pins, accepted_tools
-from upstreams.recorded_tool import RecordedTool
+from upstreams.tools import RecordedTool
 
 
 @dataclass(frozen=True)

@@ -15,14 +15,14 @@ from manifests.json_value import Json
 from manifests.own_files import state_folder
 from manifests.upstream_sections import HttpUpstream, StdioUpstream
 from upstreams.child_process import ChildCommand
+from upstreams.health import Diagnostics
 from upstreams.http import open_http_wire, open_sse_wire
 from upstreams.http_credentials import ConfiguredHeaders, HeaderRenewal, HttpCredentials
+from upstreams.listings import ListingStore
 from upstreams.redaction import Redaction, secrets_of
 from upstreams.session import WireOpener
-from upstreams.state import Diagnostics
 from upstreams.stdio import open_stdio_wire
 from upstreams.supervisor import StartTurns
-from upstreams.tool_listing import ListingStore
 from upstreams.upstream import Upstream
 from upstreams.wire import Wire
 

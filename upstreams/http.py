@@ -36,10 +36,10 @@ from upstreams.errors import (
     UpstreamSilentError,
     UpstreamUnavailableError,
 )
+from upstreams.health import Diagnostics
 from upstreams.http_credentials import Admission, HttpCredentials
 from upstreams.http_errors import SESSION_HEADER, described_http, error_of, kind_of, refusal, status_line
 from upstreams.messages import InboundLimits, MessageReader
-from upstreams.state import Diagnostics
 from upstreams.wire import Wire
 
 _WRITE_SECONDS: Final = 60.0

@@ -25,7 +25,7 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from manifests.json_value import Json, no_collection
 from upstreams.errors import UpstreamAnswerError, UpstreamCutOffError, UpstreamError
-from upstreams.state import Diagnostics
+from upstreams.health import Diagnostics
 
 UNSOLICITED_AT_ONCE: Final = 10_000.0
 UNSOLICITED_PER_SECOND: Final = 1_000.0

@@ -20,8 +20,8 @@ from mcp_types import LoggingLevel, RequestId
 
 from manifests.json_value import Json
 from upstreams.errors import UpstreamUnavailableError
+from upstreams.health import Diagnostics
 from upstreams.messages import failure_of
-from upstreams.state import Diagnostics
 from upstreams.wire import Wire
 
 ABANDONED_SECONDS: Final = 300.0

@@ -17,8 +17,8 @@ from mcp_types import JSONRPCNotification, JSONRPCRequest
 
 from upstreams.child_process import ChildCommand, open_child
 from upstreams.errors import UpstreamUnreadError
+from upstreams.health import Diagnostics
 from upstreams.messages import InboundLimits, MessageReader
-from upstreams.state import Diagnostics
 from upstreams.wire import Wire
 
 _MAX_UNREAD_BYTES: Final = 64 * 1024 * 1024

@@ -14,7 +14,6 @@ import structlog
 from anyio.abc import TaskGroup, TaskStatus
 
 from manifests.upstream_sections import StdioUpstream, UpstreamSection
-from upstreams.circuit import CircuitBreaker
 from upstreams.errors import (
     UpstreamDownError,
     UpstreamError,
@@ -22,12 +21,12 @@ from upstreams.errors import (
     UpstreamTimeoutError,
     UpstreamUnavailableError,
 )
+from upstreams.health import CircuitBreaker, Diagnostics, Status, UpstreamState
 from upstreams.http_errors import cause_of, described
+from upstreams.listings import ListingStore, Offer
 from upstreams.questions import QuestionDesk
 from upstreams.redaction import Redaction
 from upstreams.session import HandshakeFirstError, Session, WireOpener, open_session
-from upstreams.state import Diagnostics, Status, UpstreamState
-from upstreams.tool_listing import ListingStore, Offer
 
 log = structlog.get_logger()
 

@@ -13,7 +13,7 @@ from portal.errors import NO_UPSTREAMS
 from portal.explanation import Explanation, explain, explain_fetch, meant_by, nearest
 from sandbox_runtime.grants.fetcher import FETCH
 from upstreams.fleet import open_fleet
-from upstreams.recorded_tool import RecordedTool
+from upstreams.tools import RecordedTool
 
 NOTHING_KNOWN = 2
 """The exit status when the name means no tool, or one of which it is not known what it declares where that decides; 0

@@ -16,7 +16,7 @@ from portal.library.results import declared_result, is_wrapper
 from portal.library.schema import CONDITIONS, arguments_schema, is_kind
 from portal.library.schema_types import SchemaTypes, merged, parts, value_doc
 from portal.library.stub_types import ANY, BUILTIN_WORDS, NONE, TYPING_WORDS, StubTypes, Type, union
-from upstreams.recorded_tool import RecordedTool
+from upstreams.tools import RecordedTool
 
 MAX_PARAMETERS: Final = 256
 """Keywords of one function; those beyond are taken by their wire name, untyped."""

@@ -8,7 +8,7 @@ from typing import Final, NoReturn
 from manifests.json_value import Json
 from manifests.schema_validation import SoundNode
 from portal.library.schema import sound_schema
-from upstreams.tool_result import MISSING, ToolResult
+from upstreams.tools import MISSING, ToolResult
 
 _WRAPPED: Final = "result"
 _SCALAR: Final = re.compile(r'\s*[-0-9tfn"]')

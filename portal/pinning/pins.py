@@ -12,7 +12,7 @@ import structlog
 
 from manifests.decision import Decision
 from manifests.lock import Lock, Pin
-from upstreams.recorded_tool import RecordedTool
+from upstreams.tools import RecordedTool
 from upstreams.upstream import Upstream
 
 log = structlog.get_logger()

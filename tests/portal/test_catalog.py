@@ -9,7 +9,7 @@ import pytest
 
 from manifests.json_value import Json
 from tests.portal.peers import DEADLINE_SECONDS, Peer, opened, raw, raw_tools, tool
-from upstreams.recorded_tool import RecordedTool
+from upstreams.tools import RecordedTool
 
 pytestmark = pytest.mark.anyio
 

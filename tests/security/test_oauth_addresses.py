@@ -16,8 +16,13 @@ from manifests.hosts import Address
 from tests.portal.peers import Peer
 from tests.upstreams.oauth_peer import protected
 from tests.upstreams.peers import fleet_of
-from upstreams.oauth.errors import OAuthError, OAuthRefusedError, OAuthUnreachableError
-from upstreams.oauth.http import GuardedNetwork, open_guarded_http
+from upstreams.oauth.http import (
+    GuardedNetwork,
+    OAuthError,
+    OAuthRefusedError,
+    OAuthUnreachableError,
+    open_guarded_http,
+)
 from upstreams.oauth.login import log_in
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("own_state")]

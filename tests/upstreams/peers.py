@@ -15,7 +15,7 @@ from starlette.types import ASGIApp
 
 from manifests.upstream_sections import HttpUpstream, StdioUpstream
 from upstreams.fleet import Fleet, open_fleet
-from upstreams.tool_result import ToolResult
+from upstreams.tools import ToolResult
 from upstreams.upstream import Upstream
 
 RAW_SERVER = Path(__file__).with_name("raw_server.py")

@@ -14,7 +14,7 @@ from upstreams.errors import (
     UpstreamRefusedError,
     UpstreamTimeoutError,
 )
-from upstreams.tool_result import MISSING
+from upstreams.tools import MISSING
 
 pytestmark = pytest.mark.anyio
 

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import anyio
 import pytest
 
-from upstreams.circuit import FAILURES_IN_A_ROW, FIRST_OPEN_SECONDS, LONGEST_OPEN_SECONDS, CircuitBreaker
 from upstreams.errors import (
     UpstreamCircuitOpenError,
     UpstreamError,
@@ -13,6 +12,7 @@ from upstreams.errors import (
     UpstreamLostError,
     UpstreamTimeoutError,
 )
+from upstreams.health import FAILURES_IN_A_ROW, FIRST_OPEN_SECONDS, LONGEST_OPEN_SECONDS, CircuitBreaker
 
 
 class Clock:

@@ -13,7 +13,7 @@ from manifests.upstream_sections import HttpUpstream
 from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, http_peer
 from tests.upstreams.raw_http_server import RawHttpServer
 from upstreams.errors import UpstreamError, UpstreamTimeoutError
-from upstreams.tool_result import ToolResult
+from upstreams.tools import ToolResult
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,7 @@ import pytest
 from tests.own_keyring import OwnKeyring
 from upstreams.oauth import store as module
 from upstreams.oauth.discovery import Client
-from upstreams.oauth.errors import OAuthError, OAuthUnreachableError
+from upstreams.oauth.http import OAuthError, OAuthUnreachableError
 from upstreams.oauth.store import Login, LoginStore
 
 pytestmark = pytest.mark.anyio

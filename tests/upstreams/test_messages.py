@@ -9,9 +9,9 @@ from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCResponse
 from manifests.json_value import Json
 from upstreams import messages
 from upstreams.errors import UpstreamAnswerError, UpstreamCutOffError
+from upstreams.health import Diagnostics
 from upstreams.messages import InboundLimits, MessageReader, failure_of, parsed
 from upstreams.redaction import Redaction
-from upstreams.state import Diagnostics
 
 pytestmark = pytest.mark.anyio
 

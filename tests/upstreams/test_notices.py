@@ -11,8 +11,8 @@ from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, http_peer
 from tests.upstreams.raw_http_server import RawHttpServer
 from tests.upstreams.test_http_upstreams import url_of
 from upstreams import http
-from upstreams.circuit import FAILURES_IN_A_ROW
 from upstreams.errors import UpstreamTimeoutError
+from upstreams.health import FAILURES_IN_A_ROW
 from upstreams.upstream import Upstream
 
 pytestmark = pytest.mark.anyio

@@ -19,8 +19,8 @@ from upstreams.errors import (
     UpstreamUnauthorizedError,
     UpstreamUnavailableError,
 )
-from upstreams.retries import with_retries
-from upstreams.tool_result import MISSING, ToolResult
+from upstreams.tools import MISSING, ToolResult
+from upstreams.upstream import with_retries
 
 pytestmark = pytest.mark.anyio
 

@@ -14,9 +14,9 @@ from mcp_types import CallToolResult, ListToolsResult, TextContent, Tool
 from manifests.upstream_sections import HttpUpstream
 from tests.upstreams.peers import DEADLINE_SECONDS, WatchedFleet, fleet_of, http_peer
 from upstreams.errors import UpstreamRefusedError
+from upstreams.health import Diagnostics
 from upstreams.messages import InboundLimits
 from upstreams.redaction import Redaction
-from upstreams.state import Diagnostics
 from upstreams.supervisor import StartTurns
 from upstreams.upstream import Upstream
 from upstreams.wire import Wire

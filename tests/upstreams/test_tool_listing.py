@@ -6,10 +6,10 @@ import pytest
 
 from manifests.tool_rules import Hints
 from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, raw_server
-from upstreams.recorded_tool import RecordedTool
+from upstreams.health import Diagnostics
+from upstreams.listings import MAX_PAGES, MAX_TOOLS, Listing
 from upstreams.redaction import Redaction
-from upstreams.state import Diagnostics
-from upstreams.tool_listing import MAX_PAGES, MAX_TOOLS, Listing
+from upstreams.tools import RecordedTool
 
 pytestmark = pytest.mark.anyio
 

@@ -29,8 +29,7 @@ from mcp.shared.auth_utils import check_resource_allowed, resource_url_from_serv
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from manifests.upstream_sections import OAuthSettings
-from upstreams.oauth.errors import OAuthRefusedError, OAuthUnreachableError
-from upstreams.oauth.http import GuardedHttp
+from upstreams.oauth.http import GuardedHttp, OAuthRefusedError, OAuthUnreachableError
 
 _PING: Final = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 _ACCEPT: Final = {"Accept": "application/json, text/event-stream"}

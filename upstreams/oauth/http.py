@@ -1,5 +1,9 @@
 """Requests to servers that an upstream names: none in the clear or to an address that is not public, no redirect
-followed, no answer read without end.
+followed, no answer read without end. No error holds a token, a code, a secret, or more of a stranger's text than a word.
+
+    OAuthError
+    ├── OAuthRefusedError        an authorization server said no, or cannot be trusted: asking again will not help
+    └── OAuthUnreachableError    it could not be asked, or made no sense: later it may
 """
 
 import socket
@@ -16,7 +20,25 @@ import httpx2
 from manifests.constraints import is_safe_for_tokens
 from manifests.hosts import Address, Reach, Resolver, addresses_in, is_address, reach_of
 from upstreams.http import trusted_authorities
-from upstreams.oauth.errors import OAuthRefusedError, OAuthUnreachableError
+
+
+class OAuthError(Exception):
+    """There is no token to be had."""
+
+    hint = ""
+
+
+class OAuthRefusedError(OAuthError):
+    """The answer was no; `code` is OAuth's own word for it, if it gave one."""
+
+    def __init__(self, message: str, code: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class OAuthUnreachableError(OAuthError):
+    """There was no answer that could be used."""
+
 
 MAX_ANSWER_BYTES: Final = 1024 * 1024
 REQUEST_SECONDS: Final = 10.0

@@ -32,8 +32,13 @@ from upstreams.oauth.discovery import (
     request_token,
     revoke_token,
 )
-from upstreams.oauth.errors import OAuthError, OAuthRefusedError, OAuthUnreachableError
-from upstreams.oauth.http import GuardedHttp, open_guarded_http
+from upstreams.oauth.http import (
+    GuardedHttp,
+    OAuthError,
+    OAuthRefusedError,
+    OAuthUnreachableError,
+    open_guarded_http,
+)
 from upstreams.oauth.store import Login
 
 LOGIN_SECONDS: Final = 600.0

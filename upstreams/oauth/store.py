@@ -19,7 +19,7 @@ from manifests.own_files import write_whole
 from manifests.references import SecretError
 from manifests.upstream_sections import OAuthSettings
 from upstreams.oauth.discovery import Client, Discovered
-from upstreams.oauth.errors import OAuthError, OAuthUnreachableError
+from upstreams.oauth.http import OAuthError, OAuthUnreachableError
 from upstreams.system_keyring import drop_from_keyring, keep_in_keyring, keyring_password
 
 LEEWAY_SECONDS: Final = 30.0

@@ -16,8 +16,7 @@ from upstreams.errors import (
     UpstreamUnavailableError,
 )
 from upstreams.oauth.discovery import Discovered, configured_client, discover, request_token
-from upstreams.oauth.errors import OAuthError, OAuthRefusedError, OAuthUnreachableError
-from upstreams.oauth.http import open_guarded_http
+from upstreams.oauth.http import OAuthError, OAuthRefusedError, OAuthUnreachableError, open_guarded_http
 from upstreams.oauth.store import Login, LoginStore
 from upstreams.redaction import Redaction
 

@@ -16,7 +16,7 @@ from sandbox_runtime.guest.script import Script
 from sandbox_runtime.guest_answer import read_prepared
 from sandbox_runtime.result import Bounds, Prepared
 from tests.portal.peers import schema
-from upstreams.recorded_tool import RecordedTool
+from upstreams.tools import RecordedTool
 
 BOUNDS = Bounds(Limits(), str)
 ISSUE: Json = {

@@ -4,7 +4,7 @@ from manifests.json_value import Json
 from portal.library.function import Function
 from portal.library.library import Library
 from portal.library.namespace import LibrarySource
-from upstreams.recorded_tool import RecordedTool
+from upstreams.tools import RecordedTool
 
 
 def tool(

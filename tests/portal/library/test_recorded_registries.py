@@ -16,7 +16,7 @@ from portal.library.library import Library
 from portal.library.namespace import LibrarySource
 from portal.library.stub_package import write_stubs
 from tests.portal.library.test_stub_package import type_errors
-from upstreams.recorded_tool import RecordedTool
+from upstreams.tools import RecordedTool
 
 RECORDED = Path(__file__).parents[4] / "shared" / "data" / "registries.jsonl.gz"
 EVERY = 15

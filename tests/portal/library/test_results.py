@@ -4,7 +4,7 @@ import pytest
 
 from manifests.json_value import Json
 from portal.library.results import is_wrapper, script_value
-from upstreams.tool_result import MISSING, Missing, ToolResult
+from upstreams.tools import MISSING, Missing, ToolResult
 
 WRAPPER = {"type": "object", "properties": {"result": {}}, "required": ["result"]}
 IMAGE = {"type": "image", "data": "aGk=", "mimeType": "image/png"}

@@ -22,7 +22,7 @@ from tests.upstreams.faults.http_server import (
     status,
     words,
 )
-from upstreams import circuit
+from upstreams import health
 from upstreams.questions import MAX_ROUNDS
 
 pytestmark = pytest.mark.anyio
@@ -180,7 +180,7 @@ FLOODS = {"comments": b":\n", "data without end": b"data: x\n", "notices": fault
 async def test_stream_of_events_without_end_is_cut_off(
     tmp_path: Path, unit: bytes, is_asked_for: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(circuit, "FIRST_OPEN_SECONDS", 0.0)
+    monkeypatch.setattr(health, "FIRST_OPEN_SECONDS", 0.0)
     flood = faulty.flood_of_events(unit)
     server = FaultyHttpServer(acted(flood) if is_asked_for else Exchange.succeed)
 

@@ -11,8 +11,8 @@ import anyio
 import pytest
 
 from tests.upstreams.faults.bench import Bench, Seen, bench, logged, stdio_entry
-from upstreams import circuit
-from upstreams.circuit import FAILURES_IN_A_ROW
+from upstreams import health
+from upstreams.health import FAILURES_IN_A_ROW
 
 pytestmark = pytest.mark.anyio
 
@@ -90,7 +90,7 @@ CUTS = ["too_long", "never_ending_line", "flood_notices", "flood_stdout", "flood
 async def test_server_that_sends_too_much_is_cut_off(
     tmp_path: Path, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(circuit, "FIRST_OPEN_SECONDS", 0.0)
+    monkeypatch.setattr(health, "FIRST_OPEN_SECONDS", 0.0)
     async with bench(tmp_path, stdio_entry(tmp_path, fault)) as bench_:
         faulty = bench_.watched["faulty"]
         assert await bench_.call_beside("faulty.act") == UNREADABLE
