@@ -1,5 +1,5 @@
 """Requests to servers that an upstream names: none in the clear or to an address that is not public, no redirect
-followed, no answer read without end. No error holds a token, a code, a secret, or more of a stranger's text than a word.
+followed, no answer read without end. Errors hold no token, code or secret, and of a stranger's text a word.
 
     OAuthError
     ├── OAuthRefusedError        an authorization server said no, or cannot be trusted: asking again will not help
