@@ -18,8 +18,8 @@ from manifests.json_value import Json
 from manifests.upstream_sections import HttpUpstream
 from tests.own_keyring import OwnKeyring
 from tests.portal.peers import Peer, tool
-from tests.upstreams.oauth_peer import NAME, ProtectedServer, echo, logged_in, protected, saying
-from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of
+from tests.upstreams.oauth_peer import NAME, ProtectedServer, logged_in, protected, saying
+from tests.upstreams.peers import DEADLINE_SECONDS
 from upstreams.errors import UpstreamError, UpstreamNeedsLoginError
 from upstreams.fleet import login_store, open_fleet
 from upstreams.oauth import store
@@ -167,37 +167,3 @@ async def test_keyring_that_is_locked_does_not_keep_a_portal_from_stopping(
     async with open_fleet({NAME: spec}, Path(), lambda upstream: None):
         await anyio.to_thread.run_sync(locked_keyring.is_asked.wait, DEADLINE_SECONDS)
     assert locked_keyring.is_waiting, "and the portal did not wait for it"
-
-
-class FullKeyring(OwnKeyring):
-    """Takes nothing more while it is full."""
-
-    is_full = False
-
-    def set_password(self, service: str, username: str, password: str) -> None:
-        if self.is_full:
-            raise OSError("no space left")
-        super().set_password(service, username, password)
-
-
-@pytest.fixture
-def full_keyring(own_keyring: OwnKeyring) -> FullKeyring:
-    full = FullKeyring()
-    keyring.set_keyring(full)
-    return full
-
-
-async def test_renewed_login_that_cannot_be_kept_is_used_and_kept_with_the_next_renewal(
-    server: ProtectedServer, full_keyring: FullKeyring
-) -> None:
-    spec = server.spec(keep_in="keyring")
-    await logged_in(spec)
-    async with fleet_of(**{NAME: spec}) as fleet:
-        for full_keyring.is_full in (True, True, False):
-            server.authorization.expire()
-            assert await echo(fleet, a=1) == {"a": 1}
-    assert server.authorization.grants == ["authorization_code", *["refresh_token"] * 3]
-    async with fleet_of(**{NAME: spec}) as fleet:
-        server.authorization.expire()
-        assert await echo(fleet, a=1) == {"a": 1}
-    assert "reuse" not in server.authorization.grants

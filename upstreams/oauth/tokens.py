@@ -1,5 +1,6 @@
 """The tokens that one upstream's requests carry: taken from the store, renewed once for all calls that need it."""
 
+import asyncio
 import shlex
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -36,7 +37,10 @@ StartTask: TypeAlias = Callable[..., object]
 
 
 class OAuthTokens:
-    """The bearer tokens of one upstream. Its redaction learns them before anything is sent."""
+    """The bearer tokens of one upstream. Its redaction learns them before anything is sent.
+
+    A login that cannot be stored is used until it has to be renewed.
+    """
 
     def __init__(
         self,
@@ -55,9 +59,7 @@ class OAuthTokens:
         self._store = store
         self._redaction = redaction
         self._login: Login | None = None
-        self._stored: Login | None = None
-        """What was in the store when it was last looked at."""
-        self._renewal: _Renewal | None = None
+        self._renewal: asyncio.Future[Login | UpstreamError] | None = None
         self._unproven = ""
         """A token that came of a renewal and was not accepted yet."""
         self._spent = ""
@@ -97,14 +99,18 @@ class OAuthTokens:
         if self._login is not None and self._login is not stale:
             return self._login
         if self._renewal is None:
-            self._renewal = _Renewal()
+            self._renewal = asyncio.get_running_loop().create_future()
             # In a task of its own: a caller that gives up must not take a refresh with it that others wait for.
             self._start(self._run, self._renewal, stale, is_refused)
-        renewal = self._renewal
-        await renewal.done.wait()
-        return renewal.outcome()
+        outcome = await asyncio.shield(self._renewal)
+        if isinstance(outcome, Login):
+            return outcome
+        raise type(outcome)(str(outcome))  # to each its own: whoever catches it writes into it
 
-    async def _run(self, renewal: "_Renewal", stale: Login | None, is_refused: bool) -> None:
+    async def _run(
+        self, renewal: "asyncio.Future[Login | UpstreamError]", stale: Login | None, is_refused: bool
+    ) -> None:
+        outcome: Login | UpstreamError = UpstreamUnavailableError("got no token")
         try:
             async with anyio.create_task_group() as tasks:
                 # A server that has given a new refresh token may have forgotten the old one: even when the portal stops
@@ -112,20 +118,17 @@ class OAuthTokens:
                 with anyio.CancelScope(shield=True) as scope:
                     tasks.start_soon(_hurry, scope)
                     try:
-                        renewal.login = self._login = await self._renew(stale, is_refused)
-                        self._sent.append(self._login.access_token)
+                        outcome = self._login = await self._renew(stale, is_refused)
+                        self._sent.append(outcome.access_token)
                     except UpstreamError as error:
-                        renewal.error = error
+                        outcome = error
                     # Whatever strangers made of it: it is this upstream's failure, and not the end of the others.
                     except Exception as error:
                         log.exception("token_not_renewed", upstream=self._name, error=type(error).__name__)
-                        renewal.error = UpstreamUnavailableError(
-                            "got no token: the portal failed to ask for one"
-                        )
                 tasks.cancel_scope.cancel()
         finally:
             self._renewal = None
-            renewal.done.set()
+            renewal.set_result(outcome)
 
     async def _renew(self, stale: Login | None, is_refused: bool) -> Login:
         is_own = self._settings.grant == "client_credentials"
@@ -146,7 +149,7 @@ class OAuthTokens:
 
     async def _kept_or_refreshed(self, stale: Login | None, is_refused: bool) -> Login:
         async with self._store.locked():
-            found = await self._kept()
+            found = await self._store.load()
             kept = found and found.as_configured(self._settings)
             if kept is None and found is not None:
                 raise self._needs_login(
@@ -163,18 +166,9 @@ class OAuthTokens:
             login = await self._refreshed(kept)
             try:
                 await self._store.save(login)
-                self._stored = login
             except OAuthError as error:
                 log.warning("login_not_kept", upstream=self._name, reason=str(error))
             return login
-
-    async def _kept(self) -> Login | None:
-        """The login of the store, or the newer one that could not be kept there when it took its place."""
-        stored = await self._store.load()
-        if stored is not None and stored == self._stored and self._login is not None:
-            return self._login
-        self._stored = stored
-        return stored
 
     async def _refreshed(self, login: Login) -> Login:
         if login.refresh_token is None:
@@ -211,22 +205,6 @@ class OAuthTokens:
 
     def _needs_login(self, reason: str) -> UpstreamNeedsLoginError:
         return UpstreamNeedsLoginError(f"{reason}; run: mcp-code-portal login {shlex.quote(self._name)}")
-
-
-class _Renewal:
-    """One renewal that is under way, and what it came to."""
-
-    def __init__(self) -> None:
-        self.done = anyio.Event()
-        self.login: Login | None = None
-        self.error: UpstreamError | None = None
-
-    def outcome(self) -> Login:
-        if self.login is not None:
-            return self.login
-        if self.error is not None:
-            raise type(self.error)(str(self.error))  # to each its own: whoever catches it writes into it
-        raise UpstreamUnavailableError("got no token")
 
 
 async def _hurry(scope: anyio.CancelScope) -> None:
