@@ -79,7 +79,6 @@ def _explain(commands: _Commands) -> None:
     command = _command(commands, "explain", "say whether a tool may be called, and by which rule")
     command.add_argument("name", help="a tool or function, alone or as upstream.tool or namespace.function")
     command.add_argument("--arguments", metavar="JSON", help="of one call, to try the conditions on them")
-    command.add_argument("--offline", action="store_true", help="ask no upstream; say what is not known")
     _json_option(command)
     _profile_option(command)
 

@@ -1,61 +1,81 @@
 """`mcp-code-portal explain`: whether a tool may be called, by which rule at which line, and what to write otherwise."""
 
 import json
-import os
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 
+from manifests.decision import Decision, decide_arguments, decide_fetch
 from manifests.json_value import Json
-from manifests.manifest import Manifest, narrowed
-from manifests.own_files import state_folder
+from manifests.manifest import Manifest
+from manifests.names import function_names, identifier
+from manifests.tool_rules import NETWORK, Hints
 from portal.cli.terminal import Terminal, upstreams_tried
+from portal.composition import Portal, open_portal
 from portal.errors import NO_UPSTREAMS
-from portal.explanation import Explanation, explain, explain_fetch, meant_by, nearest
+from portal.library.arguments import ArgumentError
+from portal.library.repairs import fitted
+from portal.passthrough.resources import HINTS as READING_HINTS
+from portal.passthrough.resources import METHODS
 from sandbox_runtime.grants.fetcher import FETCH
-from upstreams.fleet import open_fleet
-from upstreams.tools import RecordedTool
+from upstreams.upstream import Upstream
 
 NOTHING_KNOWN = 2
-"""The exit status when the name means no tool, or one of which it is not known what it declares where that decides; 0
-is granted, 1 refused, for one of them if it means several.
-"""
+"""The exit status when the name means no tool that is known; 0 is granted, 1 refused, for one of several."""
 
-_VERDICTS = {"allow": "granted", "deny": "refused", "unknown": "not known"}
+
+@dataclass(frozen=True)
+class Explanation:
+    """What the manifest says of one tool, or of one call of it.
+
+    `conditions` are groups, each with the place of a rule and what it demands: one of each group must be met.
+    `repairs` is what would be changed of the arguments before they are sent.
+    """
+
+    tool: str
+    function: str
+    verdict: str
+    rule: str
+    where: str
+    grant: str
+    is_shown: bool
+    conditions: list[list[dict[str, str]]]
+    budgets: list[dict[str, Json]]
+    flows: list[dict[str, Json]]
+    repairs: list[str]
 
 
 async def command(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
-    """Ask the upstreams that the name may mean, unless told not to, and tell what the manifest says."""
+    """Ask the upstreams that the name may mean, and tell what the manifest says."""
     try:
         arguments = _arguments(options.arguments)
     except ValueError as error:
         terminal.error(f"--arguments must be a JSON object: {error}")
         return NOTHING_KNOWN
-    if options.profile is not None:
-        manifest = narrowed(manifest, options.profile)
-    if options.name == FETCH and FETCH.partition(".")[0] not in manifest.portal.upstreams:
-        explanations = [explain_fetch(manifest, FETCH)]
-    else:
-        explanations = await _explanations(manifest, options, arguments, terminal)
-    if not explanations:
-        return NOTHING_KNOWN
+    async with open_portal(manifest, terminal.note, runs_scripts=False, profile=options.profile) as portal:
+        if options.name == FETCH and FETCH.partition(".")[0] not in manifest.portal.upstreams:
+            explanations = [
+                _explanation(portal.manifest, FETCH, FETCH, NETWORK, decide_fetch(portal.manifest))
+            ]
+        else:
+            upstreams = [each for each in portal.fleet if _behind(options.name, manifest, each.name)]
+            upstreams = upstreams or [*portal.fleet]
+            await upstreams_tried(portal.fleet, terminal, [each.name for each in upstreams])
+            await portal.catalog.fresh()
+            explanations = [
+                each
+                for upstream in upstreams
+                for each in _explanations(portal, upstream, options.name, arguments)
+            ]
+            if not explanations:
+                terminal.error(_nothing(portal, options.name, upstreams))
+                return NOTHING_KNOWN
     if options.json:
-        terminal.json([each.facts() for each in explanations])
+        terminal.json([asdict(each) for each in explanations])
     else:
         for each in explanations:
             _show(each, terminal)
-    verdicts = {each.verdict for each in explanations}
-    return 1 if "deny" in verdicts else NOTHING_KNOWN if "unknown" in verdicts else 0
-
-
-async def _explanations(
-    manifest: Manifest, options: Namespace, arguments: dict[str, Json] | None, terminal: Terminal
-) -> list[Explanation]:
-    """Of each tool that the name may mean; none if it means nothing, which is told."""
-    tools = {} if options.offline else await _listed(manifest, _upstreams(manifest, options.name), terminal)
-    meant = meant_by(options.name, manifest, tools)
-    if not meant:
-        terminal.error(_nothing(manifest, options.name, tools))
-    return [explain(manifest, each, arguments) for each in meant]
+    return 1 if any(each.verdict == "deny" for each in explanations) else 0
 
 
 def _arguments(text: str | None) -> dict[str, Json] | None:
@@ -70,71 +90,127 @@ def _arguments(text: str | None) -> dict[str, Json] | None:
     return value
 
 
-def _upstreams(manifest: Manifest, name: str) -> list[str]:
-    """Those that a name may mean a tool of: the one that it begins with, else all."""
-    named = [
-        upstream
-        for upstream, namespace in manifest.namespaces.items()
-        if name.startswith((f"{upstream}.", f"{namespace}."))
-    ]
-    return named or list(manifest.portal.upstreams)
+def _behind(name: str, manifest: Manifest, upstream: str) -> str:
+    for prefix in (upstream, manifest.namespaces[upstream]):
+        if name.startswith(f"{prefix}."):
+            return name[len(prefix) + 1 :]
+    return ""
 
 
-async def _listed(
-    manifest: Manifest, names: Sequence[str], terminal: Terminal
-) -> dict[str, tuple[RecordedTool, ...]]:
-    specs = {name: manifest.portal.upstreams[name] for name in names}
-    listings = state_folder(os.environ) / "listings"
-    secrets = manifest.hidden, manifest.credentials
-    async with open_fleet(
-        specs, manifest.folder, lambda upstream: None, listings, *secrets, written=manifest.written
-    ) as fleet:
-        fleet.want_all()
-        await upstreams_tried(fleet, terminal)
-        for upstream in fleet:
-            if upstream.state.status != "ready":
-                terminal.note(f"upstream {upstream.name!r} is {upstream.state}")
-        return {upstream.name: upstream.tools for upstream in fleet if upstream.tools}
+def _explanations(
+    portal: Portal, upstream: Upstream, name: str, arguments: dict[str, Json] | None
+) -> Iterator[Explanation]:
+    """Of each tool of the upstream that the name may mean, and of the way to read what else it offers."""
+    manifest, authority = portal.manifest, portal.authority
+    names = function_names([tool.name for tool in upstream.tools])
+    for tool in upstream.tools:
+        function = names[tool.name]
+        if name not in manifest.rules.names(upstream.name, tool.name, function).now:
+            continue
+        hints = Hints.of(tool.annotations)
+        decision = authority.about_listed(upstream.name, upstream.tools, tool.name, function, hints)
+        qualified = f"{manifest.namespaces[upstream.name]}.{function}"
+        repairs: list[str] = []
+        conditions = decision
+        if arguments is not None and decision.granted:
+            decision = _of_call(portal, qualified, decision, arguments, repairs)
+        path = f"{upstream.name}.{tool.name}"
+        yield _explanation(manifest, path, qualified, upstream.name, decision, conditions, repairs)
+    method = next((each for each in METHODS if each in (name, _behind(name, manifest, upstream.name))), None)
+    if method is not None:
+        conditions = decision = authority.about(upstream.name, method, method, READING_HINTS)
+        if arguments is not None and decision.granted:
+            decision = decide_arguments(manifest, decision, arguments)
+        path, qualified = (f"{each}.{method}" for each in (upstream.name, manifest.namespaces[upstream.name]))
+        yield _explanation(manifest, path, qualified, upstream.name, decision, conditions)
 
 
-def _nothing(manifest: Manifest, name: str, tools: dict[str, tuple[RecordedTool, ...]]) -> str:
-    if not manifest.portal.upstreams:
+def _of_call(
+    portal: Portal, qualified: str, tool: Decision, arguments: dict[str, Json], repairs: list[str]
+) -> Decision:
+    """Decide about the call; what would be repaired of it is put into `repairs`."""
+    manifest, function = portal.manifest, portal.catalog.snapshot.library.functions[qualified]
+    try:
+        found = fitted(function, arguments, repairs=manifest.portal.server.repairs)
+    except ArgumentError as error:
+        where = manifest.where("upstreams", function.upstream)
+        return Decision("deny", f"the arguments do not fit the tool: {error}", where, error.hint)
+    repairs.extend(repair.message for repair in found.repairs)
+    return decide_arguments(manifest, tool, found.wire)
+
+
+def _explanation(
+    manifest: Manifest,
+    tool: str,
+    function: str,
+    upstream: str,
+    decision: Decision,
+    of_tool: Decision | None = None,
+    repairs: list[str] | None = None,
+) -> Explanation:
+    """`of_tool` is what was decided of the tool, where `decision` is about a call of it."""
+    of_tool = of_tool or decision
+    return Explanation(
+        tool,
+        function,
+        decision.verdict,
+        decision.reason,
+        decision.where,
+        decision.grant,
+        of_tool.granted or of_tool.is_shown,
+        conditions=[
+            [{"where": manifest.where(*rule.keys), "demand": str(rule.condition)} for rule in rules]
+            for rules in of_tool.conditions
+        ],
+        budgets=[
+            {
+                "tool": budget.pattern,
+                "calls": budget.calls,
+                "per_minute": budget.per_minute,
+                "where": manifest.where(*budget.keys),
+            }
+            for budget in of_tool.budgets
+        ],
+        flows=[*_flows(manifest, upstream)],
+        repairs=repairs or [],
+    )
+
+
+def _flows(manifest: Manifest, upstream: str) -> Iterator[dict[str, Json]]:
+    others = [*manifest.portal.upstreams, NETWORK]
+    for rule, keys in manifest.rules.flows:
+        if any(rule.forbids(upstream, other) or rule.forbids(other, upstream) for other in others):
+            yield {"from": list(rule.from_), "not_to": list(rule.not_to), "where": manifest.where(*keys)}
+
+
+def _nothing(portal: Portal, name: str, upstreams: list[Upstream]) -> str:
+    if not upstreams:
         return f"no tool is called {name!r}: {NO_UPSTREAMS}"
-    silent = [upstream for upstream in _upstreams(manifest, name) if upstream not in tools]
-    if near := nearest(name, manifest, tools):
-        hint = f" Nearest: {', '.join(near)}."
-    else:
-        hint = "" if silent else " Look for it: mcp-code-portal search WORDS."
-    if silent:
-        hint += f" Of {', '.join(silent)} no tools are known: write it as UPSTREAM.TOOL."
-    return f"no tool is called {name!r}.{hint}"
+    silent = [f"upstream {each.name!r} is {each.state}" for each in upstreams if not each.tools]
+    namespace, dot, rest = name.rpartition(".")
+    near = portal.catalog.snapshot.library.nearest(f"{namespace}{dot}{identifier(rest)}")
+    hint = f"Nearest: {', '.join(near)}." if near else "Look for it: mcp-code-portal search WORDS."
+    return "; ".join([f"no tool is called {name!r}", *silent]) + f". {hint}"
 
 
 def _show(each: Explanation, terminal: Terminal) -> None:
     function = "" if each.function == each.tool else f" (function {each.function})"
-    terminal.line(f"{each.tool}{function}: {_VERDICTS[each.verdict]}")
-    terminal.line(f"    rule   {each.rule}")
-    terminal.line(f"    at     {each.where}")
+    terminal.line(f"{each.tool}{function}: {'granted' if each.verdict == 'allow' else 'refused'}")
+    rows = [("rule", each.rule), ("at", each.where)]
     if each.grant:
-        terminal.line(f"    mend   {each.grant}")
-    if not each.is_granted and each.verdict != "unknown" and each.tool != FETCH:  # that stub is always there
-        shown = "marked as not granted" if each.is_shown else "left out"
-        terminal.line(f"    shown  {shown} in docs_search and stubs")
-    for text in each.repairs:
-        terminal.line(f"    sent   {text}")
+        rows.append(("mend", each.grant))
+    if not each.is_shown:
+        rows.append(("shown", "neither in docs_search nor in stubs"))
+    rows += [("sent", repair) for repair in each.repairs]
     for group in each.conditions:
-        for number, condition in enumerate(group):
-            terminal.line(
-                f"    {'or    ' if number else 'where '} {condition['demand']} ({condition['where']})"
-            )
+        told = [f"{condition['demand']} ({condition['where']})" for condition in group]
+        rows += [("or" if number else "where", text) for number, text in enumerate(told)]
     for budget in each.budgets:
-        said = [f"{budget[key]} {word}" for key, word in _WORDS.items() if budget[key] is not None]
-        terminal.line(f"    budget {', '.join(said)} of {budget['tool']} ({budget['where']})")
+        words = {"calls": "calls a run", "per_minute": "calls a minute"}
+        said = [f"{budget[key]} {word}" for key, word in words.items() if budget[key] is not None]
+        rows.append(("budget", f"{', '.join(said)} of {budget['tool']} ({budget['where']})"))
     for flow in each.flows:
         ends = f"{', '.join(flow['from'])} may not go to {', '.join(flow['not_to'])}"
-        terminal.line(f"    flow   what came from {ends} ({flow['where']})")
-    for text in each.unknown:
-        terminal.line(f"    open   {text}")
-
-
-_WORDS = {"calls": "calls a run", "per_minute": "calls a minute"}
+        rows.append(("flow", f"what came from {ends} ({flow['where']})"))
+    for word, text in rows:
+        terminal.line(f"    {word:<6} {text}")

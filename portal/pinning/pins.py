@@ -48,24 +48,6 @@ def pins_of(upstream: Upstream) -> list[Pin]:
     return pins
 
 
-def accepted_tools(lock: Lock | None, upstream: str) -> list[RecordedTool]:
-    """The tools of an upstream as the lock accepts them."""
-    pins = () if lock is None else lock.pins.values()
-    return [
-        RecordedTool(
-            name=pin.tool,
-            description=pin.description,
-            input_schema=pin.definition.get("inputSchema") or {},
-            output_schema=pin.definition.get("outputSchema"),
-            annotations=pin.definition.get("annotations") or {},
-            title=pin.definition.get("title"),
-            examples=tuple(pin.definition.get("inputExamples") or ()),
-        )
-        for pin in pins
-        if pin.upstream == upstream and pin.tool is not None
-    ]
-
-
 class Pins:
     """Which tools are quarantined. Without a lock none is."""
 
@@ -88,12 +70,6 @@ class Pins:
                 names = [name[:200] for name in found][:_MAX_LOGGED]
                 log.warning("tools_quarantined", upstream=upstream, count=len(found), tools=names)
         return known[1]
-
-    def unaccepted(self, upstream: str, tool: str) -> Decision | None:
-        """Why a tool that nobody has listed yet may not be called then, whatever it says of itself."""
-        if self._lock is None or (upstream, tool) in self._lock.pins:
-            return None
-        return _quarantine(self._lock, upstream, tool, _NEW.format(self._lock.file))
 
     def summary(self, upstream: Upstream) -> str:
         """What the upstream says about itself as a whole, as far as it was accepted."""

@@ -117,45 +117,15 @@ def test_profile_is_asked(portal: PortalCommand, folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "told", "untold"),
+    ("name", "told"),
     [
-        ("files.wirte", "files.write", "UPSTREAM.TOOL"),
-        ("files.raed-file", "files.read_file", "UPSTREAM.TOOL"),
-        ("wirte", "files.write", "search"),
-        ("fils.write", "files.write", "search"),
-        ("files.nothing", "mcp-code-portal search", "UPSTREAM.TOOL"),
-        ("nothing", "UPSTREAM.TOOL", "search"),
+        ("files.wirte", "files.write"),
+        ("files.raed-file", "files.read_file"),
+        ("wirte", "files.write"),
+        ("files.nothing", "mcp-code-portal search"),
+        ("my web.anything", "upstream 'my web' is"),
     ],
 )
-def test_name_of_nothing_is_told_a_way_on(
-    portal: PortalCommand, folder: Path, name: str, told: str, untold: str
-) -> None:
-    error = " ".join(portal("explain", name, cwd=folder).stderr.split())
-    assert told in error and untold not in error
-
-
-TYPED: Json = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
-LOCKED: list[Json] = [
-    {"name": "read-page", "inputSchema": TYPED, "annotations": {"readOnlyHint": True}},
-    {"name": "wipe", "inputSchema": TYPED, "annotations": {"destructiveHint": True}},
-]
-
-
-def write(folder: Path, tools: list[Json], **server: Json) -> None:
-    sections = {"upstreams": {"up": raw(tools=tools)}, "server": server}
-    (folder / "portal.yaml").write_text(json.dumps(sections))
-
-
-def test_without_asking_the_lock_says_what_it_accepts(portal: PortalCommand, tmp_path: Path) -> None:
-    write(tmp_path, LOCKED)
-    assert portal("lock", cwd=tmp_path).returncode == 0
-    status, explanation = told(portal, tmp_path, "up.read_page", "--offline")
-    assert (status, explanation["tool"], len(explanation["unknown"])) == (0, "up.read-page", 1)
-    assert told(portal, tmp_path, "up.read_page", "--offline", "--arguments", '{"n": []}')[0] == 1
-    status, explanation = told(portal, tmp_path, "up.wipe", "--offline")
-    assert (status, explanation["is_shown"]) == (1, True)
-    assert "declares itself destructive" in explanation["rule"]
-    status, explanation = told(portal, tmp_path, "up.other", "--offline")
-    assert (status, explanation["is_shown"], explanation["where"]) == (1, False, "portal.lock")
-    (tmp_path / "portal.lock").unlink()
-    assert told(portal, tmp_path, "up.other", "--offline")[0] == 2
+def test_name_of_nothing_is_told_a_way_on(portal: PortalCommand, folder: Path, name: str, told: str) -> None:
+    done = portal("explain", name, cwd=folder)
+    assert done.returncode == 2 and told in " ".join(done.stderr.split())

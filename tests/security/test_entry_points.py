@@ -211,8 +211,8 @@ async def test_no_command_reaches_it(tmp_path: Path, name: str, capsys: pytest.C
             assert ("async def wipe" in shown) is not rule.hides
             assert ("(not granted)" in shown) is not rule.hides
             assert "async def read" in shown
-        assert "refused" in await told(explain.command, name="up.wipe", arguments=None, offline=False)
-        assert "granted" in await told(explain.command, name="up.read", arguments=None, offline=False)
+        assert "refused" in await told(explain.command, name="up.wipe", arguments=None)
+        assert "granted" in await told(explain.command, name="up.read", arguments=None)
 
 
 def test_upstreams_are_called_from_one_place_with_a_permit_from_one_place() -> None:

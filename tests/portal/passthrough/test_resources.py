@@ -129,7 +129,7 @@ async def test_explain_and_check_know_the_rules(tmp_path: Path, capsys: pytest.C
     tools = {"deny": ["up.resources/read", "prompts/*", "up.nothing"]}
     async with one_upstream(tmp_path, capabilities={"tools": tools}):
         manifest = load_manifest(tmp_path / "portal.yaml", {})
-        options = {"json": False, "profile": None, "arguments": None, "offline": False, "strict": False}
+        options = {"json": False, "profile": None, "arguments": None, "strict": False}
         told = {}
         for name in ("up.resources/read", "up.resources/list", "up.prompts/get"):
             await explain.command(manifest, Namespace(name=name, **options), Terminal())
