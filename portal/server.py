@@ -33,20 +33,26 @@ from starlette.requests import Request
 
 from manifests.json_value import Json
 from portal.authority import reachable
-from portal.budget.answer import fit
+from portal.budget.content import content_blocks, without_binaries
+from portal.budget.excerpt import fit
 from portal.budget.tokens import compact, is_loaded
-from portal.caller import Caller, caller_of
 from portal.composition import Portal
-from portal.definitions import DOCS_SEARCH, EXECUTE_CODE, INSTRUCTIONS, tool_definitions
-from portal.emitted import content_blocks, without_binaries
+from portal.definitions import (
+    DOCS_SEARCH,
+    EXECUTE_CODE,
+    INSTRUCTIONS,
+    RequestError,
+    docs_search_request,
+    execute_code_request,
+    tool_definitions,
+)
 from portal.execution import Answer, with_effects
 from portal.ledger import Ledger
-from portal.passthrough.back_channel import BackChannel
 from portal.passthrough.clean_json import is_larger, sendable, sendable_json
-from portal.passthrough.notifications import notifications_of
+from portal.passthrough.notifications import BackChannel, notifications_of
 from portal.passthrough.questions import Ask, Questions, ask_by_request, comes_in_rounds
 from portal.passthrough.rounds import PendingRequest
-from portal.requests import RequestError, docs_search_request, execute_code_request
+from portal.sessions import Caller, caller_of
 from sandbox_runtime.result import RunError
 
 log = structlog.get_logger()
@@ -290,7 +296,7 @@ def tool_result(answer: Answer, output_tokens: int) -> CallToolResult:
     result, left_out = without_binaries(answer.result)
     structured = replace(answer, result=result).structured()
     structured["notices"].extend([*left_out, *emitted.notices])
-    structured, _ = fit(structured, output_tokens - emitted.tokens)
+    structured = fit(structured, output_tokens - emitted.tokens)
     structured = sendable_json(structured)
     return CallToolResult(
         content=[_text(compact(structured)), *emitted.blocks],

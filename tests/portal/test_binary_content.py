@@ -3,7 +3,7 @@
 import pytest
 
 from manifests.json_value import Json
-from portal.emitted import without_binaries
+from portal.budget.content import without_binaries
 from portal.execution import Answer
 from portal.server import tool_result
 

@@ -4,8 +4,8 @@ import pytest
 from mcp_types import ImageContent, TextContent
 
 from manifests.json_value import Json
+from portal.budget.content import ALLOWED, MAX_BLOCKS, content_blocks
 from portal.budget.tokens import count_tokens
-from portal.emitted import ALLOWED, MAX_BLOCKS, content_blocks
 
 PLENTY = 10_000
 WORD: dict[str, Json] = {"type": "text", "text": "word"}
