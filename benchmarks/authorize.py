@@ -27,10 +27,10 @@ from manifests.manifest import Manifest
 from portal.audit.audit import RunAudit, open_audit
 from portal.authority import Authorization, Permit
 from portal.broker import Broker
-from portal.caller import LOCAL
 from portal.composition import Portal, open_portal
 from portal.ledger import Ledger
 from portal.observed.observations import Observations
+from portal.sessions import LOCAL
 from sandbox_runtime.calls import ToolCall
 
 ARGUMENTS = {"number": 7, "text": "reports/2026/11.md"}

@@ -25,7 +25,7 @@ from portal.library.function import Function
 from portal.library.repairs import Repair, fitted
 from portal.library.results import script_value
 from portal.observed.observations import Observations
-from portal.passthrough.back_channel import NO_CLIENT, BackChannel
+from portal.passthrough.notifications import NO_CLIENT, BackChannel
 from portal.passthrough.resources import FUNCTIONS as RESOURCE_FUNCTIONS
 from portal.passthrough.resources import ResourceError, Resources
 from portal.sessions import SessionTools

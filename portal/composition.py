@@ -17,15 +17,14 @@ from portal.audit.audit import open_audit
 from portal.authority import Authority, CallRates
 from portal.catalog import Catalog
 from portal.check.checker import Checker, open_checker
-from portal.docs_search import DocsSearch
+from portal.docs_search import DocsSearch, ScriptSearch
 from portal.execution import AwaitUpstreams, Execution
 from portal.observed.observations import Observations, open_observations
 from portal.observed.shape_store import ShapeStore
 from portal.passthrough.client_resources import ClientResources, ListChanges
 from portal.passthrough.notifications import LogLevels
+from portal.passthrough.questions import SamplingDepths
 from portal.passthrough.rounds import Rounds
-from portal.passthrough.sampling import SamplingDepths
-from portal.script_search import ScriptSearch
 from portal.secret_sources import header_renewals
 from portal.sessions import Sessions
 from sandbox_runtime.bake import Baked, check_baked

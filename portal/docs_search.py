@@ -1,10 +1,10 @@
-"""`docs_search`: finds functions, and says what came of it in as many tokens as the reader has."""
+"""`docs_search`: finds functions, and says what came of it in as many tokens as the reader has; for scripts, all."""
 
 import difflib
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 import anyio
 import anyio.to_thread
@@ -12,14 +12,17 @@ import anyio.to_thread
 from manifests.json_value import Json
 from manifests.manifest import Manifest
 from portal.authority import granted
+from portal.broker import Broker
 from portal.budget.tokens import compact, is_loaded, is_within, o200k_base
 from portal.catalog import Catalog, standing
+from portal.definitions import DocsSearchRequest, RequestError, docs_search_request
 from portal.errors import NO_UPSTREAMS
 from portal.library.function import Function, short_parameter
 from portal.library.plain_text import escaped
 from portal.library.portal_stub import portal_functions
 from portal.search.query import asked_name
 from portal.snapshot import MAX_NAME_CHARACTERS, Snapshot
+from sandbox_runtime.calls import CallError, Outcome, ToolCall
 from upstreams.fleet import Fleet
 from upstreams.upstream import Upstream
 
@@ -191,16 +194,6 @@ MAX_STATE_NOTICES = 10
 """Upstreams that are not ready, told with their reason; of as many more the name, the rest are counted."""
 
 
-@dataclass(frozen=True)
-class DocsSearchRequest:
-    """The arguments of one call, already of the right types."""
-
-    query: str = ""
-    detail: Literal["brief", "full"] = "brief"
-    upstream: str | None = None
-    limit: int = 5
-
-
 class DocsSearch:
     """Answers from the catalog's current snapshot, within `server.output_tokens`."""
 
@@ -366,3 +359,57 @@ def _oddities(upstream: Upstream) -> str:
 
 def _words(text: str) -> list[str]:
     return re.findall(r"[^\W_]+", text.casefold())
+
+
+SEARCH: Final = "portal.search"
+DESCRIBE: Final = "portal.describe"
+
+
+class ScriptSearch:
+    """The sandbox's call port of one run: answers these two functions, and has the broker answer all others.
+
+    They count as calls and stand in the ledger like them.
+    """
+
+    def __init__(self, docs_search: DocsSearch, broker: Broker) -> None:
+        self._broker = broker
+        self._docs_search = docs_search
+
+    async def __call__(self, call: ToolCall) -> Outcome:
+        if call.function not in (SEARCH, DESCRIBE):
+            return await self._broker(call)
+        entry = self._broker.ledger[call.seq]
+        tell = self._found if call.function == SEARCH else self._described
+        told = tell(call.arguments)
+        if isinstance(told, CallError):
+            entry.end("refused", told)
+            return Outcome(error=told)
+        entry.end("done")
+        return Outcome(value=told)
+
+    def _found(self, arguments: dict[str, Json]) -> dict[str, Json] | CallError:
+        """What docs_search answers; not cut, because a script reads it and not a model."""
+        try:
+            request = docs_search_request(arguments)
+        except RequestError as error:
+            return CallError(error.code, str(error))
+        return self._docs_search.look(self._broker.snapshot, request).structured()
+
+    def _described(self, arguments: dict[str, Json]) -> dict[str, Json] | CallError:
+        name = arguments.get("function")
+        if not isinstance(name, str) or len(arguments) > 1:
+            return CallError("invalid_arguments", "portal.describe takes the name of one function")
+        named = _named(self._broker.snapshot, name)
+        if len(named) == 1:
+            (row,) = rows(named, full=1)
+            return row
+        return self._broker.absence(next(iter(self._broker.snapshot.withheld(name)), name))
+
+
+def _named(snapshot: Snapshot, name: str) -> Sequence[Function]:
+    """The function of that name; two if there are more, in several namespaces."""
+    if (function := snapshot.library.functions.get(name)) is not None:
+        return (function,)
+    assert snapshot.index is not None, "a script runs with a fresh snapshot"
+    hits = snapshot.index.search(name, 2)
+    return hits.functions[: hits.exact]

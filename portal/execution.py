@@ -17,15 +17,15 @@ from manifests.json_value import Json
 from portal.audit.audit import NO_AUDIT, Audit, RunAudit
 from portal.authority import Authority, Authorization
 from portal.broker import Broker
-from portal.caller import LOCAL, Caller
 from portal.catalog import Catalog
 from portal.check.checker import Checker
-from portal.check.diagnostics import Diagnostic
+from portal.check.findings import Diagnostic
+from portal.definitions import ExecuteCode
 from portal.errors import NO_UPSTREAMS
 from portal.ledger import Ledger
 from portal.observed.observations import Observations
-from portal.passthrough.back_channel import NO_CLIENT, BackChannel
-from portal.sessions import SessionError, Sessions, SessionTools
+from portal.passthrough.notifications import NO_CLIENT, BackChannel
+from portal.sessions import LOCAL, Caller, SessionError, Sessions, SessionTools
 from portal.snapshot import Snapshot
 from sandbox_runtime.calls import CallPort
 from sandbox_runtime.grants.fetcher import Fetcher
@@ -96,15 +96,6 @@ MAX_DIAGNOSTICS = 8
 
 AwaitUpstreams: TypeAlias = Callable[[Fleet, Collection[str]], Awaitable[object]]
 """Returns when these upstreams have started, or have had their time to."""
-
-
-@dataclass(frozen=True)
-class ExecuteCode:
-    """The arguments of one call, already of the right types."""
-
-    code: str
-    session: str | None = None
-    timeout_seconds: float | None = None
 
 
 class Execution:

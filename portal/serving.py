@@ -32,10 +32,10 @@ from manifests.json_value import Json
 from manifests.manifest import Manifest
 from manifests.portal_manifest import BoundToken
 from portal.budget.tokens import compact
-from portal.caller import BEARER, Bearer
 from portal.composition import Portal, open_portal
 from portal.errors import BindError, OpenBindError
 from portal.server import build_server
+from portal.sessions import BEARER, Bearer
 
 
 def parse_address(text: str) -> tuple[str, int]:

@@ -18,10 +18,10 @@ import structlog
 from manifests.decision import Decision
 from manifests.json_value import Json
 from manifests.manifest import Manifest
-from portal.audit.sinks import FileSink, Sink, StderrSink
-from portal.caller import LOCAL, Caller
+from portal.audit.chain import FileSink, Sink, StderrSink
 from portal.errors import AuditError, RuleError
 from portal.ledger import Entry, Ledger
+from portal.sessions import LOCAL, Caller
 from sandbox_runtime.calls import CallError
 
 log = structlog.get_logger()

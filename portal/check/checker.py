@@ -10,9 +10,8 @@ from typing import Final
 import anyio
 import anyio.lowlevel
 
-from portal.check.diagnostics import Diagnostic, syntax_diagnostics
+from portal.check.findings import Diagnostic, TypeFindings, syntax_diagnostics
 from portal.check.ty_server import Finding, TypeChecker
-from portal.check.type_findings import TypeFindings
 from portal.library.library import Library
 from portal.snapshot import Snapshot
 from sandbox_runtime.result import Prepared

@@ -18,11 +18,11 @@ from portal.authority import granted
 from portal.catalog import listed_tools
 from portal.cli.terminal import Terminal, counted, unknown_name, upstreams_tried
 from portal.composition import Portal, open_portal
+from portal.definitions import ExecuteCode
 from portal.errors import NO_UPSTREAMS
-from portal.execution import ExecuteCode
 from portal.library.plain_text import MARK
 from portal.pinning.pins import QUARANTINED, pins_of
-from portal.pinning.suspicions import suspicions
+from portal.pinning.review import suspicions
 from upstreams.upstream import Upstream
 
 WARNED: Final = 3

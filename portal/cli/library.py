@@ -6,10 +6,10 @@ from collections.abc import Set
 from manifests.manifest import Manifest
 from portal.cli.terminal import Terminal, counted, unknown_name, upstreams_tried
 from portal.composition import open_portal
+from portal.definitions import RequestError, docs_search_request
 from portal.errors import NO_UPSTREAMS
 from portal.library.library import Library
 from portal.library.stub_package import ForeignFileError, write_stubs
-from portal.requests import RequestError, docs_search_request
 
 
 async def search(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:

@@ -13,9 +13,8 @@ from portal.cli.check import declared
 from portal.cli.terminal import Terminal, upstreams_tried
 from portal.composition import open_portal
 from portal.library.plain_text import first_sentence
-from portal.pinning.differences import Difference, accept, differences, hash_of, meant
 from portal.pinning.pins import pins_of
-from portal.pinning.suspicions import Suspicion, suspicions
+from portal.pinning.review import Difference, Suspicion, accept, differences, hash_of, meant, suspicions
 
 DIFFERENT: Final = 1
 """The exit status of `lock --diff` when something differs."""

@@ -12,7 +12,8 @@ from manifests.json_value import Json
 from manifests.manifest import Manifest
 from portal.cli.terminal import Terminal, upstreams_tried
 from portal.composition import open_portal
-from portal.execution import Answer, ExecuteCode
+from portal.definitions import ExecuteCode
+from portal.execution import Answer
 from portal.ledger import Ledger
 from sandbox_runtime.result import RunError
 from upstreams.fleet import Fleet

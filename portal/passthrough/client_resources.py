@@ -42,10 +42,10 @@ from manifests.manifest import Manifest
 from portal.audit.audit import Audit
 from portal.authority import Authority, Authorization
 from portal.budget.tokens import compact
-from portal.caller import caller_of
 from portal.ledger import Entry
 from portal.passthrough.clean_json import clean_json, clean_text, one_line, printable
 from portal.passthrough.resources import PROMPT_KINDS, RESOURCE_KINDS, Method, ResourceError, Resources
+from portal.sessions import caller_of
 from upstreams.fleet import Fleet
 
 PREFIX: Final = "portal://"

@@ -1,8 +1,21 @@
-"""Asks the client of one request what upstreams want to know while they work on its calls."""
+"""What upstreams ask of the person and of the model at the client while they work on a script's calls.
 
-from collections import deque
-from collections.abc import Awaitable, Callable
+Rule 1: whoever reads a question knows which upstream asks.
+Rule 2: a form that names a secret is refused, and a page is only opened by its whole, plain address.
+Rule 3: names and choices in a form are the upstream's own, because it is answered with them: where they cannot be shown
+as they are, the form is refused.
+
+Source: MCP 2026-07-28, client/elicitation#security-considerations.
+"""
+
+import re
+import secrets
+import unicodedata
+from collections import Counter, defaultdict, deque
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final, TypeAlias
+from urllib.parse import urlsplit
 
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError, NoBackChannelError
@@ -19,13 +32,209 @@ from mcp_types import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
+from manifests.constraints import is_safe_for_tokens
 from manifests.json_value import Json
 from manifests.upstream_sections import UpstreamSection
-from portal.passthrough.clean_json import sendable_json
-from portal.passthrough.elicitation import elicitation
-from portal.passthrough.sampling import SamplingDepths, TokenAllowance, sample
+from portal.budget.tokens import compact
+from portal.passthrough.clean_json import Scrub, clean_json, clean_text, is_larger, one_line, sendable_json
 from upstreams.questions import SAMPLE, QuestionError
 from upstreams.upstream import Upstream
+
+MAX_MESSAGE_CHARACTERS: Final = 2_000
+MAX_SCHEMA_CHARACTERS: Final = 16_000
+MAX_URL_CHARACTERS: Final = 2_000
+
+_SECRET: Final = re.compile(
+    r"pass(?:word|wd|phrase|code)|\bpwd\b|\bsecrets?\b|credential|(?:api|access|private|secret)[\s_-]?key|token(?!s|iz)"
+    r"|\bpin\b|\bcv[cv]\b|\botp\b|\bssn\b|card[\s_-]?number|(?:seed|recovery)[\s_-]phrase",
+    re.IGNORECASE,
+)
+
+# Browsers read more than this as a host, and not all of it as `urlsplit` does.
+_PLAIN_HOST: Final = re.compile(r"(?:[a-z0-9.-]+|\[[0-9a-f:.]+\])(?::\d{1,5})?", re.IGNORECASE)
+
+
+def elicitation(
+    upstream: str, params: dict[str, Json], scrub: Scrub, client: ClientCapabilities | None
+) -> ElicitRequest:
+    """The request as the client gets it.
+
+    Raises:
+        QuestionError: The client cannot ask that, or nobody should.
+    """
+    can = client.elicitation if client else None
+    if can is None:
+        raise QuestionError("elicitation_unsupported", "the client cannot ask the person at it anything")
+    scrub, message = one_line(scrub), params.get("message")
+    message = message if isinstance(message, str) else ""
+    told = clean_text(message, scrub, MAX_MESSAGE_CHARACTERS)
+    if params.get("mode") == "url":
+        if can.url is None:
+            raise QuestionError(
+                "elicitation_unsupported", "the client cannot open pages for what an upstream asks"
+            )
+        host, url = _page(params.get("url"))
+        # Clients of the revision before want a name for it, and upstreams of that one send theirs.
+        name = params.get("elicitationId")
+        name = name[:200] if isinstance(name, str) else secrets.token_hex(8)
+        shown: dict[str, Json] = {"mode": "url", "url": url, "elicitationId": name}
+        return _request({**shown, "message": f"{upstream} asks you to open a page of {host}: {told}"})
+    if can.form is None and can.url is not None:
+        raise QuestionError(
+            "elicitation_unsupported", "the client cannot show a form for what an upstream asks"
+        )
+    schema = params.get("requestedSchema")
+    form = _form(schema, scrub)
+    words = unicodedata.normalize("NFKC", f"{told} {compact(form)}")
+    if _SECRET.search(words):
+        raise QuestionError(
+            "elicitation_refused", "it names a secret, and MCP forbids to ask for one in a form"
+        )
+    return _request({"mode": "form", "message": f"{upstream} asks: {told}", "requestedSchema": form})
+
+
+def _page(url: Json) -> tuple[str, str]:
+    text = url if isinstance(url, str) else ""
+    try:
+        parts = urlsplit(text)
+        host = parts.hostname or ""
+        is_plain = (
+            _PLAIN_HOST.fullmatch(parts.netloc) is not None
+            and parts.port != 0  # which raises a ValueError where there is no such port
+            and is_safe_for_tokens(text)
+        )
+    except ValueError:
+        host, is_plain = "", False
+    is_shown_as_it_is = text.isascii() and text.isprintable() and " " not in text and "\\" not in text
+    if not (host and is_plain and is_shown_as_it_is) or len(text) > MAX_URL_CHARACTERS:
+        raise QuestionError("elicitation_refused", "it asks to open what is no plain https address")
+    return host, text
+
+
+def _form(schema: Json, scrub: Scrub) -> Json:
+    if not isinstance(schema, dict) or not isinstance(schema.get("properties"), dict):
+        raise QuestionError("elicitation_refused", "it asks with a form that cannot be read")
+    if is_larger(schema, MAX_SCHEMA_CHARACTERS):
+        raise QuestionError("elicitation_refused", "it asks with a form that is too large")
+    form = clean_json(schema, scrub, MAX_MESSAGE_CHARACTERS)
+    if len(compact(form)) > MAX_SCHEMA_CHARACTERS:
+        raise QuestionError("elicitation_refused", "it asks with a form that is too large")
+    if [*_answers(form)] != [*_answers(schema)]:
+        raise QuestionError("elicitation_refused", "it asks with a form that cannot be shown as it is")
+    return form
+
+
+def _answers(form: Json) -> Iterator[Json]:
+    """What a form is answered with where nothing is typed: names, choices and defaults."""
+    for name, field in form["properties"].items():
+        yield name
+        for each in (field, field.get("items")) if isinstance(field, dict) else ():
+            if isinstance(each, dict):
+                yield each.get("default")
+                yield each.get("enum")
+                for choices in (each.get("oneOf"), each.get("anyOf")):
+                    if isinstance(choices, list):
+                        yield [choice.get("const") for choice in choices if isinstance(choice, dict)]
+
+
+def _request(params: dict[str, Json]) -> ElicitRequest:
+    try:
+        return ElicitRequest.model_validate({"method": "elicitation/create", "params": params}, by_name=False)
+    except ValidationError as error:
+        raise QuestionError("elicitation_refused", "it asks in a way that MCP does not know") from error
+
+
+MAX_CHARACTERS: Final = 200_000
+"""Of all that is to be read by the model."""
+
+_PASSED_ON: Final = ("messages", "systemPrompt", "temperature", "stopSequences", "modelPreferences")
+
+
+class SamplingDepths:
+    """Requests for samples that are under way, by who is asked and which upstream asks."""
+
+    def __init__(self) -> None:
+        self._under_way: defaultdict[tuple[str, str], Counter[object]] = defaultdict(Counter)
+
+    @contextmanager
+    def deeper(self, asked: str, upstream: str, script: object, most: int) -> Iterator[None]:
+        """Around one sample that is asked for while `script` runs; those of one script are beside one another.
+
+        Nothing says whether those of others are, or it is within them.
+
+        Raises:
+            QuestionError: `most` other scripts wait for theirs.
+        """
+        scripts = self._under_way[asked, upstream]
+        if script not in scripts and len(scripts) >= most:
+            others = "another script" if most == 1 else f"{most} other scripts"
+            raise QuestionError(
+                "sampling_refused", f"it samples for {others} of this client already (sampling.depth)"
+            )
+        scripts[script] += 1
+        try:
+            yield
+        finally:
+            scripts[script] -= 1
+            if not scripts[script]:
+                del scripts[script]
+            if not scripts:
+                del self._under_way[asked, upstream]
+
+
+class TokenAllowance:
+    """The tokens that one upstream may have sampled for one request."""
+
+    def __init__(self, max_tokens: int) -> None:
+        self._left = max_tokens
+
+    def take(self, wanted: Json) -> int:
+        """As many as are left of those.
+
+        Raises:
+            QuestionError: None are.
+        """
+        tokens = wanted if isinstance(wanted, int) and wanted > 0 else self._left
+        granted = min(int(tokens), self._left)
+        if granted <= 0:
+            raise QuestionError(
+                "sampling_refused", "it has used the tokens that it may sample (sampling.max_tokens)"
+            )
+        self._left -= granted
+        return granted
+
+
+def sample(
+    upstream: str,
+    params: dict[str, Json],
+    scrub: Scrub,
+    client: ClientCapabilities | None,
+    allowance: TokenAllowance,
+) -> CreateMessageRequest:
+    """The request as the client gets it: without tools and context of others, and with no more tokens than are left.
+
+    Raises:
+        QuestionError: The client has no model to ask, or it is not to be asked that.
+    """
+    if client is None or client.sampling is None:
+        raise QuestionError("sampling_unsupported", "the client lets nobody use its model")
+    if params.get("tools") or params.get("toolChoice"):
+        raise QuestionError("sampling_refused", "it wants to give the model tools")
+    passed_on = {key: params[key] for key in _PASSED_ON if params.get(key) is not None}
+    if is_larger(passed_on, MAX_CHARACTERS):
+        raise QuestionError("sampling_refused", "it asks for a sample of too long a text")
+    shown = {key: clean_json(value, scrub, MAX_CHARACTERS) for key, value in passed_on.items()}
+    prompt = shown.get("systemPrompt")
+    shown["systemPrompt"] = f"(Asked for by the MCP server {upstream}.)" + (f" {prompt}" if prompt else "")
+    if len(compact(shown)) > MAX_CHARACTERS:
+        raise QuestionError("sampling_refused", "it asks for a sample of too long a text")
+    shown["maxTokens"] = allowance.take(params.get("maxTokens"))
+    request = {"method": "sampling/createMessage", "params": shown}
+    try:
+        return CreateMessageRequest.model_validate(request, by_name=False)
+    except ValidationError as error:
+        raise QuestionError("sampling_refused", "it asks in a way that MCP does not know") from error
+
 
 MAX_QUESTIONS: Final = 20
 """Of one request, of all its upstreams."""

@@ -27,10 +27,10 @@ from mcp_types import (
 )
 
 from manifests.json_value import Json
-from portal.caller import Caller
 from portal.ledger import Ledger
-from portal.passthrough.back_channel import BackChannel
+from portal.passthrough.notifications import BackChannel
 from portal.passthrough.questions import Ask, Question, Questions
+from portal.sessions import Caller
 
 MAX_WAITING: Final = 100
 """Requests that wait for their clients. One more ends one of the caller who has most of them: one whose work is done,

@@ -4,8 +4,7 @@ import pytest
 
 from manifests.json_value import Json
 from manifests.lock import Pin
-from portal.pinning.differences import differences
-from portal.pinning.suspicions import suspicions
+from portal.pinning.review import differences, suspicions
 
 
 def shown(before: Pin, now: Pin) -> str:

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from portal.audit.chain import Head, linked, verify
-from portal.audit.sinks import FileSink
+from portal.audit.chain import FileSink, Head, linked, verify
 from portal.errors import AuditError
 
 

@@ -13,8 +13,7 @@ import anyio.to_thread
 import pytest
 
 from manifests.json_value import Json
-from portal.audit.chain import linked, verify
-from portal.audit.sinks import StderrSink
+from portal.audit.chain import StderrSink, linked, verify
 from tests.portal.commands import PortalCommand, portal_command, started
 from tests.portal.peers import raw, raw_tools, write_manifest
 from tests.portal.test_endings import wait_for_writer

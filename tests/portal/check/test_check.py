@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from portal.check.checker import Checker, open_checker
-from portal.check.diagnostics import Diagnostic
+from portal.check.findings import Diagnostic
 from tests.portal.check.small_library import library, prepared, snapshot, stubs
 from tests.portal.check.wrong_scripts import REFUSED, TOLD
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from portal.check.checker import Checker, open_checker
-from portal.check.diagnostics import Diagnostic
+from portal.check.findings import Diagnostic
 from portal.library.library import Library
 from portal.library.namespace import LibrarySource
 from tests.portal.check.small_library import prepared, snapshot, stubs

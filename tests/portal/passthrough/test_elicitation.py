@@ -11,7 +11,7 @@ from mcp_types import ClientCapabilities, ElicitRequest, ElicitResult
 from manifests.json_value import Json
 from manifests.upstream_sections import HttpUpstream
 from portal.passthrough.clean_json import Scrub
-from portal.passthrough.elicitation import elicitation
+from portal.passthrough.questions import elicitation
 from tests.portal.passthrough.chatty_server import SECRET
 from tests.portal.passthrough.peers import CLIENTS, UPSTREAMS, Ear, Person, chatty_upstreams, client_of
 from tests.portal.peers import DEADLINE_SECONDS, states

@@ -19,10 +19,9 @@ from mcp_types import (
 )
 
 from manifests.json_value import Json
-from portal.caller import LOCAL
-from portal.passthrough.questions import Questions
+from portal.passthrough.questions import Questions, SamplingDepths
 from portal.passthrough.rounds import MAX_WAITING, PendingRequest, Rounds
-from portal.passthrough.sampling import SamplingDepths
+from portal.sessions import LOCAL
 from tests.portal.passthrough.chatty_server import STATE, Chatty
 from tests.portal.passthrough.peers import Person, client_of, one_chatty
 from tests.portal.peers import DEADLINE_SECONDS
