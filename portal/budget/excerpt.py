@@ -90,8 +90,8 @@ def _shown(answer: Answer, size: int, max_tokens: int) -> Answer | None:
     if cut:
         # No commas in the number: a larger one must not take more tokens than it gives.
         advice = (
-            f"Cut to fit {max_tokens} tokens, or to be JSON: {', '.join(cut)}; `…` marks each place. To see more, "
-            "filter in the script and return less, or raise server.output_tokens."
+            f"Cut to fit {max_tokens} tokens and JSON: {', '.join(cut)}. To see more, filter in the script and return "
+            "less, or raise server.output_tokens."
         )
         shown["notices"] = [*shown.get("notices", ()), advice]
     return shown

@@ -66,7 +66,7 @@ def test_huge_result_fits_and_says_what_is_missing(kind: str, max_tokens: int) -
     assert count_tokens(text) <= max_tokens
     assert json.loads(text) == fitted
     (notice,) = fitted["notices"]
-    assert notice.startswith(f"Cut to fit {max_tokens} tokens, or to be JSON: result; ")
+    assert notice.startswith(f"Cut to fit {max_tokens} tokens and JSON: result. ")
 
 
 def test_rows_are_kept_whole_from_the_head_and_counted() -> None:
@@ -84,7 +84,7 @@ def test_stdout_gets_a_share_beside_a_large_result() -> None:
         fitted = fit(answer(result, stdout="line of a log\n" * 10_000), 6_000)
         assert len(compact(fitted["result"])) > 8_000
         assert len(fitted["stdout"]) > 1_500
-        assert "result, stdout;" in fitted["notices"][0]
+        assert "result, stdout." in fitted["notices"][0]
 
 
 def test_status_error_and_run_stay() -> None:
@@ -113,7 +113,7 @@ def test_ledger_keeps_what_did_not_end_well() -> None:
     assert [
         row["count"] for row in fitted["calls"] if row["function"] == "github.list_issues" and "count" in row
     ] == [998]
-    assert "result, calls;" in fitted["notices"][0]
+    assert "result, calls." in fitted["notices"][0]
 
 
 @pytest.mark.parametrize(
