@@ -1,14 +1,22 @@
 """What a script asks to be fetched, and where that may go: read and checked before anything is sent."""
 
 import base64
-import binascii
 import ipaddress
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
-from typing import Literal, NoReturn, TypeAlias
+from dataclasses import dataclass
+from typing import Annotated, Literal, TypeAlias
 
 import httpx2
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    ValidationError,
+)
 
 from manifests.grants import NetworkGrant
 from manifests.hosts import (
@@ -36,14 +44,9 @@ class FetchError(Exception):
         self.state = state
         self.told = CallError(code, message, hint)
 
-    def but(self, state: FetchState) -> "FetchError":
-        """The same error of a call that has gone further."""
-        return FetchError(self.told.code, self.told.message, self.told.hint, state)
-
 
 MAX_URL_CHARS = 8192
 MAX_ADDRESSES = 20
-
 _MAX_TOLD_HOSTS = 20
 
 
@@ -153,47 +156,24 @@ def _no_url(text: str) -> FetchError:
     return FetchError("invalid_arguments", message, "Write it like https://api.example.com/path?query.")
 
 
-METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 MAX_HEADERS = 100
 MAX_HEADER_BYTES = 16 * 1024
 
-_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,200}")
-_VALUE = re.compile(r"(?:[\x21-\x7e](?:[\t\x20-\x7e]*[\x21-\x7e])?)?")
-# They say how the message travels, which is ours to say.
-_OURS = frozenset(
-    [
-        "accept-encoding",
-        "connection",
-        "content-length",
-        "expect",
-        "host",
-        "http2-settings",
-        "keep-alive",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-    ]
+_SET_BY_PORTAL = re.compile(
+    "accept-encoding|connection|content-length|expect|host|http2-settings|keep-alive|te|trailer|transfer-encoding|upgrade|"
+    "proxy-.*",
+    re.IGNORECASE,
 )
-
-
+"""They say how the message travels."""
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 # What goes on as a GET without a body: POST after 301 and 302, as browsers do, and all but reading after 303.
 _POST = frozenset({"POST"})
 _CHANGING = frozenset({"POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-# All that goes on to another host: any other header may hold a key that was meant for the first one.
-_HARMLESS = frozenset(
-    [
-        "accept",
-        "accept-language",
-        "content-language",
-        "content-type",
-        "if-modified-since",
-        "if-none-match",
-        "range",
-        "user-agent",
-    ]
+_HARMLESS = re.compile(
+    "accept|accept-language|content-language|content-type|if-modified-since|if-none-match|range|user-agent",
+    re.IGNORECASE,
 )
+"""All that goes on to another host: any other header may hold a key that was meant for the first one."""
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 _DEFAULTS = (("Accept", "*/*"), ("User-Agent", "mcp-code-portal"))
 _CONNECT_SECONDS = 10.0
@@ -202,47 +182,56 @@ Trace: TypeAlias = Callable[[str, Json], Awaitable[None]]
 """Hears of the steps of a request by name."""
 
 
-@dataclass(frozen=True, slots=True)
-class FetchRequest:
-    """A request that a script may mean. `seconds` is None where it leaves that to the manifest."""
+def _settable(name: str) -> str:
+    if _SET_BY_PORTAL.fullmatch(name):
+        raise ValueError(f"the header {name} is set by the portal alone")
+    return name
 
-    url: httpx2.URL
-    method: str
-    headers: tuple[tuple[str, str], ...]
-    body: bytes
-    seconds: float | None
-    follows_redirects: bool
+
+def _decoded(text: str) -> bytes:
+    return base64.b64decode(text, validate=True)
+
+
+_Name: TypeAlias = Annotated[
+    str, Field(pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,200}$"), AfterValidator(_settable)
+]
+_Value: TypeAlias = Annotated[str, Field(pattern=r"^(?:[\x21-\x7e](?:[\t\x20-\x7e]*[\x21-\x7e])?)?$")]
+"""ASCII without line breaks, and without blanks at its ends."""
+
+
+class FetchRequest(BaseModel):
+    """A request that a script may mean. `timeout` is None where it leaves that to the manifest, `body` is base64."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    url: Annotated[str, Field(max_length=MAX_URL_CHARS)]
+    method: Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"] = "GET"
+    headers: Annotated[tuple[tuple[_Name, _Value], ...], Field(max_length=MAX_HEADERS)] = ()
+    body: Annotated[bytes, BeforeValidator(_decoded)] = b""
+    timeout: Annotated[float, Field(strict=True, gt=0, lt=1e9)] | None = None
+    follow_redirects: StrictBool = True
 
     @classmethod
     def parse(cls, given: dict[str, Json]) -> "FetchRequest":
-        """Read `{url, method?, headers?: [[name, value]], body?: base64, timeout?, follow_redirects?}`.
+        """Read what a script sends.
 
         Raises:
             FetchError: Something in it cannot be sent.
         """
-        url, method, seconds = given.get("url"), given.get("method", "GET"), given.get("timeout")
-        if unknown := given.keys() - _KEYS:
-            _refuse(f"portal.fetch has no argument {sorted(unknown)[0][:60]!r}")
-        if not isinstance(url, str):
-            _refuse("url is text")
-        if method not in METHODS:
-            _refuse(f"method is one of {', '.join(METHODS)}")
-        if seconds is not None and (
-            isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds < 1e9
-        ):
-            _refuse("timeout is a number of seconds above 0")
-        return cls(
-            parse_url(url),
-            method,
-            _headers(given.get("headers")),
-            _body(given.get("body")),
-            seconds,
-            given.get("follow_redirects", True) is not False,
-        )
+        try:
+            request = cls.model_validate({key: value for key, value in given.items() if value is not None})
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+            place = ".".join(str(part) for part in first["loc"])[:60]
+            raise FetchError("invalid_arguments", f"portal.fetch: {place}: {first['msg']}") from None
+        if sum(len(name) + len(value) for name, value in request.headers) > MAX_HEADER_BYTES:
+            message = f"headers have at most {MAX_HEADER_BYTES:,} characters in all"
+            raise FetchError("invalid_arguments", message)
+        return request
 
     def may_follow(self, status: int) -> bool:
         """Whether an answer with this status sends the request elsewhere."""
-        return self.follows_redirects and status in _REDIRECTS
+        return self.follow_redirects and status in _REDIRECTS
 
     def redirected(self, status: int, location: str) -> "FetchRequest":
         """The request that follows it, without what was meant for the former host alone.
@@ -251,30 +240,32 @@ class FetchRequest:
             FetchError: It is redirected to what is no URL.
         """
         try:
-            url = self.url.join(parse_url(location)).copy_with(fragment=None)
-            is_elsewhere = (url.scheme, url.host, url.port) != (self.url.scheme, self.url.host, self.url.port)
+            old = parse_url(self.url)
+            url = old.join(parse_url(location)).copy_with(fragment=None)
+            is_elsewhere = (url.scheme, url.host, url.port) != (old.scheme, old.host, old.port)
         except (FetchError, httpx2.InvalidURL, ValueError):
             raise FetchError("fetch_failed", "it is redirected to no URL", state="done") from None
         becomes_get = self.method in (_POST if status in (301, 302) else _CHANGING if status == 303 else ())
         headers = tuple(
             (name, value)
             for name, value in self.headers
-            if not (is_elsewhere and name.lower() not in _HARMLESS)
+            if not (is_elsewhere and not _HARMLESS.fullmatch(name))
             and not (becomes_get and name.lower().startswith("content-"))
         )
         method, body = ("GET", b"") if becomes_get else (self.method, self.body)
-        return replace(self, url=url, method=method, headers=headers, body=body)
+        changed = {"url": str(url), "method": method, "headers": headers, "body": body}
+        return self.model_copy(update=changed)
 
     def as_sent(self, destination: Destination, address: Address, trace: Trace) -> httpx2.Request:
         """The request on its way to one address, naming the host that the script named."""
         headers = [
             ("Host", _host_header(destination)),
             ("Connection", "close"),
-            ("Accept-Encoding", "gzip"),
+            ("Accept-Encoding", "identity"),
         ]
         given = {name.lower() for name, _ in self.headers}
         headers += [(name, value) for name, value in _DEFAULTS if name.lower() not in given]
-        url = self.url.copy_with(host=str(address), port=destination.port, fragment=None)
+        url = destination.url.copy_with(host=str(address), port=destination.port, fragment=None)
         return httpx2.Request(
             self.method,
             url,
@@ -289,47 +280,7 @@ class FetchRequest:
         )
 
 
-_KEYS = frozenset({"url", "method", "headers", "body", "timeout", "follow_redirects"})
-
-
 def _host_header(destination: Destination) -> str:
     host = f"[{destination.host}]" if ":" in destination.host else destination.host
     is_default = destination.port == DEFAULT_PORTS[destination.url.scheme]
     return host if is_default else f"{host}:{destination.port}"
-
-
-def _headers(given: Json) -> tuple[tuple[str, str], ...]:
-    if given is None:
-        return ()
-    if not isinstance(given, list) or len(given) > MAX_HEADERS:
-        _refuse(f"headers are at most {MAX_HEADERS} pairs of text")
-    headers = tuple(_header(pair) for pair in given)
-    if sum(len(name) + len(value) for name, value in headers) > MAX_HEADER_BYTES:
-        _refuse(f"headers have at most {MAX_HEADER_BYTES:,} characters in all")
-    return headers
-
-
-def _header(pair: Json) -> tuple[str, str]:
-    if not (isinstance(pair, list) and len(pair) == 2 and all(isinstance(part, str) for part in pair)):
-        _refuse("headers are pairs of text")
-    name, value = pair
-    if not _TOKEN.fullmatch(name):
-        _refuse(f"{name[:60]!r} cannot name a header")
-    if not _VALUE.fullmatch(value):
-        _refuse(f"the header {name} holds a line break, a blank at an end, or a character that is not ASCII")
-    if name.lower() in _OURS or name.lower().startswith("proxy-"):
-        _refuse(f"the header {name} is set by the portal alone")
-    return name, value
-
-
-def _body(given: Json) -> bytes:
-    if given is None:
-        return b""
-    try:
-        return base64.b64decode(given, validate=True) if isinstance(given, str) else _refuse("body is base64")
-    except (binascii.Error, ValueError):
-        _refuse("body is base64")
-
-
-def _refuse(message: str) -> NoReturn:
-    raise FetchError("invalid_arguments", message)

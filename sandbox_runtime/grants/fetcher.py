@@ -3,10 +3,8 @@
 import binascii
 import socket
 import ssl
-import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from weakref import WeakValueDictionary
 
 import anyio
 import anyio.lowlevel
@@ -22,6 +20,7 @@ from sandbox_runtime.grants.fetch_request import (
     FetchError,
     FetchRequest,
     FetchState,
+    parse_url,
 )
 from sandbox_runtime.grants.threads import Threads
 from sandbox_runtime.guest_json import encode
@@ -34,11 +33,10 @@ MAX_REDIRECTS = 5
 MAX_PIECES = 20_000
 """Of a body: each costs the portal some microseconds, however short it is."""
 LOOKUPS = 16
-"""Names that are looked up at once for one caller; further ones wait."""
+"""Names that are looked up at once; further ones wait."""
 
 _PARALLEL = 8
 _TRIED_ADDRESSES = 3
-_UNPACKED_BYTES = 1 << 16
 _CHECK = "If it was sent, see what it did before sending it again."
 
 
@@ -56,14 +54,10 @@ class Network:
         """`where` says where a limit is set; `trusted` are the authorities, those of the system by default."""
         self.grant = grant
         self.destinations = Destinations(grant, where)
-        self._resolve = resolve
-        self._lookups = _Lookups()
+        self.resolve = resolve or self._look_up
+        self._threads = Threads(LOOKUPS)
         self._where = where
         self._trusted = trusted
-
-    def resolver(self, caller: str) -> Resolver:
-        """Looks names up for one run of a caller's."""
-        return self._resolve or self._lookups.of_run(caller)
 
     def name(self, limit: str) -> str:
         return limit_text(self.grant, limit, self._where)
@@ -75,14 +69,15 @@ class Network:
             self._trusted = await anyio.to_thread.run_sync(httpx2.create_ssl_context)
         return httpx2.AsyncHTTPTransport(verify=self._trusted or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
 
+    async def _look_up(self, host: str, port: int) -> Sequence[Address]:
+        return await self._threads.run(partial(_looked_up, host, port))
+
 
 class Fetcher:
     """The fetches of one run."""
 
-    def __init__(self, network: Network, caller: str = "") -> None:
-        """`caller` is whose run it is, as far as callers are told apart."""
+    def __init__(self, network: Network) -> None:
         self._network = network
-        self._resolve = network.resolver(caller)
         self._requests = 0
         self._slots = anyio.CapacityLimiter(_PARALLEL)
 
@@ -96,8 +91,8 @@ class Fetcher:
         """
         request = FetchRequest.parse(arguments)
         most = self._network.grant.seconds
-        seconds = min(request.seconds or most, most)
-        hops = _Hops(self._network, self._resolve, self._count, on_sent)
+        seconds = min(request.timeout or most, most)
+        hops = _Hops(self._network, self._count, on_sent)
         try:
             async with self._slots:
                 with anyio.fail_after(seconds):
@@ -108,7 +103,8 @@ class Fetcher:
             raise FetchError("fetch_timeout", message, _CHECK, hops.state) from None
         except (httpx2.HTTPError, OSError, ValueError) as error:
             # Not all that a host can do wrong is HTTPX's own error: bytes that are no TLS, names that are none.
-            message = f"{hops.host} did not answer as HTTP does: {_described(error)}"
+            # The kind of error alone: its text may name addresses.
+            message = f"{hops.host} did not answer as HTTP does: {type(error).__name__}"
             raise FetchError("fetch_failed", message, _CHECK, hops.state) from None
 
     def _count(self) -> None:
@@ -121,28 +117,27 @@ class Fetcher:
 class _Hops:
     """A request and those that it is redirected to, each counted and checked as if it were the first."""
 
-    def __init__(
-        self, network: Network, resolve: Resolver, count: Callable[[], None], on_sent: Callable[[], None]
-    ) -> None:
+    def __init__(self, network: Network, count: Callable[[], None], on_sent: Callable[[], None]) -> None:
         self.state: FetchState = "not_started"
         """What has become of it when it fails now."""
         self.host = ""
         """Who it is about then."""
         self._network = network
-        self._resolve = resolve
         self._count = count
         self._on_sent = on_sent
 
     async def follow(self, request: FetchRequest) -> bytes:
         for _ in range(MAX_REDIRECTS + 1):
-            self.host = request.url.raw_host.decode("ascii")  # the other form is not there for every name
             try:
+                url = parse_url(request.url)
+                self.host = url.raw_host.decode("ascii")  # the other form is not there for every name
                 self._count()
-                destination = await self._network.destinations.check(request.url, self._resolve)
+                destination = await self._network.destinations.check(url, self._network.resolve)
             except FetchError as error:
-                # What was answered with a redirection was done, wherever that leads.
-                raise error if self.state == "not_started" else error.but("done") from None
-            async with await self._network.transport(request.url.scheme) as transport:
+                if self.state != "not_started":
+                    error.state = "done"  # what was answered with a redirection was done, wherever that leads
+                raise
+            async with await self._network.transport(url.scheme) as transport:
                 response = await self._send(transport, request, destination)
                 try:
                     location = response.headers.get("location")
@@ -153,7 +148,7 @@ class _Hops:
             request = request.redirected(response.status_code, location)
             self.state = "done"
         message = f"redirected more than {MAX_REDIRECTS} times"
-        raise FetchError("too_many_redirects", message, f"The last was to {str(request.url)[:200]}", "done")
+        raise FetchError("too_many_redirects", message, f"The last was to {request.url[:200]}", "done")
 
     async def _send(
         self, transport: httpx2.AsyncHTTPTransport, request: FetchRequest, destination: Destination
@@ -173,7 +168,7 @@ class _Hops:
         grant = self._network.grant
         body = await _body(response, grant.response_bytes, self._network.name("response_bytes"))
         headers = [[name.decode("latin-1"), value.decode("latin-1")] for name, value in response.headers.raw]
-        told = encode({"status": response.status_code, "url": str(request.url), "headers": headers})
+        told = encode({"status": response.status_code, "url": request.url, "headers": headers})
         return b'%b,"body":"%b"}' % (told[:-1], binascii.b2a_base64(body, newline=False))
 
     async def _note_sent(self, event: str, _: Json) -> None:
@@ -183,72 +178,22 @@ class _Hops:
 
 
 async def _body(response: httpx2.Response, most_bytes: int, limit: str) -> bytes:
-    """The unpacked body; `limit` is `most_bytes` in words.
+    """The body as it came; `limit` is `most_bytes` in words.
 
     Raises:
-        FetchError: It is too long, damaged, in too many pieces, or coded in a way nobody asked for.
+        FetchError: It is too long, or in too many pieces.
     """
     body = bytearray()
-    received = pieces = 0
-    coding = response.headers.get("content-encoding", "").strip().lower()
-    stream: zlib._Decompress | None = None
+    pieces = 0
     async for piece in response.aiter_raw():
-        received, pieces = received + len(piece), pieces + 1
+        body += piece
+        pieces += 1
         if pieces > MAX_PIECES:
             raise FetchError("fetch_failed", "the answer's body comes in too many pieces", state="done")
-        if piece and not body and stream is None and coding not in ("", "identity"):
-            stream = _unpacker(
-                coding
-            )  # not before: what has no body may be of any coding, as the answer to HEAD is
-        for part in [piece] if stream is None else _unpacked(stream, piece):
-            body += part
-            if max(len(body), received) > most_bytes:
-                told = f"the answer's body is longer than {limit}"
-                raise FetchError("response_limit", told, "Ask for less: filter, limit, or page.", "done")
-    if stream is not None and not stream.eof:
-        raise _damaged()
+        if len(body) > most_bytes:
+            told = f"the answer's body is longer than {limit}"
+            raise FetchError("response_limit", told, "Ask for less: filter, limit, or page.", "done")
     return bytes(body)
-
-
-def _unpacker(coding: str) -> "zlib._Decompress":
-    if coding not in ("gzip", "x-gzip", "deflate"):
-        raise FetchError("fetch_failed", f"the answer is coded as {coding[:60]!r}", state="done")
-    return zlib.decompressobj(zlib.MAX_WBITS | 32)  # either of the two, as its header says
-
-
-def _unpacked(stream: "zlib._Decompress", piece: bytes) -> Iterator[bytes]:
-    """What a piece holds, in parts of at most _UNPACKED_BYTES."""
-    part = b""
-    try:
-        # All may be taken in before all is given back.
-        while not stream.eof and (piece or len(part) == _UNPACKED_BYTES):
-            part = stream.decompress(piece, _UNPACKED_BYTES)
-            yield part
-            piece = stream.unconsumed_tail
-    except zlib.error:
-        raise _damaged() from None
-    if stream.unused_data or (stream.eof and piece and not part):
-        raise _damaged()
-
-
-def _damaged() -> FetchError:
-    return FetchError("fetch_failed", "the answer's body is damaged", state="done")
-
-
-class _Lookups:
-    """Looks names up in threads, for each caller in its own: a name server that hangs keeps nobody else waiting."""
-
-    def __init__(self) -> None:
-        # Those of a caller live as long as a run of its own.
-        self._callers: WeakValueDictionary[str, Threads] = WeakValueDictionary()
-
-    def of_run(self, caller: str) -> Resolver:
-        threads = self._callers.setdefault(caller, Threads(LOOKUPS))
-
-        async def resolve(host: str, port: int) -> Sequence[Address]:
-            return await threads.run(partial(_looked_up, host, port))
-
-        return resolve
 
 
 def _looked_up(host: str, port: int) -> Sequence[Address]:
@@ -256,10 +201,3 @@ def _looked_up(host: str, port: int) -> Sequence[Address]:
         return addresses_in(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
     except UnicodeError as error:
         raise OSError("not a name") from error
-
-
-def _described(error: Exception) -> str:
-    """The kind of error alone: its text may name addresses."""
-    return "".join(
-        f" {letter.lower()}" if letter.isupper() else letter for letter in type(error).__name__
-    ).strip()

@@ -86,7 +86,7 @@ class OpenGrants:
         self, owner: Owner | None, caller: str, tenant: str | None = None
     ) -> AsyncIterator[RunGrants]:
         """The grants of one run of a caller's, of a session if `owner` is one. `tenant` is whose the caller is."""
-        fetcher = None if self._network is None else Fetcher(self._network, caller)
+        fetcher = None if self._network is None else Fetcher(self._network)
         grant = self._capabilities.files
         if grant is None:
             yield RunGrants(self._capabilities.environment, None, fetcher)

@@ -120,7 +120,7 @@ class FetchRunner:
 
     def port(self) -> CallPort:
         """What answers the calls of one run."""
-        fetcher = Fetcher(self.network, self.caller)
+        fetcher = Fetcher(self.network)
         self.states.clear()
 
         async def answer(call: ToolCall) -> Outcome:

