@@ -440,7 +440,7 @@ class _EventLines(httpx2.AsyncByteStream):
         is_first = True
         async for piece in _pieces(self._response):
             text, is_first = piece.removeprefix(BOM_UTF8) if is_first else piece, False
-            self._limits.take_unsolicited(0, max(text.count(b"\n"), text.count(b"\r")) / _LINES_PER_UNIT)
+            self._limits.take_unsolicited(max(text.count(b"\n"), text.count(b"\r")) / _LINES_PER_UNIT)
             yield text
 
 

@@ -5,12 +5,11 @@ import re
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Final
 
 import anyio
 from mcp.shared.dispatcher import as_request_id
-from mcp.shared.message import ServerMessageMetadata, SessionMessage
+from mcp.shared.message import SessionMessage
 from mcp_types import (
     INTERNAL_ERROR,
     ErrorData,
@@ -34,6 +33,12 @@ BYTES_PER_UNIT: Final = 4096
 
 REQUEST_UNITS: Final = 20
 """What a request of the upstream counts: the SDK takes about a millisecond for each."""
+
+STRAY_ANSWER_UNITS: Final = 1_000
+"""What an answer counts that nobody waits for: it may be as long as a message can be."""
+
+MAX_REQUEST_BYTES: Final = 500_000
+"""Of one request of the upstream: the SDK validates each value of it, and nobody is served meanwhile."""
 
 MAX_BUFFERED_MESSAGES: Final = 4
 """Messages of full length that may be in memory, not yet complete, over all requests of one connection."""
@@ -60,7 +65,7 @@ class InboundLimits:
         self._tokens = UNSOLICITED_AT_ONCE
         self._as_of = anyio.current_time()
 
-    def take_unsolicited(self, size_bytes: int, messages: float = 1) -> None:
+    def take_unsolicited(self, units: float) -> None:
         """Count messages that nobody asked for, or lines that are no messages.
 
         Raises:
@@ -69,9 +74,7 @@ class InboundLimits:
         now = anyio.current_time()
         regained = (now - self._as_of) * UNSOLICITED_PER_SECOND
         self._as_of = now
-        self._tokens = (
-            min(UNSOLICITED_AT_ONCE, self._tokens + regained) - messages - size_bytes // BYTES_PER_UNIT
-        )
+        self._tokens = min(UNSOLICITED_AT_ONCE, self._tokens + regained) - units
         if self._tokens < 0:
             raise UpstreamCutOffError(
                 f"sent more unsolicited messages than {UNSOLICITED_PER_SECOND:.0f} a second "
@@ -113,13 +116,6 @@ class InboundLimits:
             self._buffered_bytes -= held_bytes
 
 
-@dataclass
-class Received(ServerMessageMetadata):
-    """Metadata of a message from an upstream: its length in bytes, as far as it is known."""
-
-    size_bytes: int = 0
-
-
 class MessageReader:
     """Turns text into messages. Texts that are no messages are noted; a broken answer becomes its call's error.
 
@@ -139,15 +135,23 @@ class MessageReader:
 
         Raises:
             ValueError: It is no JSON, or has more values than the portal reads.
+            UpstreamCutOffError: It is one too many that nobody asked for, or too long a request.
         """
         value = parsed(self._mask(text))
         members = value if isinstance(value, list) else [value]
-        messages = [message for each in members if (message := self._message(each)) is not None]
-        if len(messages) < len(members):
+        read = [message for each in members if (message := self._message(each)) is not None]
+        size_units = len(text) // BYTES_PER_UNIT
+        if len(read) < len(members):
             self._note("no JSON-RPC message", text)
-            self._limits.take_unsolicited(len(text), len(members) - len(messages))
-        size_bytes = len(text) // max(1, len(messages))
-        return [SessionMessage(message, Received(size_bytes=size_bytes)) for message in messages]
+            self._limits.take_unsolicited(len(members) - len(read) + size_units)
+        for message in read:
+            if isinstance(message, JSONRPCRequest):
+                if len(text) > MAX_REQUEST_BYTES:
+                    raise UpstreamCutOffError(f"sent a request of more than {MAX_REQUEST_BYTES} bytes")
+                self._limits.take_unsolicited(REQUEST_UNITS + size_units)
+            elif isinstance(message, JSONRPCNotification):
+                self._limits.take_unsolicited(1 + size_units)
+        return [SessionMessage(message) for message in read]
 
     def read_leniently(self, text: bytes) -> list[SessionMessage]:
         """The same of a line or event of a stream that brings all messages; texts that are none are skipped.
@@ -162,7 +166,7 @@ class MessageReader:
                 return self.read(part)
             except ValueError as error:
                 problem = UpstreamAnswerError(f"the answer is unreadable: {error}")
-        self._limits.take_unsolicited(len(text))
+        self._limits.take_unsolicited(1 + len(text) // BYTES_PER_UNIT)
         if (request_id := _answered_id(text)) is not None:
             return [SessionMessage(failed_answer(request_id, problem))]
         if text.strip():

@@ -10,7 +10,6 @@ import anyio.lowlevel
 from anyio.abc import ObjectReceiveStream
 from mcp.shared.dispatcher import (
     CallOptions,
-    DispatchContext,
     OnNotify,
     OnNotifyIntercept,
     OnRequest,
@@ -24,7 +23,6 @@ from mcp.shared.message import ClientMessageMetadata, SessionMessage
 from mcp_types import (
     CONNECTION_CLOSED,
     INTERNAL_ERROR,
-    INVALID_REQUEST,
     REQUEST_TIMEOUT,
     ErrorData,
     JSONRPCError,
@@ -35,10 +33,7 @@ from mcp_types import (
 
 from manifests.json_value import Json
 from upstreams.errors import UpstreamCutOffError, UpstreamError
-from upstreams.messages import REQUEST_UNITS, InboundLimits, Received
-
-MAX_REQUEST_BYTES: Final = 500_000
-"""Of one request of the upstream: the SDK validates each value of it, and nobody is served meanwhile."""
+from upstreams.messages import STRAY_ANSWER_UNITS, InboundLimits
 
 _CLOSED: Final = object()
 
@@ -163,18 +158,14 @@ class Wire(JSONRPCDispatcher):
             UpstreamCutOffError: There are too many of those.
         """
         message = item.message
-        size_bytes = item.metadata.size_bytes if isinstance(item.metadata, Received) else 0
         if not isinstance(message, JSONRPCResponse | JSONRPCError):
-            self._limits.take_unsolicited(
-                size_bytes, REQUEST_UNITS if isinstance(message, JSONRPCRequest) else 1
-            )
             return True
         is_first = self.on_answer(message.id)
         answered = None if message.id is None else self._awaited.get(coerce_request_id(message.id))
         if answered is not None and not answered.done():
             answered.set_result(message)
         elif not is_first:
-            self._limits.take_unsolicited(size_bytes)
+            self._limits.take_unsolicited(STRAY_ANSWER_UNITS)
         return False
 
     def _tell_progress(self, params: Mapping[str, Json]) -> None:
@@ -220,18 +211,8 @@ class Wire(JSONRPCDispatcher):
                 self.on_notification(method, params or {})
             return True
 
-        async def bounded(
-            context: DispatchContext[Any], method: str, params: Mapping[str, Any] | None
-        ) -> dict[str, Any]:
-            metadata = context.message_metadata
-            if isinstance(metadata, Received) and metadata.size_bytes > MAX_REQUEST_BYTES:
-                raise MCPError(
-                    INVALID_REQUEST, f"requests of more than {MAX_REQUEST_BYTES} bytes are not read"
-                )
-            return await on_request(context, method, params)
-
         try:
-            await super().run(bounded, on_notify, intercept, **options)
+            await super().run(on_request, on_notify, intercept, **options)
         finally:
             self.ended.set()
             for answered in self._awaited.values():

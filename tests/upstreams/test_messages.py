@@ -119,7 +119,7 @@ async def test_unsolicited_messages_are_limited_by_number_and_length(monkeypatch
     with pytest.raises(UpstreamCutOffError):
         reader.read_leniently(b"noise")
     with pytest.raises(UpstreamCutOffError):
-        InboundLimits(1_000_000).take_unsolicited(10 * messages.BYTES_PER_UNIT)
+        a_reader(InboundLimits(1_000_000)).read_leniently(b"n" * 10 * messages.BYTES_PER_UNIT)
 
 
 async def test_answers_that_are_being_read_are_limited_one_by_one_and_together() -> None:
