@@ -118,42 +118,11 @@ class LogHearer:
     hear: Callable[[LogMessage | None], None]
 
 
-class LogHearers:
-    """Who has calls under way on one connection.
-
-    A message does not say which call it is about. So it is told if all calls under way, and those that were abandoned,
-    are of one owner; if they are of several, or of somebody who hears nothing, nobody is told.
-    """
-
-    def __init__(self, abandoned: AbandonedRequests) -> None:
-        self._abandoned = abandoned
-        self._calls: dict[object, LogHearer | None] = {}
-
-    @contextmanager
-    def hearing(self, hearer: LogHearer | None) -> Iterator[None]:
-        """Around one call."""
-        call = object()
-        self._calls[call] = hearer
-        try:
-            yield
-        finally:
-            del self._calls[call]
-
-    def tell(self, message: LogMessage) -> None:
-        hearers = [*dict.fromkeys(self._calls.values())]
-        owners = {None if hearer is None else hearer.owner for hearer in hearers}
-        if len(owners | self._abandoned.owners()) != 1:
-            return
-        for hearer in hearers:
-            if hearer is not None and reaches(message.level, hearer.level):
-                hearer.hear(message)
-
-
 class Notifications:
     """The notifications of one connection: log messages, and that its tools, resources or prompts changed."""
 
-    def __init__(self, diagnostics: Diagnostics, abandoned: AbandonedRequests) -> None:
-        self.log_hearers = LogHearers(abandoned)
+    def __init__(self, diagnostics: Diagnostics, hear_log: Callable[[LogMessage], None]) -> None:
+        self._hear_log = hear_log
         self._diagnostics = diagnostics
         self._tools_changed = anyio.Event()
         self._offerings_changed = anyio.Event()
@@ -167,7 +136,7 @@ class Notifications:
     def heed(self, method: str, params: Mapping[str, Json]) -> None:
         """Take one in, while it is known which calls were under way when it came."""
         if method == _LOG_MESSAGE:
-            self.log_hearers.tell(read_log_message(params))
+            self._hear_log(read_log_message(params))
         elif method == _TOOLS_CHANGED:
             self._tools_changed.set()
         elif method in _OFFERINGS_CHANGED:

@@ -6,7 +6,7 @@ the call itself with its questions, and the call is made again with the answers.
 Source: MCP 2026-07-28, basic/patterns/mrtr; 2025-11-25, client/elicitation, client/sampling and client/roots.
 """
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
@@ -26,7 +26,7 @@ from manifests.json_value import Json
 from manifests.upstream_sections import UpstreamSection
 from upstreams.errors import UpstreamHalfwayError
 from upstreams.messages import unsendable
-from upstreams.notifications import AbandonedRequests
+from upstreams.notifications import AbandonedRequests, LogHearer, LogMessage, reaches
 
 ELICIT: Final = "elicitation/create"
 SAMPLE: Final = "sampling/createMessage"
@@ -106,15 +106,31 @@ class QuestionDesk:
         return {**declared, "roots": {}} if LIST_ROOTS in self._allowed else declared
 
     @contextmanager
-    def serving(self, questioned: Questioned | None) -> Iterator["ServedCall"]:
+    def serving(
+        self, questioned: Questioned | None, log_hearer: LogHearer | None = None
+    ) -> Iterator["ServedCall"]:
         """Around one call: its questions end with it."""
-        call = ServedCall(questioned)
+        call = ServedCall(questioned, log_hearer)
         self._calls[call] = None
         try:
             yield call
         finally:
             del self._calls[call]
             call.end()
+
+    def hear_log(self, message: LogMessage) -> None:
+        """Tell those who hear what is logged.
+
+        A message does not say which call it is about. So it is told if all calls under way, and those that were
+        abandoned, are of one owner.
+        """
+        if len(self._owners()) == 1:
+            for hearer in dict.fromkeys(call.log_hearer for call in self._calls):
+                if hearer is not None and reaches(message.level, hearer.level):
+                    hearer.hear(message)
+
+    def _owners(self) -> Set[str | None]:
+        return {each.owner for each in self._calls} | self.abandoned.owners()
 
     async def rounds(
         self,
@@ -177,8 +193,7 @@ class QuestionDesk:
         """Answer a request that does not say which call it belongs to: the latest one, if all are of one owner."""
         calls = [*self._calls]
         try:
-            owners = {each.owner for each in calls} | self.abandoned.owners()
-            if method != LIST_ROOTS and len(owners) != 1:
+            if method != LIST_ROOTS and len(self._owners()) != 1:
                 raise QuestionError("question_refused", "nothing says which of the callers is to be asked")
             questioned = calls[-1].questioned if calls else None
             sent = {} if params is None else params.model_dump(by_alias=True, mode="json", exclude_none=True)
@@ -219,9 +234,10 @@ class QuestionDesk:
 class ServedCall:
     """One call under way."""
 
-    def __init__(self, questioned: Questioned | None) -> None:
-        self.owner = None if questioned is None else questioned.owner
+    def __init__(self, questioned: Questioned | None, log_hearer: LogHearer | None) -> None:
+        self.owner = next((each.owner for each in (questioned, log_hearer) if each is not None), None)
         self.questioned = questioned
+        self.log_hearer = log_hearer
         self.questions: set[_Question] = set()
         """Those that may belong to it, and wait for an answer."""
         self.has_begun = False

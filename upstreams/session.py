@@ -94,7 +94,7 @@ async def open_session(
     Raises:
         UpstreamError: It cannot be reached, or does not speak MCP; the message says which.
     """
-    notifications = Notifications(diagnostics, questions.abandoned)
+    notifications = Notifications(diagnostics, questions.hear_log)
     async with open_wire(diagnostics) as wire:
         wire.on_notification, wire.on_answer = notifications.heed, questions.abandoned.answered
         async with ClientSession(
@@ -273,11 +273,10 @@ class Session:
             meta[CLIENT_CAPABILITIES_META_KEY] = capabilities
         if self.is_modern and log_hearer is not None:
             meta[LOG_LEVEL_META_KEY] = log_hearer.level
-        owner = next((each.owner for each in (questioned, log_hearer) if each is not None), None)
 
         async def send(answers: dict[str, Json]) -> dict[str, Json]:
             params = {"name": tool, "arguments": arguments, **answers}
-            return await self._send("tools/call", params, meta, owner, progress)
+            return await self._send("tools/call", params, meta, served.owner, progress)
 
         async with self._under_way(arguments, seconds, log_hearer, questioned) as served:
             if log_hearer is not None:
@@ -315,8 +314,7 @@ class Session:
         try:
             with (
                 anyio.fail_after(seconds),
-                self.notifications.log_hearers.hearing(log_hearer),
-                self._questions.serving(questioned) as served,
+                self._questions.serving(questioned, log_hearer) as served,
             ):
                 yield served
         except TimeoutError:
