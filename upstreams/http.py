@@ -7,7 +7,6 @@ caller's task, its failure is that call's, and what comes is capped and read by 
 Source: MCP 2026-07-28, basic/transports/streamable-http; 2025-06-18, basic/transports; 2024-11-05, basic/transports.
 """
 
-import socket
 import ssl
 from codecs import BOM_UTF8
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -57,12 +56,6 @@ _LEAST_RETRY_SECONDS: Final = 1.0
 """Streams that break off are asked for again no sooner, whatever the server says."""
 
 _FRUITLESS_RETRIES: Final = 2
-
-_SILENT_SECONDS: Final = 30
-_PROBE_SECONDS: Final = 10
-_PROBES: Final = 3
-"""A connection over which nothing came for 30 s is probed by TCP, and over after three probes without answer. Without
-that a stream of events on a route that vanished would be waited for without end."""
 
 _LINES_PER_UNIT: Final = 4
 """Lines of a stream of events that count as one unsolicited message."""
@@ -194,11 +187,7 @@ class HttpTransport(AsyncResource):
     async def _request(self, method: str, headers: Mapping[str, str], body: bytes = b"") -> httpx2.Response:
         request = self._client.build_request(method, self._url, headers=headers, content=body or None)
         send = partial(self._client.send, stream=True, follow_redirects=False)
-        response = await self._admission.send(request, send)
-        stream = response.extensions.get("network_stream")
-        with suppress(OSError):  # it is closed already
-            keep_alive(stream.get_extra_info("socket") if stream else None)
-        return response
+        return await self._admission.send(request, send)
 
     async def _tell(self, item: SessionMessage) -> None:
         """Send what has no answer: a notification or a reply."""
@@ -483,21 +472,3 @@ async def _beginning(response: httpx2.Response) -> bytes:
                 if len(body) >= _ERROR_BYTES:
                     break
     return b"" if _is_packed(response) else bytes(body[:_ERROR_BYTES])
-
-
-def keep_alive(connection: socket.socket | None) -> None:
-    """Turn on TCP's keepalive. httpx2 takes socket options for a transport of ours only, which asks no proxy."""
-    if connection is None or connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE):
-        return
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    options: Mapping[str, int] = {
-        "TCP_KEEPIDLE": _SILENT_SECONDS,
-        "TCP_KEEPALIVE": _SILENT_SECONDS,  # the same on macOS
-        "TCP_KEEPINTVL": _PROBE_SECONDS,
-        "TCP_KEEPCNT": _PROBES,
-        # What was sent and is never acknowledged is given up after the same time: probes say nothing of it.
-        "TCP_USER_TIMEOUT": (_SILENT_SECONDS + _PROBE_SECONDS * _PROBES) * 1_000,
-    }
-    for name, value in options.items():
-        if hasattr(socket, name):
-            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

@@ -9,7 +9,8 @@ from typing import Final, Literal, TypeAlias
 
 import anyio.to_thread
 import structlog
-from mcp_types import METHOD_NOT_FOUND
+from mcp_types import METHOD_NOT_FOUND, Prompt, Resource, ResourceTemplate
+from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
 
 from manifests.json_value import Json
@@ -254,25 +255,17 @@ MAX_BYTES: Final = 16 * 1024 * 1024
 MAX_IDENTIFIER_CHARACTERS: Final = 8_192
 """Of a URI or a name; what has a longer one is left out."""
 
-MAX_TEXT_CHARACTERS: Final = 16_384
-"""Of another text; of a longer one that much is kept."""
-
-MAX_ARGUMENTS: Final = 100
-"""Of one prompt; a prompt that has more is left out, for nobody could fill it in."""
-
-_IDENTIFIERS: Final[dict[Listed, str]] = {
-    "resources": "uri",
-    "resourceTemplates": "uriTemplate",
-    "prompts": "name",
+_KINDS_OFFERED: Final[dict[Listed, tuple[str, type[BaseModel]]]] = {
+    "resources": ("uri", Resource),
+    "resourceTemplates": ("uriTemplate", ResourceTemplate),
+    "prompts": ("name", Prompt),
 }
-_TEXTS: Final = ("uri", "uriTemplate", "name", "title", "description", "mimeType")
+_FIELDS: Final = {"uri", "uri_template", "name", "title", "description", "mime_type", "size", "arguments"}
 
 
 async def read_offered(listed: Listed, read_page: PageReader) -> list[dict[str, Json]]:
-    """All rows that can be used: those of `uri`, `uriTemplate`, `name`, `title`, `description`, `mimeType`, `size` and
-    `arguments` that are of the right kind.
-
-    A server that does not know the method offers nothing.
+    """All rows that are as MCP has them: `uri`, `uriTemplate`, `name`, `title`, `description`, `mimeType`, `size` and
+    `arguments` of each, as far as it has them. A server that does not know the method offers nothing.
 
     Raises:
         UpstreamError: The first page could not be had. A later one that fails ends the listing instead.
@@ -293,33 +286,12 @@ async def read_offered(listed: Listed, read_page: PageReader) -> list[dict[str, 
 
 def _row(listed: Listed, raw: Json) -> tuple[str, dict[str, Json]]:
     """Its identifier, "" if it cannot be used, and what is kept of it."""
-    if not isinstance(raw, dict):
+    key, kind = _KINDS_OFFERED[listed]
+    try:
+        read = kind.model_validate({"name": raw[key], **raw}, by_name=False)
+    except (ValidationError, TypeError, KeyError, IndexError):
         return "", {}
-    row: dict[str, Json] = {
-        key: raw[key][:MAX_TEXT_CHARACTERS] for key in _TEXTS if isinstance(raw.get(key), str)
-    }
-    if isinstance(size := raw.get("size"), int) and not isinstance(size, bool):
-        row["size"] = size
+    row: dict[str, Json] = read.model_dump(mode="json", by_alias=True, exclude_none=True, include=_FIELDS)
     if listed == "prompts":
-        given = raw.get("arguments")
-        if isinstance(given, list) and len(given) > MAX_ARGUMENTS:
-            return "", {}
-        row["arguments"] = _arguments(given)
-    identifier = row.get(_IDENTIFIERS[listed], "")
-    if not isinstance(identifier, str) or len(identifier) > MAX_IDENTIFIER_CHARACTERS:
-        return "", {}
-    row.setdefault("name", identifier)
-    return identifier, row
-
-
-def _arguments(raw: Json) -> list[dict[str, Json]]:
-    """Those of a prompt: `{name, description?, required}`."""
-    found = []
-    for each in raw if isinstance(raw, list) else []:
-        name = each.get("name") if isinstance(each, dict) else None
-        if isinstance(name, str) and len(name) <= MAX_IDENTIFIER_CHARACTERS:
-            row: dict[str, Json] = {"name": name, "required": each.get("required") is True}
-            if isinstance(each.get("description"), str):
-                row["description"] = each["description"][:MAX_TEXT_CHARACTERS]
-            found.append(row)
-    return found
+        row["arguments"] = [{"required": False, **each} for each in row.get("arguments", [])]
+    return (row[key] if len(row[key]) <= MAX_IDENTIFIER_CHARACTERS else ""), row

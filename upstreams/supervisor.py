@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from math import ceil, inf
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import anyio
 import structlog
@@ -80,11 +80,11 @@ class Supervisor:
         spec: UpstreamSection,
         open_wire: WireOpener,
         redact: Redaction,
-        circuit: CircuitBreaker,
         turns: StartTurns,
-        listings: ListingStore | None,
-        on_change: Callable[[], None],
+        on_change: Callable[[Any], None],
+        listings: ListingStore | None = None,
     ) -> None:
+        """`on_change` hears of this when its state or its tools changed."""
         self.on_offering_change: Callable[[], None] = lambda: None
         """Hears that its resources or prompts may have changed."""
         self.name = name
@@ -93,11 +93,11 @@ class Supervisor:
         self._spec = spec
         self._open_wire = open_wire
         self._redact = redact
-        self._circuit = circuit
+        self._circuit = CircuitBreaker(anyio.current_time)
         self._turns = turns
         self._listings = listings if spec.start == "lazy" else None
         self._on_change = on_change
-        self._state = UpstreamState("starting", "", datetime.now(UTC))
+        self.state = UpstreamState("starting", "", datetime.now(UTC))
         self._down_since: datetime | None = None
         self._changed = anyio.Event()
         self._diagnostics = Diagnostics(redact)
@@ -115,10 +115,6 @@ class Supervisor:
         self._last_used = anyio.current_time()
         self._answers = 0
         self._doubted = anyio.Event()
-
-    @property
-    def state(self) -> UpstreamState:
-        return self._state
 
     @property
     def prospect(self) -> str:
@@ -375,7 +371,7 @@ class Supervisor:
                 if session.tools != self.tools:
                     await self._learn(session)
                     log.info("upstream_tools_changed", upstream=self.name, tools=len(self.tools))
-                    self._on_change()
+                    self._on_change(self)
             await anyio.sleep(RELIST_PAUSE_SECONDS)
 
     async def _follow_offerings(self, session: Session) -> None:
@@ -418,9 +414,9 @@ class Supervisor:
             self._down_since = None
         elif status in ("needs_login", "down"):  # since it first was, however often it was tried
             since = self._down_since = self._down_since or since
-        self._state = UpstreamState(status, detail, since)
+        self.state = UpstreamState(status, detail, since)
         self._wake_calls()
-        self._on_change()
+        self._on_change(self)
 
     def _wake_calls(self) -> None:
         self._changed.set()

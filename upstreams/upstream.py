@@ -10,7 +10,7 @@ import anyio
 
 from manifests.json_value import Json
 from manifests.names import ToolNames, function_names, identifier, namespace_of
-from manifests.upstream_sections import UpstreamSection, may_repeat
+from manifests.upstream_sections import may_repeat
 from upstreams.errors import (
     UpstreamBusyError,
     UpstreamError,
@@ -20,13 +20,11 @@ from upstreams.errors import (
     UpstreamUnavailableError,
     UpstreamWithheldError,
 )
-from upstreams.health import CircuitBreaker
-from upstreams.listings import LISTING_METHODS, Listed, ListingStore, read_offered
+from upstreams.listings import LISTING_METHODS, Listed, read_offered
 from upstreams.notifications import LogHearer
 from upstreams.questions import Questioned
-from upstreams.redaction import Redaction
-from upstreams.session import Session, WireOpener
-from upstreams.supervisor import PATIENCE_SECONDS, StartTurns, Supervisor
+from upstreams.session import Session
+from upstreams.supervisor import PATIENCE_SECONDS, Supervisor
 from upstreams.tools import ToolResult
 from upstreams.wire import ProgressHearer
 
@@ -39,20 +37,6 @@ class Upstream(Supervisor):
     Calls run in their callers' tasks. So neither a failing connection nor another upstream can cancel a
     caller, and a caller that goes away takes nothing with it.
     """
-
-    def __init__(
-        self,
-        name: str,
-        spec: UpstreamSection,
-        open_wire: WireOpener,
-        redact: Redaction,
-        turns: StartTurns,
-        on_change: Callable[["Upstream"], None],
-        listings: ListingStore | None = None,
-    ) -> None:
-        circuit = CircuitBreaker(anyio.current_time)
-        super().__init__(name, spec, open_wire, redact, circuit, turns, listings, lambda: on_change(self))
-        self._rules = spec.retries
 
     async def call(
         self,
@@ -159,7 +143,7 @@ class Upstream(Supervisor):
 
         try:
             return await with_retries(
-                attempt, attempts=self._rules.attempts, is_safe=is_safe, deadline=deadline
+                attempt, attempts=self._spec.retries.attempts, is_safe=is_safe, deadline=deadline
             )
         except UpstreamError as error:
             # The same error, for the caller: scrubbed, and naming the upstream.
@@ -177,7 +161,7 @@ class Upstream(Supervisor):
         annotations = next((known.annotations for known in self.tools if known.name == tool), {})
         function = function_names([known.name for known in self.tools]).get(tool, identifier(tool))
         names = ToolNames(self.name, namespace_of(self.name), tool, function)
-        return may_repeat(self._rules, names, annotations)
+        return may_repeat(self._spec.retries, names, annotations)
 
 
 _FIRST_WAIT_SECONDS: Final = 0.1
