@@ -27,7 +27,7 @@ from portal.library.results import script_value
 from portal.observed.observations import Observations
 from portal.passthrough.notifications import NO_CLIENT, BackChannel
 from portal.passthrough.resources import FUNCTIONS as RESOURCE_FUNCTIONS
-from portal.passthrough.resources import ResourceError, Resources
+from portal.passthrough.resources import ResourceError, Resources, recorded
 from portal.sessions import SessionTools
 from portal.snapshot import Snapshot
 from sandbox_runtime.calls import CallError, Outcome, ToolCall
@@ -153,19 +153,10 @@ class Broker:
     async def _read(self, call: ToolCall, entry: Entry) -> Outcome:
         """What upstreams offer besides tools; each request to one of them is authorised for itself."""
         try:
-            value = await self._resources.answer(call.function, call.arguments, entry)
+            with recorded(entry, self._audit):
+                return Outcome(value=await self._resources.answer(call.function, call.arguments, entry))
         except ResourceError as error:
-            if error.state == "refused":
-                self._audit.refused(call.seq, entry.request or call.function, error.told)
-                return _ended(entry, "refused", error.told)
-            _ended(entry, error.state, error.told)
             return Outcome(error=error.told)
-        else:
-            entry.end("done")
-            return Outcome(value=value)
-        finally:
-            if entry.state != "refused":
-                self._audit.outcome(entry)
 
     def _refused(self, call: ToolCall, entry: Entry, error: CallError) -> Outcome:
         self._audit.refused(call.seq, self._known(call.function), error)

@@ -115,7 +115,7 @@ class LogHearer:
 
     owner: str
     level: LoggingLevel
-    hear: Callable[[LogMessage | None], None]
+    hear: Callable[[LogMessage], None]
 
 
 class Notifications:

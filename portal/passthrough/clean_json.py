@@ -1,9 +1,11 @@
 """JSON of upstreams, fit to be shown to people and models: without secrets, bounded, and sendable as UTF-8."""
 
+import json
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from manifests.json_value import Json
+from portal.budget.tokens import compact
 
 MAX_DEPTH: Final = 32
 
@@ -50,13 +52,7 @@ def clean_text(text: str, scrub: Scrub, longest: int) -> str:
 
 def sendable_json(value: Json) -> Json:
     """The same with lone surrogates replaced in all of its texts, names too."""
-    if isinstance(value, str):
-        return sendable(value)
-    if isinstance(value, list):
-        return [sendable_json(item) for item in value]
-    if isinstance(value, dict):
-        return {sendable(key): sendable_json(item) for key, item in value.items()}
-    return value
+    return json.loads(compact(value).encode("utf-8", "replace"))
 
 
 def sendable(text: str) -> str:

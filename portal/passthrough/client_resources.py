@@ -44,7 +44,14 @@ from portal.authority import Authority, Authorization
 from portal.budget.tokens import compact
 from portal.ledger import Entry
 from portal.passthrough.clean_json import clean_json, clean_text, one_line, printable
-from portal.passthrough.resources import PROMPT_KINDS, RESOURCE_KINDS, Method, ResourceError, Resources
+from portal.passthrough.resources import (
+    PROMPT_KINDS,
+    RESOURCE_KINDS,
+    Method,
+    ResourceError,
+    Resources,
+    recorded,
+)
 from portal.sessions import caller_of
 from upstreams.fleet import Fleet
 
@@ -55,9 +62,6 @@ NOTICES: Final = "dev.mcp-code-portal/notices"
 PAGE_ROWS: Final = 500
 PAGE_CHARACTERS: Final = 500_000
 """Of a page, as JSON: clients over the older HTTP take a message of 1 MiB. One row is always there."""
-
-KEPT_SECONDS: Final = 10.0
-"""How long the pages of a list are of the list that its first page was taken from."""
 
 MAX_TEXT_CHARACTERS: Final = 8_200
 """Of one text in a list: a URI may be that long."""
@@ -128,27 +132,24 @@ class ClientResources:
         self._fleet = fleet
         self._audit = audit
         self._changes = changes
-        self._kept: dict[tuple[str | None, str], tuple[float, list[dict[str, Json]]]] = {}
 
     async def list_resources(
         self, context: Context, params: PaginatedRequestParams | None
     ) -> ListResourcesResult:
-        rows, cursor, meta = await self._page(context, params, "resources/list", "resources", Resource)
-        return ListResourcesResult(resources=rows, next_cursor=cursor, _meta=meta)
+        rows, more = await self._page(context, params, "resources/list", "resources", Resource)
+        return ListResourcesResult(resources=rows, **more)
 
     async def list_templates(
         self, context: Context, params: PaginatedRequestParams | None
     ) -> ListResourceTemplatesResult:
-        rows, cursor, meta = await self._page(
-            context, params, "resources/list", "templates", ResourceTemplate
-        )
-        return ListResourceTemplatesResult(resource_templates=rows, next_cursor=cursor, _meta=meta)
+        rows, more = await self._page(context, params, "resources/list", "templates", ResourceTemplate)
+        return ListResourceTemplatesResult(resource_templates=rows, **more)
 
     async def list_prompts(
         self, context: Context, params: PaginatedRequestParams | None
     ) -> ListPromptsResult:
-        rows, cursor, meta = await self._page(context, params, "prompts/list", "prompts", Prompt)
-        return ListPromptsResult(prompts=rows, next_cursor=cursor, _meta=meta)
+        rows, more = await self._page(context, params, "prompts/list", "prompts", Prompt)
+        return ListPromptsResult(prompts=rows, **more)
 
     async def read_resource(self, context: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
         namespace, _, uri = params.uri.removeprefix(PREFIX).partition("/")
@@ -174,27 +175,23 @@ class ClientResources:
         method: Method,
         kind: str,
         model: type[Row],
-    ) -> tuple[list[Row], str | None, dict[str, Json] | None]:
-        """Its rows; the cursor of the next one, which is the number of rows before it; and what the list lacks."""
+    ) -> tuple[list[Row], dict[str, Any]]:
+        """Its rows, and what else its result has: the cursor of the next page, which is the number of rows before it,
+        and what the list lacks. Each page is of a list of its own: it may have changed since the page before.
+        """
         self._changes.follow(context)
         cursor = (params.cursor if params else None) or "0"
         if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 10):
             raise MCPError(INVALID_PARAMS, "there is no such cursor")
-        first, profile, meta = int(cursor), caller_of(context).profile, None
-        until, rows = self._kept.get((profile, kind), (0.0, []))
-        if not first or anyio.current_time() >= until:
-            kinds = PROMPT_KINDS if kind == "prompts" else {kind: RESOURCE_KINDS[kind]}
-            async with self._resources(context, method) as (resources, entry):
-                found = await resources.listed(method, kinds, None, entry)
-            rows = found[kind]
-            meta = {NOTICES: found["notices"]} if found["notices"] else None
+        kinds = PROMPT_KINDS if kind == "prompts" else {kind: RESOURCE_KINDS[kind]}
+        async with self._resources(context, method) as (resources, entry):
+            found = await resources.listed(method, kinds, None, entry)
         # In a thread: hostile rows take time, and other clients wait for nobody.
-        shown, end = await anyio.to_thread.run_sync(self._shown, self._manifest(context), rows, first, model)
-        if end == len(rows):
-            self._kept.pop((profile, kind), None)
-            return shown, None, meta
-        self._kept[profile, kind] = anyio.current_time() + KEPT_SECONDS, rows
-        return shown, str(end), meta
+        shown, end = await anyio.to_thread.run_sync(
+            self._shown, self._manifest(context), found[kind], int(cursor), model
+        )
+        meta = {NOTICES: found["notices"]} if found["notices"] else None
+        return shown, {"next_cursor": str(end) if end < len(found[kind]) else None, "_meta": meta}
 
     def _shown(
         self, manifest: Manifest, rows: list[dict[str, Json]], first: int, model: type[Row]
@@ -246,21 +243,14 @@ class ClientResources:
         audit.reading(function)
         entry = Entry(1, function, time.monotonic())
         try:
-            authorization = Authorization(authority, set(), audit)
-            yield Resources(authority.manifest, authorization, self._fleet), entry
+            with recorded(entry, audit):
+                authorization = Authorization(authority, set(), audit)
+                yield Resources(authority.manifest, authorization, self._fleet), entry
         except ResourceError as error:
-            entry.end(error.state, error.told)
-            if error.state == "refused":
-                audit.refused(entry.seq, entry.request or function, error.told)
             message = error.told.message
             end = "" if message.endswith((".", "!", "?")) else "."
             told = f"{error.told.code}: {message}{end} {error.told.hint}".strip()
             raise MCPError(INVALID_PARAMS if error.state == "refused" else INTERNAL_ERROR, told) from error
-        else:
-            entry.end("done")
-        finally:
-            if entry.state != "refused":
-                audit.outcome(entry)
 
     async def _answer(self, context: Context, key: str, kind: type[Answer], raw: Json) -> Answer:
         most = self._manifest(context).portal.capabilities.limits.outcome_bytes

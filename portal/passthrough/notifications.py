@@ -31,7 +31,7 @@ from portal.ledger import Entry, Ledger
 from portal.passthrough.clean_json import Scrub, clean_json, clean_text, is_larger, one_line, printable
 from portal.passthrough.questions import CallQuestions, Questions
 from portal.sessions import caller_of
-from upstreams.notifications import LEVELS, LogHearer, LogMessage, reaches
+from upstreams.notifications import LEVELS, LogHearer, LogMessage
 from upstreams.upstream import Upstream
 from upstreams.wire import ProgressHearer
 
@@ -214,14 +214,11 @@ class LogRelay:
         told = f"{self._left_out} log messages of upstreams were left out"
         self._queue.close(partial(self._send, "warning", OWN_LOGGER, told) if self._left_out else None)
 
-    def note(self, upstream: Upstream, message: LogMessage | None) -> None:
-        """An upstream logged something; None if that could not be read."""
-        if message is not None and not reaches(message.level, self.level):
-            return
+    def note(self, upstream: Upstream, message: LogMessage) -> None:
         # Whether it is sent at all is asked first: what is dropped should cost next to nothing.
         is_dropped = self._sent >= MAX_LOG_MESSAGES or self._queue.is_full
-        data = None if is_dropped or message is None else _shown(message.data, printable(upstream.scrubbed))
-        if message is None or data is None:
+        data = None if is_dropped else _shown(message.data, printable(upstream.scrubbed))
+        if data is None:
             self._left_out += 1
             return
         self._sent += 1
@@ -311,7 +308,7 @@ class BackChannel:
         """What the upstream may ask about one call; None if there is no client."""
         return None if self._questions is None else CallQuestions(self._questions, upstream, spec)
 
-    def _hear_log(self, upstream: Upstream, message: LogMessage | None) -> None:
+    def _hear_log(self, upstream: Upstream, message: LogMessage) -> None:
         if self.logs is not None:
             self.logs.note(upstream, message)
 

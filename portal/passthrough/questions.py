@@ -11,7 +11,7 @@ Source: MCP 2026-07-28, client/elicitation#security-considerations.
 import re
 import secrets
 import unicodedata
-from collections import Counter, defaultdict, deque
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TypeAlias
@@ -117,8 +117,6 @@ def _form(schema: Json, scrub: Scrub) -> Json:
     if is_larger(schema, MAX_SCHEMA_CHARACTERS):
         raise QuestionError("elicitation_refused", "it asks with a form that is too large")
     form = clean_json(schema, scrub, MAX_MESSAGE_CHARACTERS)
-    if len(compact(form)) > MAX_SCHEMA_CHARACTERS:
-        raise QuestionError("elicitation_refused", "it asks with a form that is too large")
     if [*_answers(form)] != [*_answers(schema)]:
         raise QuestionError("elicitation_refused", "it asks with a form that cannot be shown as it is")
     return form
@@ -150,66 +148,12 @@ MAX_CHARACTERS: Final = 200_000
 _PASSED_ON: Final = ("messages", "systemPrompt", "temperature", "stopSequences", "modelPreferences")
 
 
-class SamplingDepths:
-    """Requests for samples that are under way, by who is asked and which upstream asks."""
-
-    def __init__(self) -> None:
-        self._under_way: defaultdict[tuple[str, str], Counter[object]] = defaultdict(Counter)
-
-    @contextmanager
-    def deeper(self, asked: str, upstream: str, script: object, most: int) -> Iterator[None]:
-        """Around one sample that is asked for while `script` runs; those of one script are beside one another.
-
-        Nothing says whether those of others are, or it is within them.
-
-        Raises:
-            QuestionError: `most` other scripts wait for theirs.
-        """
-        scripts = self._under_way[asked, upstream]
-        if script not in scripts and len(scripts) >= most:
-            others = "another script" if most == 1 else f"{most} other scripts"
-            raise QuestionError(
-                "sampling_refused", f"it samples for {others} of this client already (sampling.depth)"
-            )
-        scripts[script] += 1
-        try:
-            yield
-        finally:
-            scripts[script] -= 1
-            if not scripts[script]:
-                del scripts[script]
-            if not scripts:
-                del self._under_way[asked, upstream]
-
-
-class TokenAllowance:
-    """The tokens that one upstream may have sampled for one request."""
-
-    def __init__(self, max_tokens: int) -> None:
-        self._left = max_tokens
-
-    def take(self, wanted: Json) -> int:
-        """As many as are left of those.
-
-        Raises:
-            QuestionError: None are.
-        """
-        tokens = wanted if isinstance(wanted, int) and wanted > 0 else self._left
-        granted = min(int(tokens), self._left)
-        if granted <= 0:
-            raise QuestionError(
-                "sampling_refused", "it has used the tokens that it may sample (sampling.max_tokens)"
-            )
-        self._left -= granted
-        return granted
-
-
 def sample(
     upstream: str,
     params: dict[str, Json],
     scrub: Scrub,
     client: ClientCapabilities | None,
-    allowance: TokenAllowance,
+    tokens_left: int,
 ) -> CreateMessageRequest:
     """The request as the client gets it: without tools and context of others, and with no more tokens than are left.
 
@@ -223,17 +167,47 @@ def sample(
     passed_on = {key: params[key] for key in _PASSED_ON if params.get(key) is not None}
     if is_larger(passed_on, MAX_CHARACTERS):
         raise QuestionError("sampling_refused", "it asks for a sample of too long a text")
+    if tokens_left <= 0:
+        raise QuestionError(
+            "sampling_refused", "it has used the tokens that it may sample (sampling.max_tokens)"
+        )
     shown = {key: clean_json(value, scrub, MAX_CHARACTERS) for key, value in passed_on.items()}
     prompt = shown.get("systemPrompt")
     shown["systemPrompt"] = f"(Asked for by the MCP server {upstream}.)" + (f" {prompt}" if prompt else "")
-    if len(compact(shown)) > MAX_CHARACTERS:
-        raise QuestionError("sampling_refused", "it asks for a sample of too long a text")
-    shown["maxTokens"] = allowance.take(params.get("maxTokens"))
+    wanted = params.get("maxTokens")
+    tokens = wanted if isinstance(wanted, int) and wanted > 0 else tokens_left
+    shown["maxTokens"] = min(int(tokens), tokens_left)
     request = {"method": "sampling/createMessage", "params": shown}
     try:
         return CreateMessageRequest.model_validate(request, by_name=False)
     except ValidationError as error:
         raise QuestionError("sampling_refused", "it asks in a way that MCP does not know") from error
+
+
+class SamplingDepths:
+    """Requests for samples that are under way: who is asked, which upstream asks, and for which script."""
+
+    def __init__(self) -> None:
+        self._under_way: list[tuple[str, str, object]] = []
+
+    @contextmanager
+    def deeper(self, asked: str, upstream: str, script: object, most: int) -> Iterator[None]:
+        """Around one sample that is asked for while `script` runs; those of one script are beside one another.
+
+        Nothing says whether those of others are, or it is within them.
+
+        Raises:
+            QuestionError: `most` other scripts wait for theirs.
+        """
+        scripts = {each for *place, each in self._under_way if place == [asked, upstream]}
+        if len(scripts - {script}) >= most:
+            told = f"it samples for {most} other scripts of this client already (sampling.depth)"
+            raise QuestionError("sampling_refused", told)
+        self._under_way.append((asked, upstream, script))
+        try:
+            yield
+        finally:
+            self._under_way.remove((asked, upstream, script))
 
 
 MAX_QUESTIONS: Final = 20
@@ -265,30 +239,28 @@ class Questions:
         self._share = share
         self._depths = depths
         self._asked = 0
-        self._allowances: dict[str, TokenAllowance] = {}
+        self._sampled_tokens: Counter[str] = Counter()
 
-    async def elicit(self, upstream: Upstream, params: dict[str, Json]) -> dict[str, Json]:
-        self._count()
-        return await self._put(elicitation(upstream.name, params, upstream.scrubbed, self.capabilities))
-
-    async def sample(
-        self, upstream: Upstream, spec: UpstreamSection, params: dict[str, Json]
+    async def answer(
+        self, upstream: Upstream, spec: UpstreamSection, method: str, params: dict[str, Json]
     ) -> dict[str, Json]:
-        if spec.sampling is None:
-            raise QuestionError("sampling_refused", "the manifest does not let it sample")
-        self._count()
-        allowance = self._allowances.setdefault(upstream.name, TokenAllowance(spec.sampling.max_tokens))
-        with self._depths.deeper(self._share, upstream.name, self, spec.sampling.depth):
-            return await self._put(
-                sample(upstream.name, params, upstream.scrubbed, self.capabilities, allowance)
-            )
+        """The client's answer.
 
-    def _count(self) -> None:
+        Raises:
+            QuestionError: There is none, or it is not asked.
+        """
         if self._asked >= MAX_QUESTIONS:
-            raise QuestionError(
-                "question_refused", f"upstreams have asked {MAX_QUESTIONS} times for one script"
-            )
+            told = f"upstreams have asked {MAX_QUESTIONS} times for one script"
+            raise QuestionError("question_refused", told)
         self._asked += 1
+        name, scrub, can = upstream.name, upstream.scrubbed, self.capabilities
+        if method != SAMPLE or spec.sampling is None:
+            return await self._put(elicitation(name, params, scrub, can))
+        with self._depths.deeper(self._share, name, self, spec.sampling.depth):
+            left = spec.sampling.max_tokens - self._sampled_tokens[name]
+            asked = sample(name, params, scrub, can, left)
+            self._sampled_tokens[name] += asked.params.max_tokens
+            return await self._put(asked)
 
     async def _put(self, question: Question) -> dict[str, Json]:
         try:
@@ -296,55 +268,47 @@ class Questions:
             # Since 2026-07-28 a client may answer a form with a sample: nothing is refused before it is here.
             kind = ElicitResult if isinstance(question, ElicitRequest) else CreateMessageResultWithTools
             kind.model_validate(answer, by_name=False)
-        except (MCPError, ValidationError) as error:
+            return dict(sendable_json(answer))
+        except (MCPError, ValueError) as error:
             raise QuestionError("question_unanswered", "the client gave no answer") from error
-        return dict(sendable_json(answer))
 
 
 class CallQuestions:
     """What one upstream may ask about one call: `upstreams.questions.Questioned`."""
 
     def __init__(self, questions: Questions, upstream: Upstream, spec: UpstreamSection) -> None:
+        self.owner = questions.owner
         self._refusal: QuestionError | None = None
-        self._unclear = deque[QuestionError](maxlen=MAX_QUESTIONS)
+        self._unclear: QuestionError | None = None
         self._questions = questions
         self._upstream = upstream
         self._spec = spec
 
-    @property
-    def owner(self) -> str:
-        return self._questions.owner
-
     def capabilities(self) -> dict[str, Json]:
-        declared = self._questions.capabilities
-        if declared is None:
+        can = self._questions.capabilities
+        if can is None:
             return {}
-        told = declared.model_dump(by_alias=True, mode="json", exclude_none=True)
+        declared = can.model_dump(by_alias=True, mode="json", exclude_none=True, include={"elicitation"})
         # Of sampling nothing more than that there is a model: its tools and context are not passed on.
-        return {
-            name: {} if name == "sampling" else told[name]
-            for name in ("elicitation", "sampling")
-            if name in told
-        }
+        return declared if can.sampling is None else {**declared, "sampling": {}}
 
     async def answer(self, method: str, params: dict[str, Json]) -> dict[str, Json]:
-        if method == SAMPLE:
-            return await self._questions.sample(self._upstream, self._spec, params)
-        return await self._questions.elicit(self._upstream, params)
+        return await self._questions.answer(self._upstream, self._spec, method, params)
 
     def not_answered(self, error: QuestionError, *, is_its_own: bool) -> None:
         if is_its_own:
             self._refusal = error
         else:
-            self._unclear.append(error)
+            self._unclear = error
 
     def refusal(self, failure: str) -> QuestionError | None:
         """Why it got no answer, of a call that failed so; None if it got all, or asked nothing.
 
         A question that may be another call's is this one's if that failed by what the upstream was told.
         """
-        told = (each for each in reversed(self._unclear) if str(each) in failure)
-        return next(told, None) if self._refusal is None else self._refusal
+        if self._refusal is None and self._unclear is not None and str(self._unclear) in failure:
+            return self._unclear
+        return self._refusal
 
 
 def comes_in_rounds(context: ServerRequestContext[Any, Any], params: CallToolRequestParams) -> bool:

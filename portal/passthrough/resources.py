@@ -6,7 +6,9 @@ manifest's rules mean it by its method's name, as they mean a tool: `files.resou
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from typing import Final, Literal, TypeAlias
 
 import anyio
@@ -15,6 +17,7 @@ from manifests.json_value import Json
 from manifests.manifest import Manifest
 from manifests.rule_slips import ListedTool
 from manifests.tool_rules import Hints
+from portal.audit.audit import RunAudit
 from portal.authority import Authorization, CallRequest, WithheldError
 from portal.ledger import CallState, Entry
 from sandbox_runtime.calls import CallError
@@ -46,9 +49,6 @@ PROMPT_KINDS: Final[Kinds] = {"prompts": "prompts"}
 OnSent: TypeAlias = Callable[[bool], None]
 """Hears that a request is sent, and whether it may have arrived before."""
 
-AT_ONCE: Final = 8
-"""Upstreams that are asked side by side when all are."""
-
 LIST_SECONDS: Final = 10.0
 """One upstream that hangs, or lists without end, keeps a list of all no longer than that; one of two kinds, twice."""
 
@@ -60,6 +60,23 @@ class ResourceError(Exception):
         super().__init__(told.message)
         self.told = told
         self.state = state
+
+
+@contextmanager
+def recorded(entry: Entry, audit: RunAudit) -> Iterator[None]:
+    """Around a request: its ledger entry is ended, and what became of it is written down."""
+    try:
+        yield
+    except ResourceError as error:
+        entry.end(error.state, error.told)
+        if error.state == "refused":
+            audit.refused(entry.seq, entry.request or entry.function, error.told)
+        raise
+    else:
+        entry.end("done")
+    finally:
+        if entry.state != "refused":
+            audit.outcome(entry)
 
 
 class Resources:
@@ -111,47 +128,43 @@ class Resources:
         return {"description": description if isinstance(description, str) else "", "messages": messages}
 
     async def _all_listed(self, method: Method, kinds: Kinds, entry: Entry) -> dict[str, Json]:
-        """Of those that the rules hide nothing is said; of one that may be asked, but not now, there is a notice."""
-        await self._fleet.settled(self._manifest.portal.server.start_seconds)
-        permitted, notices = self._all_permitted(method, entry)
-        rows: dict[str, list[Json]] = {name: [] for name in kinds}
-        parts: dict[str, dict[str, list[Json]]] = {key: {} for key in permitted}
-        limiter = anyio.CapacityLimiter(AT_ONCE)
+        """Of those that the rules hide nothing is said; of one that may be asked, but not now, there is a notice.
 
-        async def ask(key: str, sent: OnSent) -> None:
-            async with limiter:
-                try:
-                    for name, listed in kinds.items():
-                        parts[key][name] = await self._rows(key, listed, sent, most_seconds=LIST_SECONDS)
-                except ResourceError as error:
-                    notices.append(error.told.message)
-
-        async with anyio.create_task_group() as tasks:
-            for key, sent in permitted.items():
-                tasks.start_soon(ask, key, sent)
-        for part in parts.values():
-            for name, found in part.items():
-                rows[name] += found
-        return {**rows, "notices": notices}
-
-    def _all_permitted(self, method: Method, entry: Entry) -> tuple[dict[str, OnSent], list[Json]]:
-        """Whether each may be asked is decided before any is: nothing that one answers goes to another, so no flow
-        between them is in the way.
+        All are permitted before any is asked: nothing that one answers goes to another, so no flow between them is in
+        the way.
         """
+        await self._fleet.settled(self._manifest.portal.server.start_seconds)
         permitted: dict[str, OnSent] = {}
         notices: list[Json] = []
         for upstream in self._fleet:
-            if not self._request(upstream.name, method, {}, entry).tool.granted:
+            again = partial(self._request, upstream.name, method, {}, entry)
+            request = again()
+            if not request.tool.granted:
                 continue
             # To list all is no reason to start a server, or to wait for one that is down.
             if upstream.state.status not in ("ready", "failing"):
                 notices.append(f"upstream {upstream.name!r} is {upstream.state.status} and was not asked")
                 continue
+            permit = self._authorization.authorize(request)
+            if isinstance(permit, CallError):
+                self._authorization.note_refusal(request, permit)
+                notices.append(permit.message)
+            else:
+                permitted[upstream.name] = self._authorization.sending(again, permit, entry)
+        parts: dict[tuple[str, str], list[Json]] = {}
+
+        async def ask(key: str, sent: OnSent) -> None:
             try:
-                permitted[upstream.name] = self._permit(upstream.name, method, {}, entry, is_one_of_all=True)
+                for name, listed in kinds.items():
+                    parts[key, name] = await self._rows(key, listed, sent, most_seconds=LIST_SECONDS)
             except ResourceError as error:
                 notices.append(error.told.message)
-        return permitted, notices
+
+        async with anyio.create_task_group() as tasks:
+            for key, sent in permitted.items():
+                tasks.start_soon(ask, key, sent)
+        rows = {name: [row for key in permitted for row in parts.get((key, name), ())] for name in kinds}
+        return {**rows, "notices": notices}
 
     async def _rows(
         self, key: str, listed: Listed, sent: OnSent, *, most_seconds: float = math.inf
@@ -173,22 +186,11 @@ class Resources:
         except UpstreamError as error:
             raise _failure(error) from error
 
-    def _permit(
-        self,
-        key: str,
-        method: Method,
-        arguments: dict[str, Json],
-        entry: Entry,
-        *,
-        is_one_of_all: bool = False,
-    ) -> OnSent:
+    def _permit(self, key: str, method: Method, arguments: dict[str, Json], entry: Entry) -> OnSent:
         request = self._request(key, method, arguments, entry)
-        if not is_one_of_all:
-            entry.request = request.function
+        entry.request = request.function
         permit = self._authorization.authorize(request)
         if isinstance(permit, CallError):
-            if is_one_of_all:  # the rest is listed without it
-                self._authorization.note_refusal(request, permit)
             raise ResourceError(permit)
         return self._authorization.sending(lambda: request, permit, entry)
 
