@@ -76,11 +76,7 @@ class ChildCommand:
 
     @classmethod
     def of(cls, spec: StdioUpstream, folder: Path, environ: Mapping[str, str]) -> "ChildCommand":
-        """Find the command the way a shell in the child's folder and environment would.
-
-        Raises:
-            UpstreamUnavailableError: There is no such command or folder.
-        """
+        """Find the command as a shell in the child's folder would. Raises UpstreamUnavailableError: it is not there."""
         environment = {name: environ[name] for name in INHERITED if name in environ} | dict(spec.env)
         cwd = os.path.expanduser(spec.cwd or "")
         working_folder = folder / cwd
@@ -115,11 +111,7 @@ def _find(command: str, environment: Mapping[str, str], folder: Path) -> str:
 
 @asynccontextmanager
 async def open_child(command: ChildCommand, redact: Redaction) -> AsyncIterator["Child"]:
-    """A running child; on leaving, it and all its descendants have ended.
-
-    Raises:
-        UpstreamUnavailableError: It cannot be started.
-    """
+    """A child, which ends on leaving with all its descendants. Raises UpstreamUnavailableError: it does not start."""
     try:
         process = await anyio.open_process(
             command.command, cwd=command.folder, env=command.environment, start_new_session=True

@@ -109,11 +109,7 @@ class CircuitBreaker:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Around one call.
-
-        Raises:
-            UpstreamCircuitOpenError: The call may not be made now.
-        """
+        """Around one call. Raises UpstreamCircuitOpenError: the call may not be made now."""
         is_probe = self._admit()
         self._admitted += 1
         number = self._admitted

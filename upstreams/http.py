@@ -90,11 +90,7 @@ async def open_http_wire(
 async def open_sse_wire(
     spec: HttpUpstream, diagnostics: Diagnostics, credentials: HttpCredentials
 ) -> AsyncIterator[Wire]:
-    """A wire over HTTP+SSE, connected within `connect_seconds`.
-
-    Raises:
-        UpstreamError: It is not reached, or sends no endpoint.
-    """
+    """A wire over HTTP+SSE, connected within `connect_seconds`. Raises UpstreamError: it is not reached."""
     async with _client(spec) as client, anyio.create_task_group() as tasks:
         transport = HttpWithSse(spec, client, tasks, diagnostics, credentials)
         with anyio.move_on_after(spec.connect_seconds) as connecting:
@@ -149,11 +145,7 @@ class HttpTransport(AsyncResource):
         self._notice_turns = anyio.CapacityLimiter(_NOTICES_AT_ONCE)
 
     async def send(self, item: SessionMessage) -> None:
-        """Send a message. A request takes until its answer was delivered; anything else is sent in the background.
-
-        Raises:
-            UpstreamError: The request failed.
-        """
+        """Send a request until its answer was delivered, or else in the background. Raises UpstreamError: it failed."""
         if not isinstance(item.message, JSONRPCRequest):
             # Nothing waits for these: not the next message, and not a caller that was cancelled.
             if self._notice_turns.statistics().tasks_waiting < _MAX_NOTICES:
@@ -204,11 +196,7 @@ class HttpTransport(AsyncResource):
             self._diagnostics.note(f"a notification was not delivered: {problem}")
 
     async def _deliver(self, text: bytes, request_id: RequestId | None) -> bool:
-        """Hand over what an event says; whether the answer to this request is in it.
-
-        Raises:
-            UpstreamError: It cannot be read, or is one message too many.
-        """
+        """Hand over an event; whether it has the answer to this request. Raises UpstreamError: it cannot be read."""
         if request_id is None:
             messages = self._reader.read_leniently(text)
         else:
@@ -229,11 +217,7 @@ class HttpTransport(AsyncResource):
             await self._inbox.send(message)
 
     async def _events(self, response: httpx2.Response) -> AsyncGenerator[httpx2.ServerSentEvent]:
-        """The events of a response, until it ends or breaks off.
-
-        Raises:
-            UpstreamError: It is longer than the limits allow, or packed.
-        """
+        """The events of a response, until it ends or breaks off. Raises UpstreamError: they are too long."""
         lines = httpx2.Response(
             response.status_code,
             headers={"content-type": _EVENTS},
@@ -303,11 +287,7 @@ class StreamableHttp(HttpTransport):
             await self._hand_over(SessionMessage(self._reader.read_answer(body, request.id)))
 
     async def _body(self, response: httpx2.Response, request_id: RequestId) -> bytes:
-        """The JSON of an answer.
-
-        Raises:
-            UpstreamError: It is none, or too long.
-        """
+        """The JSON of an answer. Raises UpstreamError: it is none, or too long."""
         kind, body = kind_of(response), bytearray()
         if response.next_request is not None:
             raise _lost_call(response, response.next_request.url)
@@ -378,11 +358,7 @@ class HttpWithSse(HttpTransport):
     """HTTP+SSE: all answers come on one stream of events, whose first event says where to post requests."""
 
     async def read(self, *, task_status: TaskStatus[None]) -> None:
-        """Read the stream until it ends, and with it the connection; started once requests can be posted.
-
-        Raises:
-            UpstreamError: It did not start.
-        """
+        """Read the stream, whose end ends all; started at its endpoint. Raises UpstreamError: it has none."""
         is_started = False
         async with self._inbox:
             try:
@@ -452,11 +428,7 @@ def _is_packed(response: httpx2.Response) -> bool:
 
 
 def _pieces(response: httpx2.Response) -> AsyncIterator[bytes]:
-    """The body as it comes.
-
-    Raises:
-        UpstreamAnswerError: It is packed.
-    """
+    """The body as it comes. Raises UpstreamAnswerError: it is packed."""
     if _is_packed(response):
         raise UpstreamAnswerError("the answer is compressed, although it was asked for without")
     return response.aiter_raw()

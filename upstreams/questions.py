@@ -59,11 +59,7 @@ class Questioned(Protocol):
         """What may be asked, as a client declares it; of `roots` nothing, those are the manifest's."""
 
     async def answer(self, method: str, params: dict[str, Json]) -> dict[str, Json]:
-        """The result of the request.
-
-        Raises:
-            QuestionError: Nobody answers it.
-        """
+        """The result of the request. Raises QuestionError: nobody answers it."""
 
     def not_answered(self, error: QuestionError, *, is_its_own: bool) -> None:
         """Hear of a question that nobody answers; unless `is_its_own`, it may be another call's."""

@@ -256,16 +256,9 @@ class Session:
         log_hearer: LogHearer | None = None,
         questioned: Questioned | None = None,
     ) -> ToolResult:
-        """One tools/call. Runs in the caller's task, so no failure of the connection can cancel it.
+        """One tools/call; see `Upstream.call`. When the caller is cancelled or `seconds` are over, the upstream is told.
 
-        `key` goes along in `_meta`, for an upstream that wants to know whether it saw this call before. `progress` and
-        `log_hearer` hear what the upstream says of itself meanwhile, `questioned` is whom it may ask.
-
-        When the caller is cancelled or `seconds` are over, the upstream is told (by notifications/cancelled, or since
-        2026-07-28 on HTTP by closing the request).
-
-        Raises:
-            UpstreamError: See `upstreams/errors.py`; which of them says what may have happened.
+        Runs in the caller's task, so no failure of the connection can cancel it.
         """
         meta: dict[str, Json] = {} if key is None else {IDEMPOTENCY_KEY_META: key}
         capabilities = self._questions.capabilities(questioned)

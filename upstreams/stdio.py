@@ -32,12 +32,8 @@ async def open_stdio_wire(
 ) -> AsyncIterator[Wire]:
     """A running child and its wire; on leaving, the child and all its descendants are gone.
 
-    What it sends is read without what `mask` takes out.
-
-    Started from the event loop's thread: the kernel ties the supervisor's death signal to that thread.
-
-    Raises:
-        UpstreamUnavailableError: It cannot be started.
+    What it sends is read without what `mask` takes out. Started from the event loop's thread: the kernel ties the
+    supervisor's death signal to that thread. Raises UpstreamUnavailableError: it cannot be started.
     """
     async with open_child(command, diagnostics.redact) as child:
         diagnostics.stderr = child.stderr.lines

@@ -21,21 +21,13 @@ def keyring_password(service: str, user: str) -> str | None:
 
 
 def keep_in_keyring(service: str, user: str, password: str) -> None:
-    """Put it there, in place of what was there before.
-
-    Raises:
-        SecretError: As above.
-    """
+    """Put it there, in place of what was there before. Raises SecretError: as above."""
     with _keyring() as keyring:
         keyring.set_password(service, user, password)
 
 
 def drop_from_keyring(service: str, user: str) -> None:
-    """Have it hold nothing there.
-
-    Raises:
-        SecretError: As above.
-    """
+    """Have it hold nothing there. Raises SecretError: as above."""
     with _keyring() as keyring:
         if keyring.get_password(service, user) is not None:
             keyring.delete_password(service, user)

@@ -32,11 +32,7 @@ T = TypeVar("T")
 
 
 class Upstream(Supervisor):
-    """One MCP server behind the portal, and calls to it. `run` keeps a connection to it, in a task of its own.
-
-    Calls run in their callers' tasks. So neither a failing connection nor another upstream can cancel a
-    caller, and a caller that goes away takes nothing with it.
-    """
+    """One MCP server behind the portal, and calls to it, which run in their callers' tasks."""
 
     async def call(
         self,
@@ -52,11 +48,10 @@ class Upstream(Supervisor):
     ) -> ToolResult:
         """Call a tool; waits for a starting upstream and for the answer, together at most `seconds`.
 
-        A call that fails is sent again where that is safe and may help (`with_retries`). `key` goes with every
-        attempt, so that an upstream that looks at it acts once. `progress` and `log_hearer` hear what the upstream says
-        meanwhile, `questioned` is whom it may ask. `on_sent` is called when the upstream may see the call from then on:
-        a caller that is cancelled before knows that nothing happened. It hears whether the upstream may have seen the
-        call before, and may raise an UpstreamWithheldError.
+        A call that fails is sent again where that is safe and may help. `key` goes with every attempt in `_meta`, so
+        that an upstream that looks at it acts once. `progress` and `log_hearer` hear what the upstream says meanwhile,
+        `questioned` is whom it may ask. `on_sent` is called when the upstream may see the call from then on. It hears
+        whether the upstream may have seen it before, and may raise an UpstreamWithheldError.
 
         Raises:
             UpstreamError: With a scrubbed message; the class says what may have happened.

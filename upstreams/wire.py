@@ -42,11 +42,10 @@ ProgressHearer: TypeAlias = Callable[[float, float | None, str | None], None]
 
 
 class Wire(JSONRPCDispatcher):
-    """The SDK's boundary between JSON-RPC and typed MCP, and therefore where the portal takes hold.
+    """The SDK's boundary between JSON-RPC and typed MCP: requests come back as raw JSON, on all transports.
 
-    Requests go through `send_raw_request` and come back as raw JSON. The SDK's typed layer above would refuse
-    a whole listing for one malformed tool, drop what it does not know and fail results that miss their
-    outputSchema. Here is one place for both eras and all three transports, and it is public API.
+    The typed layer above would refuse a whole listing for one malformed tool, drop what it does not know and fail
+    results that miss their outputSchema.
     """
 
     def __init__(
@@ -91,8 +90,7 @@ class Wire(JSONRPCDispatcher):
         """A request as one message, and its answer as it is read.
 
         The SDK's own makes two streams, a scope and a span for each request, which a script that makes one call after
-        the other waits for each time (`five_calls` of `python -m benchmarks.portal`). A transport that fails says so
-        by an UpstreamError.
+        the other waits for each time (`five_calls` of `python -m benchmarks.portal`).
 
         Raises:
             MCPError: An error is the answer; or there is none, and `failure_of` or `is_closed` says why.

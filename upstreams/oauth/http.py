@@ -127,11 +127,7 @@ class GuardedHttp:
         return httpx2.Response(response.status_code, headers=headers, content=bytes(body), request=request)
 
     def checked(self, url: str) -> str:
-        """The host of a URL that may be asked, or shown to a browser.
-
-        Raises:
-            OAuthRefusedError: It may not.
-        """
+        """The host of a URL that may be asked, or shown to a browser. Raises OAuthRefusedError: it may not."""
         parts = urlsplit(url)
         host = parts.hostname or ""
         is_safe = is_safe_for_tokens(url) and (parts.scheme == "https" or self._may_be_local)

@@ -183,11 +183,7 @@ class Redirection:
         self._result: AuthorizationCodeResult | OAuthRefusedError | None = None
 
     async def result(self) -> AuthorizationCodeResult:
-        """What the authorization server sent.
-
-        Raises:
-            OAuthRefusedError: That is a no.
-        """
+        """What the authorization server sent. Raises OAuthRefusedError: that is a no."""
         await self._came.wait()
         if isinstance(self._result, AuthorizationCodeResult):
             return self._result
@@ -224,11 +220,7 @@ class Redirection:
 
 @asynccontextmanager
 async def open_redirection(port: int) -> AsyncIterator[Redirection]:
-    """Listen on 127.0.0.1 until the login is over; port 0 takes a free one.
-
-    Raises:
-        OAuthError: The port is taken.
-    """
+    """Listen on 127.0.0.1 until the login is over; port 0 takes a free one. Raises OAuthError: the port is taken."""
     try:
         listener = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=port)
     except OSError as error:

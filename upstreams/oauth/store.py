@@ -53,11 +53,7 @@ class Login(BaseModel):
 
     @classmethod
     def first(cls, url: str, found: Discovered, client: Client, token: OAuthToken) -> "Login":
-        """The login that begins with a token.
-
-        Raises:
-            OAuthUnreachableError: HTTP cannot carry it.
-        """
+        """The login that begins with a token. Raises OAuthUnreachableError: HTTP cannot carry it."""
         revocation = found.server.revocation_endpoint
         said: dict[str, object] = {
             "url": url,
@@ -144,19 +140,11 @@ class LoginStore:
         return await anyio.to_thread.run_sync(self._load, abandon_on_cancel=True)
 
     async def save(self, login: Login) -> None:
-        """Keep it in place of the one before: whole, or not at all.
-
-        Raises:
-            OAuthError: It cannot be kept.
-        """
+        """Keep it in place of the one before: whole, or not at all. Raises OAuthError: it cannot be kept."""
         await anyio.to_thread.run_sync(self._save, login.model_dump_json())
 
     async def delete(self) -> None:
-        """Keep none any more.
-
-        Raises:
-            OAuthError: It is still there.
-        """
+        """Keep none any more. Raises OAuthError: it is still there."""
         await anyio.to_thread.run_sync(self._delete, abandon_on_cancel=True)
 
     @asynccontextmanager
