@@ -37,19 +37,11 @@ class HttpCredentials(Protocol):
     """The credentials of one upstream, for all of its connections."""
 
     async def headers(self) -> Mapping[str, str]:
-        """What to send now; it takes the place of configured headers of the same name.
-
-        Raises:
-            UpstreamError: There are none.
-        """
+        """What to send now in place of configured headers of the same name. Raises UpstreamError: there is none."""
         ...
 
     async def renewed(self, refused: Mapping[str, str]) -> bool:
-        """After an HTTP 401 to a request with `refused`: whether there are others by now, so that it is worth a repeat.
-
-        Raises:
-            UpstreamError: There are none any more.
-        """
+        """After an HTTP 401 to `refused`: whether there are others by now. Raises UpstreamError: none any more."""
         ...
 
     def accepted(self, sent: Mapping[str, str]) -> None:

@@ -80,11 +80,7 @@ async def pages(
 
 
 async def read_listing(read_page: PageReader, diagnostics: Diagnostics) -> tuple[RecordedTool, ...]:
-    """All usable tools of an upstream; what is malformed, cut or left out is in `diagnostics`.
-
-    Raises:
-        UpstreamError: As of `pages`.
-    """
+    """All usable tools of an upstream; `diagnostics` says what is malformed or left out. Raises as `pages` does."""
     listing = Listing(diagnostics)
 
     def note(text: str) -> None:

@@ -66,11 +66,7 @@ class InboundLimits:
         self._as_of = anyio.current_time()
 
     def take_unsolicited(self, units: float) -> None:
-        """Count messages that nobody asked for, or lines that are no messages.
-
-        Raises:
-            UpstreamCutOffError: They are too many.
-        """
+        """Count messages or lines that nobody asked for. Raises UpstreamCutOffError: they are too many."""
         now = anyio.current_time()
         regained = (now - self._as_of) * UNSOLICITED_PER_SECOND
         self._as_of = now
@@ -154,11 +150,7 @@ class MessageReader:
         return [SessionMessage(message) for message in read]
 
     def read_leniently(self, text: bytes) -> list[SessionMessage]:
-        """The same of a line or event of a stream that brings all messages; texts that are none are skipped.
-
-        Raises:
-            UpstreamCutOffError: There are too many of those.
-        """
+        """The same of a line or event of a stream for all; skips noise. Raises UpstreamCutOffError: it is too much."""
         start = text.find(b"{")
         # Some print a banner or a spinner without an end of line in front of a message.
         for part in (text, text[start:]) if start > 0 else (text,):
@@ -174,11 +166,7 @@ class MessageReader:
         return []
 
     def read_answer(self, text: bytes, request_id: RequestId) -> JSONRPCResponse | JSONRPCError:
-        """What a request was answered with in an HTTP body, which may name no request.
-
-        Raises:
-            UpstreamAnswerError: It is no answer to this request.
-        """
+        """The answer in an HTTP body, which may name no request. Raises UpstreamAnswerError: it is none to this one."""
         try:
             messages = self.read(text)
         except ValueError as error:

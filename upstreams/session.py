@@ -256,7 +256,7 @@ class Session:
         log_hearer: LogHearer | None = None,
         questioned: Questioned | None = None,
     ) -> ToolResult:
-        """One tools/call; see `Upstream.call`. When the caller is cancelled or `seconds` are over, the upstream is told.
+        """One tools/call; see `Upstream.call`. If the caller is cancelled or `seconds` are over, the upstream is told.
 
         Runs in the caller's task, so no failure of the connection can cancel it.
         """
@@ -279,11 +279,7 @@ class Session:
         return read_result(raw, null_is_a_value=self.is_modern)
 
     async def ask(self, method: str, params: dict[str, Json], *, seconds: float) -> dict[str, Json]:
-        """Any other request, in its caller's task as `call` is; the raw result.
-
-        Raises:
-            UpstreamError: See `upstreams/errors.py`.
-        """
+        """The raw result of any other request, in its caller's task as `call` is. Raises UpstreamError."""
         # What it says meanwhile may be about this, and this is nobody's who could be told or asked.
         async with self._under_way(params, seconds, None, None):
             raw = await self._send(method, params, {}, None, None)
@@ -386,11 +382,7 @@ class Session:
             self._wire.give_up("" if isinstance(failure, UpstreamUnreadError) else str(failure))
 
     async def list_tools(self) -> None:
-        """Read `tools` anew. A server that has no tools/list has no tools.
-
-        Raises:
-            UpstreamError: The listing could not be had; `tools` are as before.
-        """
+        """Read `tools` anew; a server without tools/list has none. Raises UpstreamError: they could not be had."""
         try:
             tools = await read_listing(self._page, self._diagnostics)
         except UpstreamRefusedError as error:

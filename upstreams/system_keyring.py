@@ -11,11 +11,7 @@ if TYPE_CHECKING:
 
 
 def keyring_password(service: str, user: str) -> str | None:
-    """What the keyring holds; None if it holds no such thing.
-
-    Raises:
-        SecretError: There is no keyring, or the package that speaks to it is not installed.
-    """
+    """What the keyring holds; None if it holds no such thing. Raises SecretError: there is none that can be asked."""
     with _keyring() as keyring:
         return keyring.get_password(service, user)
 

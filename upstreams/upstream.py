@@ -73,11 +73,7 @@ class Upstream(Supervisor):
     async def offered(
         self, listed: Listed, *, seconds: float, on_sent: Callable[[bool], None]
     ) -> list[dict[str, Json]]:
-        """What it lists besides tools within `seconds`, as far as that goes; see `read_offered`.
-
-        Raises:
-            UpstreamError: As `call` does.
-        """
+        """What it lists besides tools within `seconds`; see `read_offered`. Raises UpstreamError: as `call` does."""
         deadline = anyio.current_time() + seconds
 
         async def page(cursor: str | None) -> dict[str, Json]:
@@ -98,11 +94,7 @@ class Upstream(Supervisor):
         seconds: float,
         on_sent: Callable[[bool], None],
     ) -> dict[str, Json]:
-        """Any other request, which is sent again only where it certainly was not answered before; its raw result.
-
-        Raises:
-            UpstreamError: As `call` does.
-        """
+        """The raw result of any other request, sent again if it was not taken. Raises UpstreamError as `call`."""
 
         def send(session: Session, left_seconds: float) -> Awaitable[dict[str, Json]]:
             return session.ask(method, params, seconds=left_seconds)

@@ -150,11 +150,7 @@ class Wire(JSONRPCDispatcher):
             raise MCPError(INTERNAL_ERROR, str(failure), failure) from failure
 
     def is_wanted(self, item: SessionMessage) -> bool:
-        """Whether the SDK is to handle a message that came; counts those that nobody asked for.
-
-        Raises:
-            UpstreamCutOffError: There are too many of those.
-        """
+        """Whether the SDK is to handle a message that came. Raises UpstreamCutOffError: nobody asked for so many."""
         message = item.message
         if not isinstance(message, JSONRPCResponse | JSONRPCError):
             return True

@@ -176,11 +176,7 @@ async def request_token(
 
 
 async def revoke_token(http: GuardedHttp, endpoint: str, client: Client, token: str, kind: str) -> None:
-    """Have a token forgotten where it came from; `kind` is access_token or refresh_token.
-
-    Raises:
-        OAuthError: It did not work.
-    """
+    """Have a token forgotten where it came from; `kind` is access_token or refresh_token. Raises OAuthError."""
     form = {"token": token, "token_type_hint": kind}
     answer = await http.ask(_request(endpoint, client, form))
     is_malformed = not answer.is_success and _error_code(answer.content) == _MALFORMED

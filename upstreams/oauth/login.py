@@ -53,11 +53,7 @@ Show: TypeAlias = Callable[[str, str], None]
 
 
 async def log_in(spec: HttpUpstream, show: Show) -> Login:
-    """Sign in. Whom `show` names is only what the upstream says, unless the manifest names an issuer.
-
-    Raises:
-        OAuthError: It did not come to that.
-    """
+    """Sign in. Whom `show` names is what the upstream says, unless the manifest names an issuer. Raises OAuthError."""
     settings = spec.oauth or OAuthSettings()
     async with (
         open_redirection(settings.redirect_port or 0) as redirection,
@@ -82,11 +78,7 @@ async def log_in(spec: HttpUpstream, show: Show) -> Login:
 
 
 async def revoke(login: Login, http: GuardedHttp) -> bool:
-    """Have the tokens forgotten where they came from (RFC 7009); False if the server does not do that.
-
-    Raises:
-        OAuthError: It did not work.
-    """
+    """Have the tokens forgotten where they came from (RFC 7009); False if the server cannot. Raises OAuthError."""
     if login.revocation_endpoint is None:
         return False
     for token, kind in ((login.refresh_token, "refresh_token"), (login.access_token, "access_token")):

@@ -67,11 +67,7 @@ class Login(BaseModel):
         return cls._with(said, token)
 
     def with_tokens(self, token: OAuthToken) -> "Login":
-        """What comes of a refresh: what the server does not say stays as it was.
-
-        Raises:
-            OAuthUnreachableError: HTTP cannot carry the token.
-        """
+        """What comes of a refresh; what the server does not say stays. Raises OAuthUnreachableError: as `first`."""
         return self._with(self.model_dump(), token)
 
     @classmethod
@@ -131,11 +127,7 @@ class LoginStore:
         self._is_file = keep_in == "file"
 
     async def load(self) -> Login | None:
-        """The login; None if there is none that is of use.
-
-        Raises:
-            OAuthError: There may be one that others can read, or that cannot be got at.
-        """
+        """The login; None if there is none that is of use. Raises OAuthError: others can read it, or we cannot."""
         # A keyring that is locked waits for its owner: nobody else has to.
         return await anyio.to_thread.run_sync(self._load, abandon_on_cancel=True)
 
@@ -149,11 +141,7 @@ class LoginStore:
 
     @asynccontextmanager
     async def locked(self) -> AsyncIterator[None]:
-        """Alone among all portals of the user: a refresh token that two of them use may be the end of both.
-
-        Raises:
-            OAuthUnreachableError: Another holds it for longer than a refresh can take.
-        """
+        """Alone among the user's portals: no two use one refresh token. Raises OAuthUnreachableError: another does."""
         with _explained():
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(
