@@ -4,12 +4,12 @@ Rule 1: name, description and inputSchema of both tools, as compact JSON, stay u
 instructions under 100 more, whatever stands behind the portal (tests/portal/test_definitions.py).
 """
 
-import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 from mcp_types import Tool, ToolAnnotations
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from manifests.json_value import Json
 from manifests.portal_manifest import Capabilities
@@ -103,27 +103,31 @@ def _packages(modules: Sequence[str]) -> str:
     return ", ".join([*_COMMON_MODULES, *modules[:MAX_TOLD_MODULES]]) + more
 
 
+_STRICT: Final = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
 @dataclass(frozen=True)
 class DocsSearchRequest:
-    """The arguments of one call, already of the right types."""
+    """The arguments of one call."""
 
+    __pydantic_config__ = _STRICT
     query: str = ""
     detail: Literal["brief", "full"] = "brief"
     upstream: str | None = None
-    limit: int = 5
+    limit: Annotated[int, Field(ge=1, le=MAX_SEARCH_LIMIT)] = 5
 
 
 @dataclass(frozen=True)
 class ExecuteCode:
-    """The arguments of one call, already of the right types."""
+    """The arguments of one call."""
 
+    __pydantic_config__ = _STRICT
     code: str
     session: str | None = None
-    timeout_seconds: float | None = None
+    timeout_seconds: Annotated[float, Field(gt=0)] | None = None
 
 
-Reader: TypeAlias = Callable[[Json], Json]
-"""Returns the value it was given, perhaps mended, or raises ValueError saying what is allowed."""
+Request = TypeVar("Request", DocsSearchRequest, ExecuteCode)
 
 
 class RequestError(Exception):
@@ -134,72 +138,35 @@ class RequestError(Exception):
 
 def docs_search_request(arguments: dict[str, Json]) -> DocsSearchRequest:
     """Raises RequestError naming every argument that does not fit."""
-    return DocsSearchRequest(**_read(DOCS_SEARCH, _DOCS_SEARCH, arguments))
+    return _read(DOCS_SEARCH, DocsSearchRequest, arguments)
 
 
 def execute_code_request(arguments: dict[str, Json]) -> ExecuteCode:
     """Raises RequestError naming every argument that does not fit."""
-    given = _read(EXECUTE_CODE, _EXECUTE_CODE, arguments)
-    if "code" not in given:
-        raise RequestError("execute_code needs `code`: the Python script to run, as a string")
-    return ExecuteCode(**given)
+    return _read(EXECUTE_CODE, ExecuteCode, arguments)
 
 
-def _read(tool: str, readers: dict[str, Reader], arguments: dict[str, Json]) -> dict[str, Json]:
+def _read(tool: str, kind: type[Request], arguments: dict[str, Json]) -> Request:
     """The arguments that were given; null, and an empty name, count as left out, as models write them."""
-    read: dict[str, Json] = {}
-    faults = []
-    for name, value in arguments.items():
-        if name not in readers:
-            faults.append(f"there is no argument {name[:60]!r}; there are {', '.join(readers)}")
-        elif value is not None and not (value == "" and name in _NAMES):
-            try:
-                read[name] = readers[name](value)
-            except ValueError as error:
-                faults.append(f"`{name}` {error}, not {_shown(value)}")
-    if faults:
-        raise RequestError(f"{tool}: " + "; ".join(faults))
-    return read
-
-
-def _shown(value: Json) -> str:
+    given = {
+        name: value
+        for name, value in arguments.items()
+        if value is not None and not (value == "" and name in ("upstream", "session"))
+    }
     try:
-        text = repr(value)
-    except ValueError:  # an integer of more digits than Python writes
-        text = "that"
-    return text if len(text) <= 60 else text[:57] + "..."
+        request: Request = _ADAPTERS[kind].validate_python(given)
+    except ValidationError as error:
+        known = ", ".join(each.name for each in fields(kind))
+        faults = [
+            f"there is no argument {str(each['loc'][0])[:60]!r}; there are {known}"
+            if each["type"] == "unexpected_keyword_argument"
+            else f"`{each['loc'][0]}`: {each['msg']}"
+            for each in error.errors(include_url=False, include_input=False)
+        ]
+        raise RequestError(f"{tool}: {'; '.join(faults)}") from None
+    return request
 
 
-def _text(value: Json) -> str:
-    if not isinstance(value, str):
-        raise ValueError("is a string")
-    return value
-
-
-def _detail(value: Json) -> str:
-    if value not in ("brief", "full"):
-        raise ValueError('is "brief" or "full"')
-    return str(value)
-
-
-def _limit(value: Json) -> int:
-    number = int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
-    if not isinstance(number, bool) and number in range(1, MAX_SEARCH_LIMIT + 1):
-        return int(number)
-    raise ValueError(f"is a whole number from 1 to {MAX_SEARCH_LIMIT}")
-
-
-def _seconds(value: Json) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= sys.float_info.max:
-        raise ValueError("is a number of seconds above 0")
-    return float(value)
-
-
-_DOCS_SEARCH: Final[dict[str, Reader]] = {
-    "query": _text,
-    "detail": _detail,
-    "upstream": _text,
-    "limit": _limit,
+_ADAPTERS: Final[dict[type, TypeAdapter[Any]]] = {
+    kind: TypeAdapter(kind) for kind in (DocsSearchRequest, ExecuteCode)
 }
-_NAMES: Final = frozenset({"upstream", "session"})
-_EXECUTE_CODE: Final[dict[str, Reader]] = {"code": _text, "session": _text, "timeout_seconds": _seconds}

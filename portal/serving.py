@@ -7,9 +7,8 @@ import os
 import select
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Set
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import anyio
@@ -30,7 +29,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from manifests.json_value import Json
 from manifests.manifest import Manifest
-from manifests.portal_manifest import BoundToken
+from manifests.portal_manifest import ServerSettings
 from portal.budget.tokens import compact
 from portal.composition import Portal, open_portal
 from portal.errors import BindError, OpenBindError
@@ -67,96 +66,72 @@ OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 """Served without a token, because what starts a container has none; they tell names only to those who have it."""
 
 
-@dataclass(frozen=True)
-class GateRules:
-    """`hosts` and `origins` are compared without their port; without `token` and `bearers` none is asked for.
-
-    `bearers` are those of `server.tokens`, by their tokens.
-    """
-
-    hosts: frozenset[str]
-    origins: frozenset[str]
-    token: str | None
-    bearers: Mapping[str, Bearer] = field(default_factory=dict, repr=False)
-
-    def is_authorised(self, headers: Headers) -> bool:
-        """Whether the request carries a token, or none is asked for."""
-        if self.token is None and not self.bearers:
-            return True
-        return _is_same(_given(headers), self.token) or self.bearer(headers) is not None
-
-    def bearer(self, headers: Headers) -> Bearer | None:
-        """Whose of `server.tokens` the request carries. All are compared, so that the time tells nothing."""
-        given = _given(headers)
-        found = [bearer for token, bearer in self.bearers.items() if _is_same(given, token)]
-        return found[0] if found else None
-
-
-def gate_rules(
-    host: str,
-    *,
-    token: str | None,
-    allowed_hosts: Sequence[str],
-    allowed_origins: Sequence[str],
-    tokens: Sequence[BoundToken] = (),
-) -> GateRules:
-    """The rules for a portal that listens on `host`.
+class Gate:
+    """Who may call a portal that listens on `host`. Hosts and origins are compared with and without their port.
 
     Raises:
         OpenBindError: `host` is reachable from other machines and there is no token.
     """
-    if not (token or tokens) and not is_loopback(host):
-        raise OpenBindError(host)
-    bracketed = f"[{host}]" if ":" in host else host
-    hosts = {*LOOPBACK_NAMES, bracketed, *allowed_hosts}
-    origins = {*(f"http://{name}" for name in LOOPBACK_NAMES), *allowed_origins}
-    bearers = {
-        each.token.get_secret_value(): Bearer(f"token {index}", each.profile, each.tenant)
-        for index, each in enumerate(tokens, 1)
-    }
-    return GateRules(frozenset(map(str.lower, hosts)), frozenset(map(str.lower, origins)), token, bearers)
+
+    def __init__(self, host: str, settings: ServerSettings) -> None:
+        if not (settings.token or settings.tokens) and not is_loopback(host):
+            raise OpenBindError(host)
+        bracketed = f"[{host}]" if ":" in host else host
+        self._hosts = {each.lower() for each in (*LOOPBACK_NAMES, bracketed, *settings.allowed_hosts)}
+        local = (f"http://{name}" for name in LOOPBACK_NAMES)
+        self._origins = {each.lower() for each in (*local, *settings.allowed_origins)}
+        self._token = settings.token.get_secret_value() if settings.token else None
+        self._bearers = {
+            each.token.get_secret_value(): Bearer(f"token {index}", each.profile, each.tenant)
+            for index, each in enumerate(settings.tokens, 1)
+        }
+
+    def is_authorised(self, headers: Headers) -> bool:
+        """Whether the request carries a token, or none is asked for."""
+        if self._token is None and not self._bearers:
+            return True
+        return _is_same(_given(headers), self._token) or self.bearer(headers) is not None
+
+    def bearer(self, headers: Headers) -> Bearer | None:
+        """Whose of `server.tokens` the request carries. All are compared, so that the time tells nothing."""
+        given = _given(headers)
+        found = [bearer for token, bearer in self._bearers.items() if _is_same(given, token)]
+        return found[0] if found else None
+
+    def refusal(self, path: str, headers: Headers) -> Response | None:
+        """421 for a Host that is not ours, 403 for an Origin, 401 without a token; None for what may pass."""
+        host, origin = headers.get("host", ""), headers.get("origin")
+        if not _matches(host, self._hosts):
+            told = f"Host {host[:100]!r} is not served here. Add it to server.allowed_hosts in portal.yaml.\n"
+            return PlainTextResponse(told, 421)
+        if origin is not None and not _matches(origin, self._origins):
+            told = f"Origin {origin[:100]!r} may not call this. Add it to server.allowed_origins in portal.yaml.\n"
+            return PlainTextResponse(told, 403)
+        if path in OPEN_PATHS or self.is_authorised(headers):
+            return None
+        told = "A bearer token is needed: send `Authorization: Bearer <server.token>`.\n"
+        return PlainTextResponse(told, 401, {"WWW-Authenticate": 'Bearer realm="mcp-code-portal"'})
 
 
 class HttpGate:
-    """ASGI middleware. 421 for a Host that is not ours, 403 for an Origin, 401 without the token."""
+    """The gate as ASGI middleware."""
 
-    def __init__(self, app: ASGIApp, rules: GateRules) -> None:
+    def __init__(self, app: ASGIApp, gate: Gate) -> None:
         self._app = app
-        self._rules = rules
+        self._gate = gate
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and (refusal := self._refusal(scope)):
-            await refusal(scope, receive, send)
-            return
-        if scope["type"] == "websocket":
-            return
-        if scope["type"] == "http" and (bearer := self._rules.bearer(Headers(scope=scope))):
-            # By "user" the SDK knows whose MCP session of an older client is; it need not know the token itself.
-            user = AuthenticatedUser(AccessToken(token="", client_id=bearer.name, scopes=[]))
-            scope = {**scope, BEARER: bearer, "user": user}
-        await self._app(scope, receive, send)
-
-    def _refusal(self, scope: Scope) -> Response | None:
-        headers = Headers(scope=scope)
-        host = headers.get("host", "")
-        if not _matches(host, self._rules.hosts):
-            return PlainTextResponse(
-                f"Host {host[:100]!r} is not served here. Add it to server.allowed_hosts in portal.yaml.\n",
-                421,
-            )
-        origin = headers.get("origin")
-        if origin is not None and not _matches(origin, self._rules.origins):
-            return PlainTextResponse(
-                f"Origin {origin[:100]!r} may not call this. Add it to server.allowed_origins in portal.yaml.\n",
-                403,
-            )
-        if scope["path"] in OPEN_PATHS or self._rules.is_authorised(headers):
-            return None
-        return PlainTextResponse(
-            "A bearer token is needed: send `Authorization: Bearer <server.token>`.\n",
-            401,
-            {"WWW-Authenticate": 'Bearer realm="mcp-code-portal"'},
-        )
+        if scope["type"] == "http":
+            headers = Headers(scope=scope)
+            if refusal := self._gate.refusal(scope["path"], headers):
+                await refusal(scope, receive, send)
+                return
+            if bearer := self._gate.bearer(headers):
+                # By "user" the SDK knows whose MCP session of an older client is; it need not know the token itself.
+                user = AuthenticatedUser(AccessToken(token="", client_id=bearer.name, scopes=[]))
+                scope = {**scope, BEARER: bearer, "user": user}
+        if scope["type"] != "websocket":
+            await self._app(scope, receive, send)
 
 
 def _given(headers: Headers) -> str | None:
@@ -168,18 +143,17 @@ def _is_same(given: str | None, token: str | None) -> bool:
     return given is not None and token is not None and hmac.compare_digest(given.encode(), token.encode())
 
 
-def _matches(value: str, allowed: frozenset[str]) -> bool:
-    """Whether `value`, with or without its port, is in `allowed`."""
+def _matches(value: str, allowed: Set[str]) -> bool:
     value = value.lower()
-    bare, colon, port = value.rpartition(":")
-    return value in allowed or (bool(colon) and port.isdigit() and bare in allowed)
+    bare, _, port = value.rpartition(":")
+    return value in allowed or (port.isdigit() and bare in allowed)
 
 
 MAX_REQUEST_BYTES = 4 << 20
 """Body of one request; a longer one is answered with 413. A script has at most 1 MiB."""
 
 
-def build_http_app(portal: Portal, server: Server[Any], rules: GateRules) -> Starlette:
+def build_http_app(portal: Portal, server: Server[Any], gate: Gate) -> Starlette:
     """The ASGI application. The SDK's own Host check is off because the gate in front covers every route.
 
     Source: MCP 2026-07-28, basic/transports#streamable-http.
@@ -189,7 +163,7 @@ def build_http_app(portal: Portal, server: Server[Any], rules: GateRules) -> Sta
         return PlainTextResponse("ok\n")
 
     async def readyz(request: Request) -> Response:
-        told = compact(_readiness(portal, rules.is_authorised(request.headers)))
+        told = compact(_readiness(portal, gate.is_authorised(request.headers)))
         return Response(f"{told}\n", media_type="application/json")
 
     app = server.streamable_http_app(
@@ -198,7 +172,7 @@ def build_http_app(portal: Portal, server: Server[Any], rules: GateRules) -> Sta
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
         custom_starlette_routes=[Route("/healthz", healthz), Route("/readyz", readyz)],
     )
-    app.user_middleware.append(Middleware(HttpGate, rules=rules))
+    app.user_middleware.append(Middleware(HttpGate, gate=gate))
     return app
 
 
@@ -303,13 +277,7 @@ async def serve_http(
         BindError: The port is taken, or the host is not ours.
     """
     settings = manifest.portal.server
-    rules = gate_rules(
-        host,
-        token=settings.token.get_secret_value() if settings.token else None,
-        allowed_hosts=settings.allowed_hosts,
-        allowed_origins=settings.allowed_origins,
-        tokens=settings.tokens,
-    )
+    gate = Gate(host, settings)
     listener = _listener(host, port)
     bound = {token.profile for token in settings.tokens if token.profile is not None}
     # Responses end before the upstreams and workers that they need: those are cancelled by nobody but this.
@@ -317,7 +285,7 @@ async def serve_http(
         _told_to_end() as is_over,
         open_portal(manifest, progress, profile=profile, bound=bound) as portal,
     ):
-        app = build_http_app(portal, build_server(portal), rules)
+        app = build_http_app(portal, build_server(portal), gate)
         config = uvicorn.Config(
             app,
             log_config=None,

@@ -14,8 +14,9 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolResult
 
 from manifests.json_value import Json
+from manifests.portal_manifest import ServerSettings
 from portal.server import build_server
-from portal.serving import build_http_app, gate_rules
+from portal.serving import Gate, build_http_app
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, never, opened, structured, text_of, tool
 from tests.upstreams.peers import http_peer
 
@@ -24,8 +25,8 @@ pytestmark = pytest.mark.anyio
 
 @asynccontextmanager
 async def served(portal: Opened) -> AsyncIterator[str]:
-    rules = gate_rules("127.0.0.1", token=None, allowed_hosts=(), allowed_origins=())
-    async with http_peer(build_http_app(portal.portal, build_server(portal.portal), rules)) as peer:
+    gate = Gate("127.0.0.1", ServerSettings())
+    async with http_peer(build_http_app(portal.portal, build_server(portal.portal), gate)) as peer:
         yield f"http://127.0.0.1:{peer.port}/mcp"
 
 

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import httpx2
 import pytest
+from pydantic import SecretStr
 
 from manifests.json_value import Json
 from portal.server import build_server
-from portal.serving import build_http_app, gate_rules
+from portal.serving import Gate, build_http_app
 from tests.portal.peers import Opened, Peer, opened, states, tool
 from tests.portal.test_callers import visitor
 from tests.upstreams.peers import http_peer
@@ -40,10 +41,8 @@ def store() -> Peer:
 @asynccontextmanager
 async def served(portal: Opened) -> AsyncIterator[str]:
     settings = portal.portal.manifest.portal.server
-    rules = gate_rules(
-        "127.0.0.1", token="whole-token", allowed_hosts=(), allowed_origins=(), tokens=settings.tokens
-    )
-    async with http_peer(build_http_app(portal.portal, build_server(portal.portal), rules)) as peer:
+    gate = Gate("127.0.0.1", settings.model_copy(update={"token": SecretStr("whole-token")}))
+    async with http_peer(build_http_app(portal.portal, build_server(portal.portal), gate)) as peer:
         yield f"http://127.0.0.1:{peer.port}/mcp"
 
 
