@@ -5,7 +5,8 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, assert_never
+from functools import lru_cache, partial
+from typing import Final
 
 from manifests.decision import Decision, decide, decide_arguments, decide_fetch, decide_flow
 from manifests.grants import FileGrant
@@ -117,19 +118,12 @@ class Authority:
         self.manifest = manifest
         self.rates = rates
         self.pins = Pins(manifest.lock)
-        self._decisions: dict[tuple[str, str, str, Hints], Decision] = {}
+        self._decide = lru_cache(MAX_REMEMBERED)(partial(decide, manifest))
         self._hints: dict[str, tuple[tuple[RecordedTool, ...], Mapping[str, Hints]]] = {}
 
     def about(self, upstream: str, tool: str, function: str, hints: Hints) -> Decision:
         """Whether scripts may call a tool at all, whatever the arguments; `function` is its name in its namespace."""
-        key = upstream, tool, function, hints
-        known = self._decisions.get(key)
-        if known is None:
-            known = decide(self.manifest, upstream=upstream, tool=tool, function=function, hints=hints)
-            if len(self._decisions) >= MAX_REMEMBERED:
-                self._decisions.clear()
-            self._decisions[key] = known
-        return known
+        return self._decide(upstream=upstream, tool=tool, function=function, hints=hints)
 
     def about_listed(
         self, upstream: str, tools: tuple[RecordedTool, ...], tool: str, function: str, hints: Hints
@@ -175,29 +169,19 @@ class CallRequest:
     """Whether the tool declares that it only reads."""
 
 
+@dataclass(frozen=True, slots=True)
 class Permit:
     """That one call may be made, with these arguments and no others."""
 
-    __slots__ = ("_authorization", "arguments", "conditions", "destination", "is_recorded")
-
-    def __init__(
-        self,
-        authorization: "Authorization",
-        destination: str,
-        arguments: dict[str, Json],
-        conditions: tuple[Sequence[Rule], ...],
-        *,
-        is_recorded: bool,
-    ) -> None:
-        self._authorization = authorization
-        self.conditions = conditions
-        self.destination = destination
-        self.arguments = arguments
-        self.is_recorded = is_recorded
+    sources: set[str]
+    destination: str
+    arguments: dict[str, Json]
+    conditions: tuple[Sequence[Rule], ...]
+    is_recorded: bool
 
     def sent(self) -> None:
         """The upstream may see the call from now on, so that something of it may come back."""
-        self._authorization.sources.add(self.destination)
+        self.sources.add(self.destination)
 
 
 class Authorization:
@@ -246,18 +230,13 @@ class Authorization:
             decision = decision if flow.granted else flow
         if decision.granted and request.tool.budgets:
             decision, code = self._within_budgets(request.tool)
-        match decision.verdict:
-            case "allow":
-                is_recorded = self._audit.allowed(request.seq, request.function, decision, arguments)
-                if not is_recorded and not request.is_readonly:
-                    return unrecorded(request.function)
-                self._count(request.tool)
-                conditions = request.tool.conditions
-                return Permit(self, request.destination, arguments, conditions, is_recorded=is_recorded)
-            case "deny":
-                return refused(request.function, decision, code)
-            case _:
-                assert_never(decision.verdict)
+        if not decision.granted:
+            return refused(request.function, decision, code)
+        is_recorded = self._audit.allowed(request.seq, request.function, decision, arguments)
+        if not is_recorded and not request.is_readonly:
+            return unrecorded(request.function)
+        self._count(request.tool)
+        return Permit(self.sources, request.destination, arguments, request.tool.conditions, is_recorded)
 
     def confirm(self, request: CallRequest, permit: Permit, *, is_repeat: bool) -> CallError | None:
         """Look once more at a call that was permitted, now that it is sent: why it must not be.

@@ -9,6 +9,7 @@ Rule 3: calls are decided in the order in which the script made them, also where
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 
 import anyio
@@ -53,6 +54,7 @@ MAX_NEAREST = 10
 """Unknown functions of a run for which the nearest are looked for; everybody waits meanwhile."""
 
 
+@dataclass
 class Broker:
     """The sandbox's call port and call observer of one run, against the library that the run was checked against.
 
@@ -61,35 +63,20 @@ class Broker:
     under way. `session_tools` is what the names of functions meant in the session before.
     """
 
-    def __init__(
-        self,
-        manifest: Manifest,
-        authorization: Authorization,
-        snapshot: Snapshot,
-        fleet: Fleet,
-        ledger: Ledger,
-        observations: Observations,
-        run_id: str,
-        fetcher: Fetcher | None = None,
-        audit: RunAudit = UNHEARD,
-        channel: BackChannel = NO_CLIENT,
-        session_tools: SessionTools | None = None,
-    ) -> None:
-        self.ledger = ledger
-        self._session_tools = session_tools or SessionTools()
-        self._order = anyio.Lock(fast_acquire=True)
-        self._channel = channel
-        self._run_id = run_id
-        self._audit = audit
-        self.repairs = RepairNotes()
-        self._fetcher = fetcher
-        self._manifest = manifest
-        self._authorization = authorization
-        self.snapshot = snapshot
-        self._fleet = fleet
-        self._observations = observations
-        self._resources = Resources(manifest, authorization, fleet)
-        self._absent = 0
+    manifest: Manifest
+    authorization: Authorization
+    snapshot: Snapshot
+    fleet: Fleet
+    ledger: Ledger
+    observations: Observations
+    run_id: str
+    fetcher: Fetcher | None = None
+    audit: RunAudit = UNHEARD
+    channel: BackChannel = NO_CLIENT
+    session_tools: SessionTools = field(default_factory=SessionTools)
+    repairs: RepairNotes = field(default_factory=RepairNotes)
+    _order: anyio.Lock = field(default_factory=partial(anyio.Lock, fast_acquire=True))
+    _absent: int = 0
 
     def open(self, seq: int, function: str) -> None:
         """The script made a call; it may have to wait for its turn."""
@@ -99,7 +86,7 @@ class Broker:
         """A limit kept the call from the upstream, or its answer from the script."""
         entry = self.ledger[seq]
         if entry.state != "done":
-            self._audit.refused(seq, entry.request or self._known(entry.function), error)
+            self.audit.refused(seq, entry.request or self._known(entry.function), error)
         entry.withhold(error)
 
     async def __call__(self, call: ToolCall) -> Outcome:
@@ -127,39 +114,40 @@ class Broker:
             self.repairs.note(function.qualified, mended)
             return await self._forward(entry, function, permit)
         finally:
-            self._audit.outcome(entry)
+            self.audit.outcome(entry)
 
     def _permit(self, call: ToolCall, function: Function | None, mended: list[Repair]) -> Permit | CallError:
         """Decide about a call. What is repaired of its arguments is put into `mended`."""
         if call.function == FETCH:
-            request = self._authorization.of_fetch(FETCH, lambda: call.arguments, call.seq)
+            request = self.authorization.of_fetch(FETCH, lambda: call.arguments, call.seq)
         elif function is None:
             return self.absence(call.function)
-        elif (changed := self._session_tools.change(function)) is not None:
+        elif (changed := self.session_tools.change(function)) is not None:
             return changed
         else:
             bound = partial(self._bound, function, call.arguments, mended)
             request = self._request(function, bound, call.seq)
         try:
-            return self._authorization.authorize(request)
+            return self.authorization.authorize(request)
         except ArgumentError as error:
             return CallError("invalid_arguments", str(error), error.hint)
 
     def _request(
         self, function: Function, arguments: Callable[[], dict[str, Json]], seq: int = 0
     ) -> CallRequest:
-        return self._authorization.of_function(function, self._fleet[function.upstream].tools, arguments, seq)
+        return self.authorization.of_function(function, self.fleet[function.upstream].tools, arguments, seq)
 
     async def _read(self, call: ToolCall, entry: Entry) -> Outcome:
         """What upstreams offer besides tools; each request to one of them is authorised for itself."""
         try:
-            with recorded(entry, self._audit):
-                return Outcome(value=await self._resources.answer(call.function, call.arguments, entry))
+            resources = Resources(self.manifest, self.authorization, self.fleet)
+            with recorded(entry, self.audit):
+                return Outcome(value=await resources.answer(call.function, call.arguments, entry))
         except ResourceError as error:
             return Outcome(error=error.told)
 
     def _refused(self, call: ToolCall, entry: Entry, error: CallError) -> Outcome:
-        self._audit.refused(call.seq, self._known(call.function), error)
+        self.audit.refused(call.seq, self._known(call.function), error)
         return _ended(entry, "refused", error)
 
     def _known(self, function: str) -> str | None:
@@ -169,24 +157,24 @@ class Broker:
 
     def _bound(self, function: Function, arguments: dict[str, Json], mended: list[Repair]) -> dict[str, Json]:
         """The arguments as they are sent. What was repaired of them is put into `mended`."""
-        found = fitted(function, arguments, repairs=self._manifest.portal.server.repairs)
+        found = fitted(function, arguments, repairs=self.manifest.portal.server.repairs)
         mended.extend(found.repairs)
         return found.wire
 
     async def _forward(self, entry: Entry, function: Function, permit: Permit) -> Outcome:
-        upstream = self._fleet[function.upstream]
-        spec = self._manifest.portal.upstreams[function.upstream]
-        asked = self._channel.questions_of(upstream, spec)
+        upstream = self.fleet[function.upstream]
+        spec = self.manifest.portal.upstreams[function.upstream]
+        asked = self.channel.questions_of(upstream, spec)
         try:
             result = await upstream.call(
                 function.tool,
                 permit.arguments,
                 seconds=spec.call_seconds,
-                key=f"{self._run_id}:{entry.seq}",
-                progress=self._channel.progress_of(entry, upstream),
-                log_hearer=self._channel.log_hearer(upstream),
+                key=f"{self.run_id}:{entry.seq}",
+                progress=self.channel.progress_of(entry, upstream),
+                log_hearer=self.channel.log_hearer(upstream),
                 questioned=asked,
-                on_sent=self._authorization.sending(
+                on_sent=self.authorization.sending(
                     partial(self._request, function, lambda: permit.arguments), permit, entry
                 ),
             )
@@ -207,13 +195,13 @@ class Broker:
             return _ended(entry, "failed", CallError("tool_error", text, _signature_hint(function)))
         entry.end("done")
         value = script_value(result, wraps_result=function.wraps_result)
-        self._observations.note(function, permit.arguments, value)
+        self.observations.note(function, permit.arguments, value)
         return Outcome(value=value)
 
     async def _fetch(self, entry: Entry, permit: Permit) -> Outcome:
-        assert self._fetcher is not None, "no network is granted without one"
+        assert self.fetcher is not None, "no network is granted without one"
         try:
-            answer = await self._fetcher.fetch(permit.arguments, partial(_sent, entry, permit))
+            answer = await self.fetcher.fetch(permit.arguments, partial(_sent, entry, permit))
         except FetchError as error:
             return _ended(entry, error.state, error.told)
         entry.end("done")

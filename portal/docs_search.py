@@ -26,8 +26,9 @@ from sandbox_runtime.calls import CallError, Outcome, ToolCall
 from upstreams.fleet import Fleet
 from upstreams.upstream import Upstream
 
-_SUMMARY_CHARACTERS = (200, 60, 0)
-"""Of what an upstream says about itself: the less, the more of them there are."""
+_SUMMARY_CHARACTERS: Final = 200
+_SUMMARIES: Final = 50
+"""Of so many namespaces is told what their upstreams say about themselves."""
 
 
 @dataclass(frozen=True)
@@ -65,38 +66,28 @@ class Found:
     def answer(self, max_tokens: int) -> DocsSearchAnswer:
         """As much of it as fits, whichever of its two forms is read; a notice says what does not.
 
-        Of many namespaces first the summaries are cut. What is left at the least is told in any case.
+        What is left at the least is told in any case.
         """
-        for part in self._parts():
+        shown, listed, full = len(self.functions), len(self.namespaces or ()), self.full
+        while True:
+            part = self._cut(shown, listed, full)
             answer = DocsSearchAnswer(part.structured(), part._text())
-            if is_within(answer.text, max_tokens) and is_within(compact(answer.structured), max_tokens):
-                break
-        return answer
-
-    def _parts(self) -> Iterator["Found"]:
-        """Itself, and then less and less of it."""
-        spaces = self.namespaces
-        for characters in _SUMMARY_CHARACTERS if spaces else (0,):
-            spaces = spaces and [{**row, "summary": row["summary"][:characters]} for row in spaces]
-            yield self._cut(len(self.functions), self.full, spaces, len(spaces or ()))
-        shown, listed, full = len(self.functions), len(spaces or ()), self.full
-        while shown > 1 or listed > 1 or full:
+            is_fit = is_within(answer.text, max_tokens) and is_within(compact(answer.structured), max_tokens)
+            if is_fit or not (shown > 1 or listed > 1 or full):
+                return answer
             if shown > 1 or listed > 1:
                 shown, listed = max(shown * 3 // 4, min(shown, 1)), listed * 3 // 4
             else:
                 full = 0
-            yield self._cut(shown, full, spaces, listed)
 
-    def _cut(
-        self, shown: int, full: int, namespaces: Sequence[dict[str, Json]] | None, listed: int
-    ) -> "Found":
+    def _cut(self, shown: int, listed: int, full: int) -> "Found":
         notices = list(self.notices)
-        if left_out := len(self.functions) - shown + len(namespaces or ()) - listed:
+        if left_out := len(self.functions) - shown + len(self.namespaces or ()) - listed:
             notices.append(f"{left_out} more do not fit here: ask for fewer, or for one upstream")
         if undocumented := self.functions[full : self.full]:
             name = undocumented[0].qualified
             notices.append(f"types and documentation of {name} do not fit into server.output_tokens")
-        spaces = None if namespaces is None else namespaces[:listed]
+        spaces = None if self.namespaces is None else self.namespaces[:listed]
         return Found(self.functions[:shown], self.total, min(full, shown), notices, spaces)
 
     def _text(self) -> str:
@@ -283,7 +274,7 @@ class DocsSearch:
         return [f"there is no upstream {key[:100]!r}; there are: {', '.join(near) or 'none'}"]
 
     def _namespaces(self, snapshot: Snapshot) -> list[dict[str, Json]]:
-        rows = []
+        rows: list[dict[str, Json]] = []
         for upstream in self._fleet:
             namespace = self._manifest.namespaces[upstream.name]
             known = snapshot.library.namespaces.get(namespace)
@@ -291,7 +282,9 @@ class DocsSearch:
                 {
                     "namespace": namespace,
                     "upstream": upstream.name,
-                    "summary": known.summary if known else "",
+                    "summary": known.summary[:_SUMMARY_CHARACTERS]
+                    if known and len(rows) < _SUMMARIES
+                    else "",
                     "functions": len(known.functions) if known else 0,
                     "state": upstream.state.status,
                 }

@@ -4,7 +4,7 @@ import re
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Literal, TypeAlias
 from weakref import WeakKeyDictionary
@@ -58,11 +58,14 @@ class Answer:
 
     def structured(self) -> dict[str, Json]:
         """The answer as JSON. `session` is there only when the run belongs to one."""
+        error = None if self.error is None else asdict(self.error)
+        if error is not None and not error["traceback"]:
+            del error["traceback"]
         answer: dict[str, Json] = {
             "status": self.status,
             "result": self.result,
             "stdout": self.stdout,
-            "error": None if self.error is None else _error(self.error),
+            "error": error,
             "calls": list(self.calls),
             "notices": list(self.notices),
             "run_id": self.run_id,
@@ -70,19 +73,6 @@ class Answer:
         if self.session is not None:
             answer["session"] = self.session
         return answer
-
-
-def _error(error: RunError) -> dict[str, Json]:
-    """`{code, message, line, hint, traceback?}`."""
-    row: dict[str, Json] = {
-        "code": error.code,
-        "message": error.message,
-        "line": error.line,
-        "hint": error.hint,
-    }
-    if error.traceback:
-        row["traceback"] = error.traceback
-    return row
 
 
 log = structlog.get_logger()
@@ -98,40 +88,26 @@ AwaitUpstreams: TypeAlias = Callable[[Fleet, Collection[str]], Awaitable[object]
 """Returns when these upstreams have started, or have had their time to."""
 
 
+@dataclass(frozen=True)
 class Execution:
-    """Runs scripts against the catalog's current snapshot."""
+    """Runs scripts against the catalog's current snapshot.
 
-    def __init__(
-        self,
-        authority: Authority,
-        catalog: Catalog,
-        fleet: Fleet,
-        sandbox: Callable[[], Awaitable[Sandbox]],
-        checker: Checker | None,
-        sessions: Sessions,
-        grants: OpenGrants,
-        observations: Observations,
-        port: Callable[[Broker], CallPort],
-        audit: Audit = NO_AUDIT,
-        await_upstreams: AwaitUpstreams | None = None,
-    ) -> None:
-        """`port` makes what answers the calls of one run.
+    `port` makes what answers the calls of one run. `await_upstreams` waits for those that a script names; by default
+    `server.start_seconds` at most.
+    """
 
-        `await_upstreams` waits for those that a script names; by default `server.start_seconds` at most.
-        """
-        self._authority = authority
-        self._manifest = authority.manifest
-        self._catalog = catalog
-        self._fleet = fleet
-        self._sandbox = sandbox
-        self._checker = checker
-        self._sessions = sessions
-        self._grants = grants
-        self._observations = observations
-        self._port = port
-        self._audit = audit
-        self._wait = await_upstreams or self._settled
-        self._pasts: WeakKeyDictionary[Session, _SessionPast] = WeakKeyDictionary()
+    authority: Authority
+    catalog: Catalog
+    fleet: Fleet
+    sandbox: Callable[[], Awaitable[Sandbox]]
+    checker: Checker | None
+    sessions: Sessions
+    grants: OpenGrants
+    observations: Observations
+    port: Callable[[Broker], CallPort]
+    audit: Audit = NO_AUDIT
+    await_upstreams: AwaitUpstreams | None = None
+    _pasts: "WeakKeyDictionary[Session, _SessionPast]" = field(default_factory=WeakKeyDictionary)
 
     async def run(
         self,
@@ -147,7 +123,7 @@ class Execution:
         """
         ledger = ledger if ledger is not None else Ledger()
         ledger.run_id = run_id = f"run_{secrets.token_hex(8)}"
-        audit = self._audit.run(run_id, caller, self._manifest.profile)
+        audit = self.audit.run(run_id, caller, self.authority.manifest.profile)
         audit.began(request.code)
         status, code = "error", "internal_error"
         try:
@@ -170,13 +146,13 @@ class Execution:
         audit: RunAudit,
     ) -> Answer:
         limits, notices = self._limits(request.timeout_seconds)
-        if not self._manifest.portal.upstreams:
+        if not self.authority.manifest.portal.upstreams:
             notices.append(NO_UPSTREAMS)
         channel.stage("waiting for a sandbox process")
-        sandbox = await self._sandbox()
+        sandbox = await self.sandbox()
         try:
-            async with self._sessions.use(sandbox, request.session, caller) as session:
-                async with self._grants.run(session, caller.share, caller.tenant) as grants:
+            async with self.sessions.use(sandbox, request.session, caller) as session:
+                async with self.grants.run(session, caller.share, caller.tenant) as grants:
                     ledger.files = grants.files
                     where = partial(self._where_of, limits)
                     size = len(request.code)
@@ -203,7 +179,7 @@ class Execution:
         session: Session | None,
         fetcher: Fetcher | None,
     ) -> Answer:
-        snapshot = await self._catalog.fresh()
+        snapshot = await self.catalog.fresh()
         async with running as run:
             prepared = await run.prepare(code, snapshot.namespaces)
             if prepared.error is not None:
@@ -211,20 +187,20 @@ class Execution:
             channel.stage("waiting for upstreams that are starting")
             await self._await_upstreams(snapshot, prepared)
             channel.stage("checking the script")
-            async with self._catalog.steady() as snapshot:
-                found = await self._check(prepared, snapshot)
-            if found.error is not None:
-                return _refused(run_id, found.error, (*prepared.notices, *found.notices))
-            past = self._past_of(session)
-            authorization = Authorization(self._authority, past.sources, audit)
+            async with self.catalog.steady() as snapshot:
+                error, found = await self._check(prepared, snapshot)
+            if error is not None:
+                return _refused(run_id, error, prepared.notices)
+            past = _SessionPast() if session is None else self._pasts.setdefault(session, _SessionPast())
+            authorization = Authorization(self.authority, past.sources, audit)
             past.tools.note(snapshot.library, prepared.names)
             broker = Broker(
-                self._manifest,
+                self.authority.manifest,
                 authorization,
                 snapshot,
-                self._fleet,
+                self.fleet,
                 ledger,
-                self._observations,
+                self.observations,
                 run_id,
                 fetcher,
                 audit,
@@ -233,13 +209,10 @@ class Execution:
             )
             channel.stage("running the script")
             answer = await self._execute(run, prepared, broker, run_id)
-        return replace(answer, notices=(*prepared.notices, *found.notices, *answer.notices))
-
-    def _past_of(self, session: Session | None) -> "_SessionPast":
-        return _SessionPast() if session is None else self._pasts.setdefault(session, _SessionPast())
+        return replace(answer, notices=(*prepared.notices, *found, *answer.notices))
 
     async def _execute(self, run: Run, prepared: Prepared, broker: Broker, run_id: str) -> Answer:
-        port = self._port(broker)
+        port = self.port(broker)
         try:
             result = await run.execute(broker.snapshot.table(prepared.names), port, broker)
         except anyio.get_cancelled_exc_class():
@@ -268,24 +241,25 @@ class Execution:
         silent = snapshot.silent.keys()
         waited = silent if _SEARCHING.search(prepared.source) else silent & prepared.names
         if waited:
-            keys = {key for key, namespace in self._manifest.namespaces.items() if namespace in waited}
-            await self._wait(self._fleet, keys)
-            await self._catalog.fresh()
+            keys = {
+                key for key, namespace in self.authority.manifest.namespaces.items() if namespace in waited
+            }
+            if self.await_upstreams is None:
+                await self.fleet.settled(self.authority.manifest.portal.server.start_seconds, keys)
+            else:
+                await self.await_upstreams(self.fleet, keys)
+            await self.catalog.fresh()
 
-    async def _settled(self, fleet: Fleet, names: Collection[str]) -> None:
-        await fleet.settled(self._manifest.portal.server.start_seconds, names)
-
-    async def _check(self, prepared: Prepared, snapshot: Snapshot) -> "_Finding":
-        if self._checker is None:
-            return _Finding()
-        diagnostics = await self._checker.check(prepared, snapshot)
+    async def _check(self, prepared: Prepared, snapshot: Snapshot) -> tuple[RunError | None, list[str]]:
+        """What refuses the script, or what it is told."""
+        diagnostics = await self.checker.check(prepared, snapshot) if self.checker else ()
         refusing = [diagnostic for diagnostic in diagnostics if diagnostic.refuses]
-        if refusing and self._manifest.portal.server.check == "strict":
-            return _Finding(error=_check_error(refusing))
-        return _Finding(notices=tuple(_told(diagnostic) for diagnostic in diagnostics))
+        if refusing and self.authority.manifest.portal.server.check == "strict":
+            return _check_error(refusing), []
+        return None, [_told(diagnostic) for diagnostic in diagnostics]
 
     def _limits(self, timeout_seconds: float | None) -> tuple[Limits, list[str]]:
-        limits = self._manifest.portal.capabilities.limits
+        limits = self.authority.manifest.portal.capabilities.limits
         if timeout_seconds is None:
             return limits, []
         if timeout_seconds > limits.wall_seconds:
@@ -296,18 +270,18 @@ class Execution:
 
     def _where_of(self, limits: Limits, limit: str) -> str:
         """Where a limit of this run is set: in the manifest, but for the time that the caller asked for."""
-        ordinary = self._manifest.portal.capabilities.limits
+        ordinary = self.authority.manifest.portal.capabilities.limits
         if limit == "wall_seconds" and limits.wall_seconds != ordinary.wall_seconds:
             return "timeout_seconds of this call"
         return self._where(limit)
 
     def _where(self, limit: str) -> str:
-        return self._manifest.where("capabilities", "limits", limit)
+        return self.authority.manifest.where("capabilities", "limits", limit)
 
     def _stdout_notice(self, result: RunResult) -> tuple[str, ...]:
         if not result.stdout_bytes_dropped:
             return ()
-        kept = self._manifest.portal.capabilities.limits.stdout_bytes
+        kept = self.authority.manifest.portal.capabilities.limits.stdout_bytes
         where = self._where("stdout_bytes")
         limit = f"limits.stdout_bytes = {kept:,} ({where})"
         return (f"stdout: {result.stdout_bytes_dropped:,} bytes beyond {limit} were dropped",)
@@ -321,12 +295,6 @@ class _SessionPast:
     """Where their calls went: what came back may be in its variables."""
 
     tools: SessionTools = field(default_factory=SessionTools)
-
-
-@dataclass(frozen=True)
-class _Finding:
-    error: RunError | None = None
-    notices: tuple[str, ...] = ()
 
 
 def _refused(run_id: str, error: RunError, notices: Sequence[str] = ()) -> Answer:

@@ -155,23 +155,19 @@ MAX_NOTES: Final = 10
 class RepairNotes:
     """Repairs by what they have in common: a loop over a hundred items is told once."""
 
-    _first: dict[tuple[str, str], str] = field(default_factory=dict)
-    _counts: dict[tuple[str, str], int] = field(default_factory=dict)
-    _others: int = 0
+    _found: dict[tuple[str, str], tuple[str, int]] = field(default_factory=dict)
+    """The message of the first, and how many there are."""
 
     def note(self, function: str, repairs: Iterable[Repair]) -> None:
         for repair in repairs:
-            key = (function, repair.key)
-            if key not in self._first and len(self._first) >= MAX_NOTES:
-                self._others += 1
-                continue
-            self._first.setdefault(key, repair.message)
-            self._counts[key] = self._counts.get(key, 0) + 1
+            message, count = self._found.get((function, repair.key), (repair.message, 0))
+            self._found[function, repair.key] = message, count + 1
 
-    def notices(self) -> tuple[str, ...]:
+    def notices(self) -> list[str]:
+        found = [*self._found.values()]
         told = [
-            message if self._counts[key] == 1 else f"{message}, and so {self._counts[key]} times in all"
-            for key, message in self._first.items()
+            message if count == 1 else f"{message}, and so {count} times in all"
+            for message, count in found[:MAX_NOTES]
         ]
-        more = [f"{self._others} more arguments were repaired"] if self._others else []
-        return (*told, *more)
+        others = sum(count for _, count in found[MAX_NOTES:])
+        return [*told, f"{others} more arguments were repaired"] if others else told

@@ -10,27 +10,25 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from manifests.portal_manifest import BoundToken
+from manifests.portal_manifest import BoundToken, ServerSettings
 from portal.errors import OpenBindError
-from portal.serving import GateRules, HttpGate, gate_rules, is_loopback
+from portal.serving import Gate, HttpGate, is_loopback
 
 pytestmark = pytest.mark.anyio
 
 ROUTES = ("/mcp", "/healthz", "/readyz", "/nowhere")
 
 
-def rules(host: str = "127.0.0.1", token: str | None = None, **allowed: list[str]) -> GateRules:
-    return gate_rules(
-        host, token=token, allowed_hosts=allowed.get("hosts", []), allowed_origins=allowed.get("origins", [])
-    )
+def rules(host: str = "127.0.0.1", **settings: object) -> Gate:
+    return Gate(host, ServerSettings.model_validate(settings))
 
 
-async def status(gate: GateRules, path: str = "/mcp", **headers: str) -> int:
+async def status(gate: Gate, path: str = "/mcp", **headers: str) -> int:
     async def answer(request: Request) -> PlainTextResponse:
         return PlainTextResponse("reached")
 
     routes = [Route(path, answer, methods=["GET", "POST"]) for path in ROUTES[:3]]
-    app = Starlette(routes=routes, middleware=[Middleware(HttpGate, rules=gate)])
+    app = Starlette(routes=routes, middleware=[Middleware(HttpGate, gate=gate)])
     transport = httpx2.ASGITransport(app=app)
     async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8080") as client:
         raw = {name: value.encode() for name, value in headers.items()}
@@ -67,7 +65,7 @@ async def test_a_foreign_origin_is_refused_on_every_route(path: str, origin: str
 
 async def test_origins_of_this_machine_and_granted_ones_pass() -> None:
     assert await status(rules(), Origin="http://localhost:3000") == 200
-    assert await status(rules(origins=["https://app.test"]), Origin="https://app.test") == 200
+    assert await status(rules(allowed_origins=["https://app.test"]), Origin="https://app.test") == 200
 
 
 @pytest.mark.parametrize(
@@ -87,7 +85,7 @@ async def test_the_right_token_passes() -> None:
 def test_listening_beyond_loopback_needs_a_token(host: str) -> None:
     with pytest.raises(OpenBindError):
         rules(host)
-    assert rules(host, token="secret").token == "secret"
+    assert not rules(host, token="secret").is_authorised(Headers({}))
 
 
 def test_loopback_is_recognised() -> None:
@@ -101,7 +99,7 @@ def test_loopback_is_recognised() -> None:
 
 def test_bound_tokens_are_enough_to_listen_beyond_loopback_and_are_asked_for_everywhere() -> None:
     tokens = [BoundToken(token=SecretStr("secret"), profile="reader")]
-    rules = gate_rules("0.0.0.0", token=None, allowed_hosts=(), allowed_origins=(), tokens=tokens)
+    rules = Gate("0.0.0.0", ServerSettings(tokens=(*tokens,)))
     assert not rules.is_authorised(Headers({}))
     assert not rules.is_authorised(Headers({"authorization": "Bearer other"}))
     assert not rules.is_authorised(Headers({"authorization": "Basic secret"}))

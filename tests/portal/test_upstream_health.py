@@ -6,8 +6,9 @@ import httpx2
 import pytest
 
 from manifests.json_value import Json
+from manifests.portal_manifest import ServerSettings
 from portal.server import build_server
-from portal.serving import build_http_app, gate_rules
+from portal.serving import Gate, build_http_app
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, states
 from tests.upstreams.faults.http_server import FaultyHttpServer, hang, status
 
@@ -68,8 +69,8 @@ async def test_upstream_that_hangs_is_called_five_times_whatever_scripts_try(tmp
 
 
 async def readyz(portal: Opened) -> dict[str, Json]:
-    rules = gate_rules("127.0.0.1", token=None, allowed_hosts=(), allowed_origins=())
-    app = build_http_app(portal.portal, build_server(portal.portal), rules)
+    gate = Gate("127.0.0.1", ServerSettings())
+    app = build_http_app(portal.portal, build_server(portal.portal), gate)
     transport = httpx2.ASGITransport(app)
     async with httpx2.AsyncClient(
         transport=transport, base_url="http://127.0.0.1", timeout=DEADLINE_SECONDS

@@ -226,7 +226,7 @@ def test_upstreams_are_called_from_one_place_with_a_permit_from_one_place() -> N
             if called == "Permit":
                 permits.append(file.name)
     assert sorted(calls) == [
-        ("broker.py", "self._fetcher.fetch"),
+        ("broker.py", "self.fetcher.fetch"),
         ("broker.py", "upstream.call"),
         ("resources.py", "self._fleet[key].ask"),
         ("resources.py", "self._fleet[key].offered"),
