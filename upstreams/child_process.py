@@ -13,12 +13,10 @@ from pathlib import Path
 from typing import Final
 
 import anyio
-import anyio.to_thread
 import structlog
 from anyio.abc import ByteReceiveStream, ByteSendStream, Process
 
 from manifests.upstream_sections import StdioUpstream
-from upstreams.child_supervisor import descendants_of
 from upstreams.errors import UpstreamUnavailableError
 from upstreams.redaction import Redaction
 
@@ -159,7 +157,7 @@ class Child:
             _send(process.pid, signal.SIGTERM)
             if not await self._has_ended(SUPERVISOR_SECONDS):
                 log.warning("supervisor_killed", pid=process.pid)
-                await anyio.to_thread.run_sync(_kill_with_descendants, process.pid)
+                _send(process.pid, signal.SIGKILL)  # the kernel ends its server
                 if not await self._has_ended(KILLED_SECONDS):
                     log.warning("child_abandoned", pid=process.pid)
                     return
@@ -176,11 +174,6 @@ def _send(pid: int, number: int) -> None:
     # The process's own method may collect the exit status of a child before asyncio does, which then lacks it.
     with suppress(ProcessLookupError):
         os.kill(pid, number)
-
-
-def _kill_with_descendants(supervisor: int) -> None:
-    for pid in (supervisor, *descendants_of(supervisor)):
-        _send(pid, signal.SIGKILL)
 
 
 class StderrTail:

@@ -98,9 +98,7 @@ class Leash:
     def _end_descendants(self, number: int, seconds: float) -> None:
         """Signal each of them once, also those that come to be meanwhile, until none is left or it takes too long."""
         signalled: set[int] = set()
-        deadline = (
-            None  # counted from the first signal on: on a busy machine finding them takes long by itself
-        )
+        deadline = None  # counted from the first signal on: finding them may take long by itself
         while self._has_descendants() and (deadline is None or time.monotonic() < deadline):
             found = self._descendants()
             for pid in found - signalled:
@@ -117,11 +115,10 @@ class Leash:
     def _descendants(self) -> set[int]:
         """Pids, or the negated server's group where there is no /proc to find the others."""
         own = os.getpid()
-        if not os.path.exists(
+        is_listed = os.path.exists(
             f"/proc/{own}/task/{own}/children"
-        ):  # most kernels have it (CONFIG_PROC_CHILDREN)
-            return {-self._server}
-        return descendants_of(own)
+        )  # most kernels do (CONFIG_PROC_CHILDREN)
+        return _descendants_of(own) if is_listed else {-self._server}
 
 
 def _wake(_number: int, _frame: object) -> None:
@@ -183,7 +180,7 @@ def _let_go_of_streams() -> None:
         os.dup2(null, stream)
 
 
-def descendants_of(root: int) -> set[int]:
+def _descendants_of(root: int) -> set[int]:
     """All living descendants. A zombie counts: its other threads may be running; if not, it is reaped next."""
     found: set[int] = set()
     reachable = [root]

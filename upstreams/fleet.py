@@ -4,7 +4,6 @@ import os
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from itertools import chain
-from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,10 +56,6 @@ class Fleet:
             for upstream in watched:
                 await upstream.started()
         return [upstream for upstream in watched if upstream.state.status == "starting"]
-
-    async def tried(self, names: Collection[str] | None = None) -> None:
-        """Wait until every upstream (of `names`) is ready or has said what keeps it: each has its own deadline."""
-        await self.settled(inf, names)
 
 
 @asynccontextmanager

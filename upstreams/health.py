@@ -57,19 +57,15 @@ class Diagnostics:
         self.stderr: Callable[[], tuple[str, ...]] = tuple
         """The last lines of a stdio server's stderr."""
         self._remarks: dict[str, None] = {}
-        self._dropped = 0
 
     def note(self, remark: str) -> None:
         line = " ".join(self.redact.start(remark, _MAX_REMARK_CHARACTERS).split())
         if len(self._remarks) < _MAX_REMARKS:
             self._remarks[line] = None
-        elif line not in self._remarks:
-            self._dropped += 1
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        more = (f"and {self._dropped} more remarks",) if self._dropped else ()
-        return (*self._remarks, *more)
+        return (*self._remarks,)
 
 
 FAILURES_IN_A_ROW: Final = 5

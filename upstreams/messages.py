@@ -1,7 +1,6 @@
 """Reads what upstreams send into JSON-RPC messages, leniently, and says when they send too much."""
 
 import json
-import re
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -47,10 +46,6 @@ MAX_CONTAINERS: Final = 2_000_000
 """Lists and objects in one message. To build as many takes about 150 ms and 150 MB."""
 
 _MAX_ERROR_CHARACTERS: Final = 10_000
-
-# Serialisers write the id first (Python) or last (JavaScript).
-_LEADING_ID: Final = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(\d{1,18})\s*,')
-_TRAILING_ID: Final = re.compile(rb',\s*"id"\s*:\s*(\d{1,18})\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*$')
 
 
 class InboundLimits:
@@ -157,10 +152,10 @@ class MessageReader:
             try:
                 return self.read(part)
             except ValueError as error:
-                problem = UpstreamAnswerError(f"the answer is unreadable: {error}")
+                problem = str(error)
         self._limits.take_unsolicited(1 + len(text) // BYTES_PER_UNIT)
-        if (request_id := _answered_id(text)) is not None:
-            return [SessionMessage(failed_answer(request_id, problem))]
+        if b'"jsonrpc"' in text:
+            raise UpstreamCutOffError(f"sent a message that cannot be read: {problem}")
         if text.strip():
             self._note("no JSON", text)
         return []
@@ -253,12 +248,6 @@ def failed_answer(request_id: RequestId | None, failure: UpstreamError) -> JSONR
 def failure_of(error: ErrorData) -> UpstreamError | None:
     """What `failed_answer` was made of. No upstream can forge it: what upstreams send is JSON."""
     return error.data if isinstance(error.data, UpstreamError) else None
-
-
-def _answered_id(text: bytes) -> int | None:
-    """The id of the request that unreadable text answers."""
-    match = _LEADING_ID.match(text[:200]) or _TRAILING_ID.search(text[-200:])
-    return int(match[1]) if match else None
 
 
 def _request_id(value: Json) -> RequestId | None:

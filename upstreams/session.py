@@ -174,7 +174,7 @@ class Session:
         notifications: Notifications,
         questions: QuestionDesk,
     ) -> None:
-        self._wire = wire
+        self.wire = wire
         self._client = client
         self._diagnostics = diagnostics
         self._questions = questions
@@ -210,19 +210,6 @@ class Session:
     @property
     def instructions(self) -> str | None:
         return self._client.instructions
-
-    @property
-    def has_ended(self) -> bool:
-        return self._wire.ended.is_set()
-
-    @property
-    def cut_off_reason(self) -> str:
-        """Why the portal closed it, if it was for what the upstream sent."""
-        return self._wire.cut_off_reason
-
-    def give_up(self, reason: str) -> None:
-        """End it, with all its calls: whoever holds it should open a new one."""
-        self._wire.give_up(reason)
 
     def replaces_refused(self) -> None:
         """The one before was retired because it was refused."""
@@ -295,8 +282,8 @@ class Session:
         questioned: Questioned | None,
     ) -> AsyncIterator[ServedCall]:
         """Around a request of a caller, whose failures become an UpstreamError."""
-        if self.has_ended:
-            raise UpstreamUnavailableError(await self._wire.explain_end())
+        if self.wire.ended.is_set():
+            raise UpstreamUnavailableError(await self.wire.explain_end())
         if fault := unsendable(arguments):
             raise UpstreamArgumentError(f"the arguments cannot be sent as JSON: {fault}")
         self._calls += 1
@@ -332,16 +319,16 @@ class Session:
         """One request, which the upstream may go on with although its caller is gone."""
         options = CallOptions(headers=self._headers(method, params))
         params = self._with_meta(params, meta)
-        if self._wire.closes_requests:
-            return await self._wire.send_raw_request(method, params, options, progress=progress)
+        if self.wire.closes_requests:
+            return await self.wire.send_raw_request(method, params, options, progress=progress)
         with self._questions.abandoned.sending(owner) as request_id:
             options["request_id"] = request_id
-            return await self._wire.send_raw_request(method, params, options, progress=progress)
+            return await self.wire.send_raw_request(method, params, options, progress=progress)
 
     async def _request(self, method: str, params: dict[str, Json] | None = None) -> dict[str, Json]:
         """One request of the connection itself."""
         options = CallOptions(headers=self._headers(method, {}))
-        return await self._wire.send_raw_request(method, self._with_meta(params or {}, {}), options)
+        return await self.wire.send_raw_request(method, self._with_meta(params or {}, {}), options)
 
     def _with_meta(self, params: dict[str, Json], meta: dict[str, Json]) -> dict[str, Json]:
         whole = {**self._meta, **meta}
@@ -365,9 +352,9 @@ class Session:
             self._retire_if_refused(failure)
             return failure
         if is_closed(error.error):
-            if self.cut_off_reason:
-                return UpstreamCutOffError(f"was cut off: it {self.cut_off_reason}")
-            return UpstreamLostError(await self._wire.explain_end())
+            if self.wire.cut_off_reason:
+                return UpstreamCutOffError(f"was cut off: it {self.wire.cut_off_reason}")
+            return UpstreamLostError(await self.wire.explain_end())
         return UpstreamRefusedError(error.message, rpc_code=error.code)
 
     def _retire_if_refused(self, failure: UpstreamError) -> None:
@@ -379,7 +366,7 @@ class Session:
             self.was_refused = self.was_refused or is_refusal
             self.is_retired = True
             # Why a server reads no more is told better once it is known how it ended.
-            self._wire.give_up("" if isinstance(failure, UpstreamUnreadError) else str(failure))
+            self.wire.give_up("" if isinstance(failure, UpstreamUnreadError) else str(failure))
 
     async def list_tools(self) -> None:
         """Read `tools` anew; a server without tools/list has none. Raises UpstreamError: they could not be had."""
@@ -425,12 +412,7 @@ class Session:
     async def listen(self) -> None:
         """Ask the upstream to tell of changes, as long as this is not cancelled."""
         if self.is_modern:
-            await self.notifications.listen(self._client, self._wire)
-
-    async def wait_until_ended(self) -> str:
-        """Why it ended."""
-        await self._wire.ended.wait()
-        return await self._wire.explain_end()
+            await self.notifications.listen(self._client, self.wire)
 
 
 @cache

@@ -182,7 +182,7 @@ class Supervisor:
 
     async def _connected(self, deadline: float, patient_until: float) -> Session:
         self.want()
-        while (session := self._session) is None or session.has_ended:
+        while (session := self._session) is None or session.wire.ended.is_set():
             left_seconds = min(deadline, self._patience_end(patient_until)) - anyio.current_time()
             if self.state.status == "stopped" or left_seconds <= 0:
                 raise self._unavailable()
@@ -319,8 +319,8 @@ class Supervisor:
         finally:
             self._session = None
             self._was_refused = session.was_refused
-            if session.cut_off_reason:
-                self._circuit.trip(f"it {session.cut_off_reason}")
+            if session.wire.cut_off_reason:
+                self._circuit.trip(f"it {session.wire.cut_off_reason}")
 
     async def _follow(self, session: Session) -> str | None:
         reason: str | None = None
@@ -335,7 +335,8 @@ class Supervisor:
 
         async def stop_when_ended() -> None:
             nonlocal reason
-            reason = await session.wait_until_ended()
+            await session.wire.ended.wait()
+            reason = await session.wire.explain_end()
             tasks.cancel_scope.cancel()
 
         idle_seconds = self._spec.idle_stop_seconds if isinstance(self._spec, StdioUpstream) else None
@@ -357,7 +358,7 @@ class Supervisor:
             answers = self._answers
             # A server that does one thing at a time may be too busy for a ping, and yet answer calls.
             if not await session.is_alive(seconds) and self._answers == answers:
-                session.give_up(f"answered nothing for {seconds:g} s after a call had met its deadline")
+                session.wire.give_up(f"answered nothing for {seconds:g} s after a call had met its deadline")
 
     async def _follow_changes(self, session: Session) -> None:
         while True:

@@ -9,6 +9,7 @@ import json
 import sys
 from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
@@ -102,7 +103,7 @@ async def upstreams_tried(fleet: "Fleet", terminal: Terminal, names: Collection[
     more = f" and {len(slow) - _MAX_NAMED} more" if len(slow) > _MAX_NAMED else ""
     seconds = max(upstream.connect_seconds for upstream in slow)
     terminal.note(f"waiting for {named}{more} (up to {seconds:g} s)")
-    await fleet.tried(names)
+    await fleet.settled(inf, names)  # each has its own deadline
 
 
 def unknown_name(noun: str, name: str, there: Collection[str]) -> str:

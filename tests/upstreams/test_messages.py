@@ -51,18 +51,15 @@ async def test_credentials_are_in_no_message() -> None:
     assert isinstance(message, JSONRPCResponse) and message.result == {"text": "[hidden]"}
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        b'{"jsonrpc":"2.0","id":7,"result":{oops}',
-        b'{"result":{oops},"jsonrpc":"2.0","id":7}',
-        ANSWER % b"null",
-    ],
-)
-async def test_unreadable_answer_fails_its_own_call(line: bytes) -> None:
-    (message,) = messages_of(a_reader().read_leniently(line))
+async def test_answer_that_is_no_object_fails_its_own_call() -> None:
+    (message,) = messages_of(a_reader().read_leniently(ANSWER % b"null"))
     assert isinstance(message, JSONRPCError) and message.id == 7
     assert isinstance(failure_of(message.error), UpstreamAnswerError)
+
+
+async def test_message_that_cannot_be_read_cuts_its_upstream_off() -> None:
+    with pytest.raises(UpstreamCutOffError):
+        a_reader().read_leniently(b'{"jsonrpc":"2.0","id":7,"result":{oops}')
 
 
 @pytest.mark.parametrize("line", [b"", b"  ", b"[INFO] ready", b"{'a': 1}", b"7", b'{"level":"info"}'])
