@@ -82,7 +82,14 @@ async def assert_recovered(bench_: Bench, folder: Path, fault: Fault, strikes: i
     assert len(logged(folder, "start")) == connections
 
 
-CUTS = ["too_long", "garbage_with_the_id", "never_ending_line", "flood_notices", "flood_stdout", "flood_requests"]
+CUTS = [
+    "too_long",
+    "garbage_with_the_id",
+    "never_ending_line",
+    "flood_notices",
+    "flood_stdout",
+    "flood_requests",
+]
 
 
 @pytest.mark.parametrize("fault", CUTS)
