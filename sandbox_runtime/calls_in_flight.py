@@ -3,7 +3,7 @@
 import asyncio
 import contextvars
 import sys
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -27,8 +27,6 @@ _MAX_FUNCTION_BYTES = 512
 _MAX_WAITING = 10_000
 _MOST_HELD = 32
 """Calls of the longest arguments whose arguments the portal holds at once for one run."""
-_MAX_WAITING_FILES = 1000
-_MAX_WAITING_FILE_BYTES = 64 << 20
 _LARGE_BYTES = 1 << 16
 _NOT_MADE = b"~"
 _IN_TURNS = "Wait for the answers to some calls before you make more."
@@ -77,7 +75,7 @@ class CallsInFlight:
         self._answers_bytes = 0
         self._is_flushing = False
         self._is_over = False
-        self._files = FileCalls(files, self._answer_file, self._is_stuck, fail)
+        self._files = FileCalls(files, self._answer_file, fail)
         self._error_codes: set[str] = set()
 
     def receive(self, batch: bytes) -> None:
@@ -98,13 +96,11 @@ class CallsInFlight:
                 self._cancel(identity)
             else:
                 raise FrameError("a call without arguments")
-        self._files.go_on()
         self._flush()
 
     def resume(self) -> None:
         """The worker reads again."""
         self._start_waiting()
-        self._files.go_on()
 
     def knows(self, code: str) -> bool:
         """Whether a call of this run failed with this code: the guest may name it as the reason it ended."""
@@ -143,11 +139,7 @@ class CallsInFlight:
             self._admit(identity, name, arguments)
 
     def _admit_file(self, identity: int, operation: str, arguments: bytes) -> None:
-        self._files.accept(identity, operation, arguments)
-
-    def _is_stuck(self) -> bool:
-        """Whether nothing more can be begun now, because its answer could not be sent."""
-        return self._worker.is_congested
+        self._files.perform(identity, operation, arguments)
 
     def _admit(self, identity: int, name: str, arguments: bytes) -> None:
         refusal = self._refusal(arguments)
@@ -185,7 +177,7 @@ class CallsInFlight:
 
     def _start_waiting(self) -> None:
         while self._waiting and len(self._running) < self._limits.parallel_calls:
-            if self._is_stuck() or not self._worker.is_alive or self._is_over:
+            if self._worker.is_congested or not self._worker.is_alive or self._is_over:
                 return
             identity, (seq, name, arguments) = self._waiting.popitem(last=False)
             values = self._read(identity, seq, arguments)
@@ -302,52 +294,35 @@ class CallsInFlight:
 
 
 class FileCalls:
-    """The file operations of a run, in the order in which the guest made them, one under way at a time."""
+    """The file operations of a run, one at a time: the guest waits for each before it makes the next."""
 
     def __init__(
         self,
         service: FileService | None,
         answer: Callable[[int, FileAnswer], None],
-        is_stuck: Callable[[], bool],
         fail: Callable[[BaseException], None],
     ) -> None:
         """`answer` takes a call's number and what it came to; `fail` what should not have happened."""
         self._service = service
         self._answer = answer
-        self._is_stuck = is_stuck
         self._fail = fail
-        self._waiting: deque[tuple[int, str, bytes]] = deque()
-        self._waiting_bytes = 0
         self._running: asyncio.Task[None] | None = None
         self.refused = 0
         """Operations that were not even tried."""
 
-    def accept(self, identity: int, operation: str, arguments: bytes) -> None:
-        """Take an operation.
+    def perform(self, identity: int, operation: str, arguments: bytes) -> None:
+        """Begin an operation.
 
         Raises:
-            FrameError: No honest guest would have asked for it: it waits for each before it makes the next.
+            FrameError: No honest guest would have asked for it now.
         """
-        self._waiting_bytes += len(arguments)
-        is_too_much = self._waiting_bytes > _MAX_WAITING_FILE_BYTES and self._waiting
-        if len(self._waiting) >= _MAX_WAITING_FILES or is_too_much:
-            raise FrameError("too many file operations at once")
-        self._waiting.append((identity, operation, arguments))
-
-    def go_on(self) -> None:
-        """Begin the next one, if it can begin."""
-        if self._running is None and self._waiting and not self._is_stuck():
-            operation = self._waiting.popleft()
-            self._waiting_bytes -= len(operation[2])
-            self._running = asyncio.get_running_loop().create_task(self._perform(*operation))
-            self._running.add_done_callback(self._ended)
+        if self._running is not None:
+            raise FrameError("a file operation before the answer to another")
+        self._running = asyncio.get_running_loop().create_task(self._perform(identity, operation, arguments))
 
     def stop(self) -> bool:
-        """Forget what waits and cancel what runs; True if that has to be awaited."""
-        self._waiting.clear()
-        if self._running is not None:
-            self._running.cancel()
-        return self._running is not None
+        """Cancel what runs; True if that has to be awaited."""
+        return self._running is not None and self._running.cancel()
 
     async def ended(self) -> None:
         """Wait until nothing runs any more."""
@@ -355,15 +330,15 @@ class FileCalls:
             await asyncio.wait([self._running])
 
     async def _perform(self, identity: int, operation: str, arguments: bytes) -> None:
-        answer = NOT_GRANTED if self._service is None else await self._service(operation, arguments)
+        try:
+            answer = NOT_GRANTED if self._service is None else await self._service(operation, arguments)
+        except Exception as error:  # noqa: BLE001  # it is told by the run
+            self._fail(error)
+            return
+        finally:
+            self._running = None
         self.refused += bool(answer.code)
         self._answer(identity, answer)
-
-    def _ended(self, task: "asyncio.Task[None]") -> None:
-        self._running = None
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._fail(error)
-        self.go_on()
 
 
 def _not_made(code: str, why: str, hint: str) -> CallError:

@@ -148,12 +148,14 @@ class ResumedCalls(CallsInFlight):
         self._earlier = 0
         self._is_change_in_doubt = False
         self._is_held = not repetition.is_live
+        self._held_file: tuple[int, str, bytes] | None = None
         repetition.on_live = self.go_live
 
     def go_live(self) -> None:
         self._is_held = False
         self._flush()
-        self._files.go_on()
+        if self._held_file is not None:
+            super()._admit_file(*self._held_file)
 
     async def _answer_of(self, call: ToolCall) -> Outcome:
         return await (self._unanswered if call.seq <= self._earlier else self._live_port)(call)
@@ -173,11 +175,10 @@ class ResumedCalls(CallsInFlight):
         self._is_change_in_doubt |= self._is_held and is_change
         if is_change and self._is_change_in_doubt:
             self._answer_file(identity, OUTCOME_UNKNOWN)
+        elif self._is_held:
+            self._held_file = identity, operation, arguments
         else:
             super()._admit_file(identity, operation, arguments)
-
-    def _is_stuck(self) -> bool:
-        return self._is_held or super()._is_stuck()
 
     def _start_waiting(self) -> None:
         if not self._is_held:

@@ -1,8 +1,10 @@
 """What came of parsing a script and of running it, and the words for a limit that it exceeded."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
+
+from pydantic import Field
 
 from manifests.grants import Limits
 from manifests.json_value import Json
@@ -44,8 +46,10 @@ SPREAD: Final = "**"
 """The name of an argument that stands for any others."""
 
 
-@dataclass(frozen=True, slots=True)
-class LibraryUse:
+Line: TypeAlias = Annotated[int, Field(gt=0, le=1 << 21)]
+
+
+class LibraryUse(NamedTuple):
     """A place where the script mentions a function of the library.
 
     The function is empty where the script imports a namespace that does not exist; the namespace is empty where it
@@ -55,17 +59,16 @@ class LibraryUse:
 
     namespace: str
     function: str
-    line: int
-    end_line: int = 0
-    arguments: Mapping[str, Json] | None = None
+    line: Line
+    end_line: Line = 1
+    arguments: dict[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptProblem:
+class ScriptProblem(NamedTuple):
     """A mistake that the sandbox saw while it read the script."""
 
-    line: int
-    code: str
+    line: Line
+    code: Literal["not_awaited", "not_called", "not_a_function", "not_python", "unknown_field"]
     message: str
     hint: str
 

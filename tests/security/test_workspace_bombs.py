@@ -162,11 +162,7 @@ async def test_writes_that_nobody_waits_for_are_not_kept_by_the_hundred(files: F
 
 
 async def test_flood_of_refused_operations_ends_the_run(run: Runner, tmp_path: Path) -> None:
-    flood = (
-        "import json\nprint('reached')\nn = answered = 0\nwhile True:\n"
-        "    lines = '\\n'.join(f'{i} portal.files.stat {{}}' for i in range(n + 1, n + 501))\n    n += 500\n"
-        "    while answered < n:\n        answered += len(json.loads(host.exchange(lines, -1)))\n        lines = ''"
-    )
+    flood = "print('reached')\nn = 0\nwhile True:\n    n += 1\n    host.exchange(f'{n} portal.files.stat {{}}', -1)"
     async with granted(run, tmp_path, operations=10) as files, watched() as delay:
         result = await files(RAW_HOST + flood)
         assert result.error is not None
