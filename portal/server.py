@@ -1,8 +1,8 @@
 """The MCP server: two tools in both eras of the protocol, and the one table that turns an error into an answer."""
 
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
@@ -49,7 +49,7 @@ from portal.definitions import (
 from portal.execution import Answer, with_effects
 from portal.ledger import Ledger
 from portal.passthrough.clean_json import is_larger, sendable, sendable_json
-from portal.passthrough.notifications import BackChannel, notifications_of
+from portal.passthrough.notifications import BackChannel
 from portal.passthrough.questions import Ask, Questions, ask_by_request, comes_in_rounds
 from portal.passthrough.rounds import PendingRequest
 from portal.sessions import Caller, caller_of
@@ -160,7 +160,8 @@ def _handled(
             return error
 
     async def answered(context: Context, params: Any) -> Any:
-        async with _notified(portal, context, BackChannel(), Ledger()) as channel:
+        channel = BackChannel()
+        async with _notified(portal, context, channel, Ledger()):
             channel.stage("waiting for upstreams")
             return await _guarded(partial(work, context, params), _internal_error)
 
@@ -200,18 +201,12 @@ async def _until_disconnected(context: Context, work: Callable[[], Awaitable[Res
     return result
 
 
-@asynccontextmanager
-async def _notified(
+def _notified(
     portal: Portal, context: Context, channel: BackChannel, ledger: Ledger
-) -> AsyncIterator[BackChannel]:
+) -> AbstractAsyncContextManager[None]:
     """Progress and log messages for the client of this request, as long as this is open."""
     seconds = portal.manifest.portal.server.progress_seconds
-    level = portal.log_levels.of(context) if channel.hears_logs else None
-    async with notifications_of(context, ledger, level, seconds) as (channel.progress, channel.logs):
-        try:
-            yield channel
-        finally:
-            channel.progress = channel.logs = None
+    return channel.telling(context, ledger, portal.log_levels.of(context), seconds)
 
 
 def _questions(portal: Portal, context: Context, caller: Caller, ask: Ask) -> Questions:

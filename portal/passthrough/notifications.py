@@ -64,31 +64,6 @@ Notification: TypeAlias = Callable[[], Awaitable[None]]
 """Sends one notification."""
 
 
-@asynccontextmanager
-async def notifications_of(
-    context: Context, ledger: Ledger, log_level: LoggingLevel | None, keep_alive_seconds: float
-) -> AsyncIterator[tuple["Progress | None", "LogRelay | None"]]:
-    """Open as long as the request waits; each is None if its client wants none."""
-    wants_progress = progress_token_from_params(context.params) is not None
-    if not wants_progress and log_level is None:
-        yield None, None
-        return
-    async with anyio.create_task_group() as tasks:
-        progress: Progress | None = None
-        logs: LogRelay | None = None
-        if wants_progress:
-            progress = Progress(context.session.report_progress, ledger, tasks, keep_alive_seconds)
-        if log_level is not None:
-            logs = LogRelay(partial(_send_log, context), log_level, tasks)
-        yield progress, logs
-        # What was heard before the end is told before the end; to a client that does not read, not at all.
-        tasks.cancel_scope.deadline = anyio.current_time() + FLUSH_SECONDS
-        if progress is not None:
-            progress.close()
-        if logs is not None:
-            logs.close()
-
-
 async def _send_log(context: Context, level: LoggingLevel, logger: str, data: Json) -> None:
     params = LoggingMessageNotificationParams(level=level, logger=logger, data=data)
     await context.session.send_notification(LoggingMessageNotification(params=params), context.request_id)
@@ -159,8 +134,9 @@ class Progress:
     ) -> None:
         """An upstream told of its progress with a call."""
         numbers = _number(progress) + (f" of {_number(total)}" if total is not None else "")
-        told = f"{numbers}: {scrub(message, MAX_PROGRESS_CHARACTERS)}" if message else numbers
-        self._queue.put(partial(self._tell, _line(f"{entry.function}: {told}")))
+        words = clean_text(message or "", one_line(scrub), MAX_PROGRESS_CHARACTERS)
+        told = f"{entry.function}: {numbers}: {words}" if words else f"{entry.function}: {numbers}"
+        self._queue.put(partial(self._tell, told))
 
     async def _keep_alive(self, seconds: float) -> None:
         """Say every so many seconds what is waited for, also when no upstream says anything."""
@@ -172,26 +148,20 @@ class Progress:
     async def _tell(self, message: str) -> None:
         seconds = round(anyio.current_time() - self._began, 3)
         self._last = max(seconds, round(self._last + 0.001, 3))
-        await self._report(self._last, None, message)
+        await self._report(self._last, None, message[:MAX_PROGRESS_CHARACTERS])
 
     def _waited_for(self) -> str:
         waiting = [entry.function for entry in self._ledger.entries.values() if entry.ended is None]
         if not waiting:
             return self.stage
         names = list(dict.fromkeys(waiting))
-        calls = "1 call" if len(waiting) == 1 else f"{len(waiting)} calls"
         more = ", ..." if len(names) > MAX_NAMED_CALLS else ""
-        return _line(f"waiting for {calls}: {', '.join(names[:MAX_NAMED_CALLS])}{more}")
+        calls = f"{len(waiting)} call{'s' * (len(waiting) > 1)}"
+        return f"waiting for {calls}: {', '.join(names[:MAX_NAMED_CALLS])}{more}"
 
 
 def _number(value: float) -> str:
     return f"{value:,.10g}" if math.isfinite(value) else "?"
-
-
-def _line(text: str) -> str:
-    """One printable line that UTF-8 can carry."""
-    shown = " ".join("".join(each if each.isprintable() else " " for each in text).split())
-    return shown if len(shown) <= MAX_PROGRESS_CHARACTERS else shown[: MAX_PROGRESS_CHARACTERS - 1] + "…"
 
 
 class LogRelay:
@@ -266,41 +236,58 @@ class LogLevels:
 
 
 class BackChannel:
-    """The client of one request.
+    """The client of one request: what it can be told and asked while it waits for the answer.
 
-    `progress` and `logs` are there while it waits for the answer and wants them, `questions` if it can be asked.
     Between two rounds of a request (MCP 2026-07-28, basic/patterns/mrtr) nobody waits.
     """
 
     def __init__(self, questions: Questions | None = None) -> None:
-        self.progress: Progress | None = None
-        self.logs: LogRelay | None = None
+        self._progress: Progress | None = None
+        self._logs: LogRelay | None = None
         self._questions = questions
         self._hearers: dict[str, LogHearer] = {}
 
-    @property
-    def hears_logs(self) -> bool:
-        """Whether it makes calls that upstreams may log about."""
-        return self._questions is not None
+    @asynccontextmanager
+    async def telling(
+        self, context: Context, ledger: Ledger, log_level: LoggingLevel | None, keep_alive_seconds: float
+    ) -> AsyncIterator[None]:
+        """Open as long as the request waits. `log_level` is None if its client wants no log messages."""
+        async with anyio.create_task_group() as tasks:
+            progress: Progress | None = None
+            logs: LogRelay | None = None
+            if progress_token_from_params(context.params) is not None:
+                progress = Progress(context.session.report_progress, ledger, tasks, keep_alive_seconds)
+            if log_level is not None and self._questions is not None:
+                logs = LogRelay(partial(_send_log, context), log_level, tasks)
+            self._progress, self._logs = progress, logs
+            try:
+                yield
+            finally:
+                self._progress = self._logs = None
+            # What was heard before the end is told before the end; to a client that does not read, not at all.
+            tasks.cancel_scope.deadline = anyio.current_time() + FLUSH_SECONDS
+            for each in (progress, logs):
+                if each is not None:
+                    each.close()
 
     def stage(self, stage: str) -> None:
         """What the request waits for from now on, as far as it is no call."""
-        if self.progress is not None:
-            self.progress.stage = stage
+        if self._progress is not None:
+            self._progress.stage = stage
 
     def progress_of(self, entry: Entry, upstream: Upstream) -> ProgressHearer | None:
         """What hears of the progress of one call; None if nobody does, so that the upstream need not tell."""
 
         def hear(progress: float, total: float | None, message: str | None) -> None:
-            if self.progress is not None and entry.ended is None:
-                self.progress.note(entry, upstream.scrubbed, progress, total, message)
+            if self._progress is not None and entry.ended is None:
+                self._progress.note(entry, upstream.scrubbed, progress, total, message)
 
-        return None if self.progress is None else hear
+        return None if self._progress is None else hear
 
     def log_hearer(self, upstream: Upstream) -> LogHearer | None:
         """The same for all calls of the request, so that they hear a message once."""
-        if upstream.name not in self._hearers and self.logs is not None and self._questions is not None:
-            hearer = LogHearer(self._questions.owner, self.logs.level, partial(self._hear_log, upstream))
+        if upstream.name not in self._hearers and self._logs is not None and self._questions is not None:
+            hearer = LogHearer(self._questions.owner, self._logs.level, partial(self._hear_log, upstream))
             self._hearers[upstream.name] = hearer
         return self._hearers.get(upstream.name)
 
@@ -309,8 +296,8 @@ class BackChannel:
         return None if self._questions is None else CallQuestions(self._questions, upstream, spec)
 
     def _hear_log(self, upstream: Upstream, message: LogMessage) -> None:
-        if self.logs is not None:
-            self.logs.note(upstream, message)
+        if self._logs is not None:
+            self._logs.note(upstream, message)
 
 
 NO_CLIENT: Final = BackChannel()

@@ -11,7 +11,6 @@ import json
 import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 import anyio
@@ -33,20 +32,12 @@ from portal.passthrough.questions import Ask, Question, Questions
 from portal.sessions import Caller
 
 MAX_WAITING: Final = 100
-"""Requests that wait for their clients. One more ends one of the caller who has most of them: one whose work is done,
-or else the one that has waited longest."""
+"""Requests that wait for their clients. One more ends the oldest of the caller who has most of them."""
 
 WAITING_SECONDS: Final = 600.0
 """How long one waits; its limits of time go on meanwhile, and most end earlier."""
 
 Work: TypeAlias = Callable[["PendingRequest"], Awaitable[CallToolResult]]
-
-
-@dataclass
-class _Open:
-    question: Question
-    answer: dict[str, Json] = field(default_factory=dict)
-    answered: anyio.Event = field(default_factory=anyio.Event)
 
 
 class PendingRequest:
@@ -60,15 +51,18 @@ class PendingRequest:
         self.scope = anyio.CancelScope()
         self.has_begun = False
         self.has_ended = False
-        self._result: CallToolResult | None = None
-        self._open: dict[str, _Open] = {}
+        self.result: CallToolResult | None = None
+        """None if it was cancelled."""
+        self.questions: InputRequests = {}
+        """What the client is asked."""
+        self._answers: dict[str, dict[str, Json]] = {}
         self._asked = 0
         self._changed = anyio.Event()
 
     async def run(self, work: Work) -> None:
         try:
             with self.scope:
-                self._result = await work(self)
+                self.result = await work(self)
         finally:
             self.has_ended = True
             self._note_change()
@@ -76,27 +70,27 @@ class PendingRequest:
     async def ask(self, question: Question) -> dict[str, Json]:
         """Put a question to the client, and wait for its answer."""
         self._asked += 1
-        key, asked = f"question-{self._asked}", _Open(question)
-        self._open[key] = asked
+        key = f"question-{self._asked}"
+        self.questions[key] = question
         self._note_change()
         try:
-            await asked.answered.wait()
+            while key not in self._answers:
+                await self._changed.wait()
         finally:
-            self._open.pop(key, None)
-        return asked.answer
+            self.questions.pop(key, None)
+        return self._answers.pop(key)
 
-    async def outcome(self) -> "CallToolResult | InputRequests | None":
-        """The result, or what the client is asked before there is one; None if there will be neither."""
-        while not self.has_ended and not self._open:
+    async def round(self) -> None:
+        """Return when it has ended, or its client is to be asked."""
+        while not self.has_ended and not self.questions:
             await self._changed.wait()
-        return self._result if self.has_ended else {key: each.question for key, each in self._open.items()}
 
     def hear(self, answers: InputResponses) -> None:
         """Take the answers; those to what is not asked any more are ignored."""
         for key, answer in answers.items():
-            if (asked := self._open.pop(key, None)) is not None:
-                asked.answer = answer.model_dump(by_alias=True, mode="json", exclude_none=True)
-                asked.answered.set()
+            if self.questions.pop(key, None) is not None:
+                self._answers[key] = answer.model_dump(by_alias=True, mode="json", exclude_none=True)
+        self._note_change()
 
     def _note_change(self) -> None:
         self._changed.set()
@@ -140,28 +134,25 @@ class Rounds:
     async def outcome(self, pending: PendingRequest) -> CallToolResult | InputRequiredResult | None:
         """The answer of one round; None if the request has ended without a result."""
         try:
-            outcome = await pending.outcome()
+            await pending.round()
         except anyio.get_cancelled_exc_class():
             pending.scope.cancel()
             raise
-        if outcome is None or isinstance(outcome, CallToolResult):
-            return outcome
-        return InputRequiredResult(input_requests=outcome, request_state=self._wait_for_answer(pending))
+        if pending.has_ended:
+            return pending.result
+        state = self._wait_for_answer(pending)
+        return InputRequiredResult(input_requests={**pending.questions}, request_state=state)
 
     def _wait_for_answer(self, pending: PendingRequest) -> str:
         if len(self._waiting) >= MAX_WAITING:
-            self._end(self._next_to_end(pending.share))
+            # Nobody loses a request to a caller who has more of them.
+            shares = [*(each.share for each in self._waiting.values()), pending.share]
+            most = Counter(shares).most_common(1)[0][0]
+            self._end(next(state for state, each in self._waiting.items() if each.share == most))
         state = secrets.token_urlsafe(32)
         self._waiting[state] = pending
         self._tasks.start_soon(self._end_late, state)
         return state
-
-    def _next_to_end(self, share: str) -> str:
-        """Nobody loses a request to a caller who has more of them."""
-        shares = Counter([*(pending.share for pending in self._waiting.values()), share])
-        most = shares.most_common(1)[0][0]
-        theirs = [state for state, pending in self._waiting.items() if pending.share == most]
-        return next((state for state in theirs if self._waiting[state].has_ended), theirs[0])
 
     async def _end_late(self, state: str) -> None:
         await anyio.sleep(self._seconds)
