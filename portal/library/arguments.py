@@ -27,9 +27,9 @@ class ArgumentError(Exception):
 
     code = "invalid_arguments"
 
-    def __init__(self, message: str, hint: str) -> None:
-        super().__init__(message)
-        self.hint = hint
+    def __init__(self, function: Function, message: str) -> None:
+        super().__init__(cut(f"{function.qualified}: {message}", _LONGEST_MESSAGE))
+        self.hint = function.signature
 
 
 def bind(function: Function, kwargs: dict[str, Json]) -> dict[str, Json]:
@@ -47,7 +47,7 @@ def bind(function: Function, kwargs: dict[str, Json]) -> dict[str, Json]:
     wire = wire_arguments(function, kwargs)
     errors = function.arguments.look_at(wire, MAX_STEPS).errors
     if errors:
-        raise argument_error(function, "; ".join(dict.fromkeys(_told(function, error) for error in errors)))
+        raise ArgumentError(function, "; ".join(dict.fromkeys(_told(function, error) for error in errors)))
     return wire
 
 
@@ -61,10 +61,10 @@ def wire_arguments(function: Function, kwargs: dict[str, Json]) -> dict[str, Jso
     for keyword, value in kwargs.items():
         parameter = function.by_keyword.get(keyword)
         if parameter is None and function.others is None:
-            raise argument_error(function, _unknown(function, keyword))
+            raise ArgumentError(function, _unknown(function, keyword))
         name = keyword if parameter is None else parameter.wire_name
         if name in wire:
-            raise argument_error(function, f"got {value_text(name)} twice, by its Python name and by its own")
+            raise ArgumentError(function, f"got {value_text(name)} twice, by its Python name and by its own")
         # Models write `assignee=None` for "no assignee", whether or not the schema takes null.
         if parameter is None or value is not None or parameter.required or parameter.is_nullable:
             wire[name] = value
@@ -74,12 +74,8 @@ def wire_arguments(function: Function, kwargs: dict[str, Json]) -> dict[str, Jso
     missing = [each.name for each in function.parameters if each.required and each.wire_name not in wire]
     if missing:
         word = "argument" if len(missing) == 1 else "arguments"
-        raise argument_error(function, f"lacks {word} {listing(missing)}")
+        raise ArgumentError(function, f"lacks {word} {listing(missing)}")
     return wire
-
-
-def argument_error(function: Function, message: str) -> ArgumentError:
-    return ArgumentError(cut(f"{function.qualified}: {message}", _LONGEST_MESSAGE), hint=function.signature)
 
 
 def path_text(function: Function, path: Iterable[str | int]) -> str:

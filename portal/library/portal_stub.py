@@ -1,7 +1,6 @@
 """The stub of `portal`, the module that every script has; sandbox_runtime/guest/ defines what it declares."""
 
 import ast
-from collections.abc import Sequence
 from typing import Final
 
 from portal.library.namespace import GENERATED
@@ -122,24 +121,12 @@ async def get_prompt(
 '''
 
 
-def portal_functions(name: str) -> Sequence[str]:
+def portal_functions(name: str) -> list[str]:
     """The function of that name with what it does; for any other name, what they are called."""
-    functions = [
-        each
-        for each in ast.parse(PORTAL_STUB).body
-        if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
-    ]
-    for each in functions:
-        if each.name == name:
-            return [f"every script has portal.{name}: {_signature(each)}: {_docstring(each)}"]
-    return [f"every script has {', '.join(f'portal.{each.name}' for each in functions)}"]
-
-
-def _docstring(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
-    return " ".join((ast.get_docstring(function) or "").split())
-
-
-def _signature(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
-    start = "async def" if isinstance(function, ast.AsyncFunctionDef) else "def"
-    returns = f" -> {ast.unparse(function.returns)}" if function.returns else ""
-    return f"{start} {function.name}({ast.unparse(function.args)}){returns}"
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef
+    functions = {each.name: each for each in ast.parse(PORTAL_STUB).body if isinstance(each, kinds)}
+    if name not in functions:
+        return [f"every script has {', '.join(f'portal.{each}' for each in functions)}"]
+    signature, _, _ = ast.unparse(functions[name]).partition(":\n")
+    told = " ".join((ast.get_docstring(functions[name]) or "").split())
+    return [f"every script has portal.{name}: {signature}: {told}"]

@@ -10,12 +10,10 @@ A repair is certain if nothing but what does not fit is changed, exactly one rem
 """
 
 import contextlib
-import json
-import math
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from manifests.json_value import Json
 from manifests.schema_validation import UNKNOWN as UNKNOWN
@@ -23,14 +21,14 @@ from manifests.schema_validation import SchemaError, SchemaValidator, SoundNode
 from portal.library.arguments import (
     MAX_STEPS,
     ArgumentError,
-    argument_error,
     bind,
     path_text,
     value_text,
     wire_arguments,
 )
 from portal.library.function import Function
-from portal.library.schema import kind_of
+from portal.library.results import data_in
+from portal.library.schema import is_kind, kind_of
 
 POSITIONAL: Final = re.compile(r"\*[0-9]{1,3}")
 """How an argument by position is named on its way here: `*0`, `*1`."""
@@ -44,9 +42,7 @@ _MAX_TRIES: Final = 100
 _MAX_ROUNDS: Final = 4
 _MOST_MENDED: Final = 1_000
 _LONGEST_NUMBER: Final = 40
-_INTEGER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)")
-_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
-_TRUTHS: Final = {"true": True, "True": True, "false": False, "False": False}
+_TRUTHS: Final = {"True": True, "False": False}
 _SINGLE: Final = re.compile(r"[A-Za-z0-9_./:@#+-]*[A-Za-z0-9][A-Za-z0-9_./:@#+-]*")
 _NOTHING: Final = frozenset({"empty", "false", "n/a", "na", "nil", "none", "nothing", "null", "undefined"})
 
@@ -77,7 +73,7 @@ def fitted(function: Function, kwargs: dict[str, Json], *, repairs: bool) -> Fit
     """
     try:
         if any(map(POSITIONAL.fullmatch, kwargs)):
-            raise argument_error(function, "takes keyword arguments only")
+            raise ArgumentError(function, "takes keyword arguments only")
         return FittedArguments(bind(function, kwargs))
     except ArgumentError:
         found = repaired(function, kwargs) if repairs else None
@@ -138,9 +134,7 @@ def _respelt(function: Function, kwargs: dict[str, Json]) -> dict[str, Json]:
     meant = {name: plain.get(_plain(name), []) for name in kwargs if name not in function.by_keyword}
     respelt = {name: others[0] for name, others in meant.items() if len(others) == 1}
     is_free = len({*respelt.values()} - kwargs.keys()) == len(respelt)
-    return (
-        {respelt.get(name, name): value for name, value in kwargs.items()} if respelt and is_free else kwargs
-    )
+    return {respelt.get(name, name): value for name, value in kwargs.items()} if is_free else kwargs
 
 
 def _plain(name: str) -> str:
@@ -149,7 +143,7 @@ def _plain(name: str) -> str:
 
 def _unwrapped(function: Function, value: Json) -> Iterator[dict[str, Json]]:
     """The arguments taken out of an object that they lie in and should not."""
-    inner = _container_in(value) if isinstance(value, str) else value
+    inner = data_in(value) if isinstance(value, str) else value
     if inner is UNKNOWN:
         inner = {each.name: UNKNOWN for each in function.parameters if each.required}
     if isinstance(inner, dict) and inner:
@@ -217,7 +211,10 @@ def _conversions(error: SchemaError) -> Iterator[Json]:
     """What a value that is of none of the wanted types may stand for."""
     value, wanted, schema = error.instance, error.validator_value, error.schema
     if isinstance(value, str):
-        yield from _in_text(value, wanted)
+        data: Json = _TRUTHS.get(value, data_in(value))
+        is_short = isinstance(data, dict | list) or len(value) <= _LONGEST_NUMBER
+        if data is not None and not isinstance(data, str) and is_short and is_kind(data, wanted):
+            yield data
     elif "string" in wanted and type(value) is int and {"format", "pattern"}.isdisjoint(schema):
         yield str(value)
     # What is in a list already may be meant as a whole: ["Ann", "30"] for [["Ann", "30"]].
@@ -231,20 +228,6 @@ def _conversions(error: SchemaError) -> Iterator[Json]:
         yield [value]
 
 
-def _in_text(text: str, wanted: Collection[str]) -> Iterator[Json]:
-    value = _container_in(text)
-    if value is not None:
-        if kind_of(value) in wanted:
-            yield value
-    elif len(text) <= _LONGEST_NUMBER:
-        if _INTEGER.fullmatch(text) and not {"integer", "number"}.isdisjoint(wanted):
-            yield int(text)
-        elif "number" in wanted and _NUMBER.fullmatch(text) and math.isfinite(float(text)):
-            yield float(text)
-        if "boolean" in wanted and text in _TRUTHS:
-            yield _TRUTHS[text]
-
-
 def _is_single(value: Json, items: SoundNode) -> bool:
     """Whether a value is one item of a list for certain, and no list in itself, nor stands for an empty one."""
     if isinstance(value, dict):
@@ -252,29 +235,6 @@ def _is_single(value: Json, items: SoundNode) -> bool:
     if isinstance(value, str) and not (isinstance(items, dict) and value in items.get("enum", ())):
         return _SINGLE.fullmatch(value) is not None and value.casefold() not in _NOTHING
     return value is not None and not isinstance(value, list)
-
-
-def _container_in(text: str) -> dict[str, Json] | list[Json] | None:
-    """The object or list that a text is the JSON of."""
-    try:
-        is_container = text.lstrip()[:1] in ("{", "[")
-        value = (
-            json.loads(text, parse_constant=_refuse, object_pairs_hook=_distinct) if is_container else None
-        )
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict | list) else None
-
-
-def _distinct(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
-    whole = dict(pairs)
-    if len(whole) < len(pairs):
-        raise ValueError("a key is there twice")
-    return whole
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not JSON")
 
 
 def _changes(

@@ -61,20 +61,24 @@ def script_value(result: ToolResult, *, wraps_result: bool) -> Json:
 def parsed_text(text: str) -> Json:
     """The text's JSON value if it is an object or array, or a scalar that dumps back to the same text.
 
-    So "12" is 12 and "true" is True, but "007", "1.50" and "1e3" stay text, as does what is not JSON (NaN,
-    numbers beyond a double or of more digits than Python reads, nesting beyond what its parser takes).
+    So "12" is 12 and "true" is True, but "007", "1.50" and "1e3" stay text, as does what is not JSON.
     """
     if text.lstrip()[:1] not in ("{", "[") and not _SCALAR.match(text):
         return text
-    try:
-        value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
-    except (ValueError, RecursionError):
-        return text
+    value = data_in(text)
     is_same = isinstance(value, dict | list) or text in (
         json.dumps(value),
         json.dumps(value, ensure_ascii=False),
     )
     return value if is_same else text
+
+
+def data_in(text: str) -> Json:
+    """What a text is the JSON of; None if it is none (NaN, numbers beyond a double, nesting beyond the parser's)."""
+    try:
+        return json.loads(text, parse_constant=_refuse, parse_float=_finite)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _refuse(constant: str) -> NoReturn:
