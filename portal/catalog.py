@@ -157,7 +157,7 @@ class Catalog:
 
     async def fresh(self) -> Snapshot:
         """The snapshot that holds every change noted so far; later ones keep nobody waiting."""
-        self._observations.learn()
+        await self._observations.learn()
         noted = self._noted
         while self._held < noted:
             await self._rebuilt.wait()
@@ -174,8 +174,6 @@ class Catalog:
         await self._observations.load(upstream.name for upstream in upstreams)
         observed = {upstream.name: self._observations.of(upstream.name) for upstream in upstreams}
         snapshot = await anyio.to_thread.run_sync(partial(self._build, former, upstreams, observed))
-        for name, offer in self._offers.items():
-            self._observations.define(name, {tool.name: tool.digest for tool in offer.tools})
         async with AsyncExitStack() as alone:
             for _ in range(MAX_READERS):
                 await alone.enter_async_context(self._readers)

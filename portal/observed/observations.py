@@ -3,7 +3,6 @@
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Final
 
 import anyio
@@ -52,12 +51,12 @@ async def open_observations(store: ShapeStore) -> AsyncIterator["Observations"]:
         finally:
             tasks.cancel_scope.cancel()
             with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
-                observations.learn()
+                await observations.learn()
                 await observations.save()
 
 
 class Observations:
-    """The shapes of results, by upstream and tool. All methods but `load` and `save` return at once.
+    """The shapes of results, by upstream and tool, each of the definition that the latest result was of.
 
     A result is looked at after its script has it, and forgotten when it was. Listeners are called whenever a stub
     would say something else than before. Without a store nothing is learnt.
@@ -67,10 +66,8 @@ class Observations:
         self._listeners: list[Callable[[], None]] = []
         self._store = store
         self._known: dict[str, dict[str, Observed]] = {}
-        self._definitions: dict[str, Mapping[str, str | None]] = {}
         self._waiting: deque[tuple[Function, Json, Json]] = deque(maxlen=MAX_WAITING)
         self._unsaved: set[str] = set()
-        self._is_failure_told = False
         self._compared: Counter[tuple[str, str]] = Counter()
         self._woken = anyio.Event()
 
@@ -78,40 +75,29 @@ class Observations:
         self._listeners.append(on_change)
 
     def note(self, function: Function, arguments: Json, value: Json) -> None:
-        """Take notice of a result, which nobody may change any more."""
+        """Take notice of a result, which nobody may change any more; returns at once."""
         tool = function.upstream, function.tool
         is_worth_it = function.is_observable or self._compared[tool] < MOST_COMPARED
         if self._store is not None and function.digest is not None and is_worth_it:
             self._waiting.append((function, arguments, value))
             self._woken.set()
 
-    def learn(self) -> None:
-        """Look at all results that were noted; takes about a millisecond for each."""
+    async def learn(self) -> None:
+        """Look at all results that were noted; takes about a millisecond for each, and others have a turn between."""
         while self._waiting:
             self._look_at(*self._waiting.popleft())
+            await anyio.lowlevel.checkpoint()
 
     def of(self, upstream: str) -> Mapping[str, Observed]:
         """What is known of an upstream's tools, by their names, as of now."""
         return dict(self._known.get(upstream, {}))
-
-    def define(self, upstream: str, definitions: Mapping[str, str | None]) -> None:
-        """Forget tools whose definition is another one now; what scripts still get by former ones is not looked at."""
-        self._definitions[upstream] = definitions
-        known = self._known.get(upstream, {})
-        for tool in [
-            name for name in known if definitions.get(name, known[name].definition) != known[name].definition
-        ]:
-            del known[tool]
-            self._unsaved.add(upstream)
-            self._woken.set()
 
     async def load(self, upstreams: Iterable[str]) -> None:
         """Read what is kept about these upstreams, each one once."""
         new = [name for name in upstreams if name not in self._known]
         if self._store is not None and new:
             found = await anyio.to_thread.run_sync(lambda store: [*map(store.load, new)], self._store)
-            for name, tools in zip(new, found, strict=True):
-                self._take(name, tools)
+            self._known.update(zip(new, found, strict=True))
 
     async def keep(self) -> None:
         """Look at results as they come, and keep what was learnt, until cancelled."""
@@ -119,62 +105,39 @@ class Observations:
             await self._woken.wait()
             self._woken = anyio.Event()
             await anyio.sleep(LOOK_PAUSE_SECONDS)
-            while self._waiting:
-                self._look_at(*self._waiting.popleft())
-                await anyio.lowlevel.checkpoint()  # everybody else has a turn
+            await self.learn()
             await self.save()
 
     async def save(self) -> None:
-        """Keep on disk what is not kept yet. A disk that cannot be written costs the memory of it, and one warning."""
+        """Keep on disk what is not kept yet. A disk that cannot be written costs the memory of it."""
         unsaved, self._unsaved = self._unsaved, set()
         for upstream in unsaved:
             assert self._store is not None, "nothing is learnt without a store"
-            definitions = self._definitions.get(upstream, {})
-            write = partial(self._store.save, upstream, self.of(upstream), definitions)
             try:
-                kept = await anyio.to_thread.run_sync(write)
+                await anyio.to_thread.run_sync(self._store.save, upstream, self.of(upstream))
             except OSError as error:
-                if not self._is_failure_told:
-                    log.warning("observed_results_not_kept", reason=error.strerror or str(error))
-                self._is_failure_told = True
-                return
-            if self._take(upstream, kept):
-                self._tell()
-
-    def _tell(self) -> None:
-        for on_change in self._listeners:
-            on_change()
+                log.warning("observed_results_not_kept", reason=error.strerror or str(error))
 
     def _look_at(self, function: Function, arguments: Json, value: Json) -> None:
-        current = self._definitions.get(function.upstream, {}).get(function.tool, function.digest)
-        seen = self._seen(function, arguments, value) if current == function.digest else None
-        if seen is not None and self._take(function.upstream, {function.tool: seen}):
-            self._unsaved.add(function.upstream)
-            self._tell()
-
-    def _seen(self, function: Function, arguments: Json, value: Json) -> Observed | None:
-        """What one result says; None if it is what its tool declares."""
         assert function.digest is not None
         if function.is_observable:
-            return Observed(function.digest, shape_of(value, arguments))
-        self._compared[function.upstream, function.tool] += 1
-        told = mismatch(function, value)
-        return Observed(function.digest, UNSEEN, told) if told else None
-
-    def _take(self, upstream: str, tools: Mapping[str, Observed]) -> bool:
-        """Merge into what is known of the current definitions; says whether that changed."""
-        known = self._known.setdefault(upstream, {})
-        definitions = self._definitions.get(upstream, {})
-        is_new = False
-        for tool, seen in tools.items():
-            former = known.get(tool)
-            if former is not None and former.definition == seen.definition:
-                seen = former.and_also(seen)
-            if seen is not former and definitions.get(tool, seen.definition) == seen.definition:
-                known.pop(tool, None)  # the latest is last
-                known[tool] = seen
-                is_new = True
-        return is_new
+            seen = Observed(function.digest, shape_of(value, arguments))
+        else:
+            self._compared[function.upstream, function.tool] += 1
+            told = mismatch(function, value)
+            if not told:
+                return
+            seen = Observed(function.digest, UNSEEN, told)
+        known = self._known.setdefault(function.upstream, {})
+        former = known.get(function.tool)
+        if former is not None and former.definition == seen.definition:
+            seen = former.and_also(seen)
+        if seen is not former:
+            known.pop(function.tool, None)  # the latest is last
+            known[function.tool] = seen
+            self._unsaved.add(function.upstream)
+            for on_change in self._listeners:
+                on_change()
 
 
 def mismatch(function: Function, value: Json) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import islice
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 
 from pydantic import AfterValidator
 
@@ -55,16 +55,9 @@ class Shape:
 UNSEEN: Final = Shape()
 """Nothing was seen there: what empty lists hold."""
 
-_SCALARS: Final[Mapping[Scalar, Shape]] = {
-    name: Shape(frozenset({name})) for name in ("string", "integer", "number", "boolean", "null")
-}
-_OF_TYPE: Final[Mapping[type[Any], Shape]] = {
-    type(None): _SCALARS["null"],
-    bool: _SCALARS["boolean"],
-    int: _SCALARS["integer"],
-    float: _SCALARS["number"],
-    str: _SCALARS["string"],
-}
+_SCALARS: Final[tuple[Scalar, ...]] = get_args(Scalar)
+_TYPES: Final[tuple[type[Any], ...]] = (str, int, float, bool, type(None))
+_OF_TYPE: Final = {type_: Shape(frozenset({name})) for type_, name in zip(_TYPES, _SCALARS, strict=True)}
 
 
 def shape_of(value: Json, arguments: Json = None) -> Shape:
@@ -89,7 +82,7 @@ def size(shape: Shape) -> int:
 
 def schema_of(shape: Shape) -> Json:
     """A JSON Schema (2020-12) of results of this shape. A place that was always null may be anything."""
-    return {"type": "null"} if shape == _SCALARS["null"] else _schema(shape)
+    return {"type": "null"} if shape == _OF_TYPE[type(None)] else _schema(shape)
 
 
 def _schema(shape: Shape) -> Json:

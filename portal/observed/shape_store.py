@@ -5,25 +5,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Final, Literal
 
-from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from manifests.json_value import Json
 from manifests.own_files import is_private, write_whole
-from portal.observed.shape import MAX_PLACES, Shape, merged, schema_of, size
+from portal.observed.shape import Shape, merged, schema_of
 
 MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 """Of one upstream's file. Of tools that do not fit, those whose shapes changed longest ago are left out."""
-
-_LONGEST_NAME: Final = 200
-_LONGEST_MISMATCH: Final = 400
-
-
-def _small(shape: Shape) -> Shape:
-    if size(shape) > MAX_PLACES:
-        raise ValueError("the shape has too many places")
-    return shape
 
 
 @dataclass(frozen=True)
@@ -31,8 +22,8 @@ class Observed:
     """What is known of one tool's results, as long as its definition has this hash."""
 
     definition: str
-    shape: Annotated[Shape, AfterValidator(_small)]
-    mismatch: Annotated[str, Field(max_length=_LONGEST_MISMATCH)] = ""
+    shape: Shape
+    mismatch: str = ""
     """Where results were not what the tool declares; without any value of them."""
 
     def and_also(self, other: "Observed") -> "Observed":
@@ -50,7 +41,7 @@ class Observed:
 @dataclass(frozen=True)
 class _File:
     format: Literal[1]
-    tools: dict[Annotated[str, Field(max_length=_LONGEST_NAME)], Observed]
+    tools: dict[str, Observed]
 
 
 _FILE: Final = TypeAdapter(_File)
@@ -78,12 +69,8 @@ class ShapeStore:
         except (OSError, ValidationError):
             return {}
 
-    def save(
-        self, upstream: str, tools: Mapping[str, Observed], definitions: Mapping[str, str | None]
-    ) -> dict[str, Observed]:
-        """Keep this, together with what other portals learnt meanwhile; all that is kept.
-
-        Nothing is kept of tools whose definition is another one now.
+    def save(self, upstream: str, tools: Mapping[str, Observed]) -> None:
+        """Keep this, together with what other portals learnt meanwhile.
 
         Raises:
             OSError: The folder cannot be written.
@@ -97,13 +84,7 @@ class ShapeStore:
             other = theirs.get(name)
             is_same = other is not None and other.definition == own.definition
             together[name] = other.and_also(own) if other is not None and is_same else own
-        current = {
-            name: each
-            for name, each in together.items()
-            if definitions.get(name, each.definition) == each.definition
-        }
-        write_whole(self._file(upstream), _bytes(current), is_lasting=False)
-        return current
+        write_whole(self._file(upstream), _bytes(together), is_lasting=False)
 
     def _file(self, upstream: str) -> Path:
         name = hashlib.sha256(f"{self._scope}\n{upstream}".encode(errors="surrogatepass")).hexdigest()
@@ -111,7 +92,7 @@ class ShapeStore:
 
 
 def _bytes(tools: Mapping[str, Observed]) -> bytes:
-    names = [name for name in tools if len(name) <= _LONGEST_NAME and name.isprintable()]
+    names = [name for name in tools if name.isprintable()]
     while True:
         data = _FILE.dump_json(_File(1, {name: tools[name] for name in names}), exclude_defaults=True)
         if len(data) <= MAX_FILE_BYTES:

@@ -13,19 +13,16 @@ from portal.observed.shape_store import Observed, ShapeStore
 from tests.portal.library.sample_tools import function
 
 FORMER, CURRENT = function(description="Former."), function(description="Current.")
-DEFINITIONS = {CURRENT.tool: CURRENT.digest}
 INTEGER: Json = {"type": "integer"}
 PERSON: Json = {"type": "object", "properties": {"age": INTEGER}}
 
 
 @pytest.mark.anyio
-async def test_a_late_result_of_a_former_definition_changes_nothing(tmp_path: Path) -> None:
+async def test_a_result_of_another_definition_replaces_what_was_learnt(tmp_path: Path) -> None:
     observations = Observations(ShapeStore(tmp_path / "kept", "here"))
-    observations.define("tickets", DEFINITIONS)
-    for function_, value in ((CURRENT, {"id": 1}), (FORMER, {"key": 1})):
+    for function_, value in ((FORMER, {"key": 1}), (CURRENT, {"id": 1})):
         observations.note(function_, None, value)
-        observations.learn()
-    observations.define("tickets", DEFINITIONS)
+        await observations.learn()
     assert CURRENT.digest is not None
     assert observations.of("tickets") == {CURRENT.tool: Observed(CURRENT.digest, shape_of({"id": 1}))}
     await observations.save()
@@ -41,7 +38,6 @@ async def test_a_result_is_looked_at_after_its_answer_is_on_its_way(tmp_path: Pa
         learnt.set()
 
     async with open_observations(ShapeStore(tmp_path / "kept", "here")) as observations:
-        observations.define("tickets", DEFINITIONS)
         observations.listen(learns)
         await anyio.wait_all_tasks_blocked()
         observations.note(CURRENT, None, {"id": 1})
