@@ -1,18 +1,18 @@
 """Finds functions by what they do, or by their exact name."""
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from operator import attrgetter
 from typing import Generic, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from portal.search.document import Document, Searchable, read_document
 from portal.search.query import Query, asked_name, meant_terms, partitions, read_query, role_terms
-from portal.search.ranking import Encoded, Floats, Ints, Ranking
+from portal.search.ranking import Encoded, Floats, Ints, Ranking, Searchable
+from portal.search.words import is_whole
 
 S = TypeVar("S", bound=Searchable)
 
@@ -41,12 +41,16 @@ class SearchHits(Generic[S]):
 
 @dataclass(frozen=True, slots=True)
 class _Group(Generic[S]):
-    """The functions of one namespace as they were given, and in the order of their names with their documents."""
+    """The functions of one namespace as they were given, and in the order of their names."""
 
     given: Sequence[S]
     functions: Sequence[S]
-    documents: Sequence[Document]
     encoded: Encoded
+
+    @classmethod
+    def of(cls, given: Sequence[S], vocabulary: dict[str, int]) -> "_Group[S]":
+        functions = sorted(given, key=attrgetter("name"))
+        return cls(given, functions, Encoded(functions, vocabulary))
 
 
 class SearchIndex(Generic[S]):
@@ -58,10 +62,11 @@ class SearchIndex(Generic[S]):
         in_order = [groups[name] for name in sorted(groups)]
         self._functions = [function for group in in_order for function in group.functions]
         self._ranking = Ranking([group.encoded for group in in_order], vocabulary)
-        self._upstreams: dict[str, int] = {}
-        for each in self._functions:
-            self._upstreams.setdefault(each.upstream, len(self._upstreams))
-        self._owners = np.array([self._upstreams[each.upstream] for each in self._functions], np.int64)
+        numbers = {
+            name: at for at, name in enumerate(dict.fromkeys(each.upstream for each in self._functions))
+        }
+        self._upstreams = numbers
+        self._owners = np.array([numbers[each.upstream] for each in self._functions], np.int64)
 
     @cached_property
     def _named(self) -> Mapping[str, set[int]]:
@@ -80,19 +85,18 @@ class SearchIndex(Generic[S]):
         return cls({}, {}).updated(namespaces)
 
     def updated(self, namespaces: Mapping[str, Sequence[S]]) -> "SearchIndex[S]":
-        """An index of these functions, by namespace.
-
-        Of a namespace that is the very sequence it was nothing is read again; of others only the functions are read
-        whose texts are new.
-        """
-        groups = {}
-        vocabulary = self._vocabulary
-        is_worn = len(vocabulary) > 2 * len(self._ranking) + _MANY_TERMS  # terms of functions that are gone
-        vocabulary = {} if is_worn else vocabulary
-        for name, given in namespaces.items():
-            former = self._groups.get(name)
-            is_same = former is not None and former.given is given and not is_worn
-            groups[name] = former if former is not None and is_same else _group(given, former, vocabulary)
+        """An index of these functions, by namespace. A namespace that is the very sequence it was is not read again."""
+        is_worn = (
+            len(self._vocabulary) > 2 * len(self._ranking) + _MANY_TERMS
+        )  # terms of functions that are gone
+        former = {} if is_worn else self._groups
+        vocabulary = {} if is_worn else self._vocabulary
+        groups = {
+            name: former[name]
+            if name in former and former[name].given is given
+            else _Group.of(given, vocabulary)
+            for name, given in namespaces.items()
+        }
         return SearchIndex(groups, vocabulary)
 
     def search(self, query: str, limit: int, upstream: str | None = None) -> SearchHits[S]:
@@ -103,7 +107,9 @@ class SearchIndex(Generic[S]):
         """
         read = read_query(query)
         scores = self._scores(read)
-        allowed = self._is_of(upstream)
+        allowed = np.ones(len(scores), np.bool_)
+        if upstream is not None:
+            allowed = np.equal(self._owners, self._upstreams.get(upstream, -1))
         lists_upstream = upstream is not None and not query.strip()
         found = np.flatnonzero(allowed if lists_upstream else allowed & (scores > 0))
         named = np.array([number for number in self._called(query) if allowed[number]], np.int64)
@@ -127,44 +133,33 @@ class SearchIndex(Generic[S]):
 
     def _with_each_step(self, best: list[int], query: Query, scores: Floats, found: Ints) -> list[int]:
         """The best of the whole task, with each step's own best among the first, in equal shares."""
-        first, rest = best[:_FIRST], best[_FIRST:]
+        first = best[:_FIRST]
         share = max(1, len(first) // len(query.steps))
-        wanted: dict[int, None] = {}
-        for step in query.steps:
-            wanted.update(dict.fromkeys(_best(found, self._scores(step) + _WHOLE_TASK * scores, share)))
-        wanted = dict.fromkeys([*wanted][: len(first)])
+        of_steps = [_best(found, self._scores(step) + _WHOLE_TASK * scores, share) for step in query.steps]
+        wanted = [*dict.fromkeys(chain.from_iterable(of_steps))][: len(first)]
         spare = [number for number in first if number not in wanted][: len(first) - len(wanted)]
         kept = [number for number in first if number in wanted or number in spare]
-        first = [*kept, *(number for number in wanted if number not in kept)]
-        return [*first, *(number for number in [*best[:_FIRST], *rest] if number not in first)][: len(best)]
+        return [*dict.fromkeys([*kept, *wanted, *best])][: len(best)]
 
     def _scores(self, query: Query) -> Floats:
-        weights = meant_terms(query.words, self._ranking)
-        roles = {
-            term: weight
-            for term, weight in role_terms(query.roles, self._ranking.rarity).items()
-            if weight > weights.get(term, 0)
-        }
-        scores = self._ranking.relevance(weights)
-        self._ranking.add_name_relevance(
-            scores, {term: weight - weights.get(term, 0) for term, weight in roles.items()}
-        )
+        ranking = self._ranking
+        weights = meant_terms(query.words, ranking)
+        roles = role_terms(query.roles, ranking)
+        more = {term: weight - weights.get(term, 0) for term, weight in roles.items()}
+        scores = ranking.relevance(weights)
+        scores += ranking.name_relevance({term: weight for term, weight in more.items() if weight > 0})
         if query.sentences:
             # A task names several things to do: a function that fits one sentence well fits the task.
-            sentences = (meant_terms(words, self._ranking) for words in query.sentences)
-            scores += _BEST_SENTENCE * np.max([self._ranking.relevance(each) for each in sentences], axis=0)
-        self._add_phrases(scores, query)
-        once = {term: min(weight, 1.0) for term, weight in weights.items()} | roles
-        return self._lifted(scores * (1 + _NAME_COVERAGE * self._ranking.name_coverage(once)))
-
-    def _add_phrases(self, scores: Floats, query: Query) -> None:
-        """They decide among what fits: by "in" or "up" alone nothing does."""
-        weights = dict.fromkeys(query.phrases.small, _PHRASE) | {query.phrases.whole: _WHOLE_NAME}
-        weights = {phrase: weight for phrase, weight in weights.items() if phrase in self._ranking}
-        if weights:
-            more = np.zeros(len(scores))
-            self._ranking.add_name_relevance(more, weights)
-            scores += np.where(scores > 0, more, 0)
+            sentences = (meant_terms(words, ranking) for words in query.sentences)
+            scores += _BEST_SENTENCE * np.max([ranking.relevance(each) for each in sentences], axis=0)
+        phrases = {
+            each: _WHOLE_NAME if is_whole(each) else _PHRASE for each in query.phrases if each in ranking
+        }
+        # They decide among what fits: by "in" or "up" alone nothing does.
+        scores += np.where(scores > 0, ranking.name_relevance(phrases), 0)
+        covering = {term: min(weight, 1.0) for term, weight in weights.items()}
+        covering |= {term: weight for term, weight in roles.items() if more[term] > 0}
+        return self._lifted(scores * (1 + _NAME_COVERAGE * ranking.name_coverage(covering)))
 
     def _lifted(self, scores: Floats) -> Floats:
         """A function beside a very good one is likelier to be meant than its own words say."""
@@ -173,32 +168,8 @@ class SearchIndex(Generic[S]):
         lifted: Floats = np.where(scores > 0, scores + _SAME_UPSTREAM * best[self._owners], 0)
         return lifted
 
-    def _is_of(self, upstream: str | None) -> NDArray[np.bool_]:
-        if upstream is None:
-            return np.ones(len(self._functions), np.bool_)
-        return np.equal(self._owners, self._upstreams.get(upstream, -1))
-
 
 def _best(numbers: Ints, scores: Floats, count: int) -> list[int]:
     """The best of some functions, whose numbers are in the order of their qualified names."""
-    if len(numbers) > count:
-        worst = np.partition(scores[numbers], -count)[-count]
-        numbers = numbers[scores[numbers] >= worst]
-    order = np.lexsort((numbers, -scores[numbers]))[:count]
-    best: list[int] = numbers[order].tolist()
+    best: list[int] = numbers[np.lexsort((numbers, -scores[numbers]))[:count]].tolist()
     return best
-
-
-def _group(given: Sequence[S], former: _Group[S] | None, vocabulary: dict[str, int]) -> _Group[S]:
-    known: dict[Hashable, Document] = {}
-    if former is not None:
-        known = dict(zip(map(_texts, former.functions), former.documents, strict=True))
-    functions = sorted(given, key=attrgetter("name"))
-    documents = [known.get(_texts(each)) or read_document(each) for each in functions]
-    return _Group(given, functions, documents, Encoded(documents, vocabulary))
-
-
-def _texts(function: Searchable) -> Hashable:
-    """All that the index reads of a function."""
-    parameters = tuple((each.wire_name, each.doc) for each in function.parameters)
-    return function.upstream, function.tool, function.description, parameters

@@ -7,27 +7,24 @@ word counts where it stands in a function's name, and less than the word that wa
 
 import re
 from bisect import bisect_left
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import log
 from typing import TypeVar
 
 from portal.search.ranking import Ranking
-from portal.search.words import Phrases, is_asking, phrases_of, terms_of
+from portal.search.words import is_asking, phrases_of, terms_of
 
 P = TypeVar("P")
 
-_MAX_DOTS = 16
-"""Of a name with more of them only the first ones may stand behind an upstream's key."""
-
 _MAX_CHARS = 4_000
-"""Of a longer query the rest is not read."""
+"""Of a longer query the rest is not read; of names with more than 16 dots, what stands behind these."""
 
+_MAX_DOTS = 16
 _MAX_SENTENCES = 16
 _MAX_STEPS = 5
-_MAX_WORD_CHARS = 64
 _MAX_WORDS = 256
 """Of a query; of further ones nothing is looked up."""
 
@@ -36,6 +33,8 @@ _JOINED = 0.5
 _RELATED = 0.2
 _SHORTEST_RELATED = 4
 _MAX_COMPLETIONS = 8
+_MOST_OF_ROLE = 0.7
+_SHARED_BY_ROLES = 1.5
 
 _SENTENCE_END = re.compile(
     r"[.!?;]\s|\n|\b(?:and then|and also|then|also|additionally|after that|finally|moreover|furthermore)\b",
@@ -47,9 +46,8 @@ _STEP_END = re.compile(
 _STEP_BEGIN = re.compile(
     r"\W*(?:\d+[.)]\s*)?(?:(?:please|first|next|then|also|finally|and)\b\W*)*", re.IGNORECASE
 )
-_WORD = re.compile(rf"\w{{1,{_MAX_WORD_CHARS}}}")
+_WORD = re.compile(r"\w{1,64}")
 
-# In each line any word may stand for any other.
 _ACTIONS = """
 list show browse enumerate
 search find query lookup
@@ -81,10 +79,6 @@ organization org company
 website site url
 """
 
-_MOST_OF_ROLE = 0.7
-_SHARED_BY_ROLES = 1.5
-_MAX_ROLE_CHARS = 50
-
 _OTHER_STEPS = """
     archive assign attach book build buy calculate cancel check close comment compare compute convert copy count deploy
     draft email extract generate invite log mail measure merge message monitor move notify open parse pay plot
@@ -99,7 +93,7 @@ class Query:
     words: tuple[str, ...]
     roles: tuple[str, ...]
     """Words that others may stand for in a function's name. "show" is one, although it is no word to look for."""
-    phrases: Phrases
+    phrases: tuple[str, ...]
     """Those that a name may share."""
     sentences: tuple[tuple[str, ...], ...] = ()
     """The words of each sentence; empty if there is only one."""
@@ -128,12 +122,9 @@ def asked_name(query: str) -> str:
 
 def partitions(name: str) -> Iterator[tuple[str, str]]:
     """What stands before and behind each dot: an upstream's key and a tool's name may have some of their own."""
-    at = -1
-    for _ in range(_MAX_DOTS):
-        at = name.find(".", at + 1)
-        if at < 0:
-            return
-        yield name[:at], name[at + 1 :]
+    parts = name.split(".", _MAX_DOTS)
+    for at in range(1, len(parts)):
+        yield ".".join(parts[:at]), ".".join(parts[at:])
 
 
 def meant_terms(words: Sequence[str], index: Ranking) -> dict[str, float]:
@@ -152,40 +143,29 @@ def meant_terms(words: Sequence[str], index: Ranking) -> dict[str, float]:
     return {term: weight for term, weight in weights.items() if term in index}
 
 
-def _related(word: str, terms: Sequence[str]) -> Iterator[str]:
-    if len(word) < _SHORTEST_RELATED or word.isdecimal():
-        return
-    yield from (word[:length] for length in range(_SHORTEST_RELATED, len(word)))
-    first = bisect_left(terms, word + "\0")
-    longer = terms[first : first + _MAX_COMPLETIONS]
-    yield from (term for term in longer if term.startswith(word))
-
-
-def role_terms(words: Sequence[str], rarity: Callable[[str], float | None]) -> dict[str, float]:
+def role_terms(words: Sequence[str], index: Ranking) -> dict[str, float]:
     """Terms that may stand for the words in a function's name, and how much each counts where a word counts 1.
 
-    The more words there are, the less is left to guess: of a long query every one counts little. `rarity` says how much
-    it tells that a term occurs, None of one that does not: where many functions get and few describe, `describe_table`
-    must not be a better answer to "get table" than `get_table` is.
+    The more words there are, the less is left to guess: of a long query every one counts little. A word that many
+    functions have counts little for a rare one: `describe_table` is no better answer to "get table" than `get_table`.
     """
     most = min(_MOST_OF_ROLE, _SHARED_BY_ROLES / max(len(words), 1))
     weights: dict[str, float] = {}
-    for word in dict.fromkeys(words):
-        own = rarity(word)
+    for word in words:
+        own = index.rarity(word)
         for other in _EQUIVALENTS.get(word, ()):
-            if (others := rarity(other)) is not None:
+            if (others := index.rarity(other)) is not None:
                 weight = most if own is None else most * min(1.0, own / others)
                 weights[other] = max(weights.get(other, 0.0), weight)
     return weights
 
 
-def _equivalents(lines: Sequence[str]) -> Mapping[str, frozenset[str]]:
-    others: defaultdict[str, set[str]] = defaultdict(set)
-    for line in lines:
-        terms = {term for word in line.split() for term in terms_of(word, _MAX_ROLE_CHARS)}
-        for term in terms:
-            others[term] |= terms - {term}
-    return {term: frozenset(each) for term, each in others.items()}
+def _related(word: str, terms: Sequence[str]) -> Iterator[str]:
+    if len(word) < _SHORTEST_RELATED or word.isdecimal():
+        return
+    yield from (word[:length] for length in range(_SHORTEST_RELATED, len(word)))
+    first = bisect_left(terms, word + "\0")
+    yield from (term for term in terms[first : first + _MAX_COMPLETIONS] if term.startswith(word))
 
 
 def _several(parts: list[P]) -> list[P]:
@@ -196,7 +176,7 @@ def _several(parts: list[P]) -> list[P]:
 def _one_query(text: str) -> Query:
     words = _words(text) or tuple(terms_of(text, _MAX_CHARS))
     roles = (*words, _SHOW) if _first_term(text) == _SHOW else words
-    return Query(words, roles, phrases_of(text, _MAX_CHARS))
+    return Query(words, roles, tuple(phrases_of(text, _MAX_CHARS)))
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -207,21 +187,29 @@ def _steps(text: str) -> list[str]:
     """The parts that begin with an action, each with what follows; none unless the first one does."""
     steps: list[str] = []
     for part in filter(str.strip, _STEP_END.split(text)):
-        if not steps or _first_term(part) in _STEPS:
+        if _first_term(part) in _STEPS:
             steps.append(part)
+        elif not steps:
+            return []
         else:
             steps[-1] += f" {part}"
-    return steps if steps and _first_term(steps[0]) in _STEPS else []
+    return steps
 
 
 def _first_term(text: str) -> str:
     begin = _STEP_BEGIN.match(text)
     first = _WORD.match(text, begin.end() if begin else 0)
-    terms = terms_of(first[0], _MAX_WORD_CHARS) if first else []
-    return terms[0] if terms else ""
+    return next(iter(terms_of(first[0], _MAX_CHARS)), "") if first else ""
 
 
-_EQUIVALENTS = _equivalents([*_ACTIONS.split("\n"), *_OBJECTS.split("\n")])
-ACTIONS = frozenset(_equivalents(_ACTIONS.split("\n")))
-(_SHOW,) = terms_of("show", _MAX_WORD_CHARS)
-_STEPS = ACTIONS | frozenset(terms_of(_OTHER_STEPS, len(_OTHER_STEPS)))
+def _sets(lines: str) -> list[set[str]]:
+    """The terms of each line, any of which may stand for any other."""
+    return [set(terms_of(line, _MAX_CHARS)) for line in lines.strip().split("\n")]
+
+
+_SETS = _sets(_ACTIONS + _OBJECTS)
+_EQUIVALENTS = {
+    term: set().union(*(terms for terms in _SETS if term in terms)) - {term} for term in set().union(*_SETS)
+}
+(_SHOW,) = terms_of("show", 4)
+_STEPS = set().union(*_sets(_ACTIONS), terms_of(_OTHER_STEPS, _MAX_CHARS))

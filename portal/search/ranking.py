@@ -3,46 +3,107 @@
 Source: Robertson, Zaragoza, Taylor: Simple BM25 Extension to Multiple Weighted Fields (2004).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from portal.search.document import FIELDS, Document
-from portal.search.words import is_phrase
+from portal.search.words import is_phrase, phrases_of, terms_of
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Amounts = tuple[Ints, Floats]
-"""Documents, and what a term adds to each of them."""
+"""Functions, and what a term adds to each of them."""
 
-# One number per field: how much an occurrence counts, and how far a long field is discounted. Round numbers on a
-# plateau of the development queries: half or twice of one costs 1.4 points of Recall@5 at worst, mostly nothing.
+# Of a function's name, upstream, description, parameters' names and their descriptions: how much an occurrence counts,
+# and how far a long field is discounted. Round numbers on a plateau of the development queries: half or twice of one
+# costs 1.4 points of Recall@5 at worst, mostly nothing.
 _WEIGHTS = np.array([3.0, 1.2, 1.0, 0.8, 0.5])
 _DISCOUNTS = np.array([0.5, 0.3, 0.7, 0.5, 0.5])
 _SATURATION = 1.2
-_NAME = FIELDS.index("name")
+_NAME = 0
+
+# These bounds keep one definition from costing the whole index its time.
+_MAX_NAME_CHARS = 200
+_MAX_TEXT_CHARS = 4_000
+_MAX_PARAMETERS = 64
+
+
+class SearchableParameter(Protocol):
+    @property
+    def wire_name(self) -> str: ...
+    @property
+    def doc(self) -> str: ...
+
+
+class Searchable(Protocol):
+    """A function as search sees it. Its texts are an upstream's own words: hostile and of any length."""
+
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def upstream(self) -> str: ...
+    @property
+    def tool(self) -> str: ...
+    @property
+    def description(self) -> str: ...
+    @property
+    def parameters(self) -> Sequence[SearchableParameter]: ...
 
 
 class Encoded:
-    """Some documents as numbers: each term by its number in a vocabulary, to which new ones are added."""
+    """Some functions as numbers: each term by its number in a vocabulary, to which new ones are added."""
 
-    def __init__(self, documents: Sequence[Document], vocabulary: dict[str, int]) -> None:
-        terms = [term for each in documents for term in each.terms]
+    def __init__(self, functions: Iterable[Searchable], vocabulary: dict[str, int]) -> None:
+        sizes, lengths = [], []
+        terms: list[str] = []
+        counts: list[list[int]] = []
+        for function in functions:
+            fields = [*_terms_by_field(function)]
+            occurrences: dict[str, list[int]] = {}
+            for number, field in enumerate(fields):
+                for term in field:
+                    occurrences.setdefault(term, [0] * len(_WEIGHTS))[number] += 1
+            for phrase in phrases_of(function.tool, _MAX_NAME_CHARS):
+                occurrences[phrase] = [int(number == _NAME) for number in range(len(_WEIGHTS))]
+            terms += occurrences
+            counts += occurrences.values()
+            sizes.append(len(occurrences))
+            lengths.append([len(field) for field in fields])
         self.terms = np.array([vocabulary.setdefault(term, len(vocabulary)) for term in terms], np.int64)
-        counts = np.fromiter(chain.from_iterable(each.counts for each in documents), "<u8", len(terms))
-        self.counts = counts.view(np.uint8).reshape(-1, counts.itemsize)[:, : len(FIELDS)]
+        self.counts = np.array(counts, np.uint16).reshape(-1, len(_WEIGHTS))
         """How often each of the terms occurs, a column for each field."""
         is_word = np.array([not is_phrase(term) for term in terms], np.bool_)
         self.is_name = (self.counts[:, _NAME] > 0) & is_word
-        self.sizes = np.array([len(each.terms) for each in documents], np.int64)
-        self.lengths = np.array([each.lengths for each in documents], np.int64).reshape(-1, len(FIELDS))
+        self.sizes = np.array(sizes, np.int64)
+        self.lengths = np.array(lengths, np.int64).reshape(-1, len(_WEIGHTS))
+
+
+def _terms_by_field(function: Searchable) -> Iterator[list[str]]:
+    parameters = function.parameters[:_MAX_PARAMETERS]
+    yield terms_of(function.tool, _MAX_NAME_CHARS)
+    yield terms_of(function.upstream, _MAX_NAME_CHARS)
+    yield terms_of(function.description, _MAX_TEXT_CHARS)
+    yield terms_of(" ".join(each.wire_name[:_MAX_NAME_CHARS] for each in parameters), _MAX_TEXT_CHARS)
+    yield terms_of(" ".join(each.doc[:_MAX_TEXT_CHARS] for each in parameters), _MAX_TEXT_CHARS)
+
+
+@dataclass(frozen=True, slots=True)
+class _Added:
+    """What one term adds to the functions in which it occurs."""
+
+    relevance: Amounts
+    name_relevance: Amounts
+    name_share: Amounts
 
 
 class Ranking:
-    """Of some documents, which are known by their numbers. What a term adds to each is worked out when it is first
+    """Of some functions, which are known by their numbers. What a term adds to each is worked out when it is first
     asked for.
     """
 
@@ -62,17 +123,15 @@ class Ranking:
         self._ends = np.cumsum(self._frequencies)
         is_name = np.concatenate([each.is_name for each in parts])
         rarities = _rarity(self._size, np.bincount(by_term[is_name], minlength=size))
-        self._name_rarities = np.bincount(owners[is_name], rarities[by_term[is_name]], minlength=self._size)
-        self._relevance: dict[str, Amounts] = {}
-        self._name_relevance: dict[str, Amounts] = {}
-        self._coverage: dict[str, Amounts] = {}
+        named = np.bincount(owners[is_name], rarities[by_term[is_name]], minlength=self._size)
+        self._name_rarities = np.maximum(named, 1e-9)
+        self._added: dict[str, _Added] = {}
 
     @cached_property
     def terms(self) -> Sequence[str]:
         """All that occur, in alphabetical order, so that nothing depends on the order of functions."""
-        return sorted(
-            term for term in [*self._vocabulary] if term in self
-        )  # which another index may be adding to
+        # Another index may be adding to the vocabulary.
+        return sorted(term for term in [*self._vocabulary] if term in self)
 
     def __len__(self) -> int:
         """How many terms occur."""
@@ -84,62 +143,48 @@ class Ranking:
 
     def rarity(self, term: str) -> float | None:
         """The fewer functions it occurs in, the more; None of a term that does not occur."""
-        return float(_rarity(self._size, len(self._found(term)[0]))) if term in self else None
+        return float(_rarity(self._size, self._frequencies[self._vocabulary[term]])) if term in self else None
 
     def relevance(self, weights: Mapping[str, float]) -> Floats:
-        """BM25F of each document, over all fields, for terms that occur."""
-        scores = np.zeros(self._size)
-        for term, weight in weights.items():
-            owners, amounts = self._relevance.get(term) or self._relevance_of(term)
-            scores[owners] += weight * amounts  # a term lists a document once
-        return scores
+        """BM25F of each function, over all fields, for terms that occur."""
+        return self._sum(weights, lambda added: added.relevance)
 
-    def add_name_relevance(self, scores: Floats, weights: Mapping[str, float]) -> None:
-        """Add what BM25F would be if the terms occurred in names only."""
-        for term, weight in weights.items():
-            owners, amounts = self._name_relevance.get(term) or self._name_relevance_of(term)
-            scores[owners] += weight * amounts
+    def name_relevance(self, weights: Mapping[str, float]) -> Floats:
+        """What BM25F would be if the terms occurred in names only."""
+        return self._sum(weights, lambda added: added.name_relevance)
 
     def name_coverage(self, weights: Mapping[str, float]) -> Floats:
         """How much of each name the terms make up; a rare term more; all terms of a name make 1."""
+        return self._sum(weights, lambda added: added.name_share)
+
+    def _sum(self, weights: Mapping[str, float], amounts_of: Callable[[_Added], Amounts]) -> Floats:
         scores = np.zeros(self._size)
         for term, weight in weights.items():
-            owners, shares = self._coverage.get(term) or self._coverage_of(term)
-            scores[owners] += weight * shares
+            owners, amounts = amounts_of(self._added.get(term) or self._add(term))
+            scores[owners] += weight * amounts  # a term lists a function once
         return scores
 
-    def _found(self, term: str) -> tuple[Ints, NDArray[np.uint8]]:
+    def _add(self, term: str) -> _Added:
         number = self._vocabulary[term]
         part = slice(self._ends[number - 1] if number else 0, self._ends[number])
-        return self._owners[part], self._counts[part]
-
-    def _relevance_of(self, term: str) -> Amounts:
-        owners, counts = self._found(term)
+        owners, counts = self._owners[part], self._counts[part]
+        is_name = counts[:, _NAME] > 0
+        named = owners[is_name]
         counted: Floats = np.einsum("sf,sf->s", counts, self._worth[owners])
-        self._relevance[term] = owners, self._saturated(counted, len(owners))
-        return self._relevance[term]
-
-    def _name_relevance_of(self, term: str) -> Amounts:
-        owners, counts = self._found(term)
-        named = counts[:, _NAME] > 0
-        counted = counts[named, _NAME] * self._worth[owners[named], _NAME]
-        self._name_relevance[term] = owners[named], self._saturated(counted, len(owners))
-        return self._name_relevance[term]
-
-    def _saturated(self, counted: Floats, frequency: int) -> Floats:
-        amounts: Floats = (
-            _rarity(self._size, frequency) * counted * (_SATURATION + 1) / (_SATURATION + counted)
+        rarity = _rarity(self._size, len(owners))
+        self._added[term] = _Added(
+            (owners, rarity * _saturated(counted)),
+            (named, rarity * _saturated(counts[is_name, _NAME] * self._worth[named, _NAME])),
+            (named, _rarity(self._size, len(named)) / self._name_rarities[named]),
         )
-        return amounts
-
-    def _coverage_of(self, term: str) -> Amounts:
-        owners, counts = self._found(term)
-        named = owners[counts[:, _NAME] > 0]
-        self._coverage[term] = named, _rarity(self._size, len(named)) / self._name_rarities[named]
-        return self._coverage[term]
+        return self._added[term]
 
 
-def _rarity(documents: int, frequency: int | Ints) -> Floats:
-    """The inverse document frequency of a term that occurs in so many of the documents."""
-    logs: Floats = np.log1p((documents - frequency + 0.5) / (frequency + 0.5))
+def _saturated(counted: Floats) -> Floats:
+    return counted * (_SATURATION + 1) / (_SATURATION + counted)
+
+
+def _rarity(functions: int, frequency: int | Ints) -> Floats:
+    """The inverse document frequency of a term that occurs in so many of the functions."""
+    logs: Floats = np.log1p((functions - frequency + 0.5) / (frequency + 0.5))
     return logs

@@ -10,8 +10,7 @@ begin with a blank: no term does.
 
 import re
 import unicodedata
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
 
@@ -51,6 +50,8 @@ _MAX_PHRASE_WORDS = 256
 _LONGEST_NAME = 16
 """Words of one: who asks with more does not ask for a name."""
 
+_WHOLE = "  "
+
 _MAX_WORD_CHARS = 64
 """A longer run of letters and digits is a key or a blob: nobody searches for it."""
 
@@ -73,35 +74,29 @@ def terms_of(text: str, max_chars: int) -> list[str]:
     return [term for word in _words(text, max_chars) for term in _terms_of_word(word)]
 
 
-def parts_of(text: str, max_chars: int) -> list[str]:
-    """The words that terms are made of: split and folded, not stemmed, and no stopword is left out."""
-    return [part for word in _words(text, max_chars) for part in _folded_parts(word)]
+def phrases_of(text: str, max_chars: int) -> list[str]:
+    """The small words with their neighbours, of the text's first `max_chars` characters; last, all that it says as one.
 
-
-@dataclass(frozen=True, slots=True)
-class Phrases:
-    """`small` has the small words with their neighbours. `whole` is one phrase for all that the text says.
-
-    Names and queries share it if their words are the same: "get the tables", `getTable`. It is empty if there are none.
+    Names and queries share that one if their words are the same: "get the tables", `getTable`.
     """
-
-    small: tuple[str, ...]
-    whole: str
+    parts = (part for word in _words(text, max_chars) for part in _parts(word))
+    words = [part for part in parts if part not in _SILENT][:_MAX_PHRASE_WORDS]
+    phrases = [f" {word}" for word in words if word in _PARTICLES]
+    for first, second in pairwise(words):
+        if first in _SMALL or second in _SMALL:
+            phrases.append(f" {stem(first)} {stem(second)}")
+    said = sorted({stem(word) for word in words if word not in STOPWORDS})
+    whole = [_WHOLE + " ".join(said)] if said and len(words) <= _LONGEST_NAME else []
+    return [*phrases, *whole]
 
 
 def is_phrase(term: str) -> bool:
     return term.startswith(" ")
 
 
-def phrases_of(text: str, max_chars: int) -> Phrases:
-    """Of the text's first `max_chars` characters."""
-    words = [word for word in parts_of(text, max_chars) if word not in _SILENT][:_MAX_PHRASE_WORDS]
-    small = {f" {word}": None for word in words if word in _PARTICLES}
-    for first, second in pairwise(words):
-        if first in _SMALL or second in _SMALL:
-            small[f" {stem(first)} {stem(second)}"] = None
-    said = {stem(word) for word in words if word not in STOPWORDS} if len(words) <= _LONGEST_NAME else ()
-    return Phrases(tuple(small), f"  {' '.join(sorted(said))}" if said else "")
+def is_whole(phrase: str) -> bool:
+    """Whether it has all words of what it was made of."""
+    return phrase.startswith(_WHOLE)
 
 
 @lru_cache(maxsize=1 << 16)
@@ -117,12 +112,12 @@ def is_asking(term: str) -> bool:
 
 def _words(text: str, max_chars: int) -> list[str]:
     words: list[str] = _WORD.findall(_without_accents(text[:max_chars])[:max_chars])
-    return words
+    return [word for word in words if len(word) <= _MAX_WORD_CHARS]
 
 
 @lru_cache(maxsize=1 << 16)
 def _terms_of_word(word: str) -> tuple[str, ...]:
-    parts = [*_folded_parts(word)]
+    parts = [*_parts(word)]
     if len(parts) > 1 and word.isascii():
         parts.append(
             word.casefold()
@@ -131,20 +126,15 @@ def _terms_of_word(word: str) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=1 << 16)
-def _folded_parts(word: str) -> tuple[str, ...]:
-    return tuple(part.casefold() for part in _parts(word)) if len(word) <= _MAX_WORD_CHARS else ()
-
-
-def _parts(word: str) -> Iterator[str]:
+def _parts(word: str) -> Sequence[str]:
+    """The words in an identifier, case folded; of scripts without spaces, pairs of characters."""
     if word.isascii():
-        yield from (word,) if word.islower() else _PART.findall(word)
-        return
-    for part in _PART_BEYOND_ASCII.findall(word):
-        yield from _pairs(part) if _UNSPACED_RUN.search(part) else (part,)
-
-
-def _pairs(text: str) -> Iterator[str]:
-    return (text[at : at + 2] for at in range(len(text) - 1))
+        return [word] if word.islower() else [part.casefold() for part in _PART.findall(word)]
+    parts = []
+    for part in _PART_BEYOND_ASCII.findall(word.casefold()):
+        is_unspaced = _UNSPACED_RUN.search(part)
+        parts += [part[at : at + 2] for at in range(len(part) - 1)] if is_unspaced else [part]
+    return parts
 
 
 def _without_accents(text: str) -> str:
