@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.measuring import free_port, wait_for_port
 from manifests.names import namespace_of
-from portal.library.namespace import LibrarySource
+from portal.library.library import LibrarySource
 from upstreams.tools import RecordedTool
 
 REGISTRIES = Path(__file__).resolve().parent.parent.parent / "shared" / "data" / "registries.jsonl.gz"

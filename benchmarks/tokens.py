@@ -38,8 +38,7 @@ from portal.budget.tokens import compact, count_tokens
 from portal.definitions import INSTRUCTIONS, tool_definitions
 from portal.docs_search import Found
 from portal.library.function import Function
-from portal.library.library import Library
-from portal.library.namespace import LibrarySource
+from portal.library.library import Library, LibrarySource
 from portal.search.index import SearchIndex
 from upstreams.tools import RecordedTool
 

@@ -18,8 +18,7 @@ from manifests.rule_slips import ListedTool
 from manifests.tool_rules import Hints
 from portal.authority import Authority
 from portal.check.checker import Checker
-from portal.library.library import Library
-from portal.library.namespace import LibrarySource
+from portal.library.library import Library, LibrarySource
 from portal.library.stub_package import write_stubs
 from portal.observed.observations import Observations
 from portal.observed.shape import UNSEEN

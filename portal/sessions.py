@@ -13,8 +13,7 @@ from starlette.requests import Request
 
 from manifests.portal_manifest import ServerSettings
 from portal.library.function import Function
-from portal.library.library import Library
-from portal.library.namespace import Namespace
+from portal.library.library import Library, Namespace
 from sandbox_runtime.calls import CallError
 from sandbox_runtime.errors import WorkerStartError
 from sandbox_runtime.sandbox import Sandbox, Session

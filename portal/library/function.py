@@ -1,7 +1,7 @@
 """What one tool is to a script: a typed, keyword-only Python function; and how that reads as text."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
@@ -14,8 +14,18 @@ from manifests.tool_rules import Hints
 from portal.library.plain_text import comment, default_text, docstring, literal_text, one_line
 from portal.library.results import declared_result, is_wrapper
 from portal.library.schema import CONDITIONS, arguments_schema, is_kind
-from portal.library.schema_types import SchemaTypes, merged, parts, value_doc
-from portal.library.stub_types import ANY, BUILTIN_WORDS, NONE, TYPING_WORDS, StubTypes, Type, union
+from portal.library.schema_types import (
+    ANY,
+    NONE,
+    SchemaTypes,
+    Type,
+    merged,
+    parts,
+    respelt,
+    text,
+    union,
+    value_doc,
+)
 from upstreams.tools import RecordedTool
 
 MAX_PARAMETERS: Final = 256
@@ -146,25 +156,27 @@ class Function:
         """The first of the parameters' texts, as many as fit into so many characters, but nearly all required ones."""
         shown = []
         left = longest
-        for parameter, text in zip(self.parameters, texts, strict=True):
-            left -= len(text) + 2
+        for parameter, shown_text in zip(self.parameters, texts, strict=True):
+            left -= len(shown_text) + 2
             if left < (longest - LONGEST_REQUIRED if parameter.required else 0):
                 break
-            shown.append(text)
+            shown.append(shown_text)
         return shown
 
-    def module_definition(self) -> str:
-        """As it stands in its module, on one line or one line per parameter.
+    def module_definition(self, hidden: Collection[str]) -> str:
+        """As it stands in its module, on one line or one line per parameter; `hidden` words are `respelt`.
 
         The types say that None stands for an optional argument that is not sent: calls take it in any case, and a
         checker must know, but a model reads one word less elsewhere.
         """
-        shown = [_parameter_text(each, _with_none(each)) for each in self.parameters] + self._others()
-        head = f"async def {self.name}({self._keyword_only(shown)}) -> {self.returns}:"
+        shown = [_parameter_text(each, respelt(_with_none(each), hidden)) for each in self.parameters]
+        shown += [respelt(each, hidden) for each in self._others()]
+        returns = respelt(self.returns, hidden)
+        head = f"async def {self.name}({self._keyword_only(shown)}) -> {returns}:"
         if len(head) > _LONGEST_LINE and shown:
             lines = ["*", *shown] if self.parameters else shown
             inner = "".join(f"    {line},\n" for line in lines)
-            head = f"async def {self.name}(\n{inner}) -> {self.returns}:"
+            head = f"async def {self.name}(\n{inner}) -> {returns}:"
         docs = [f"    {name}: {doc}" for name, doc in self._docs().items()]
         return self._with_body(head, "\n".join(["", "", "Args:", *docs]) if docs else "")
 
@@ -181,9 +193,9 @@ class Function:
         return self._with_body(f"async def {self.name}({arguments}) -> {self.returns}:", "")
 
     def _with_body(self, head: str, docs: str) -> str:
-        text = f"{self.refusal}\n\n{self.description}{docs}".strip()
+        body = f"{self.refusal}\n\n{self.description}{docs}".strip()
         behind = comment(self.remark)
-        return f"{head}{behind}\n{docstring(text, indent='    ')}" if text else f"{head} ...{behind}"
+        return f"{head}{behind}\n{docstring(body, indent='    ')}" if body else f"{head} ...{behind}"
 
     def _keyword_only(self, shown: Sequence[str]) -> str:
         return ", ".join(["*", *shown] if self.parameters else shown)
@@ -206,9 +218,7 @@ class Function:
         return docs
 
 
-def parameters(
-    root: SoundNode, types: SchemaTypes, spelling: StubTypes
-) -> tuple[tuple[Parameter, ...], str | None]:
+def parameters(root: SoundNode, types: SchemaTypes) -> tuple[tuple[Parameter, ...], str | None]:
     """The keywords for a tool's arguments, the required ones first, and the type of keywords beyond them, if there are.
 
     A schema that names none, and forbids none, takes any; so does one that declares some for some calls only.
@@ -218,15 +228,15 @@ def parameters(
     properties: dict[str, SoundNode] = {**required, **whole.get("properties", {})}
     shown = sorted(properties, key=lambda key: key not in required)[:MAX_PARAMETERS]
     names = function_names(list(properties))
-    named = []
-    for key in shown:
-        type_ = types.property_type(key, properties[key])
-        named.append(
-            _parameter(names[key], key, properties[key], type_, spelling, is_required=key in required)
+    named = [
+        _parameter(
+            names[key], key, properties[key], types.property_type(key, properties[key]), key in required
         )
-    named.sort(key=lambda parameter: not parameter.required)
+        for key in shown
+    ]
     others = ANY if len(properties) > len(shown) else _others(root, whole, types)
-    return tuple(named), None if others is None else spelling.text(others)
+    in_order = sorted(named, key=lambda parameter: not parameter.required)
+    return tuple(in_order), None if others is None else text(others)
 
 
 def admits(node: SoundNode, value: Json) -> bool:
@@ -236,28 +246,26 @@ def admits(node: SoundNode, value: Json) -> bool:
     return not SchemaValidator(node).look_at(value, _MAX_STEPS, most=1).errors
 
 
-def _parameter(
-    name: str, key: str, node: SoundNode, type_: Type, spelling: StubTypes, *, is_required: bool
-) -> Parameter:
+def _parameter(name: str, key: str, node: SoundNode, type_: Type, is_required: bool) -> Parameter:
     default = node.get("default", NO_DEFAULT) if isinstance(node, dict) else NO_DEFAULT
     source, doc, is_default_sent = "" if is_required else "...", value_doc(_described(node)), False
     if default is not NO_DEFAULT and (not is_required or admits(node, default)):
         is_default_sent, is_required = is_required, False
         type_ = union([type_, NONE]) if default is None else type_
-        source = (default_text(default) if _takes_default(type_, spelling, default) else None) or "..."
+        source = (default_text(default) if _takes_default(type_, default) else None) or "..."
         if source == "...":
             doc = f"{doc} Default: {one_line(json.dumps(default, ensure_ascii=False), 60)}".strip()
-    annotation, is_nullable = spelling.text(type_), admits(node, None)
-    return Parameter(name, key, annotation, is_required, default, source, doc, is_nullable, is_default_sent)
+    is_nullable = admits(node, None)
+    return Parameter(name, key, text(type_), is_required, default, source, doc, is_nullable, is_default_sent)
 
 
-def _takes_default(type_: Type, spelling: StubTypes, default: Json) -> bool:
+def _takes_default(type_: Type, default: Json) -> bool:
     """Whether a type checker takes the default, a scalar or an empty container, as one of the type."""
-    word = "None" if default is None else spelling.word(type(default).__name__)
+    word = "None" if default is None else type(default).__name__
     if isinstance(default, list | dict):
         return type_ == ANY or any(each.startswith(f"{word}[") for each in type_)
     exact = "" if isinstance(default, float) else f"={literal_text(default)}"
-    fitting = {"Any", word, exact, *([spelling.word("float")] if type(default) is int else [])}
+    fitting = {"Any", word, exact, *(["float"] if type(default) is int else [])}
     return not fitting.isdisjoint(type_)
 
 
@@ -303,15 +311,6 @@ def short_parameter(parameter: Parameter) -> str:
     return _parameter_text(parameter, annotation)
 
 
-def module(header: str, summary: str, types: StubTypes, functions: Iterable[str]) -> str:
-    """A namespace's `.pyi`."""
-    # mypy does not know PEP 728's `extra_items` yet.
-    has_extra = any(", extra_items=" in each for each in types.definitions.values())
-    top = f'{header}\n# mypy: disable-error-code="call-arg, misc"' if has_extra else header
-    parts = [top, *([docstring(one_line(summary, 200))] if summary.strip() else []), _imports(types)]
-    return "\n\n".join([*parts, *types.definitions.values(), *functions]) + "\n"
-
-
 def _parameter_text(parameter: Parameter, annotation: str) -> str:
     """`title: str` or `labels: list[str] = ...`."""
     default = "" if parameter.required else f" = {parameter.default_source}"
@@ -320,14 +319,5 @@ def _parameter_text(parameter: Parameter, annotation: str) -> str:
 
 def _with_none(parameter: Parameter) -> str:
     annotation = parameter.annotation
-    takes_none = parameter.required or annotation in ("Any", "_Any", "None") or annotation.endswith("| None")
+    takes_none = parameter.required or annotation in ("Any", "None") or annotation.endswith("| None")
     return annotation if takes_none else f"{annotation} | None"
-
-
-def _imports(types: StubTypes) -> str:
-    def imported(word: str) -> str:
-        return word if types.word(word) == word else f"{word} as {types.word(word)}"
-
-    builtins = ", ".join(imported(word) for word in BUILTIN_WORDS if types.word(word) != word)
-    first = f"from builtins import {builtins}\n" if builtins else ""
-    return f"{first}from typing import {', '.join(map(imported, TYPING_WORDS))}"

@@ -3,7 +3,7 @@
 import ast
 from typing import Final
 
-from portal.library.namespace import GENERATED
+from portal.library.library import GENERATED
 
 FETCH_SIGNATURE: Final = (
     "async def fetch(url: str, *, method: str = 'GET', headers: Mapping[str, str] | None = None, params: Any = None, "

@@ -1,14 +1,18 @@
-"""JSON Schema to Python types: the annotation of a value, and the typed dicts it needs."""
+"""JSON Schema to Python types: the annotation of a value, and the definitions it needs.
+
+No text of a schema is in them but as a literal or a comment.
+"""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from keyword import iskeyword
+from typing import Any, Final, TypeAlias
 
-from manifests.json_value import Json
 from manifests.schema_validation import Reference, SoundNode
-from portal.library.plain_text import default_text, is_literal, one_line
+from portal.library.plain_text import comment, default_text, is_literal, literal_text, one_line
 from portal.library.schema import ANNOTATIONS, is_kind, kind_of
-from portal.library.stub_types import ANY, Field, StubTypes, Type, literal, union
 
 MAX_NODES: Final = 2_000
 """Subschemas of one tool that get a type, each time they are reached; those beyond are `Any`."""
@@ -29,6 +33,127 @@ LONGEST_TYPE_NAME: Final = 48
 
 _MAX_PARTS: Final = 60
 
+Type: TypeAlias = tuple[str, ...]
+"""The members of a union as source, `None` last; one that begins with `=` is the value of a literal."""
+
+ANY: Final[Type] = ("Any",)
+NONE: Final[Type] = ("None",)
+TYPING_WORDS: Final = ("Any", "Literal", "NotRequired", "TypedDict")
+BUILTIN_WORDS: Final = ("bool", "dict", "float", "int", "list", "str")
+
+_RESERVED: Final = frozenset({*BUILTIN_WORDS, *TYPING_WORDS, "None", "True", "False"})
+_SAYS_NOTHING: Final = re.compile(r"(?:list\[|dict\[str, )*Any\]*|None")
+_WORD: Final = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|([^\W\d]\w*)")
+"""A string, or a word outside of them."""
+
+
+def union(types: Iterable[Type]) -> Type:
+    """What fits any of these; `Any` takes all."""
+    members = dict.fromkeys(member for type_ in types for member in type_)
+    if "Any" in members or not members:
+        return ANY
+    return (*(each for each in members if each != "None"), *(NONE if "None" in members else ()))
+
+
+def text(type_: Type) -> str:
+    """The annotation's source."""
+    exact = f"Literal[{', '.join(each[1:] for each in type_ if each.startswith('='))}]"
+    return " | ".join(dict.fromkeys(exact if each.startswith("=") else each for each in type_))
+
+
+def says_nothing(type_: Type) -> bool:
+    """Whether a type tells no more than that there is data: `Any`, `dict[str, Any]`, `list[Any] | None`."""
+    return all(map(_SAYS_NOTHING.fullmatch, type_)) and type_ != NONE
+
+
+def respelt(source: str, hidden: Collection[str]) -> str:
+    """An annotation with `_list` for `list`, in a module whose function `list` hides that word."""
+    return _WORD.sub(lambda found: f"_{found[0]}" if found[1] in hidden else found[0], source)
+
+
+def _words(*sources: str) -> set[str]:
+    """The names in some source, without those in literals."""
+    return {word for source in sources for word in _WORD.findall(source) if word}
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One key of a typed dict, as on the wire, and how its type is written; `doc` is plain text for its comment."""
+
+    key: str
+    type: str
+    doc: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A typed dict; or, without `fields`, another name for the type `text`."""
+
+    name: str
+    text: str
+    """Of a typed dict, what stands behind its name or its fields: `, total=False`."""
+    fields: tuple[Field, ...] | None = None
+
+    @property
+    def mentioned(self) -> set[str]:
+        return _words(self.text, *(each.type for each in self.fields or ()))
+
+    def source(self, hidden: Collection[str] = ()) -> str:
+        """Without a newline behind it; what `hidden` is, `respelt` says."""
+        behind = respelt(self.text, hidden)
+        if self.fields is None:
+            return f"{self.name} = {behind}"
+        told = [(each.key, respelt(each.type, hidden), comment(each.doc)) for each in self.fields]
+        base, taken = respelt("TypedDict", hidden), self.mentioned.union(TYPING_WORDS, BUILTIN_WORDS)
+        if told and all(_is_attribute(key, taken) for key, _, _ in told):
+            lines = [f"    {key}: {type_}{doc}" for key, type_, doc in told]
+            return "\n".join([f"class {self.name}({base}{behind}):", *lines])
+        lines = [f"    {literal_text(key)}: {type_},{doc}" for key, type_, doc in told]
+        return "\n".join([f'{self.name} = {base}("{self.name}", {{', *lines, f"}}{behind})"])
+
+
+def _is_attribute(key: str, taken: Collection[str]) -> bool:
+    """Whether the key can be written as a class attribute without changing what annotations mean."""
+    is_name = key.isascii() and key.isidentifier() and not iskeyword(key)
+    return is_name and not key.startswith("__") and key not in taken
+
+
+class Definitions:
+    """Those of one namespace's module, by name. A type that two tools define alike is there once; of types that only
+    share a name, the first one keeps it, and the others get their function's name in front.
+    """
+
+    def __init__(self, functions: Iterable[str]) -> None:
+        self.by_name: dict[str, Definition] = {}
+        self._reserved = _RESERVED.union(functions)
+
+    def define(self, owner: str, wanted: str, source: str, fields: Iterable[Field] | None = None) -> Type:
+        """The name that a definition gets."""
+        for name in _names(owner, wanted):
+            definition = Definition(name, source, None if fields is None else tuple(fields))
+            if name not in self._reserved and self.by_name.setdefault(name, definition) == definition:
+                return (name,)
+        raise AssertionError("there is always another name")
+
+    def needed(self, *sources: str) -> Iterator[Definition]:
+        """The definitions that some source mentions, and all that these mention, inner ones first."""
+        wanted: set[str] = set()
+        waiting = _words(*sources)
+        while waiting:
+            name = waiting.pop()
+            if name in self.by_name and name not in wanted:
+                wanted.add(name)
+                waiting |= self.by_name[name].mentioned
+        return (each for name, each in self.by_name.items() if name in wanted)
+
+
+def _names(owner: str, wanted: str) -> Iterator[str]:
+    yield wanted
+    if not wanted.startswith(owner):
+        wanted = f"{owner}{wanted}"
+        yield wanted
+    yield from (f"{wanted}{number}" for number in count(2))
+
 
 class SchemaTypes:
     """The types of one tool's sound schemas; `owner` is what its own types are called by.
@@ -36,9 +161,9 @@ class SchemaTypes:
     Where a type is made of itself, the inner one is `Any`.
     """
 
-    def __init__(self, owner: str, types: StubTypes) -> None:
+    def __init__(self, owner: str, definitions: Definitions) -> None:
         self._owner = owner
-        self._types = types
+        self._definitions = definitions
         self._left = MAX_NODES
         self._depth = 0
         self._open: set[Reference] = set()
@@ -74,7 +199,7 @@ class SchemaTypes:
         if "enum" in node:
             return self._enum(node, place)
         kinds = node.get("type") or _implied_kinds(node)
-        return union([self._of_kind(kind, node, place) for kind in kinds])
+        return union(self._of_kind(kind, node, place) for kind in kinds)
 
     def _of_kind(self, kind: str, node: dict[str, Any], place: str) -> Type:
         if kind == "object":
@@ -82,8 +207,8 @@ class SchemaTypes:
         if kind == "array":
             items = [*node.get("prefixItems", ()), node.get("items", False)]
             items = [each for each in items if each is not False] or [True]
-            return self._types.list_of(union([self._type(each, place) for each in items]))
-        return self._scalar(kind)
+            return (f"list[{text(union(self._type(each, place) for each in items))}]",)
+        return (_SCALARS[kind],)
 
     def _referred(self, reference: Reference, place: str) -> Type:
         if reference in self._finished:
@@ -97,26 +222,26 @@ class SchemaTypes:
         return type_
 
     def _object(self, node: dict[str, Any], place: str) -> Type:
-        other: SoundNode | None = node.get("additionalProperties")
+        other: SoundNode = node.get("additionalProperties", True)
         required = dict.fromkeys(node.get("required", ()))
-        properties: dict[str, SoundNode] = {**(node.get("properties") or {})}
+        properties: dict[str, SoundNode] = {**node.get("properties", {})}
         if other is not False:  # what is required is a field although nothing else is said about it
-            properties |= {key: other or True for key in required if key not in properties}
-        if not properties and other is not False:
-            return self._types.dict_of(self._type(other, place) if isinstance(other, dict) else ANY)
+            properties |= {key: other for key in required if key not in properties}
+            if not properties:
+                return (f"dict[str, {text(self._type(other, place))}]",)
         if len(properties) > MAX_FIELDS:
-            return self._types.dict_of(ANY)
+            return _LOOSE["object"]
         name = title_name(node.get("title")) or place
+        is_partial = properties.keys().isdisjoint(required)
         fields = []
         for key, child in properties.items():
-            type_ = self._types.text(self._type(child, self._nested(name, key)))
-            fields.append(Field(key, type_, key in required, value_doc(child)))
-        extra = (
-            self._type(other, self._nested(name, "value"))
-            if other is not None and other is not False
-            else None
-        )
-        return self._types.typed_dict(self._owner, name, fields, extra)
+            type_ = text(self._type(child, self._nested(name, key)))
+            is_marked = key not in required and not is_partial
+            fields.append(Field(key, f"NotRequired[{type_}]" if is_marked else type_, value_doc(child)))
+        behind = ", total=False" if is_partial else ""
+        if other is not False and "additionalProperties" in node:
+            behind += f", extra_items={text(self._type(other, self._nested(name, 'value')))}"
+        return self._definitions.define(self._owner, name, behind, fields)
 
     def _alternatives(self, node: dict[str, Any], place: str) -> Type:
         base = {word: value for word, value in node.items() if word != "anyOf"}
@@ -128,30 +253,19 @@ class SchemaTypes:
             telling = [merged({"allOf": [member, base]}) for member in telling]
         elif len(telling) < len(members):
             return ANY
-        return union([self._type(member, place) for member in telling])
+        return union(self._type(member, place) for member in telling)
 
     def _enum(self, node: dict[str, Any], place: str) -> Type:
         values = [value for value in node["enum"] if "type" not in node or is_kind(value, node["type"])]
-        if len(values) > MAX_LITERALS:
-            return union([self._loose(value) for value in values])
-        exact = literal([value for value in values if is_literal(value)])
-        loose = [self._loose(value) for value in values if not is_literal(value)]
-        type_ = union([exact, *loose]) if len(loose) < len(values) else union(loose)
-        if len(self._types.text(type_)) <= LONGEST_INLINE_LITERAL:
+        exact = [value for value in values if is_literal(value)] if len(values) <= MAX_LITERALS else []
+        loose = [_LOOSE[kind_of(value)] for value in values if not (exact and is_literal(value))]
+        literals = union(NONE if value is None else (f"={literal_text(value)}",) for value in exact)
+        type_ = union([literals, *loose] if exact else loose)
+        if len(text(type_)) <= LONGEST_INLINE_LITERAL or not exact:
             return type_
-        exact = tuple(member for member in type_ if member.startswith("="))
-        name = title_name(node.get("title")) or place
-        others = tuple(member for member in type_ if member not in exact)
-        return (*self._types.alias(self._owner, name, exact), *others) if exact else type_
-
-    def _loose(self, value: Json) -> Type:
-        kind = kind_of(value)
-        if kind in ("object", "array"):
-            return self._types.dict_of(ANY) if kind == "object" else self._types.list_of(ANY)
-        return self._scalar(kind)
-
-    def _scalar(self, kind: str) -> Type:
-        return (self._types.word(_SCALARS[kind]),)
+        source = text(tuple(each for each in literals if each != "None"))
+        name = self._definitions.define(self._owner, title_name(node.get("title")) or place, source)
+        return name + tuple(member for member in type_ if not member.startswith("="))
 
     def _nested(self, name: str, key: str) -> str:
         """What a type is called that has no better name, after where it sits: `CreateIssueLabels`."""
@@ -248,7 +362,7 @@ def _bounds(node: dict[str, Any]) -> Iterator[str]:
 
 def type_name(text: str) -> str:
     """A class name made of the text's ASCII words: `create_issue` -> `CreateIssue`; "" if it has none."""
-    words = _WORDS.findall(text[: 4 * LONGEST_TYPE_NAME])
+    words = _NAME_WORDS.findall(text[: 4 * LONGEST_TYPE_NAME])
     name = "".join(word[0].upper() + word[1:] for word in words)[:LONGEST_TYPE_NAME]
     return f"Type{name}" if name[:1].isdigit() else name
 
@@ -279,13 +393,18 @@ _SCALARS: Final[Mapping[str, str]] = {
     "boolean": "bool",
     "null": "None",
 }
+_LOOSE: Final[Mapping[str, Type]] = {
+    **{kind: (word,) for kind, word in _SCALARS.items()},
+    "object": ("dict[str, Any]",),
+    "array": ("list[Any]",),
+}
 _TYPE_WORDS: Final = frozenset(
     "type enum properties additionalProperties items prefixItems anyOf allOf".split()  # noqa: SIM905
 )
 _DEFINITION_FOLDERS: Final = frozenset({"$defs", "definitions", "schemas"})
 _SILENT_FORMATS: Final = frozenset({"int32", "int64", "float", "double", "string"})
 _MOST: Final = 2**31
-_WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+|[0-9]+")
+_NAME_WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+|[0-9]+")
 _GENERIC: Final = frozenset(
     "Data Input Item Items Model Object Options Output Params Properties Response Result Root Schema Value".split()  # noqa: SIM905
 )

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from manifests.own_files import ORDINARY, write_whole
-from portal.library.library import Library
-from portal.library.namespace import GENERATED, Namespace
+from portal.library.library import GENERATED, Library, Namespace
 from portal.library.portal_stub import PORTAL_STUB
 
 PACKAGE: Final = "tools"

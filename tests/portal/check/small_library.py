@@ -7,8 +7,7 @@ from pathlib import Path
 from manifests.decision import Decision
 from manifests.grants import Limits
 from manifests.json_value import Json
-from portal.library.library import Library
-from portal.library.namespace import LibrarySource
+from portal.library.library import Library, LibrarySource
 from portal.library.stub_package import write_stubs
 from portal.snapshot import Snapshot
 from sandbox_runtime.guest.names import Names

@@ -14,8 +14,7 @@ import pytest
 
 from portal.check.checker import Checker, open_checker
 from portal.check.findings import Diagnostic
-from portal.library.library import Library
-from portal.library.namespace import LibrarySource
+from portal.library.library import Library, LibrarySource
 from tests.portal.check.small_library import prepared, snapshot, stubs
 from tests.portal.library.test_recorded_registries import RECORDED, registry
 

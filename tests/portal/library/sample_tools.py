@@ -2,8 +2,7 @@
 
 from manifests.json_value import Json
 from portal.library.function import Function
-from portal.library.library import Library
-from portal.library.namespace import LibrarySource
+from portal.library.library import Library, LibrarySource
 from upstreams.tools import RecordedTool
 
 
