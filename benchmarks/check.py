@@ -33,7 +33,7 @@ from manifests.names import namespace_of
 from portal.check.checker import Checker, open_checker
 from portal.library.function import Function
 from portal.library.library import Library, LibrarySource
-from portal.library.stub_package import write_stubs
+from portal.library.stubs import write_stubs
 from portal.snapshot import Snapshot
 from sandbox_runtime.guest.script import Script
 from sandbox_runtime.guest_answer import read_prepared

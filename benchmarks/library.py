@@ -21,7 +21,7 @@ from benchmarks.measuring import RESULTS, commit, machine
 from benchmarks.registries import REGISTRIES, read_sources
 from manifests.json_value import Json
 from portal.library.library import Library, LibrarySource
-from portal.library.stub_package import write_stubs
+from portal.library.stubs import write_stubs
 from portal.observed.shape import merged, shape_of
 from portal.search.index import SearchIndex
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from benchmarks.measuring import RESULTS, commit, machine
 from benchmarks.registries import REGISTRIES, read_sources
 from portal.library.library import Library
-from portal.library.stub_package import write_stubs
+from portal.library.stubs import write_stubs
 
 SECONDS = 1_800
 

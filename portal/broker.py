@@ -21,9 +21,8 @@ from manifests.manifest import Manifest
 from portal.audit.audit import UNHEARD, RunAudit
 from portal.authority import Authorization, CallRequest, Permit, WithheldError
 from portal.ledger import CallState, Entry, Ledger, RepairNotes
-from portal.library.arguments import ArgumentError
+from portal.library.arguments import ArgumentError, Repair, fitted
 from portal.library.function import Function
-from portal.library.repairs import Repair, fitted
 from portal.library.results import script_value
 from portal.observed.observations import Observations
 from portal.passthrough.notifications import NO_CLIENT, BackChannel

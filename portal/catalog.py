@@ -19,7 +19,7 @@ from manifests.tool_rules import Hints
 from portal.authority import Authority
 from portal.check.checker import Checker
 from portal.library.library import Library, LibrarySource
-from portal.library.stub_package import write_stubs
+from portal.library.stubs import write_stubs
 from portal.observed.observations import Observations
 from portal.observed.shape import UNSEEN
 from portal.observed.shape_store import Observed
@@ -176,7 +176,7 @@ class Catalog:
         async with AsyncExitStack() as alone:
             for _ in range(MAX_READERS):
                 await alone.enter_async_context(self._readers)
-            touched = await anyio.to_thread.run_sync(partial(self._written, former, snapshot.library))
+            touched = await anyio.to_thread.run_sync(self._written, snapshot.library)
             if self._checker is not None:
                 await self._checker.update(snapshot.library, touched or frozenset())
             self.snapshot = replace(snapshot, is_on_disk=touched is not None)
@@ -212,10 +212,10 @@ class Catalog:
             offer = self._offers[upstream.name] = make_offer(self._authority, upstream, observed)
         return offer
 
-    def _written(self, former: Snapshot, library: Library) -> frozenset[Path] | None:
+    def _written(self, library: Library) -> frozenset[Path] | None:
         """The stub files that changed; None if they could not be written."""
         try:
-            return write_stubs(library, self._stubs, former.library if former.is_on_disk else None)
+            return write_stubs(library, self._stubs)
         except OSError as error:
             log.error("stubs_not_written", reason=error.strerror)
             return None

@@ -19,7 +19,7 @@ from portal.definitions import DocsSearchRequest, RequestError, docs_search_requ
 from portal.errors import NO_UPSTREAMS
 from portal.library.function import Function, short_parameter
 from portal.library.plain_text import escaped
-from portal.library.portal_stub import portal_functions
+from portal.library.stubs import portal_functions
 from portal.search.query import asked_name
 from portal.snapshot import MAX_NAME_CHARACTERS, Snapshot
 from sandbox_runtime.calls import CallError, Outcome, ToolCall

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias, get_args
 
 from manifests.json_value import Json
-from portal.library.repairs import Repair
+from portal.library.arguments import Repair
 from sandbox_runtime.calls import CallError
 from sandbox_runtime.grants.file_service import FileService, FileTally
 

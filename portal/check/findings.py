@@ -11,10 +11,10 @@ from typing import Final
 
 from manifests.json_value import Json
 from manifests.names import STANDARD_LIBRARY
+from manifests.schema_validation import UNKNOWN
 from portal.check.ty_server import Finding
-from portal.library.arguments import ArgumentError
+from portal.library.arguments import ArgumentError, fitted
 from portal.library.function import Function
-from portal.library.repairs import UNKNOWN, fitted
 from portal.snapshot import Snapshot
 from sandbox_runtime.calls import CallError
 from sandbox_runtime.result import SPREAD, UNKNOWN_VALUE, LibraryUse, Prepared

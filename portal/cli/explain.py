@@ -13,8 +13,7 @@ from manifests.tool_rules import NETWORK, Hints
 from portal.cli.terminal import Terminal, upstreams_tried
 from portal.composition import Portal, open_portal
 from portal.errors import NO_UPSTREAMS
-from portal.library.arguments import ArgumentError
-from portal.library.repairs import fitted
+from portal.library.arguments import ArgumentError, fitted
 from portal.passthrough.resources import HINTS as READING_HINTS
 from portal.passthrough.resources import METHODS
 from sandbox_runtime.grants.fetcher import FETCH

@@ -2,8 +2,7 @@
 
 import json
 import math
-import re
-from typing import Final, NoReturn
+from typing import Final
 
 from manifests.json_value import Json
 from manifests.schema_validation import SoundNode
@@ -11,7 +10,6 @@ from portal.library.schema import sound_schema
 from upstreams.tools import MISSING, ToolResult
 
 _WRAPPED: Final = "result"
-_SCALAR: Final = re.compile(r'\s*[-0-9tfn"]')
 
 
 def is_wrapper(output_schema: Json) -> bool:
@@ -63,8 +61,6 @@ def parsed_text(text: str) -> Json:
 
     So "12" is 12 and "true" is True, but "007", "1.50" and "1e3" stay text, as does what is not JSON.
     """
-    if text.lstrip()[:1] not in ("{", "[") and not _SCALAR.match(text):
-        return text
     value = data_in(text)
     is_same = isinstance(value, dict | list) or text in (
         json.dumps(value),
@@ -76,13 +72,9 @@ def parsed_text(text: str) -> Json:
 def data_in(text: str) -> Json:
     """What a text is the JSON of; None if it is none (NaN, numbers beyond a double, nesting beyond the parser's)."""
     try:
-        return json.loads(text, parse_constant=_refuse, parse_float=_finite)
+        return json.loads(text, parse_constant=_finite, parse_float=_finite)
     except (ValueError, RecursionError):
         return None
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not JSON")
 
 
 def _finite(text: str) -> float:

@@ -13,7 +13,7 @@ import pytest
 
 from manifests.names import namespace_of
 from portal.library.library import Library, LibrarySource
-from portal.library.stub_package import write_stubs
+from portal.library.stubs import write_stubs
 from tests.portal.library.test_stub_package import type_errors
 from upstreams.tools import RecordedTool
 

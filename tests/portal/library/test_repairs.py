@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manifests.json_value import Json
-from portal.library.arguments import ArgumentError, bind
+from manifests.schema_validation import UNKNOWN
+from portal.library.arguments import ArgumentError, bind, fitted, repaired
 from portal.library.function import Function
-from portal.library.repairs import UNKNOWN, fitted, repaired
 from tests.depth import depth
 from tests.portal.library.random_schemas import KEYS, json_values, schemas
 from tests.portal.library.sample_tools import arguments, function

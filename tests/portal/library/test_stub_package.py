@@ -3,7 +3,7 @@ import sysconfig
 from pathlib import Path
 
 from portal.library.library import Library
-from portal.library.stub_package import write_stubs
+from portal.library.stubs import write_stubs
 from tests.portal.library.sample_tools import arguments, library, tool
 
 TEXT = {"type": "string"}
