@@ -20,9 +20,8 @@ from portal.authority import Authority
 from portal.check.checker import Checker
 from portal.library.library import Library, LibrarySource
 from portal.library.stubs import write_stubs
-from portal.observed.observations import Observations
+from portal.observed.observations import Observations, Observed
 from portal.observed.shape import UNSEEN
-from portal.observed.shape_store import Observed
 from portal.passthrough.resources import LISTED
 from portal.snapshot import Snapshot
 from upstreams.fleet import Fleet

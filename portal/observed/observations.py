@@ -1,24 +1,30 @@
-"""Learns, while scripts run, what the results of tools look like that declare nothing about them."""
+"""Learns, while scripts run, what the results of tools look like that declare nothing about them, and keeps it on disk
+for the next portal over the same manifest.
+"""
 
+import hashlib
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Final
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Final, Literal
 
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
 import structlog
+from pydantic import TypeAdapter, ValidationError
 
 from manifests.json_value import Json
+from manifests.own_files import is_private, write_whole
 from manifests.schema_validation import SchemaError
 from portal.library.arguments import listing, nearest_error
 from portal.library.function import Function
 from portal.library.plain_text import one_line
 from portal.library.schema import kind_of, kind_words
-from portal.observed.field_names import is_field_name
-from portal.observed.shape import UNSEEN, shape_of
-from portal.observed.shape_store import Observed, ShapeStore
+from portal.observed.shape import UNSEEN, Shape, is_field_name, merged, schema_of, shape_of
 
 log = structlog.get_logger()
 
@@ -38,6 +44,91 @@ LONGEST_MISMATCH: Final = 200
 
 _MOST_PLACES: Final = 3
 _CLOSE_SECONDS: Final = 5.0
+
+MAX_FILE_BYTES: Final = 4 * 1024 * 1024
+"""Of one upstream's file. Of tools that do not fit, those whose shapes changed longest ago are left out."""
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What is known of one tool's results, as long as its definition has this hash."""
+
+    definition: str
+    shape: Shape
+    mismatch: str = ""
+    """Where results were not what the tool declares; without any value of them."""
+
+    def and_also(self, other: "Observed") -> "Observed":
+        """What both say; the same object where that is nothing new, the other one if it is of another definition."""
+        if other.definition != self.definition:
+            return other
+        shape, told = merged(self.shape, other.shape), self.mismatch or other.mismatch
+        is_same = shape == self.shape and told == self.mismatch
+        return self if is_same else Observed(self.definition, shape, told)
+
+    @cached_property
+    def schema(self) -> Json:
+        """The shape as a JSON Schema; always the same object, so that it is cheap to see that nothing changed."""
+        return schema_of(self.shape)
+
+
+@dataclass(frozen=True)
+class _File:
+    format: Literal[1]
+    tools: dict[str, Observed]
+
+
+_FILE: Final = TypeAdapter(_File)
+
+
+class ShapeStore:
+    """One folder, private to this user, which several portals may use at once. Its methods block.
+
+    What lies there is believed only if it reads as shapes. `scope` tells manifests apart that use one name for
+    different upstreams. Of two portals that save at the same moment, one loses what it learnt last.
+    """
+
+    def __init__(self, folder: Path, scope: str) -> None:
+        self._folder = folder
+        self._scope = scope
+
+    def load(self, upstream: str) -> dict[str, Observed]:
+        """What is kept about the tools of an upstream, by their names; nothing, if its file cannot be read."""
+        if not is_private(self._folder):
+            return {}
+        try:
+            with self._file(upstream).open("rb") as file:
+                data = file.read(MAX_FILE_BYTES + 1)
+            return _FILE.validate_json(data).tools if len(data) <= MAX_FILE_BYTES else {}
+        except (OSError, ValidationError):
+            return {}
+
+    def save(self, upstream: str, tools: Mapping[str, Observed]) -> None:
+        """Keep this, together with what other portals learnt meanwhile.
+
+        Raises:
+            OSError: The folder cannot be written.
+        """
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not is_private(self._folder):
+            raise PermissionError("the folder could be changed by other users")
+        together = self.load(upstream)
+        for name, own in tools.items():  # last, because they are the latest
+            together[name] = together.pop(name, own).and_also(own)
+        write_whole(self._file(upstream), _bytes(together), is_lasting=False)
+
+    def _file(self, upstream: str) -> Path:
+        name = hashlib.sha256(f"{self._scope}\n{upstream}".encode(errors="surrogatepass")).hexdigest()
+        return self._folder / f"{name[:32]}.json"
+
+
+def _bytes(tools: Mapping[str, Observed]) -> bytes:
+    names = [name for name in tools if name.isprintable()]
+    while True:
+        data = _FILE.dump_json(_File(1, {name: tools[name] for name in names}), exclude_defaults=True)
+        if len(data) <= MAX_FILE_BYTES:
+            return data
+        names = names[len(names) // 2 :]
 
 
 @asynccontextmanager
@@ -130,11 +221,10 @@ class Observations:
             seen = Observed(function.digest, UNSEEN, told)
         known = self._known.setdefault(function.upstream, {})
         former = known.get(function.tool)
-        if former is not None and former.definition == seen.definition:
-            seen = former.and_also(seen)
-        if seen is not former:
+        together = former.and_also(seen) if former is not None else seen
+        if together is not former:
             known.pop(function.tool, None)  # the latest is last
-            known[function.tool] = seen
+            known[function.tool] = together
             self._unsaved.add(function.upstream)
             for on_change in self._listeners:
                 on_change()

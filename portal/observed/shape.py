@@ -1,16 +1,19 @@
-"""What results of a tool look like: kinds, keys and nesting, and no value of any of them."""
+"""What results of a tool look like: kinds, keys and nesting, and no value of any of them.
+
+A shape is kept on disk and shown to models, and no value of a result may get there as a key: an id, an address, a
+name of somebody. Where in doubt keys are data, and the object is a map: that costs a stub some detail, the other
+mistake gives something away.
+"""
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import lru_cache, reduce
 from itertools import islice
-from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
-
-from pydantic import AfterValidator
+from typing import Any, Final
 
 from manifests.json_value import Json
-from portal.observed.field_names import are_field_names, known_name
 
 MAX_DEPTH: Final = 8
 """Lists and objects within one another; what lies deeper may be anything."""
@@ -34,7 +37,16 @@ _BETWEEN_NAMES: Final = re.compile(r"\s*[,;|\n，、；]\s*")
 _MANY_FIELDS: Final = 30
 _MANY_ALIKE: Final = 3
 
-Scalar: TypeAlias = Literal["string", "integer", "number", "boolean", "null"]
+_FIELD_NAME: Final = re.compile(
+    r"""
+    (?!.{41})
+    (?![0-9a-f]{8,}\Z | (?=.*[0-9])[0-9a-f]{6,}\Z)   # no hexadecimal number: deadbeef, fa855f
+    (?!.*[b-df-hj-np-tv-xz]{9})                       # no token: xKqZbWtRpL
+    [$@#_]{0,2}[a-z][a-z_-]*(?:[0-9]{1,3}[a-z_-]*)?\Z   # at most one number, a short one
+    """,
+    re.ASCII | re.IGNORECASE | re.VERBOSE,
+)
+_DIGITS: Final = re.compile(r"[0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +57,9 @@ class Shape:
     one had being `required`, or, if its keys are data, `values`. None: no list, no such object was seen.
     """
 
-    scalars: frozenset[Scalar] = frozenset()
+    scalars: frozenset[str] = frozenset()
     items: "Shape | None" = None
-    fields: "Mapping[Annotated[str, AfterValidator(known_name)], Shape] | None" = None
+    fields: "Mapping[str, Shape] | None" = None
     required: frozenset[str] = frozenset()
     values: "Shape | None" = None
 
@@ -55,7 +67,7 @@ class Shape:
 UNSEEN: Final = Shape()
 """Nothing was seen there: what empty lists hold."""
 
-_SCALARS: Final[tuple[Scalar, ...]] = get_args(Scalar)
+_SCALARS: Final = ("string", "integer", "number", "boolean", "null")
 _TYPES: Final[tuple[type[Any], ...]] = (str, int, float, bool, type(None))
 _OF_TYPE: Final = {type_: Shape(frozenset({name})) for type_, name in zip(_TYPES, _SCALARS, strict=True)}
 
@@ -66,7 +78,21 @@ def shape_of(value: Json, arguments: Json = None) -> Shape:
     `arguments` are those it was asked for with: keys that repeat them may be data.
     """
     said = frozenset(islice(_texts(arguments, 0), _MAX_SAID))
-    return _bounded(_Reader(said).read(value, 1))
+    left = iter(range(MAX_VALUES))
+
+    def read(value: Json, depth: int) -> Shape:
+        is_late = next(left, None) is None
+        if type(value) in _OF_TYPE:
+            return _OF_TYPE[type(value)]
+        if depth > MAX_DEPTH or is_late:
+            return UNSEEN
+        if isinstance(value, list):
+            return Shape(items=reduce(_merged, [read(each, depth + 1) for each in _sample(value)], UNSEEN))
+        # One more than an object may have: with it, it is a map.
+        fields = {key: read(child, depth + 1) for key, child in islice(value.items(), MAX_FIELDS + 1)}
+        return _object(fields, frozenset(fields), said)
+
+    return _bounded(read(value, 1))
 
 
 def merged(one: Shape, other: Shape) -> Shape:
@@ -74,15 +100,22 @@ def merged(one: Shape, other: Shape) -> Shape:
     return _bounded(_merged(one, other))
 
 
-def size(shape: Shape) -> int:
-    """How many places a shape has."""
-    inner = (shape.items, shape.values, *(shape.fields or {}).values())
-    return 1 + sum(size(each) for each in inner if each is not None)
-
-
 def schema_of(shape: Shape) -> Json:
     """A JSON Schema (2020-12) of results of this shape. A place that was always null may be anything."""
     return {"type": "null"} if shape == _OF_TYPE[type(None)] else _schema(shape)
+
+
+@lru_cache(maxsize=4096)
+def is_field_name(key: str) -> bool:
+    """Whether a key reads like a name that a programmer gave: words, at most one short number, no id or token."""
+    return _FIELD_NAME.match(key) is not None
+
+
+def are_numbered(keys: Collection[str]) -> bool:
+    """Whether keys differ only in their numbers: all of them, or three of them."""
+    alike = Counter(_DIGITS.sub("0", key) for key in keys if _DIGITS.search(key))
+    most = max(alike.values(), default=0)
+    return most >= _MANY_ALIKE or (most > 1 and most == len(keys))
 
 
 def _schema(shape: Shape) -> Json:
@@ -101,29 +134,6 @@ def _schema(shape: Shape) -> Json:
     if scalars:
         alternatives.append({"type": scalars})
     return alternatives[0] if len(alternatives) == 1 else {"anyOf": alternatives}
-
-
-class _Reader:
-    """Reads one value, as far as `MAX_VALUES` reach. `said` are texts that the caller sent, casefolded."""
-
-    def __init__(self, said: Collection[str]) -> None:
-        self._left = MAX_VALUES
-        self._said = said
-
-    def read(self, value: Json, depth: int) -> Shape:
-        self._left -= 1
-        scalar = _OF_TYPE.get(type(value))
-        if scalar is not None:
-            return scalar
-        if depth > MAX_DEPTH or self._left < 0:
-            return UNSEEN
-        if isinstance(value, list):
-            return Shape(
-                items=reduce(_merged, [self.read(each, depth + 1) for each in _sample(value)], UNSEEN)
-            )
-        # One more than an object may have: with it, it is a map.
-        fields = {key: self.read(child, depth + 1) for key, child in islice(value.items(), MAX_FIELDS + 1)}
-        return _object(fields, frozenset(fields), self._said)
 
 
 def _sample(items: list[Json]) -> Iterator[Json]:
@@ -146,10 +156,15 @@ def _texts(value: Json, depth: int) -> Iterator[str]:
 
 def _bounded(shape: Shape) -> Shape:
     depth = MAX_DEPTH
-    while size(shape) > MAX_PLACES and depth > 1:
+    while _places(shape) > MAX_PLACES and depth > 1:
         depth -= 1
         shape = _cut(shape, depth)
     return shape
+
+
+def _places(shape: Shape) -> int:
+    inner = (shape.items, shape.values, *(shape.fields or {}).values())
+    return 1 + sum(_places(each) for each in inner if each is not None)
 
 
 def _cut(shape: Shape, depth: int) -> Shape:
@@ -166,64 +181,53 @@ def _cut(shape: Shape, depth: int) -> Shape:
 
 
 def _merged(one: Shape, other: Shape) -> Shape:
-    if other is one or other in (one, UNSEEN):
+    if other in (one, UNSEEN):
         return one
     if one == UNSEEN:
         return other
     scalars = one.scalars | other.scalars
     if "number" in scalars:
         scalars -= {"integer"}  # which are numbers
-    items = _merged(one.items, other.items) if one.items and other.items else one.items or other.items
-    return replace(_merged_objects(one, other), scalars=scalars, items=items)
+    return replace(_merged_objects(one, other), scalars=scalars, items=_either(one.items, other.items))
+
+
+def _either(one: Shape | None, other: Shape | None) -> Shape | None:
+    return _merged(one, other) if one and other else one or other
 
 
 def _merged_objects(one: Shape, other: Shape) -> Shape:
-    if one.values is not None or other.values is not None:
-        values = [each for each in (one.values, other.values) if each is not None]
-        values += [*(one.fields or {}).values(), *(other.fields or {}).values()]
-        return Shape(values=reduce(_merged, values))
+    if one.values or other.values:
+        parts = [one.values, other.values, *(one.fields or {}).values(), *(other.fields or {}).values()]
+        return Shape(values=reduce(_either, parts))
     if one.fields is None or other.fields is None:
         known = other if one.fields is None else one
         return Shape(fields=known.fields, required=known.required)
-    fields = {**one.fields, **other.fields}
-    for key in one.fields.keys() & other.fields.keys():
-        fields[key] = _merged(one.fields[key], other.fields[key])
-    return _object(fields, one.required & other.required)
+    shared = {
+        key: _merged(each, other.fields[key]) for key, each in one.fields.items() if key in other.fields
+    }
+    return _object({**one.fields, **other.fields, **shared}, one.required & other.required)
 
 
 def _object(fields: Mapping[str, Shape], required: frozenset[str], said: Collection[str] = ()) -> Shape:
-    """The shape of objects with these fields, or of a map, if the keys are data.
-
-    Objects by a name that was asked for are a map, and so are other values if they are all of one kind.
-    """
+    """The shape of objects with these fields, or of a map, if the keys are data."""
     if _are_data(fields, required, said):
         return Shape(values=reduce(_merged, fields.values(), UNSEEN))
     return Shape(fields=fields, required=required)
 
 
 def _are_data(fields: Mapping[str, Shape], required: frozenset[str], said: Collection[str]) -> bool:
-    if len(fields) > MAX_FIELDS or not are_field_names(tuple(fields)):
+    """Objects by a name that was asked for are a map, and so are other values if they are all of one kind."""
+    if len(fields) > MAX_FIELDS or not all(map(is_field_name, fields)) or are_numbered(fields):
         return True
     if len(fields) > _MANY_FIELDS and len(required) * 4 < len(fields):
         return True
     asked = [shape for key, shape in fields.items() if key.casefold() in said] if said else []
     if any(shape.fields is not None or shape.values is not None for shape in asked):
         return True
-    if not _are_alike(fields.values()):
+    if len({_kind(shape) for shape in fields.values()} - {None}) != 1:
         return False
     has_nothing_in_common = len(fields) > 1 and not required
     return has_nothing_in_common or bool(asked) or _are_records(fields)
-
-
-def _are_alike(shapes: Iterable[Shape]) -> bool:
-    """Whether some values are known, and all of those are of one kind."""
-    first = None
-    for shape in shapes:
-        kind = _kind(shape)
-        if first is not None and kind not in (first, None):
-            return False
-        first = first or kind
-    return first is not None
 
 
 def _kind(shape: Shape) -> object:

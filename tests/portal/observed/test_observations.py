@@ -7,9 +7,8 @@ import anyio
 import pytest
 
 from manifests.json_value import Json
-from portal.observed.observations import Observations, mismatch, open_observations
+from portal.observed.observations import Observations, Observed, ShapeStore, mismatch, open_observations
 from portal.observed.shape import shape_of
-from portal.observed.shape_store import Observed, ShapeStore
 from tests.portal.library.sample_tools import function
 
 FORMER, CURRENT = function(description="Former."), function(description="Current.")
