@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from manifests.decision import Decision
 from manifests.names import identifier, namespace_of
 from portal.errors import refused
-from portal.library.function import Function
 from portal.library.library import Library
 from portal.search.query import asked_name, partitions
 from sandbox_runtime.calls import CallError
@@ -39,7 +38,7 @@ class Snapshot:
 
     version: int
     library: Library
-    index: "SearchIndex[Function] | None"
+    index: "SearchIndex | None"
     denied: Mapping[str, Decision]
     silent: Mapping[str, str]
     is_on_disk: bool = True

@@ -59,7 +59,7 @@ def _namespaces(functions: Sequence[RecordedFunction], size: int) -> Namespaces:
 
 
 def _reindexed(
-    index: SearchIndex[RecordedFunction], namespaces: Namespaces, queries: Sequence[str]
+    index: SearchIndex, namespaces: Namespaces, queries: Sequence[str]
 ) -> tuple[list[float], list[float], list[float]]:
     """Upstreams of all sizes change, one tool or all tools of each, in a thread, as in the portal. The times of both,
     and of the searches meanwhile.

@@ -5,16 +5,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from operator import attrgetter
-from typing import Generic, TypeVar
 
 import numpy as np
 
+from portal.library.function import Function
 from portal.search.query import Query, asked_name, meant_terms, partitions, read_query, role_terms
-from portal.search.ranking import Encoded, Floats, Ints, Ranking, Searchable
+from portal.search.ranking import Encoded, Floats, Ints, Ranking
 from portal.search.words import is_whole
-
-S = TypeVar("S", bound=Searchable)
 
 _BEST_SENTENCE = 0.6
 _NAME_COVERAGE = 0.3
@@ -28,45 +25,29 @@ _MANY_TERMS = 10_000
 
 
 @dataclass(frozen=True)
-class SearchHits(Generic[S]):
+class SearchHits:
     """The best functions, best first.
 
     `total` is how many fit at all; `exact` of them, the first, have the very name that was asked for.
     """
 
-    functions: tuple[S, ...]
+    functions: tuple[Function, ...]
     total: int
     exact: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Group(Generic[S]):
-    """The functions of one namespace as they were given, and in the order of their names."""
-
-    given: Sequence[S]
-    functions: Sequence[S]
-    encoded: Encoded
-
-    @classmethod
-    def of(cls, given: Sequence[S], vocabulary: dict[str, int]) -> "_Group[S]":
-        functions = sorted(given, key=attrgetter("name"))
-        return cls(given, functions, Encoded(functions, vocabulary))
-
-
-class SearchIndex(Generic[S]):
+class SearchIndex:
     """Immutable: whoever holds an index sees one library, whatever changes meanwhile."""
 
-    def __init__(self, groups: Mapping[str, _Group[S]], vocabulary: dict[str, int]) -> None:
-        self._groups = groups
+    def __init__(self, namespaces: Mapping[str, Encoded], vocabulary: dict[str, int]) -> None:
+        self._namespaces = namespaces
         self._vocabulary = vocabulary
-        in_order = [groups[name] for name in sorted(groups)]
-        self._functions = [function for group in in_order for function in group.functions]
-        self._ranking = Ranking([group.encoded for group in in_order], vocabulary)
-        numbers = {
-            name: at for at, name in enumerate(dict.fromkeys(each.upstream for each in self._functions))
-        }
-        self._upstreams = numbers
-        self._owners = np.array([numbers[each.upstream] for each in self._functions], np.int64)
+        in_order = [namespaces[name] for name in sorted(namespaces)]
+        self._functions = [function for encoded in in_order for function in encoded.functions]
+        self._ranking = Ranking(in_order, vocabulary)
+        self._upstreams: dict[str, int] = {}
+        owners = [self._upstreams.setdefault(each.upstream, len(self._upstreams)) for each in self._functions]
+        self._owners = np.array(owners, np.int64)
 
     @cached_property
     def _named(self) -> Mapping[str, set[int]]:
@@ -77,29 +58,28 @@ class SearchIndex(Generic[S]):
         return named
 
     @classmethod
-    def build(cls, functions: Iterable[S]) -> "SearchIndex[S]":
+    def build(cls, functions: Iterable[Function]) -> "SearchIndex":
         """An index of the functions."""
-        namespaces: defaultdict[str, list[S]] = defaultdict(list)
+        namespaces: defaultdict[str, list[Function]] = defaultdict(list)
         for each in functions:
             namespaces[each.namespace].append(each)
         return cls({}, {}).updated(namespaces)
 
-    def updated(self, namespaces: Mapping[str, Sequence[S]]) -> "SearchIndex[S]":
+    def updated(self, namespaces: Mapping[str, Sequence[Function]]) -> "SearchIndex":
         """An index of these functions, by namespace. A namespace that is the very sequence it was is not read again."""
         is_worn = (
             len(self._vocabulary) > 2 * len(self._ranking) + _MANY_TERMS
         )  # terms of functions that are gone
-        former = {} if is_worn else self._groups
-        vocabulary = {} if is_worn else self._vocabulary
-        groups = {
+        former, vocabulary = ({}, {}) if is_worn else (self._namespaces, self._vocabulary)
+        encoded = {
             name: former[name]
             if name in former and former[name].given is given
-            else _Group.of(given, vocabulary)
+            else Encoded(given, vocabulary)
             for name, given in namespaces.items()
         }
-        return SearchIndex(groups, vocabulary)
+        return SearchIndex(encoded, vocabulary)
 
-    def search(self, query: str, limit: int, upstream: str | None = None) -> SearchHits[S]:
+    def search(self, query: str, limit: int, upstream: str | None = None) -> SearchHits:
         """The `limit` best functions of all upstreams, or of one; ties in the order of their qualified names.
 
         Those named exactly like the query come first: `create_issue`, `github.create_issue` or the tool's own

@@ -3,14 +3,15 @@
 Source: Robertson, Zaragoza, Taylor: Simple BM25 Extension to Multiple Weighted Fields (2004).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
 
+from portal.library.function import Function
 from portal.search.words import is_phrase, phrases_of, terms_of
 
 Ints = NDArray[np.int64]
@@ -26,44 +27,22 @@ _DISCOUNTS = np.array([0.5, 0.3, 0.7, 0.5, 0.5])
 _SATURATION = 1.2
 _NAME = 0
 
-# These bounds keep one definition from costing the whole index its time.
+# Texts are an upstream's own: these bounds keep one definition from costing the whole index its time.
 _MAX_NAME_CHARS = 200
 _MAX_TEXT_CHARS = 4_000
 _MAX_PARAMETERS = 64
 
 
-class SearchableParameter(Protocol):
-    @property
-    def wire_name(self) -> str: ...
-    @property
-    def doc(self) -> str: ...
-
-
-class Searchable(Protocol):
-    """A function as search sees it. Its texts are an upstream's own words: hostile and of any length."""
-
-    @property
-    def namespace(self) -> str: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def upstream(self) -> str: ...
-    @property
-    def tool(self) -> str: ...
-    @property
-    def description(self) -> str: ...
-    @property
-    def parameters(self) -> Sequence[SearchableParameter]: ...
-
-
 class Encoded:
-    """Some functions as numbers: each term by its number in a vocabulary, to which new ones are added."""
+    """A namespace's functions as numbers: each term by its number in a vocabulary, to which new ones are added."""
 
-    def __init__(self, functions: Iterable[Searchable], vocabulary: dict[str, int]) -> None:
+    def __init__(self, given: Sequence[Function], vocabulary: dict[str, int]) -> None:
+        self.given = given
+        self.functions = sorted(given, key=attrgetter("name"))
         sizes, lengths = [], []
         terms: list[str] = []
         counts: list[list[int]] = []
-        for function in functions:
+        for function in self.functions:
             fields = [*_terms_by_field(function)]
             occurrences: dict[str, list[int]] = {}
             for number, field in enumerate(fields):
@@ -84,7 +63,7 @@ class Encoded:
         self.lengths = np.array(lengths, np.int64).reshape(-1, len(_WEIGHTS))
 
 
-def _terms_by_field(function: Searchable) -> Iterator[list[str]]:
+def _terms_by_field(function: Function) -> Iterator[list[str]]:
     parameters = function.parameters[:_MAX_PARAMETERS]
     yield terms_of(function.tool, _MAX_NAME_CHARS)
     yield terms_of(function.upstream, _MAX_NAME_CHARS)

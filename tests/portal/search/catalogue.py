@@ -1,4 +1,4 @@
-"""Functions to search for: just what `Searchable` asks for."""
+"""Functions to search for: just what search reads of them."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
