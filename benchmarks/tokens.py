@@ -147,9 +147,7 @@ def directly(tools: Sequence[RecordedTool], chosen: Sequence[RecordedTool]) -> S
     return path
 
 
-def through_portal(
-    index: SearchIndex[Function], chosen: Sequence[tuple[RecordedTool, Function | None]]
-) -> Spent:
+def through_portal(index: SearchIndex, chosen: Sequence[tuple[RecordedTool, Function | None]]) -> Spent:
     path = Spent(_portal_definitions())
     for tool, function in chosen:
         assert function is not None
