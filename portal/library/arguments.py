@@ -18,11 +18,12 @@ from typing import Any, Final, TypeAlias
 
 from manifests.json_value import Json
 from manifests.schema_validation import UNKNOWN, SchemaError, SchemaValidator, SoundNode
-from portal.library.function import NO_DEFAULT, Function
+from portal.library.function import Function
 from portal.library.library import nearest_names
 from portal.library.plain_text import cut, visible
 from portal.library.results import data_in
 from portal.library.schema import is_kind, kind_of, kind_words
+from upstreams.tools import MISSING
 
 MAX_STEPS: Final = 20_000
 """Uses of a schema's keyword on a value of one call, a tenth of a second; what lies beyond counts as right."""
@@ -156,8 +157,8 @@ def _wire(function: Function, kwargs: Arguments) -> Arguments:
         if parameter is None or value is not None or parameter.required or parameter.is_nullable:
             wire[name] = value
     for parameter in function.parameters:
-        if parameter.is_default_sent and parameter.default is not NO_DEFAULT:
-            wire.setdefault(parameter.wire_name, parameter.default)
+        if parameter.sent is not MISSING:
+            wire.setdefault(parameter.wire_name, parameter.sent)
     missing = [each.name for each in function.parameters if each.required and each.wire_name not in wire]
     if missing:
         word = "argument" if len(missing) == 1 else "arguments"

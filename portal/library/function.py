@@ -3,7 +3,6 @@
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from functools import cached_property
 from typing import Any, Final
 
@@ -26,7 +25,7 @@ from portal.library.schema_types import (
     union,
     value_doc,
 )
-from upstreams.tools import RecordedTool
+from upstreams.tools import MISSING, Missing, RecordedTool
 
 MAX_PARAMETERS: Final = 256
 """Keywords of one function; those beyond are taken by their wire name, untyped."""
@@ -48,34 +47,24 @@ _SHOWN_BY_DEFAULT: Final = frozenset({"bool", "float", "int", "str"})
 _MAX_STEPS: Final = 1_000
 
 
-class NoDefault(Enum):
-    NO_DEFAULT = "no default"
-
-
-NO_DEFAULT: Final = NoDefault.NO_DEFAULT
-"""The schema declares no default; None would be one."""
-
-
 @dataclass(frozen=True, slots=True)
 class Parameter:
     """One keyword of a function; `annotation` is its type as a signature shows it, `list[str] | None`.
 
-    An optional parameter that a script leaves out is not sent: the upstream applies its own default, and
-    `default` only shows it. The one exception is a property that is both required and has a default; there
-    the default is sent (`is_default_sent`), because without it the call would break the tool's own schema.
-    None for an optional parameter whose schema does not take null (`is_nullable`) means: not sent.
+    An optional parameter that a script leaves out is not sent: the upstream applies its own default. Only of a property
+    that is both required and has a default, this is `sent`, because a call without it would break the tool's own
+    schema. None for an optional parameter whose schema does not take null (`is_nullable`) means: not sent.
     """
 
     name: str
     wire_name: str
     annotation: str
     required: bool
-    default: Json | NoDefault
     default_source: str
     """What stands behind `=` in a signature: the default if it is short and simple, `...`, or "" if required."""
     doc: str
-    is_nullable: bool = False
-    is_default_sent: bool = False
+    is_nullable: bool
+    sent: Json | Missing = MISSING
 
 
 @dataclass(frozen=True, eq=False)
@@ -247,16 +236,15 @@ def admits(node: SoundNode, value: Json) -> bool:
 
 
 def _parameter(name: str, key: str, node: SoundNode, type_: Type, is_required: bool) -> Parameter:
-    default = node.get("default", NO_DEFAULT) if isinstance(node, dict) else NO_DEFAULT
-    source, doc, is_default_sent = "" if is_required else "...", value_doc(_described(node)), False
-    if default is not NO_DEFAULT and (not is_required or admits(node, default)):
-        is_default_sent, is_required = is_required, False
+    default = node.get("default", MISSING) if isinstance(node, dict) else MISSING
+    source, doc, sent = "" if is_required else "...", value_doc(_described(node)), MISSING
+    if default is not MISSING and (not is_required or admits(node, default)):
+        sent, is_required = default if is_required else MISSING, False
         type_ = union([type_, NONE]) if default is None else type_
         source = (default_text(default) if _takes_default(type_, default) else None) or "..."
         if source == "...":
             doc = f"{doc} Default: {one_line(json.dumps(default, ensure_ascii=False), 60)}".strip()
-    is_nullable = admits(node, None)
-    return Parameter(name, key, text(type_), is_required, default, source, doc, is_nullable, is_default_sent)
+    return Parameter(name, key, text(type_), is_required, source, doc, admits(node, None), sent)
 
 
 def _takes_default(type_: Type, default: Json) -> bool:

@@ -13,7 +13,7 @@ operand of `$ref` a `Reference`. Of `CONDITIONS` nothing counts but that they ar
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from math import isinf
+from math import inf
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -69,9 +69,6 @@ class _Reduction:
         self._left = MAX_SUBSCHEMAS
         self._references: dict[int, Reference] = {}
         self._waiting: list[tuple[Reference, Json]] = []
-        draft = str(document.get("$schema")) if isinstance(document, dict) else ""
-        self._is_old = "draft-0" in draft
-        """Until draft 7, keywords beside a `$ref` meant nothing."""
 
     def reduced(self) -> SoundNode:
         root = self._referred("#", self._document)
@@ -87,17 +84,12 @@ class _Reduction:
         has_address = "$id" in raw and raw is not self._document  # to which references are relative
         if self._left < 0 or depth > MAX_DEPTH or has_address:
             return True
-        return self._keywords(raw, depth)
-
-    def _keywords(self, raw: dict[str, Json], depth: int) -> SoundNode:
-        if self._is_old and "$ref" in raw:
-            raw = {word: raw[word] for word in ("$ref", *ANNOTATIONS) if word in raw}
-        sound = {
-            word: self._operand(word, operand, depth + 1)
-            for word, operand in _modern(raw).items()
-            if (is_fit := _KEYWORDS.get(word)) is not None and is_fit(operand)
-        }
-        sound = {word: operand for word, operand in sound.items() if operand is not None or word == "default"}
+        sound: dict[str, Any] = {}
+        for word, operand in _modern(raw).items():
+            if word in _KEYWORDS and _KEYWORDS[word](operand):
+                sound[word] = self._operand(word, operand, depth + 1)
+        if sound.get("$ref", True) is None:
+            del sound["$ref"]
         if raw.get("nullable") is True:
             notes = {word: value for word, value in sound.items() if word in ANNOTATIONS}
             return {**notes, "anyOf": [sound, {"type": ["null"]}]}
@@ -140,8 +132,8 @@ class _Reduction:
 
 def _modern(raw: dict[str, Json]) -> dict[str, Json]:
     """The schema in words of 2020-12, as far as it uses older ones, or several words for one thing."""
-    if _OTHER_WORDS.isdisjoint(raw):
-        return raw
+    if "$ref" in raw:  # until draft 7, keywords beside it meant nothing
+        return {word: raw[word] for word in ("$ref", *ANNOTATIONS) if word in raw}
     said = {**raw}
     if "oneOf" in raw:  # beside an `anyOf` it is left to the upstream
         said.setdefault("anyOf", raw["oneOf"])
@@ -162,33 +154,17 @@ def _modern(raw: dict[str, Json]) -> dict[str, Json]:
 def _is_small(value: Json, depth: int = _MAX_VALUE_DEPTH) -> bool:
     """Whether a value is JSON, shallow, and without long lists and objects."""
     if not isinstance(value, dict | list):
-        return type(value) in _KINDS and not _is_infinite(value)
+        return type(value) in _KINDS and value not in _INFINITE
     inner = value.values() if isinstance(value, dict) else value
     return depth > 0 and len(value) <= MAX_VALUES and all(_is_small(part, depth - 1) for part in inner)
 
 
-def _is_infinite(value: Json) -> bool:
-    return isinstance(value, float) and isinf(value)
-
-
-def _is_types(value: Json) -> bool:
-    return _is_names(value) and bool(value) and all(each in _KIND_WORDS for each in value)
-
-
 def _is_number(value: Json) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and not _is_infinite(value)
-
-
-def _is_count(value: Json) -> bool:
-    return _is_number(value) and value >= 0 and value == int(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and value not in _INFINITE
 
 
 def _is_names(value: Json) -> bool:
     return isinstance(value, list) and all(isinstance(name, str) for name in value)
-
-
-def _is_values(value: Json) -> bool:
-    return _is_listed(value) and _is_small(value)
 
 
 def _is_listed(value: Json) -> bool:
@@ -207,9 +183,7 @@ ANNOTATIONS: Final = ("title", "description", "default", "examples", "deprecated
 
 _ONE: Final = ("items", "additionalProperties")
 _SEVERAL: Final = ("allOf", "anyOf", "prefixItems")
-_OTHER_WORDS: Final = frozenset(
-    "type const oneOf items exclusiveMinimum exclusiveMaximum patternProperties nullable".split()  # noqa: SIM905
-)
+_INFINITE: Final = (inf, -inf)
 _NAMES: Final = ("null", "boolean", "string", "integer", "number", "array", "object")
 _KINDS: Final = dict(zip((type(None), bool, str, int, float, list, dict), _NAMES, strict=True))
 _WORDS: Final = ("None", "a bool", "a str", "an int", "a number", "a list", "a dict")
@@ -220,13 +194,12 @@ _COUNTS: Final = ("minLength", "maxLength", "minItems", "maxItems", "minProperti
 _KEYWORDS: Final[Mapping[str, Callable[[Json], bool]]] = {
     **dict.fromkeys(_TEXTS, _is_of(str)),
     **dict.fromkeys(_NUMBERS, _is_number),
-    **dict.fromkeys(_COUNTS, _is_count),
+    **dict.fromkeys(_COUNTS, lambda value: _is_number(value) and value >= 0 and value == int(value)),
     **dict.fromkeys((*_ONE, *CONDITIONS), lambda _: True),
     **dict.fromkeys(_SEVERAL, _is_listed),
     "properties": _is_of(dict),
-    "type": _is_types,
-    "enum": _is_values,
-    "examples": _is_values,
+    "type": lambda value: _is_names(value) and bool(value) and all(each in _NAMES for each in value),
+    **dict.fromkeys(("enum", "examples"), lambda value: _is_listed(value) and _is_small(value)),
     "default": _is_small,
     "deprecated": _is_of(bool),
     "required": _is_names,

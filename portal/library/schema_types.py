@@ -190,15 +190,17 @@ class SchemaTypes:
         return type_
 
     def _described(self, node: dict[str, Any], place: str) -> Type:
-        if "$ref" in node and not carries_type(node):
+        if "$ref" in node:
             return self._referred(node["$ref"], place)
-        if "$ref" in node or "allOf" in node:
+        if "allOf" in node:
             return self._type(merged(node), place)
         if "anyOf" in node:
             return self._alternatives(node, place)
         if "enum" in node:
             return self._enum(node, place)
-        kinds = node.get("type") or _implied_kinds(node)
+        is_object = "properties" in node or "additionalProperties" in node
+        is_list = "items" in node or "prefixItems" in node
+        kinds = node.get("type") or (["object"] if is_object else ["array"] if is_list else [])
         return union(self._of_kind(kind, node, place) for kind in kinds)
 
     def _of_kind(self, kind: str, node: dict[str, Any], place: str) -> Type:
@@ -208,7 +210,7 @@ class SchemaTypes:
             items = [*node.get("prefixItems", ()), node.get("items", False)]
             items = [each for each in items if each is not False] or [True]
             return (f"list[{text(union(self._type(each, place) for each in items))}]",)
-        return (_SCALARS[kind],)
+        return _LOOSE[kind]
 
     def _referred(self, reference: Reference, place: str) -> Type:
         if reference in self._finished:
@@ -246,7 +248,7 @@ class SchemaTypes:
     def _alternatives(self, node: dict[str, Any], place: str) -> Type:
         base = {word: value for word, value in node.items() if word != "anyOf"}
         members = [member for member in node["anyOf"] if member is not False]
-        telling = [member for member in members if member is True or carries_type(member) or "$ref" in member]
+        telling = [member for member in members if member is True or carries_type(member)]
         if not telling or (carries_type(base) and len(telling) < len(members)):
             return self._type(base, place)
         if carries_type(base):
@@ -284,14 +286,12 @@ def merged(node: dict[str, Any]) -> dict[str, Any]:
 
     A single reference that carries the whole type stays a reference, so that its name is kept.
     """
-    own = {word: value for word, value in node.items() if word not in ("$ref", "allOf")}
-    members = [member for member in node.get("allOf", ()) if isinstance(member, dict)]
-    members = [{"$ref": node["$ref"]}, *members] if "$ref" in node else members
-    telling = [member for member in members if "$ref" in member or carries_type(member)]
-    if len(telling) == 1 and not carries_type(own) and telling[0].keys() - {*ANNOTATIONS} == {"$ref"}:
+    own = {word: value for word, value in node.items() if word != "allOf"}
+    telling: list[dict[str, Any]] = [member for member in node["allOf"] if carries_type(member)]
+    if len(telling) == 1 and not carries_type(own) and "$ref" in telling[0]:
         return telling[0]
     whole: dict[str, Any] = {word: own[word] for word in (*ANNOTATIONS, "format", "pattern") if word in own}
-    for part in parts([own, *members]):
+    for part in parts([own, *node["allOf"]]):
         _take(whole, part)
     return whole
 
@@ -343,18 +343,12 @@ def _hints(node: dict[str, Any]) -> Iterator[str]:
 
 def _bounds(node: dict[str, Any]) -> Iterator[str]:
     for of, unit in (("imum", ""), ("Length", " characters"), ("Items", " items")):
+        least, most = node.get(f"min{of}"), node.get(f"max{of}")
         # That a text is not empty, or a number a number, goes without saying.
-        least, most = (node.get(f"{bound}{of}") for bound in ("min", "max"))
-        has_least = least is not None and abs(least) < _MOST and (not unit or least > 1)
-        has_most = most is not None and abs(most) < _MOST
-        if has_least or has_most:
-            yield (
-                f"{least} to {most}"
-                if has_least and has_most
-                else f">= {least}"
-                if has_least
-                else f"<= {most}"
-            ) + unit
+        bounds = [] if least is None or abs(least) >= _MOST or (unit and least <= 1) else [f">= {least}"]
+        bounds += [] if most is None or abs(most) >= _MOST else [f"<= {most}"]
+        if bounds:
+            yield (f"{least} to {most}" if len(bounds) == 2 else bounds[0]) + unit
     for word, sign in (("exclusiveMinimum", ">"), ("exclusiveMaximum", "<"), ("multipleOf", "multiple of")):
         if word in node and abs(node[word]) < _MOST:
             yield f"{sign} {node[word]}"
@@ -379,27 +373,17 @@ def _definition_name(pointer: str) -> str:
     return title_name(parts[-1]) if len(parts) == 3 and parts[1] in _DEFINITION_FOLDERS else ""
 
 
-def _implied_kinds(node: dict[str, Any]) -> tuple[str, ...]:
-    """What a schema without `type` plainly describes."""
-    if not {"properties", "additionalProperties"}.isdisjoint(node):
-        return ("object",)
-    return () if {"items", "prefixItems"}.isdisjoint(node) else ("array",)
-
-
-_SCALARS: Final[Mapping[str, str]] = {
-    "string": "str",
-    "integer": "int",
-    "number": "float",
-    "boolean": "bool",
-    "null": "None",
-}
 _LOOSE: Final[Mapping[str, Type]] = {
-    **{kind: (word,) for kind, word in _SCALARS.items()},
+    "string": ("str",),
+    "integer": ("int",),
+    "number": ("float",),
+    "boolean": ("bool",),
+    "null": NONE,
     "object": ("dict[str, Any]",),
     "array": ("list[Any]",),
 }
 _TYPE_WORDS: Final = frozenset(
-    "type enum properties additionalProperties items prefixItems anyOf allOf".split()  # noqa: SIM905
+    "type enum properties additionalProperties items prefixItems anyOf allOf $ref".split()  # noqa: SIM905
 )
 _DEFINITION_FOLDERS: Final = frozenset({"$defs", "definitions", "schemas"})
 _SILENT_FORMATS: Final = frozenset({"int32", "int64", "float", "double", "string"})
