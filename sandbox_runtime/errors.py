@@ -10,8 +10,6 @@ SandboxError
   PlatformError           this system is not supported
   WorkspaceError          the folder that a manifest grants cannot be used: the operator's to mend
   RecordError             a record cannot be replayed: the fault of whoever kept it
-    OtherComponentError     it is of another guest component
-    RecordEndsError         it is the beginning of a run only
   DivergenceError         a run that was replayed did something else than its record says
   ReplayInterruptedError  a replay did not come to its end: the machine's fault
 """
@@ -75,17 +73,7 @@ class WorkspaceError(SandboxError):
 class RecordError(SandboxError):
     """A record cannot be replayed; the message says why."""
 
-
-class OtherComponentError(RecordError):
-    """A record is of another guest component: the same script would be run by another Python."""
-
-    hint = "Replay it with the version of mcp-code-portal that made it."
-
-
-class RecordEndsError(RecordError):
-    """A record is the beginning of a run, and the replay has come to where it would go on live."""
-
-    hint = "Use `resume` to go on from there."
+    hint = "Replay it with the version of mcp-code-portal that made it; `resume` goes on where one ends."
 
 
 class DivergenceError(SandboxError):

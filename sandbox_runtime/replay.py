@@ -1,12 +1,12 @@
 """Runs recorded scripts again: `replay` to the same end with nothing going out, `resume` to go on live from there."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from manifests.json_value import Json
 from sandbox_runtime.calls import CallError, CallObserver, CallPort, NoObserver, Outcome, ToolCall
-from sandbox_runtime.calls_in_flight import CallsInFlight
-from sandbox_runtime.errors import OtherComponentError, RecordEndsError, RecordError, ReplayInterruptedError
+from sandbox_runtime.calls_in_flight import CallsInFlight, TooManyCallsError
+from sandbox_runtime.errors import RecordError, ReplayInterruptedError
 from sandbox_runtime.grants.file_service import OUTCOME_UNKNOWN, FileService, changes
 from sandbox_runtime.grants.run_grants import NO_GRANTS, RunGrants
 from sandbox_runtime.guest_json import GuestJsonError, parse
@@ -14,70 +14,24 @@ from sandbox_runtime.record import Record
 from sandbox_runtime.recording import Repetition
 from sandbox_runtime.result import RunResult
 from sandbox_runtime.run import Run
-from sandbox_runtime.sandbox import Sandbox, Session
+from sandbox_runtime.sandbox import Sandbox
 
 
 async def replay(sandbox: Sandbox, record: Record, caller: str = "") -> RunResult:
     """Run a recorded script again and return the same result, bit for bit but for the times it took.
 
     No call is made: each one the script makes must be the recorded one, and gets the recorded answer, without
-    waiting. The replay of a run that was ended from outside ends where that did. Waits for a worker, in turns with
-    other callers, as a run does.
+    waiting. The replay of a run that was ended from outside ends where that did.
 
     Raises:
         DivergenceError: The run did something else than recorded; it names the first difference.
-        OtherComponentError: The record is of another guest component.
-        RecordEndsError: The record is the beginning of a run.
-        RecordError: It is of a later run of a session: see `replay_session`.
+        RecordError: The record is of another guest component, of a session, or the beginning of a run.
         ReplayInterruptedError: No worker was free, or the one at work was lost or far slower than then.
     """
-    check_replayable(sandbox, record)
-    if not record.origin.is_first:
-        raise RecordError("a later run of a session cannot be replayed without the runs before it")
-    return await _replay_in(sandbox, record, None, caller)
-
-
-async def replay_session(sandbox: Sandbox, records: Sequence[Record]) -> tuple[RunResult, ...]:
-    """Replay the runs of a session, from its first, each after those before it.
-
-    Raises: As `replay`; also RecordError where a run is missing.
-    """
-    for position, record in enumerate(records, 1):
-        check_replayable(sandbox, record)
-        if record.origin.position != position:
-            raise RecordError(f"run {position} of the session is missing, or not where it belongs")
-    session = await sandbox.open_session()
-    try:
-        return tuple([await _replay_in(sandbox, record, session) for record in records])
-    finally:
-        session.close()
-
-
-def check_replayable(sandbox: Sandbox, record: Record) -> None:
-    """Refuse a record that this sandbox cannot repeat.
-
-    Raises:
-        OtherComponentError: It is of another guest component.
-    """
-    if record.origin.component != sandbox.component:
-        there, here = record.origin.component[:12], sandbox.component[:12]
-        raise OtherComponentError(f"the record is of guest component {there}..., and this is {here}...")
-
-
-async def _replay_in(
-    sandbox: Sandbox, record: Record, session: Session | None, caller: str = ""
-) -> RunResult:
-    repetition = Repetition(record)
-    async with sandbox.run(record.limits, record.place, session, caller, recording=repetition) as run:
-        prepared = await run.prepare(record.script, record.namespaces)
-        if run.worker is None and prepared.error is not None and repetition.record is None:
-            raise ReplayInterruptedError(prepared.error.message)
-        result = RunResult(None, prepared.error, "", 0, (), (), 0.0, 0.0)
-        if record.settings is not None:
-            result = await run.execute_with(record.settings.encode(), RecordedCalls(record))
-    repetition.check()
+    port = outcome_unknown
+    result = await _repeat(sandbox, Repetition(record), port, None, record.place, port, caller, NO_GRANTS)
     if record.ending is None and record.settings is not None:
-        raise RecordEndsError(f"the record ends after event {len(record.events) - 1:,}, and the run goes on")
+        raise RecordError(f"the record ends after event {len(record.events) - 1:,}, and the run goes on")
     return result
 
 
@@ -109,26 +63,47 @@ async def resume(
 
     Raises:
         DivergenceError: The run did something else than recorded before it came to the record's end.
-        OtherComponentError: The record is of another guest component.
-        RecordError: The run is over, was only parsed, or is part of a session.
+        RecordError: The run is over, was only parsed, or is of another guest component.
         ReplayInterruptedError: It did not come to the record's end; nothing was done, and it can be tried again.
     """
     record = repetition.source
-    check_replayable(sandbox, record)
-    if record.settings is None or record.ending is not None or record.origin.position:
-        raise RecordError("only a run that had begun, has not ended and is part of no session can be resumed")
-    async with sandbox.run(record.limits, where or record.place, caller=caller, recording=repetition) as run:
+    if record.settings is None or record.ending is not None:
+        raise RecordError("only a run that had begun and has not ended can be resumed")
+    return await _repeat(
+        sandbox, repetition, port, observer, where or record.place, unanswered, caller, grants
+    )
+
+
+async def _repeat(
+    sandbox: Sandbox,
+    repetition: Repetition,
+    port: CallPort,
+    observer: CallObserver | None,
+    where: Callable[[str], str],
+    unanswered: CallPort,
+    caller: str,
+    grants: RunGrants,
+) -> RunResult:
+    record = repetition.source
+    if record.origin.component != sandbox.component:
+        there, here = record.origin.component[:12], sandbox.component[:12]
+        raise RecordError(f"the record is of guest component {there}..., and this is {here}...")
+    if record.origin.position:
+        raise RecordError("a run of a session cannot be run again without the runs before it")
+    async with sandbox.run(record.limits, where, caller=caller, recording=repetition) as run:
         prepared = await run.prepare(record.script, record.namespaces)
-        if run.worker is None and prepared.error is not None:
+        if run.worker is None and prepared.error is not None and repetition.record is None:
             raise ReplayInterruptedError(prepared.error.message)
-        calls = ResumedCalls(run, repetition, port, observer or NoObserver(), unanswered, grants.files)
-        result = await run.execute_with(record.settings.encode(), calls)
+        result = RunResult(None, prepared.error, "", 0, (), (), 0.0, 0.0)
+        if record.settings is not None and run.worker is not None:
+            calls = RepeatedCalls(run, repetition, port, observer or NoObserver(), unanswered, grants.files)
+            result = await run.execute_with(record.settings.encode(), calls)
     repetition.check()
     return result
 
 
-class ResumedCalls(CallsInFlight):
-    """Calls of a run that is repeated up to a point: before it nothing is started and nothing sent."""
+class RepeatedCalls(CallsInFlight):
+    """Calls of a run that is repeated. Until it goes live, if it does, nothing is started and nothing sent."""
 
     def __init__(
         self,
@@ -143,13 +118,23 @@ class ResumedCalls(CallsInFlight):
         super().__init__(run.worker, self._answer_of, observer, run.bounds, run.fail, files, repetition)
         self._live_port = port
         self._unanswered = unanswered
-        self._answered = {answer[0] for answer in answers(repetition.source) if type(answer[0]) is int}
-        self._error_codes |= error_codes(repetition.source)
+        answered = list(answers(repetition.source))
+        self._answered = {answer[0] for answer in answered if type(answer[0]) is int}
+        self._error_codes |= {
+            code for _, is_value, code, *_ in answered if is_value == 0 and isinstance(code, str)
+        }
         self._earlier = 0
         self._is_change_in_doubt = False
         self._is_held = not repetition.is_live
         self._held_file: tuple[int, str, bytes] | None = None
         repetition.on_live = self.go_live
+
+    def receive(self, batch: bytes) -> None:
+        try:
+            super().receive(batch)
+        except TooManyCallsError:
+            if not self._is_held:  # else the repetition ends it
+                raise
 
     def go_live(self) -> None:
         self._is_held = False
@@ -187,34 +172,6 @@ class ResumedCalls(CallsInFlight):
     def _send_answers(self) -> None:
         if not self._is_held:
             super()._send_answers()
-
-
-class RecordedCalls:
-    """Calls of a run that is replayed: the worker has their answers already."""
-
-    def __init__(self, record: Record) -> None:
-        self._record = record
-
-    def receive(self, batch: bytes) -> None:
-        """Nothing goes out; the repetition has compared it."""
-
-    def resume(self) -> None:
-        """Nothing waits."""
-
-    def knows(self, code: str) -> bool:
-        """Whether a call of the run failed with this code."""
-        return code in error_codes(self._record)
-
-    def stop(self) -> bool:
-        return False
-
-    async def ended(self) -> None:
-        """Nothing is under way."""
-
-
-def error_codes(record: Record) -> frozenset[str]:
-    """The codes of the errors that calls of the run were answered with."""
-    return frozenset(answer[2] for answer in answers(record) if answer[1] == 0 and isinstance(answer[2], str))
 
 
 def answers(record: Record) -> Iterator[list[Json]]:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
-from typing import Protocol, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import anyio
 
@@ -59,16 +59,6 @@ def too_long(script_bytes: int) -> RunError:
     return RunError("syntax_error", told)
 
 
-class Calls(Protocol):
-    """What becomes of the calls a script makes."""
-
-    def receive(self, batch: bytes) -> None: ...
-    def resume(self) -> None: ...
-    def knows(self, code: str) -> bool: ...
-    def stop(self) -> bool: ...
-    async def ended(self) -> None: ...
-
-
 class Run:
     """A worker, from its taking to its release. `prepare` comes first, then, if at all, `execute`, each once."""
 
@@ -100,7 +90,7 @@ class Run:
         self._error = refusal
         self._captured = Captured(bounds.limits)
         self._next: asyncio.Future[_Message] | None = None
-        self._calls: Calls | None = None
+        self._calls: CallsInFlight | None = None
         self._port_error: BaseException | None = None
         self._is_renewed = False
         self._listen()
@@ -155,7 +145,7 @@ class Run:
         settings = _guest_settings(self.bounds.limits, self._origin, table, self._grants)
         return await self.execute_with(settings, calls)
 
-    async def execute_with(self, settings: bytes, calls: Calls) -> RunResult:
+    async def execute_with(self, settings: bytes, calls: CallsInFlight) -> RunResult:
         """Run the prepared script with settings that were made before, and have others take its calls."""
         loop = asyncio.get_running_loop()
         started = loop.time()
@@ -218,7 +208,7 @@ class Run:
         else:
             raise FrameError(f"frame {kind} while a script is parsed")
 
-    def _receive_from_script(self, calls: Calls, kind: int, payload: bytes) -> None:
+    def _receive_from_script(self, calls: CallsInFlight, kind: int, payload: bytes) -> None:
         match kind:
             case ToPortal.CALLS:
                 self._take_calls(calls, payload)
@@ -233,7 +223,7 @@ class Run:
             case _:
                 raise FrameError(f"frame {kind} while a script runs")
 
-    def _take_calls(self, calls: Calls, batch: bytes) -> None:
+    def _take_calls(self, calls: CallsInFlight, batch: bytes) -> None:
         try:
             calls.receive(batch)
         except TooManyCallsError:

@@ -7,8 +7,7 @@ import pytest
 from manifests.grants import Limits
 from sandbox_runtime.errors import (
     DivergenceError,
-    OtherComponentError,
-    RecordEndsError,
+    RecordError,
     ReplayInterruptedError,
 )
 from sandbox_runtime.record import (
@@ -16,10 +15,11 @@ from sandbox_runtime.record import (
     Record,
 )
 from sandbox_runtime.recording import Repetition
-from sandbox_runtime.replay import RecordedCalls, replay
+from sandbox_runtime.replay import replay
 from sandbox_runtime.result import RunError
 from sandbox_runtime.sandbox import Sandbox
 from tests.sandbox_runtime.replay.recorder import Recorder
+from tests.sandbox_runtime.running import EchoPort
 
 pytestmark = pytest.mark.anyio
 
@@ -94,14 +94,14 @@ async def test_beginning_of_a_run_ends_where_it_would_go_on_live(
 ) -> None:
     _, record = await recorded(SCRIPT)
     for length in range(1, len(record.events)):
-        with pytest.raises(RecordEndsError):
+        with pytest.raises(RecordError):
             await replay(sandbox, changed(record, events=record.events[:length]))
 
 
 async def test_record_of_another_component_is_refused(sandbox: Sandbox, recorded: Recorder) -> None:
     _, record = await recorded(SCRIPT)
     other = changed(record, origin=changed(record.origin, component="0" * 64))
-    with pytest.raises(OtherComponentError) as raised:
+    with pytest.raises(RecordError) as raised:
         await replay(sandbox, other)
     assert "0" * 12 in str(raised.value)
     assert sandbox.component[:12] in str(raised.value)
@@ -115,6 +115,6 @@ async def test_replay_whose_worker_is_killed_says_so(sandbox: Sandbox, recorded:
         assert run.worker is not None
         run.worker.kill("by a test")
         assert record.settings is not None
-        await run.execute_with(record.settings.encode(), RecordedCalls(record))
+        await run.execute({}, EchoPort())
     with pytest.raises(ReplayInterruptedError):
         repetition.check()
