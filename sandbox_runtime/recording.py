@@ -1,38 +1,214 @@
-"""Records a run while it goes on, and repeats one: then all that it does is held against the record, event by event."""
+"""Records of runs: everything that decided what a run did, and enough of what it did to know it again.
 
+The body of a record are events, one after the other. What comes in (clocks, answers) decides what a run does; what goes
+out (calls, output) is how a repetition is known to be one. Contents that nobody has to read again are kept as digests.
+"""
+
+import hashlib
+import os
+import re
+import time
 from collections import deque
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import AfterValidator, ConfigDict, FailFast, Field, TypeAdapter, ValidationError
 
 from manifests.grants import Limits
-from sandbox_runtime.errors import DivergenceError, ReplayInterruptedError
-from sandbox_runtime.frames import END_HEADER, PAST_HEADER, TRAP_HEADER, FrameError, ToPortal, TrapCause
-from sandbox_runtime.record import UNRECORDED, Event, Origin, Record, digest
-from sandbox_runtime.result import Bounds, RunError
-from sandbox_runtime.timeline import (
-    ANSWERED,
-    LATER,
-    MAX_TRACE_BYTES,
-    READS,
-    REPEATED,
-    RESUMED,
-    TraceError,
-    tokens,
+from manifests.json_value import Json
+from sandbox_runtime.errors import RecordError
+from sandbox_runtime.frames import END_HEADER, TRAP_HEADER, FrameError, ToPortal, TrapCause
+from sandbox_runtime.grants.file_service import FILE_PREFIX
+from sandbox_runtime.guest_json import GuestJsonError, parse
+from sandbox_runtime.result import RunError
+from sandbox_runtime.timeline import ANSWERED, LATER, MAX_TRACE_BYTES, READS, RESUMED, SEED_BYTES, tokens
+
+MAX_JSON_BYTES = 128 << 20
+MAX_RECORD_BYTES = 32 << 20
+
+_UNRECORDED = (TrapCause.UNRECORDED_READ.name, TrapCause.UNRECORDED_EXCHANGE.name)
+_EVENT_BYTES = 100
+_MAX_EVENTS = 1_000_000
+_FIRST_MONOTONIC_MS = 1_000_000
+_DIGEST_BYTES = 16
+_SHOWN_CHARS = 200
+_CHECKED = ConfigDict(
+    extra="forbid", strict=True, hide_input_in_errors=True, ser_json_bytes="hex", val_json_bytes="hex"
 )
 
-MAX_RECORD_BYTES = 32 << 20
-_EVENT_BYTES = 100
-_PATIENCE = 4.0
-_RECORD_ENDS = RunError("record_ended", "the record of this run ends here")
+_Hash: TypeAlias = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+_Moment: TypeAlias = Annotated[int, Field(ge=0, le=10**13)]
+_Count: TypeAlias = Annotated[int, Field(ge=0, le=2**64 - 1)]
+_Name: TypeAlias = Annotated[str, Field(max_length=1000)]
+_READS = re.compile(r"\+?[1-9][0-9]{0,12}( \+?[1-9][0-9]{0,12})*")
 
 
-class RunEndsHereError(FrameError):
-    """A run that is repeated has come to where it was ended from outside; `error` and `dropped_bytes` were its end."""
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing that a run learned or did. What is not said of a kind is empty.
 
-    def __init__(self, error: RunError, dropped_bytes: int) -> None:
-        super().__init__("its record ends here")
-        self.error = error
-        self.dropped_bytes = dropped_bytes
+    parsed    the script was parsed; `number` is 1 if it can run
+    clock     looks at clocks; `text` is tokens of timeline.py: how often they showed the same, and how they moved
+    sent      `text` is lines of "ID NAMESPACE.FUNCTION JSON", a call, or "ID", a cancellation
+    answered  what a wait brought; `text` is a JSON array of answers, or empty when its time was up
+    printed   `text` is what the script printed
+    emitted   a content block for the client; `text` is its digest
+    resumed   the run was taken up again; from here on its wall clock goes on from `number` (ms since 1970)
+    finished  the script ended by itself; `text` is the digest of its value or error and its notices
+    trapped   the engine ended the script; `text` names the `TrapCause`
+    stopped   the run was ended from outside, with `error`: by a limit on its time, its caller, or with its worker
+
+    Of the last three, the endings, `number` is the bytes of output that were dropped.
+    """
+
+    __pydantic_config__ = _CHECKED
+    kind: Literal[
+        "parsed",
+        "clock",
+        "sent",
+        "answered",
+        "printed",
+        "emitted",
+        "resumed",
+        "finished",
+        "trapped",
+        "stopped",
+    ]
+    text: str = ""
+    number: _Count = 0
+    error: RunError | None = None
+
+    @property
+    def is_ending(self) -> bool:
+        return self.kind in ("finished", "trapped", "stopped")
+
+    def __str__(self) -> str:
+        """For people, for example "sent: 1 git.git_log {}"."""
+        told = (self.text, str(self.number) if self.number else "", self.error.code if self.error else "")
+        text = " ".join(filter(None, told))
+        cut = text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}... ({len(text):,} characters)"
+        return f"{self.kind}: {cut}"
+
+
+def _possible(event: Event) -> Event:
+    """An event that a run of ours may have recorded."""
+    if event.kind == "clock" and not _READS.fullmatch(event.text):
+        raise ValueError("looks at clocks that cannot be")
+    if event.kind == "resumed" and event.number > 10**13:
+        raise ValueError("a moment that cannot be")
+    if event.kind == "trapped" and event.text not in TrapCause.__members__:
+        raise ValueError("an unknown cause")
+    if event.kind == "stopped" and event.error is None:
+        raise ValueError("no error")
+    return event
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a run begins with besides its script.
+
+    `component` is the sha256 of the guest component, in hex. `seed` decides every random number: who knows it knows
+    also the secrets that the script drew. The clocks begin at `wall_ms` (since 1970) and `monotonic_ms`. `position`
+    counts the runs of a session from 1; it is 0 where the run has an interpreter of its own.
+    """
+
+    __pydantic_config__ = _CHECKED
+    component: _Hash
+    seed: Annotated[bytes, Field(min_length=SEED_BYTES, max_length=SEED_BYTES)] = field(repr=False)
+    wall_ms: _Moment
+    monotonic_ms: _Moment
+    position: Annotated[int, Field(ge=0, le=1_000_000)]
+
+    @classmethod
+    def now(cls, component: str, *, elapsed_ms: int = 0, position: int = 0) -> "Origin":
+        """Chance and the present time; `elapsed_ms` is the age of the session."""
+        monotonic_ms = _FIRST_MONOTONIC_MS + elapsed_ms
+        return cls(component, os.urandom(SEED_BYTES), time.time_ns() // 1_000_000, monotonic_ms, position)
+
+    def at_ns(self) -> int:
+        """What this machine's monotonic clock showed when its wall clock showed `wall_ms`."""
+        return time.monotonic_ns() - (time.time_ns() - self.wall_ms * 1_000_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One run. `replay` runs its script again from it; `dump_record` makes it text, `parse_record` reads that.
+
+    `settings` is what the guest was told when the script began, None if it was only parsed. A call could have
+    `longest_call` bytes, which what the run was granted may make more than its limits say. Without an `ending` the
+    record is the beginning of a run. `format` is another number after every change that readers would misread.
+
+    It holds what the script was given and what its calls returned: keep it as safe as these.
+    """
+
+    __pydantic_config__ = _CHECKED
+    origin: Origin
+    script: Annotated[str, Field(max_length=1 << 20)] = field(repr=False)
+    namespaces: Annotated[tuple[_Name, ...], FailFast()]
+    limits: Limits
+    longest_call: Annotated[int, Field(ge=0, le=1 << 29)]
+    settings: str | None = field(repr=False)
+    events: Annotated[
+        tuple[Annotated[Event, AfterValidator(_possible)], ...], FailFast(), Field(max_length=_MAX_EVENTS)
+    ] = field(repr=False)
+    format: Literal[4] = 4
+
+    @property
+    def ending(self) -> Event | None:
+        return self.events[-1] if self.events and self.events[-1].is_ending else None
+
+    @property
+    def body(self) -> tuple[Event, ...]:
+        """The events before the ending."""
+        return self.events if self.ending is None else self.events[:-1]
+
+    @property
+    def calls_made(self) -> int:
+        """How many calls the script made, those of file operations not counted."""
+        lines = (line for event in self.events if event.kind == "sent" for line in event.text.split("\n"))
+        return sum(" " in line and not line.partition(" ")[2].startswith(FILE_PREFIX) for line in lines)
+
+    def answers(self) -> Iterator[list[Json]]:
+        """The answers to calls, each as the guest gets it: [ID, 1, value] or [ID, 0, code, message, hint]."""
+        for event in self.events:
+            if event.kind == "answered" and event.text:
+                with suppress(GuestJsonError):
+                    batch = parse(event.text.encode())
+                    listed = batch if isinstance(batch, list) else []
+                    yield from (answer for answer in listed if isinstance(answer, list) and len(answer) > 2)
+
+    def until(self, index: int) -> "Record":
+        """The record of the same run as it was before event `index`."""
+        return replace(self, events=self.events[:index])
+
+
+_RECORD = TypeAdapter(Record)
+
+
+def dump_record(record: Record) -> bytes:
+    """The record as JSON, on one line."""
+    return _RECORD.dump_json(record)
+
+
+def parse_record(text: str | bytes) -> Record:
+    """Read a record that was kept.
+
+    It may have been written by anybody: what comes back is of the right types and sizes, and no more than that is
+    known. A replay of a forged one diverges, or does what the script in it does without any call going out.
+
+    Raises:
+        RecordError: It is no record, one of another format, or larger than 128 MiB.
+    """
+    if len(text) > MAX_JSON_BYTES:
+        raise RecordError(f"a record of {len(text):,} bytes; at most {MAX_JSON_BYTES:,} are read")
+    try:
+        return _RECORD.validate_json(text)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise RecordError(f"this is no record: {place or 'it'}: {first['msg']}") from None
 
 
 class Recording:
@@ -43,31 +219,27 @@ class Recording:
     and `record` is None.
     """
 
+    past: Record | None = None
+    """What the run repeats, if it does."""
+
     def __init__(self, max_bytes: int = MAX_RECORD_BYTES) -> None:
         self.events: list[Event] = []
+        self.is_live = True
+        """Whether calls are made, and answers given."""
+        self.on_live: Callable[[], None] = lambda: None
+        self.is_too_large = False
         self._max_bytes = max_bytes
         self._bytes = 0
         self._head: Record | None = None
-        self._places: dict[str, str] = {}
         self._answers: deque[bytes] = deque()
         self._reads: list[str] = []
-        self._is_over = False
 
     @property
     def record(self) -> Record | None:
         """The run as far as it went; None before it was prepared, and when its record would be too large."""
         if self._head is None or self.is_too_large:
             return None
-        return replace(self._head, places=dict(self._places), events=tuple(self.events))
-
-    @property
-    def is_too_large(self) -> bool:
-        return self._bytes > self._max_bytes
-
-    @property
-    def patience(self) -> float:
-        """By how much the times that the run may take are multiplied."""
-        return 1.0
+        return replace(self._head, events=tuple(self.events))
 
     @property
     def notices(self) -> tuple[str, ...]:
@@ -76,42 +248,15 @@ class Recording:
             return ()
         return (f"this run was not recorded: its record would have more than {self._max_bytes:,} bytes",)
 
-    def origin(self, present: Origin) -> Origin:
-        """Where the run is to begin."""
-        return present
-
-    def remember(self, where: Callable[[str], str]) -> Callable[[str], str]:
-        """`where`, taken down whenever it is asked."""
-
-        def place(key: str) -> str:
-            told = self._places[key] = where(key)
-            return told
-
-        return place
-
-    def longest_call(self, present: int) -> int:
-        """How many bytes a call of the run may have."""
-        return present
-
-    def begin(
-        self, origin: Origin, script: str, namespaces: tuple[str, ...], limits: Limits, longest_call: int
-    ) -> None:
-        """The script is about to be parsed."""
-        self._head = Record(origin, script, namespaces, limits, longest_call, {}, None, ())
-
     @property
-    def may_start_over(self) -> bool:
-        """Whether the run may be given to another worker when it loses its own before it did anything."""
-        return True
+    def has_ended(self) -> bool:
+        return bool(self.events) and self.events[-1].is_ending
 
-    def start_over(self) -> bytes:
-        """A worker is about to get the run. Returns what it is to be told of the run's past."""
-        self.events.clear()
-        self._answers.clear()
-        self._reads.clear()
-        self._is_over = False
-        head = self._head
-        self._bytes = 0 if head is None else len(head.script) + sum(map(len, head.namespaces))
+    def begin(self, head: Record) -> bytes:
+        """A worker is about to get the run; `head` has no events. Returns what that worker is told of its past."""
+        self._head = head
+        self._clear()
+        self._bytes = len(head.script)
         return b""
 
     def execute(self, settings: bytes) -> None:
@@ -131,39 +276,19 @@ class Recording:
         Raises:
             FrameError: It is none that an honest worker would send, or none of this run.
         """
-        if self.is_too_large or self._is_over:
-            return
         if kind == ToPortal.TRACE:
-            self._take_trace(payload)
-            return
-        event = _event(kind, payload)
-        if event is not None:
-            self._settle_reads()
-            self._charge(len(payload) if event.kind in ("sent", "printed") else 0)
+            if len(payload) > MAX_TRACE_BYTES:
+                raise FrameError("a trace that is longer than a worker of ours would write")
+            for sign, number in tokens(payload):
+                self._learn(sign, number)
+        elif (event := _event(kind, payload)) is not None:
             self._add(event)
 
-    def end_where_recorded(self) -> None:
-        """What the frame taken last told was acted upon.
-
-        Raises:
-            RunEndsHereError: The run is a repetition, and was ended from outside before anything more happened.
-        """
-
-    def stop(self, error: RunError, dropped_bytes: int) -> None:
-        """The run was ended from outside."""
-        if self.is_too_large or self._is_over:
-            return
-        self._settle_reads()
-        self._add(Event("stopped", number=dropped_bytes, error=error))
-
-    def _take_trace(self, trace: bytes) -> None:
-        if len(trace) > MAX_TRACE_BYTES:
-            raise FrameError("a trace that is longer than a worker of ours would write")
-        try:
-            for sign, number in tokens(trace):
-                self._learn(sign, number)
-        except TraceError as error:
-            raise FrameError(str(error)) from error
+    def stop(self, error: RunError, dropped_bytes: int) -> tuple[RunError, int]:
+        """The run was ended from outside. Returns what its result says of that."""
+        if not self.has_ended:
+            self._add(Event("stopped", number=dropped_bytes, error=error))
+        return error, dropped_bytes
 
     def _learn(self, sign: str, number: int) -> None:
         if self.is_too_large:
@@ -171,12 +296,8 @@ class Recording:
         if sign in (READS, LATER) and number:
             self._reads.append(f"{sign}{number}")
             self._charge(len(self._reads[-1]) + 1)
-            return
-        self._settle_reads()
-        if sign == ANSWERED:
-            text = self._answered(number)
-            self._charge(len(text))
-            self._add(Event("answered", text))
+        elif sign == ANSWERED:
+            self._add(Event("answered", self._answered(number)))
         elif sign == RESUMED:
             self._add(Event("resumed", number=number))
         else:
@@ -190,152 +311,30 @@ class Recording:
             raise FrameError("answers that nobody gave")
         return f"[{b','.join(self._answers.popleft() for _ in range(frames)).decode()}]"
 
-    def _settle_reads(self) -> None:
-        if self._reads:
-            read = Event("clock", " ".join(self._reads))
-            self._reads.clear()
-            self._add(read)
-
     def _add(self, event: Event) -> None:
-        if event.kind == "trapped" and TrapCause[event.text] in UNRECORDED:
+        if self._reads:
+            reads = " ".join(self._reads)
+            self._reads.clear()
+            self._note(Event("clock", reads))
+        self._note(event)
+
+    def _note(self, event: Event) -> None:
+        if event.kind == "trapped" and event.text in _UNRECORDED:
             raise FrameError("a run that is no repetition has done something unrecorded")
-        self._charge(_EVENT_BYTES)
+        self._charge(_EVENT_BYTES + len(event.text))
         if not self.is_too_large:
             self.events.append(event)
-        self._is_over = event.is_ending
 
     def _charge(self, size: int) -> None:
         self._bytes += size
-        if self.is_too_large:
-            self.events.clear()
-            self._answers.clear()
-            self._reads.clear()
+        if self._bytes > self._max_bytes and self.is_live:
+            self.is_too_large = True
+            self._clear()
 
-
-class Repetition(Recording):
-    """A recording that knows what is to come, and ends the run at the first difference.
-
-    Where a record without an ending ends, the run ends too. If it `goes_on`, it is live from there, and this is a
-    recording of all of it.
-    """
-
-    def __init__(self, record: Record, *, goes_on: bool = False, max_bytes: int = MAX_RECORD_BYTES) -> None:
-        super().__init__(max_bytes)
-        self.source = record
-        self.on_live: Callable[[], None] = lambda: None
-        self.divergence: DivergenceError | None = None
-        self.interruption: RunError | None = None
-        self.is_live = False
-        self.has_ended = False
-        self._goes_on = goes_on
-        self._bounds = Bounds(record.limits, record.place)
-        self._body = record.body
-        self._ending = record.ending
-        self._recorded_answers: deque[str] = deque()
-
-    @property
-    def patience(self) -> float:
-        """A slower machine must not make another run of it; what goes on has the time it always had."""
-        return 1.0 if self._goes_on else _PATIENCE
-
-    @property
-    def is_too_large(self) -> bool:
-        return self.is_live and super().is_too_large
-
-    def origin(self, present: Origin) -> Origin:
-        return self.source.origin
-
-    def longest_call(self, present: int) -> int:
-        return self.source.longest_call
-
-    @property
-    def may_start_over(self) -> bool:
-        return self.divergence is None and not self.has_ended
-
-    def start_over(self) -> bytes:
-        super().start_over()
-        self.interruption = None
-        self._recorded_answers = deque(
-            event.text for event in self._body if event.kind == "answered" and event.text
-        )
-        return self._past()
-
-    def _past(self) -> bytes:
-        trace: list[str] = []
-        answers: list[bytes] = []
-        for event in self._body:
-            if event.kind == "clock":
-                trace.append(event.text)
-            elif event.kind == "resumed":
-                trace.append(f"{RESUMED}{event.number}")
-            elif event.kind == "answered":
-                answers.append(event.text.encode())
-                trace.append(f"{REPEATED}{len(answers[-1])}")
-        line = " ".join(trace).encode()
-        return b"".join((PAST_HEADER.pack(self._goes_on, len(line)), line, *answers))
-
-    def stop(self, error: RunError, dropped_bytes: int) -> None:
-        if self.is_live:
-            super().stop(error, dropped_bytes)
-        elif self.divergence is None and not self.has_ended:
-            self.interruption = error
-
-    def end_where_recorded(self) -> None:
-        # What the run did after that, if anything, nobody knows: it ends here, not when its time is up again.
-        if len(self.events) == len(self._body) and self._ending and self._ending.is_from_outside:
-            raise self._end_from_outside()
-
-    def check(self) -> None:
-        """Tell, when the run is over, what kept it from being the recorded one to the end.
-
-        Raises:
-            DivergenceError: It was another.
-            ReplayInterruptedError: It did not come to its end.
-        """
-        if self.divergence is not None:
-            raise self.divergence
-        if self.interruption is not None:
-            raise ReplayInterruptedError(self.interruption.message)
-        index = len(self.events)
-        if index < len(self._body) and not self.is_live:
-            raise DivergenceError(index, str(self._body[index]), "nothing more")
-
-    def _add(self, event: Event) -> None:
-        if not self.is_live:
-            self._compare(len(self.events), event)
-        super()._add(event)
-        self.has_ended = self._is_over
-
-    def _compare(self, index: int, event: Event) -> None:
-        if index < len(self._body):
-            expected = self._body[index]
-        elif self._ending is None and self._goes_on:
-            self.is_live = True
-            self.on_live()
-            return
-        elif self._ending is None or self._ending.is_from_outside:
-            raise self._end_from_outside()
-        else:
-            expected = self._ending
-        if event == expected:
-            return
-        if self._goes_on and event.kind == "trapped" and event.is_from_outside:
-            self.interruption = self._bounds.trap(TrapCause.CPU, "")
-        else:
-            self.divergence = DivergenceError(index, str(expected), str(event))
-        raise FrameError("it does something else than the run it repeats")
-
-    def _end_from_outside(self) -> RunEndsHereError:
-        ending = self._ending
-        self.has_ended = True
-        if ending is None:
-            return RunEndsHereError(_RECORD_ENDS, 0)
-        return RunEndsHereError(ending.error or self._bounds.trap(TrapCause.CPU, ""), ending.number)
-
-    def _answered(self, frames: int) -> str:
-        if frames and self._recorded_answers:
-            return self._recorded_answers.popleft()
-        return super()._answered(frames)
+    def _clear(self) -> None:
+        self.events.clear()
+        self._answers.clear()
+        self._reads.clear()
 
 
 def _event(kind: int, payload: bytes) -> Event | None:
@@ -349,14 +348,19 @@ def _event(kind: int, payload: bytes) -> Event | None:
             case ToPortal.OUTPUT:
                 return Event("printed", payload.decode())
             case ToPortal.BLOCK:
-                return Event("emitted", digest(payload))
+                return Event("emitted", _digest(payload))
             case ToPortal.FINISHED if len(payload) >= END_HEADER.size:
-                return Event(
-                    "finished", digest(payload[END_HEADER.size :]), END_HEADER.unpack_from(payload)[1]
-                )
+                told = _digest(payload[END_HEADER.size :])
+                return Event("finished", told, END_HEADER.unpack_from(payload)[1])
             case ToPortal.TRAPPED if len(payload) >= END_HEADER.size + TRAP_HEADER.size:
                 cause = TrapCause(payload[END_HEADER.size])
-                return Event("trapped", cause.name, END_HEADER.unpack_from(payload)[1])
+                # The moment at which CPU time is used up is chance: `stop` takes that down.
+                if cause != TrapCause.CPU:
+                    return Event("trapped", cause.name, END_HEADER.unpack_from(payload)[1])
     except ValueError as error:  # text that is no UTF-8, or a cause that does not exist
         raise FrameError("an event that no worker of ours would send") from error
     return None
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=_DIGEST_BYTES).hexdigest()

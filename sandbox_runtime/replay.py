@@ -1,35 +1,32 @@
 """Runs recorded scripts again: `replay` to the same end with nothing going out, `resume` to go on live from there."""
 
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections import deque
+from collections.abc import Callable
 
-from manifests.json_value import Json
-from sandbox_runtime.calls import CallError, CallObserver, CallPort, NoObserver, Outcome, ToolCall
-from sandbox_runtime.calls_in_flight import CallsInFlight, TooManyCallsError
-from sandbox_runtime.errors import RecordError, ReplayInterruptedError
-from sandbox_runtime.grants.file_service import OUTCOME_UNKNOWN, FileService, changes
+from sandbox_runtime.calls import CallError, CallObserver, CallPort, Outcome, ToolCall
+from sandbox_runtime.errors import DivergenceError, RecordError, ReplayInterruptedError
+from sandbox_runtime.frames import PAST_HEADER, FrameError
 from sandbox_runtime.grants.run_grants import NO_GRANTS, RunGrants
-from sandbox_runtime.guest_json import GuestJsonError, parse
-from sandbox_runtime.record import Record
-from sandbox_runtime.recording import Repetition
-from sandbox_runtime.result import RunResult
-from sandbox_runtime.run import Run
+from sandbox_runtime.recording import MAX_RECORD_BYTES, Event, Record, Recording
+from sandbox_runtime.result import RunError, RunResult
 from sandbox_runtime.sandbox import Sandbox
+from sandbox_runtime.timeline import REPEATED, RESUMED
 
 
-async def replay(sandbox: Sandbox, record: Record, caller: str = "") -> RunResult:
+async def replay(
+    sandbox: Sandbox, record: Record, where: Callable[[str], str], caller: str = ""
+) -> RunResult:
     """Run a recorded script again and return the same result, bit for bit but for the times it took.
 
     No call is made: each one the script makes must be the recorded one, and gets the recorded answer, without
-    waiting. The replay of a run that was ended from outside ends where that did.
+    waiting. The replay of a run that was ended from outside ends where that did. `where` tells where a limit is set.
 
     Raises:
         DivergenceError: The run did something else than recorded; it names the first difference.
         RecordError: The record is of another guest component, of a session, or the beginning of a run.
         ReplayInterruptedError: No worker was free, or the one at work was lost or far slower than then.
     """
-    port = outcome_unknown
-    result = await _repeat(sandbox, Repetition(record), port, None, record.place, port, caller, NO_GRANTS)
+    result = await _repeat(sandbox, Repetition(record), where, outcome_unknown, None, caller, NO_GRANTS)
     if record.ending is None and record.settings is not None:
         raise RecordError(f"the record ends after event {len(record.events) - 1:,}, and the run goes on")
     return result
@@ -43,11 +40,11 @@ async def outcome_unknown(call: ToolCall) -> Outcome:
 
 async def resume(
     sandbox: Sandbox,
-    repetition: Repetition,
+    repetition: "Repetition",
+    where: Callable[[str], str],
     port: CallPort,
     observer: CallObserver | None = None,
     *,
-    where: Callable[[str], str] | None = None,
     unanswered: CallPort = outcome_unknown,
     caller: str = "",
     grants: RunGrants = NO_GRANTS,
@@ -66,119 +63,125 @@ async def resume(
         RecordError: The run is over, was only parsed, or is of another guest component.
         ReplayInterruptedError: It did not come to the record's end; nothing was done, and it can be tried again.
     """
-    record = repetition.source
+    record = repetition.past
     if record.settings is None or record.ending is not None:
         raise RecordError("only a run that had begun and has not ended can be resumed")
-    return await _repeat(
-        sandbox, repetition, port, observer, where or record.place, unanswered, caller, grants
-    )
+    made = record.calls_made
+
+    async def answer(call: ToolCall) -> Outcome:
+        return await (unanswered if call.seq <= made else port)(call)
+
+    return await _repeat(sandbox, repetition, where, answer, observer, caller, grants)
 
 
 async def _repeat(
     sandbox: Sandbox,
-    repetition: Repetition,
+    repetition: "Repetition",
+    where: Callable[[str], str],
     port: CallPort,
     observer: CallObserver | None,
-    where: Callable[[str], str],
-    unanswered: CallPort,
     caller: str,
     grants: RunGrants,
 ) -> RunResult:
-    record = repetition.source
+    record = repetition.past
     if record.origin.component != sandbox.component:
         there, here = record.origin.component[:12], sandbox.component[:12]
         raise RecordError(f"the record is of guest component {there}..., and this is {here}...")
     if record.origin.position:
         raise RecordError("a run of a session cannot be run again without the runs before it")
-    async with sandbox.run(record.limits, where, caller=caller, recording=repetition) as run:
+    async with sandbox.run(record.limits, where, caller=caller, recording=repetition, grants=grants) as run:
         prepared = await run.prepare(record.script, record.namespaces)
-        if run.worker is None and prepared.error is not None and repetition.record is None:
+        if repetition.record is None and prepared.error is not None:
             raise ReplayInterruptedError(prepared.error.message)
-        result = RunResult(None, prepared.error, "", 0, (), (), 0.0, 0.0)
-        if record.settings is not None and run.worker is not None:
-            calls = RepeatedCalls(run, repetition, port, observer or NoObserver(), unanswered, grants.files)
-            result = await run.execute_with(record.settings.encode(), calls)
+        if record.settings is None and prepared.error is None:
+            result = RunResult(None, None, "", 0, (), (), 0.0, 0.0)
+        else:
+            result = await run.execute({}, port, observer)
     repetition.check()
     return result
 
 
-class RepeatedCalls(CallsInFlight):
-    """Calls of a run that is repeated. Until it goes live, if it does, nothing is started and nothing sent."""
+class Repetition(Recording):
+    """A recording that knows what is to come, and ends the run at the first difference.
 
-    def __init__(
-        self,
-        run: Run,
-        repetition: Repetition,
-        port: CallPort,
-        observer: CallObserver,
-        unanswered: CallPort,
-        files: FileService | None,
-    ) -> None:
-        assert run.worker is not None
-        super().__init__(run.worker, self._answer_of, observer, run.bounds, run.fail, files, repetition)
-        self._live_port = port
-        self._unanswered = unanswered
-        answered = list(answers(repetition.source))
-        self._answered = {answer[0] for answer in answered if type(answer[0]) is int}
-        self._error_codes |= {
-            code for _, is_value, code, *_ in answered if is_value == 0 and isinstance(code, str)
-        }
-        self._earlier = 0
-        self._is_change_in_doubt = False
-        self._is_held = not repetition.is_live
-        self._held_file: tuple[int, str, bytes] | None = None
-        repetition.on_live = self.go_live
+    Where a record without an ending ends, the run ends too. If it `goes_on`, it is live from there, and this is a
+    recording of all of it.
+    """
 
-    def receive(self, batch: bytes) -> None:
-        try:
-            super().receive(batch)
-        except TooManyCallsError:
-            if not self._is_held:  # else the repetition ends it
-                raise
+    past: Record
 
-    def go_live(self) -> None:
-        self._is_held = False
-        self._flush()
-        if self._held_file is not None:
-            super()._admit_file(*self._held_file)
+    def __init__(self, record: Record, *, goes_on: bool = False, max_bytes: int = MAX_RECORD_BYTES) -> None:
+        super().__init__(max_bytes)
+        self.past = record
+        self.is_live = False
+        self._goes_on = goes_on
+        self._divergence: DivergenceError | None = None
+        self._interruption: RunError | None = None
+        self._recorded_answers: deque[str] = deque()
 
-    async def _answer_of(self, call: ToolCall) -> Outcome:
-        return await (self._unanswered if call.seq <= self._earlier else self._live_port)(call)
+    def begin(self, head: Record) -> bytes:
+        super().begin(head)
+        self._interruption = None
+        self._recorded_answers.clear()
+        trace: list[str] = []
+        for event in self.past.body:
+            if event.kind == "clock":
+                trace.append(event.text)
+            elif event.kind == "resumed":
+                trace.append(f"{RESUMED}{event.number}")
+            elif event.kind == "answered":
+                trace.append(f"{REPEATED}{len(event.text.encode())}")
+                self._recorded_answers += [event.text] if event.text else []
+        line = " ".join(trace).encode()
+        answers = "".join(self._recorded_answers).encode()
+        return PAST_HEADER.pack(self._goes_on, len(line)) + line + answers
 
-    def _admit(self, identity: int, name: str, arguments: bytes) -> None:
-        if self._is_held:
-            self._earlier = self._seq
-            if identity in self._answered:
-                return
-        super()._admit(identity, name, arguments)
+    def stop(self, error: RunError, dropped_bytes: int) -> tuple[RunError, int]:
+        if self.is_live or self.has_ended:
+            return super().stop(error, dropped_bytes)
+        if self._divergence is not None:
+            return RunError("diverged", str(self._divergence)), dropped_bytes
+        ending = self.past.ending
+        if self._is_at_end and ending is not None and ending.error is not None:
+            return ending.error, ending.number
+        if self._goes_on or ending is not None or not self._is_at_end:
+            self._interruption = error
+        return error, dropped_bytes
 
-    def _admit_file(self, identity: int, operation: str, arguments: bytes) -> None:
-        if self._is_held and identity in self._answered:
-            return
-        is_change = changes(operation)
-        # A file that could not be saved is saved again when it is closed: once is in doubt, twice would be wrong.
-        self._is_change_in_doubt |= self._is_held and is_change
-        if is_change and self._is_change_in_doubt:
-            self._answer_file(identity, OUTCOME_UNKNOWN)
-        elif self._is_held:
-            self._held_file = identity, operation, arguments
-        else:
-            super()._admit_file(identity, operation, arguments)
+    def check(self) -> None:
+        """Tell, when the run is over, what kept it from being the recorded one to the end.
 
-    def _start_waiting(self) -> None:
-        if not self._is_held:
-            super()._start_waiting()
+        Raises:
+            DivergenceError: It was another.
+            ReplayInterruptedError: It did not come to its end.
+        """
+        if self._divergence is not None:
+            raise self._divergence
+        if self._interruption is not None:
+            raise ReplayInterruptedError(self._interruption.message)
+        if not (self.is_live or self._is_at_end):
+            index = len(self.events)
+            raise DivergenceError(index, str(self.past.events[index]), "nothing more")
 
-    def _send_answers(self) -> None:
-        if not self._is_held:
-            super()._send_answers()
+    @property
+    def _is_at_end(self) -> bool:
+        return len(self.events) >= len(self.past.body)
 
+    def _note(self, event: Event) -> None:
+        if not self.is_live:
+            index = len(self.events)
+            expected = self.past.events[index] if index < len(self.past.events) else None
+            if expected is None and self._goes_on:
+                self.is_live = True
+                self.on_live()
+            elif expected is None or expected.kind == "stopped":
+                raise FrameError("its record ends here")
+            elif event != expected:
+                self._divergence = DivergenceError(index, str(expected), str(event))
+                raise FrameError("it does something else than the run it repeats")
+        super()._note(event)
 
-def answers(record: Record) -> Iterator[list[Json]]:
-    """The answers to calls, each as the guest gets it: [ID, 1, value] or [ID, 0, code, message, hint]."""
-    for event in record.events:
-        if event.kind == "answered" and event.text:
-            with suppress(GuestJsonError):
-                batch = parse(event.text.encode())
-                listed = batch if isinstance(batch, list) else []
-                yield from (answer for answer in listed if isinstance(answer, list) and len(answer) > 2)
+    def _answered(self, frames: int) -> str:
+        if frames and self._recorded_answers:
+            return self._recorded_answers.popleft()
+        return super()._answered(frames)

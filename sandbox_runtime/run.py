@@ -9,8 +9,7 @@ import anyio
 
 from manifests.grants import Limits
 from manifests.json_value import Json
-from sandbox_runtime.calls import CallObserver, CallPort, NoObserver
-from sandbox_runtime.calls_in_flight import CallsInFlight, TooManyCallsError
+from sandbox_runtime.calls import CallObserver, CallPort, CallsInFlight, NoObserver, TooManyCallsError
 from sandbox_runtime.frames import (
     COUNT,
     END_HEADER,
@@ -26,8 +25,7 @@ from sandbox_runtime.frames import (
 from sandbox_runtime.grants.run_grants import NO_GRANTS, RunGrants
 from sandbox_runtime.guest_answer import Captured, Ending, read_ending, read_prepared
 from sandbox_runtime.guest_json import clean, encode
-from sandbox_runtime.record import Origin
-from sandbox_runtime.recording import Recording, RunEndsHereError
+from sandbox_runtime.recording import Origin, Record, Recording
 from sandbox_runtime.result import Bounds, Prepared, RunError, RunResult, worker_lost
 from sandbox_runtime.timeline import seed_of_module
 from sandbox_runtime.worker_process import WorkerProcess
@@ -66,7 +64,7 @@ class Run:
         self,
         worker: WorkerProcess | None,
         bounds: Bounds,
-        present: Callable[[], Origin],
+        origin: Origin,
         *,
         recording: Recording | None = None,
         refusal: RunError | None = None,
@@ -75,16 +73,18 @@ class Run:
     ) -> None:
         """Without a worker everything is answered with `refusal`.
 
-        `present` tells, once, what the clocks and the random numbers of the run begin with. `replace` gets another
-        worker, if it can, when this one turns out to be dead before it did anything. A session's worker has no
-        `replace`, and keeps its instance after the run.
+        `replace` gets another worker, if it can, when this one turns out to be dead before it did anything. A session's
+        worker has no `replace`, and keeps its instance after the run.
         """
+        past = None if recording is None else recording.past
         self.worker = worker
         self.bounds = bounds
-        self._present = present
-        self._origin: Origin | None = None
+        self._origin = origin if past is None else past.origin
+        self._longest_call = (
+            max(bounds.limits.argument_bytes, grants.longest_write) if past is None else past.longest_call
+        )
+        self._past = past
         self._recording = recording
-        self._patience = 1.0 if recording is None else recording.patience
         self._replace = replace
         self._grants = grants
         self._error = refusal
@@ -110,17 +110,18 @@ class Run:
 
         `namespaces` are all that exist. Parsing may take 5 s, and a script have 1 MiB.
         """
-        text = script.encode() if script.isascii() else clean(script).encode()
-        if len(text) > MAX_SCRIPT_BYTES:
-            self._error = self._error or too_long(len(text))
+        script = script if script.isascii() else clean(script)
+        if (size := len(script.encode())) > MAX_SCRIPT_BYTES:
+            self._error = self._error or too_long(size)
         if self._error is not None or self.worker is None:
             return Prepared(script, error=self._error)
-        parts = self._begin(text, namespaces)
-        kind, payload = await self._ask_to_prepare(parts)
+        limits, origin, names = self.bounds.limits, self._origin, tuple(namespaces)
+        head = Record(origin, script, names, limits, self._longest_call, None, ())
+        kind, payload = await self._ask_to_prepare(head)
         for _ in range(_REPLACEMENTS):
-            if kind != _LOST or not self._may_try_again or not await self._take_another():
+            if kind != _LOST or not await self._take_another():
                 break
-            kind, payload = await self._ask_to_prepare(parts)
+            kind, payload = await self._ask_to_prepare(head)
         if kind == ToPortal.PREPARED:
             prepared = await _in_turns(len(payload), partial(read_prepared, payload, script, self.bounds))
             self._error = self._error or prepared.error
@@ -138,37 +139,32 @@ class Run:
         Raises:
             Exception: What the port raised; a script cannot make it raise.
         """
-        if self._error is not None or self.worker is None or self._origin is None:
-            return self._result(Ending(None, self._error, ()), 0.0, 0.0)
-        observer, files = observer or NoObserver(), self._grants.files
-        calls = CallsInFlight(self.worker, port, observer, self.bounds, self.fail, files, self._recording)
-        settings = _guest_settings(self.bounds.limits, self._origin, table, self._grants)
-        return await self.execute_with(settings, calls)
-
-    async def execute_with(self, settings: bytes, calls: CallsInFlight) -> RunResult:
-        """Run the prepared script with settings that were made before, and have others take its calls."""
-        loop = asyncio.get_running_loop()
-        started = loop.time()
         if self._error is not None or self.worker is None:
-            return self._result(Ending(None, self._error, ()), 0.0, 0.0)
+            return self._result(Ending(None, self._error, ()))
+        started = asyncio.get_running_loop().time()
+        observer, files, bounds = observer or NoObserver(), self._grants.files, self.bounds
+        calls = CallsInFlight(self.worker, port, observer, bounds, self.fail, files, self._recording)
         self._calls = calls
+        if self._past is not None and self._past.settings is not None:
+            settings = self._past.settings.encode()
+        else:
+            settings = _guest_settings(bounds.limits, self._origin, table, self._grants)
         if self._recording is not None:
             self._recording.execute(settings)
         try:
-            wall_seconds = self.bounds.limits.wall_seconds * self._patience
+            too_slow = bounds.exceeded("wall_limit")
             kind, payload = await self._ask(
-                ToWorker.EXECUTE, (settings,), wall_seconds, self.bounds.exceeded("wall_limit")
+                ToWorker.EXECUTE, (settings,), bounds.limits.wall_seconds, too_slow
             )
         finally:
-            if calls.stop():
-                with anyio.CancelScope(shield=True):
-                    await calls.ended()
+            with anyio.CancelScope(shield=True):
+                await calls.stop()
         if self._port_error is not None:
             raise self._port_error
-        wall_ms = (loop.time() - started) * 1000
-        read_blocks = partial(self._captured.read_blocks, self.bounds.result_values)
+        wall_ms = (asyncio.get_running_loop().time() - started) * 1000
+        read_blocks = partial(self._captured.read_blocks, bounds.result_values)
         blocks, values = await _in_turns(self._captured.bytes_to_read, read_blocks)
-        cpu_ms, ending = await self._ending(kind, payload, calls.knows, self.bounds.result_values - values)
+        cpu_ms, ending = await self._ending(kind, payload, calls.knows, bounds.result_values - values)
         return self._result(ending, wall_ms, cpu_ms, blocks)
 
     def close(self) -> None:
@@ -180,27 +176,13 @@ class Run:
                 worker.send(ToWorker.RENEW)
 
     def receive(self, kind: int, payload: bytes) -> None:
-        """Take a frame from the worker.
-
-        Raises:
-            FrameError: It makes no sense now.
-        """
+        """Take a frame from the worker. Raises FrameError: it makes no sense now."""
         if self._next is None or self._next.done():
             raise FrameError(f"frame {kind} while nothing was asked")
-        if self._recording is None:
-            self._act_upon(kind, payload)
-            return
-        try:
+        if self._recording is not None:
             self._recording.take(kind, payload)
-            if kind != ToPortal.TRACE:
-                self._act_upon(kind, payload)
-            self._recording.end_where_recorded()
-        except RunEndsHereError as end:
-            self._error = self._error or end.error
-            self._captured.dropped_bytes = end.dropped_bytes
-            raise
-
-    def _act_upon(self, kind: int, payload: bytes) -> None:
+            if kind == ToPortal.TRACE:
+                return
         if self._calls is not None:
             self._receive_from_script(self._calls, kind, payload)
         elif kind in (ToPortal.PREPARED, ToPortal.TRAPPED):
@@ -211,7 +193,11 @@ class Run:
     def _receive_from_script(self, calls: CallsInFlight, kind: int, payload: bytes) -> None:
         match kind:
             case ToPortal.CALLS:
-                self._take_calls(calls, payload)
+                try:
+                    calls.receive(payload)
+                except TooManyCallsError:
+                    self._error = self._error or self.bounds.exceeded("tool_calls_limit")
+                    raise
             case ToPortal.OUTPUT:
                 self._captured.take_output(payload)
             case ToPortal.DROPPED if len(payload) == COUNT.size:
@@ -223,35 +209,31 @@ class Run:
             case _:
                 raise FrameError(f"frame {kind} while a script runs")
 
-    def _take_calls(self, calls: CallsInFlight, batch: bytes) -> None:
-        try:
-            calls.receive(batch)
-        except TooManyCallsError:
-            self._error = self._error or self.bounds.exceeded("tool_calls_limit")
-            raise
-
     def resume(self) -> None:
         if self._calls is not None:
             self._calls.resume()
 
     def lose(self, reason: str) -> None:
-        if self._error is None:
-            self._error = worker_lost(reason)
-        if self._recording is not None and self._next is not None:
-            self._recording.stop(self._error, self._captured.dropped_bytes)
+        self._error = self._error or worker_lost(reason)
+        if self._next is not None:
+            self._error = self._stopped(self._error)
         self._settle(_LOST, b"")
+
+    def _stopped(self, error: RunError) -> RunError:
+        """The error of a run that was ended from outside."""
+        if self._recording is None:
+            return error
+        error, self._captured.dropped_bytes = self._recording.stop(error, self._captured.dropped_bytes)
+        return error
 
     def _settle(self, kind: int, payload: bytes) -> None:
         if self._next is not None and not self._next.done():
             self._next.set_result((kind, payload))
 
-    @property
-    def _may_try_again(self) -> bool:
-        """Whether the worker was lost before it did anything, and not by what it was told to do."""
-        return self._error is not _TOO_SLOW and (self._recording is None or self._recording.may_start_over)
-
     async def _take_another(self) -> bool:
-        """Go on with another worker: this one died while it was idle, and nothing has run yet."""
+        """Go on with another worker if this one died while it was idle: nothing has run yet."""
+        if self._error is None or self._error.code != "worker_lost":
+            return False
         self.worker = await self._replace() if self._replace is not None else None
         if self.worker is None:
             return False
@@ -264,36 +246,23 @@ class Run:
             largest = max(self._longest_call, self.bounds.limits.result_bytes, MAX_PREPARED_BYTES)
             self.worker.listen(self, largest + _FRAME_SLACK_BYTES)
 
-    @property
-    def _longest_call(self) -> int:
-        longest = max(self.bounds.limits.argument_bytes, self._grants.longest_write)
-        return longest if self._recording is None else self._recording.longest_call(longest)
-
-    def _begin(self, text: bytes, namespaces: Collection[str]) -> tuple[bytes, ...]:
-        """Decide on what the run starts from. Returns what the worker is told of it."""
-        limits, recording = self.bounds.limits, self._recording
-        self._origin = origin = self._present()
-        if recording is not None:
-            self._origin = origin = recording.origin(origin)
-            recording.begin(origin, text.decode(), tuple(namespaces), limits, self._longest_call)
+    async def _ask_to_prepare(self, head: Record) -> _Message:
+        limits, origin = head.limits, head.origin
+        if self._recording is not None and (past := self._recording.begin(head)) and self.worker is not None:
+            self.worker.send(ToWorker.PAST, past)
         header = RUN_HEADER.pack(
-            limits.cpu_seconds * self._patience,
+            limits.cpu_seconds,
             limits.memory_mib << 20,
             limits.stdout_bytes,
-            self._longest_call + _FRAME_SLACK_BYTES,
+            head.longest_call + _FRAME_SLACK_BYTES,
             limits.result_bytes,
             self._replace is None,
         )
         clocks = (origin.wall_ms, origin.monotonic_ms, origin.at_ns())
-        start = START_HEADER.pack(origin.seed, *clocks, recording is not None)
-        names = " ".join(namespaces).encode()
-        return header, start, COUNT.pack(len(names)), names, text
-
-    async def _ask_to_prepare(self, parts: tuple[bytes, ...]) -> _Message:
-        past = b"" if self._recording is None else self._recording.start_over()
-        if past and self.worker is not None:
-            self.worker.send(ToWorker.PAST, past)
-        return await self._ask(ToWorker.PREPARE, parts, _PREPARE_SECONDS * self._patience, _TOO_SLOW)
+        start = START_HEADER.pack(origin.seed, *clocks, self._recording is not None)
+        names = " ".join(head.namespaces).encode()
+        parts = (header, start, COUNT.pack(len(names)), names, head.script.encode())
+        return await self._ask(ToWorker.PREPARE, parts, _PREPARE_SECONDS, _TOO_SLOW)
 
     async def _ask(
         self, kind: ToWorker, parts: tuple[bytes, ...], seconds: float, too_slow: RunError
@@ -356,23 +325,21 @@ class Run:
         if self._replace is None:
             worker.kill("the session's instance broke down")
         message = payload[END_HEADER.size + TRAP_HEADER.size :].decode("utf-8", "replace")
-        return self.bounds.trap(cause, message)
+        error = self.bounds.trap(cause, message)
+        return self._stopped(error) if cause == TrapCause.CPU else error
 
     def _result(
-        self, ending: Ending, wall_ms: float, cpu_ms: float, blocks: tuple[dict[str, Json], ...] = ()
+        self,
+        ending: Ending,
+        wall_ms: float = 0.0,
+        cpu_ms: float = 0.0,
+        blocks: tuple[dict[str, Json], ...] = (),
     ) -> RunResult:
         captured = self._captured
         recorded = () if self._recording is None else self._recording.notices
-        return RunResult(
-            value=ending.value,
-            error=ending.error,
-            stdout=captured.stdout,
-            stdout_bytes_dropped=captured.dropped_bytes,
-            emitted=blocks,
-            notices=(*captured.notices, *ending.notices, *recorded),
-            wall_ms=wall_ms,
-            cpu_ms=cpu_ms,
-        )
+        notices = (*captured.notices, *ending.notices, *recorded)
+        stdout, dropped = captured.stdout, captured.dropped_bytes
+        return RunResult(ending.value, ending.error, stdout, dropped, blocks, notices, wall_ms, cpu_ms)
 
 
 def _guest_settings(limits: Limits, origin: Origin, table: LibraryTable, grants: RunGrants) -> bytes:
@@ -383,7 +350,7 @@ def _guest_settings(limits: Limits, origin: Origin, table: LibraryTable, grants:
         "result_bytes": limits.result_bytes,
         **grants.settings(),
     }
-    if origin.is_first:
+    if origin.position <= 1:
         settings["seed"] = seed_of_module(origin.seed)
     return encode(settings)
 

@@ -16,8 +16,7 @@ from sandbox_runtime.errors import PlatformError
 from sandbox_runtime.grants.run_grants import NO_GRANTS, RunGrants
 from sandbox_runtime.launchers import Launcher, default_launcher
 from sandbox_runtime.lockdown import MEASURES
-from sandbox_runtime.record import Origin
-from sandbox_runtime.recording import Recording
+from sandbox_runtime.recording import Origin, Recording
 from sandbox_runtime.result import Bounds, RunError, worker_lost
 from sandbox_runtime.run import MAX_SCRIPT_BYTES, Run, too_long
 from sandbox_runtime.worker_process import WorkerProcess
@@ -112,12 +111,11 @@ class Sandbox:
         (`sandbox_busy`), or the session is gone (`worker_lost`), the run refuses everything with that error.
         `recording` takes the run down, so that it can be replayed.
         """
-        bounds = Bounds(limits, where if recording is None else recording.remember(where))
-        make = partial(Run, bounds=bounds, recording=recording, grants=grants)
+        make = partial(Run, bounds=Bounds(limits, where), recording=recording, grants=grants)
         if session is not None:
             async with session.turn:
                 lost = None if session.alive else worker_lost("the session has ended")
-                run = make(session.worker, present=session.next_origin, refusal=lost)
+                run = make(session.worker, origin=session.next_origin(), refusal=lost)
                 try:
                     yield run
                 finally:
@@ -135,7 +133,7 @@ class Sandbox:
                 worker = await self._workers.take(caller, script_bytes)
         except BusyError as error:
             refusal = RunError("sandbox_busy", str(error), hint="Try again in a moment.")
-        run = make(worker, present=partial(Origin.now, self._component), refusal=refusal, replace=replace)
+        run = make(worker, origin=Origin.now(self._component), refusal=refusal, replace=replace)
         try:
             yield run
         finally:

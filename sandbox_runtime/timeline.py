@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from wasmtime import WasmtimeError
 
-from sandbox_runtime.frames import PAST_HEADER, START_HEADER, TrapCause
+from sandbox_runtime.frames import PAST_HEADER, START_HEADER, FrameError, TrapCause
 
 READS, LATER, ANSWERED, RESUMED, REPEATED = "", "+", "=", "@", "*"
 
@@ -206,20 +206,12 @@ def seed_of_module(seed: bytes) -> str:
     return hashlib.sha256(b"the module random\n" + seed).hexdigest()
 
 
-class TraceError(Exception):
-    """It is no trace."""
-
-
 def tokens(trace: bytes) -> Iterator[tuple[str, int]]:
-    """The tokens, each as its sign and its number.
-
-    Raises:
-        TraceError: At the first thing that is no token.
-    """
+    """The tokens, each as its sign and its number. Raises FrameError at the first thing that is none."""
     at = 0
     while at < len(trace):
         token = _TOKEN.match(trace, at)
         if token is None:
-            raise TraceError("a trace that no worker of ours would write")
+            raise FrameError("a trace that no worker of ours would write")
         yield token[1].decode(), int(token[2])
         at = token.end()

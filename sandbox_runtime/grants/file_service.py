@@ -12,12 +12,14 @@ import anyio
 
 from manifests.grants import FileGrant
 from manifests.json_value import Json
-from sandbox_runtime.calls import CallError
 from sandbox_runtime.grants.folder import FileError, FilePath, from_os, parse_path
 from sandbox_runtime.grants.threads import Threads
 from sandbox_runtime.grants.workspace import Workspace
 from sandbox_runtime.guest_json import GuestJsonError, encode, parse, values_in
 from sandbox_runtime.result import limit_text
+
+FILE_PREFIX = "portal.files."
+"""How functions of file operations begin; no namespace of a library is called `portal`."""
 
 FileState: TypeAlias = Literal["done", "failed", "refused", "unknown"]
 
@@ -62,6 +64,9 @@ class FileService:
     ) -> None:
         """`open_workspace` is called in a thread, before the first operation; `where` says where a limit is set."""
         self.grant = grant
+        self.is_in_doubt = False
+        """Whether a change was under way when the run was interrupted: then none is made any more. A file that could
+        not be saved is saved again when it is closed; twice would be wrong."""
         self._open_workspace = open_workspace
         self._where = where
         self._threads = threads
@@ -74,10 +79,12 @@ class FileService:
         """Do one operation, if it may be done. Never raises for what the guest asked or the system said."""
         self._operations += 1
         is_writing = changes(operation)
+        if is_writing and self.is_in_doubt:
+            return FileAnswer(_told("EIO", "the run was interrupted, and whether this was done is not known"))
         if self._operations > self.grant.operations:
             self._counts[is_writing, "refused"] += 1
             told = f"{self.limit('operations')} is used up"
-            return _refused(CallError("file_operations_limit", told, "Read and write whole files."))
+            return _refused("file_operations_limit", told, "Read and write whole files.")
         key: tuple[bool, FileState] = (is_writing, "unknown" if is_writing else "failed")
         began = time.monotonic()
         try:
@@ -193,8 +200,8 @@ def _content(given: dict[str, Json]) -> bytes:
     raise FileError("EINVAL", "content is base64")
 
 
-def _refused(error: CallError) -> FileAnswer:
-    return FileAnswer(_told(error.code, error.message, error.hint), error.code)
+def _refused(code: str, message: str, hint: str) -> FileAnswer:
+    return FileAnswer(_told(code, message, hint), code)
 
 
 def _told(code: str, message: str, hint: str = "") -> bytes:
@@ -202,13 +209,6 @@ def _told(code: str, message: str, hint: str = "") -> bytes:
 
 
 NOT_GRANTED = _refused(
-    CallError(
-        "not_granted",
-        "scripts are granted no files",
-        "An operator can grant a folder with capabilities.files.",
-    )
+    "not_granted", "scripts are granted no files", "An operator can grant a folder with capabilities.files."
 )
 """The answer where there is no service at all."""
-
-OUTCOME_UNKNOWN = FileAnswer(_told("EIO", "the run was interrupted, and whether this was done is not known"))
-"""The answer to a change that was under way when its run was interrupted."""

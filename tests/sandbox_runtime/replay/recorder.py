@@ -9,8 +9,7 @@ from manifests.grants import Limits
 from manifests.json_value import Json
 from sandbox_runtime.calls import CallError, CallPort, Outcome, ToolCall
 from sandbox_runtime.grants.run_grants import NO_GRANTS, RunGrants
-from sandbox_runtime.record import Record, dump_record, parse_record
-from sandbox_runtime.recording import Recording
+from sandbox_runtime.recording import Record, Recording, dump_record, parse_record
 from sandbox_runtime.replay import replay
 from sandbox_runtime.result import RunResult
 from sandbox_runtime.sandbox import Sandbox, Session
@@ -90,7 +89,7 @@ class Recorder:
         assert result is not None
         kept = parse_record(dump_record(record))
         assert kept == record
-        assert facts(await replay(self.sandbox, kept)) == facts(result)
+        assert facts(await replay(self.sandbox, kept, where)) == facts(result)
         return result
 
 

@@ -10,16 +10,15 @@ from sandbox_runtime.errors import (
     RecordError,
     ReplayInterruptedError,
 )
-from sandbox_runtime.record import (
+from sandbox_runtime.recording import (
     Event,
     Record,
 )
-from sandbox_runtime.recording import Repetition
-from sandbox_runtime.replay import replay
+from sandbox_runtime.replay import Repetition, replay
 from sandbox_runtime.result import RunError
 from sandbox_runtime.sandbox import Sandbox
 from tests.sandbox_runtime.replay.recorder import Recorder
-from tests.sandbox_runtime.running import EchoPort
+from tests.sandbox_runtime.running import EchoPort, where
 
 pytestmark = pytest.mark.anyio
 
@@ -36,7 +35,7 @@ print("end")
 
 async def diverged(sandbox: Sandbox, record: Record) -> DivergenceError:
     with pytest.raises(DivergenceError) as raised:
-        await replay(sandbox, record)
+        await replay(sandbox, record, where)
     return raised.value
 
 
@@ -84,7 +83,7 @@ async def test_run_that_was_stopped_ends_where_it_was_stopped(sandbox: Sandbox, 
     _, record = await recorded(SCRIPT)
     stopped = Event("stopped", "", 7, RunError("wall_limit", "too long"))
     at = index_of(record, "sent")
-    result = await replay(sandbox, changed(record, events=(*record.events[:at], stopped)))
+    result = await replay(sandbox, changed(record, events=(*record.events[:at], stopped)), where)
     assert result.error == stopped.error
     assert (result.stdout, result.stdout_bytes_dropped) == ("begin\n", 7)
 
@@ -95,14 +94,14 @@ async def test_beginning_of_a_run_ends_where_it_would_go_on_live(
     _, record = await recorded(SCRIPT)
     for length in range(1, len(record.events)):
         with pytest.raises(RecordError):
-            await replay(sandbox, changed(record, events=record.events[:length]))
+            await replay(sandbox, changed(record, events=record.events[:length]), where)
 
 
 async def test_record_of_another_component_is_refused(sandbox: Sandbox, recorded: Recorder) -> None:
     _, record = await recorded(SCRIPT)
     other = changed(record, origin=changed(record.origin, component="0" * 64))
     with pytest.raises(RecordError) as raised:
-        await replay(sandbox, other)
+        await replay(sandbox, other, where)
     assert "0" * 12 in str(raised.value)
     assert sandbox.component[:12] in str(raised.value)
 
@@ -110,7 +109,7 @@ async def test_record_of_another_component_is_refused(sandbox: Sandbox, recorded
 async def test_replay_whose_worker_is_killed_says_so(sandbox: Sandbox, recorded: Recorder) -> None:
     _, record = await recorded("await git.git_log()", limits=Limits(cpu_seconds=60))
     repetition = Repetition(record)
-    async with sandbox.run(record.limits, record.place, recording=repetition) as run:
+    async with sandbox.run(record.limits, where, recording=repetition) as run:
         await run.prepare(record.script, record.namespaces)
         assert run.worker is not None
         run.worker.kill("by a test")

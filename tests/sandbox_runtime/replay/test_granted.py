@@ -7,14 +7,13 @@ from pathlib import Path
 import pytest
 
 from sandbox_runtime.grants.run_grants import RunGrants
-from sandbox_runtime.record import Record
-from sandbox_runtime.recording import Repetition
-from sandbox_runtime.replay import replay, resume
+from sandbox_runtime.recording import Record
+from sandbox_runtime.replay import Repetition, replay, resume
 from sandbox_runtime.sandbox import Sandbox
 from tests.sandbox_runtime.fetching import granting, served
 from tests.sandbox_runtime.granted_files import granted
 from tests.sandbox_runtime.replay.recorder import Recorder, facts
-from tests.sandbox_runtime.running import EchoPort, Runner
+from tests.sandbox_runtime.running import EchoPort, Runner, where
 
 pytestmark = pytest.mark.anyio
 
@@ -51,7 +50,7 @@ async def test_replay_reads_and_writes_no_file(
     assert result is not None
     assert result.error is None
     emptied(tmp_path)
-    assert facts(await replay(sandbox, record)) == facts(result)
+    assert facts(await replay(sandbox, record, where)) == facts(result)
     assert emptied(tmp_path) == []
 
 
@@ -65,7 +64,7 @@ async def test_replay_fetches_nothing(sandbox: Sandbox, run: Runner, recorded: R
         result, record = await recorded(script, port=fetch.port())
         assert result is not None
         assert result.error is None
-        assert facts(await replay(sandbox, record)) == facts(result)
+        assert facts(await replay(sandbox, record, where)) == facts(result)
         assert len(server.requests) == 5
 
 
@@ -91,7 +90,7 @@ except OSError as error:
         _, record = await recorded(script, grants=grants)
         assert (tmp_path / "log").read_text() == "x"
         interrupted = Repetition(before_the_answer_to(record, "portal.files.append"), goes_on=True)
-        result = await resume(sandbox, interrupted, EchoPort(), grants=grants)
+        result = await resume(sandbox, interrupted, where, EchoPort(), grants=grants)
     assert (result.value, "interrupted" in result.stdout) == ("over", True)
     assert (tmp_path / "log").read_text() == "x"
 
@@ -105,6 +104,6 @@ async def test_files_go_on_where_the_record_ends(
         (tmp_path / "b").unlink()
         (tmp_path / "a").write_text("3")
         interrupted = Repetition(before_the_answer_to(record, "git.git_log"), goes_on=True)
-        result = await resume(sandbox, interrupted, EchoPort(), grants=grants, unanswered=EchoPort())
+        result = await resume(sandbox, interrupted, where, EchoPort(), grants=grants, unanswered=EchoPort())
     assert (result.error, result.value) == (None, "3")
     assert (tmp_path / "b").read_text() == "2"

@@ -4,8 +4,7 @@ import pytest
 
 from manifests.grants import Limits
 from sandbox_runtime.frames import ToPortal, TrapCause, frame
-from sandbox_runtime.record import dump_record, parse_record
-from sandbox_runtime.recording import Recording
+from sandbox_runtime.recording import Recording, dump_record, parse_record
 from sandbox_runtime.result import RunResult
 from sandbox_runtime.sandbox import Sandbox
 from sandbox_runtime.workers import Workers

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manifests.grants import Limits
-from sandbox_runtime.recording import Repetition
-from sandbox_runtime.replay import replay, resume
+from sandbox_runtime.replay import Repetition, replay, resume
 from sandbox_runtime.sandbox import Sandbox
 from tests.depth import depth
 from tests.sandbox_runtime.replay.recorder import ChancePort, Recorder, facts
+from tests.sandbox_runtime.running import where
 
 pytestmark = pytest.mark.anyio
 
@@ -135,7 +135,7 @@ async def test_program_that_was_resumed_anywhere_is_replayed_as_one_run(
     _, record = await Recorder(sandbox)(script, limits=LIMITS, port=ChancePort())
     beginning = record.until(int(part * len(record.events)))
     repetition = Repetition(beginning, goes_on=True)
-    result = await resume(sandbox, repetition, ChancePort())
+    result = await resume(sandbox, repetition, where, ChancePort())
     assert result.error is None or result.error.code in (*ENDS, "outcome_unknown"), script
     assert repetition.record is not None
-    assert facts(await replay(sandbox, repetition.record)) == facts(result)
+    assert facts(await replay(sandbox, repetition.record, where)) == facts(result)

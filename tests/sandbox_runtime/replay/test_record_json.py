@@ -11,7 +11,7 @@ from manifests.grants import Limits
 from manifests.json_value import Json
 from sandbox_runtime.errors import RecordError, SandboxError
 from sandbox_runtime.frames import TrapCause
-from sandbox_runtime.record import (
+from sandbox_runtime.recording import (
     MAX_JSON_BYTES,
     Event,
     Origin,
@@ -23,6 +23,7 @@ from sandbox_runtime.replay import replay
 from sandbox_runtime.result import RunError
 from sandbox_runtime.sandbox import Sandbox
 from tests.depth import depth
+from tests.sandbox_runtime.running import where
 
 pytestmark = pytest.mark.anyio
 
@@ -55,7 +56,6 @@ RECORDS = st.builds(
     st.lists(TEXT).map(tuple),
     st.builds(Limits, wall_seconds=st.floats(0.001, 3600), tool_calls=st.integers(0, 1000)),
     st.integers(0, 1 << 29),
-    st.dictionaries(TEXT, TEXT),
     st.none() | TEXT,
     EVENTS,
 )
@@ -70,7 +70,7 @@ def test_record_is_read_as_it_was_written(record: Record) -> None:
 def kept() -> dict[str, Any]:
     origin = Origin("a" * 64, bytes(32), 1, 2, 0)
     record = Record(
-        origin, "1", ("git",), Limits(), 9, {}, "{}", (Event("parsed", number=1), Event("finished", "b"))
+        origin, "1", ("git",), Limits(), 9, "{}", (Event("parsed", number=1), Event("finished", "b"))
     )
     stored: dict[str, Any] = json.loads(dump_record(record))
     return stored
@@ -87,7 +87,6 @@ FORGED: list[tuple[str, Json]] = [
     ("limits", {"surprise": 1}),
     ("longest_call", -1),
     ("longest_call", 1 << 40),
-    ("places", {"x": 1}),
     ("settings", {}),
     ("events", {}),
     ("events", [{}]),
@@ -149,11 +148,10 @@ async def test_forged_record_ends_in_an_error_or_a_result_and_makes_no_call(
         ("git",),
         limits,
         1 << 20,
-        {},
         '{"library": {}, "argument_bytes": 9, "result_bytes": 9}',
         events,
     )
     try:
-        await replay(sandbox, parse_record(dump_record(record)))
+        await replay(sandbox, parse_record(dump_record(record)), where)
     except SandboxError as error:
         assert str(error)

@@ -136,7 +136,7 @@ await asyncio.sleep(0.3)
 len(await asyncio.gather(git.git_log(), git.fails(), return_exceptions=True))"""
     result, record = await recorded(script, port=port)
     assert result is not None
-    again = await replay(recorded.sandbox, record)
+    again = await replay(recorded.sandbox, record, where)
     assert facts(again) == facts(result)
     assert len(port.calls) == 2
     assert result.wall_ms > 1500 > again.wall_ms
@@ -155,6 +155,6 @@ async def test_cancelled_run_has_a_record_of_what_came_before(sandbox: Sandbox) 
 
             await run.execute({}, cancel_at_call)
     assert recording.record is not None
-    result = await replay(sandbox, recording.record)
+    result = await replay(sandbox, recording.record, where)
     assert result.error is not None
     assert (result.error.code, result.stdout) == ("cancelled", "x\n")

@@ -10,9 +10,8 @@ import pytest
 from manifests.grants import Limits
 from sandbox_runtime.calls import Outcome, ToolCall
 from sandbox_runtime.errors import DivergenceError, RecordError
-from sandbox_runtime.record import Record, dump_record, parse_record
-from sandbox_runtime.recording import Repetition
-from sandbox_runtime.replay import answers, replay, resume
+from sandbox_runtime.recording import Record, dump_record, parse_record
+from sandbox_runtime.replay import Repetition, replay, resume
 from sandbox_runtime.result import RunResult
 from sandbox_runtime.sandbox import Sandbox
 from tests.sandbox_runtime.replay.recorder import Ledger, Recorder, facts
@@ -48,7 +47,7 @@ async def resumed(
     sandbox: Sandbox, record: Record, port: CountingPort, unanswered: CountingPort
 ) -> tuple[RunResult, Record]:
     repetition = Repetition(parse_record(dump_record(record)), goes_on=True)
-    result = await resume(sandbox, repetition, port, unanswered=unanswered)
+    result = await resume(sandbox, repetition, where, port, unanswered=unanswered)
     assert repetition.record is not None
     return result, repetition.record
 
@@ -63,11 +62,11 @@ async def test_run_is_taken_up_after_any_event_and_comes_to_the_same_end(
         beginning = record.until(length)
         again, whole = await resumed(sandbox, beginning, port, unanswered)
         assert facts(again) == facts(result)
-        answered = len(list(answers(beginning)))
+        answered = len(list(beginning.answers()))
         begun = sum(event.text.count("\n") + 1 for event in beginning.events if event.kind == "sent")
         assert (unanswered.seen.total(), port.seen.total()) == (begun - answered, 4 - begun)
         assert set((port.seen + unanswered.seen).values()) <= {1}
-        assert facts(await replay(sandbox, parse_record(dump_record(whole)))) == facts(result)
+        assert facts(await replay(sandbox, parse_record(dump_record(whole)), where)) == facts(result)
 
 
 async def test_call_without_a_known_outcome_is_not_made_again_by_itself(
@@ -82,7 +81,7 @@ except ToolError as error:
     _, record = await recorded(script)
     sent = next(index for index, event in enumerate(record.events) if event.kind == "sent")
     port = EchoPort()
-    result = await resume(sandbox, Repetition(record.until(sent + 1), goes_on=True), port)
+    result = await resume(sandbox, Repetition(record.until(sent + 1), goes_on=True), where, port)
     assert result.value == ["outcome_unknown", {"i": 2}]
     assert [call.seq for call in port.calls] == [2]
 
@@ -93,7 +92,7 @@ async def test_calls_and_their_ledger_count_on(sandbox: Sandbox, recorded: Recor
     second = [index for index, event in enumerate(record.events) if event.kind == "answered"][1]
     port, ledger = EchoPort(), Ledger()
     repetition = Repetition(record.until(second + 1), goes_on=True)
-    await resume(sandbox, repetition, port, ledger)
+    await resume(sandbox, repetition, where, port, ledger)
     assert [call.seq for call in port.calls] == [3, 4]
     assert ledger.rows == [("open", seq, "git.git_log") for seq in (1, 2, 3, 4)]
 
@@ -103,7 +102,7 @@ async def test_limits_count_what_was_done_before(sandbox: Sandbox, recorded: Rec
     _, record = await recorded(script, limits=Limits(tool_calls=5))
     beginning = changed(record.until(5), limits=Limits(tool_calls=3))
     port = EchoPort()
-    result = await resume(sandbox, Repetition(beginning, goes_on=True), port, where=where)
+    result = await resume(sandbox, Repetition(beginning, goes_on=True), where, port)
     assert result.error is not None
     assert result.error.code == "tool_calls_limit"
     assert [call.seq for call in port.calls] == [3]
@@ -122,12 +121,12 @@ await git.git_log()
     long_ago = changed(record.origin, wall_ms=record.origin.wall_ms - 3_600_000)
     beginning = changed(record.until(sent + 1), origin=long_ago)
     repetition = Repetition(beginning, goes_on=True)
-    result = await resume(sandbox, repetition, EchoPort(), unanswered=EchoPort())
+    result = await resume(sandbox, repetition, where, EchoPort(), unanswered=EchoPort())
     assert isinstance(result.value, list)
     wall, monotonic = result.value
     assert wall >= 3600 > 60 > monotonic
     assert repetition.record is not None
-    assert facts(await replay(sandbox, repetition.record)) == facts(result)
+    assert facts(await replay(sandbox, repetition.record, where)) == facts(result)
 
 
 async def test_script_that_was_changed_meanwhile_diverges_before_anything_is_done(
@@ -137,7 +136,7 @@ async def test_script_that_was_changed_meanwhile_diverges_before_anything_is_don
     beginning = changed(record.until(5), script=SCRIPT.replace("i=1", "i=7"))
     port = CountingPort()
     with pytest.raises(DivergenceError):
-        await resume(sandbox, Repetition(beginning, goes_on=True), port, unanswered=port)
+        await resume(sandbox, Repetition(beginning, goes_on=True), where, port, unanswered=port)
     assert not port.seen
 
 
@@ -147,4 +146,4 @@ async def test_run_that_has_ended_or_not_begun_is_not_resumed(sandbox: Sandbox, 
     part = changed(ended.until(3), origin=changed(ended.origin, position=1))
     for record in (ended, parsed, part):
         with pytest.raises(RecordError):
-            await resume(sandbox, Repetition(record, goes_on=True), EchoPort())
+            await resume(sandbox, Repetition(record, goes_on=True), where, EchoPort())

@@ -4,7 +4,7 @@ import pytest
 
 from manifests.grants import Limits
 from sandbox_runtime.errors import RecordError
-from sandbox_runtime.record import Record
+from sandbox_runtime.recording import Record
 from sandbox_runtime.replay import replay
 from sandbox_runtime.result import RunResult
 from sandbox_runtime.sandbox import Sandbox
@@ -41,4 +41,4 @@ async def test_run_of_a_session_is_not_replayed_without_those_before_it(
     _, records = await recorded_session(recorded, ("x = 1", "x"))
     assert [record.origin.position for record in records] == [1, 2]
     with pytest.raises(RecordError):
-        await replay(sandbox, records[1])
+        await replay(sandbox, records[1], str)
