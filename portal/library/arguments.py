@@ -12,8 +12,11 @@ A repair is certain if nothing but what does not fit is changed, exactly one rem
 import contextlib
 import re
 from collections.abc import Iterable, Iterator
+from copy import deepcopy
 from dataclasses import dataclass
+from functools import reduce
 from itertools import islice
+from operator import getitem
 from typing import Any, Final, TypeAlias
 
 from manifests.json_value import Json
@@ -100,12 +103,10 @@ def fitted(function: Function, kwargs: Arguments, *, repairs: bool) -> FittedArg
 
 
 def bind(function: Function, kwargs: Arguments) -> Arguments:
-    """The arguments by the upstream's own names, checked against the tool's input schema.
+    """The arguments by the upstream's own names, checked against the tool's input schema, reduced.
 
-    A keyword may be the parameter's Python name or, for `**{"cik-A": 1}`, its wire name; never both. An
-    optional argument that is None, where the schema takes no null, is left out. Values are checked against
-    the reduced schema (`portal.library.schema`): `pattern`, `format` and keywords under a negation are left to the
-    upstream, whatever is refused here breaks the tool's own schema. `UNKNOWN` fits everywhere.
+    A keyword may be the parameter's Python name or, for `**{"cik-A": 1}`, its wire name; never both. An optional
+    argument that is None, where the schema takes no null, is left out. `UNKNOWN` fits everywhere.
 
     Raises:
         ArgumentError: An argument is unknown, given twice, missing, or does not fit; the message names each
@@ -126,12 +127,10 @@ def repaired(function: Function, kwargs: Arguments) -> FittedArguments | None:
         try:
             wire = _wire(function, arrangement)
             # By position, what is wrong with one of several values may be its place.
-            fitting = (
-                _Mending().mended(function.arguments.root, wire) if is_placed else bind(function, arrangement)
-            )
+            fitting = _mended(function.arguments.root, wire, []) if is_placed else bind(function, arrangement)
         except (ArgumentError, _UnsureError, RecursionError):
             continue
-        told = [] if arrangement is kwargs else [_moved(function, kwargs, arrangement)]
+        told = [] if arrangement == kwargs else [_moved(function, kwargs, arrangement)]
         told += [_changed(function, *change) for change in _changes((), wire, fitting)]
         if not any(each.wire == fitting for each in found):
             found.append(FittedArguments(fitting, tuple(told)))
@@ -207,9 +206,8 @@ def nearest_error(error: SchemaError) -> SchemaError:
 def _unknown(function: Function, keyword: str) -> str:
     names = [parameter.name for parameter in function.parameters]
     near = nearest_names(keyword, names)
-    if near:
-        return f"has no argument {value_text(keyword)}; near: {listing(near)}"
-    return f"has no argument {value_text(keyword)}; it takes {listing(names) if names else 'none'}"
+    known = f"near: {listing(near)}" if near else f"it takes {listing(names) or 'none'}"
+    return f"has no argument {value_text(keyword)}; {known}"
 
 
 def _told(function: Function, error: SchemaError) -> str:
@@ -241,24 +239,20 @@ def _message(error: SchemaError) -> str:
 
 def _alternatives(error: SchemaError) -> str:
     """What alternatives ask for, in a few words each."""
-    told: dict[str, None] = {}
+    told = []
     for each in islice(error.context or (), _MOST_LISTED):
-        match each.validator:
-            case "type":
-                told[kind_words(each.validator_value)] = None
-            case "enum":
-                told[listing(each.validator_value)] = None
-            case "required":
-                told[f"an object with {listing(each.validator_value)}"] = None
-    return ", ".join(told) or "its alternatives"
+        if each.validator == "type":
+            told.append(kind_words(each.validator_value))
+        elif each.validator in ("enum", "required"):
+            told.append("an object with " * (each.validator == "required") + listing(each.validator_value))
+    return ", ".join(dict.fromkeys(told)) or "its alternatives"
 
 
 def _arrangements(function: Function, kwargs: Arguments) -> Iterator[Arguments]:
     """The arguments as they are, and as they may have been meant to be put."""
     values = [value for name, value in kwargs.items() if POSITIONAL.fullmatch(name)]
-    named = _respelt(
-        function, {name: each for name, each in kwargs.items() if not POSITIONAL.fullmatch(name)}
-    )
+    named = {name: value for name, value in kwargs.items() if not POSITIONAL.fullmatch(name)}
+    named = _respelt(function, named)
     if values:
         first = function.parameters[: len(values)]
         free = [each for each in function.parameters if {each.name, each.wire_name}.isdisjoint(named)]
@@ -266,25 +260,23 @@ def _arrangements(function: Function, kwargs: Arguments) -> Iterator[Arguments]:
         meant = first if all(each in free for each in first) else [each for each in free if each.required]
         if len(values) == len(meant):
             yield dict(zip((each.name for each in meant), values, strict=True)) | named
-        if len(values) == 1 and not named:
-            yield from _unwrapped(function, values[0])
-        return
-    yield kwargs if named == kwargs else named
-    for name, value in named.items():
-        is_wrapper = name in {*_WRAPPERS, function.name, function.tool} and name not in function.by_keyword
-        if is_wrapper and len(named) == 1:
-            yield from _unwrapped(function, value)
+    else:
+        yield named
+        wrappers = {*_WRAPPERS, function.name, function.tool} - function.by_keyword.keys()
+        values = [value for name, value in named.items() if name in wrappers]
+    if len(values) == len(kwargs) == 1:
+        yield from _unwrapped(function, values[0])
 
 
 def _respelt(function: Function, kwargs: Arguments) -> Arguments:
     """Names that differ from one parameter's in case or dashes only, as that is called: `maxResults`, `max-results`."""
-    plain: dict[str, list[str]] = {}
-    for parameter in function.parameters:
-        plain.setdefault(_plain(parameter.name), []).append(parameter.name)
-    meant = {name: plain.get(_plain(name), []) for name in kwargs if name not in function.by_keyword}
-    respelt = {name: others[0] for name, others in meant.items() if len(others) == 1}
-    is_free = len({*respelt.values()} - kwargs.keys()) == len(respelt)
-    return {respelt.get(name, name): value for name, value in kwargs.items()} if is_free else kwargs
+
+    def meant(name: str) -> str:
+        alike = [each.name for each in function.parameters if _plain(each.name) == _plain(name)]
+        return alike[0] if len(alike) == 1 and name not in function.by_keyword else name
+
+    respelt = {meant(name): value for name, value in kwargs.items()}
+    return respelt if len(respelt) == len(kwargs) else kwargs
 
 
 def _plain(name: str) -> str:
@@ -306,55 +298,44 @@ class _UnsureError(Exception):
     """There is no way to make a value fit, or more than one."""
 
 
-class _Mending:
-    """One value on its way into one schema, remedy by remedy."""
+def _mended(schema: SoundNode, value: Any, tried: list[SoundNode]) -> Any:
+    """The one way in which the value fits.
 
-    def __init__(self) -> None:
-        self._left = _MAX_TRIES
+    Raises:
+        _UnsureError: There is none, or several, or too much was `tried`.
+    """
+    for _ in range(_MAX_ROUNDS):
+        tried.append(schema)
+        findings = SchemaValidator(schema).look_at(value, MAX_STEPS, most=_MOST_MENDED)
+        if len(tried) > _MAX_TRIES or not findings.is_whole:
+            raise _UnsureError
+        if not findings.errors:
+            return value
+        holder: Any = [deepcopy(value)]
+        for error in findings.errors:
+            place: list[str | int] = [0, *error.path]
+            reduce(getitem, place[:-1], holder)[place[-1]] = _remedy(error, tried)
+        [value] = holder
+    raise _UnsureError
 
-    def mended(self, schema: SoundNode, value: Any) -> Any:
-        """The one way in which the value fits.
 
-        Raises:
-            _UnsureError: There is none, or several.
-        """
-        for _ in range(_MAX_ROUNDS):
-            self._left -= 1
-            findings = SchemaValidator(schema).look_at(value, MAX_STEPS, most=_MOST_MENDED)
-            if self._left < 0 or not findings.is_whole:
-                raise _UnsureError
-            if not findings.errors:
-                return value
-            for error in findings.errors:
-                value = _replaced(value, [*error.path], self._remedy(error))
+def _remedy(error: SchemaError, tried: list[SoundNode]) -> Json:
+    """What the value of an error becomes."""
+    if error.validator == "type":
+        ways = [(error.schema, each) for each in _conversions(error)]
+    elif error.validator == "anyOf":
+        ways = [(each, error.instance) for each in error.validator_value]
+    else:
         raise _UnsureError
-
-    def _remedy(self, error: SchemaError) -> Json:
-        """What the value of an error becomes."""
-        if error.validator == "type":
-            tried = [(error.schema, each) for each in _conversions(error)]
-        elif error.validator == "anyOf":
-            tried = [(each, error.instance) for each in error.validator_value]
-        else:
-            raise _UnsureError
-        fitting = []
-        for schema, value in tried:
-            with contextlib.suppress(_UnsureError):
-                mended = self.mended(schema, value)
-                if mended not in fitting:
-                    fitting.append(mended)
-        if len(fitting) != 1 or self._left < 0:
-            raise _UnsureError
-        return fitting[0]
-
-
-def _replaced(value: Any, path: list[str | int], part: Json) -> Any:
-    """The value with another one at a place of it; the original stays as it is."""
-    if not path:
-        return part
-    copy = value.copy()
-    copy[path[0]] = _replaced(value[path[0]], path[1:], part)
-    return copy
+    fitting = []
+    for schema, value in ways:
+        with contextlib.suppress(_UnsureError):
+            mended = _mended(schema, value, tried)
+            if mended not in fitting:
+                fitting.append(mended)
+    if len(fitting) != 1 or len(tried) > _MAX_TRIES:
+        raise _UnsureError
+    return fitting[0]
 
 
 def _conversions(error: SchemaError) -> Iterator[Json]:
@@ -369,12 +350,8 @@ def _conversions(error: SchemaError) -> Iterator[Json]:
         yield str(value)
     # What is in a list already may be meant as a whole: ["Ann", "30"] for [["Ann", "30"]].
     is_item = bool(error.path) and isinstance(error.path[-1], int)
-    if (
-        "array" in wanted
-        and not is_item
-        and "prefixItems" not in schema
-        and _is_single(value, schema.get("items", True))
-    ):
+    takes_list = "array" in wanted and "prefixItems" not in schema
+    if takes_list and not is_item and _is_single(value, schema.get("items", True)):
         yield [value]
 
 
