@@ -153,7 +153,7 @@ def brief_signature(function: Function) -> BriefSignature:
     optional parameters as many are there as fit into `LONGEST_BRIEF` characters.
     """
     shown = function.fitting([short_parameter(each) for each in function.parameters], LONGEST_BRIEF)
-    others = [] if function.others is None else ["**others"]
+    others = [] if not function.others else ["**others"]
     keywords = ", ".join([*(["*", *shown] if shown else []), *others])
     returns = "" if function.returns == "Any" else f" -> {function.returns}"
     return BriefSignature(

@@ -147,7 +147,7 @@ def _wire(function: Function, kwargs: Arguments) -> Arguments:
     wire: Arguments = {}
     for keyword, value in kwargs.items():
         parameter = function.by_keyword.get(keyword)
-        if parameter is None and function.others is None:
+        if parameter is None and not function.others:
             raise ArgumentError(function, _unknown(function, keyword))
         name = keyword if parameter is None else parameter.wire_name
         if name in wire:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -79,8 +79,8 @@ class Function:
     recorded: RecordedTool = field(repr=False)
     """The tool as the upstream sent it."""
     parameters: tuple[Parameter, ...]
-    others: str | None
-    """The type of arguments that the schema does not name; None if the tool takes none."""
+    others: str
+    """`**others: Any` for a tool that takes arguments which its schema does not name, or ""."""
     returns: str
     remark: str
     """What stands behind the return type."""
@@ -138,19 +138,17 @@ class Function:
         end = f") -> {self.returns}"
         texts = [_parameter_text(each, each.annotation) for each in self.parameters]
         shown = self.fitting(texts, LONGEST_SIGNATURE - len(self.namespace + self.name + end))
-        shown += self._others() if len(shown) == len(texts) else ["..."]
-        return f"async def {self.qualified}({self._keyword_only(shown)}{end}"
+        arguments = self._arguments(shown, self.others if len(shown) == len(texts) else "...")
+        return f"async def {self.qualified}({arguments}{end}"
 
     def fitting(self, texts: Sequence[str], longest: int) -> list[str]:
         """The first of the parameters' texts, as many as fit into so many characters, but nearly all required ones."""
-        shown = []
         left = longest
-        for parameter, shown_text in zip(self.parameters, texts, strict=True):
-            left -= len(shown_text) + 2
+        for number, (parameter, shown) in enumerate(zip(self.parameters, texts, strict=True)):
+            left -= len(shown) + 2
             if left < (longest - LONGEST_REQUIRED if parameter.required else 0):
-                break
-            shown.append(shown_text)
-        return shown
+                return [*texts[:number]]
+        return [*texts]
 
     def module_definition(self, hidden: Collection[str]) -> str:
         """As it stands in its module, on one line or one line per parameter; `hidden` words are `respelt`.
@@ -158,26 +156,24 @@ class Function:
         The types say that None stands for an optional argument that is not sent: calls take it in any case, and a
         checker must know, but a model reads one word less elsewhere.
         """
-        shown = [_parameter_text(each, respelt(_with_none(each), hidden)) for each in self.parameters]
-        shown += [respelt(each, hidden) for each in self._others()]
-        returns = respelt(self.returns, hidden)
-        head = f"async def {self.name}({self._keyword_only(shown)}) -> {returns}:"
-        if len(head) > _LONGEST_LINE and shown:
-            lines = ["*", *shown] if self.parameters else shown
+        texts = [_parameter_text(each, respelt(_with_none(each), hidden)) for each in self.parameters]
+        others, returns = respelt(self.others, hidden), respelt(self.returns, hidden)
+        head = f"async def {self.name}({self._arguments(texts, others)}) -> {returns}:"
+        if len(head) > _LONGEST_LINE and (texts or others):
+            lines = filter(None, ["*" if texts else "", *texts, others])
             inner = "".join(f"    {line},\n" for line in lines)
             head = f"async def {self.name}(\n{inner}) -> {returns}:"
-        docs = [f"    {name}: {doc}" for name, doc in self._docs().items()]
+        docs = [f"    {each.name}: {each.doc}" for each in self.parameters if each.doc]
         return self._with_body(head, "\n".join(["", "", "Args:", *docs]) if docs else "")
 
     @cached_property
     def definition(self) -> str:
         """As models read it: in fewer tokens, with what is known of each parameter behind it."""
-        shown = [short_parameter(each) for each in self.parameters]
-        docs, others = self._docs(), self._others()
-        arguments = self._keyword_only([*shown, *others])
-        if docs:
-            told = (comment(docs.get(each.name, ""), LONGEST_PARAMETER_DOC) for each in self.parameters)
-            lines = ["*,", *(f"{text},{doc}" for text, doc in zip(shown, told, strict=True)), *others]
+        texts = [short_parameter(each) for each in self.parameters]
+        arguments = self._arguments(texts, self.others)
+        if any(each.doc for each in self.parameters):
+            told = (f",{comment(each.doc, LONGEST_PARAMETER_DOC)}" for each in self.parameters)
+            lines = filter(None, ["*,", *map("".join, zip(texts, told, strict=True)), self.others])
             arguments = "".join(f"\n    {line}" for line in lines) + "\n"
         return self._with_body(f"async def {self.name}({arguments}) -> {self.returns}:", "")
 
@@ -186,29 +182,12 @@ class Function:
         behind = comment(self.remark)
         return f"{head}{behind}\n{docstring(body, indent='    ')}" if body else f"{head} ...{behind}"
 
-    def _keyword_only(self, shown: Sequence[str]) -> str:
-        return ", ".join(["*", *shown] if self.parameters else shown)
-
-    def _others(self) -> list[str]:
-        """`**others: Any` for a tool that takes what its schema does not name."""
-        name = "others"
-        while any(each.name == name for each in self.parameters):
-            name += "_"
-        return [] if self.others is None else [f"**{name}: {self.others}"]
-
-    def _docs(self) -> Mapping[str, str]:
-        """What is known of parameters, as far as it fits."""
-        left = LONGEST_PARAMETER_DOCS
-        docs = {}
-        for parameter in self.parameters:
-            left -= len(parameter.doc)
-            if parameter.doc and left >= 0:
-                docs[parameter.name] = parameter.doc
-        return docs
+    def _arguments(self, texts: Sequence[str], others: str) -> str:
+        return ", ".join(filter(None, ["*" if self.parameters else "", *texts, others]))
 
 
-def parameters(root: SoundNode, types: SchemaTypes) -> tuple[tuple[Parameter, ...], str | None]:
-    """The keywords for a tool's arguments, the required ones first, and the type of keywords beyond them, if there are.
+def parameters(root: SoundNode, types: SchemaTypes) -> tuple[tuple[Parameter, ...], str]:
+    """The keywords for a tool's arguments, the required ones first, and what is written for keywords beyond them.
 
     A schema that names none, and forbids none, takes any; so does one that declares some for some calls only.
     """
@@ -217,15 +196,20 @@ def parameters(root: SoundNode, types: SchemaTypes) -> tuple[tuple[Parameter, ..
     properties: dict[str, SoundNode] = {**required, **whole.get("properties", {})}
     shown = sorted(properties, key=lambda key: key not in required)[:MAX_PARAMETERS]
     names = function_names(list(properties))
-    named = [
-        _parameter(
-            names[key], key, properties[key], types.property_type(key, properties[key]), key in required
-        )
-        for key in shown
-    ]
+    named: list[Parameter] = []
+    left = LONGEST_PARAMETER_DOCS
+    for key in shown:
+        type_ = types.property_type(key, properties[key])
+        parameter = _parameter(names[key], key, properties[key], type_, key in required)
+        left -= len(parameter.doc)
+        named.append(parameter if left >= 0 else replace(parameter, doc=""))
+    named.sort(key=lambda parameter: not parameter.required)
     others = ANY if len(properties) > len(shown) else _others(root, whole, types)
-    in_order = sorted(named, key=lambda parameter: not parameter.required)
-    return tuple(in_order), None if others is None else text(others)
+    if others is None:
+        return tuple(named), ""
+    taken = {each.name: each for each in named}
+    name = "others".ljust(len(max(taken, key=len)) + 1, "_") if "others" in taken else "others"
+    return tuple(named), f"**{name}: {text(others)}"
 
 
 def admits(node: SoundNode, value: Json) -> bool:
@@ -261,12 +245,10 @@ def _described(node: SoundNode) -> SoundNode:
     """The schema with what its only real alternative, or the definition it refers to, says about it."""
     if not isinstance(node, dict):
         return node
-    inner: SoundNode = True
-    if "$ref" in node:
-        inner = node["$ref"].schema
-    elif "anyOf" in node:
-        members = [each for each in node["anyOf"] if isinstance(each, dict) and each.get("type") != ["null"]]
-        inner = members[0] if len(members) == 1 else True
+    members = [
+        each for each in node.get("anyOf", ()) if isinstance(each, dict) and each.get("type") != ["null"]
+    ]
+    inner = node["$ref"].schema if "$ref" in node else members[0] if len(members) == 1 else True
     return {**inner, **node} if isinstance(inner, dict) else node
 
 
@@ -279,14 +261,12 @@ def _root_object(root: SoundNode) -> dict[str, Any]:
 
 def _others(root: SoundNode, whole: dict[str, Any], types: SchemaTypes) -> Type | None:
     other: SoundNode | None = whole.get("additionalProperties")
-    if other is None:
-        # What alternatives, `then` and the like declare is for some arguments only, and may be given by its name.
-        conditions = {*CONDITIONS, "anyOf"}
-        is_open = "properties" not in whole or any(
-            not each.keys().isdisjoint(conditions) for each in parts([root])
-        )
-        return ANY if is_open else None
-    return None if other is False else types.property_type("value", other)
+    if other is not None:
+        return None if other is False else types.property_type("value", other)
+    # What alternatives, `then` and the like declare is for some arguments only, and may be given by its name.
+    conditions = {*CONDITIONS, "anyOf"}
+    is_open = "properties" not in whole or any(conditions & each.keys() for each in parts([root]))
+    return ANY if is_open else None
 
 
 def short_parameter(parameter: Parameter) -> str:

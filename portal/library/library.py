@@ -140,9 +140,12 @@ class Library:
         Never raises, whatever the tools are. Of two upstreams that want one namespace the first one has it.
         """
         compiled: dict[str, Namespace] = {}
+        known = previous.namespaces if previous is not None else {}
         for source in sources:
+            former = known.get(source.namespace)
             if source.namespace not in compiled:
-                compiled[source.namespace] = _namespace(source, previous)
+                is_same = former and source.digest and former.digest == source.digest
+                compiled[source.namespace] = former if former and is_same else _compiled(source)
         return cls(compiled.values())
 
     def nearest(self, qualified: str, n: int = 3) -> list[str]:
@@ -179,12 +182,6 @@ class Library:
         }
 
 
-def _namespace(source: LibrarySource, previous: Library | None) -> Namespace:
-    former = previous.namespaces.get(source.namespace) if previous is not None else None
-    is_same = former is not None and source.digest is not None and former.digest == source.digest
-    return former if former is not None and is_same else _compiled(source)
-
-
 def _compiled(source: LibrarySource) -> Namespace:
     """Compile one upstream's tools; never raises, whatever they are.
 
@@ -214,7 +211,7 @@ def _function(source: LibrarySource, name: str, tool: RecordedTool, definitions:
         remark = "" if says_nothing(returns) else OBSERVED
     told = tool.description or tool.title or ""
     refusal = source.refusals.get(tool.name)
-    needed = definitions.needed(*(each.annotation for each in named), others or "", text(returns))
+    needed = definitions.needed(*(each.annotation for each in named), others, text(returns))
     return Function(
         namespace=source.namespace,
         name=name,
