@@ -16,6 +16,15 @@ from manifests.json_value import Json
 MARK: Final = "    | "
 """Before the further lines of a text of several lines."""
 
+LONGEST_COMMENT: Final = 100
+"""Characters of a field's description that stand behind it."""
+
+LONGEST_STRING: Final = 200
+"""Characters of a string that may stand in a `Literal`."""
+
+LONGEST_DEFAULT: Final = 40
+"""Characters of a default that a signature shows."""
+
 _NOT_PLAIN: Final = re.compile(r"[^\x20-\x7e]")
 # Of these isprintable() is true, and they show nothing: fillers, and variation selectors.
 _BLANK: Final = re.compile(
@@ -31,11 +40,15 @@ _OF_EMOJI: Final = re.compile(
 _LINE_SEPARATORS: Final = re.compile(r"\r\n|[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 _SENTENCE_END: Final = re.compile(r"(?<!\be\.g)(?<!\bi\.e)(?<!\betc)(?<!\bvs)[.!?](?=\s|$)|[。！？]")
 _BLANK_LINES: Final = re.compile(r"\n[ \t]*(?:\n[ \t]*)+")
+_ENDING_QUOTES: Final = re.compile(r'"{3,}|"+\Z')
+_PRAGMA: Final = re.compile(r"#*\s*\b(type|ty|mypy|pyright|noqa)(?=\s*:)")
+_LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_MOST_BITS: Final = 63  # mypy takes no larger ones
 
 
 def escaped(text: str, keep: str = "") -> str:
     """The text on one line for a person: hidden characters not in `keep` as `<U+202E>`, line feeds as `\\n`."""
-    return _without_hidden(text, _spelt, keep)
+    return _without_hidden(text, lambda each: "\\n" if each == "\n" else f"<U+{ord(each):04X}>", keep)
 
 
 def visible(text: str) -> str:
@@ -51,31 +64,20 @@ def marked_lines(text: str) -> str:
 
 def is_hidden(character: str) -> bool:
     """Whether a character by itself shows nothing, or changes how others are shown."""
-    return (not character.isprintable() and unicodedata.category(character) != "Zs") or bool(
-        _BLANK.match(character)
-    )
+    is_blank = _BLANK.match(character) is not None
+    return is_blank or (not character.isprintable() and unicodedata.category(character) != "Zs")
 
 
 def hidden_places(text: str, keep: str = "") -> list[int]:
     """Where hidden characters stand that are not in `keep`."""
     of_emoji = {found.start() for found in _OF_EMOJI.finditer(text)}
-    return [
-        at
-        for found in _NOT_PLAIN.finditer(text)
-        if found[0] not in keep and (at := found.start()) not in of_emoji and is_hidden(found[0])
-    ]
-
-
-def code_point(character: str) -> str:
-    """`<U+202E>`."""
-    return f"<U+{ord(character):04X}>"
+    hidden = (each for each in _NOT_PLAIN.finditer(text) if each[0] not in keep and is_hidden(each[0]))
+    return [each.start() for each in hidden if each.start() not in of_emoji]
 
 
 def readable(text: str, longest: int) -> str:
     """The text without hidden characters, as `\\n`-separated lines, cut at a word to `longest` characters."""
-    if len(text) > 4 * longest:
-        text = text[: 4 * longest]
-    text = _LINE_SEPARATORS.sub("\n", text).replace("\t", " ")
+    text = _LINE_SEPARATORS.sub("\n", text[: 4 * longest]).replace("\t", " ")
     lines = (line.rstrip() for line in visible(text).split("\n"))
     return cut(_BLANK_LINES.sub("\n\n", "\n".join(lines)).strip(), longest)
 
@@ -102,21 +104,6 @@ def cut(text: str, longest: int) -> str:
     head = text[: longest - 1]
     space = max(head.rfind(" "), head.rfind("\n"))
     return (head[:space] if space > longest // 2 else head).rstrip(" \n,;:") + "…"
-
-
-LONGEST_COMMENT = 100
-"""Characters of a field's description that stand behind it."""
-
-LONGEST_STRING = 200
-"""Characters of a string that may stand in a `Literal`."""
-
-LONGEST_DEFAULT = 40
-"""Characters of a default that a signature shows."""
-
-_ENDING_QUOTES = re.compile(r'"{3,}|"+\Z')
-_PRAGMA = re.compile(r"#*\s*\b(type|ty|mypy|pyright|noqa)(?=\s*:)")
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
-_MOST_BITS = 63  # mypy takes no larger ones
 
 
 def docstring(text: str, indent: str = "") -> str:
@@ -163,10 +150,4 @@ def default_text(value: Json) -> str | None:
 
 def _without_hidden(text: str, spell: Callable[[str], str], keep: str) -> str:
     places = set(hidden_places(text, keep))
-    if not places:
-        return text
-    return "".join(spell(each) if at in places else each for at, each in enumerate(text))
-
-
-def _spelt(character: str) -> str:
-    return "\\n" if character == "\n" else code_point(character)
+    return "".join(spell(each) if at in places else each for at, each in enumerate(text)) if places else text

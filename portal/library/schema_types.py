@@ -6,7 +6,7 @@ No text of a schema is in them but as a literal or a comment.
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import chain, count
 from keyword import iskeyword
 from typing import Any, Final, TypeAlias
 
@@ -127,13 +127,12 @@ class Definitions:
         self.by_name: dict[str, Definition] = {}
         self._reserved = _RESERVED.union(functions)
 
-    def define(self, owner: str, wanted: str, source: str, fields: Iterable[Field] | None = None) -> Type:
+    def define(self, owner: str, wanted: str, source: str, fields: tuple[Field, ...] | None = None) -> Type:
         """The name that a definition gets."""
-        for name in _names(owner, wanted):
-            definition = Definition(name, source, None if fields is None else tuple(fields))
-            if name not in self._reserved and self.by_name.setdefault(name, definition) == definition:
-                return (name,)
-        raise AssertionError("there is always another name")
+        own = wanted if wanted.startswith(owner) else f"{owner}{wanted}"
+        names = chain((wanted, own), (f"{own}{number}" for number in count(2)))
+        made = (Definition(name, source, fields) for name in names if name not in self._reserved)
+        return next((each.name,) for each in made if self.by_name.setdefault(each.name, each) == each)
 
     def needed(self, *sources: str) -> Iterator[Definition]:
         """The definitions that some source mentions, and all that these mention, inner ones first."""
@@ -145,14 +144,6 @@ class Definitions:
                 wanted.add(name)
                 waiting |= self.by_name[name].mentioned
         return (each for name, each in self.by_name.items() if name in wanted)
-
-
-def _names(owner: str, wanted: str) -> Iterator[str]:
-    yield wanted
-    if not wanted.startswith(owner):
-        wanted = f"{owner}{wanted}"
-        yield wanted
-    yield from (f"{wanted}{number}" for number in count(2))
 
 
 class SchemaTypes:
@@ -243,7 +234,7 @@ class SchemaTypes:
         behind = ", total=False" if is_partial else ""
         if other is not False and "additionalProperties" in node:
             behind += f", extra_items={text(self._type(other, self._nested(name, 'value')))}"
-        return self._definitions.define(self._owner, name, behind, fields)
+        return self._definitions.define(self._owner, name, behind, tuple(fields))
 
     def _alternatives(self, node: dict[str, Any], place: str) -> Type:
         base = {word: value for word, value in node.items() if word != "anyOf"}
