@@ -85,7 +85,7 @@ class Checker:
             self._remembered.move_to_end(key)
             return self._remembered[key]
         found, is_whole = await self._found(prepared, snapshot)
-        if key and is_whole and len(found) <= _MOST_FOUND:
+        if is_whole and len(found) <= _MOST_FOUND:
             self._remembered[key] = found
             if len(self._remembered) > _MAX_REMEMBERED:
                 self._remembered.popitem(last=False)
@@ -127,12 +127,8 @@ class Checker:
 
 
 def _key(prepared: Prepared, library: Library) -> bytes:
-    """What the diagnostics depend on; empty for a script that is not to be remembered."""
-    digests = []
-    for name in sorted(prepared.names):
-        namespace = library.namespaces.get(name)
-        if namespace is not None and namespace.digest is None:
-            return b""
-        digests.append((name, namespace and namespace.digest))
-    known = (prepared.source, digests, prepared.uses, prepared.problems, prepared.certain)
+    """What the diagnostics depend on."""
+    namespaces = ((name, library.namespaces.get(name)) for name in sorted(prepared.names))
+    versions = [(name, namespace and namespace.version) for name, namespace in namespaces]
+    known = (prepared.source, versions, prepared.uses, prepared.problems, prepared.certain)
     return hashlib.sha256(repr(known).encode(errors="surrogatepass")).digest()

@@ -1,11 +1,10 @@
 """All functions and their types, as of one moment, and how upstreams' tools are compiled to them."""
 
-import hashlib
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cached_property
+from itertools import count
 from types import MappingProxyType
 from typing import Final, Self
 
@@ -72,34 +71,23 @@ class LibrarySource:
     """Where real results were not what their tool declares, by the tools' names."""
 
     @cached_property
-    def digest(self) -> str | None:
-        """A hash of everything that the namespace is compiled from; None if the tools cannot be digested."""
-        tools = [tool.digest for tool in self.tools]
-        if None in tools:
-            return None
-        observed = {tool.name: self.observed[tool.name] for tool in self.tools if tool.name in self.observed}
-        named = self.upstream, self.namespace, self.summary, self.function_names
-        texts = sorted(self.refusals.items()), sorted(self.mismatches.items())
-        return hashlib.sha256(json.dumps([*named, tools, observed, *texts]).encode()).hexdigest()
-
-    @cached_property
     def function_names(self) -> dict[str, str]:
         """The functions' names by those of the tools."""
         names = function_names([tool.name for tool in self.tools]) if self.names is None else self.names
         return {tool.name: names[tool.name] for tool in self.tools}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Namespace:
     """The functions of one upstream, by name, and the text of their module."""
 
     name: str
-    upstream: str
     summary: str
     functions: Mapping[str, Function]
     module: str = field(repr=False)
-    digest: str | None
-    """Of the source it was compiled from; None if the source cannot be digested, so it is never reused."""
+    source: LibrarySource = field(repr=False)
+    version: int = field(default_factory=count().__next__)
+    """No other namespace has the same."""
 
     @cached_property
     def in_order(self) -> tuple[Function, ...]:
@@ -135,17 +123,18 @@ class Library:
 
     @classmethod
     def compile(cls, sources: Iterable[LibrarySource], previous: "Library | None" = None) -> Self:
-        """Compile the upstreams' tools, reusing namespaces of `previous` whose tools are still the same.
+        """Compile the upstreams' tools, reusing namespaces of `previous` whose source is the very same.
 
         Never raises, whatever the tools are. Of two upstreams that want one namespace the first one has it.
         """
         compiled: dict[str, Namespace] = {}
         known = previous.namespaces if previous is not None else {}
         for source in sources:
-            former = known.get(source.namespace)
             if source.namespace not in compiled:
-                is_same = former and source.digest and former.digest == source.digest
-                compiled[source.namespace] = former if former and is_same else _compiled(source)
+                former = known.get(source.namespace)
+                compiled[source.namespace] = (
+                    former if former and former.source is source else _compiled(source)
+                )
         return cls(compiled.values())
 
     def nearest(self, qualified: str, n: int = 3) -> list[str]:
@@ -192,11 +181,10 @@ def _compiled(source: LibrarySource) -> Namespace:
     functions = {name: _function(source, name, tools[name], definitions) for name in sorted(tools)}
     return Namespace(
         name=source.namespace,
-        upstream=source.upstream,
         summary=one_line(source.summary, 200),
         functions=MappingProxyType(functions),
         module=_module(source, functions, definitions),
-        digest=source.digest,
+        source=source,
     )
 
 

@@ -12,12 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import log
-from typing import TypeVar
 
 from portal.search.ranking import Ranking
 from portal.search.words import is_asking, phrases_of, terms_of
-
-P = TypeVar("P")
 
 _MAX_CHARS = 4_000
 """Of a longer query the rest is not read; of names with more than 16 dots, what stands behind these."""
@@ -103,12 +100,12 @@ class Query:
 
 def read_query(text: str) -> Query:
     text = text[:_MAX_CHARS]
-    sentences = [words for part in _several(_SENTENCE_END.split(text)) if len(words := _words(part)) > 1]
-    steps = [step for part in _several(_steps(text)) if len((step := _one_query(part)).words) > 1]
+    sentences = [words for part in _SENTENCE_END.split(text) if len(words := _words(part)) > 1]
+    steps = [step for part in _steps(text) if len((step := _one_query(part)).words) > 1]
     return replace(
         _one_query(text),
-        sentences=tuple(_several(sentences)[:_MAX_SENTENCES]),
-        steps=tuple(_several(steps)[:_MAX_STEPS]),
+        sentences=tuple(sentences[:_MAX_SENTENCES] if len(sentences) > 1 else ()),
+        steps=tuple(steps[:_MAX_STEPS] if len(steps) > 1 else ()),
     )
 
 
@@ -166,11 +163,6 @@ def _related(word: str, terms: Sequence[str]) -> Iterator[str]:
     yield from (word[:length] for length in range(_SHORTEST_RELATED, len(word)))
     first = bisect_left(terms, word + "\0")
     yield from (term for term in terms[first : first + _MAX_COMPLETIONS] if term.startswith(word))
-
-
-def _several(parts: list[P]) -> list[P]:
-    """The parts, if there are more than one: a single one is the whole."""
-    return parts if len(parts) > 1 else []
 
 
 def _one_query(text: str) -> Query:
