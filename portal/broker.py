@@ -31,8 +31,7 @@ from portal.passthrough.resources import ResourceError, Resources, recorded
 from portal.sessions import SessionTools
 from portal.snapshot import Snapshot
 from sandbox_runtime.calls import CallError, Outcome, ToolCall
-from sandbox_runtime.grants.fetch_request import FetchError
-from sandbox_runtime.grants.fetcher import FETCH, Fetcher
+from sandbox_runtime.grants.fetch import FETCH, Fetcher, FetchError
 from upstreams.errors import UpstreamError, UpstreamRefusedError
 from upstreams.fleet import Fleet
 from upstreams.questions import QuestionError

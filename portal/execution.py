@@ -28,7 +28,7 @@ from portal.passthrough.notifications import NO_CLIENT, BackChannel
 from portal.sessions import LOCAL, Caller, SessionError, Sessions, SessionTools
 from portal.snapshot import Snapshot
 from sandbox_runtime.calls import CallPort
-from sandbox_runtime.grants.fetcher import Fetcher
+from sandbox_runtime.grants.fetch import Fetcher
 from sandbox_runtime.grants.run_grants import OpenGrants
 from sandbox_runtime.result import Prepared, RunError, RunResult
 from sandbox_runtime.run import Run

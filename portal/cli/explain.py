@@ -16,7 +16,7 @@ from portal.errors import NO_UPSTREAMS
 from portal.library.arguments import ArgumentError, fitted
 from portal.passthrough.resources import HINTS as READING_HINTS
 from portal.passthrough.resources import METHODS
-from sandbox_runtime.grants.fetcher import FETCH
+from sandbox_runtime.grants.fetch import FETCH
 from upstreams.upstream import Upstream
 
 NOTHING_KNOWN = 2

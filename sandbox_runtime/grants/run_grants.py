@@ -8,7 +8,7 @@ from pathlib import Path
 
 from manifests.json_value import Json
 from manifests.portal_manifest import Capabilities
-from sandbox_runtime.grants.fetcher import Fetcher, Network
+from sandbox_runtime.grants.fetch import Fetcher, Network
 from sandbox_runtime.grants.file_service import FileService
 from sandbox_runtime.grants.workspaces import Owner, Workspaces, open_workspaces
 

@@ -12,8 +12,7 @@ from manifests.grants import NetworkGrant
 from manifests.hosts import Address
 from manifests.json_value import Json
 from sandbox_runtime.calls import CallPort, Outcome, ToolCall
-from sandbox_runtime.grants.fetch_request import FetchError
-from sandbox_runtime.grants.fetcher import FETCH, Fetcher, Network
+from sandbox_runtime.grants.fetch import FETCH, Fetcher, FetchError, Network
 from sandbox_runtime.result import RunResult
 from tests.sandbox_runtime.running import Runner, where
 

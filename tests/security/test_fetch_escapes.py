@@ -186,7 +186,7 @@ async def test_metadata_has_to_be_written_out_as_an_address(run: Runner, address
         await granting(run, allow=(literal, "*")).code(f'await portal.fetch("{url}")')
         == "address_not_allowed"
     )
-    allowed = await granting(run, literal).network.destinations.check(httpx2.URL(url), Names())
+    allowed = await granting(run, literal).network.check(httpx2.URL(url))
     assert allowed.addresses == (ip_address(address),)
 
 

@@ -1,0 +1,408 @@
+"""`portal.fetch`: one request of a script, checked and sent by the portal, as far as the manifest allows."""
+
+import asyncio
+import base64
+import binascii
+import ipaddress
+import re
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Annotated, Literal, NamedTuple, TypeAlias
+
+import anyio
+import anyio.to_thread
+import httpx2
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    ValidationError,
+)
+
+from manifests.grants import NetworkGrant
+from manifests.hosts import (
+    DEFAULT_PORTS,
+    Address,
+    HostPattern,
+    Reach,
+    Resolver,
+    addresses_in,
+    canonical_host,
+    is_address,
+    reach_of,
+)
+from manifests.json_value import Json
+from sandbox_runtime.calls import CallError
+from sandbox_runtime.guest_json import encode
+from sandbox_runtime.result import limit_text
+
+FETCH = "portal.fetch"
+"""The function's name; no namespace of a library is called `portal`."""
+
+FetchState: TypeAlias = Literal["not_started", "done", "failed", "refused", "unknown"]
+"""As a ledger has them: refused was not sent, unknown was sent and may have had its effect."""
+
+_MAX_URL_CHARS = 8192
+_MAX_HEADERS = 100
+_MAX_HEADER_BYTES = 16 * 1024
+_MAX_REDIRECTS = 5
+_MAX_ADDRESSES = 20
+_MAX_PIECES = 20_000
+"""Of a body: each costs the portal some microseconds, however short it is."""
+_LOOKUPS = 16
+"""Names that are looked up at once; further ones wait."""
+_PARALLEL = 8
+_TRIED_ADDRESSES = 3
+_CONNECT_SECONDS = 10.0
+
+_SET_BY_PORTAL = re.compile(
+    "accept-encoding|connection|content-length|expect|host|http2-settings|keep-alive|te|trailer|transfer-encoding|upgrade|"
+    "proxy-.*",
+    re.IGNORECASE,
+)
+"""They say how the message travels."""
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+# What goes on as a GET without a body: POST after 301 and 302, as browsers do, and all but reading after 303.
+_POST = frozenset({"POST"})
+_CHANGING = frozenset({"POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+_HARMLESS = re.compile(
+    "accept|accept-language|content-language|content-type|if-modified-since|if-none-match|range|user-agent",
+    re.IGNORECASE,
+)
+"""All that goes on to another host: any other header may hold a key that was meant for the first one."""
+_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
+_DEFAULTS = (("Accept", "*/*"), ("User-Agent", "mcp-code-portal"))
+_CHECK = "If it was sent, see what it did before sending it again."
+
+
+class FetchError(Exception):
+    """`state` is what the ledger says of the call."""
+
+    def __init__(self, code: str, message: str, hint: str = "", state: FetchState = "refused") -> None:
+        super().__init__(message)
+        self.state = state
+        self.told = CallError(code, message, hint)
+
+
+class Destination(NamedTuple):
+    """Where a checked URL leads: a host in canonical form, and the only addresses that may be connected to."""
+
+    host: str
+    port: int
+    addresses: tuple[Address, ...]
+
+
+class Network:
+    """What every run's fetches have in common. Connections are not kept: each request proves its host anew."""
+
+    def __init__(
+        self,
+        grant: NetworkGrant,
+        where: Callable[[str], str],
+        *,
+        resolve: Resolver | None = None,
+        trusted: ssl.SSLContext | None = None,
+    ) -> None:
+        """`where` says where a limit is set; `trusted` are the authorities, those of the system by default."""
+        self.grant = grant
+        self._private = tuple(map(HostPattern.parse, grant.private))
+        self._granted = (*map(HostPattern.parse, grant.allow), *self._private)
+        self._resolve = resolve or self._look_up
+        self._threads = ThreadPoolExecutor(_LOOKUPS, thread_name_prefix="lookup")
+        self._where = where
+        self._trusted = trusted
+
+    def name(self, limit: str) -> str:
+        return limit_text(self.grant, limit, self._where)
+
+    async def check(self, url: httpx2.URL) -> Destination:
+        """Look a URL over, and its host up.
+
+        Raises:
+            FetchError: It is no URL of http or https, or leads where the manifest does not allow.
+        """
+        host, port = _host_and_port(url)
+        if not any(pattern.matches(url.scheme, host, port) for pattern in self._granted):
+            patterns = ", ".join(map(str, self._granted[:20]))
+            hint = f"They may fetch from {patterns}. An operator can change that at {self._where('allow')}."
+            raise FetchError("not_granted", f"scripts are not granted {host} on port {port}", hint)
+        private = [pattern for pattern in self._private if pattern.matches(url.scheme, host, port)]
+        is_written_out = is_address(host) and any(pattern.host == host for pattern in private)
+        addresses = await self._addresses(host, port)
+        for reach in map(reach_of, addresses):
+            if not (
+                reach is Reach.PUBLIC
+                or (reach is Reach.PRIVATE and private)
+                or (reach is Reach.BY_ADDRESS and is_written_out)
+            ):
+                what = {Reach.PRIVATE: "it", Reach.BY_ADDRESS: "the address itself"}.get(reach)
+                hint = (
+                    f"An operator can list {what} under private ({self._where('private')})." if what else ""
+                )
+                told = f"{host} is at an address that scripts may not reach"
+                raise FetchError("address_not_allowed", told, hint)
+        return Destination(host, port, addresses)
+
+    async def transport(self, scheme: str) -> httpx2.AsyncHTTPTransport:
+        """What one request is sent with. It knows no proxy and no credentials of the portal's environment."""
+        if scheme == "https" and self._trusted is None:
+            # In a thread: there are hundreds of authorities to read.
+            self._trusted = await anyio.to_thread.run_sync(httpx2.create_ssl_context)
+        return httpx2.AsyncHTTPTransport(verify=self._trusted or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+
+    async def _addresses(self, host: str, port: int) -> tuple[Address, ...]:
+        if is_address(host):
+            return (ipaddress.ip_address(host),)
+        try:
+            addresses = tuple(dict.fromkeys(await self._resolve(host, port)))
+        except OSError:
+            addresses = ()
+        if not addresses:
+            raise FetchError("fetch_failed", f"the name {host} is not known", state="not_started")
+        return addresses[:_MAX_ADDRESSES]
+
+    async def _look_up(self, host: str, port: int) -> Sequence[Address]:
+        # Who gives up waiting leaves the thread behind; a script cannot leave behind more than there are.
+        return await asyncio.get_running_loop().run_in_executor(self._threads, _looked_up, host, port)
+
+
+def _looked_up(host: str, port: int) -> Sequence[Address]:
+    try:
+        return addresses_in(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+    except UnicodeError as error:
+        raise OSError("not a name") from error
+
+
+def _host_and_port(url: httpx2.URL) -> tuple[str, int]:
+    if url.scheme not in DEFAULT_PORTS:
+        raise FetchError("invalid_arguments", f"only http and https are fetched, not {url.scheme[:20]!r}")
+    if url.userinfo:
+        told = "a URL holds no user and no password"
+        raise FetchError("invalid_arguments", told, "Send an Authorization header.")
+    try:
+        host = canonical_host(url.raw_host.decode("ascii"))
+        port = DEFAULT_PORTS[url.scheme] if url.port is None else url.port
+    except ValueError:
+        port = 0
+    if not 0 < port < 65536:
+        told = f"{str(url)[:200]!r} is no URL that can be fetched"
+        raise FetchError("invalid_arguments", told, "Write it like https://api.example.com/path?query.")
+    return host, port
+
+
+def _url(text: object) -> httpx2.URL:
+    if not isinstance(text, str) or len(text) > _MAX_URL_CHARS:
+        raise ValueError(f"a URL is text of at most {_MAX_URL_CHARS:,} characters")
+    try:
+        return httpx2.URL(text)
+    except (httpx2.InvalidURL, TypeError) as error:
+        raise ValueError(f"{text[:200]!r} is no URL; write it like https://api.example.com/path") from error
+
+
+def _settable(name: str) -> str:
+    if _SET_BY_PORTAL.fullmatch(name):
+        raise ValueError(f"the header {name} is set by the portal alone")
+    return name
+
+
+def _decoded(text: str) -> bytes:
+    return base64.b64decode(text, validate=True)
+
+
+_Name: TypeAlias = Annotated[
+    str, Field(pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,200}$"), AfterValidator(_settable)
+]
+_Value: TypeAlias = Annotated[str, Field(pattern=r"^(?:[\x21-\x7e](?:[\t\x20-\x7e]*[\x21-\x7e])?)?$")]
+"""ASCII without line breaks, and without blanks at its ends."""
+
+
+class FetchRequest(BaseModel):
+    """A request that a script may mean. `timeout` is None where it leaves that to the manifest, `body` is base64."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+
+    url: Annotated[httpx2.URL, BeforeValidator(_url)]
+    method: Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"] = "GET"
+    headers: Annotated[tuple[tuple[_Name, _Value], ...], Field(max_length=_MAX_HEADERS)] = ()
+    body: Annotated[bytes, BeforeValidator(_decoded)] = b""
+    timeout: Annotated[float, Field(strict=True, gt=0, lt=1e9)] | None = None
+    follow_redirects: StrictBool = True
+
+    @classmethod
+    def parse(cls, given: dict[str, Json]) -> "FetchRequest":
+        """Read what a script sends. Raises FetchError: something in it cannot be sent."""
+        try:
+            request = cls.model_validate({key: value for key, value in given.items() if value is not None})
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+            place = ".".join(str(part) for part in first["loc"])[:60]
+            raise FetchError("invalid_arguments", f"portal.fetch: {place}: {first['msg']}") from None
+        if sum(len(name) + len(value) for name, value in request.headers) > _MAX_HEADER_BYTES:
+            told = f"headers have at most {_MAX_HEADER_BYTES:,} characters in all"
+            raise FetchError("invalid_arguments", told)
+        return request
+
+    def redirected(self, status: int, location: str) -> "FetchRequest":
+        """The request that follows it, without what was meant for the former host alone.
+
+        Raises:
+            FetchError: It is redirected to what is no URL.
+        """
+        old = self.url
+        try:
+            url = _url(str(old.join(_url(location)))).copy_with(fragment=None)
+            is_elsewhere = (url.scheme, url.host, url.port) != (old.scheme, old.host, old.port)
+        except (httpx2.InvalidURL, ValueError):
+            raise FetchError("fetch_failed", "it is redirected to no URL", state="done") from None
+        becomes_get = self.method in (_POST if status in (301, 302) else _CHANGING if status == 303 else ())
+        headers = tuple(
+            (name, value)
+            for name, value in self.headers
+            if not (is_elsewhere and not _HARMLESS.fullmatch(name))
+            and not (becomes_get and name.lower().startswith("content-"))
+        )
+        method, body = ("GET", b"") if becomes_get else (self.method, self.body)
+        return self.model_copy(update={"url": url, "method": method, "headers": headers, "body": body})
+
+    def as_sent(
+        self, destination: Destination, address: Address, trace: Callable[[str, Json], Awaitable[None]]
+    ) -> httpx2.Request:
+        """The request on its way to one address, naming the host that the script named."""
+        host, port, _ = destination
+        named = f"[{host}]" if ":" in host else host
+        if port != DEFAULT_PORTS[self.url.scheme]:
+            named += f":{port}"
+        headers = [("Host", named), ("Connection", "close"), ("Accept-Encoding", "identity")]
+        given = {name.lower() for name, _ in self.headers}
+        headers += [(name, value) for name, value in _DEFAULTS if name.lower() not in given]
+        return httpx2.Request(
+            self.method,
+            self.url.copy_with(host=str(address), port=port, fragment=None),
+            headers=[*headers, *self.headers],
+            content=self.body if self.body or self.method in _WITH_BODY else None,
+            extensions={
+                # The certificate has to be the named host's, whatever address it is at.
+                "sni_hostname": host,
+                "timeout": {"connect": _CONNECT_SECONDS, "read": None, "write": None, "pool": None},
+                "trace": trace,
+            },
+        )
+
+
+class Fetcher:
+    """The fetches of one run."""
+
+    def __init__(self, network: Network) -> None:
+        self.network = network
+        self._requests = 0
+        self._slots = anyio.CapacityLimiter(_PARALLEL)
+
+    async def fetch(self, arguments: dict[str, Json], on_sent: Callable[[], None]) -> bytes:
+        """Fetch what the arguments say: `{status, url, headers: [[name, value]], body: base64}`, as JSON.
+
+        `on_sent` is called when a request may be about to reach its host.
+
+        Raises:
+            FetchError: There is no answer for the script; why.
+        """
+        request = FetchRequest.parse(arguments)
+        most = self.network.grant.seconds
+        seconds = min(request.timeout or most, most)
+        hops = _Hops(self, on_sent)
+        try:
+            async with self._slots:
+                with anyio.fail_after(seconds):
+                    return await hops.follow(request)
+        except TimeoutError:
+            limit = "" if seconds < most else f", {self.network.name('seconds')}"
+            told = f"there was no whole answer from {hops.host} within {seconds:g} s{limit}"
+            raise FetchError("fetch_timeout", told, _CHECK, hops.state) from None
+        except (httpx2.HTTPError, OSError, ValueError) as error:
+            # Not all that a host can do wrong is HTTPX's own error: bytes that are no TLS, names that are none.
+            # The kind of error alone: its text may name addresses.
+            told = f"{hops.host} did not answer as HTTP does: {type(error).__name__}"
+            raise FetchError("fetch_failed", told, _CHECK, hops.state) from None
+
+    def count(self) -> None:
+        """One more request. Raises FetchError: there may be no more."""
+        if self._requests >= self.network.grant.requests:
+            told = f"the request was not sent: {self.network.name('requests')} is used up"
+            raise FetchError("fetch_requests_limit", told, "Fetch less, or in several scripts.")
+        self._requests += 1
+
+
+class _Hops:
+    """A request and those that it is redirected to, each counted and checked as if it were the first."""
+
+    def __init__(self, fetcher: Fetcher, on_sent: Callable[[], None]) -> None:
+        self.state: FetchState = "not_started"
+        """What has become of it when it fails now."""
+        self.host = ""
+        """Who it is about then."""
+        self._fetcher = fetcher
+        self._on_sent = on_sent
+
+    async def follow(self, request: FetchRequest) -> bytes:
+        for _ in range(_MAX_REDIRECTS + 1):
+            # The other form of a host is not there for every name.
+            self.host = request.url.raw_host.decode("ascii")
+            try:
+                self._fetcher.count()
+                destination = await self._fetcher.network.check(request.url)
+            except FetchError as error:
+                if self.state != "not_started":
+                    error.state = "done"  # what was answered with a redirection was done, wherever that leads
+                raise
+            async with await self._fetcher.network.transport(request.url.scheme) as transport:
+                response = await self._send(transport, request, destination)
+                try:
+                    location = response.headers.get("location")
+                    is_followed = request.follow_redirects and response.status_code in _REDIRECTS
+                    if location is None or not is_followed:
+                        return await self._told(request, response)
+                finally:
+                    await response.aclose()
+            request = request.redirected(response.status_code, location)
+            self.state = "done"
+        told = f"redirected more than {_MAX_REDIRECTS} times"
+        raise FetchError("too_many_redirects", told, f"The last was to {str(request.url)[:200]}", "done")
+
+    async def _send(
+        self, transport: httpx2.AsyncHTTPTransport, request: FetchRequest, destination: Destination
+    ) -> httpx2.Response:
+        """Send it to one of the addresses that were checked, and to no other."""
+        addresses = destination.addresses[:_TRIED_ADDRESSES]
+        for address in addresses:
+            sent = request.as_sent(destination, address, self._note_sent)
+            try:
+                return await transport.handle_async_request(sent)
+            except (httpx2.ConnectError, httpx2.ConnectTimeout):
+                if address is addresses[-1]:
+                    raise
+        raise AssertionError("a destination has an address")
+
+    async def _told(self, request: FetchRequest, response: httpx2.Response) -> bytes:
+        network = self._fetcher.network
+        body = bytearray()
+        pieces = 0
+        async for piece in response.aiter_raw():
+            body += piece
+            pieces += 1
+            if pieces > _MAX_PIECES:
+                raise FetchError("fetch_failed", "the answer's body comes in too many pieces", state="done")
+            if len(body) > network.grant.response_bytes:
+                told = f"the answer's body is longer than {network.name('response_bytes')}"
+                raise FetchError("response_limit", told, "Ask for less: filter, limit, or page.", "done")
+        headers = [[name.decode("latin-1"), value.decode("latin-1")] for name, value in response.headers.raw]
+        head = encode({"status": response.status_code, "url": str(request.url), "headers": headers})
+        return b'%b,"body":"%b"}' % (head[:-1], binascii.b2a_base64(body, newline=False))
+
+    async def _note_sent(self, event: str, _: Json) -> None:
+        if event.endswith(".send_request_headers.started"):
+            self.state = "unknown"
+            self._on_sent()
