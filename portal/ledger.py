@@ -8,7 +8,7 @@ from typing import Final, Literal, TypeAlias, get_args
 from manifests.json_value import Json
 from portal.library.arguments import Repair
 from sandbox_runtime.calls import CallError
-from sandbox_runtime.grants.file_service import FileService, FileTally
+from sandbox_runtime.grants.files import FileService, FileTally
 
 CallState: TypeAlias = Literal["not_started", "done", "failed", "refused", "unknown"]
 """not_started: never sent; done: answered with a value; failed: answered with an error; refused: the portal did not

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeAlias
 
 from manifests.json_value import Json
 from sandbox_runtime.frames import MAX_LINES_BYTES, FrameError, ToWorker
-from sandbox_runtime.grants.file_service import FILE_PREFIX, NOT_GRANTED, FileService, changes
+from sandbox_runtime.grants.files import FILE_PREFIX, NOT_GRANTED, FileService, changes
 from sandbox_runtime.guest_json import GuestJsonError, encode, parse, values_in
 from sandbox_runtime.recording import Recording
 from sandbox_runtime.result import ARGUMENT_VALUE_BYTES, Bounds

@@ -34,11 +34,7 @@ class Captured:
         return self._blocks_bytes
 
     def take_output(self, text: bytes) -> None:
-        """Keep printed text.
-
-        Raises:
-            FrameError: It is more than an honest worker lets through.
-        """
+        """Keep printed text. Raises FrameError: it is more than an honest worker lets through."""
         self._output_bytes += len(text)
         if self._output_bytes > self._limits.stdout_bytes:
             raise FrameError("more output than is allowed")

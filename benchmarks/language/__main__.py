@@ -25,7 +25,7 @@ from benchmarks.language.suite import Suite, find_suite
 from benchmarks.language.verdict import Verdict
 from benchmarks.measuring import RESULTS, commit, machine
 from manifests.grants import Limits
-from sandbox_runtime.grants.workspaces import open_workspaces
+from sandbox_runtime.grants.files import open_workspaces
 from sandbox_runtime.sandbox import Sandbox, open_sandbox
 
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "language"

@@ -10,8 +10,8 @@ from benchmarks.language.verdict import Library, Told, Verdict
 from manifests.grants import FileGrant, Limits
 from manifests.json_value import Json
 from sandbox_runtime.calls import Outcome, ToolCall
+from sandbox_runtime.grants.files import Workspaces
 from sandbox_runtime.grants.run_grants import RunGrants
-from sandbox_runtime.grants.workspaces import Workspaces
 from sandbox_runtime.result import RunResult
 from sandbox_runtime.sandbox import Sandbox
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from manifests.json_value import Json
 from manifests.portal_manifest import Capabilities
 from sandbox_runtime.grants.fetch import Fetcher, Network
-from sandbox_runtime.grants.file_service import FileService
-from sandbox_runtime.grants.workspaces import Owner, Workspaces, open_workspaces
+from sandbox_runtime.grants.files import FileService, Owner, Workspaces, open_workspaces
 
 _ENVELOPE_BYTES = 1 << 16
 

@@ -1,91 +1,110 @@
-"""A folder of this machine in which guests have files. All of it blocks: it runs in threads."""
+"""A folder of this machine in which guests have files: no name is ever resolved through a link. All of it blocks."""
 
+import binascii
+import errno
 import os
 import secrets
 import stat
 import threading
 import time
+import unicodedata
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from manifests.json_value import Json
-from sandbox_runtime.grants.folder import (
-    MAX_DEPTH,
-    OURS,
-    FileError,
-    FilePath,
-    check_kind,
-    entries,
-    is_usable,
-    look,
-    opened_file,
-    opened_folder,
-)
+
+FilePath: TypeAlias = tuple[str, ...]
+"""The names from the workspace down; of the workspace itself none."""
+
+OURS = ".portal-"
+"""How names begin that only the portal uses, whatever their case; guests neither see nor make them."""
 
 MAX_LISTED = 10_000
-_COSTS_TO_WAIT = 20
+_MAX_NAME_BYTES = 255
+_MAX_DEPTH = 32
+_MAX_PATH_CHARS = 4096
+# Invisible: control characters steer the operator's terminal, others make two names look alike.
+_INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _ABANDONED_SECONDS = 3600.0
 
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# Without O_NONBLOCK a pipe that was put in a file's place would be waited for.
+_FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A file or a folder. `version` is another one after every change, wherever that came from."""
 
-    is_folder: bool
-    size: int
-    modified_ns: int
-    version: str
+class FileError(Exception):
+    """`name` is errno's, like "ENOENT": numbers differ inside. An empty message leaves the words to Python."""
+
+    def __init__(self, name: str, message: str = "") -> None:
+        super().__init__(message)
+        self.name = name
+        self.message = message
 
     @classmethod
-    def of(cls, found: os.stat_result) -> "Entry":
-        is_folder = stat.S_ISDIR(found.st_mode)
-        version = f"{found.st_ino:x}.{found.st_mtime_ns:x}.{found.st_size:x}"
-        return cls(is_folder, 0 if is_folder else found.st_size, found.st_mtime_ns, version)
+    def from_os(cls, error: OSError) -> "FileError":
+        """The error of a system call, without the names and paths of this machine that it may carry."""
+        return cls(errno.errorcode.get(error.errno or 0, "EIO"))
 
-    def told(self) -> list[Json]:
-        """As the guest is told it."""
-        return [self.is_folder, self.size, self.modified_ns, self.version]
+
+def parse_path(text: str) -> FilePath:
+    """Read a path relative to the workspace, with `/` between its names; "" is the workspace.
+
+    Raises:
+        FileError: It is absolute, or has a name that is empty, `.`, `..`, too long, not visible, or ours.
+    """
+    path = tuple(text.split("/")) if text else ()
+    if len(text) > _MAX_PATH_CHARS or len(path) > _MAX_DEPTH:
+        raise FileError("ENAMETOOLONG", f"folders are at most {_MAX_DEPTH} levels deep")
+    for name in path:
+        if fault := _fault(name):
+            raise fault
+    return path
+
+
+def _fault(name: str) -> FileError | None:
+    """Why guests may not say a name; None if they may."""
+    if name in ("", ".", "..") or "/" in name:
+        return FileError("EINVAL", "not a name of a file")
+    if any(unicodedata.category(character) in _INVISIBLE for character in name):
+        return FileError("EINVAL", "a name has visible characters only")
+    if len(name.encode()) > _MAX_NAME_BYTES:
+        return FileError("ENAMETOOLONG")
+    if unicodedata.normalize("NFKC", name).casefold().startswith(OURS):
+        return FileError("EACCES", f"names that begin with {OURS} are the portal's own")
+    return None
 
 
 class Quota:
     """The bytes and files of one folder, whoever put them there. Everything but `lock` is used while holding it.
 
-    Others may change the folder, too, so it is counted anew for every run that writes; but not so often that counting
-    took more than a twentieth of the time. Sparse files count with the size they pretend to have.
+    Others may change the folder, too, so it is counted anew for every run that writes. Sparse files count with the size
+    they pretend to have.
     """
 
     def __init__(self, total_bytes: int, total_files: int, name: Callable[[str], str]) -> None:
         """`name` puts a limit in words: which, its value, and where it is set."""
         self.lock = threading.RLock()
+        self.is_stale = True
+        """Whether to count again before the next change."""
         self._total_bytes = total_bytes
         self._total_files = total_files
         self._name = name
         self._bytes = 0
         self._files = 0
-        self._is_stale = True
-        self._is_partial = False
-        self._recount_at = 0.0
-
-    def doubt(self) -> None:
-        """Count again before the next change."""
-        self._is_stale = True
 
     def refresh(self, root: int) -> None:
-        began = time.monotonic()
-        if not (self._is_partial or (self._is_stale and began >= self._recount_at)):
-            return
-        self._count(root)
-        ended = time.monotonic()
-        self._recount_at = ended + _COSTS_TO_WAIT * (ended - began)
-        self._is_stale = False
+        if self.is_stale or self._files > self._total_files:
+            self.is_stale = False
+            self._bytes = self._files = 0
+            self._count(root)
 
     def check(self, more_bytes: int, more_files: int) -> None:
         """Raises FileError where there is no room for that much more."""
-        has_room = self._files + more_files <= self._total_files
-        if (more_files > 0 and not has_room) or (more_bytes > 0 and self._is_partial):
+        if max(more_files, more_bytes) > 0 and self._files + more_files > self._total_files:
             raise FileError("EDQUOT", f"the workspace would hold more files than {self._name('total_files')}")
         if more_bytes > 0 and self._bytes + more_bytes > self._total_bytes:
             raise FileError("EDQUOT", f"the workspace would hold more than {self._name('total_bytes')}")
@@ -95,36 +114,25 @@ class Quota:
         self._files += more_files
 
     def _count(self, root: int) -> None:
-        """Count until there is more than there may be: then nothing may be added, and no more need be known."""
-        self._bytes = self._files = 0
-        self._is_partial = False
-        pending: list[FilePath] = [()]
-        while pending and not self._is_partial:
-            path = pending.pop()
-            # A folder that vanished, or that the portal itself may not read, holds nothing.
-            with suppress(OSError, FileError), opened_folder(root, path) as folder:
-                self._count_folder(folder, path, pending)
-
-    def _count_folder(self, folder: int, path: FilePath, pending: list[FilePath]) -> None:
-        for name, found in entries(folder):
-            if _is_abandoned(name, found):
-                os.unlink(name, dir_fd=folder)
-                continue
-            self._files += 1
-            if self._files > self._total_files:
-                self._is_partial = True
-                return
-            if stat.S_ISDIR(found.st_mode):
-                pending.append((*path, name))
-            else:
-                self._bytes += found.st_size
+        # A folder that vanished, or that the portal itself may not read, holds nothing.
+        for _, folders, names, folder in os.fwalk(".", dir_fd=root):
+            self._files += len(folders)
+            for name in names:
+                with suppress(FileNotFoundError):
+                    found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                    if _is_abandoned(name, found):
+                        os.unlink(name, dir_fd=folder)
+                    else:
+                        self.note(found.st_size, 1)
+                if self._files > self._total_files:
+                    return
 
 
 class Workspace:
     """Every name is walked from the folder down, without links, at each operation.
 
     Files are replaced as a whole: whoever reads meanwhile sees the old content or the new. Only `append` adds in place.
-    Operations raise FileError, or OSError from the system.
+    Operations raise FileError, or OSError from the system. What they return is for the guest.
     """
 
     def __init__(self, folder: Path, quota: Quota | None, file_bytes: int, file_limit: str) -> None:
@@ -140,81 +148,79 @@ class Workspace:
         self._file_bytes = file_bytes
         self._file_limit = file_limit
 
-    def look(self, path: FilePath) -> Entry:
+    def look(self, path: FilePath) -> Json:
         if not path:
-            return Entry.of(os.fstat(self._root))
-        with opened_folder(self._root, path[:-1]) as folder:
-            return Entry.of(look(folder, path[-1]))
+            return _facts(os.fstat(self._root))
+        with self._parent(path) as (folder, name):
+            return _facts(_look(folder, name))
 
-    def listing(self, path: FilePath) -> list[tuple[str, Entry]]:
+    def listing(self, path: FilePath) -> Json:
         """Files and folders by name. Links, devices and names that guests cannot say are passed over."""
-        found: list[tuple[str, Entry]] = []
-        with opened_folder(self._root, path) as folder:
-            for name, status in entries(folder):
-                if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)) or not is_usable(name):
-                    continue
-                if len(found) >= MAX_LISTED:
+        found: list[tuple[str, Json]] = []
+        with _opened_folder(self._root, path) as folder, os.scandir(folder) as entries:
+            for entry in entries:
+                with suppress(FileNotFoundError, FileError):
+                    facts = _facts(_look(folder, entry.name))
+                    if _fault(entry.name) is None:
+                        found.append((entry.name, facts))
+                if len(found) > MAX_LISTED:
                     raise FileError("EFBIG", f"a folder of more than {MAX_LISTED:,} entries")
-                found.append((name, Entry.of(status)))
-        return sorted(found, key=lambda entry: entry[0])
+        return [[name, facts] for name, facts in sorted(found, key=lambda each: each[0])]
 
-    def read(self, path: FilePath) -> tuple[bytes, Entry]:
-        with self._parent(path) as (folder, name), opened_file(folder, name, os.O_RDONLY) as file:
+    def read(self, path: FilePath) -> Json:
+        """The content, in base64, and what it is of."""
+        with self._parent(path) as (folder, name), _opened_file(folder, name, os.O_RDONLY) as file:
             status = os.fstat(file)
             if stat.S_ISDIR(status.st_mode):
                 raise FileError("EISDIR")
             content = _read_up_to(file, self._file_bytes + 1)
             self._check_size(len(content))
-            return content, Entry.of(status)
+            return [binascii.b2a_base64(content, newline=False).decode(), _facts(status)]
 
-    def create(self, path: FilePath, *, must_be_new: bool) -> tuple[bool, Entry]:
-        """Make sure that there is a file which may be written; True if it is new."""
+    def create(self, path: FilePath, *, must_be_new: bool) -> Json:
+        """Make sure that there is a file which may be written; true, and what it is, if it is new."""
         with self._changing(path) as (folder, name, quota):
             status = _existing(folder, name)
             if status is not None:
                 if must_be_new:
                     raise FileError("EEXIST")
                 _check_writable(status)
-                return False, Entry.of(status)
+                return [False, _facts(status)]
             quota.check(0, 1)
-            file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=folder)
-            try:
-                status = os.fstat(file)
-            finally:
-                os.close(file)
+            os.close(os.open(name, _NEW, 0o666, dir_fd=folder))
             quota.note(0, 1)
-            return True, Entry.of(status)
+            return [True, _facts(_look(folder, name))]
 
-    def write(self, path: FilePath, content: bytes, expected: str | None = None) -> Entry:
+    def write(self, path: FilePath, content: bytes, expected: str | None = None) -> Json:
         """Give a file new content; with `expected`, only if that is its version still ("": if there is none)."""
-        size = len(content)
-        self._check_size(size)
+        self._check_size(len(content))
         with self._changing(path) as (folder, name, quota):
-            status = _existing_file(folder, name)
-            if expected is not None and expected != ("" if status is None else Entry.of(status).version):
+            status = _existing(folder, name)
+            if status is not None:
+                _check_writable(status)
+            if expected is not None and expected != ("" if status is None else _version(status)):
                 raise FileError("EBUSY", "it was changed meanwhile")
-            more = size - (0 if status is None else status.st_size), 0 if status else 1
+            more = len(content) - (0 if status is None else status.st_size), 0 if status else 1
             quota.check(*more)
             written = _replace(folder, name, content, None if status is None else status.st_mode & 0o777)
             quota.note(*more)
-            return Entry.of(written)
+            return _facts(written)
 
-    def append(self, path: FilePath, content: bytes, at: int | None = None) -> Entry:
+    def append(self, path: FilePath, content: bytes, at: int | None = None) -> Json:
         """Add to the end of a file that is there; with `at`, only if it is as long as that still."""
         with (
             self._changing(path) as (folder, name, quota),
-            opened_file(folder, name, os.O_WRONLY | os.O_APPEND) as file,
+            _opened_file(folder, name, os.O_WRONLY | os.O_APPEND) as file,
         ):
             status = os.fstat(file)
             _check_writable(status)
             if at is not None and status.st_size != at:
                 raise FileError("EBUSY", "it was changed meanwhile")
-            size = len(content)
-            self._check_size(status.st_size + size)
-            quota.check(size, 0)
+            self._check_size(status.st_size + len(content))
+            quota.check(len(content), 0)
             _write_all(file, content)
-            quota.note(size, 0)
-            return Entry.of(os.fstat(file))
+            quota.note(len(content), 0)
+            return _facts(os.fstat(file))
 
     def make_folder(self, path: FilePath) -> None:
         with self._changing(path) as (folder, name, quota):
@@ -224,7 +230,7 @@ class Workspace:
 
     def remove(self, path: FilePath) -> None:
         with self._changing(path) as (folder, name, quota):
-            status = look(folder, name)
+            status = _look(folder, name)
             if stat.S_ISDIR(status.st_mode):
                 raise FileError("EISDIR")
             os.unlink(name, dir_fd=folder)
@@ -232,16 +238,17 @@ class Workspace:
 
     def remove_folder(self, path: FilePath) -> None:
         with self._changing(path) as (folder, name, quota):
-            look(folder, name)
+            _look(folder, name)
             os.rmdir(name, dir_fd=folder)
             quota.note(0, -1)
 
     def rename(self, path: FilePath, target: FilePath) -> None:
         """Give a file or folder another name; a file takes the place of one that has it."""
         with self._changing(path) as (folder, name, quota), self._parent(target) as (other, new_name):
-            status = look(folder, name)
-            if stat.S_ISDIR(status.st_mode) and len(target) + self._height(path) > MAX_DEPTH:
-                raise FileError("ENAMETOOLONG", f"folders are at most {MAX_DEPTH} levels deep")
+            status = _look(folder, name)
+            below = os.fwalk(name, dir_fd=folder) if stat.S_ISDIR(status.st_mode) else ()
+            if any(len(target) + inner.count("/") > _MAX_DEPTH for inner, *_ in below):
+                raise FileError("ENAMETOOLONG", f"folders are at most {_MAX_DEPTH} levels deep")
             replaced = _existing(other, new_name)
             os.rename(name, new_name, src_dir_fd=folder, dst_dir_fd=other)
             if replaced is not None and (replaced.st_ino, replaced.st_dev) != (status.st_ino, status.st_dev):
@@ -251,7 +258,7 @@ class Workspace:
     def _parent(self, path: FilePath) -> Iterator[tuple[int, str]]:
         if not path:
             raise FileError("EBUSY", "the workspace itself")
-        with opened_folder(self._root, path[:-1]) as folder:
+        with _opened_folder(self._root, path[:-1]) as folder:
             yield folder, path[-1]
 
     @contextmanager
@@ -263,40 +270,79 @@ class Workspace:
             with self._parent(path) as (folder, name):
                 yield folder, name, self._quota
 
-    def _height(self, path: FilePath) -> int:
-        """How many levels of folders there are below a folder."""
-        level, height = [path], 0
-        while level and height <= MAX_DEPTH:
-            below: list[FilePath] = []
-            for each in level:
-                with opened_folder(self._root, each) as folder:
-                    below += [
-                        (*each, name) for name, status in entries(folder) if stat.S_ISDIR(status.st_mode)
-                    ]
-            level, height = below, height + 1
-        return height - 1
-
     def _check_size(self, size: int) -> None:
         if size > self._file_bytes:
             raise FileError("EFBIG", f"larger than {self._file_limit}")
 
 
+def _facts(found: os.stat_result) -> list[Json]:
+    """Of a file or a folder: is it a folder, its bytes, when it was changed (in ns), its version."""
+    is_folder = stat.S_ISDIR(found.st_mode)
+    return [is_folder, 0 if is_folder else found.st_size, found.st_mtime_ns, _version(found)]
+
+
+def _version(found: os.stat_result) -> str:
+    """Another one after every change, wherever that came from."""
+    return f"{found.st_ino:x}.{found.st_mtime_ns:x}.{found.st_size:x}"
+
+
+@contextmanager
+def _opened_folder(root: int, path: FilePath) -> Iterator[int]:
+    """The descriptor of a folder below another one, while it lasts."""
+    descriptor = os.dup(root)
+    try:
+        for name in path:
+            inner = _opened(name, _FOLDER, descriptor)
+            os.close(descriptor)
+            descriptor = inner
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _opened_file(folder: int, name: str, flags: int) -> Iterator[int]:
+    """The descriptor of a file that is there, while it lasts."""
+    _look(folder, name)  # a device can act when it is opened
+    descriptor = _opened(name, flags | _FILE, folder)
+    try:
+        _check_kind(os.fstat(descriptor))
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _opened(name: str, flags: int, folder: int) -> int:
+    try:
+        return os.open(name, flags, dir_fd=folder)
+    except OSError:
+        _look(folder, name)  # says it where it is a link
+        raise
+
+
+def _look(folder: int, name: str) -> os.stat_result:
+    """What a name stands for. Raises FileError for a link, a device, a pipe or a socket."""
+    found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    _check_kind(found)
+    return found
+
+
 def _existing(folder: int, name: str) -> os.stat_result | None:
     try:
-        return look(folder, name)
+        return _look(folder, name)
     except FileNotFoundError:
         return None
 
 
-def _existing_file(folder: int, name: str) -> os.stat_result | None:
-    status = _existing(folder, name)
-    if status is not None:
-        _check_writable(status)
-    return status
+def _check_kind(found: os.stat_result) -> None:
+    if stat.S_ISLNK(found.st_mode):
+        raise FileError("EACCES", "a link: links lead nowhere here")
+    if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
+        raise FileError("EACCES", "neither a file nor a folder")
 
 
 def _check_writable(status: os.stat_result) -> None:
-    check_kind(status)
+    _check_kind(status)
     if stat.S_ISDIR(status.st_mode):
         raise FileError("EISDIR")
     if status.st_nlink > 1:
@@ -306,7 +352,7 @@ def _check_writable(status: os.stat_result) -> None:
 def _replace(folder: int, name: str, content: bytes, mode: int | None) -> os.stat_result:
     """Write beside it, then put it in place at once. A file that is replaced keeps its permissions."""
     partial = f"{OURS}{secrets.token_hex(8)}.partial"
-    file = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=folder)
+    file = os.open(partial, _NEW, 0o666, dir_fd=folder)
     try:
         try:
             if mode is not None:
@@ -338,8 +384,5 @@ def _read_up_to(file: int, most: int) -> bytes:
 
 def _is_abandoned(name: str, found: os.stat_result) -> bool:
     """A file whose writing was cut off with the portal's life."""
-    return (
-        name.startswith(OURS)
-        and stat.S_ISREG(found.st_mode)
-        and time.time() - found.st_mtime > _ABANDONED_SECONDS
-    )
+    is_old = time.time() - found.st_mtime > _ABANDONED_SECONDS
+    return name.startswith(OURS) and stat.S_ISREG(found.st_mode) and is_old

@@ -8,8 +8,8 @@ from typing import Any
 
 from manifests.grants import FileGrant
 from manifests.json_value import Json
+from sandbox_runtime.grants.files import Workspaces, open_workspaces
 from sandbox_runtime.grants.run_grants import RunGrants
-from sandbox_runtime.grants.workspaces import Workspaces, open_workspaces
 from sandbox_runtime.result import RunResult
 from sandbox_runtime.sandbox import Session
 from tests.sandbox_runtime.running import Runner, where

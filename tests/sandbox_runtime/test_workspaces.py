@@ -7,8 +7,8 @@ import pytest
 
 from manifests.grants import FileGrant, Limits
 from sandbox_runtime.errors import WorkspaceError
+from sandbox_runtime.grants.files import open_workspaces
 from sandbox_runtime.grants.run_grants import RunGrants
-from sandbox_runtime.grants.workspaces import open_workspaces
 from sandbox_runtime.sandbox import Sandbox
 from tests.sandbox_runtime.granted_files import FileRunner, granted
 from tests.sandbox_runtime.running import Runner, where

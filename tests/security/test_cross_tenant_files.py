@@ -9,8 +9,8 @@ import pytest
 
 from manifests.grants import NO_TENANT, FileGrant
 from manifests.json_value import Json
+from sandbox_runtime.grants.files import Workspaces, open_workspaces
 from sandbox_runtime.grants.run_grants import RunGrants
-from sandbox_runtime.grants.workspaces import Workspaces, open_workspaces
 from tests.sandbox_runtime.running import Runner, where
 from tests.security.hostile import RAW_HOST
 

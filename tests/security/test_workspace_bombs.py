@@ -7,17 +7,16 @@ import os
 import threading
 import time
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from manifests.grants import FileGrant
-from sandbox_runtime.grants.file_service import FileService
-from sandbox_runtime.grants.folder import OURS
+from sandbox_runtime.grants.files import FileService
 from sandbox_runtime.grants.run_grants import RunGrants
-from sandbox_runtime.grants.threads import Threads
-from sandbox_runtime.grants.workspace import MAX_LISTED, Workspace
+from sandbox_runtime.grants.workspace import MAX_LISTED, OURS, Workspace
 from tests.sandbox_runtime.granted_files import FileRunner, granted
 from tests.sandbox_runtime.running import Runner, where
 from tests.security.hostile import MOST_SECONDS, RAW_HOST, watched
@@ -143,7 +142,7 @@ async def on_a_disk_that_hangs(files: FileRunner) -> AsyncIterator[RunGrants]:
 
     grant = FileGrant(workspace=str(files.folder), mode="write")
     try:
-        yield RunGrants(files=FileService(grant, open_late, where, Threads(1)))
+        yield RunGrants(files=FileService(grant, open_late, where, ThreadPoolExecutor(1)))
     finally:
         answering.set()
 
@@ -162,7 +161,10 @@ async def test_writes_that_nobody_waits_for_are_not_kept_by_the_hundred(files: F
 
 
 async def test_flood_of_refused_operations_ends_the_run(run: Runner, tmp_path: Path) -> None:
-    flood = "print('reached')\nn = 0\nwhile True:\n    n += 1\n    host.exchange(f'{n} portal.files.stat {{}}', -1)"
+    flood = (
+        "print('reached')\nn = 0\nwhile True:\n    n += 1\n"
+        '    host.exchange(str(n) + \' portal.files.stat {"path": "x"}\', -1)'
+    )
     async with granted(run, tmp_path, operations=10) as files, watched() as delay:
         result = await files(RAW_HOST + flood)
         assert result.error is not None

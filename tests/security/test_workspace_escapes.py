@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from manifests.json_value import Json
 from tests.sandbox_runtime.granted_files import FileRunner, granted
 from tests.sandbox_runtime.running import Runner
 from tests.security.hostile import RAW_HOST
@@ -148,7 +147,7 @@ async def test_deleting_everything_deletes_no_more_than_what_scripts_see(
     assert "linked" in files.names() and "inside.txt" not in files.names()
 
 
-PATHS: list[Json] = [
+PATHS = [
     "../outside/flag.txt",
     "/etc/passwd",
     "..",
@@ -163,9 +162,6 @@ PATHS: list[Json] = [
     "linked/flag.txt",
     "up/outside/flag.txt",
     "pipe",
-    None,
-    [],
-    {"inside.txt": 1},
 ]
 
 
@@ -190,7 +186,7 @@ def every_operation(path):
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: repr(path)[:40])
 async def test_path_that_no_guest_of_ours_would_send_is_refused_by_the_host(
-    files: FileRunner, outside: Path, path: Json
+    files: FileRunner, outside: Path, path: str
 ) -> None:
     before = files.names()
     sent = json.dumps(json.dumps(path))
@@ -222,6 +218,8 @@ async def test_name_that_only_looks_like_a_way_out_is_a_name(
 FORGED = (
     ("read", "not json"),
     ("read", "{}"),
+    ("read", '{"path": null}'),
+    ("read", '{"path": ["inside.txt"]}'),
     ("read", "[" * 10_000),
     ("", '{"path": "inside.txt"}'),
     ("__class__", '{"path": "inside.txt"}'),
@@ -230,20 +228,20 @@ FORGED = (
     ("write", '{"path": "inside.txt", "base64": 7}'),
     ("write", '{"path": "inside.txt", "base64": "eA==", "expected": 7}'),
     ("append", '{"path": "inside.txt", "base64": "eA==", "at": "7"}'),
-    ("rename", '{"path": "inside.txt"}'),
-    ("remove", '{"path": ""}'),
-    ("write", '{"path": "", "base64": "eA=="}'),
+    ("write", '{"path": "inside.txt", "base64": "eA==", "more": 7}'),
 )
 
 
 @pytest.mark.parametrize(("operation", "arguments"), FORGED)
-async def test_forged_operation_changes_nothing(files: FileRunner, operation: str, arguments: str) -> None:
-    twin = "raw('read', {'path': 'inside.txt'})[2][0]"
-    attack = f"{RAW}\ntold = raw({operation!r}, {arguments!r})\nprint('reached')\n[told[1], {twin}]"
+async def test_forged_operation_ends_the_run_and_changes_nothing(
+    files: FileRunner, operation: str, arguments: str
+) -> None:
     before = files.names()
-    result = await files(attack)
-    assert (result.error, result.stdout, result.value) == (None, "reached\n", [0, "aW5zaWRl"])
+    result = await files(f"{RAW}\nprint('reached')\nraw({operation!r}, {arguments!r})")
+    assert result.error is not None
+    assert (result.error.code, result.stdout) == ("worker_lost", "reached\n")
     assert files.names() == before
+    assert await files.value('open("inside.txt").read()') == INSIDE
 
 
 @pytest.mark.parametrize("operation", ["read", "write", "stat", "list"])

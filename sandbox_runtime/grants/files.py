@@ -1,0 +1,352 @@
+"""Files of runs: which folder each has, and its operations, each counted, in a thread, within a deadline."""
+
+import asyncio
+import binascii
+import errno
+import fcntl
+import os
+import secrets
+import shutil
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Literal, Protocol, TypeAlias
+
+import anyio
+import anyio.to_thread
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+
+from manifests.grants import NO_TENANT, FileGrant
+from manifests.json_value import Json
+from sandbox_runtime.errors import WorkspaceError
+from sandbox_runtime.frames import FrameError
+from sandbox_runtime.grants.workspace import OURS, FileError, FilePath, Quota, Workspace, parse_path
+from sandbox_runtime.guest_json import GuestJsonError, encode, parse, values_in
+from sandbox_runtime.result import limit_text
+
+FILE_PREFIX = "portal.files."
+"""How functions of file operations begin; no namespace of a library is called `portal`."""
+
+FileState: TypeAlias = Literal["done", "failed", "refused", "unknown"]
+
+OPERATION_SECONDS = 20.0
+"""What a slow disk may take for one operation. After that the script goes on, and the operation may still happen."""
+
+_THREADS = 8
+_MAX_VALUES = 20
+_READING = frozenset({"stat", "list", "read"})
+
+
+def changes(operation: str) -> bool:
+    """Whether an operation may change the workspace."""
+    return operation not in _READING
+
+
+@dataclass(frozen=True, slots=True)
+class FileTally:
+    """Operations of one kind that ended alike."""
+
+    is_writing: bool
+    state: FileState
+    count: int
+    ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class FileAnswer:
+    """What the guest is told, JSON without its brackets: `1, value` or `0, code, message, hint`.
+
+    The told code is errno's name, where Python is to raise an OSError. `code` is set where the operation was not even
+    tried, and is a reason that may end the run.
+    """
+
+    text: bytes
+    code: str = ""
+
+
+class FileService:
+    """Answers the file operations of one run, one after the other."""
+
+    def __init__(
+        self,
+        grant: FileGrant,
+        open_workspace: Callable[[], Workspace],
+        where: Callable[[str], str],
+        threads: ThreadPoolExecutor,
+    ) -> None:
+        """`open_workspace` is called in a thread, before the first operation; `where` says where a limit is set."""
+        self.grant = grant
+        self.is_in_doubt = False
+        """Whether a change was under way when the run was interrupted: then none is made any more. A file that could
+        not be saved is saved again when it is closed; twice would be wrong."""
+        self._open_workspace = open_workspace
+        self._where = where
+        self._threads = threads
+        self._workspace: Workspace | None = None
+        self._operations = 0
+        self._counts: Counter[tuple[bool, FileState]] = Counter()
+        self._seconds: defaultdict[tuple[bool, FileState], float] = defaultdict(float)
+
+    async def __call__(self, operation: str, arguments: bytes) -> FileAnswer:
+        """Do one operation, if it may be done. Never raises for what the system said.
+
+        Raises:
+            FrameError: No guest of ours would ask for it.
+        """
+        self._operations += 1
+        is_writing = changes(operation)
+        if is_writing and self.is_in_doubt:
+            return FileAnswer(_told("EIO", "the run was interrupted, and whether this was done is not known"))
+        if self._operations > self.grant.operations:
+            self._counts[is_writing, "refused"] += 1
+            told = f"{self.limit('operations')} is used up"
+            return _refused("file_operations_limit", told, "Read and write whole files.")
+        state: FileState = "unknown" if is_writing else "failed"
+        began = time.monotonic()
+        try:
+            with anyio.fail_after(OPERATION_SECONDS):
+                # Who gives up waiting leaves the thread behind; scripts cannot leave behind more than there are.
+                work = asyncio.get_running_loop().run_in_executor(
+                    self._threads, self._operate, operation, arguments
+                )
+                value = await work
+            state = "done"
+        except FileError as error:
+            state = "failed"
+            return FileAnswer(_told(error.name, error.message))
+        except TimeoutError:
+            return FileAnswer(_told("ETIMEDOUT", "the disk did not answer; a change may still happen"))
+        finally:
+            self._counts[is_writing, state] += 1
+            self._seconds[is_writing, state] += time.monotonic() - began
+        return FileAnswer(b"1," + encode(value))
+
+    def limit(self, key: str) -> str:
+        """For example "the limit operations of 10,000 (portal.yaml:14:5)"."""
+        return limit_text(self.grant, key, self._where)
+
+    def tallies(self) -> list[FileTally]:
+        """What happened so far."""
+        return [
+            FileTally(*key, count, round(self._seconds[key] * 1000, 1)) for key, count in self._counts.items()
+        ]
+
+    def _operate(self, operation: str, arguments: bytes) -> Json:
+        asked = _Asked.read(arguments)
+        if operation not in _OPERATIONS:
+            raise FrameError("a file operation that does not exist")
+        path = parse_path(asked.path)
+        try:
+            if self._workspace is None:
+                self._workspace = self._open_workspace()
+            return _OPERATIONS[operation](self._workspace, path, asked)
+        except OSError as error:
+            raise FileError.from_os(error) from None
+
+
+def _refused(code: str, message: str, hint: str) -> FileAnswer:
+    return FileAnswer(_told(code, message, hint), code)
+
+
+def _told(code: str, message: str, hint: str = "") -> bytes:
+    return encode([0, code, message, hint])[1:-1]
+
+
+NOT_GRANTED = _refused(
+    "not_granted", "scripts are granted no files", "An operator can grant a folder with capabilities.files."
+)
+"""The answer where there is no service at all."""
+
+
+class _Asked(BaseModel):
+    """What a guest says of an operation. Nothing but what our guest says is read: who forges it is cut off."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    path: str
+    target: str = ""
+    base64: Annotated[bytes, BeforeValidator(partial(binascii.a2b_base64, strict_mode=True))] = b""
+    expected: str | None = None
+    at: int | None = None
+    must_be_new: bool = False
+
+    @classmethod
+    def read(cls, arguments: bytes) -> "_Asked":
+        try:
+            if values_in(arguments, _MAX_VALUES) <= _MAX_VALUES:
+                return cls.model_validate(parse(arguments))
+        except (GuestJsonError, ValidationError, TypeError):  # content that is no text is a TypeError
+            pass
+        raise FrameError("arguments that no file operation has")
+
+
+_OPERATIONS: dict[str, Callable[[Workspace, FilePath, _Asked], Json]] = {
+    "stat": lambda workspace, path, _: workspace.look(path),
+    "list": lambda workspace, path, _: workspace.listing(path),
+    "read": lambda workspace, path, _: workspace.read(path),
+    "create": lambda workspace, path, asked: workspace.create(path, must_be_new=asked.must_be_new),
+    "write": lambda workspace, path, asked: workspace.write(path, asked.base64, asked.expected),
+    "append": lambda workspace, path, asked: workspace.append(path, asked.base64, asked.at),
+    "mkdir": lambda workspace, path, _: workspace.make_folder(path),
+    "remove": lambda workspace, path, _: workspace.remove(path),
+    "rmdir": lambda workspace, path, _: workspace.remove_folder(path),
+    "rename": lambda workspace, path, asked: workspace.rename(path, parse_path(asked.target)),
+}
+
+
+class Owner(Protocol):
+    """A session: it has files of its own as long as it lives."""
+
+    @property
+    def alive(self) -> bool: ...
+
+
+@asynccontextmanager
+async def open_workspaces(
+    grant: FileGrant | None, folder: Path, where: Callable[[str], str]
+) -> AsyncIterator["Workspaces"]:
+    """Make ready what `grant` grants; its path is relative to `folder`, and `where` says where a limit is set.
+
+    Raises:
+        WorkspaceError: The folder is not there, or the portal may not use it as granted.
+    """
+    if grant is None:
+        yield Workspaces(None, folder, where)
+        return
+    workspace = await anyio.to_thread.run_sync(_usable, grant, folder)
+    is_private = grant.share in ("session", "run")
+    with _private_folder(workspace) if is_private else nullcontext(workspace) as inner:
+        yield Workspaces(grant, inner, where)
+
+
+class Workspaces:
+    """Gives each run its files: those of all runs, of its tenant, of its session, or its own."""
+
+    def __init__(self, grant: FileGrant | None, folder: Path, where: Callable[[str], str]) -> None:
+        """`folder` holds the files of all runs, or the folders of tenants, sessions and runs."""
+        self._grant = grant
+        self._folder = folder
+        self._where = where
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="files")
+        self._shared: dict[str, Place] = {}
+        self._owned: dict[Owner, Place] = {}
+
+    @asynccontextmanager
+    async def files(
+        self, owner: Owner | None, tenant: str | None = None, *, to_read: bool = False
+    ) -> AsyncIterator[FileService | None]:
+        """The files of one run of `owner`, None where none are granted. What nobody keeps is removed afterwards.
+
+        `tenant` is a name that the manifest has. With `to_read` the run may not change what others share with it.
+        """
+        grant = self._grant
+        if grant is None:
+            yield None
+        elif grant.share in ("all", "tenant"):
+            # One for all runs of a tenant: they have one quota.
+            name = (tenant or NO_TENANT) if grant.share == "tenant" else ""
+            place = self._shared.setdefault(name, Place(self._folder / name, grant, self._where))
+            told = grant.model_copy(update={"mode": "read"}) if to_read else grant
+            yield FileService(told, partial(place.open, to_read=to_read), self._where, self._threads)
+        else:
+            await self._sweep()
+            place = Place(self._folder / secrets.token_hex(8), grant, self._where)
+            if owner is not None and grant.share == "session":
+                place = self._owned.setdefault(owner, place)
+            try:
+                yield FileService(grant, place.open, self._where, self._threads)
+            finally:
+                if place not in self._owned.values():
+                    await self._remove(place)
+
+    async def _sweep(self) -> None:
+        """Remove the files of sessions that have ended."""
+        for owner in [owner for owner in self._owned if not owner.alive]:
+            # Another run may be sweeping, too.
+            if (place := self._owned.pop(owner, None)) is not None:
+                await self._remove(place)
+
+    async def _remove(self, place: "Place") -> None:
+        # A disk that hangs keeps nobody for ever; then it is removed when it answers.
+        with anyio.move_on_after(OPERATION_SECONDS, shield=True):
+            await asyncio.get_running_loop().run_in_executor(self._threads, place.remove)
+
+
+def _usable(grant: FileGrant, folder: Path) -> Path:
+    workspace = (folder / grant.workspace).resolve()
+    needed = os.R_OK | os.X_OK | (os.W_OK if grant.mode == "write" else 0)
+    if not workspace.is_dir():
+        raise WorkspaceError(f"the workspace {grant.workspace!r} is not there, or is no folder")
+    if not os.access(workspace, needed):
+        raise WorkspaceError(f"the portal itself may not {grant.mode} in the workspace {grant.workspace!r}")
+    return workspace
+
+
+class Place:
+    """One folder, which is made when it is first used, and what it may hold. Everything blocks."""
+
+    def __init__(self, folder: Path, grant: FileGrant, where: Callable[[str], str]) -> None:
+        name = partial(limit_text, grant, where=where)
+        self._folder = folder
+        self._is_removed = False
+        self._making = threading.Lock()
+        self._file_bytes = grant.file_bytes
+        self._file_limit = name("file_bytes")
+        self._quota = Quota(grant.total_bytes, grant.total_files, name) if grant.mode == "write" else None
+
+    def open(self, *, to_read: bool = False) -> Workspace:
+        """For one run: what is there is counted anew before its first change."""
+        quota = None if to_read else self._quota
+        if quota is not None:
+            quota.is_stale = True
+        with self._making:
+            if self._is_removed:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+            with suppress(OSError):  # whether it is there, its opening tells
+                self._folder.mkdir(mode=0o700)
+            return Workspace(self._folder, quota, self._file_bytes, self._file_limit)
+
+    def remove(self) -> None:
+        """Remove it for good. A change that is under way ends before, and what was begun and given up finds nothing."""
+        with self._making:
+            self._is_removed = True
+        with nullcontext() if self._quota is None else self._quota.lock:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+@contextmanager
+def _private_folder(workspace: Path) -> Iterator[Path]:
+    """A folder in the workspace for what goes with a run or a session. It is removed at the end; what portals left that
+    were killed is removed now: the system lets go of their locks.
+    """
+    for left in workspace.glob(f"{OURS}*"):
+        with suppress(OSError), _locked(left):
+            shutil.rmtree(left, ignore_errors=True)
+    folder = workspace / f"{OURS}{secrets.token_hex(8)}"
+    try:
+        folder.mkdir(mode=0o700)
+    except OSError as error:
+        told = f"no folders can be made in the workspace {workspace.name!r}: {error.strerror}"
+        raise WorkspaceError(told) from None
+    try:
+        with _locked(folder):
+            yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Raises OSError if another process holds it."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
