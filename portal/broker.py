@@ -192,7 +192,7 @@ class Broker:
                 return _ended(entry, "failed", _unasked(unasked, text))
             return _ended(entry, "failed", CallError("tool_error", text, _signature_hint(function)))
         entry.end("done")
-        value = script_value(result, wraps_result=function.wraps_result)
+        value = script_value(result, function.recorded.output_schema)
         self.observations.note(function, permit.arguments, value)
         return Outcome(value=value)
 

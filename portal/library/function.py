@@ -11,7 +11,7 @@ from manifests.names import function_names
 from manifests.schema_validation import SchemaValidator, SoundNode
 from manifests.tool_rules import Hints
 from portal.library.plain_text import comment, default_text, docstring, literal_text, one_line
-from portal.library.results import declared_result, is_wrapper
+from portal.library.results import declared_result
 from portal.library.schema import CONDITIONS, arguments_schema, is_kind
 from portal.library.schema_types import (
     ANY,
@@ -106,15 +106,6 @@ class Function:
     @property
     def tool(self) -> str:
         return self.recorded.name
-
-    @property
-    def digest(self) -> str | None:
-        """Of the tool's definition; None if it cannot be digested."""
-        return self.recorded.digest
-
-    @property
-    def wraps_result(self) -> bool:
-        return is_wrapper(self.recorded.output_schema)
 
     @cached_property
     def hints(self) -> Hints:

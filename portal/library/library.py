@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cached_property
 from itertools import count
-from types import MappingProxyType
 from typing import Final, Self
 
 from manifests.json_value import Json
@@ -106,14 +105,9 @@ class Library:
     """
 
     def __init__(self, namespaces: Iterable[Namespace]) -> None:
-        self.namespaces: Mapping[str, Namespace] = MappingProxyType({each.name: each for each in namespaces})
-        self.functions: Mapping[str, Function] = MappingProxyType(
-            {
-                function.qualified: function
-                for namespace in self.namespaces.values()
-                for function in namespace.functions.values()
-            }
-        )
+        self.namespaces: Mapping[str, Namespace] = {each.name: each for each in namespaces}
+        functions = (each for namespace in self.namespaces.values() for each in namespace.in_order)
+        self.functions: Mapping[str, Function] = {each.qualified: each for each in functions}
 
     @cached_property
     def diagnostics(self) -> tuple[str, ...]:
@@ -132,9 +126,8 @@ class Library:
         for source in sources:
             if source.namespace not in compiled:
                 former = known.get(source.namespace)
-                compiled[source.namespace] = (
-                    former if former and former.source is source else _compiled(source)
-                )
+                is_same = former is not None and former.source is source
+                compiled[source.namespace] = former if former and is_same else _compiled(source)
         return cls(compiled.values())
 
     def nearest(self, qualified: str, n: int = 3) -> list[str]:
@@ -144,15 +137,11 @@ class Library:
         takes about 10 us a name, so all of 11,000 functions are compared only if that gives nothing.
         """
         namespace, _, function = qualified.rpartition(".")
-        near = [namespace] if namespace in self.namespaces else nearest_names(namespace, self.namespaces, n)
-        found = [
-            f"{each}.{name}"
-            for each in near
-            for name in nearest_names(function, self.namespaces[each].functions, n)
-        ]
-        found += [
-            f"{each}.{function}" for each, space in self.namespaces.items() if function in space.functions
-        ]
+        spaces = self.namespaces
+        found = []
+        for near in [namespace] if namespace in spaces else nearest_names(namespace, spaces, n):
+            found += [f"{near}.{name}" for name in nearest_names(function, spaces[near].functions, n)]
+        found += [f"{name}.{function}" for name, space in spaces.items() if function in space.functions]
         if not found:
             homes = {each.name: each.qualified for each in reversed([*self.functions.values()])}
             found = [homes[name] for name in nearest_names(function, homes, n, _VERY_NEAR)]
@@ -164,11 +153,8 @@ class Library:
 
     def table(self, namespaces: Iterable[str]) -> Mapping[str, Mapping[str, str]]:
         """Signatures by function by namespace, of those namespaces that exist."""
-        return {
-            name: {function.name: function.signature for function in self.namespaces[name].functions.values()}
-            for name in namespaces
-            if name in self.namespaces
-        }
+        known = [self.namespaces[name] for name in namespaces if name in self.namespaces]
+        return {space.name: {each.name: each.signature for each in space.in_order} for space in known}
 
 
 def _compiled(source: LibrarySource) -> Namespace:
@@ -182,7 +168,7 @@ def _compiled(source: LibrarySource) -> Namespace:
     return Namespace(
         name=source.namespace,
         summary=one_line(source.summary, 200),
-        functions=MappingProxyType(functions),
+        functions=functions,
         module=_module(source, functions, definitions),
         source=source,
     )

@@ -31,25 +31,21 @@ def declared_result(output_schema: Json | None) -> SoundNode:
     return wrapped
 
 
-def script_value(result: ToolResult, *, wraps_result: bool) -> Json:
+def script_value(result: ToolResult, output_schema: Json | None) -> Json:
     """A tool's result as Python data.
 
-    structuredContent as it is, without the wrapper that the stub does not show either; else the text, parsed
-    if it is JSON (see `parsed_text`); several text blocks are a list; with any other block among them it is
-    a list of MCP content blocks as dicts. Nothing at all is None. The declared outputSchema is not consulted:
-    one real result in thirteen violates its own.
+    structuredContent as it is, without the wrapper that the stub does not show either; else the text, parsed if it is
+    JSON (see `parsed_text`); several text blocks are a list; with any other block among them it is a list of MCP
+    content blocks as dicts. Nothing at all is None. One real result in thirteen violates its own outputSchema.
     """
     if result.structured is not MISSING:
         value = result.structured
-        is_wrapped = wraps_result and isinstance(value, dict) and list(value) == [_WRAPPED]
+        is_wrapped = isinstance(value, dict) and list(value) == [_WRAPPED] and is_wrapper(output_schema)
         return value[_WRAPPED] if is_wrapped else value
     if not result.content:
         return None
-    texts = [
-        each["text"]
-        for each in result.content
-        if each.get("type") == "text" and isinstance(each.get("text"), str)
-    ]
+    blocks = (each["text"] for each in result.content if each.get("type") == "text" and "text" in each)
+    texts = [each for each in blocks if isinstance(each, str)]
     if len(texts) < len(result.content):
         return result.content
     values = [parsed_text(each) for each in texts]
@@ -62,11 +58,8 @@ def parsed_text(text: str) -> Json:
     So "12" is 12 and "true" is True, but "007", "1.50" and "1e3" stay text, as does what is not JSON.
     """
     value = data_in(text)
-    is_same = isinstance(value, dict | list) or text in (
-        json.dumps(value),
-        json.dumps(value, ensure_ascii=False),
-    )
-    return value if is_same else text
+    is_data = isinstance(value, dict | list)
+    return value if is_data or text in (json.dumps(value), json.dumps(value, ensure_ascii=False)) else text
 
 
 def data_in(text: str) -> Json:

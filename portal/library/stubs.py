@@ -56,7 +56,7 @@ def _package(library: Library, kept: Set[str]) -> Iterator[tuple[str, str]]:
     imports = "".join(f"from . import {name} as {name}\n" for name in names)
     yield f"{PACKAGE}/__init__.pyi", f"{GENERATED}.\n{imports}"
     yield f"{PACKAGE}/py.typed", ""
-    yield _PORTAL, PORTAL_STUB
+    yield _PORTAL, f"{GENERATED}.{PORTAL_STUB}"
     for name, namespace in library.namespaces.items():
         yield f"{PACKAGE}/{name}.pyi", namespace.module
         # By name, because `*` would leave out names that begin with `_`.
@@ -85,9 +85,7 @@ def portal_functions(name: str) -> list[str]:
     return [f"every script has portal.{name}: {signature.replace('builtins.', '')}: {told}"]
 
 
-PORTAL_STUB: Final = (
-    f"{GENERATED}."
-    + '''
+PORTAL_STUB: Final = '''
 import builtins
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NotRequired, Self, TypedDict
@@ -198,4 +196,3 @@ async def get_prompt(
 ) -> Filled:
     """A prompt, given its name or a row of `prompts`, filled in with `arguments`."""
 '''
-)

@@ -169,7 +169,7 @@ class Observations:
         """Take notice of a result, which nobody may change any more; returns at once."""
         tool = function.upstream, function.tool
         is_worth_it = function.is_observable or self._compared[tool] < MOST_COMPARED
-        if self._store is not None and function.digest is not None and is_worth_it:
+        if self._store is not None and function.recorded.digest is not None and is_worth_it:
             self._waiting.append((function, arguments, value))
             self._woken.set()
 
@@ -210,15 +210,15 @@ class Observations:
                 log.warning("observed_results_not_kept", reason=error.strerror or str(error))
 
     def _look_at(self, function: Function, arguments: Json, value: Json) -> None:
-        assert function.digest is not None
+        definition = function.recorded.digest
+        assert definition is not None, "only what has one is noted"
         if function.is_observable:
-            seen = Observed(function.digest, shape_of(value, arguments))
+            seen = Observed(definition, shape_of(value, arguments))
         else:
             self._compared[function.upstream, function.tool] += 1
-            told = mismatch(function, value)
-            if not told:
+            seen = Observed(definition, UNSEEN, mismatch(function, value))
+            if not seen.mismatch:
                 return
-            seen = Observed(function.digest, UNSEEN, told)
         known = self._known.setdefault(function.upstream, {})
         former = known.get(function.tool)
         together = former.and_also(seen) if former is not None else seen

@@ -67,9 +67,8 @@ class SearchIndex:
 
     def updated(self, namespaces: Mapping[str, Sequence[Function]]) -> "SearchIndex":
         """An index of these functions, by namespace. A namespace that is the very sequence it was is not read again."""
-        is_worn = (
-            len(self._vocabulary) > 2 * len(self._ranking) + _MANY_TERMS
-        )  # terms of functions that are gone
+        # Terms of functions that are gone stay in the vocabulary.
+        is_worn = len(self._vocabulary) > 2 * len(self._ranking) + _MANY_TERMS
         former, vocabulary = ({}, {}) if is_worn else (self._namespaces, self._vocabulary)
         encoded = {
             name: former[name]

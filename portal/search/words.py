@@ -119,9 +119,7 @@ def _words(text: str, max_chars: int) -> list[str]:
 def _terms_of_word(word: str) -> tuple[str, ...]:
     parts = [*_parts(word)]
     if len(parts) > 1 and word.isascii():
-        parts.append(
-            word.casefold()
-        )  # "GitHub" is found as "github" too, and "ec2" is more than "ec" and "2"
+        parts.append(word.casefold())  # "GitHub" is found as "github" too
     return tuple(stem(part) for part in parts if part not in STOPWORDS)
 
 

@@ -116,8 +116,7 @@ def test_wrapped_result_is_typed_without_its_wrapper(mark: dict[str, Json]) -> N
         "properties": {"result": {"type": "array", "items": {"type": "string"}}},
         **mark,
     }
-    compiled = function(output_schema=schema)
-    assert (compiled.returns, compiled.wraps_result) == ("list[str]", True)
+    assert function(output_schema=schema).returns == "list[str]"
 
 
 def test_same_type_of_two_tools_is_there_once() -> None:

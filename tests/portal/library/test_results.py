@@ -3,7 +3,7 @@ import json
 import pytest
 
 from manifests.json_value import Json
-from portal.library.results import is_wrapper, script_value
+from portal.library.results import script_value
 from upstreams.tools import MISSING, Missing, ToolResult
 
 WRAPPER = {"type": "object", "properties": {"result": {}}, "required": ["result"]}
@@ -17,7 +17,7 @@ def text(value: str) -> dict[str, Json]:
 def value(
     *content: dict[str, Json], structured: Json | Missing = MISSING, output_schema: Json = None
 ) -> Json:
-    return script_value(ToolResult(list(content), structured, False), wraps_result=is_wrapper(output_schema))
+    return script_value(ToolResult(list(content), structured, False), output_schema)
 
 
 def test_structured_content_is_the_value_whatever_the_text_says() -> None:

@@ -22,8 +22,10 @@ async def test_a_result_of_another_definition_replaces_what_was_learnt(tmp_path:
     for function_, value in ((FORMER, {"key": 1}), (CURRENT, {"id": 1})):
         observations.note(function_, None, value)
         await observations.learn()
-    assert CURRENT.digest is not None
-    assert observations.of("tickets") == {CURRENT.tool: Observed(CURRENT.digest, shape_of({"id": 1}))}
+    assert CURRENT.recorded.digest is not None
+    assert observations.of("tickets") == {
+        CURRENT.tool: Observed(CURRENT.recorded.digest, shape_of({"id": 1}))
+    }
     await observations.save()
     assert [*ShapeStore(tmp_path / "kept", "here").load("tickets")] == [CURRENT.tool]
 
