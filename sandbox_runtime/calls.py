@@ -5,7 +5,7 @@ import contextvars
 import sys
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 from manifests.json_value import Json
@@ -77,20 +77,11 @@ class CallObserver(Protocol):
         """A limit kept the call from the port, or its outcome from the script."""
 
 
-class NoObserver:
-    """Listens to nothing."""
-
-    def open(self, seq: int, function: str) -> None:
-        """Pass over it."""
-
-    def withhold(self, seq: int, error: CallError) -> None:
-        """Pass over it."""
-
-
 class TooManyCallsError(FrameError):
     """The script goes on calling, however often it is refused."""
 
 
+@dataclass(eq=False)
 class CallsInFlight:
     """Stands between a worker and the port.
 
@@ -103,45 +94,42 @@ class CallsInFlight:
     upon one at a time.
     """
 
-    def __init__(
-        self,
-        worker: WorkerProcess,
-        port: CallPort,
-        observer: CallObserver,
-        bounds: Bounds,
-        fail: Callable[[BaseException], None],
-        files: FileService | None = None,
-        recording: Recording | None = None,
-    ) -> None:
-        # Calls come in with the worker's frames, and the worker may have been started for somebody else.
-        self._context = contextvars.copy_context()
-        self._worker = worker
-        self._port = port
-        self._observer = observer
-        self._bounds = bounds
-        self._limits = bounds.limits
-        self._fail = fail
-        self._recording = recording
-        self._files = files
-        self._file: asyncio.Task[None] | None = None
-        self._held_file: tuple[int, str, bytes] | None = None
-        self._refused_files = 0
-        self._seq = 0
-        self._latest = 0
-        self._cancelled = 0
-        self._waiting: OrderedDict[int, tuple[int, str, bytes]] = OrderedDict()
-        self._held_bytes = 0
-        self._running: dict[int, asyncio.Task[None]] = {}
-        self._answers: list[bytes] = []
-        self._answers_bytes = 0
-        self._is_flushing = False
-        self._is_over = False
-        past = () if recording is None or recording.past is None else tuple(recording.past.answers())
+    worker: WorkerProcess
+    port: CallPort
+    observer: CallObserver | None
+    bounds: Bounds
+    fail: Callable[[BaseException], None]
+    files: FileService | None
+    recording: Recording | None
+    # Calls come in with the worker's frames, and the worker may have been started for somebody else.
+    _context: contextvars.Context = field(default_factory=contextvars.copy_context)
+    _seq: int = 0
+    _latest: int = 0
+    _cancelled: int = 0
+    _waiting: OrderedDict[int, tuple[int, str, bytes]] = field(default_factory=OrderedDict)
+    _held_bytes: int = 0
+    _running: dict[int, asyncio.Task[None]] = field(default_factory=dict)
+    _file: asyncio.Task[None] | None = None
+    _held_file: tuple[int, str, bytes] | None = None
+    _refused_files: int = 0
+    _answers: list[bytes] = field(default_factory=list)
+    _answers_bytes: int = 0
+    _error_codes: set[str] = field(default_factory=set)
+    _is_live: bool = True
+    _is_flushing: bool = False
+    _is_over: bool = False
+
+    def __post_init__(self) -> None:
+        self._limits = self.bounds.limits
+        past: list[list[Json]] = []
+        if self.recording is not None:
+            self._is_live = self.recording.is_live
+            self.recording.on_live = self._go_live
+            past = [] if self.recording.past is None else [*self.recording.past.answers()]
         self._answered = {answer[0] for answer in past if isinstance(answer[0], int)}
-        self._error_codes = {answer[2] for answer in past if answer[1] == 0 and isinstance(answer[2], str)}
-        self._is_live = recording is None or recording.is_live
-        if recording is not None:
-            recording.on_live = self._go_live
+        for _, is_value, code, *_ in past:
+            if is_value == 0 and isinstance(code, str):
+                self._error_codes.add(code)
 
     def receive(self, batch: bytes) -> None:
         """Take a batch of lines from the guest.
@@ -186,8 +174,8 @@ class CallsInFlight:
         self._is_live = True
         self._flush()
         if self._held_file is not None and not self._is_over:
-            if self._files is not None and changes(self._held_file[1]):
-                self._files.is_in_doubt = True
+            if self.files is not None and changes(self._held_file[1]):
+                self.files.is_in_doubt = True
             self._begin_file(*self._held_file)
 
     def _accept(self, identity: int, function: bytes, arguments: bytes = b"") -> None:
@@ -201,7 +189,8 @@ class CallsInFlight:
         if self._seq >= self._limits.tool_calls + MAX_REFUSED:
             raise TooManyCallsError("too many calls")
         self._seq += 1
-        self._observer.open(self._seq, name)
+        if self.observer is not None:
+            self.observer.open(self._seq, name)
         if arguments == _NOT_MADE or identity in self._answered:
             return
         refusal = self._refusal(arguments)
@@ -212,11 +201,12 @@ class CallsInFlight:
             self._waiting[identity] = (self._seq, name, arguments)
 
     def _refuse(self, identity: int, seq: int, refusal: CallError) -> None:
-        self._observer.withhold(seq, refusal)
+        if self.observer is not None:
+            self.observer.withhold(seq, refusal)
         self._answer(identity, seq, Outcome(error=refusal))
 
     def _refusal(self, arguments: bytes) -> CallError | None:
-        name = self._bounds.name
+        name = self.bounds.name
         if self._seq > self._limits.tool_calls:
             hint = "Do the work in fewer calls, or in several scripts."
             return _not_made("tool_calls_limit", f"{name('tool_calls')} is used up", hint)
@@ -239,7 +229,7 @@ class CallsInFlight:
 
     def _start_waiting(self) -> None:
         while self._waiting and len(self._running) < self._limits.parallel_calls and self._is_live:
-            if self._worker.is_congested or not self._worker.is_alive or self._is_over:
+            if self.worker.is_congested or not self.worker.is_alive or self._is_over:
                 return
             identity, (seq, name, arguments) = self._waiting.popitem(last=False)
             values = self._read(identity, seq, arguments)
@@ -253,11 +243,11 @@ class CallsInFlight:
 
     def _read(self, identity: int, seq: int, arguments: bytes) -> dict[str, Json] | None:
         """The arguments of a call, None if they cannot be had."""
-        most = self._bounds.argument_values
+        most = self.bounds.argument_values
         if values_in(arguments, most) > most:
             told = (
                 f"its arguments hold too many values, of which each counts as {ARGUMENT_VALUE_BYTES} bytes, "
-                f"for {self._bounds.name('argument_bytes')}"
+                f"for {self.bounds.name('argument_bytes')}"
             )
             self._refuse(identity, seq, _not_made("argument_limit", told, "Send less in one call."))
             return None
@@ -269,7 +259,7 @@ class CallsInFlight:
             return None
         if isinstance(values, dict):
             return values
-        self._worker.kill("it broke the channel's rules: arguments that are no object")
+        self.worker.kill("it broke the channel's rules: arguments that are no object")
         return None
 
     def _start(self, identity: int, call: ToolCall, size: int) -> None:
@@ -281,13 +271,13 @@ class CallsInFlight:
             task.add_done_callback(lambda done: self._go_on(identity, done, size))
 
     async def _run(self, identity: int, call: ToolCall) -> None:
-        self._answer(identity, call.seq, await self._port(call))
+        self._answer(identity, call.seq, await self.port(call))
 
     def _ended(self, identity: int, task: "asyncio.Task[None]", size: int) -> None:
         self._running.pop(identity, None)
         self._held_bytes -= size
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._fail(error)
+            self.fail(error)
 
     def _go_on(self, identity: int, task: "asyncio.Task[None]", size: int) -> None:
         self._ended(identity, task, size)
@@ -311,11 +301,11 @@ class CallsInFlight:
                 self._post(b"[%d,1,%b]" % (identity, value))
                 return
             message = (
-                f"the call was made and answered {len(value):,} bytes: {self._bounds.name('outcome_bytes')}"
+                f"the call was made and answered {len(value):,} bytes: {self.bounds.name('outcome_bytes')}"
             )
             error = CallError("outcome_limit", message, "Ask for less: filter, limit, or page.")
-            if not self._is_over:
-                self._observer.withhold(seq, error)
+            if self.observer is not None and not self._is_over:
+                self.observer.withhold(seq, error)
         self._error_codes.add(error.code)
         told = encode([error.code, error.message, error.hint])
         self._post(b"[%d,0,%b]" % (identity, told[1:-1]))
@@ -341,9 +331,9 @@ class CallsInFlight:
     def _send_answers(self) -> None:
         if self._answers and self._is_live:
             answers = b",".join(self._answers)
-            self._worker.send(ToWorker.ANSWERS, answers)
-            if self._recording is not None:
-                self._recording.answer(answers)
+            self.worker.send(ToWorker.ANSWERS, answers)
+            if self.recording is not None:
+                self.recording.answer(answers)
             self._answers.clear()
             self._answers_bytes = 0
 
@@ -365,12 +355,12 @@ class CallsInFlight:
 
     async def _operate(self, identity: int, operation: str, arguments: bytes) -> None:
         try:
-            answer = NOT_GRANTED if self._files is None else await self._files(operation, arguments)
+            answer = NOT_GRANTED if self.files is None else await self.files(operation, arguments)
         except FrameError as error:
-            self._worker.kill(f"it broke the channel's rules: {error}")
+            self.worker.kill(f"it broke the channel's rules: {error}")
             return
         except Exception as error:  # noqa: BLE001  # it is told by the run
-            self._fail(error)
+            self.fail(error)
             return
         finally:
             self._file = None

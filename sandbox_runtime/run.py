@@ -9,7 +9,7 @@ import anyio
 
 from manifests.grants import Limits
 from manifests.json_value import Json
-from sandbox_runtime.calls import CallObserver, CallPort, CallsInFlight, NoObserver, TooManyCallsError
+from sandbox_runtime.calls import CallObserver, CallPort, CallsInFlight, TooManyCallsError
 from sandbox_runtime.frames import (
     COUNT,
     END_HEADER,
@@ -142,8 +142,8 @@ class Run:
         if self._error is not None or self.worker is None:
             return self._result(Ending(None, self._error, ()))
         started = asyncio.get_running_loop().time()
-        observer, files, bounds = observer or NoObserver(), self._grants.files, self.bounds
-        calls = CallsInFlight(self.worker, port, observer, bounds, self.fail, files, self._recording)
+        bounds, files, recording = self.bounds, self._grants.files, self._recording
+        calls = CallsInFlight(self.worker, port, observer, bounds, self.fail, files, recording)
         self._calls = calls
         if self._past is not None and self._past.settings is not None:
             settings = self._past.settings.encode()
