@@ -13,10 +13,9 @@ import signal
 import socket
 
 from sandbox_runtime.engine import GuestEngine
-from sandbox_runtime.frames import ToPortal, ToWorker, passed_on
+from sandbox_runtime.frames import Channel, RunStart, ToPortal, ToWorker, passed_on
 from sandbox_runtime.lockdown import end_with_parent
-from sandbox_runtime.run_host import RunHost, RunLimits
-from sandbox_runtime.timeline import SEED_BYTES, RunStart
+from sandbox_runtime.run_host import RunHost
 from sandbox_runtime.worker import Worker
 
 _SCRIPT = b"""\
@@ -31,14 +30,13 @@ _SETTINGS = {
     "result_bytes": 1 << 16,
     "seed": "any",
 }
-_LIMITS = RunLimits(10, 64 << 20, 1 << 16, 1 << 16, 1 << 16, False)
-_START = RunStart(bytes(SEED_BYTES), 0, 0, 0, False)
+_START = RunStart(10, 64 << 20, 1 << 16, 1 << 16, 1 << 16)
 
 
 def learn_hot_pages(engine: GuestEngine, host: RunHost) -> None:
     """Run it in an instance that is dropped afterwards; that also leaves every lazy part of the engine ready."""
-    host.connect(_Answers())
-    host.begin(_LIMITS, _START, None)
+    host.channel = _Answers()
+    host.begin(_START, None)
     instance = engine.instantiate()
     try:
         instance.prepare(_SCRIPT, b"rehearsal", most=1 << 16)
@@ -49,7 +47,7 @@ def learn_hot_pages(engine: GuestEngine, host: RunHost) -> None:
         host.end()
 
 
-class _Answers:
+class _Answers(Channel):
     """The channel of a portal that answers every call at once."""
 
     def __init__(self) -> None:

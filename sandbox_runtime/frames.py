@@ -6,13 +6,13 @@ import select
 import socket
 from collections.abc import Iterator
 from struct import Struct
+from typing import NamedTuple
+
+SEED_BYTES = 32
 
 HEADER = Struct("<IB")
-RUN_HEADER = Struct("<dQQQQ?")
-"""Starts a PREPARE frame: cpu_seconds, memory_bytes, stdout_bytes, outbox_bytes, result_bytes, is_session."""
-START_HEADER = Struct("<32sQQq?")
-"""Follows RUN_HEADER: seed of the randomness; milliseconds of the run's wall clock (since 1970) and monotonic clock as
-it begins; nanoseconds of this machine's monotonic clock in that moment; and whether the run is traced."""
+RUN_START = Struct("<dQQQQ?32sQQq?")
+"""Starts a PREPARE frame: a `RunStart`."""
 PAST_HEADER = Struct("<?I")
 """Starts a PAST frame: whether the run goes on live where its past ends, and the length of the trace that follows."""
 END_HEADER = Struct("<dQ")
@@ -37,7 +37,7 @@ MAX_TO_WORKER_BYTES = 1 << 30
 class ToWorker(enum.IntEnum):
     """What the portal asks."""
 
-    PREPARE = 1  # RUN_HEADER, START_HEADER, u64 length of the namespaces, these separated by spaces, script
+    PREPARE = 1  # RUN_START, u64 length of the namespaces, these separated by spaces, script
     EXECUTE = 2  # settings, JSON for the guest
     ANSWERS = 3  # the elements of a JSON array for the guest
     RENEW = 4  # drop the instance, and have a new one
@@ -72,6 +72,26 @@ class TrapCause(enum.IntEnum):
     UNRECORDED_READ = 8  # a repeated run looked at a clock where the recorded one did not
     UNRECORDED_EXCHANGE = 9  # a repeated run waited for answers where the recorded one did not
     WAIT = 10  # the guest was about to wait in the engine, where no limit could end it
+
+
+class RunStart(NamedTuple):
+    """What a run begins with. The portal counts again what the worker limits.
+
+    The wall clock (ms since 1970) and the monotonic clock of the run begin when this machine's monotonic clock shows
+    `at_ns`.
+    """
+
+    cpu_seconds: float = 0.0
+    memory_bytes: int = 0
+    stdout_bytes: int = 0
+    outbox_bytes: int = 0
+    result_bytes: int = 0
+    is_session: bool = False
+    seed: bytes = bytes(SEED_BYTES)
+    wall_ms: int = 0
+    monotonic_ms: int = 0
+    at_ns: int = 0
+    is_traced: bool = False
 
 
 class FrameError(Exception):

@@ -18,11 +18,11 @@ from pydantic import ConfigDict, FailFast, Field, TypeAdapter, ValidationError
 from manifests.grants import Limits
 from manifests.json_value import Json
 from sandbox_runtime.errors import RecordError
-from sandbox_runtime.frames import END_HEADER, TRAP_HEADER, FrameError, ToPortal, TrapCause
+from sandbox_runtime.frames import END_HEADER, SEED_BYTES, TRAP_HEADER, FrameError, ToPortal, TrapCause
 from sandbox_runtime.grants.files import FILE_PREFIX
 from sandbox_runtime.guest_json import GuestJsonError, parse
 from sandbox_runtime.result import RunError
-from sandbox_runtime.timeline import ANSWERED, LATER, MAX_TRACE_BYTES, READS, RESUMED, SEED_BYTES, tokens
+from sandbox_runtime.timeline import ANSWERED, LATER, MAX_TRACE_BYTES, READS, RESUMED, tokens
 
 MAX_JSON_BYTES = 128 << 20
 MAX_RECORD_BYTES = 32 << 20

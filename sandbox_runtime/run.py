@@ -14,8 +14,7 @@ from sandbox_runtime.frames import (
     COUNT,
     END_HEADER,
     MAX_PREPARED_BYTES,
-    RUN_HEADER,
-    START_HEADER,
+    RUN_START,
     TRAP_HEADER,
     FrameError,
     ToPortal,
@@ -250,18 +249,21 @@ class Run:
         limits, origin = head.limits, head.origin
         if self._recording is not None and (past := self._recording.begin(head)) and self.worker is not None:
             self.worker.send(ToWorker.PAST, past)
-        header = RUN_HEADER.pack(
+        start = RUN_START.pack(
             limits.cpu_seconds,
             limits.memory_mib << 20,
             limits.stdout_bytes,
             head.longest_call + _FRAME_SLACK_BYTES,
             limits.result_bytes,
             self._replace is None,
+            origin.seed,
+            origin.wall_ms,
+            origin.monotonic_ms,
+            origin.at_ns(),
+            self._recording is not None,
         )
-        clocks = (origin.wall_ms, origin.monotonic_ms, origin.at_ns())
-        start = START_HEADER.pack(origin.seed, *clocks, self._recording is not None)
         names = " ".join(head.namespaces).encode()
-        parts = (header, start, COUNT.pack(len(names)), names, head.script.encode())
+        parts = (start, COUNT.pack(len(names)), names, head.script.encode())
         return await self._ask(ToWorker.PREPARE, parts, _PREPARE_SECONDS, _TOO_SLOW)
 
     async def _ask(

@@ -1,8 +1,7 @@
 """The worker's side of the host functions: it counts and cuts, and passes text on without reading it."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
 from wasmtime import WasmtimeError
 
@@ -11,103 +10,74 @@ from sandbox_runtime.frames import (
     COUNT,
     MAX_BLOCKS,
     MAX_LINES_BYTES,
-    RUN_HEADER,
+    Channel,
     FrameError,
+    RunStart,
     ToPortal,
     ToWorker,
     TrapCause,
     frame,
 )
-from sandbox_runtime.timeline import SEED_BYTES, Randomness, RecordedPast, RunStart, Timeline
+from sandbox_runtime.timeline import Randomness, RecordedPast, Timeline
 
-_NO_SEED = bytes(SEED_BYTES)
 _BATCH_BYTES = 1 << 20
 _TELL_DROPPED_EVERY_BYTES = 1 << 18
 
 
-class Portal(Protocol):
-    """The channel to the portal."""
-
-    @property
-    def has_frame(self) -> bool: ...
-    def send(self, kind: int, *parts: bytes, before: bytes = b"") -> None: ...
-    def receive(self) -> tuple[int, bytes]: ...
-    def wait(self, timeout_ms: int) -> bool: ...
-
-
-@dataclass(frozen=True, slots=True)
-class RunLimits:
-    """What the worker enforces for one run; the portal counts again what reaches it."""
-
-    cpu_seconds: float
-    memory_bytes: int
-    stdout_bytes: int
-    outbox_bytes: int
-    result_bytes: int
-    is_session: bool
-
-    @classmethod
-    def parse(cls, payload: bytes) -> "RunLimits":
-        cpu_seconds, memory, stdout, outbox, result, is_session = RUN_HEADER.unpack_from(payload)
-        return cls(cpu_seconds, memory, stdout, outbox, result, is_session)
-
-
 class RunHost:
-    """Serves the guest of the current run."""
+    """Serves the guest of the current run. `channel` is set before the first one."""
+
+    channel: Channel
 
     def __init__(self) -> None:
         self.stopped: TrapCause | None = None
         self.dropped_bytes = 0
-        self._channel: Portal | None = None
-        self._limits = RunLimits(0, 0, 0, 0, 0, False)
-        self._printed_bytes = 0
-        self._told_bytes = 0
-        self._emitted_bytes = 0
-        self._blocks = 0
+        self._start = RunStart()
+        self._printed_bytes = self._told_bytes = 0
+        self._emitted_bytes = self._blocks = 0
         self._timeline = Timeline(self.stop, self._tell_trace)
-        self._randomness = Randomness(_NO_SEED)
+        self._randomness = Randomness(self._start.seed)
         # Called at every step of an event loop: two calls less.
         self.monotonic_ns = self._timeline.monotonic_ns
         self.wall_ns = self._timeline.wall_ns
 
-    def connect(self, channel: Portal) -> None:
-        self._channel = channel
-
-    def begin(self, limits: RunLimits, start: RunStart, past: RecordedPast | None) -> None:
+    def begin(self, start: RunStart, past: RecordedPast | None) -> None:
         self._timeline.begin(start, past)
         self._randomness = Randomness(start.seed)
-        self._limits = limits
+        self._start = start
         self.stopped = None
         self.dropped_bytes = self._printed_bytes = self._told_bytes = 0
         self._emitted_bytes = self._blocks = 0
 
     def end(self) -> None:
         """No run is going on. A new instance asks for randomness once: all get the same, and a seed with their run."""
-        self._randomness = Randomness(_NO_SEED)
+        self._randomness = Randomness(RunStart().seed)
 
     def exchange(self, outbox: Text, timeout_ms: int) -> bytes:
-        channel = self._connected()
-        if outbox.size > self._limits.outbox_bytes:
+        if outbox.size > self._start.outbox_bytes:
             raise self.stop(TrapCause.OUTBOX)
         for lines in cut_lines(outbox.read(outbox.size)):
             self.tell(ToPortal.CALLS, lines)
         repeated = self._timeline.repeated_answers()
         if repeated is not None:
             return repeated
-        if not channel.wait(timeout_ms):
+        if not self.channel.wait(timeout_ms):
             self._timeline.note_answers(0)
             return b""
-        parts = [self._answers(channel)]
-        size = len(parts[0])
-        while channel.has_frame and size < _BATCH_BYTES:
-            parts.append(self._answers(channel))
-            size += len(parts[-1])
+        parts: list[bytes] = []
+        size = 0
+        while not parts or (self.channel.has_frame and size < _BATCH_BYTES):
+            kind, answers = self.channel.receive()
+            if kind != ToWorker.ANSWERS:
+                raise FrameError(f"frame {kind} while the guest waits for answers")
+            parts.append(answers)
+            size += len(answers)
         self._timeline.note_answers(len(parts))
         return b"[%b]" % b",".join(parts)
 
     def print(self, text: Text) -> None:
         # Once something is dropped, all that follows is: output has an end, not holes.
-        left = 0 if self.dropped_bytes else self._limits.stdout_bytes - self._printed_bytes
+        left = 0 if self.dropped_bytes else self._start.stdout_bytes - self._printed_bytes
         kept = text.read(left)
         if text.size > left:
             kept = kept.decode("utf-8", "ignore").encode()
@@ -117,11 +87,11 @@ class RunHost:
             self.tell(ToPortal.OUTPUT, kept)
         if self.dropped_bytes - self._told_bytes >= _TELL_DROPPED_EVERY_BYTES:
             self._told_bytes = self.dropped_bytes
-            self._connected().send(ToPortal.DROPPED, COUNT.pack(self.dropped_bytes))
+            self.channel.send(ToPortal.DROPPED, COUNT.pack(self.dropped_bytes))
 
     def emit(self, block: Text) -> None:
         self._emitted_bytes += block.size
-        if self._emitted_bytes > self._limits.result_bytes:
+        if self._emitted_bytes > self._start.result_bytes:
             raise self.stop(TrapCause.RESULT)
         self._blocks += 1
         if self._blocks <= MAX_BLOCKS + 1:
@@ -137,7 +107,7 @@ class RunHost:
         """Send a frame, and before it what the run learned since the last one."""
         trace = self._timeline.take_trace()
         before = frame(ToPortal.TRACE, trace) if trace else b""
-        self._connected().send(kind, *parts, before=before)
+        self.channel.send(kind, *parts, before=before)
 
     def stop(self, cause: TrapCause) -> WasmtimeError:
         """Note why the guest is about to be stopped; the caller raises what this returns."""
@@ -145,18 +115,7 @@ class RunHost:
         return WasmtimeError(f"stopped: {cause.name.lower()}")
 
     def _tell_trace(self, trace: bytes) -> None:
-        self._connected().send(ToPortal.TRACE, trace)
-
-    def _answers(self, channel: Portal) -> bytes:
-        kind, payload = channel.receive()
-        if kind != ToWorker.ANSWERS:
-            raise FrameError(f"frame {kind} while the guest waits for answers")
-        return payload
-
-    def _connected(self) -> Portal:
-        if self._channel is None:
-            raise WasmtimeError("the guest calls out before its worker is connected")
-        return self._channel
+        self.channel.send(ToPortal.TRACE, trace)
 
 
 def cut_lines(outbox: bytes) -> Iterator[bytes]:

@@ -15,11 +15,10 @@ import hashlib
 import re
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from wasmtime import WasmtimeError
 
-from sandbox_runtime.frames import PAST_HEADER, START_HEADER, FrameError, TrapCause
+from sandbox_runtime.frames import PAST_HEADER, FrameError, RunStart, TrapCause
 
 READS, LATER, ANSWERED, RESUMED, REPEATED = "", "+", "=", "@", "*"
 
@@ -29,23 +28,7 @@ MAX_TRACE_BYTES = 16 * (MAX_TRACE_TOKENS + 1)
 
 _TOKEN = re.compile(rb"([+=@*]?)(0|[1-9][0-9]{0,12})(?: |$)")
 
-SEED_BYTES = 32
 _NS_PER_MS = 1_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class RunStart:
-    """Where the clocks and the randomness of a run begin."""
-
-    seed: bytes
-    wall_ms: int
-    monotonic_ms: int
-    at_ns: int
-    is_traced: bool
-
-    @classmethod
-    def parse(cls, payload: bytes, offset: int) -> "RunStart":
-        return cls(*START_HEADER.unpack_from(payload, offset))
 
 
 class RecordedPast:

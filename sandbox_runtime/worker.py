@@ -16,18 +16,18 @@ from sandbox_runtime.frames import (
     COUNT,
     END_HEADER,
     MAX_PREPARED_BYTES,
-    RUN_HEADER,
-    START_HEADER,
+    RUN_START,
     TRAP_HEADER,
     Channel,
+    RunStart,
     ToPortal,
     ToWorker,
     TrapCause,
     passed_on,
 )
 from sandbox_runtime.lockdown import end_with_parent, harden, has_parent, seal
-from sandbox_runtime.run_host import RunHost, RunLimits
-from sandbox_runtime.timeline import RecordedPast, RunStart
+from sandbox_runtime.run_host import RunHost
+from sandbox_runtime.timeline import RecordedPast
 
 _REST_MS = 2
 _LITTLE_MEMORY = 0.4
@@ -41,11 +41,11 @@ class Worker:
         self._channel = Channel(end)
         self._engine = engine
         self._host = host
-        self._limits = RunLimits(0, 0, 0, 0, 0, False)
+        self._start = RunStart()
         self._clock = CpuClock(engine, parent)
         self._least_memory_bytes = 0
         self._past: RecordedPast | None = None
-        host.connect(self._channel)
+        host.channel = self._channel
 
     def serve(self) -> None:
         self._engine.memory.open()
@@ -81,15 +81,14 @@ class Worker:
         self._renew()  # no run finds an instance with a past
 
     def _prepare(self, payload: bytes) -> None:
-        self._limits = limits = RunLimits.parse(payload)
+        self._start = RunStart(*RUN_START.unpack_from(payload))
         past, self._past = self._past, None
-        self._host.begin(limits, RunStart.parse(payload, RUN_HEADER.size), past)
-        start = RUN_HEADER.size + START_HEADER.size
-        (length,) = COUNT.unpack_from(payload, start)
-        start += COUNT.size
-        namespaces, script = payload[start : start + length], payload[start + length :]
-        self._instance.limit(limits.memory_bytes)
-        self._clock.begin(limits.cpu_seconds)
+        self._host.begin(self._start, past)
+        (length,) = COUNT.unpack_from(payload, RUN_START.size)
+        names = RUN_START.size + COUNT.size
+        namespaces, script = payload[names : names + length], payload[names + length :]
+        self._instance.limit(self._start.memory_bytes)
+        self._clock.begin(self._start.cpu_seconds)
         try:
             answer = self._instance.prepare(script, namespaces, most=MAX_PREPARED_BYTES)
             if len(answer) > MAX_PREPARED_BYTES:
@@ -102,7 +101,7 @@ class Worker:
 
     def _execute(self, settings: bytes) -> None:
         self._clock.resume()
-        most = self._limits.result_bytes + self._limits.outbox_bytes
+        most = self._start.result_bytes + self._start.outbox_bytes
         try:
             answer = self._instance.execute(settings, most=most)
             if len(answer) > most:
@@ -112,7 +111,7 @@ class Worker:
             return
         self._clock.pause()
         self._host.tell(ToPortal.FINISHED, self._end(), answer)
-        if not self._limits.is_session:
+        if not self._start.is_session:
             # Let the portal and its client, often woken on this very CPU, have the result before the work that nobody
             # waits for; unless the next script is there already.
             self._channel.wait(_REST_MS)
@@ -145,7 +144,7 @@ class Worker:
         has, least, most = (
             self._engine.memory.size_bytes(),
             self._least_memory_bytes,
-            self._limits.memory_bytes,
+            self._start.memory_bytes,
         )
         return has > 0 and most - has < max(_ARENA_BYTES, _LITTLE_MEMORY * (most - least))
 

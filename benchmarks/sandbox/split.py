@@ -15,15 +15,14 @@ from benchmarks.measuring import percentile
 from benchmarks.sandbox.workload import TRIVIAL, Measures
 from sandbox_runtime.engine import GuestEngine, GuestInstance
 from sandbox_runtime.fork_server import learn_hot_pages
-from sandbox_runtime.run_host import RunHost, RunLimits
-from sandbox_runtime.timeline import SEED_BYTES, RunStart
+from sandbox_runtime.frames import RunStart
+from sandbox_runtime.run_host import RunHost
 
 ROUNDS = 400
 SETTINGS = json.dumps(
     {"library": {}, "argument_bytes": 1 << 20, "result_bytes": 1 << 20, "seed": "any"}
 ).encode()
-LIMITS = RunLimits(10, 256 << 20, 1 << 20, 1 << 20, 1 << 20, False)
-START = RunStart(bytes(SEED_BYTES), 0, 0, 0, False)
+START = RunStart(10, 256 << 20, 1 << 20, 1 << 20, 1 << 20)
 
 
 @dataclass
@@ -61,7 +60,7 @@ def _round(engine: GuestEngine, host: RunHost, steps: Steps) -> None:
     instance: GuestInstance = steps.timed("instantiate", engine.new_instance)
     steps.timed("copy pages", engine.hot_pages.touch)
     steps.timed("wake", instance.wake)
-    host.begin(LIMITS, START, None)
+    host.begin(START, None)
     script = TRIVIAL.encode()
     steps.timed("prepare", lambda: instance.prepare(script, b"bench", most=1 << 16))
     steps.timed("execute", lambda: instance.execute(SETTINGS, most=1 << 16))
