@@ -21,7 +21,6 @@ from portal.check.checker import Checker
 from portal.library.library import Library, LibrarySource
 from portal.library.stubs import write_stubs
 from portal.observed.observations import Observations, Observed
-from portal.observed.shape import UNSEEN
 from portal.passthrough.resources import LISTED
 from portal.snapshot import Snapshot
 from upstreams.fleet import Fleet
@@ -82,7 +81,7 @@ def make_offer(authority: Authority, upstream: Upstream, observed: Mapping[str, 
     if not shown:
         return Offer(tools, summary, observed, None, denied)
     known = {tool.name: observed[tool.name] for tool in shown if _is_known(tool, observed)}
-    schemas = {name: each.schema for name, each in known.items() if each.shape != UNSEEN}
+    schemas = {name: each.schema for name, each in known.items() if each.shape}
     mismatches = {name: each.mismatch for name, each in known.items() if each.mismatch}
     source = LibrarySource(upstream.name, namespace, summary, shown, names, schemas, refusals, mismatches)
     return Offer(tools, summary, observed, source, denied)

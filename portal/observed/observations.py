@@ -24,7 +24,7 @@ from portal.library.arguments import listing, nearest_error
 from portal.library.function import Function
 from portal.library.plain_text import one_line
 from portal.library.schema import kind_of, kind_words
-from portal.observed.shape import UNSEEN, Shape, is_field_name, merged, schema_of, shape_of
+from portal.observed.shape import Shape, is_field_name, merged, schema_of, shape_of
 
 log = structlog.get_logger()
 
@@ -74,7 +74,7 @@ class Observed:
 
 @dataclass(frozen=True)
 class _File:
-    format: Literal[1]
+    format: Literal[2]
     tools: dict[str, Observed]
 
 
@@ -125,7 +125,7 @@ class ShapeStore:
 def _bytes(tools: Mapping[str, Observed]) -> bytes:
     names = [name for name in tools if name.isprintable()]
     while True:
-        data = _FILE.dump_json(_File(1, {name: tools[name] for name in names}), exclude_defaults=True)
+        data = _FILE.dump_json(_File(2, {name: tools[name] for name in names}), exclude_defaults=True)
         if len(data) <= MAX_FILE_BYTES:
             return data
         names = names[len(names) // 2 :]
@@ -216,7 +216,7 @@ class Observations:
             seen = Observed(definition, shape_of(value, arguments))
         else:
             self._compared[function.upstream, function.tool] += 1
-            seen = Observed(definition, UNSEEN, mismatch(function, value))
+            seen = Observed(definition, {}, mismatch(function, value))
             if not seen.mismatch:
                 return
         known = self._known.setdefault(function.upstream, {})

@@ -7,11 +7,12 @@ mistake gives something away.
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import lru_cache, reduce
 from itertools import islice
 from typing import Any, Final
+
+from typing_extensions import TypedDict
 
 from manifests.json_value import Json
 
@@ -49,27 +50,31 @@ _FIELD_NAME: Final = re.compile(
 _DIGITS: Final = re.compile(r"[0-9]+")
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """All that was seen at one place of some results.
+class Shape(TypedDict, total=False):
+    """All that was seen at one place of some results, in JSON Schema's words (2020-12); empty if nothing was.
 
-    `scalars` are JSON Schema's names of types. `items` is what lists held. An object has `fields`, those that each
-    one had being `required`, or, if its keys are data, `values`. None: no list, no such object was seen.
+    `items` is what lists held. Objects have `properties`, those that each one had being `required`, or, if their keys
+    are data, `additionalProperties`.
     """
 
-    scalars: frozenset[str] = frozenset()
-    items: "Shape | None" = None
-    fields: "Mapping[str, Shape] | None" = None
-    required: frozenset[str] = frozenset()
-    values: "Shape | None" = None
+    type: list[str]
+    properties: "dict[str, Shape]"
+    required: list[str]
+    additionalProperties: "Shape"
+    items: "Shape"
 
 
-UNSEEN: Final = Shape()
-"""Nothing was seen there: what empty lists hold."""
-
-_SCALARS: Final = ("string", "integer", "number", "boolean", "null")
-_TYPES: Final[tuple[type[Any], ...]] = (str, int, float, bool, type(None))
-_OF_TYPE: Final = {type_: Shape(frozenset({name})) for type_, name in zip(_TYPES, _SCALARS, strict=True)}
+_TYPES: Final[Mapping[str, type[Any]]] = {
+    "object": dict,
+    "array": list,
+    "string": str,
+    "integer": int,
+    "number": float,
+    "boolean": bool,
+    "null": type(None),
+}
+_OF_SCALARS: Final = {of: Shape(type=[name]) for name, of in _TYPES.items() if of not in (dict, list)}
+_NULL: Final = Shape(type=["null"])
 
 
 def shape_of(value: Json, arguments: Json = None) -> Shape:
@@ -82,15 +87,16 @@ def shape_of(value: Json, arguments: Json = None) -> Shape:
 
     def read(value: Json, depth: int) -> Shape:
         is_late = next(left, None) is None
-        if type(value) in _OF_TYPE:
-            return _OF_TYPE[type(value)]
+        if type(value) in _OF_SCALARS:
+            return _OF_SCALARS[type(value)]
         if depth > MAX_DEPTH or is_late:
-            return UNSEEN
+            return {}
         if isinstance(value, list):
-            return Shape(items=reduce(_merged, [read(each, depth + 1) for each in _sample(value)], UNSEEN))
+            items = [read(each, depth + 1) for each in _sample(value)]
+            return {"type": ["array"], "items": reduce(_merged, items, Shape())}
         # One more than an object may have: with it, it is a map.
         fields = {key: read(child, depth + 1) for key, child in islice(value.items(), MAX_FIELDS + 1)}
-        return _object(fields, frozenset(fields), said)
+        return {"type": ["object"], **_object(fields, [*fields], said)}
 
     return _bounded(read(value, 1))
 
@@ -101,8 +107,12 @@ def merged(one: Shape, other: Shape) -> Shape:
 
 
 def schema_of(shape: Shape) -> Json:
-    """A JSON Schema (2020-12) of results of this shape. A place that was always null may be anything."""
-    return {"type": "null"} if shape == _OF_TYPE[type(None)] else _schema(shape)
+    """A JSON Schema of results of this shape. A place that was always null may be anything."""
+    return shape if shape == _NULL else _mapped(shape, _without_null)
+
+
+def _without_null(shape: Shape) -> Shape:
+    return {} if shape == _NULL else _mapped(shape, _without_null)
 
 
 @lru_cache(maxsize=4096)
@@ -116,24 +126,6 @@ def are_numbered(keys: Collection[str]) -> bool:
     alike = Counter(_DIGITS.sub("0", key) for key in keys if _DIGITS.search(key))
     most = max(alike.values(), default=0)
     return most >= _MANY_ALIKE or (most > 1 and most == len(keys))
-
-
-def _schema(shape: Shape) -> Json:
-    scalars = [name for name in _SCALARS if name in shape.scalars]
-    alternatives: list[Json] = []
-    if shape.fields is not None:
-        fields = {key: _schema(each) for key, each in shape.fields.items()}
-        required = [key for key in fields if key in shape.required]
-        alternatives.append({"type": "object", "properties": fields, "required": required})
-    if shape.values is not None:
-        alternatives.append({"type": "object", "additionalProperties": _schema(shape.values)})
-    if shape.items is not None:
-        alternatives.append({"type": "array", "items": _schema(shape.items)})
-    if not alternatives and scalars in ([], ["null"]):
-        return {}
-    if scalars:
-        alternatives.append({"type": scalars})
-    return alternatives[0] if len(alternatives) == 1 else {"anyOf": alternatives}
 
 
 def _sample(items: list[Json]) -> Iterator[Json]:
@@ -163,81 +155,76 @@ def _bounded(shape: Shape) -> Shape:
 
 
 def _places(shape: Shape) -> int:
-    inner = (shape.items, shape.values, *(shape.fields or {}).values())
+    inner = [*shape.get("properties", {}).values(), shape.get("items"), shape.get("additionalProperties")]
     return 1 + sum(_places(each) for each in inner if each is not None)
 
 
 def _cut(shape: Shape, depth: int) -> Shape:
     """The same shape with nothing known below `depth` places."""
-    if depth == 0:
-        return UNSEEN
-    items, fields, values = shape.items, shape.fields, shape.values
-    return replace(
-        shape,
-        items=items and _cut(items, depth - 1),
-        fields=fields and {key: _cut(each, depth - 1) for key, each in fields.items()},
-        values=values and _cut(values, depth - 1),
-    )
+    return _mapped(shape, lambda inner: _cut(inner, depth - 1)) if depth else {}
+
+
+def _mapped(shape: Shape, change: Callable[[Shape], Shape]) -> Shape:
+    """The same shape with others right within it."""
+    shape = {**shape}
+    if "properties" in shape:
+        shape["properties"] = {key: change(each) for key, each in shape["properties"].items()}
+    if "additionalProperties" in shape:
+        shape["additionalProperties"] = change(shape["additionalProperties"])
+    if "items" in shape:
+        shape["items"] = change(shape["items"])
+    return shape
 
 
 def _merged(one: Shape, other: Shape) -> Shape:
-    if other in (one, UNSEEN):
+    if other in (one, {}):
         return one
-    if one == UNSEEN:
+    if not one:
         return other
-    scalars = one.scalars | other.scalars
-    if "number" in scalars:
-        scalars -= {"integer"}  # which are numbers
-    return replace(_merged_objects(one, other), scalars=scalars, items=_either(one.items, other.items))
-
-
-def _either(one: Shape | None, other: Shape | None) -> Shape | None:
-    return _merged(one, other) if one and other else one or other
+    types = {*one.get("type", ()), *other.get("type", ())}
+    if "number" in types:
+        types -= {"integer"}  # which are numbers
+    whole = _merged_objects(one, other) if "object" in types else Shape()
+    if "array" in types:
+        whole["items"] = _merged(one.get("items", {}), other.get("items", {}))
+    return {**whole, "type": [name for name in _TYPES if name in types]}
 
 
 def _merged_objects(one: Shape, other: Shape) -> Shape:
-    if one.values or other.values:
-        parts = [one.values, other.values, *(one.fields or {}).values(), *(other.fields or {}).values()]
-        return Shape(values=reduce(_either, parts))
-    if one.fields is None or other.fields is None:
-        known = other if one.fields is None else one
-        return Shape(fields=known.fields, required=known.required)
-    shared = {
-        key: _merged(each, other.fields[key]) for key, each in one.fields.items() if key in other.fields
-    }
-    return _object({**one.fields, **other.fields, **shared}, one.required & other.required)
+    if "additionalProperties" in one or "additionalProperties" in other:
+        values = [value for each in (one, other) for value in each.get("properties", {}).values()]
+        values += [each["additionalProperties"] for each in (one, other) if "additionalProperties" in each]
+        return {"additionalProperties": reduce(_merged, values)}
+    if "properties" not in one or "properties" not in other:
+        known = one if "properties" in one else other
+        return {"properties": known.get("properties", {}), "required": known.get("required", [])}
+    mine, theirs = one["properties"], other["properties"]
+    shared = {key: _merged(mine[key], theirs[key]) for key in mine if key in theirs}
+    required = [key for key in one.get("required", []) if key in other.get("required", [])]
+    return _object({**mine, **theirs, **shared}, required)
 
 
-def _object(fields: Mapping[str, Shape], required: frozenset[str], said: Collection[str] = ()) -> Shape:
-    """The shape of objects with these fields, or of a map, if the keys are data."""
+def _object(fields: dict[str, Shape], required: list[str], said: Collection[str] = ()) -> Shape:
+    """What is said of objects with these fields, or of a map, if the keys are data."""
     if _are_data(fields, required, said):
-        return Shape(values=reduce(_merged, fields.values(), UNSEEN))
-    return Shape(fields=fields, required=required)
+        return {"additionalProperties": reduce(_merged, fields.values(), Shape())}
+    return {"properties": fields, "required": required}
 
 
-def _are_data(fields: Mapping[str, Shape], required: frozenset[str], said: Collection[str]) -> bool:
+def _are_data(fields: Mapping[str, Shape], required: Collection[str], said: Collection[str]) -> bool:
     """Objects by a name that was asked for are a map, and so are other values if they are all of one kind."""
     if len(fields) > MAX_FIELDS or not all(map(is_field_name, fields)) or are_numbered(fields):
         return True
     if len(fields) > _MANY_FIELDS and len(required) * 4 < len(fields):
         return True
-    asked = [shape for key, shape in fields.items() if key.casefold() in said] if said else []
-    if any(shape.fields is not None or shape.values is not None for shape in asked):
+    asked = [shape for key, shape in fields.items() if key.casefold() in said]
+    if any("object" in shape.get("type", ()) for shape in asked):
         return True
-    if len({_kind(shape) for shape in fields.values()} - {None}) != 1:
+    kinds = {frozenset(shape.get("type", ())) - {"null"} for shape in fields.values()} - {frozenset()}
+    if len(kinds) != 1:
         return False
+    # Objects with the same keys are records: {"Ann": {...}, "Bob": {...}, "Cy": {...}}.
+    keys = {frozenset(shape.get("properties", ())) for shape in fields.values()}
+    are_records = len(fields) >= _MANY_ALIKE and len(keys) == 1 and keys != {frozenset()}
     has_nothing_in_common = len(fields) > 1 and not required
-    return has_nothing_in_common or bool(asked) or _are_records(fields)
-
-
-def _kind(shape: Shape) -> object:
-    """What kind of values a place has; None if that is not known."""
-    scalars = shape.scalars - {"null"}
-    is_object = shape.fields is not None or shape.values is not None
-    return (scalars, shape.items is not None, is_object) if scalars or shape.items or is_object else None
-
-
-def _are_records(fields: Mapping[str, Shape]) -> bool:
-    """Whether the values are objects with the same keys, as in `{"Ann": {...}, "Bob": {...}, "Cy": {...}}`."""
-    keys = {frozenset(shape.fields or ()) for shape in fields.values()}
-    return len(fields) >= _MANY_ALIKE and len(keys) == 1 and keys != {frozenset()}
+    return has_nothing_in_common or bool(asked) or are_records

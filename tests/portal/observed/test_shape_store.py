@@ -52,9 +52,9 @@ def test_a_folder_that_others_can_write_is_neither_read_nor_written(tmp_path: Pa
         lambda text: text[: len(text) // 2],
         lambda text: "",
         lambda text: "[" * 100_000,
-        lambda text: text.replace("fields", "feilds").replace("scalars", "scalar"),
+        lambda text: text.replace("properties", "propreties").replace("type", "tpye"),
         lambda text: '{"format": 99, "tools": {}}',
-        lambda text: '{"format": 1, "tools": {"get": {"definition": 3, "shape": 4}, "list": null}}',
+        lambda text: '{"format": 2, "tools": {"get": {"definition": 3, "shape": 4}, "list": null}}',
         lambda text: text + " " * MAX_FILE_BYTES,
         lambda text: "\udcff\udcfe",
     ],
@@ -64,7 +64,7 @@ def test_a_damaged_file_costs_what_was_in_it_and_no_more(tmp_path: Path, damage:
     store(tmp_path).save("tickets", tools)
     file = only_file(tmp_path)
     file.write_text(damage(file.read_text()), errors="surrogateescape")
-    assert all(not each.shape.fields for each in store(tmp_path).load("tickets").values())
+    assert all(not each.shape.get("properties") for each in store(tmp_path).load("tickets").values())
     store(tmp_path).save("tickets", tools)
     assert store(tmp_path).load("tickets") == tools
 
@@ -75,8 +75,8 @@ def test_two_portals_at_once_keep_what_both_learnt(tmp_path: Path) -> None:
     other.save("tickets", {"get": observed({"id": 1, "b": ""}), "find": observed("x")})
     kept = one.load("tickets")
     assert set(kept) == {"get", "list", "find"}
-    assert kept["get"].shape.required == {"id"}
-    assert set(kept["get"].shape.fields or ()) == {"id", "a", "b"}
+    assert kept["get"].shape["required"] == ["id"]
+    assert set(kept["get"].shape["properties"]) == {"id", "a", "b"}
 
 
 def test_a_shape_of_another_definition_is_replaced_not_merged(tmp_path: Path) -> None:
