@@ -69,8 +69,7 @@ class TrapCause(enum.IntEnum):
     CLEAN_EXIT = 5
     RESULT = 6  # the answer is longer than it may be
     OUTBOX = 7  # a batch of calls is longer than it may be
-    UNRECORDED_READ = 8  # a repeated run looked at a clock where the recorded one did not
-    UNRECORDED_EXCHANGE = 9  # a repeated run waited for answers where the recorded one did not
+    UNRECORDED = 8  # a repeated run looked at a clock, or waited for answers, where the recorded one did not
     WAIT = 10  # the guest was about to wait in the engine, where no limit could end it
 
 

@@ -1,7 +1,7 @@
 """Reads what the guest says, as far as it can be believed: types are checked, lengths cut, codes known."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationError
@@ -13,71 +13,60 @@ from sandbox_runtime.guest_json import GuestJsonError, parse, values_in
 from sandbox_runtime.result import Bounds, LibraryUse, Line, Prepared, RunError, ScriptProblem
 
 
+@dataclass(eq=False)
 class Captured:
     """Kept to the end, however the run ends."""
 
-    def __init__(self, limits: Limits) -> None:
-        self.dropped_bytes = 0
-        self.notices: list[str] = []
-        self._limits = limits
-        self._output: list[bytes] = []
-        self._output_bytes = 0
-        self._blocks: list[bytes] = []
-        self._blocks_bytes = 0
+    limits: Limits
+    dropped_bytes: int = 0
+    notices: list[str] = field(default_factory=list)
+    output: list[bytes] = field(default_factory=list)
+    blocks: list[bytes] = field(default_factory=list)
+    output_bytes: int = 0
+    blocks_bytes: int = 0
 
     @property
     def stdout(self) -> str:
-        return b"".join(self._output).decode("utf-8", "replace")
-
-    @property
-    def bytes_to_read(self) -> int:
-        return self._blocks_bytes
+        return b"".join(self.output).decode("utf-8", "replace")
 
     def take_output(self, text: bytes) -> None:
         """Keep printed text. Raises FrameError: it is more than an honest worker lets through."""
-        self._output_bytes += len(text)
-        if self._output_bytes > self._limits.stdout_bytes:
+        self.output_bytes += len(text)
+        if self.output_bytes > self.limits.stdout_bytes:
             raise FrameError("more output than is allowed")
-        self._output.append(text)
+        self.output.append(text)
 
     def take_block(self, payload: bytes) -> None:
-        """Keep what a script emitted, to be read when the run is over.
-
-        Raises:
-            FrameError: They are more than an honest worker lets through.
-        """
-        self._blocks_bytes += len(payload)
-        if self._blocks_bytes > self._limits.result_bytes or len(self._blocks) > MAX_BLOCKS:
+        """Keep what a script emitted, to be read when the run is over. Raises FrameError like `take_output`."""
+        self.blocks_bytes += len(payload)
+        if self.blocks_bytes > self.limits.result_bytes or len(self.blocks) > MAX_BLOCKS:
             raise FrameError("more content than is allowed")
-        self._blocks.append(payload)
+        self.blocks.append(payload)
 
     def read_blocks(self, most_values: int) -> tuple[tuple[dict[str, Json], ...], int]:
         """The content blocks, and how many values they hold; one that is none is left out, with a notice."""
-        if len(self._blocks) > MAX_BLOCKS:
-            self._leave_out(f"there are {MAX_BLOCKS:,} already")
         blocks: list[dict[str, Json]] = []
-        values = 0
-        for payload in self._blocks[:MAX_BLOCKS]:
-            count = values_in(payload, most_values - values)
-            if values + count > most_values:
-                self._leave_out("it holds too many values for the limit result_bytes")
+        problems = [f"there are {MAX_BLOCKS:,} already"] if len(self.blocks) > MAX_BLOCKS else []
+        left = most_values
+        for payload in self.blocks[:MAX_BLOCKS]:
+            count = values_in(payload, left)
+            if count > left:
+                problems.append("it holds too many values for the limit result_bytes")
                 continue
-            values += count
+            left -= count
             try:
                 block = parse(payload)
             except GuestJsonError as problem:
-                self._leave_out(str(problem))
+                problems.append(str(problem))
                 continue
             if isinstance(block, dict) and isinstance(block.get("type"), str):
                 blocks.append(block)
             else:
-                self._leave_out("it is no object with a type")
-        return tuple(blocks), values
-
-    def _leave_out(self, why: str) -> None:
-        notice = f"a content block was left out of the answer: {why}"
-        if notice not in self.notices:
-            self.notices.append(notice)
+                problems.append("it is no object with a type")
+        self.notices += [
+            f"a content block was left out of the answer: {why}" for why in dict.fromkeys(problems)
+        ]
+        return tuple(blocks), most_values - left
 
 
 _MAX_TEXT_CHARS = 8000

@@ -27,7 +27,6 @@ from sandbox_runtime.timeline import ANSWERED, LATER, MAX_TRACE_BYTES, READS, RE
 MAX_JSON_BYTES = 128 << 20
 MAX_RECORD_BYTES = 32 << 20
 
-_UNRECORDED = (TrapCause.UNRECORDED_READ.name, TrapCause.UNRECORDED_EXCHANGE.name)
 _EVENT_BYTES = 100
 _MAX_EVENTS = 1_000_000
 _FIRST_MONOTONIC_MS = 1_000_000
@@ -302,7 +301,7 @@ class Recording:
         self._note(event)
 
     def _note(self, event: Event) -> None:
-        if event.kind == "trapped" and event.text in _UNRECORDED:
+        if event.kind == "trapped" and event.text == TrapCause.UNRECORDED.name:
             raise FrameError("a run that is no repetition has done something unrecorded")
         self._charge(_EVENT_BYTES + len(event.text))
         if not self.is_too_large:

@@ -123,15 +123,12 @@ _TRAPS: dict[int, str] = {
     TrapCause.OUTBOX: "argument_limit",
 }
 _ENDED = RunError("script_exit", "the script ended its process")
+_BY_WAITING = "RuntimeError: the script waited in a way that no limit could end"
 _ENDINGS: dict[int, RunError] = {
     TrapCause.EXIT: _ENDED,
     TrapCause.CLEAN_EXIT: _ENDED,
     TrapCause.STACK: RunError("script_error", "RecursionError: the script exhausted the interpreter's stack"),
-    TrapCause.WAIT: RunError(
-        "script_error",
-        "RuntimeError: the script waited in a way that no limit could end",
-        hint="Use asyncio, time.sleep or select.select.",
-    ),
+    TrapCause.WAIT: RunError("script_error", _BY_WAITING, hint="Use asyncio, time.sleep or select.select."),
 }
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias, TypeVar
 
@@ -56,42 +57,34 @@ def too_long(script_bytes: int) -> RunError:
     return RunError("syntax_error", told)
 
 
+@dataclass(eq=False)
 class Run:
-    """A worker, from its taking to its release. `prepare` comes first, then, if at all, `execute`, each once."""
+    """A worker, from its taking to its release. `prepare` comes first, then, if at all, `execute`, each once.
 
-    def __init__(
-        self,
-        worker: WorkerProcess | None,
-        bounds: Bounds,
-        origin: Origin,
-        *,
-        recording: Recording | None = None,
-        refusal: RunError | None = None,
-        replace: Callable[[], Awaitable[WorkerProcess | None]] | None = None,
-        grants: RunGrants = NO_GRANTS,
-    ) -> None:
-        """Without a worker everything is answered with `refusal`.
+    Without a worker everything is answered with `refusal`. `replace` gets another worker, if it can, when this one
+    turns out to be dead before it did anything. A session's worker has no `replace`, and keeps its instance after the
+    run.
+    """
 
-        `replace` gets another worker, if it can, when this one turns out to be dead before it did anything. A session's
-        worker has no `replace`, and keeps its instance after the run.
-        """
-        past = None if recording is None else recording.past
-        self.worker = worker
-        self.bounds = bounds
-        self._origin = origin if past is None else past.origin
-        self._longest_call = (
-            max(bounds.limits.argument_bytes, grants.longest_write) if past is None else past.longest_call
-        )
-        self._past = past
-        self._recording = recording
-        self._replace = replace
-        self._grants = grants
-        self._error = refusal
-        self._captured = Captured(bounds.limits)
-        self._next: asyncio.Future[_Message] | None = None
-        self._calls: CallsInFlight | None = None
-        self._port_error: BaseException | None = None
-        self._is_renewed = False
+    worker: WorkerProcess | None
+    bounds: Bounds
+    origin: Origin
+    recording: Recording | None = None
+    refusal: RunError | None = None
+    replace: Callable[[], Awaitable[WorkerProcess | None]] | None = None
+    grants: RunGrants = NO_GRANTS
+    _next: asyncio.Future[_Message] | None = None
+    _calls: CallsInFlight | None = None
+    _port_error: BaseException | None = None
+    _is_renewed: bool = False
+
+    def __post_init__(self) -> None:
+        self._error = self.refusal
+        self._captured = Captured(self.bounds.limits)
+        self._longest_call = max(self.bounds.limits.argument_bytes, self.grants.longest_write)
+        self._past = None if self.recording is None else self.recording.past
+        if self._past is not None:
+            self.origin, self._longest_call = self._past.origin, self._past.longest_call
         self._listen()
 
     @property
@@ -114,7 +107,7 @@ class Run:
             self._error = self._error or too_long(size)
         if self._error is not None or self.worker is None:
             return Prepared(script, error=self._error)
-        limits, origin, names = self.bounds.limits, self._origin, tuple(namespaces)
+        limits, origin, names = self.bounds.limits, self.origin, tuple(namespaces)
         head = Record(origin, script, names, limits, self._longest_call, None, ())
         kind, payload = await self._ask_to_prepare(head)
         for _ in range(_REPLACEMENTS):
@@ -141,15 +134,15 @@ class Run:
         if self._error is not None or self.worker is None:
             return self._result(Ending(None, self._error, ()))
         started = asyncio.get_running_loop().time()
-        bounds, files, recording = self.bounds, self._grants.files, self._recording
+        bounds, files, recording = self.bounds, self.grants.files, self.recording
         calls = CallsInFlight(self.worker, port, observer, bounds, self.fail, files, recording)
         self._calls = calls
         if self._past is not None and self._past.settings is not None:
             settings = self._past.settings.encode()
         else:
-            settings = _guest_settings(bounds.limits, self._origin, table, self._grants)
-        if self._recording is not None:
-            self._recording.execute(settings)
+            settings = _guest_settings(bounds.limits, self.origin, table, self.grants)
+        if self.recording is not None:
+            self.recording.execute(settings)
         try:
             too_slow = bounds.exceeded("wall_limit")
             kind, payload = await self._ask(
@@ -162,7 +155,7 @@ class Run:
             raise self._port_error
         wall_ms = (asyncio.get_running_loop().time() - started) * 1000
         read_blocks = partial(self._captured.read_blocks, bounds.result_values)
-        blocks, values = await _in_turns(self._captured.bytes_to_read, read_blocks)
+        blocks, values = await _in_turns(self._captured.blocks_bytes, read_blocks)
         cpu_ms, ending = await self._ending(kind, payload, calls.knows, bounds.result_values - values)
         return self._result(ending, wall_ms, cpu_ms, blocks)
 
@@ -171,15 +164,15 @@ class Run:
         worker = self.worker
         if worker is not None and worker.is_alive:
             worker.listen(None)
-            if self._replace is not None and not self._is_renewed:
+            if self.replace is not None and not self._is_renewed:
                 worker.send(ToWorker.RENEW)
 
     def receive(self, kind: int, payload: bytes) -> None:
         """Take a frame from the worker. Raises FrameError: it makes no sense now."""
         if self._next is None or self._next.done():
             raise FrameError(f"frame {kind} while nothing was asked")
-        if self._recording is not None:
-            self._recording.take(kind, payload)
+        if self.recording is not None:
+            self.recording.take(kind, payload)
             if kind == ToPortal.TRACE:
                 return
         if self._calls is not None:
@@ -220,9 +213,9 @@ class Run:
 
     def _stopped(self, error: RunError) -> RunError:
         """The error of a run that was ended from outside."""
-        if self._recording is None:
+        if self.recording is None:
             return error
-        error, self._captured.dropped_bytes = self._recording.stop(error, self._captured.dropped_bytes)
+        error, self._captured.dropped_bytes = self.recording.stop(error, self._captured.dropped_bytes)
         return error
 
     def _settle(self, kind: int, payload: bytes) -> None:
@@ -233,7 +226,7 @@ class Run:
         """Go on with another worker if this one died while it was idle: nothing has run yet."""
         if self._error is None or self._error.code != "worker_lost":
             return False
-        self.worker = await self._replace() if self._replace is not None else None
+        self.worker = await self.replace() if self.replace is not None else None
         if self.worker is None:
             return False
         self._error = None
@@ -247,7 +240,7 @@ class Run:
 
     async def _ask_to_prepare(self, head: Record) -> _Message:
         limits, origin = head.limits, head.origin
-        if self._recording is not None and (past := self._recording.begin(head)) and self.worker is not None:
+        if self.recording is not None and (past := self.recording.begin(head)) and self.worker is not None:
             self.worker.send(ToWorker.PAST, past)
         start = RUN_START.pack(
             limits.cpu_seconds,
@@ -255,12 +248,12 @@ class Run:
             limits.stdout_bytes,
             head.longest_call + _FRAME_SLACK_BYTES,
             limits.result_bytes,
-            self._replace is None,
+            self.replace is None,
             origin.seed,
             origin.wall_ms,
             origin.monotonic_ms,
             origin.at_ns(),
-            self._recording is not None,
+            self.recording is not None,
         )
         names = " ".join(head.namespaces).encode()
         parts = (start, COUNT.pack(len(names)), names, head.script.encode())
@@ -309,9 +302,8 @@ class Run:
             read = partial(read_ending, told, self.bounds, knows, most_values)
             return cpu_ms, await _in_turns(len(told), read)
         error = self._failure(kind, payload)
-        if error.code == "script_exit" and payload[END_HEADER.size] == TrapCause.CLEAN_EXIT:
-            return cpu_ms, Ending(None, None, ())
-        return cpu_ms, Ending(None, error, ())
+        is_clean = error.code == "script_exit" and payload[END_HEADER.size] == TrapCause.CLEAN_EXIT
+        return cpu_ms, Ending(None, None if is_clean else error, ())
 
     def _failure(self, kind: int, payload: bytes) -> RunError:
         """The error of an instance that ended without an answer."""
@@ -324,7 +316,7 @@ class Run:
             return worker_lost("it broke the channel's rules")
         self._is_renewed = True
         (cause,) = TRAP_HEADER.unpack_from(payload, END_HEADER.size)
-        if self._replace is None:
+        if self.replace is None:
             worker.kill("the session's instance broke down")
         message = payload[END_HEADER.size + TRAP_HEADER.size :].decode("utf-8", "replace")
         error = self.bounds.trap(cause, message)
@@ -338,7 +330,7 @@ class Run:
         blocks: tuple[dict[str, Json], ...] = (),
     ) -> RunResult:
         captured = self._captured
-        recorded = () if self._recording is None else self._recording.notices
+        recorded = () if self.recording is None else self.recording.notices
         notices = (*captured.notices, *ending.notices, *recorded)
         stdout, dropped = captured.stdout, captured.dropped_bytes
         return RunResult(ending.value, ending.error, stdout, dropped, blocks, notices, wall_ms, cpu_ms)

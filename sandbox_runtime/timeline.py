@@ -58,15 +58,8 @@ class Timeline:
         """`stop` makes the error that ends a run which is no repetition; `tell` sends a part of the trace early."""
         self._stop = stop
         self._tell = tell
-        self._past: RecordedPast | None = None
-        self._is_traced = False
-        self._now_ms = 0
-        self._moves = 0
-        self._zero_ns = 0
-        self._wall_offset_ms = 0
         self._trace: list[str] = []
-        self._reads = 0
-        self._reads_left = 0
+        self.begin(RunStart(), None)
 
     def begin(self, start: RunStart, past: RecordedPast | None) -> None:
         self._past = past
@@ -97,18 +90,11 @@ class Timeline:
 
     def repeated_answers(self) -> bytes | None:
         """What an exchange returned before; None in a live run."""
-        if self._past is None:
+        past = self._past
+        if past is None or (token := self._next_of(past, REPEATED)) is None:
             return None
-        if self._reads_left:
-            raise self._stop(TrapCause.UNRECORDED_EXCHANGE)
-        token = self._next_of(self._past, TrapCause.UNRECORDED_EXCHANGE)
-        if token is None:
-            return None
-        sign, length = token
-        if sign != REPEATED:
-            raise self._stop(TrapCause.UNRECORDED_EXCHANGE)
-        self.note_answers(1 if length else 0)
-        return self._past.answers(length)
+        self.note_answers(1 if token[1] else 0)
+        return past.answers(token[1])
 
     def note_answers(self, frames: int) -> None:
         self._note(ANSWERED, frames)
@@ -127,25 +113,22 @@ class Timeline:
         if self._reads_left:
             self._reads_left -= 1
             return 0
-        token = self._next_of(self._past, TrapCause.UNRECORDED_READ)
-        if token is None:
-            return None
-        sign, number = token
-        if sign == READS:
-            self._reads_left = number - 1
-            return 0
-        if sign == LATER:
-            return number
-        raise self._stop(TrapCause.UNRECORDED_READ)
+        token = self._next_of(self._past, READS, LATER)
+        if token is None or token[0] == LATER:
+            return token and token[1]
+        self._reads_left = token[1] - 1
+        return 0
 
-    def _next_of(self, past: RecordedPast, beyond: TrapCause) -> tuple[str, int] | None:
+    def _next_of(self, past: RecordedPast, *expected: str) -> tuple[str, int] | None:
         """The next thing that was learned; None where the past ends and the present goes on."""
-        for sign, number in past.tokens:
-            if sign != RESUMED:
+        for sign, number in past.tokens if not self._reads_left else ():
+            if sign in expected:
                 return sign, number
+            if sign != RESUMED:
+                raise self._stop(TrapCause.UNRECORDED)
             self._set_wall(number)
-        if not past.goes_on:
-            raise self._stop(beyond)
+        if self._reads_left or not past.goes_on:
+            raise self._stop(TrapCause.UNRECORDED)
         self._past = None
         self._zero_ns = time.monotonic_ns() - self._now_ms * _NS_PER_MS
         self._set_wall(time.time_ns() // _NS_PER_MS)

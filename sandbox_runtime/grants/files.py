@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal, Protocol, TypeAlias
@@ -70,28 +70,24 @@ class FileAnswer:
     code: str = ""
 
 
+@dataclass(eq=False)
 class FileService:
-    """Answers the file operations of one run, one after the other."""
+    """Answers the file operations of one run, one after the other.
 
-    def __init__(
-        self,
-        grant: FileGrant,
-        open_workspace: Callable[[], Workspace],
-        where: Callable[[str], str],
-        threads: ThreadPoolExecutor,
-    ) -> None:
-        """`open_workspace` is called in a thread, before the first operation; `where` says where a limit is set."""
-        self.grant = grant
-        self.is_in_doubt = False
-        """Whether a change was under way when the run was interrupted: then none is made any more. A file that could
-        not be saved is saved again when it is closed; twice would be wrong."""
-        self._open_workspace = open_workspace
-        self._where = where
-        self._threads = threads
-        self._workspace: Workspace | None = None
-        self._operations = 0
-        self._counts: Counter[tuple[bool, FileState]] = Counter()
-        self._seconds: defaultdict[tuple[bool, FileState], float] = defaultdict(float)
+    `open_workspace` is called in a thread, before the first one; `where` says where a limit is set.
+    """
+
+    grant: FileGrant
+    open_workspace: Callable[[], Workspace]
+    where: Callable[[str], str]
+    threads: ThreadPoolExecutor
+    is_in_doubt: bool = False
+    """Whether a change was under way when the run was interrupted: then none is made any more. A file that could not
+    be saved is saved again when it is closed; twice would be wrong."""
+    _workspace: Workspace | None = None
+    _operations: int = 0
+    _counts: Counter[tuple[bool, FileState]] = field(default_factory=Counter)
+    _seconds: defaultdict[tuple[bool, FileState], float] = field(default_factory=lambda: defaultdict(float))
 
     async def __call__(self, operation: str, arguments: bytes) -> FileAnswer:
         """Do one operation, if it may be done. Never raises for what the system said.
@@ -113,7 +109,7 @@ class FileService:
             with anyio.fail_after(OPERATION_SECONDS):
                 # Who gives up waiting leaves the thread behind; scripts cannot leave behind more than there are.
                 work = asyncio.get_running_loop().run_in_executor(
-                    self._threads, self._operate, operation, arguments
+                    self.threads, self._operate, operation, arguments
                 )
                 value = await work
             state = "done"
@@ -129,7 +125,7 @@ class FileService:
 
     def limit(self, key: str) -> str:
         """For example "the limit operations of 10,000 (portal.yaml:14:5)"."""
-        return limit_text(self.grant, key, self._where)
+        return limit_text(self.grant, key, self.where)
 
     def tallies(self) -> list[FileTally]:
         """What happened so far."""
@@ -144,7 +140,7 @@ class FileService:
         path = parse_path(asked.path)
         try:
             if self._workspace is None:
-                self._workspace = self._open_workspace()
+                self._workspace = self.open_workspace()
             return _OPERATIONS[operation](self._workspace, path, asked)
         except OSError as error:
             raise FileError.from_os(error) from None
