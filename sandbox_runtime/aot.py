@@ -6,7 +6,6 @@ images that should start at once; a baked component is named behind it.
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import importlib.metadata
 import importlib.resources
@@ -15,9 +14,8 @@ import platform
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from manifests.own_files import cache_folder
@@ -27,7 +25,6 @@ from sandbox_runtime.launchers import start_process
 
 CACHE_VARIABLE = "MCP_CODE_PORTAL_CACHE"
 _COMPILE_SECONDS = 180
-_POLL_SECONDS = 0.1
 _UNUSED_SECONDS = 30 * 86400
 
 
@@ -59,7 +56,7 @@ class AotCache:
         self._folder = folder
         self._progress = progress
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
-        self._closed = threading.Event()
+        self._is_closed = False
         self._compiling: subprocess.Popen[bytes] | None = None
 
     def compiled(self, component: Path, sha256: str | None = None) -> Path:
@@ -85,39 +82,21 @@ class AotCache:
 
     def close(self) -> None:
         """End what other threads still wait for here: a compilation is killed, and leaves nothing behind."""
-        self._closed.set()
+        self._is_closed = True
         if (child := self._compiling) is not None:
             child.kill()
         if self._temporary is not None:
             self._temporary.cleanup()
 
     def _compile_once(self, component: Path, target: Path) -> Path:
+        """Portals that start at once compile it each for itself: the last one to be done wins."""
         if not target.is_file():
-            with self._lock(target.with_suffix(".lock")):
-                if not target.is_file():
-                    self._progress("preparing the sandbox for this machine, once (about 5 s)")
-                    self._compile(component, target)
-                    _prune(target)
+            self._progress("preparing the sandbox for this machine, once (about 5 s)")
+            self._compile(component, target)
+            _prune(target)
         with contextlib.suppress(OSError):
             os.utime(target)
         return target
-
-    @contextlib.contextmanager
-    def _lock(self, path: Path) -> Iterator[None]:
-        """Hold a lock that other portals respect; one that dies lets go of it."""
-        with path.open("w") as file:
-            if not _try_lock(file.fileno()):
-                self._progress("another portal is preparing the sandbox; waiting for it")
-                deadline = time.monotonic() + _COMPILE_SECONDS
-                while not _try_lock(file.fileno()):
-                    if time.monotonic() > deadline:
-                        raise ComponentError("another portal has been preparing the sandbox for too long")
-                    self._closed.wait(_POLL_SECONDS)
-                    self._check_open()
-            try:
-                yield
-            finally:
-                path.unlink(missing_ok=True)
 
     def _compile(self, component: Path, target: Path) -> None:
         """Compile in a process of its own: the engine can abort its process, and takes 350 MB while it compiles."""
@@ -127,12 +106,10 @@ class AotCache:
             with start_process(*arguments, parent=os.getpid()) as child:
                 self._compiling = child
                 try:
-                    self._check_open()  # `close` may have come before it could have seen this child
-                    status = child.wait(_COMPILE_SECONDS)
-                except BaseException:
+                    # `close` may have come before it could have seen this child.
+                    status = -1 if self._is_closed else child.wait(_COMPILE_SECONDS)
+                finally:
                     child.kill()
-                    raise
-            self._check_open()
             if status == NOT_WRITTEN:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target.parent))
             if status != 0:
@@ -142,24 +119,12 @@ class AotCache:
             self._compiling = None
             partial.unlink(missing_ok=True)
 
-    def _check_open(self) -> None:
-        if self._closed.is_set():
-            raise ComponentError("the preparation of the sandbox was ended")
-
 
 def component_sha256(component: Path) -> str:
     """The hash of a component, in hex; takes 20 ms."""
     # In pieces: read at once, its 30 MB stay with the process whenever the allocator keeps them.
     with component.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _prune(kept: Path) -> None:

@@ -1,8 +1,6 @@
 """The compiled component: made once, kept in private, made again when it is damaged."""
 
 import resource
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -30,19 +28,6 @@ def test_second_use_finds_what_the_first_compiled(tmp_path: Path, component: Pat
     assert first == second
     assert len(told) == 1
     assert (tmp_path / "cache").stat().st_mode & 0o777 == 0o700
-
-
-def test_two_portals_that_start_at_once_compile_once(tmp_path: Path, component: Path) -> None:
-    program = (
-        "import sys; from pathlib import Path; from sandbox_runtime.aot import AotCache; "
-        "AotCache(Path(sys.argv[1]), print).compiled(Path(sys.argv[2]))"
-    )
-    command = [sys.executable, "-c", program, str(tmp_path / "cache"), str(component)]
-    portals = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    told = [portal.communicate() for portal in portals]
-    assert [portal.returncode for portal in portals] == [0, 0, 0]
-    assert sum(output.count("preparing the sandbox for this machine") for output, _ in told) == 1
-    assert len(list((tmp_path / "cache").glob("*.cwasm"))) == 1
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o770])
