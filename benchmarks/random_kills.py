@@ -13,8 +13,8 @@ from typing import Any
 from benchmarks.processes import children
 from benchmarks.ways_to_end import Port
 from manifests.grants import Limits
-from sandbox_runtime.launchers import ForkLauncher
 from sandbox_runtime.sandbox import Sandbox, open_sandbox
+from sandbox_runtime.worker_process import ForkLauncher
 
 CLIENTS = 6
 WORKERS = 4

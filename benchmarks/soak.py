@@ -27,8 +27,8 @@ from benchmarks.random_kills import Killing
 from benchmarks.resources import Held, growth, held
 from benchmarks.special_endings import SPECIAL
 from benchmarks.ways_to_end import BAD, GOOD, Way, take
-from sandbox_runtime.launchers import ForkLauncher, Launcher, SpawnLauncher
 from sandbox_runtime.sandbox import Sandbox, open_sandbox
+from sandbox_runtime.worker_process import ForkLauncher, Launcher, SpawnLauncher
 
 CLIENTS = 6
 WORKERS = 4

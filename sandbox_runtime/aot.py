@@ -21,7 +21,7 @@ from pathlib import Path
 from manifests.own_files import cache_folder
 from sandbox_runtime.engine import CONFIGURATION, NOT_WRITTEN
 from sandbox_runtime.errors import CacheError, ComponentError
-from sandbox_runtime.launchers import start_process
+from sandbox_runtime.worker_process import start_process
 
 CACHE_VARIABLE = "MCP_CODE_PORTAL_CACHE"
 _COMPILE_SECONDS = 180
@@ -101,9 +101,9 @@ class AotCache:
     def _compile(self, component: Path, target: Path) -> None:
         """Compile in a process of its own: the engine can abort its process, and takes 350 MB while it compiles."""
         partial = target.with_suffix(f".{os.getpid()}.partial")
-        arguments = ("sandbox_runtime.engine", str(component.absolute()), str(partial))
+        arguments = (str(component.absolute()), str(partial))
         try:
-            with start_process(*arguments, parent=os.getpid()) as child:
+            with start_process("sandbox_runtime.engine", "compile_file", *arguments) as child:
                 self._compiling = child
                 try:
                     # `close` may have come before it could have seen this child.

@@ -81,7 +81,7 @@ class GuestEngine:
     """The engine with the guest component loaded and linked."""
 
     def __init__(self, compiled: str, host: "RunHost") -> None:
-        """Load a file that `compile_component` made: native code, so it must come from a private place.
+        """Load a file that `compile_file` made: native code, so it must come from a private place.
 
         Raises:
             WasmtimeError: The file is damaged, or made by another engine.
@@ -159,15 +159,6 @@ def bound(store: Store, memory_bytes: int) -> None:
     store.set_epoch_deadline(1)
 
 
-def compile_component(wasm: bytes) -> bytes:
-    """Compile a component for this machine and this configuration; takes about 5 s and 350 MB.
-
-    Raises:
-        WasmtimeError: It is no component, or needs a feature that is off.
-    """
-    return bytes(Component(new_engine(), wasm).serialize())
-
-
 def exit_status(error: WasmtimeError) -> int | None:
     """The status if the guest ended its process, else None."""
     return error.code if isinstance(error, ExitTrap) else None
@@ -238,12 +229,11 @@ def _resolution(_: Any, results: Any) -> None:
     abi.set_u64(results[0], _NS_PER_MS)
 
 
-def main(arguments: list[str]) -> None:
-    """Compile: the component, the file to write, which is complete on disk at the end, process id of the portal."""
-    component, target, parent = arguments
+def compile_file(component: str, target: str, parent: str) -> None:
+    """Compile a component as a process of its own; `target` is complete on disk at the end. Takes 5 s and 350 MB."""
     end_with_parent(int(parent))
     with open(component, "rb") as source:
-        compiled = compile_component(source.read())
+        compiled = bytes(Component(new_engine(), source.read()).serialize())
     try:
         with open(target, "wb") as file:
             file.write(compiled)

@@ -1,10 +1,13 @@
-"""The worker process: one channel, one live instance, one run at a time.
+"""The worker process: one channel, one live instance, one run at a time; and the server that forks it (Linux).
 
 It imports the engine and the standard library, holds no secret, and never reads what guest and portal tell
 each other.
 """
 
+import gc
+import json
 import os
+import signal
 import socket
 import threading
 import time
@@ -32,6 +35,59 @@ from sandbox_runtime.timeline import RecordedPast
 _REST_MS = 2
 _LITTLE_MEMORY = 0.4
 _ARENA_BYTES = 5 << 18  # 1 MiB, and what malloc adds
+
+
+def work(compiled: str, descriptor: str, parent: str) -> None:
+    """Start as a process of its own: compiled component, descriptor of the channel, process id of the portal."""
+    end_with_parent(int(parent))
+    host = RunHost()
+    engine = GuestEngine(compiled, host)
+    Worker(passed_on(descriptor), engine, host, int(parent)).serve()
+
+
+READY = b"ready"
+_ORDER_BYTES = 64
+
+
+def fork_server(compiled: str, descriptor: str, parent: str) -> None:
+    """Load the engine once, and fork a worker in a few milliseconds: a process without threads, or they would be lost.
+
+    The control socket takes one order per packet: `+NUMBER` with a socket starts a worker under a number, `-NUMBER`
+    kills and buries it, dead or alive: until then nobody else has its process id.
+    """
+    end_with_parent(int(parent))
+    control = passed_on(descriptor)
+    host = RunHost()
+    engine = GuestEngine(compiled, host)
+    learn_hot_pages(engine, host)
+    gc.collect()
+    gc.freeze()
+    server = os.getpid()
+    children: dict[bytes, int] = {}
+    control.send(READY)
+    while True:
+        order, descriptors, _, _ = socket.recv_fds(control, _ORDER_BYTES, 1)
+        number = order[1:]
+        if not order:
+            os._exit(0)  # the portal is gone; the children get their signal
+        if order[:1] == b"-":
+            if (child := children.pop(number, 0)) > 0:
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+            continue
+        try:
+            child = os.fork()
+        except OSError:
+            child = -1  # too many processes, or too little memory: the closed descriptor tells the portal
+        if child == 0:
+            end_with_parent(server)
+            control.close()
+            try:
+                Worker(socket.socket(fileno=descriptors[0]), engine, host, server).serve()
+            finally:
+                os._exit(1)
+        os.close(descriptors[0])
+        children[number] = child
 
 
 class Worker:
@@ -120,8 +176,8 @@ class Worker:
     def _tell_trap(self, error: WasmtimeError) -> None:
         self._clock.pause()
         message = str(error)
-        cause = self._cause(error, message)
-        self._host.tell(ToPortal.TRAPPED, self._end(), TRAP_HEADER.pack(cause), message[-500:].encode())
+        cause = TRAP_HEADER.pack(self._cause(error, message))
+        self._host.tell(ToPortal.TRAPPED, self._end(), cause, message[-500:].encode())
         self._renew()
 
     def _cause(self, error: WasmtimeError, message: str) -> TrapCause:
@@ -134,19 +190,15 @@ class Worker:
             return TrapCause.CLEAN_EXIT if status == 0 else TrapCause.EXIT
         if "call stack exhausted" in message:
             return TrapCause.STACK
-        return TrapCause.MEMORY if self._is_memory_used_up() else TrapCause.GUEST
-
-    def _is_memory_used_up(self) -> bool:
-        """CPython aborts where it cannot even raise MemoryError, and what takes an answer in where there is no room.
-
-        Then the next arena of CPython, or the answer, is more than what is left of the memory.
-        """
+        # CPython aborts where it cannot even raise MemoryError, and what takes an answer in where there is no room.
+        # Then the next arena of CPython, or the answer, is more than what is left of the memory.
         has, least, most = (
             self._engine.memory.size_bytes(),
             self._least_memory_bytes,
             self._start.memory_bytes,
         )
-        return has > 0 and most - has < max(_ARENA_BYTES, _LITTLE_MEMORY * (most - least))
+        is_used_up = has > 0 and most - has < max(_ARENA_BYTES, _LITTLE_MEMORY * (most - least))
+        return TrapCause.MEMORY if is_used_up else TrapCause.GUEST
 
     def _end(self) -> bytes:
         return END_HEADER.pack(self._clock.used_seconds * 1000, self._host.dropped_bytes)
@@ -175,8 +227,7 @@ class CpuClock:
         self._deadline: float | None = None
         self._left = 0.0
         self._lock = threading.Lock()
-        self._wake = threading.Event()
-        self._is_asleep = False
+        self._awake = threading.Event()
 
     def start(self) -> None:
         threading.Thread(target=self._tick, daemon=True).start()
@@ -188,9 +239,9 @@ class CpuClock:
         self.resume()
 
     def resume(self) -> None:
-        self._deadline = time.process_time() + self._left
-        if self._is_asleep:
-            self._wake.set()
+        with self._lock:
+            self._deadline = time.process_time() + self._left
+            self._awake.set()
 
     def pause(self) -> None:
         with self._lock:
@@ -202,31 +253,66 @@ class CpuClock:
 
     def _tick(self) -> None:
         idle = 0
-        while True:
+        while self._awake.wait():
             time.sleep(self.TICK_SECONDS)
             if not has_parent(self._parent):
                 os._exit(0)
             with self._lock:
                 idle = idle + 1 if self._deadline is None else 0
+                if idle >= self._IDLE_TICKS:
+                    self._awake.clear()
                 if self._deadline is not None and time.process_time() > self._deadline:
                     self.is_exceeded = True
                     self._engine.engine.increment_epoch()
-            if idle >= self._IDLE_TICKS:
-                self._sleep_until_needed()
-                idle = 0
-
-    def _sleep_until_needed(self) -> None:
-        self._wake.clear()
-        self._is_asleep = True
-        if self._deadline is None:
-            self._wake.wait()
-        self._is_asleep = False
 
 
-def main(arguments: list[str]) -> None:
-    """Start as a process of its own: compiled component, descriptor of the channel, process id of the portal."""
-    compiled, descriptor, parent = arguments
-    end_with_parent(int(parent))
-    host = RunHost()
-    engine = GuestEngine(compiled, host)
-    Worker(passed_on(descriptor), engine, host, int(parent)).serve()
+_REHEARSAL = b"""\
+rows = [await rehearsal.one(i=i) for i in range(2)]
+rows += await asyncio.gather(*[rehearsal.one(i=i) for i in range(2)])
+print(len(rows))
+[row["content"] for row in rows]
+"""
+_SETTINGS = {
+    "library": {"rehearsal": "\nasync def rehearsal.one(...)\n"},
+    "argument_bytes": 1 << 16,
+    "result_bytes": 1 << 16,
+    "seed": "any",
+}
+
+
+def learn_hot_pages(engine: GuestEngine, host: RunHost) -> None:
+    """Rehearse in an instance that is dropped afterwards; that also leaves every lazy part of the engine ready."""
+    host.channel = _Answers()
+    host.begin(RunStart(10, 64 << 20, 1 << 16, 1 << 16, 1 << 16), None)
+    instance = engine.instantiate()
+    try:
+        instance.prepare(_REHEARSAL, b"rehearsal", most=1 << 16)
+        instance.execute(json.dumps(_SETTINGS).encode(), most=1 << 16)
+        engine.hot_pages.learn()
+    finally:
+        instance.close()
+        host.end()
+
+
+class _Answers(Channel):
+    """The channel of a portal that answers every call at once."""
+
+    def __init__(self) -> None:
+        self._calls: list[bytes] = []
+
+    @property
+    def has_frame(self) -> bool:
+        return bool(self._calls)
+
+    def send(self, kind: int, *parts: bytes, before: bytes = b"") -> None:
+        if kind == ToPortal.CALLS:
+            self._calls += b"".join(parts).split(b"\n")
+
+    def receive(self) -> tuple[int, bytes]:
+        identities = [line.partition(b" ")[0] for line in self._calls]
+        self._calls.clear()
+        answers = [b'[%b,1,{"content": [1, 2.5, "text", null, true]}]' % identity for identity in identities]
+        return ToWorker.ANSWERS, b",".join(answers)
+
+    def wait(self, timeout_ms: int) -> bool:
+        return self.has_frame or timeout_ms < 0

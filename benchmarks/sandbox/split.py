@@ -14,9 +14,9 @@ from typing import Any
 from benchmarks.measuring import percentile
 from benchmarks.sandbox.workload import TRIVIAL, Measures
 from sandbox_runtime.engine import GuestEngine, GuestInstance
-from sandbox_runtime.fork_server import learn_hot_pages
 from sandbox_runtime.frames import RunStart
 from sandbox_runtime.run_host import RunHost
+from sandbox_runtime.worker import learn_hot_pages
 
 ROUNDS = 400
 SETTINGS = json.dumps(

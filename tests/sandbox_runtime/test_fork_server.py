@@ -13,8 +13,8 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from sandbox_runtime.launchers import ForkLauncher, SpawnLauncher
 from sandbox_runtime.sandbox import open_sandbox
+from sandbox_runtime.worker_process import ForkLauncher, SpawnLauncher
 from tests.processes import children, fork_servers
 from tests.sandbox_runtime.running import EchoPort, Runner
 
