@@ -202,7 +202,8 @@ class Authorization:
         seq: int = 0,
     ) -> CallRequest:
         """A call of a function whose upstream lists these tools now: what they declare now counts."""
-        hints = self._authority.hints_now(function.upstream, listed, function.tool) or function.hints
+        hints = self._authority.hints_now(function.upstream, listed, function.tool)
+        hints = hints or Hints.of(function.recorded.annotations)
         tool = self._authority.about_listed(function.upstream, listed, function.tool, function.name, hints)
         return CallRequest(function.qualified, function.upstream, tool, arguments, seq, hints.readonly)
 

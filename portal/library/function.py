@@ -9,7 +9,6 @@ from typing import Any, Final
 from manifests.json_value import Json
 from manifests.names import function_names
 from manifests.schema_validation import SchemaValidator, SoundNode
-from manifests.tool_rules import Hints
 from portal.library.plain_text import comment, default_text, docstring, literal_text, one_line
 from portal.library.results import declared_result
 from portal.library.schema import CONDITIONS, arguments_schema, is_kind
@@ -106,11 +105,6 @@ class Function:
     @property
     def tool(self) -> str:
         return self.recorded.name
-
-    @cached_property
-    def hints(self) -> Hints:
-        """What the tool declares of itself."""
-        return Hints.of(self.recorded.annotations)
 
     @cached_property
     def by_keyword(self) -> Mapping[str, Parameter]:

@@ -221,14 +221,9 @@ def _module(source: LibrarySource, functions: Mapping[str, Function], definition
 
 def nearest_names(name: str, names: Iterable[str], n: int = 3, nearness: float = _NEAR_ENOUGH) -> list[str]:
     """The names most like this one, letter by letter or word by word in any order; the nearest first."""
-    plain = {each[:_LONGEST_NAME].lower(): each for each in names}
-    sorted_words = {_in_word_order(each): original for each, original in plain.items()}
-    wanted = name[:_LONGEST_NAME].lower()
-    found = [plain[match] for match in get_close_matches(wanted, plain, n, nearness)]
-    wanted = _in_word_order(wanted)
-    found += [sorted_words[match] for match in get_close_matches(wanted, sorted_words, n, nearness)]
+    names, found = [*names], []
+    for spelt in (lambda text: text, lambda text: "_".join(sorted(text.split("_")))):
+        known = {spelt(each[:_LONGEST_NAME].lower()): each for each in names}
+        wanted = spelt(name[:_LONGEST_NAME].lower())
+        found += [known[match] for match in get_close_matches(wanted, known, n, nearness)]
     return list(dict.fromkeys(found))[:n]
-
-
-def _in_word_order(name: str) -> str:
-    return "_".join(sorted(name.split("_")))

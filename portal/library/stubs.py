@@ -33,9 +33,8 @@ def write_stubs(library: Library, folder: Path, absent: Set[str] = frozenset()) 
     files = {folder / path: text.encode() for path, text in _package(library, kept)}
     foreign = [path.name for path in files if path.exists() and not _is_ours(path) and path.stat().st_size]
     if foreign:
-        raise ForeignFileError(
-            f"not written by mcp-code-portal, and in the way: {', '.join(sorted(foreign))}"
-        )
+        told = ", ".join(sorted(foreign))
+        raise ForeignFileError(f"not written by mcp-code-portal, and in the way: {told}")
     package.mkdir(parents=True, exist_ok=True)
     changed = {path for path, data in files.items() if not path.exists() or path.read_bytes() != data}
     for path in changed:
@@ -67,11 +66,7 @@ def _package(library: Library, kept: Set[str]) -> Iterator[tuple[str, str]]:
 
 def _is_ours(path: Path) -> bool:
     """Whether it begins as our files do."""
-    try:
-        with path.open("rb") as file:
-            return file.read(len(GENERATED)) == GENERATED.encode()
-    except FileNotFoundError:
-        return False
+    return path.exists() and path.read_bytes().startswith(GENERATED.encode())
 
 
 def portal_functions(name: str) -> list[str]:

@@ -92,7 +92,9 @@ def shape_of(value: Json, arguments: Json = None) -> Shape:
         if depth > MAX_DEPTH or is_late:
             return {}
         if isinstance(value, list):
-            items = [read(each, depth + 1) for each in _sample(value)]
+            step = max(1, (len(value) - _FIRST_ITEMS) // (MAX_ITEMS - _FIRST_ITEMS))
+            sample = [*value[:_FIRST_ITEMS], *value[_FIRST_ITEMS::step]][:MAX_ITEMS]
+            items = [read(each, depth + 1) for each in sample]
             return {"type": ["array"], "items": reduce(_merged, items, Shape())}
         # One more than an object may have: with it, it is a map.
         fields = {key: read(child, depth + 1) for key, child in islice(value.items(), MAX_FIELDS + 1)}
@@ -126,14 +128,6 @@ def are_numbered(keys: Collection[str]) -> bool:
     alike = Counter(_DIGITS.sub("0", key) for key in keys if _DIGITS.search(key))
     most = max(alike.values(), default=0)
     return most >= _MANY_ALIKE or (most > 1 and most == len(keys))
-
-
-def _sample(items: list[Json]) -> Iterator[Json]:
-    left = MAX_ITEMS - _FIRST_ITEMS
-    step = max(1, (len(items) - _FIRST_ITEMS) / left)
-    yield from items[:_FIRST_ITEMS]
-    places = (int(_FIRST_ITEMS + step * number) for number in range(left))
-    yield from (items[place] for place in places if place < len(items))
 
 
 def _texts(value: Json, depth: int) -> Iterator[str]:
