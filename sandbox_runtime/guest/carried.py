@@ -12,10 +12,10 @@ import importlib.metadata
 import io
 import marshal
 import os
-import pathlib
 import re
 import sys
 import types
+import zipfile
 import zlib
 import zoneinfo
 from collections.abc import Collection, Iterator, Sequence
@@ -61,7 +61,8 @@ class Carried:
 
     def __init__(self) -> None:
         self._modules: dict[str, tuple[bool, str, bytes]] = {}
-        self._files: dict[str, bytes] = {}
+        self._files = zipfile.ZipFile(io.BytesIO(), "w", zipfile.ZIP_DEFLATED)
+        self._files.filename = _PACKAGES
 
     def freeze(
         self, folder: str, path: str, *, left_out: Collection[str] = (), with_files: bool = False
@@ -76,10 +77,10 @@ class Carried:
                 continue
             with open(f"{folder}/{relative}", "rb") as file:
                 content = file.read()
-            shown = f"{path}/{relative}"
             if not is_module:
-                self._files[shown] = content
+                self._files.writestr(relative, content)
                 continue
+            shown = f"{path}/{relative}"
             parts = relative.removesuffix(".py").split("/")
             is_package = parts[-1] == "__init__"
             name = ".".join(parts[:-1] if is_package else parts)
@@ -100,13 +101,12 @@ class Carried:
             spec.submodule_search_locations.append(os.path.dirname(origin))
         return spec
 
-    def find_distributions(self, context: Any) -> Iterator["_Distribution"]:
+    def find_distributions(self, context: Any) -> Iterator[importlib.metadata.Distribution]:
         """What `importlib.metadata` asks: the distribution `context.name`, or all of them."""
         wanted = None if context.name is None else re.sub(r"[-_.]+", "_", context.name).lower()
-        folders = {path.removeprefix(f"{_PACKAGES}/").partition("/")[0] for path in self._files}
-        for folder in sorted(folders):
-            if folder.endswith(_DIST_INFO) and wanted in (None, folder.partition("-")[0]):
-                yield _Distribution(self._files, f"{_PACKAGES}/{folder}")
+        for folder in zipfile.Path(self._files).iterdir():
+            if folder.suffix == _DIST_INFO and wanted in (None, folder.name.partition("-")[0]):
+                yield importlib.metadata.PathDistribution(folder)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> None:
         return None
@@ -130,78 +130,24 @@ class Carried:
         Raises:
             FileNotFoundError: There is none.
         """
-        return _content(self._files, path)
+        try:
+            return self._files.read(path.removeprefix(f"{_PACKAGES}/"))
+        except KeyError:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from None
 
     def get_resource_reader(self, name: str) -> "_Resources":
-        return _Resources(_File(self._files, os.path.dirname(self._modules[name][1])))
-
-
-class _File(Traversable):
-    """A file or a folder, as `importlib.resources.files` hands it out."""
-
-    def __init__(self, files: dict[str, bytes], path: str) -> None:
-        self._files = files
-        self._path = path
-
-    @property
-    def name(self) -> str:
-        return os.path.basename(self._path)
-
-    def is_file(self) -> bool:
-        return self._path in self._files
-
-    def is_dir(self) -> bool:
-        return any(path.startswith(f"{self._path}/") for path in self._files)
-
-    def iterdir(self) -> Iterator["_File"]:
-        inside = f"{self._path}/"
-        below = [path.removeprefix(inside) for path in self._files if path.startswith(inside)]
-        return (self.joinpath(name) for name in sorted({path.partition("/")[0] for path in below}))
-
-    def joinpath(self, *descendants: str | os.PathLike[str]) -> "_File":
-        return _File(self._files, os.path.normpath(os.path.join(self._path, *descendants)))
-
-    def open(self, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
-        stream = io.BytesIO(_content(self._files, self._path))
-        return stream if "b" in mode else io.TextIOWrapper(stream, *args, **kwargs)
-
-    def read_bytes(self) -> bytes:
-        return _content(self._files, self._path)
-
-    def read_text(self, *args: Any, **kwargs: Any) -> str:
-        text: str = self.open("r", *args, **kwargs).read()
-        return text
+        folder = os.path.dirname(self._modules[name][1]).removeprefix(f"{_PACKAGES}/")
+        return _Resources(zipfile.Path(self._files, f"{folder}/"))
 
 
 class _Resources(TraversableResources):
     """What lies beside the modules of one package."""
 
-    def __init__(self, folder: _File) -> None:
+    def __init__(self, folder: Traversable) -> None:
         self._folder = folder
 
-    def files(self) -> _File:
+    def files(self) -> Traversable:
         return self._folder
-
-
-def _content(files: dict[str, bytes], path: str) -> bytes:
-    if path not in files:
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-    return files[path]
-
-
-class _Distribution(importlib.metadata.Distribution):
-    """One package that was baked in."""
-
-    def __init__(self, files: dict[str, bytes], folder: str) -> None:
-        self._files = files
-        self._folder = folder
-
-    def read_text(self, filename: str) -> str | None:
-        content = self._files.get(f"{self._folder}/{filename}")
-        return None if content is None else content.decode()
-
-    def locate_file(self, path: object) -> pathlib.PurePosixPath:  # type: ignore[override]
-        return pathlib.PurePosixPath(_PACKAGES, str(path))
 
 
 def _install_time_zones(carried: Carried) -> None:
