@@ -185,8 +185,9 @@ class SchemaTypes:
             return self._referred(node["$ref"], place)
         if "allOf" in node:
             return self._type(merged(node), place)
-        if "anyOf" in node:
-            return self._alternatives(node, place)
+        base = {word: value for word, value in node.items() if word != "anyOf"}
+        if "anyOf" in node and not carries_type(base):
+            return union(self._type(member, place) for member in node["anyOf"] if member is not False)
         if "enum" in node:
             return self._enum(node, place)
         is_object = "properties" in node or "additionalProperties" in node
@@ -209,7 +210,9 @@ class SchemaTypes:
         if reference in self._open:
             return ANY
         self._open.add(reference)
-        type_ = self._type(reference.schema, _definition_name(reference.name) or place)
+        *_, folder, name = f"/{reference.name}".split("/")
+        name = type_name(name) if folder in _DEFINITION_FOLDERS else ""
+        type_ = self._type(reference.schema, name or place)
         self._open.remove(reference)
         self._finished[reference] = type_
         return type_
@@ -224,7 +227,7 @@ class SchemaTypes:
                 return (f"dict[str, {text(self._type(other, place))}]",)
         if len(properties) > MAX_FIELDS:
             return _LOOSE["object"]
-        name = title_name(node.get("title")) or place
+        name = type_name(node.get("title", "")) or place
         is_partial = properties.keys().isdisjoint(required)
         fields = []
         for key, child in properties.items():
@@ -236,18 +239,6 @@ class SchemaTypes:
             behind += f", extra_items={text(self._type(other, self._nested(name, 'value')))}"
         return self._definitions.define(self._owner, name, behind, tuple(fields))
 
-    def _alternatives(self, node: dict[str, Any], place: str) -> Type:
-        base = {word: value for word, value in node.items() if word != "anyOf"}
-        members = [member for member in node["anyOf"] if member is not False]
-        telling = [member for member in members if member is True or carries_type(member)]
-        if not telling or (carries_type(base) and len(telling) < len(members)):
-            return self._type(base, place)
-        if carries_type(base):
-            telling = [merged({"allOf": [member, base]}) for member in telling]
-        elif len(telling) < len(members):
-            return ANY
-        return union(self._type(member, place) for member in telling)
-
     def _enum(self, node: dict[str, Any], place: str) -> Type:
         values = [value for value in node["enum"] if "type" not in node or is_kind(value, node["type"])]
         exact = [value for value in values if is_literal(value)] if len(values) <= MAX_LITERALS else []
@@ -257,7 +248,7 @@ class SchemaTypes:
         if len(text(type_)) <= LONGEST_INLINE_LITERAL or not exact:
             return type_
         source = text(tuple(each for each in literals if each != "None"))
-        name = self._definitions.define(self._owner, title_name(node.get("title")) or place, source)
+        name = self._definitions.define(self._owner, type_name(node.get("title", "")) or place, source)
         return name + tuple(member for member in type_ if not member.startswith("="))
 
     def _nested(self, name: str, key: str) -> str:
@@ -352,18 +343,6 @@ def type_name(text: str) -> str:
     return f"Type{name}" if name[:1].isdigit() else name
 
 
-def title_name(title: str | None) -> str:
-    """The name that a schema's title gives its type; "" if there is none, or it says less than the place."""
-    name = type_name(title or "")
-    return name if len(name) > 1 and name not in _GENERIC else ""
-
-
-def _definition_name(pointer: str) -> str:
-    """What the schema's author called a definition; "" for a reference to somewhere else in the document."""
-    parts = pointer.rsplit("/", 2)
-    return title_name(parts[-1]) if len(parts) == 3 and parts[1] in _DEFINITION_FOLDERS else ""
-
-
 _LOOSE: Final[Mapping[str, Type]] = {
     "string": ("str",),
     "integer": ("int",),
@@ -380,6 +359,3 @@ _DEFINITION_FOLDERS: Final = frozenset({"$defs", "definitions", "schemas"})
 _SILENT_FORMATS: Final = frozenset({"int32", "int64", "float", "double", "string"})
 _MOST: Final = 2**31
 _NAME_WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+|[0-9]+")
-_GENERIC: Final = frozenset(
-    "Data Input Item Items Model Object Options Output Params Properties Response Result Root Schema Value".split()  # noqa: SIM905
-)
